@@ -1,0 +1,1 @@
+//! The local lane, both ends: rendezvous, handshake, grants, interlock.

@@ -1,0 +1,1 @@
+//! Wire types and constants, one module a program; types only.

@@ -1,0 +1,3 @@
+//! The `samehost` command.
+
+fn main() {}

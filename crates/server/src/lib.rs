@@ -1,0 +1,1 @@
+//! The NFS server: programs over store, exports and lane.

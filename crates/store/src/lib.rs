@@ -1,0 +1,1 @@
+//! A POSIX filesystem made safe to serve.
