@@ -1,0 +1,136 @@
+//! Why a call has no results.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Why a call has no results.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection could be made.
+    #[error("no connection to {address}: {source}")]
+    Connect {
+        /// The server.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A soft client has waited long enough. The call may still be executed.
+    #[error("{address} does not answer (given up after {} s)", after.as_secs_f32())]
+    TimedOut {
+        /// The server.
+        address: SocketAddr,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The server speaks other versions of RPC than 2.
+    #[error("{address} speaks ONC RPC versions {low} to {high}, not 2")]
+    RpcVersion {
+        /// The server.
+        address: SocketAddr,
+        /// The lowest it speaks.
+        low: u32,
+        /// The highest it speaks.
+        high: u32,
+    },
+    /// The server refuses the credential (RFC 5531 section 9, auth_stat).
+    #[error("{address} refuses the credential: {}", auth_reason(*status))]
+    Auth {
+        /// The server.
+        address: SocketAddr,
+        /// The auth_stat.
+        status: u32,
+    },
+    /// The server does not have the program.
+    #[error("{address} does not serve RPC program {program}")]
+    ProgramUnavailable {
+        /// The server.
+        address: SocketAddr,
+        /// The program.
+        program: u32,
+    },
+    /// The server does not have this version of the program.
+    #[error("{address} serves RPC program {program} in versions {low} to {high}, not {version}")]
+    ProgramMismatch {
+        /// The server.
+        address: SocketAddr,
+        /// The program.
+        program: u32,
+        /// The version that was wanted.
+        version: u32,
+        /// The lowest it has.
+        low: u32,
+        /// The highest it has.
+        high: u32,
+    },
+    /// The server does not have the procedure.
+    #[error("{address} does not serve procedure {procedure} of RPC program {program} version {version}")]
+    ProcedureUnavailable {
+        /// The server.
+        address: SocketAddr,
+        /// The program.
+        program: u32,
+        /// Its version.
+        version: u32,
+        /// The procedure.
+        procedure: u32,
+    },
+    /// The server could not make sense of the arguments.
+    #[error("{address} could not decode the arguments of procedure {procedure} of RPC program {program}")]
+    GarbageArguments {
+        /// The server.
+        address: SocketAddr,
+        /// The program.
+        program: u32,
+        /// The procedure.
+        procedure: u32,
+    },
+    /// The server failed before it came to the procedure.
+    #[error("{address} reports a system error")]
+    System {
+        /// The server.
+        address: SocketAddr,
+    },
+    /// The answer is not an RPC reply, or longer than any answer to this call may be.
+    #[error("{address} sent a reply that makes no sense: {what}")]
+    Malformed {
+        /// The server.
+        address: SocketAddr,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The call is too long for the record size that the client was made with.
+    #[error("a call of {len} bytes is above the bound of {max}")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// The client was closed under the call.
+    #[error("the connection to {address} was closed")]
+    Closed {
+        /// The server.
+        address: SocketAddr,
+    },
+}
+
+impl Error {
+    /// Whether the server just didn't answer in time.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut { .. })
+    }
+}
+
+const fn auth_reason(status: u32) -> &'static str {
+    match status {
+        1 => "it is malformed (AUTH_BADCRED)",
+        2 => "the client must begin a new session (AUTH_REJECTEDCRED)",
+        3 => "its verifier is malformed (AUTH_BADVERF)",
+        4 => "its verifier expired or was replayed (AUTH_REJECTEDVERF)",
+        5 => "it is too weak; the server wants another flavour than AUTH_SYS or AUTH_NONE (AUTH_TOOWEAK)",
+        6 => "the answer's verifier is bogus (AUTH_INVALIDRESP)",
+        _ => "for a reason unknown (AUTH_FAILED)",
+    }
+}

@@ -1,0 +1,1 @@
+//! The calling side: pipelined calls on one or more connections to one server.

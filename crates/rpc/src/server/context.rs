@@ -1,0 +1,63 @@
+//! What a program is told about a call beside its arguments.
+
+use std::net::SocketAddr;
+
+use crate::message::Credential;
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// The connection's number: unique in this process, never used again.
+    pub connection: u64,
+    /// The peer's address and port.
+    pub address: SocketAddr,
+    /// The address of ours that it connected to.
+    pub local: SocketAddr,
+}
+
+/// One call, as the engine presents it to a [`super::Program`].
+pub struct CallContext<'a> {
+    /// The caller's number for this call; the same number from the same peer soon after is a retransmission.
+    pub xid: u32,
+    /// The program's version that was called.
+    pub version: u32,
+    /// Who is connected.
+    pub peer: &'a Peer,
+    /// Who the peer says is calling.
+    pub credential: &'a Credential,
+    /// Gives the connection to another worker; none outside the engine.
+    hand_over: Option<&'a dyn Fn()>,
+}
+
+impl<'a> CallContext<'a> {
+    /// A call without an engine, as tests of a program make it.
+    #[must_use]
+    pub const fn new(xid: u32, version: u32, peer: &'a Peer, credential: &'a Credential) -> Self {
+        Self { xid, version, peer, credential, hand_over: None }
+    }
+
+    /// A call within the engine.
+    pub(super) const fn with_hand_over(self, hand_over: &'a dyn Fn()) -> Self {
+        Self { hand_over: Some(hand_over), ..self }
+    }
+
+    /// Says that this call is about to wait for something slow (a disk). The connection's other calls then go on at
+    /// once on another worker, without waiting until the engine notices. Costs a few microseconds: not for what
+    /// usually is in memory.
+    pub fn will_block(&self) {
+        if let Some(hand_over) = self.hand_over {
+            hand_over();
+        }
+    }
+}
+
+impl std::fmt::Debug for CallContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallContext")
+            .field("xid", &self.xid)
+            .field("version", &self.version)
+            .field("peer", &self.peer)
+            .field("credential", &self.credential)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,46 @@
+//! How much of everything.
+
+use std::time::Duration;
+
+/// Bounds on what the peers together, and each of them, can make the engine hold.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Worker threads: how many calls can run (and wait for a disk) at the same time. At least 1.
+    pub threads: usize,
+    /// A worker's stack, in bytes; only what is used becomes resident.
+    pub stack: usize,
+    /// Connections; one more is closed at once.
+    pub max_connections: usize,
+    /// Connections from one IP address; one more is closed at once.
+    pub max_connections_per_address: usize,
+    /// The longest call, in bytes; the connection of a longer one is closed.
+    pub max_record: usize,
+    /// Memory for calls above 32 KiB that are coming in or running, all connections together, in bytes. Who finds it
+    /// used up isn't read from until it is his turn. At least `max_record` and a little (else it is raised to that).
+    pub receive_memory: usize,
+    /// Replies waiting for one peer to read them, in bytes; while any wait, no further call of that peer is run.
+    pub reply_queue: usize,
+    /// How long a peer may leave its replies unread, or hold receive memory that others wait for, per 64 KiB moved.
+    pub stall: Duration,
+    /// How long a connection may be silent before TCP asks whether the peer is still there (keepalive).
+    pub keepalive: Duration,
+    /// A call that runs longer than this loses its connection to another worker, which runs the calls behind it.
+    pub hand_over_after: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            threads: 16,
+            stack: 512 << 10,
+            max_connections: 4096,
+            max_connections_per_address: 2048,
+            max_record: (1 << 20) + (8 << 10),
+            receive_memory: 16 << 20,
+            reply_queue: 1 << 20,
+            stall: Duration::from_secs(20),
+            keepalive: Duration::from_secs(120),
+            hand_over_after: Duration::from_millis(2),
+        }
+    }
+}

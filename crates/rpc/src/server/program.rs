@@ -1,0 +1,60 @@
+//! What the engine runs.
+
+use std::ops::RangeInclusive;
+
+use super::{CallContext, Peer, Reply};
+use crate::message::AuthStat;
+
+/// An RPC program in one or more versions.
+pub trait Program: Send + Sync + 'static {
+    /// Its number.
+    fn number(&self) -> u32;
+
+    /// The versions that [`Program::call`] is ready for.
+    fn versions(&self) -> RangeInclusive<u32>;
+
+    /// Runs one procedure and writes its results into `reply`. Called on a worker thread; may block (see
+    /// [`CallContext::will_block`]). Procedure 0 (NULL) is answered by the engine and never comes here.
+    ///
+    /// # Errors
+    /// A [`CallError`] replaces whatever `reply` holds by the protocol's own error. A panic becomes
+    /// [`CallError::SystemError`].
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut xdr::Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), CallError>;
+
+    /// A connection has gone; no call of its is running any more.
+    fn closed(&self, peer: &Peer) {
+        let _ = peer;
+    }
+}
+
+/// Why a call has no results (RFC 5531 section 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// PROC_UNAVAIL.
+    #[error("no such procedure")]
+    ProcedureUnavailable,
+    /// GARBAGE_ARGS.
+    #[error("arguments can't be decoded")]
+    GarbageArguments,
+    /// SYSTEM_ERR.
+    #[error("the server failed")]
+    SystemError,
+    /// AUTH_ERROR.
+    #[error("denied: {0}")]
+    Denied(AuthStat),
+    /// No answer at all: the call is a duplicate of one in progress, whose answer serves both.
+    #[error("not answered")]
+    Drop,
+}
+
+impl From<xdr::Error> for CallError {
+    fn from(_: xdr::Error) -> Self {
+        Self::GarbageArguments
+    }
+}
