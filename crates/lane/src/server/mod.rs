@@ -1,0 +1,211 @@
+//! The server's end of the lane.
+
+use crate::nonce::{Instance, Nonce};
+use crate::peer::PeerCredentials;
+use crate::request::{Attributes, OpenRequest, Status};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// What a lane is bound to: the NFS connection over which the nonce came, and the process at the other end of the
+/// Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// The lane's number, unique in this server.
+    pub lane: u64,
+    /// The client's end of the NFS connection: everything that the export rules look at is taken from here.
+    pub nfs_peer: SocketAddr,
+    /// The client process.
+    pub process: PeerCredentials,
+}
+
+/// One file given away.
+pub struct Granted {
+    /// A file description of its own: opened for this grant, never used by the server or given to anybody else. A
+    /// regular file, open for no more than was asked; never O_PATH, never a directory.
+    pub file: OwnedFd,
+    /// The file's NFS handle, at most [`crate::request::MAX_HANDLE`] bytes.
+    pub handle: Vec<u8>,
+    /// The file's attributes.
+    pub attributes: Attributes,
+    /// Whatever the server keeps while the grant is open (a live grant counts as an open in its state): dropped
+    /// when the client releases the grant, or goes, or never acknowledged it.
+    pub held: Option<Box<dyn std::any::Any + Send>>,
+}
+
+/// Decides about an Open: the same check that the wire uses.
+pub trait Granter: Send + Sync + 'static {
+    /// Opens a file for the client, or says why not. Runs on the lane's own thread and may block. The peer rules
+    /// ([`PeerCredentials::may_act_as`]) have been checked already; what the export says is this function's.
+    ///
+    /// # Errors
+    /// The reason that the client gets.
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status>;
+
+    /// The write verifier that goes with every grant (RFC 1813 section 3.3.7).
+    fn verifier(&self) -> [u8; 8];
+}
+
+/// The bounds of a lane server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections that have not become a lane (yet), all users together. Default 256.
+    pub waiting: usize,
+    /// The same, for one user: one more evicts this user's oldest. Default 32.
+    pub waiting_per_uid: usize,
+    /// How long a connection may wait to become a lane, and a nonce lives. Default 10 s.
+    pub waiting_life: Duration,
+    /// Lanes, and so lane threads. Default 256.
+    pub lanes: usize,
+    /// Lanes of one user other than root. Default 64.
+    pub lanes_per_uid: usize,
+    /// Open grants of one lane. Default 4096; never more than half of RLIMIT_NOFILE.
+    pub grants: u32,
+    /// Opens that a client may have under way at once. Default 64.
+    pub outstanding: u32,
+    /// How long a client may take to acknowledge a grant. Default 10 s.
+    pub receipt: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            waiting: 256,
+            waiting_per_uid: 32,
+            waiting_life: Duration::from_secs(10),
+            lanes: 256,
+            lanes_per_uid: 64,
+            grants: 4096,
+            outstanding: 64,
+            receipt: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How a lane server is started.
+#[derive(Debug, Clone)]
+pub struct LaneOptions {
+    /// Where the socket file goes; `None` for no socket file. Created (mode 0755) if missing.
+    pub run_dir: Option<PathBuf>,
+    /// Whether to listen on the abstract socket `@samehost/<instance>`, too.
+    pub abstract_socket: bool,
+    /// This start of the server.
+    pub instance: Instance,
+    /// Whether to look for waiting clients in other network namespaces (needs CAP_SYS_ADMIN; without it nothing is
+    /// looked for).
+    pub search_namespaces: bool,
+    /// The bounds.
+    pub limits: Limits,
+}
+
+impl LaneOptions {
+    /// Both sockets, searching, default limits.
+    #[must_use]
+    pub fn new(run_dir: PathBuf, instance: Instance) -> Self {
+        Self {
+            run_dir: Some(run_dir),
+            abstract_socket: true,
+            instance,
+            search_namespaces: true,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Why a lane server didn't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There's no socket at all on which a client could find us.
+    #[error("no lane socket: {0}")]
+    NoSocket(String),
+    /// The kernel refused something that every kernel has.
+    #[error("{what}: {error}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        error: std::io::Error,
+    },
+}
+
+/// A lane, for the status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneInfo {
+    /// What it is bound to.
+    pub bound: Bound,
+    /// The way the client came.
+    pub through: String,
+    /// Since when.
+    pub since: SystemTime,
+    /// Open grants.
+    pub grants: u64,
+    /// Grants that were given since the lane began.
+    pub granted: u64,
+    /// Opens that were refused since the lane began.
+    pub refused: u64,
+    /// I/O that the client says it has under way on granted files.
+    pub in_flight: u64,
+}
+
+/// The server's end of all lanes. Dropping it stops it without waiting for anybody.
+pub struct LaneServer {}
+
+impl LaneServer {
+    /// Starts listening.
+    ///
+    /// # Errors
+    /// [`StartError`]. One socket of the two is enough to start: see [`LaneServer::problems`] for the other.
+    pub fn start(options: LaneOptions, granter: Arc<dyn Granter>) -> Result<Self, StartError> {
+        let _ = (options, granter);
+        unimplemented!()
+    }
+
+    /// Where the server listens, as a client's report shows it.
+    #[must_use]
+    pub fn sockets(&self) -> Vec<String> {
+        unimplemented!()
+    }
+
+    /// What didn't work at start, in words an admin can act on.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        unimplemented!()
+    }
+
+    /// A nonce came over an NFS connection (UUID_IS_LOCAL): if its client is among ours, the lane is bound and Local
+    /// is in the client's socket when this returns `true`. The LOCALIO program calls this before it sends its void
+    /// reply. Never waits for anybody.
+    pub fn uuid_is_local(&self, nonce: Nonce, nfs_peer: SocketAddr) -> bool {
+        let _ = (nonce, nfs_peer);
+        unimplemented!()
+    }
+
+    /// All lanes.
+    #[must_use]
+    pub fn status(&self) -> Vec<LaneInfo> {
+        unimplemented!()
+    }
+
+    /// Ends the grants of the lanes that `which` names: the next I/O on each goes over the wire or asks anew. The
+    /// lanes stay. I/O under way is not waited for. Returns how many lanes it were.
+    pub fn recall(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
+        let _ = which;
+        unimplemented!()
+    }
+
+    /// Ends the lanes that `which` names. Returns how many it were.
+    pub fn revoke(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
+        let _ = which;
+        unimplemented!()
+    }
+
+    /// Stops accepting, refuses new grants and new local I/O, waits (at most `bound`) until no I/O is under way on a
+    /// granted file, ends every lane and removes the socket file. Returns whether all I/O had ended. The second call
+    /// finds nothing to do.
+    pub fn drain(&self, bound: Duration) -> bool {
+        let _ = bound;
+        unimplemented!()
+    }
+}
