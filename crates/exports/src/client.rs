@@ -1,0 +1,290 @@
+//! Who an export is for: host, network, pattern or anybody; and which of several entries decides.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::Options;
+use crate::pattern;
+
+/// Host names, as the caller can look them up. Answers may be empty and should come quickly (from a cache): they
+/// are asked for while a client waits.
+pub trait Names {
+    /// The addresses of `host`.
+    fn addresses(&self, host: &str) -> Vec<IpAddr>;
+    /// The names that `address` claims to have; they are believed only if [`Names::addresses`] confirms them.
+    fn names(&self, address: IpAddr) -> Vec<String>;
+}
+
+/// No host names at all: only entries by address and `*` match.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn addresses(&self, _: &str) -> Vec<IpAddr> {
+        Vec::new()
+    }
+    fn names(&self, _: IpAddr) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// One client entry of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// Who.
+    pub spec: ClientSpec,
+    /// How.
+    pub options: Options,
+}
+
+/// Who a client entry is for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ClientSpec {
+    /// One host by its address.
+    Address(IpAddr),
+    /// One host by its name, in lower case.
+    Host(String),
+    /// All hosts of a network; bits of `address` behind the prefix are zero.
+    Network {
+        /// The network's address.
+        address: IpAddr,
+        /// The prefix length: at most 32 or 128.
+        prefix: u8,
+    },
+    /// All hosts whose name matches a pattern of `*`, `?` and `[...]`, in lower case. These match dots, too.
+    Pattern(String),
+    /// Everybody.
+    Anybody,
+}
+
+impl ClientSpec {
+    /// Reads what stands before the parenthesis.
+    ///
+    /// # Errors
+    /// A sentence saying what is wrong and what to write instead.
+    pub fn parse(word: &str) -> Result<Self, String> {
+        if word.is_empty() || word == "*" {
+            return Ok(Self::Anybody);
+        }
+        if word.starts_with('@') {
+            return Err(format!(
+                "netgroup {word} is not supported: list hosts, networks or a pattern instead"
+            ));
+        }
+        if word.starts_with("gss/") {
+            return Err(format!(
+                "{word}: Kerberos is not supported: export with sec=sys to hosts or networks"
+            ));
+        }
+        if let Some((address, mask)) = word.split_once('/') {
+            return network(word, address, mask);
+        }
+        let bare = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(word);
+        if let Ok(address) = IpAddr::from_str(bare) {
+            return Ok(Self::Address(address.to_canonical()));
+        }
+        if word.contains(['*', '?', '[']) {
+            if word.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'*' | b'?'))
+                && word.contains('.')
+            {
+                return Err(format!(
+                    "{word}: a pattern matches names, not addresses: write the network as 192.0.2.0/24"
+                ));
+            }
+            return match pattern::check(word) {
+                Ok(()) => Ok(Self::Pattern(word.to_ascii_lowercase())),
+                Err(reason) => Err(format!("pattern {word}: {reason}")),
+            };
+        }
+        let name = word.strip_suffix('.').unwrap_or(word);
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+        if name.is_empty() || name.len() > 255 || !name.bytes().all(plain) {
+            return Err(format!("{word:?} is not a host name, address, network or pattern"));
+        }
+        Ok(Self::Host(name.to_ascii_lowercase()))
+    }
+
+    /// How specific the entry is: a lower rank decides before a higher one, as in exportfs.
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::Address(_) | Self::Host(_) => 0,
+            Self::Network { .. } => 1,
+            Self::Pattern(_) => 2,
+            Self::Anybody => 3,
+        }
+    }
+
+    fn matches(&self, peer: IpAddr, names: &dyn Names) -> bool {
+        match self {
+            Self::Address(address) => *address == peer,
+            Self::Host(host) => names.addresses(host).iter().any(|address| address.to_canonical() == peer),
+            Self::Network { address, prefix } => masked(peer, *prefix) == Some(*address),
+            Self::Pattern(pattern) => names.names(peer).iter().any(|claimed| {
+                let name = claimed.strip_suffix('.').unwrap_or(claimed).to_ascii_lowercase();
+                pattern::matches(pattern, &name)
+                    && names.addresses(&name).iter().any(|address| address.to_canonical() == peer)
+            }),
+            Self::Anybody => true,
+        }
+    }
+}
+
+/// The entry of `clients` that decides for `peer`: the most specific kind, and of one kind the first.
+pub(crate) fn select<'a>(clients: &'a [Client], peer: IpAddr, names: &dyn Names) -> Option<&'a Client> {
+    let peer = peer.to_canonical();
+    (0..=3).find_map(|rank| {
+        clients.iter().find(|client| client.spec.rank() == rank && client.spec.matches(peer, names))
+    })
+}
+
+fn network(word: &str, address: &str, mask: &str) -> Result<ClientSpec, String> {
+    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    let address =
+        IpAddr::from_str(bare).map_err(|_| format!("{word}: {address:?} is not an IPv4 or IPv6 address"))?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = match (mask.parse::<u8>(), IpAddr::from_str(mask)) {
+        (Ok(prefix), _) if prefix <= most && mask.bytes().all(|b| b.is_ascii_digit()) => prefix,
+        (_, Ok(mask)) if mask.is_ipv4() == address.is_ipv4() => {
+            prefix_of(mask).ok_or_else(|| format!("{word}: the netmask has a hole"))?
+        }
+        _ => return Err(format!("{word}: {mask:?} is neither a prefix length up to {most} nor a netmask")),
+    };
+    let network = masked(address, prefix).unwrap_or(address);
+    Ok(ClientSpec::Network { address: network, prefix })
+}
+
+/// The prefix length of a netmask; `None` if ones follow a zero.
+fn prefix_of(mask: IpAddr) -> Option<u8> {
+    let (bits, width) = match mask {
+        IpAddr::V4(mask) => (u128::from(mask.to_bits()) << 96, 32),
+        IpAddr::V6(mask) => (mask.to_bits(), 128),
+    };
+    let ones = bits.leading_ones();
+    (bits.count_ones() == ones && ones <= width).then(|| u8::try_from(ones).unwrap_or(128))
+}
+
+/// `address` with the bits behind `prefix` cleared; `None` if its family has fewer bits.
+fn masked(address: IpAddr, prefix: u8) -> Option<IpAddr> {
+    let prefix = u32::from(prefix);
+    match address {
+        IpAddr::V4(v4) if prefix <= 32 => {
+            let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or(0);
+            Some(IpAddr::V4((v4.to_bits() & mask).into()))
+        }
+        IpAddr::V6(v6) if prefix <= 128 => {
+            let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
+            Some(IpAddr::V6((v6.to_bits() & mask).into()))
+        }
+        _ => None,
+    }
+}
+
+impl fmt::Display for ClientSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::Host(name) | Self::Pattern(name) => f.write_str(name),
+            Self::Network { address, prefix } => write!(f, "{address}/{prefix}"),
+            Self::Anybody => f.write_str("*"),
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", self.spec, self.options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One network, by hand.
+    struct Zone;
+    impl Names for Zone {
+        fn addresses(&self, host: &str) -> Vec<IpAddr> {
+            match host {
+                "alpha.example.org" => vec!["10.1.2.3".parse().unwrap()],
+                "six.example.org" => vec!["2001:db8::6".parse().unwrap()],
+                _ => vec![],
+            }
+        }
+        fn names(&self, address: IpAddr) -> Vec<String> {
+            match address.to_string().as_str() {
+                "10.1.2.3" => vec!["Alpha.Example.Org.".into()],
+                // Whoever owns the reverse zone can claim any name.
+                "10.6.6.6" => vec!["alpha.example.org".into()],
+                _ => vec![],
+            }
+        }
+    }
+
+    fn chosen(specs: &[&str], peer: &str) -> Option<String> {
+        let clients: Vec<_> = specs
+            .iter()
+            .map(|spec| Client { spec: ClientSpec::parse(spec).unwrap(), options: Options::default() })
+            .collect();
+        select(&clients, peer.parse().unwrap(), &Zone).map(|client| client.spec.to_string())
+    }
+
+    #[test]
+    fn the_most_specific_kind_decides_and_then_the_first() {
+        let all = ["*", "*.example.org", "10.0.0.0/8", "10.1.0.0/16", "alpha.example.org", "10.1.2.3"];
+        assert_eq!(chosen(&all, "10.1.2.3").unwrap(), "alpha.example.org");
+        assert_eq!(chosen(&all[..4], "10.1.2.3").unwrap(), "10.0.0.0/8");
+        assert_eq!(chosen(&all[..2], "::ffff:10.1.2.3").unwrap(), "*.example.org");
+        assert_eq!(chosen(&all, "192.0.2.1").unwrap(), "*");
+        assert_eq!(chosen(&all[1..], "192.0.2.1"), None);
+        assert_eq!(chosen(&["six.example.org"], "2001:db8::6").unwrap(), "six.example.org");
+    }
+
+    #[test]
+    fn a_claimed_name_without_its_address_is_not_believed() {
+        assert_eq!(chosen(&["*.example.org"], "10.6.6.6"), None);
+        assert_eq!(chosen(&["alpha.example.org"], "10.6.6.6"), None);
+    }
+
+    #[test]
+    fn networks() {
+        for (spec, shown) in [
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("10.1.2.3/255.255.0.0", "10.1.0.0/16"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("2001:db8::1/32", "2001:db8::/32"),
+            ("[2001:db8::1]/ffff:ffff::", "2001:db8::/32"),
+            ("10.0.0.1/32", "10.0.0.1/32"),
+            ("::1/128", "::1/128"),
+        ] {
+            assert_eq!(ClientSpec::parse(spec).unwrap().to_string(), shown, "{spec}");
+        }
+        assert_eq!(chosen(&["0.0.0.0/0"], "2001:db8::1"), None);
+        assert_eq!(chosen(&["::/0"], "10.0.0.1"), None);
+        assert!(chosen(&["10.0.0.0/31"], "10.0.0.1").is_some());
+        assert!(chosen(&["10.0.0.0/31"], "10.0.0.2").is_none());
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for bad in [
+            "@staff",
+            "gss/krb5i",
+            "10.0.0.0/33",
+            "10.0.0.0/255.0.255.0",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "::/129",
+            "::/255.0.0.0",
+            "name/8",
+            "192.168.*",
+            "ho st",
+            "a/b/c",
+            "x[",
+            "höst",
+            ".",
+        ] {
+            assert!(ClientSpec::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

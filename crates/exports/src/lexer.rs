@@ -1,0 +1,146 @@
+//! From bytes to words: comments, continuation lines, quotes and octal escapes, each word with its place.
+
+/// A place in the text, both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+/// A mistake at a place.
+pub(crate) type Mistake = (Place, String);
+
+/// A word: the bytes with quotes and escapes resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub bytes: Vec<u8>,
+    pub place: Place,
+    /// Whether any of it was quoted, so that an empty word can be told from none.
+    pub quoted: bool,
+}
+
+/// A cursor over the text.
+#[derive(Debug, Clone)]
+pub(crate) struct Lexer<'a> {
+    rest: &'a [u8],
+    place: Place,
+}
+
+impl<'a> Lexer<'a> {
+    pub(crate) const fn new(text: &'a [u8]) -> Self {
+        Self { rest: text, place: Place { line: 1, column: 1 } }
+    }
+
+    pub(crate) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The next byte.
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    /// Takes one byte.
+    pub(crate) fn bump(&mut self) {
+        if let Some((&byte, rest)) = self.rest.split_first() {
+            self.rest = rest;
+            self.place = match byte {
+                b'\n' => Place { line: self.place.line + 1, column: 1 },
+                _ => Place { line: self.place.line, column: self.place.column + 1 },
+            };
+        }
+    }
+
+    /// The length of a backslash and the line's end behind it, if they stand here.
+    fn continuation(&self) -> usize {
+        match self.rest {
+            [b'\\', b'\n', ..] => 2,
+            [b'\\', b'\r', b'\n', ..] => 3,
+            _ => 0,
+        }
+    }
+
+    /// Whether a word ends here: at a blank, a line's end, a continuation or the text's end.
+    pub(crate) fn at_blank(&self) -> bool {
+        self.continuation() > 0 || matches!(self.peek(), None | Some(b' ' | b'\t' | b'\r' | b'\n'))
+    }
+
+    /// Skips blanks, continuations, and a comment if one begins here; stops at the line's end. Whether it is the end
+    /// of the logical line is then what [`Lexer::peek`] shows: a newline or nothing.
+    pub(crate) fn skip_blanks(&mut self) {
+        loop {
+            let skip = match self.peek() {
+                Some(b' ' | b'\t' | b'\r') => 1,
+                Some(b'#') => self.rest.iter().position(|byte| *byte == b'\n').unwrap_or(self.rest.len()),
+                _ => self.continuation(),
+            };
+            if skip == 0 {
+                return;
+            }
+            (0..skip).for_each(|_| self.bump());
+        }
+    }
+
+    /// Skips the rest of the logical line, up to its newline.
+    pub(crate) fn skip_line(&mut self) {
+        while !matches!(self.peek(), None | Some(b'\n')) {
+            (0..self.continuation().max(1)).for_each(|_| self.bump());
+        }
+    }
+
+    /// Reads a word up to a blank or, outside quotes, one of `stops`; at most `longest` bytes.
+    pub(crate) fn word(&mut self, stops: &[u8], longest: usize) -> Result<Word, Mistake> {
+        let mut word = Word { bytes: Vec::new(), place: self.place, quoted: false };
+        let mut open = None;
+        loop {
+            let here = self.place;
+            let Some(byte) = self.peek() else { break };
+            match byte {
+                b'\n' => break,
+                b'"' => {
+                    open = if open.is_some() { None } else { Some(here) };
+                    word.quoted = true;
+                    self.bump();
+                    continue;
+                }
+                _ if open.is_none() && (self.at_blank() || stops.contains(&byte)) => break,
+                b'\\' => {
+                    word.bytes.push(self.escape(here)?);
+                }
+                0 => return Err((here, "a NUL byte cannot stand here".into())),
+                _ => {
+                    word.bytes.push(byte);
+                    self.bump();
+                }
+            }
+            if word.bytes.len() > longest {
+                return Err((word.place, format!("longer than {longest} bytes")));
+            }
+        }
+        match open {
+            Some(place) => Err((place, "a quote that is not closed on its line".into())),
+            None => Ok(word),
+        }
+    }
+
+    /// A backslash: three octal digits behind it are a byte; else it stands for itself.
+    fn escape(&mut self, here: Place) -> Result<u8, Mistake> {
+        let digits = match self.rest {
+            [_, digits @ ..] if digits.len() >= 3 && digits[..3].iter().all(|d| matches!(d, b'0'..=b'7')) => {
+                &digits[..3]
+            }
+            _ => {
+                self.bump();
+                return Ok(b'\\');
+            }
+        };
+        let value = digits.iter().fold(0_u16, |value, digit| value * 8 + u16::from(digit - b'0'));
+        match u8::try_from(value) {
+            Ok(0) | Err(_) => Err((here, format!("\\{value:03o} is not a byte that can stand here"))),
+            Ok(byte) => {
+                (0..4).for_each(|_| self.bump());
+                Ok(byte)
+            }
+        }
+    }
+}

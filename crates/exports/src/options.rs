@@ -1,0 +1,268 @@
+//! The options of a client entry: what exports(5) promises for each, with its defaults.
+
+use std::fmt;
+
+/// The anonymous user and group unless told otherwise (exports(5)).
+pub const NOBODY: u32 = 65534;
+
+/// Who is made anonymous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Squash {
+    /// Nobody (`no_root_squash`).
+    None,
+    /// Ids 0 (`root_squash`, the default).
+    Root,
+    /// Everybody (`all_squash`).
+    All,
+}
+
+/// What names an export in file handles, instead of its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fsid {
+    /// `fsid=N`; `fsid=root` is 0.
+    Number(u32),
+    /// `fsid=` and a UUID.
+    Uuid([u8; 16]),
+}
+
+/// How a client may use an export.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// `ro` (default) or `rw`.
+    pub read_only: bool,
+    /// `root_squash` (default), `no_root_squash` or `all_squash`.
+    pub squash: Squash,
+    /// `anonuid=`.
+    pub anon_uid: u32,
+    /// `anongid=`.
+    pub anon_gid: u32,
+    /// `secure` (default): only source ports below 1024; or `insecure`.
+    pub secure: bool,
+    /// `sync` (default): changes are on stable storage before the reply; or `async`.
+    pub sync: bool,
+    /// `fsid=`.
+    pub fsid: Option<Fsid>,
+    /// `subtree_check`; default `no_subtree_check`.
+    pub subtree_check: bool,
+    /// Our own `lane` (default) or `no_lane`: whether files may be granted locally.
+    pub lane: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: true,
+            squash: Squash::Root,
+            anon_uid: NOBODY,
+            anon_gid: NOBODY,
+            secure: true,
+            sync: true,
+            fsid: None,
+            subtree_check: false,
+            lane: true,
+        }
+    }
+}
+
+impl Options {
+    /// Applies one option; of two that contradict each other the later wins, as in exportfs.
+    ///
+    /// # Errors
+    /// A sentence that names the option and says what to do.
+    pub fn apply(&mut self, option: &str) -> Result<(), String> {
+        match option.split_once('=') {
+            None => self.flag(option),
+            Some(("anonuid", value)) => id("anonuid", value).map(|id| self.anon_uid = id),
+            Some(("anongid", value)) => id("anongid", value).map(|id| self.anon_gid = id),
+            Some(("fsid", value)) => fsid(value).map(|fsid| self.fsid = Some(fsid)),
+            Some(("sec", value)) => sec(value),
+            Some((name, _)) => Err(unsupported(name, option)),
+        }
+    }
+
+    fn flag(&mut self, option: &str) -> Result<(), String> {
+        match option {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            // In exports(5) all_squash stands beside the other two and wins over them; taken back, it leaves the default.
+            "root_squash" if self.squash != Squash::All => self.squash = Squash::Root,
+            "no_root_squash" if self.squash != Squash::All => self.squash = Squash::None,
+            "no_all_squash" if self.squash == Squash::All => self.squash = Squash::Root,
+            "root_squash" | "no_root_squash" | "no_all_squash" => {}
+            "all_squash" => self.squash = Squash::All,
+            "secure" => self.secure = true,
+            "insecure" => self.secure = false,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "subtree_check" => self.subtree_check = true,
+            "no_subtree_check" => self.subtree_check = false,
+            "lane" => self.lane = true,
+            "no_lane" => self.lane = false,
+            "anonuid" | "anongid" | "fsid" | "sec" => {
+                return Err(format!("option {option} needs a value: {option}=..."));
+            }
+            "" => return Err("an empty option: remove the comma".into()),
+            _ => return Err(unsupported(option, option)),
+        }
+        Ok(())
+    }
+}
+
+fn id(name: &str, value: &str) -> Result<u32, String> {
+    // Negative numbers stand for the top of the range, as C programs print them; -1 means "no id" to the kernel.
+    let wrapped = value.parse::<i32>().ok().filter(|id| *id < 0).map(i32::cast_unsigned);
+    match wrapped.or_else(|| value.parse().ok().filter(|_| !value.starts_with('+'))) {
+        Some(u32::MAX) => Err(format!("{name}={value} is no id: the kernel reads it as \"none\"")),
+        Some(id) => Ok(id),
+        None => Err(format!("{name}={value}: not a number from 0 to 4294967294")),
+    }
+}
+
+fn fsid(value: &str) -> Result<Fsid, String> {
+    if value == "root" {
+        return Ok(Fsid::Number(0));
+    }
+    if value.bytes().all(|b| b.is_ascii_digit())
+        && let Ok(number) = value.parse()
+    {
+        return Ok(Fsid::Number(number));
+    }
+    let digits: Vec<u8> = value.bytes().filter(|b| !matches!(b, b'-' | b':')).collect();
+    let mut uuid = [0; 16];
+    if digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit) {
+        for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
+            let nibble = |digit: u8| char::from(digit).to_digit(16).map_or(0, |n| n as u8);
+            *byte = nibble(pair[0]) << 4 | nibble(pair[1]);
+        }
+        return Ok(Fsid::Uuid(uuid));
+    }
+    Err(format!(
+        "fsid={value}: neither root, nor a number up to 4294967295, nor a UUID of 32 hexadecimal digits"
+    ))
+}
+
+fn sec(value: &str) -> Result<(), String> {
+    match value.split(':').find(|flavor| *flavor != "sys") {
+        None => Ok(()),
+        Some(flavor) if flavor.starts_with("krb5") => Err(format!(
+            "sec={flavor}: Kerberos is not supported: write sec=sys, or export over a private network"
+        )),
+        Some(flavor) => Err(format!("sec={flavor} is not supported: write sec=sys")),
+    }
+}
+
+/// What to say of an option that knfsd may know and we don't.
+fn unsupported(name: &str, option: &str) -> String {
+    let advice = match name {
+        "wdelay" | "no_wdelay" => "remove it: writes are never delayed",
+        "hide" => "remove it: other filesystems below an export are always hidden",
+        "nohide" | "crossmnt" => "export the filesystem below with a line of its own",
+        "secure_locks" | "insecure_locks" | "auth_nlm" | "no_auth_nlm" => {
+            "remove it: there is no lock manager"
+        }
+        "acl" | "no_acl" => "remove it: the NFSACL program is not served",
+        "mp" | "mountpoint" => "remove it, and order the server's start after the mount",
+        "pnfs" | "no_pnfs" | "refer" | "replicas" | "security_label" => "remove it: it belongs to NFSv4",
+        "xprtsec" => "remove it: TLS is not supported",
+        "nordirplus" => "remove it, and mount with nordirplus on the client",
+        _ => {
+            "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, anonuid=, anongid=, \
+             secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, sec=sys, lane, no_lane"
+        }
+    };
+    format!("option {option} is not supported: {advice}")
+}
+
+impl fmt::Display for Fsid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Uuid(bytes) => bytes.iter().enumerate().try_for_each(|(at, byte)| {
+                let dash = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+                write!(f, "{dash}{byte:02x}")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Options {
+    /// In exports(5) syntax: what parsing it again gives the same options.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.read_only { "ro" } else { "rw" })?;
+        f.write_str(match self.squash {
+            Squash::None => ",no_root_squash",
+            Squash::Root => ",root_squash",
+            Squash::All => ",all_squash",
+        })?;
+        if self.anon_uid != NOBODY {
+            write!(f, ",anonuid={}", self.anon_uid)?;
+        }
+        if self.anon_gid != NOBODY {
+            write!(f, ",anongid={}", self.anon_gid)?;
+        }
+        f.write_str(if self.secure { ",secure" } else { ",insecure" })?;
+        f.write_str(if self.sync { ",sync" } else { ",async" })?;
+        if let Some(fsid) = &self.fsid {
+            write!(f, ",fsid={fsid}")?;
+        }
+        f.write_str(if self.subtree_check { ",subtree_check" } else { ",no_subtree_check" })?;
+        if !self.lane {
+            f.write_str(",no_lane")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(list: &str) -> Result<Options, String> {
+        let mut options = Options::default();
+        list.split(',').try_for_each(|option| options.apply(option))?;
+        Ok(options)
+    }
+
+    #[test]
+    fn squash_options_in_any_order() {
+        for (list, squash) in [
+            ("all_squash,no_root_squash", Squash::All),
+            ("no_root_squash,all_squash", Squash::All),
+            ("all_squash,no_all_squash", Squash::Root),
+            ("no_all_squash,no_root_squash", Squash::None),
+            ("no_root_squash,root_squash", Squash::Root),
+            ("no_root_squash,no_all_squash", Squash::None),
+        ] {
+            assert_eq!(apply(list).unwrap().squash, squash, "{list}");
+        }
+    }
+
+    #[test]
+    fn values() {
+        assert_eq!(apply("anonuid=-2").unwrap().anon_uid, 4_294_967_294);
+        assert_eq!(apply("fsid=root").unwrap().fsid, Some(Fsid::Number(0)));
+        let uuid = apply("fsid=7E2f9c10-0102-0304-0506-0708090a0b0c").unwrap().fsid.unwrap();
+        assert_eq!(uuid.to_string(), "7e2f9c10-0102-0304-0506-0708090a0b0c");
+        for bad in [
+            "anonuid=-1",
+            "anonuid=",
+            "anonuid=+5",
+            "anongid=4294967296",
+            "anonuid",
+            "fsid=",
+            "fsid=4294967296",
+            "fsid=xyz",
+            "sec=krb5p",
+            "sec=sys:krb5",
+            "sec=none",
+            "",
+            "crossmnt",
+            "refer=/a@b",
+            "Rw",
+            "anonuid=4294967295",
+        ] {
+            assert!(apply(bad).is_err(), "{bad}");
+        }
+        assert!(apply("nohide").unwrap_err().contains("nohide"));
+    }
+}

@@ -1,0 +1,129 @@
+//! The grammar of exports(5), by table, and the precision of its errors.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use samehost_exports::{Exports, NoNames, Options, Squash};
+
+fn one(text: &str) -> samehost_exports::Export {
+    let parsed = Exports::parse(text, "t").unwrap_or_else(|errors| panic!("{text:?}: {errors:?}"));
+    assert_eq!(parsed.list().len(), 1, "{text:?}");
+    parsed.list()[0].clone()
+}
+
+fn error(text: &str) -> String {
+    let errors = Exports::parse(text, "t").expect_err(text);
+    assert_eq!(errors.len(), 1, "{text:?}: {errors:?}");
+    errors[0].to_string()
+}
+
+fn options(text: &str, peer: &str) -> Options {
+    one(text).options_for(peer.parse::<IpAddr>().unwrap(), &NoNames).unwrap().clone()
+}
+
+#[test]
+fn lines_comments_and_continuations() {
+    let text = "# all of it\n\n  /a  *(rw)  # behind\n/b \\\n\t10.0.0.0/8(rw) \\\r\n ::1\n/c\n";
+    let parsed = Exports::parse(text, "t").unwrap();
+    let shown: Vec<_> = parsed.list().iter().map(ToString::to_string).collect();
+    let rest = "root_squash,secure,sync,no_subtree_check";
+    assert_eq!(
+        shown,
+        [
+            format!("/a *(rw,{rest})"),
+            format!("/b 10.0.0.0/8(rw,{rest}) ::1(ro,{rest})"),
+            format!("/c *(ro,{rest})"),
+        ]
+    );
+    assert_eq!(Exports::parse("", "t").unwrap().list(), []);
+    assert_eq!(Exports::parse("# nothing", "t").unwrap().list(), []);
+    assert_eq!(Exports::parse("/a *(ro) \\", "t").unwrap_err()[0].column, 10);
+}
+
+#[test]
+fn paths() {
+    for (text, path) in [
+        ("\"/with blank\" *", "/with blank"),
+        ("/with\\040blank *", "/with blank"),
+        ("/half\" quo\"ted", "/half quoted"),
+        ("\"/par(en)\" *(ro)", "/par(en)"),
+        ("//a///b/ *", "/a/b"),
+        ("/", "/"),
+        ("/hash#inside *", "/hash#inside"),
+        ("/back\\slash", "/back\\slash"),
+        ("/\\303\\266", "/ö"),
+    ] {
+        assert_eq!(one(text).path(), Path::new(path), "{text}");
+    }
+}
+
+#[test]
+fn defaults_of_a_line_are_for_the_clients_behind() {
+    let text =
+        "/a -rw,no_root_squash,insecure 10.0.0.1 10.0.0.2(ro) -anonuid=7 10.0.0.3(all_squash,async,no_lane)";
+    let first = options(text, "10.0.0.1");
+    assert!(!first.read_only && !first.secure && first.sync && first.lane && first.squash == Squash::None);
+    assert!(options(text, "10.0.0.2").read_only);
+    let third = options(text, "10.0.0.3");
+    assert!(
+        third.anon_uid == 7 && third.squash == Squash::All && !third.sync && !third.lane && !third.read_only
+    );
+    assert_eq!(options("/a (rw)", "192.0.2.9"), options("/a *(rw)", "192.0.2.9"));
+    assert_eq!(options("/a", "192.0.2.9"), Options::default());
+    assert_eq!(options("/a *()", "192.0.2.9"), Options::default());
+    assert_eq!(options("/a *(sec=sys)", "192.0.2.9"), Options::default());
+}
+
+#[test]
+fn errors_have_their_place_and_a_way_out() {
+    for (text, expected) in [
+        ("/a *(rw,crossmnt)", "t:1:9: option crossmnt is not supported: export the filesystem below"),
+        ("\n/a 10.0.0.1(rw) \\\n  10.0.0.2(rw,mp=/x)", "t:3:15: option mp=/x is not supported"),
+        ("/a -rw,bogus *", "t:1:8: option bogus is not supported: remove it; supported are ro, rw"),
+        ("/a *(sec=krb5)", "t:1:6: sec=krb5: Kerberos is not supported"),
+        ("/a @staff(rw)", "t:1:4: netgroup @staff is not supported"),
+        ("/a gss/krb5(rw)", "t:1:4: gss/krb5: Kerberos"),
+        ("/a host (rw)", "t:1:9: a blank before '('"),
+        ("/a *(rw", "t:1:5: a '(' without its ')'"),
+        ("/a *(rw, sync)", "t:1:9: an empty option"),
+        ("/a *(rw)x", "t:1:9: a blank is missing behind ')'"),
+        ("/a *(rw)10.0.0.1", "t:1:9: a blank is missing"),
+        ("/a(rw)", "t:1:1: /a(rw): write a blank"),
+        ("a *(rw)", "t:1:1: \"a\" is not an absolute path"),
+        ("\"\" *(rw)", "t:1:1: \"\" is not an absolute path"),
+        ("/a/../b *", "t:1:1: /a/../b: write the path without . and .."),
+        ("\"/a *(rw)", "t:1:1: a quote that is not closed"),
+        ("/a\\000b *", "t:1:3: \\000 is not a byte"),
+        ("/a\\777b *", "t:1:3: \\777 is not a byte"),
+        ("/a 10.0.0.1 10.0.0.1(rw)", "t:1:13: client 10.0.0.1 is named twice"),
+        ("/a 10.0.0.1\n/a 10.0.0.1(rw)", "t:2:4: /a: exported to 10.0.0.1 already"),
+        ("/a *(fsid=1)\n/b *(fsid=1)", "t:2:1: /b: its fsid= is that of /a"),
+        ("/a 10.0.0.1(fsid=1) 10.0.0.2(fsid=2)", "t:1:1: /a: its clients have different fsid="),
+        ("/a 10.0.0.1(fsid=1)\n/a 10.0.0.2", "t:2:1: /a: exported above with another fsid="),
+        ("/a *(,rw)", "t:1:6: an empty option"),
+        ("/a - *", "t:1:5: an empty option"),
+    ] {
+        let shown = error(text);
+        assert!(shown.starts_with(expected), "{text:?}\n {shown}\n {expected}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_up_to_a_bound() {
+    let errors = Exports::parse("/a *(x)\n/b *(rw)\nc\n/d \"", "t").unwrap_err();
+    assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [1, 3, 4]);
+    assert_eq!(Exports::parse("x\n".repeat(1000), "t").unwrap_err().len(), 100);
+    assert!(Exports::parse(" ".repeat((1 << 20) + 1), "t").is_err());
+    assert!(Exports::parse(format!("/{}", "x".repeat(4095)), "t").is_err());
+}
+
+#[test]
+fn the_same_path_twice_and_two_texts_are_joined() {
+    let mut all = Exports::parse("/a 10.0.0.1(rw)\n/a 10.0.0.2\n", "t").unwrap();
+    assert_eq!(all.list()[0].clients().len(), 2);
+    all.merge(Exports::parse("/a 10.0.0.3\n/b *", "u").unwrap()).unwrap();
+    assert_eq!((all.list().len(), all.list()[0].clients().len()), (2, 3));
+    let before = all.clone();
+    assert!(all.merge(Exports::parse("/c *\n/a 10.0.0.3(rw)", "u").unwrap()).is_err());
+    assert_eq!(all, before);
+}

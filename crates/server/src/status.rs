@@ -1,0 +1,128 @@
+//! The answer to "what is this server doing?": a snapshot, and the Unix socket that hands it out as JSON.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A snapshot of a running server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The server's version.
+    pub version: String,
+    /// This run of the server, 32 hexadecimal digits.
+    pub instance: String,
+    /// Its process id, in its own pid namespace.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// The addresses it listens on.
+    pub listen: Vec<String>,
+    /// What it can't do, in words, as said at start.
+    pub notices: Vec<String>,
+    /// The exports.
+    pub exports: Vec<ExportStatus>,
+    /// The TCP connections.
+    pub connections: Vec<ConnectionStatus>,
+    /// What MOUNT remembers of who mounted what (`showmount -a`).
+    pub mounts: Vec<MountStatus>,
+    /// The lanes.
+    pub lanes: Vec<LaneStatus>,
+    /// Grants over all lanes.
+    pub grants: GrantStatus,
+    /// Counters per road and procedure since the start: road (`wire`, `lane`) -> procedure name -> counters.
+    pub counters: BTreeMap<String, BTreeMap<String, ProcedureStatus>>,
+    /// The process's memory.
+    pub memory: MemoryStatus,
+}
+
+/// One export.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExportStatus {
+    /// The exported directory.
+    pub path: PathBuf,
+    /// The export's number in file handles.
+    pub id: u32,
+    /// Its clients with their options, in exports(5) syntax.
+    pub clients: Vec<String>,
+    /// Why it can't be served now, if it can't.
+    pub problem: Option<String>,
+}
+
+/// One TCP connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionStatus {
+    /// The client's address and port.
+    pub peer: String,
+    /// Seconds since it was accepted.
+    pub age_seconds: u64,
+    /// Calls so far.
+    pub calls: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+/// One entry of the mount table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountStatus {
+    /// The client's address or name.
+    pub host: String,
+    /// The directory.
+    pub path: String,
+}
+
+/// One lane.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LaneStatus {
+    /// The NFS connection that the lane is bound to, if the handshake has come that far.
+    pub nfs_peer: Option<String>,
+    /// The process at the other end, as this server's pid namespace sees it (0: not at all).
+    pub pid: i32,
+    /// Its user id.
+    pub uid: u32,
+    /// Open grants.
+    pub grants: u64,
+}
+
+/// Grants over all lanes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantStatus {
+    /// Open now.
+    pub open: u64,
+    /// Given since the start.
+    pub granted: u64,
+    /// Refused since the start.
+    pub refused: u64,
+}
+
+/// Counters of one procedure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcedureStatus {
+    /// Calls.
+    pub ops: u64,
+    /// Those answered with an error.
+    pub errors: u64,
+    /// Payload bytes (READ and WRITE).
+    pub bytes: u64,
+}
+
+/// The process's memory, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// Resident now.
+    pub resident: u64,
+    /// Resident at the peak.
+    pub peak: u64,
+}
+
+/// Asks every running server in `run_dir` for its [`Status`]; the sockets of dead servers are passed over.
+///
+/// # Errors
+/// When `run_dir` can't be read. A server that answers with something else than a status is an error, too.
+pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
+    let _ = run_dir;
+    unimplemented!()
+}
