@@ -1,0 +1,125 @@
+//! What can go wrong, in words a protocol can translate one to one.
+//!
+//! The kernel's errno says what failed in a system call; an NFS status says what failed in the client's request. The
+//! translation between the two starts here, once, so that neither protocol code nor lane ever looks at an errno.
+
+use rustix::io::Errno;
+
+/// Why an operation on a store failed. Each variant has one counterpart among the status codes of RFC 1813 section 2.6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The file that the handle named is gone (`NFS3ERR_STALE`).
+    #[error("the file is gone")]
+    Stale,
+    /// The bytes aren't a handle that this store ever gave out (`NFS3ERR_BADHANDLE`).
+    #[error("not a handle of this export")]
+    BadHandle,
+    /// No such name (`NFS3ERR_NOENT`).
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name exists already (`NFS3ERR_EXIST`).
+    #[error("the name exists already")]
+    Exists,
+    /// A directory was needed (`NFS3ERR_NOTDIR`).
+    #[error("not a directory")]
+    NotDirectory,
+    /// Something other than a directory was needed (`NFS3ERR_ISDIR`).
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries (`NFS3ERR_NOTEMPTY`).
+    #[error("the directory isn't empty")]
+    NotEmpty,
+    /// The user's permissions don't allow it (`NFS3ERR_ACCES`).
+    #[error("permission denied")]
+    Access,
+    /// Only the owner or a privileged user may do it (`NFS3ERR_PERM`).
+    #[error("operation not permitted")]
+    Permission,
+    /// The name is empty or contains '/' or NUL (`NFS3ERR_INVAL`; Linux's knfsd says `NFS3ERR_ACCES`).
+    #[error("not a file name")]
+    InvalidName,
+    /// The name is longer than the filesystem allows, or a symbolic link's text is (`NFS3ERR_NAMETOOLONG`).
+    #[error("the name is too long")]
+    NameTooLong,
+    /// The arguments make no sense for this object (`NFS3ERR_INVAL`).
+    #[error("invalid argument")]
+    Invalid,
+    /// The filesystem or the export is read-only (`NFS3ERR_ROFS`).
+    #[error("read-only")]
+    ReadOnly,
+    /// No space left (`NFS3ERR_NOSPC`).
+    #[error("no space left")]
+    NoSpace,
+    /// Over quota (`NFS3ERR_DQUOT`).
+    #[error("quota exceeded")]
+    Quota,
+    /// The file would become larger than the filesystem allows (`NFS3ERR_FBIG`).
+    #[error("the file would be too large")]
+    FileTooLarge,
+    /// The two names are on different filesystems (`NFS3ERR_XDEV`).
+    #[error("not on the same filesystem")]
+    CrossDevice,
+    /// The file has as many links as it can have (`NFS3ERR_MLINK`).
+    #[error("too many links")]
+    TooManyLinks,
+    /// SETATTR's guard didn't match the file's ctime (`NFS3ERR_NOT_SYNC`).
+    #[error("the file changed since the client looked")]
+    NotSync,
+    /// READDIR's cookie or verifier is none of ours (`NFS3ERR_BAD_COOKIE`).
+    #[error("the directory cookie is no longer valid")]
+    BadCookie,
+    /// The filesystem or the store doesn't support it (`NFS3ERR_NOTSUPP`).
+    #[error("not supported")]
+    NotSupported,
+    /// MKNOD of a type that isn't one (`NFS3ERR_BADTYPE`).
+    #[error("not a type that can be made")]
+    BadType,
+    /// The device isn't there (`NFS3ERR_NXIO` or `NFS3ERR_NODEV`).
+    #[error("no such device")]
+    NoDevice,
+    /// Short of something for the moment (descriptors, memory), or the file is busy: try again (`NFS3ERR_JUKEBOX`).
+    #[error("busy, try again")]
+    TryLater,
+    /// The device failed (`NFS3ERR_IO`); also every errno that has no better translation.
+    #[error("I/O error: {0}")]
+    Io(Errno),
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        match errno {
+            Errno::STALE => Error::Stale,
+            Errno::NOENT => Error::NotFound,
+            Errno::EXIST => Error::Exists,
+            // openat2's RESOLVE_NO_SYMLINKS and O_NOFOLLOW: a symbolic link stands where a directory was expected.
+            Errno::NOTDIR | Errno::LOOP => Error::NotDirectory,
+            Errno::ISDIR => Error::IsDirectory,
+            Errno::NOTEMPTY => Error::NotEmpty,
+            Errno::ACCESS => Error::Access,
+            Errno::PERM => Error::Permission,
+            Errno::NAMETOOLONG => Error::NameTooLong,
+            Errno::INVAL => Error::Invalid,
+            Errno::ROFS => Error::ReadOnly,
+            Errno::NOSPC => Error::NoSpace,
+            Errno::DQUOT => Error::Quota,
+            Errno::FBIG | Errno::OVERFLOW => Error::FileTooLarge,
+            Errno::XDEV => Error::CrossDevice,
+            Errno::MLINK => Error::TooManyLinks,
+            Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => Error::NotSupported,
+            Errno::NXIO | Errno::NODEV => Error::NoDevice,
+            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::BUSY | Errno::TXTBSY => {
+                Error::TryLater
+            }
+            other => Error::Io(other),
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Errno::from_io_error(&error).unwrap_or(Errno::IO).into()
+    }
+}
+
+/// The result of an operation on a store.
+pub type Result<T> = std::result::Result<T, Error>;
