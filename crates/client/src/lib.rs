@@ -1,1 +1,34 @@
 //! The NFS client library: a session with a server, and for each open file the choice of wire or lane.
+//!
+//! A [`Session`] is one server's export as one user sees it: RPC connections that reconnect and resend by
+//! themselves, the export's root handle, the server's preferred sizes, and, when client and server turn out to share a
+//! kernel, a lane. Every NFSv3 procedure is an async method of it. A [`File`] is an open file: it alone knows whether its
+//! bytes go over the wire or through a granted descriptor, and it changes roads in the middle of a stream without the
+//! caller noticing. Callers never ask "local or remote?"; who wants to know reads [`Session::lane`] or [`File::road`].
+//!
+//! The async face runs on tokio's current-thread and multi-thread runtimes alike. [`blocking`] is the same thing for
+//! code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
+
+pub mod blocking;
+mod copy;
+mod counters;
+mod error;
+mod file;
+mod lane;
+mod options;
+mod session;
+mod types;
+mod url;
+
+pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
+pub use counters::{Counters, Procedure, RoadCounters};
+pub use error::{Error, Result, Status};
+pub use file::{File, Road};
+pub use lane::LaneReport;
+pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
+pub use session::{Directory, Follow, Session};
+pub use types::{
+    Access, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node,
+    PathConf, SetAttributes, SetTime, Stability, Timestamp,
+};
+pub use url::{Url, UrlError};

@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::message::AuthStat;
+
 /// Why a call has no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -34,12 +36,12 @@ pub enum Error {
         high: u32,
     },
     /// The server refuses the credential (RFC 5531 section 9, auth_stat).
-    #[error("{address} refuses the credential: {}", auth_reason(*status))]
+    #[error("{address} refuses the credential: {status}")]
     Auth {
         /// The server.
         address: SocketAddr,
-        /// The auth_stat.
-        status: u32,
+        /// Why.
+        status: AuthStat,
     },
     /// The server does not have the program.
     #[error("{address} does not serve RPC program {program}")]
@@ -120,17 +122,5 @@ impl Error {
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
-    }
-}
-
-const fn auth_reason(status: u32) -> &'static str {
-    match status {
-        1 => "it is malformed (AUTH_BADCRED)",
-        2 => "the client must begin a new session (AUTH_REJECTEDCRED)",
-        3 => "its verifier is malformed (AUTH_BADVERF)",
-        4 => "its verifier expired or was replayed (AUTH_REJECTEDVERF)",
-        5 => "it is too weak; the server wants another flavour than AUTH_SYS or AUTH_NONE (AUTH_TOOWEAK)",
-        6 => "the answer's verifier is bogus (AUTH_INVALIDRESP)",
-        _ => "for a reason unknown (AUTH_FAILED)",
     }
 }

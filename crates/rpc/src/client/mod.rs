@@ -1,1 +1,5 @@
-//! The calling side: pipelined calls on one or more connections to one server.
+//! Calls to one server, many at a time on each connection (tokio).
+
+mod error;
+
+pub use error::Error;

@@ -1,0 +1,240 @@
+//! What can go wrong, with the object, the reason and, where there is one, the next step.
+
+use std::io;
+
+use crate::url::UrlError;
+
+/// This crate's results.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A server's refusal (RFC 1813 section 2.6, nfsstat3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Status {
+    /// NFS3ERR_PERM.
+    #[error("not the owner, or the server forbids it to this user")]
+    NotPermitted,
+    /// NFS3ERR_NOENT.
+    #[error("no such file or directory")]
+    NoEntry,
+    /// NFS3ERR_IO.
+    #[error("the server had an I/O error")]
+    Io,
+    /// NFS3ERR_NXIO.
+    #[error("no such device on the server")]
+    NoDevice,
+    /// NFS3ERR_ACCES.
+    #[error("permission denied")]
+    Access,
+    /// NFS3ERR_EXIST.
+    #[error("it exists already")]
+    Exists,
+    /// NFS3ERR_XDEV.
+    #[error("the two names are on different filesystems")]
+    CrossDevice,
+    /// NFS3ERR_NODEV.
+    #[error("operation not supported by the device")]
+    NotByDevice,
+    /// NFS3ERR_NOTDIR.
+    #[error("not a directory")]
+    NotDirectory,
+    /// NFS3ERR_ISDIR.
+    #[error("it is a directory")]
+    IsDirectory,
+    /// NFS3ERR_INVAL.
+    #[error("invalid argument")]
+    Invalid,
+    /// NFS3ERR_FBIG.
+    #[error("the file would become too large")]
+    TooBig,
+    /// NFS3ERR_NOSPC.
+    #[error("no space left on the server")]
+    NoSpace,
+    /// NFS3ERR_ROFS.
+    #[error("the export or its filesystem is read-only")]
+    ReadOnly,
+    /// NFS3ERR_MLINK.
+    #[error("too many hard links")]
+    TooManyLinks,
+    /// NFS3ERR_NAMETOOLONG.
+    #[error("the name is too long")]
+    NameTooLong,
+    /// NFS3ERR_NOTEMPTY.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// NFS3ERR_DQUOT.
+    #[error("the user's quota is used up")]
+    Quota,
+    /// NFS3ERR_STALE.
+    #[error("the file is gone, or no longer exported (stale handle)")]
+    Stale,
+    /// NFS3ERR_REMOTE.
+    #[error("too many levels of remote")]
+    Remote,
+    /// NFS3ERR_BADHANDLE.
+    #[error("the server does not know this file handle")]
+    BadHandle,
+    /// NFS3ERR_NOT_SYNC.
+    #[error("the file was changed by somebody else in between")]
+    NotSync,
+    /// NFS3ERR_BAD_COOKIE.
+    #[error("the directory changed and the listing must start over")]
+    BadCookie,
+    /// NFS3ERR_NOTSUPP.
+    #[error("the server does not support this")]
+    NotSupported,
+    /// NFS3ERR_TOOSMALL.
+    #[error("the buffer is too small")]
+    TooSmall,
+    /// NFS3ERR_SERVERFAULT.
+    #[error("the server failed (see its log)")]
+    ServerFault,
+    /// NFS3ERR_BADTYPE.
+    #[error("the server does not support this type of file")]
+    BadType,
+    /// NFS3ERR_JUKEBOX: the server is still at it.
+    #[error("the server needs more time: try again later")]
+    TryLater,
+}
+
+impl Status {
+    /// The nearest errno, for faces that speak errno.
+    #[must_use]
+    pub const fn errno(self) -> rustix::io::Errno {
+        use rustix::io::Errno;
+        match self {
+            Self::NotPermitted => Errno::PERM,
+            Self::NoEntry => Errno::NOENT,
+            Self::Io | Self::ServerFault => Errno::IO,
+            Self::NoDevice => Errno::NXIO,
+            Self::Access => Errno::ACCESS,
+            Self::Exists => Errno::EXIST,
+            Self::CrossDevice => Errno::XDEV,
+            Self::NotByDevice => Errno::NODEV,
+            Self::NotDirectory => Errno::NOTDIR,
+            Self::IsDirectory => Errno::ISDIR,
+            Self::Invalid | Self::BadType | Self::TooSmall | Self::BadCookie => Errno::INVAL,
+            Self::TooBig => Errno::FBIG,
+            Self::NoSpace => Errno::NOSPC,
+            Self::ReadOnly => Errno::ROFS,
+            Self::TooManyLinks => Errno::MLINK,
+            Self::NameTooLong => Errno::NAMETOOLONG,
+            Self::NotEmpty => Errno::NOTEMPTY,
+            Self::Quota => Errno::DQUOT,
+            Self::Stale | Self::BadHandle => Errno::STALE,
+            Self::Remote => Errno::REMOTE,
+            Self::NotSync | Self::TryLater => Errno::AGAIN,
+            Self::NotSupported => Errno::NOTSUP,
+        }
+    }
+}
+
+/// Why something did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The URL is not one.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The host's name has no address.
+    #[error("host {host:?} cannot be resolved: {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The call itself failed: no connection, no answer, or an answer that is none.
+    #[error("{object}: {source}")]
+    Rpc {
+        /// What was being done to what.
+        object: String,
+        /// Why.
+        source: rpc::client::Error,
+    },
+    /// MOUNT was refused for the path and everything above it.
+    #[error("{path:?} cannot be mounted from {server}: {reason}")]
+    Mount {
+        /// The path that was asked for.
+        path: String,
+        /// The server.
+        server: String,
+        /// The server's reason, and what to do about it.
+        reason: String,
+    },
+    /// The server refused.
+    #[error("{object}: {status}")]
+    Status {
+        /// Which file, and what was tried.
+        object: String,
+        /// The refusal.
+        status: Status,
+    },
+    /// A system call on a granted file, or one of the caller's own, failed.
+    #[error("{object}: {source}")]
+    Local {
+        /// Which file, and what was tried.
+        object: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// There must be a lane and there is none.
+    #[error("{object}: a lane is required and there is none: {}", reasons.join("; "))]
+    NoLane {
+        /// The server or file.
+        object: String,
+        /// Why there is none.
+        reasons: Vec<String>,
+    },
+    /// More symbolic links than a path may have, probably a circle.
+    #[error("{path:?}: more than {max} symbolic links on the way")]
+    Loop {
+        /// The path.
+        path: String,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// The answer breaks the protocol.
+    #[error("{object}: the server's answer makes no sense: {what}")]
+    Protocol {
+        /// What was being done to what.
+        object: String,
+        /// What is wrong with the answer.
+        what: &'static str,
+    },
+    /// The file was not opened for this.
+    #[error("{object}: not open for {wanted}")]
+    NotOpenFor {
+        /// The file.
+        object: String,
+        /// `reading` or `writing`.
+        wanted: &'static str,
+    },
+}
+
+impl Error {
+    /// The server's refusal, if that is what it is.
+    #[must_use]
+    pub const fn status(&self) -> Option<Status> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// The nearest errno.
+    #[must_use]
+    pub fn errno(&self) -> rustix::io::Errno {
+        use rustix::io::Errno;
+        match self {
+            Self::Url(_) => Errno::INVAL,
+            Self::Resolve { .. } => Errno::HOSTUNREACH,
+            Self::Rpc { source, .. } if source.is_timeout() => Errno::TIMEDOUT,
+            Self::Rpc { .. } | Self::Protocol { .. } => Errno::IO,
+            Self::Mount { .. } => Errno::ACCESS,
+            Self::Status { status, .. } => status.errno(),
+            Self::Local { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
+            Self::NoLane { .. } => Errno::NXIO,
+            Self::Loop { .. } => Errno::LOOP,
+            Self::NotOpenFor { .. } => Errno::BADF,
+        }
+    }
+}

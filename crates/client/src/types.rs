@@ -1,0 +1,285 @@
+//! What a file is, in the client's own words: the same for every version of NFS and for both roads.
+
+use std::fmt;
+
+/// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
+pub const HANDLE_MAX: usize = 64;
+
+/// A file's persistent name as the server gave it: opaque, at most 64 bytes, valid across restarts of either side.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle {
+    len: u8,
+    bytes: [u8; HANDLE_MAX],
+}
+
+impl Handle {
+    /// Takes a server's handle; `None` if it is longer than 64 bytes.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut whole = [0; HANDLE_MAX];
+        whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self { len: bytes.len() as u8, bytes: whole })
+    }
+
+    /// The bytes as the server gave them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle(")?;
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+/// What kind of file it is (RFC 1813 section 2.5, ftype3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A block device.
+    Block,
+    /// A character device.
+    Character,
+    /// A symbolic link.
+    Symlink,
+    /// A Unix socket.
+    Socket,
+    /// A named pipe.
+    Fifo,
+}
+
+/// Seconds and nanoseconds since 1970-01-01 00:00:00 UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Whole seconds. NFSv3 has 32 unsigned bits of them.
+    pub seconds: i64,
+    /// 0..1,000,000,000.
+    pub nanoseconds: u32,
+}
+
+/// A file's attributes (RFC 1813 section 2.6, fattr3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// What kind of file it is.
+    pub kind: FileKind,
+    /// The twelve permission bits, set-id and sticky bits included.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Bytes of storage it takes.
+    pub used: u64,
+    /// Major and minor number of a device.
+    pub rdev: (u32, u32),
+    /// Which filesystem it is on.
+    pub fsid: u64,
+    /// Its number within that filesystem.
+    pub fileid: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of the attributes.
+    pub ctime: Timestamp,
+}
+
+/// A handle with what the server said about the file in the same breath.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The file.
+    pub handle: Handle,
+    /// Its attributes, if the server sent them.
+    pub attributes: Option<Attributes>,
+}
+
+/// A time to set (RFC 1813 section 2.6, set_atime and set_mtime).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The server's own time.
+    Now,
+    /// This time.
+    To(Timestamp),
+}
+
+/// Attributes to set; what is `None` stays as it is (RFC 1813 section 2.6, sattr3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// Permission bits (the lower twelve).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length in bytes: cuts off, or fills with zeros.
+    pub size: Option<u64>,
+    /// Time of last access.
+    pub atime: Option<SetTime>,
+    /// Time of last change.
+    pub mtime: Option<SetTime>,
+}
+
+/// How CREATE treats a name that exists (RFC 1813 section 3.3.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Create {
+    /// Take the existing file.
+    Unchecked(SetAttributes),
+    /// Fail if the name exists.
+    Guarded(SetAttributes),
+    /// Fail if the name exists, unless it was made by a call with this very verifier: a retry is recognised.
+    Exclusive([u8; 8]),
+}
+
+/// A file that is neither regular nor a directory nor a link (RFC 1813 section 3.3.11, MKNOD).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node {
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// A block device with its major and minor number.
+    Block(u32, u32),
+    /// A character device with its major and minor number.
+    Character(u32, u32),
+}
+
+/// How durable written data is to be when the call returns (RFC 1813 section 3.3.7, stable_how).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Stability {
+    /// When the server likes; a later commit makes it durable.
+    #[default]
+    Unstable,
+    /// The data, and what is needed to read it back.
+    DataSync,
+    /// The data and all of the file's attributes.
+    FileSync,
+}
+
+/// Rights to ask for with ACCESS, as a set of bits (RFC 1813 section 3.3.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Read a file's data or a directory's names.
+    pub const READ: Self = Self(0x01);
+    /// Look a name up in a directory.
+    pub const LOOKUP: Self = Self(0x02);
+    /// Change existing data or names.
+    pub const MODIFY: Self = Self(0x04);
+    /// Add data or names.
+    pub const EXTEND: Self = Self(0x08);
+    /// Delete an existing name.
+    pub const DELETE: Self = Self(0x10);
+    /// Execute a file.
+    pub const EXECUTE: Self = Self(0x20);
+
+    /// Whether every right of `other` is in this set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for Access {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A directory's entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name: bytes, not necessarily UTF-8, never with a '/' or a NUL.
+    pub name: Vec<u8>,
+    /// The file's number within its filesystem.
+    pub fileid: u64,
+    /// Where the directory goes on behind this entry; means something to the server only.
+    pub cookie: u64,
+    /// The file's handle, if the listing was to have it (READDIRPLUS) and the server sent it.
+    pub handle: Option<Handle>,
+    /// The file's attributes, likewise.
+    pub attributes: Option<Attributes>,
+}
+
+/// How full a filesystem is (RFC 1813 section 3.3.18, FSSTAT); bytes and files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FsStat {
+    /// Bytes altogether.
+    pub total_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Bytes this user may still write.
+    pub available_bytes: u64,
+    /// Files (inodes) altogether.
+    pub total_files: u64,
+    /// Files free.
+    pub free_files: u64,
+    /// Files this user may still make.
+    pub available_files: u64,
+    /// For how many seconds this is not expected to change.
+    pub invariant_seconds: u32,
+}
+
+/// What the server likes and can do (RFC 1813 section 3.3.19, FSINFO); sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FsInfo {
+    /// Largest READ.
+    pub read_max: u32,
+    /// Preferred READ.
+    pub read_preferred: u32,
+    /// READ sizes should be a multiple of this.
+    pub read_multiple: u32,
+    /// Largest WRITE.
+    pub write_max: u32,
+    /// Preferred WRITE.
+    pub write_preferred: u32,
+    /// WRITE sizes should be a multiple of this.
+    pub write_multiple: u32,
+    /// Preferred READDIR.
+    pub dir_preferred: u32,
+    /// Largest file.
+    pub file_size_max: u64,
+    /// How fine its clock is.
+    pub time_delta: Timestamp,
+    /// FSF3_* bits: hard links (1), symbolic links (2), homogeneous (8), can set times (16).
+    pub properties: u32,
+}
+
+/// Limits of names (RFC 1813 section 3.3.20, PATHCONF).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathConf {
+    /// Most hard links a file can have.
+    pub link_max: u32,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Longer names are an error (and not cut off).
+    pub no_truncation: bool,
+    /// Only the superuser may give a file away.
+    pub chown_restricted: bool,
+    /// `A` and `a` are the same name.
+    pub case_insensitive: bool,
+    /// The case of names is kept.
+    pub case_preserving: bool,
+}
+
+/// One line of a server's export list (RFC 1813 section 5.2.5, MOUNTPROC3_EXPORT).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportEntry {
+    /// The exported directory.
+    pub path: Vec<u8>,
+    /// Whom it is for; empty means everybody.
+    pub groups: Vec<Vec<u8>>,
+}

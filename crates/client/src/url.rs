@@ -1,0 +1,299 @@
+//! `nfs://host[:port]/path?options`: how a user names a file on a server (RFC 2224, with libnfs's options).
+//!
+//! The path is bytes behind percent escapes: NFS names need not be UTF-8. Options carry the names of nfs(5) and of
+//! libnfs where they mean something here; a name that means nothing here is an error, never ignored.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::options::{Credential, Options, ReservedPort};
+
+/// NFS's port.
+pub const NFS_PORT: u16 = 2049;
+
+/// Why a text is not an NFS URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// It doesn't begin with `nfs://`.
+    #[error("{0:?} is not an NFS URL: it must look like nfs://host[:port]/path")]
+    Scheme(String),
+    /// There is no host.
+    #[error("{0:?} names no host: it must look like nfs://host[:port]/path")]
+    Host(String),
+    /// The port is not 1..=65535.
+    #[error("{0:?} is not a port (1 to 65535)")]
+    Port(String),
+    /// A '%' without two hexadecimal digits behind it, or an escaped NUL.
+    #[error("bad percent escape at {0:?}: write %25 for a percent sign")]
+    Escape(String),
+    /// An option we don't have.
+    #[error(
+        "the URL option {0:?} is not known (known: version, nfsport, mountport, uid, gid, timeo, retrans, soft, hard, rsize, wsize, nconnect, resvport, lane)"
+    )]
+    Option(String),
+    /// An option's value is not one of its values.
+    #[error("the URL option {name}={value:?} is not valid: {expected}")]
+    Value {
+        /// The option.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What would have been right.
+        expected: &'static str,
+    },
+}
+
+/// A place on an NFS server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    host: String,
+    port: Option<u16>,
+    path: Vec<u8>,
+    options: Vec<(String, String)>,
+}
+
+impl Url {
+    /// A URL from its parts; `path` is taken as it is, without escapes, and gets a leading '/' if it has none.
+    #[must_use]
+    pub fn new(host: &str, port: Option<u16>, path: &[u8]) -> Self {
+        let mut whole = Vec::with_capacity(path.len() + 1);
+        if path.first() != Some(&b'/') {
+            whole.push(b'/');
+        }
+        whole.extend_from_slice(path);
+        Self { host: host.to_owned(), port, path: whole, options: Vec::new() }
+    }
+
+    /// Host name or address, an IPv6 address without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port, if one was given.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// The path with its escapes resolved: begins with '/'.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// The same server, another path.
+    #[must_use]
+    pub fn with_path(&self, path: &[u8]) -> Self {
+        Self { options: self.options.clone(), ..Self::new(&self.host, self.port, path) }
+    }
+
+    /// Changes `options` as the URL's own options say.
+    ///
+    /// # Errors
+    /// [`UrlError::Option`] or [`UrlError::Value`].
+    pub fn apply(&self, options: &mut Options) -> Result<(), UrlError> {
+        for (name, value) in &self.options {
+            apply_one(options, name, value)?;
+        }
+        Ok(())
+    }
+}
+
+fn number<T: FromStr>(name: &str, value: &str, expected: &'static str) -> Result<T, UrlError> {
+    value.parse().map_err(|_| invalid(name, value, expected))
+}
+
+fn invalid(name: &str, value: &str, expected: &'static str) -> UrlError {
+    UrlError::Value { name: name.to_owned(), value: value.to_owned(), expected }
+}
+
+fn apply_one(options: &mut Options, name: &str, value: &str) -> Result<(), UrlError> {
+    match name {
+        "version" | "vers" if value == "3" => {}
+        "version" | "vers" => return Err(invalid(name, value, "this client speaks version 3")),
+        "nfsport" | "port" => {} // taken by the parser
+        "mountport" => options.mount_port = Some(number(name, value, "a port, 1 to 65535")?),
+        "uid" | "gid" => {
+            let id = number(name, value, "a number, 0 to 4294967295")?;
+            if let Credential::Sys { uid, gid, groups } = &mut options.credential {
+                *(if name == "uid" { uid } else { gid }) = id;
+                groups.clear();
+            }
+        }
+        "timeo" => {
+            let tenths: u32 = number(name, value, "tenths of a second, 1 to 6000")?;
+            if !(1..=6000).contains(&tenths) {
+                return Err(invalid(name, value, "tenths of a second, 1 to 6000"));
+            }
+            options.timeo = Duration::from_millis(u64::from(tenths) * 100);
+        }
+        "retrans" => options.retrans = number(name, value, "a number of retries")?,
+        "soft" => options.hard = false,
+        "hard" => options.hard = true,
+        "rsize" => options.rsize = Some(number(name, value, "bytes")?),
+        "wsize" => options.wsize = Some(number(name, value, "bytes")?),
+        "nconnect" => {
+            options.nconnect = number(name, value, "1 to 16")?;
+            if !(1..=16).contains(&options.nconnect) {
+                return Err(invalid(name, value, "1 to 16"));
+            }
+        }
+        "resvport" => options.reserved_port = ReservedPort::Yes,
+        "noresvport" => options.reserved_port = ReservedPort::No,
+        "lane" => options.lane = value.parse().map_err(|_| invalid(name, value, "auto, off or required"))?,
+        other => return Err(UrlError::Option(other.to_owned())),
+    }
+    Ok(())
+}
+
+/// `%xx` to bytes. An escaped NUL is refused: no file name has one.
+fn unescape(text: &str) -> Result<Vec<u8>, UrlError> {
+    let bad = || UrlError::Escape(text.to_owned());
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'%' {
+            out.push(first);
+            continue;
+        }
+        let (digits, tail) = rest.split_first_chunk::<2>().ok_or_else(bad)?;
+        let digit = |byte: u8| char::from(byte).to_digit(16).ok_or_else(bad);
+        let byte = (digit(digits[0])? * 16 + digit(digits[1])?) as u8;
+        if byte == 0 {
+            return Err(bad());
+        }
+        out.push(byte);
+        rest = tail;
+    }
+    Ok(out)
+}
+
+impl FromStr for Url {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let rest = match text.get(..6) {
+            Some(scheme) if scheme.eq_ignore_ascii_case("nfs://") => &text[6..],
+            _ => return Err(UrlError::Scheme(text.to_owned())),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+        let (host, port) = if let Some(inside) = authority.strip_prefix('[') {
+            let (host, behind) = inside.split_once(']').ok_or_else(|| UrlError::Host(text.to_owned()))?;
+            let port = match behind {
+                "" => None,
+                behind => Some(behind.strip_prefix(':').ok_or_else(|| UrlError::Host(text.to_owned()))?),
+            };
+            (host, port)
+        } else {
+            authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
+        };
+        if host.is_empty() {
+            return Err(UrlError::Host(text.to_owned()));
+        }
+        let parse_port = |port: &str| match port.parse() {
+            Ok(0) | Err(_) => Err(UrlError::Port(port.to_owned())),
+            Ok(port) => Ok(port),
+        };
+        let mut url = Self::new(host, port.map(parse_port).transpose()?, &unescape(path)?);
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let value =
+                String::from_utf8(unescape(value)?).map_err(|_| UrlError::Escape(value.to_owned()))?;
+            if matches!(name, "nfsport" | "port") {
+                url.port = Some(parse_port(&value)?);
+            }
+            url.options.push((name.to_owned(), value));
+        }
+        // What is wrong is said where it is read, not first when somebody connects.
+        url.apply(&mut Options::default())?;
+        Ok(url)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "nfs://[{}]", self.host)?
+        } else {
+            write!(f, "nfs://{}", self.host)?
+        }
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        for &byte in &self.path {
+            match byte {
+                b'%' | b'?' | b'#' | 0..=b' ' | 0x7f.. => write!(f, "%{byte:02X}")?,
+                byte => write!(f, "{}", char::from(byte))?,
+            }
+        }
+        let options = self.options.iter().filter(|(name, _)| !matches!(name.as_str(), "nfsport" | "port"));
+        for (index, (name, value)) in options.enumerate() {
+            write!(f, "{}{name}", if index == 0 { '?' } else { '&' })?;
+            if !value.is_empty() {
+                write!(f, "={}", value.replace('%', "%25").replace('&', "%26"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Url {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_usual_forms() {
+        let url = parsed("nfs://server/export/a%20b");
+        assert_eq!((url.host(), url.port(), url.path()), ("server", None, &b"/export/a b"[..]));
+        let url = parsed("NFS://[::1]:20490");
+        assert_eq!((url.host(), url.port(), url.path()), ("::1", Some(20490), &b"/"[..]));
+        assert_eq!(parsed("nfs://h/%ff%2f").path(), b"/\xff/");
+        assert_eq!(parsed("nfs://h/x?nfsport=111").port(), Some(111));
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for text in [
+            "nfs://h/",
+            "nfs://[fe80::1]:1/a%25b%3Fc",
+            "nfs://h:9/%FF%20",
+            "nfs://h/x?lane=off&soft&timeo=10",
+        ] {
+            assert_eq!(parsed(text).to_string(), text);
+            assert_eq!(parsed(&parsed(text).to_string()), parsed(text));
+        }
+    }
+
+    #[test]
+    fn options_change_options() {
+        let mut options = Options::default();
+        parsed("nfs://h/x?uid=7&gid=8&soft&timeo=15&nconnect=4&rsize=65536&lane=required")
+            .apply(&mut options)
+            .unwrap();
+        assert_eq!(options.credential, Credential::Sys { uid: 7, gid: 8, groups: vec![] });
+        assert_eq!((options.hard, options.timeo, options.nconnect), (false, Duration::from_millis(1500), 4));
+        assert_eq!((options.rsize, options.lane), (Some(65536), crate::LaneMode::Required));
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        let error = |text: &str| text.parse::<Url>().unwrap_err();
+        assert!(matches!(error("http://h/"), UrlError::Scheme(_)));
+        assert!(matches!(error("nfs:///x"), UrlError::Host(_)));
+        assert!(matches!(error("nfs://é/x%"), UrlError::Escape(_)));
+        assert!(matches!(error("nfs://h:0/"), UrlError::Port(_)));
+        assert!(matches!(error("nfs://h/%00"), UrlError::Escape(_)));
+        assert!(matches!(error("nfs://h/?frobnicate"), UrlError::Option(_)));
+        assert!(matches!(error("nfs://h/?nconnect=17"), UrlError::Value { .. }));
+        assert!(matches!(error("nfs://h/?version=4"), UrlError::Value { .. }));
+        assert!(matches!(error("nfs://[::1/"), UrlError::Host(_)));
+    }
+}
