@@ -15,6 +15,7 @@ mod types;
 pub use decode::{Decode, Decoder, Error};
 pub use encode::{Encode, Encoder};
 pub use types::{Array, List, Opaque};
+pub use xdr_derive::{Decode, Encode};
 
 /// XDR's unit (RFC 4506 section 3): everything is a multiple of four bytes.
 pub const UNIT: usize = 4;
