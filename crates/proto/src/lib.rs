@@ -1,1 +1,19 @@
-//! Wire types and constants, one module a program; types only.
+//! What Samehost says on the wire: the types and constants of each RPC program, one module a program, as its RFC
+//! writes them and under its RFC's names (in Rust's case).
+//!
+//! Types only, no behaviour: the same type is encoded by one side and decoded by the other, so neither can drift
+//! from the protocol alone. Variable-length data borrows from the received record; every length has a bound.
+//!
+//! | module | program | from |
+//! |---|---|---|
+//! | [`nfs3`] | 100003 version 3 | RFC 1813 |
+//! | [`mount3`] | 100005 version 3 | RFC 1813 appendix I |
+//! | [`localio`] | 400122 version 1 | the Linux kernel's LOCALIO |
+//! | [`rpcbind`] | 100000 versions 2, 3, 4 | RFC 1833 |
+
+mod procedure;
+
+pub mod localio;
+pub mod mount3;
+pub mod nfs3;
+pub mod rpcbind;

@@ -1,0 +1,27 @@
+//! The LOCALIO program (400122 version 1), as the Linux kernel speaks it: how a client's nonce reaches its server.
+//!
+//! It runs on the NFS port and isn't registered with rpcbind. The answer is void whether or not the server knows the
+//! nonce: the wire proves nothing, the lane does.
+
+use crate::procedure::procedures;
+use xdr::{Decode, Encode};
+
+/// The program's number.
+pub const PROGRAM: u32 = 400_122;
+/// The only version.
+pub const VERSION: u32 = 1;
+/// Bytes in a nonce.
+pub const UUID_SIZE: usize = 16;
+
+procedures!(
+    "The procedures of LOCALIO version 1.",
+    Null = 0 "NULL",
+    UuidIsLocal = 1 "UUID_IS_LOCAL",
+);
+
+/// Arguments of `UUID_IS_LOCAL`: 16 raw bytes, fixed-length opaque without a length word. The result is void.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+pub struct UuidIsLocalArgs {
+    /// The nonce.
+    pub uuid: [u8; UUID_SIZE],
+}
