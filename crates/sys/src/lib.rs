@@ -1,1 +1,28 @@
 //! What Linux offers and no crate wraps; the only crate with unsafe code.
+//!
+//! Everything that [rustix](rustix) wraps is used from there. Here is the rest: file handles, filesystem ids of a
+//! thread, a few path-less calls, memory shared with another process, and what the kernel knows about the peer of a
+//! Unix socket. Each function is thin: one system call (or the few that belong together), its errno as it came.
+
+pub mod credentials;
+pub mod handle;
+pub mod mount;
+pub mod namespace;
+pub mod pathless;
+pub mod peer;
+pub mod shared_memory;
+
+pub use handle::KernelHandle;
+pub use peer::PeerCredentials;
+pub use shared_memory::SharedMemory;
+
+use rustix::io::Errno;
+
+/// Turns what [`libc::syscall`] returned into a result.
+fn check(returned: libc::c_long) -> rustix::io::Result<libc::c_long> {
+    if returned == -1 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    }
+    Ok(returned)
+}

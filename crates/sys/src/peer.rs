@@ -1,0 +1,133 @@
+//! Who is at the other end of a Unix socket, as the kernel says.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::Errno;
+
+/// What the kernel shows for an id that this process's user namespace doesn't map, unless the system says otherwise.
+const DEFAULT_OVERFLOW: u32 = 65534;
+
+/// Most supplementary groups a process can have (`NGROUPS_MAX`).
+const MAX_GROUPS: usize = 65536;
+
+/// The process that connected, or that called listen(2), at the moment it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Process id as this process's pid namespace numbers it; `None` when it isn't visible from there.
+    pub pid: Option<u32>,
+    /// Effective user id; `None` when this user namespace doesn't map it (or it is the overflow id, which can't be told apart).
+    pub uid: Option<u32>,
+    /// Effective group id; `None` as for `uid`.
+    pub gid: Option<u32>,
+    /// Supplementary groups; those that this user namespace doesn't map are left out.
+    pub groups: Vec<u32>,
+}
+
+impl PeerCredentials {
+    /// Asks `SO_PEERCRED` and `SO_PEERGROUPS` (Linux 4.13) of a connected Unix socket.
+    ///
+    /// An id that equals the overflow id is nobody's: the kernel shows it for every user that this namespace doesn't map.
+    ///
+    /// # Errors
+    /// What getsockopt(2) says, e.g. `ENODATA` when the socket isn't connected.
+    pub fn of(socket: impl AsFd) -> rustix::io::Result<PeerCredentials> {
+        let socket = socket.as_fd().as_raw_fd();
+        let mut raw = [0_u32; 3]; // struct ucred: pid, uid, gid
+        let length = get_option(socket, libc::SO_PEERCRED, &mut raw)?;
+        if length != size_of_val(&raw) {
+            return Err(Errno::INVAL);
+        }
+        let [pid, uid, gid] = raw;
+        // An unconnected socket has no peer; the kernel shows pid 0 and ids of -1.
+        if uid == u32::MAX || gid == u32::MAX {
+            return Err(Errno::NOTCONN);
+        }
+        let (no_uid, no_gid) = (overflow_uid(), overflow_gid());
+        let mut groups = groups_of(socket)?;
+        groups.retain(|group| *group != no_gid);
+        Ok(PeerCredentials {
+            pid: (pid != 0).then_some(pid),
+            uid: (uid != no_uid).then_some(uid),
+            gid: (gid != no_gid).then_some(gid),
+            groups,
+        })
+    }
+}
+
+/// The user id that stands for every user this namespace doesn't map (`/proc/sys/kernel/overflowuid`).
+#[must_use]
+pub fn overflow_uid() -> u32 {
+    number_in("/proc/sys/kernel/overflowuid")
+}
+
+/// The group id that stands for every group this namespace doesn't map (`/proc/sys/kernel/overflowgid`).
+#[must_use]
+pub fn overflow_gid() -> u32 {
+    number_in("/proc/sys/kernel/overflowgid")
+}
+
+fn number_in(path: &str) -> u32 {
+    std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW)
+}
+
+/// `SO_PEERGROUPS`, with as much room as it needs.
+fn groups_of(socket: libc::c_int) -> rustix::io::Result<Vec<u32>> {
+    const SO_PEERGROUPS: libc::c_int = 59;
+    let mut groups = vec![0_u32; 32];
+    loop {
+        match get_option(socket, SO_PEERGROUPS, &mut groups) {
+            Ok(length) => {
+                groups.truncate(length / size_of::<u32>());
+                return Ok(groups);
+            }
+            Err(Errno::RANGE) if groups.len() < MAX_GROUPS => groups.resize(MAX_GROUPS, 0),
+            // A peer that has none to show, or a kernel that doesn't know the question.
+            Err(Errno::NODATA | Errno::NOPROTOOPT) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// getsockopt(2) at `SOL_SOCKET` into an array of 32-bit numbers; returns the length in bytes.
+fn get_option(socket: libc::c_int, option: libc::c_int, into: &mut [u32]) -> rustix::io::Result<usize> {
+    let mut length = libc::socklen_t::try_from(size_of_val(into)).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel writes at most `length` bytes, which `into` has; any bytes are valid for u32.
+    let returned = unsafe {
+        libc::getsockopt(socket, libc::SOL_SOCKET, option, into.as_mut_ptr().cast(), &raw mut length)
+    };
+    crate::check(libc::c_long::from(returned))?;
+    Ok(length as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    #[test]
+    fn our_own_process_is_recognised() {
+        let (here, _there) = UnixStream::pair().expect("a pair");
+        let peer = PeerCredentials::of(&here).expect("credentials");
+        assert_eq!(peer.pid, Some(std::process::id()));
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(peer.uid, (uid != overflow_uid()).then_some(uid));
+        let mut own: Vec<u32> =
+            rustix::process::getgroups().expect("groups").iter().map(|group| group.as_raw()).collect();
+        own.retain(|group| *group != overflow_gid());
+        own.sort_unstable();
+        let mut theirs = peer.groups;
+        theirs.sort_unstable();
+        assert_eq!(theirs, own);
+    }
+
+    #[test]
+    fn a_socket_without_a_peer_is_an_error() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+        PeerCredentials::of(&tcp).expect_err("not a Unix socket");
+        let listener = UnixListener::bind(dir.path().join("s")).expect("binds");
+        let client = UnixStream::connect(dir.path().join("s")).expect("connects");
+        let (server, _) = listener.accept().expect("accepts");
+        assert_eq!(PeerCredentials::of(&client), PeerCredentials::of(&server));
+    }
+}
