@@ -1,0 +1,79 @@
+//! What went over a wire, as tshark understands it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::process::{Daemon, run_ok, wait_for};
+use crate::{Netns, Scratch};
+
+/// A running capture of everything on the loopback of a network namespace.
+#[derive(Debug)]
+pub struct Capture {
+    daemon: Daemon,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// Starts it, and returns when packets are really being taken.
+    ///
+    /// # Panics
+    /// When dumpcap doesn't come up.
+    pub fn start(netns: &Netns, scratch: &Scratch) -> Self {
+        let file = scratch.join("capture.pcapng");
+        let mut command = netns.command("dumpcap");
+        command.args(["-q", "-i", "lo", "-B", "64", "-w"]).arg(&file);
+        let mut daemon = Daemon::start("dumpcap", &mut command, &scratch.join("dumpcap.log")).expect("nsenter");
+        // dumpcap says its file's name once the capture is open.
+        wait_for("dumpcap to begin", || {
+            assert!(daemon.alive(), "dumpcap ended:\n{}", daemon.log());
+            daemon.log().contains("File:").then_some(())
+        });
+        Self { daemon, file }
+    }
+
+    /// Ends it and gives what was taken.
+    pub fn finish(mut self) -> Packets {
+        self.daemon.signal(Signal::INT);
+        self.daemon.wait();
+        let log = self.daemon.log();
+        Packets { file: self.file.clone(), log }
+    }
+}
+
+/// A finished capture.
+#[derive(Debug)]
+pub struct Packets {
+    file: PathBuf,
+    log: String,
+}
+
+impl Packets {
+    /// The capture file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// What dumpcap said at the end: how many packets were taken and how many were lost.
+    pub fn summary(&self) -> &str {
+        &self.log
+    }
+
+    /// The fields of all packets that match a display filter, a line a packet, tabs between.
+    ///
+    /// # Panics
+    /// When tshark fails.
+    pub fn fields(&self, ports: &[u16], filter: &str, fields: &[&str]) -> Vec<String> {
+        let mut command = Command::new("tshark");
+        command.arg("-n").arg("-r").arg(&self.file).args(["-Y", filter, "-T", "fields"]);
+        for port in ports {
+            command.arg("-d").arg(format!("tcp.port=={port},rpc"));
+        }
+        for field in fields {
+            command.args(["-e", field]);
+        }
+        // What tshark remembers of the file handles it has seen would only cost memory.
+        run_ok(&mut command).lines().map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! Debian's nfs-ganesha: another server for our client, and somebody to be compared with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{Daemon, wait_for};
+use crate::rpcbind::Rpcbind;
+use crate::{Netns, Scratch};
+
+/// nfs-ganesha with FSAL_VFS and NFSv3 only, in a network namespace of its own: it refuses to start without rpcbind, and
+/// shouldn't meet the machine's.
+#[derive(Debug)]
+pub struct Ganesha {
+    daemon: Daemon,
+    rpcbind: Rpcbind,
+    scratch: Scratch,
+    export: PathBuf,
+}
+
+impl Ganesha {
+    /// The port of NFS.
+    pub const NFS_PORT: u16 = 20490;
+    /// The port of MOUNT.
+    pub const MOUNT_PORT: u16 = 20491;
+
+    /// Serves `export` (read and write, root is root, from any port) in `netns` and waits until it answers.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn start(netns: &Netns, export: &Path) -> Self {
+        Self::start_with(netns, export, "No_Root_Squash")
+    }
+
+    /// As [`Ganesha::start`], with another of ganesha's squashing words.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn start_with(netns: &Netns, export: &Path, squash: &str) -> Self {
+        let scratch = Scratch::new();
+        let rpcbind = Rpcbind::start(netns, &scratch);
+        let config = scratch.join("ganesha.conf");
+        let recovery = scratch.mkdir("recovery");
+        fs::write(
+            &config,
+            format!(
+                "NFS_CORE_PARAM {{ NFS_Port = {}; MNT_Port = {}; Protocols = 3; Enable_NLM = false; \
+                 Enable_RQUOTA = false; Enable_UDP = false; }}\n\
+                 NFSV4 {{ Graceless = true; RecoveryRoot = {}; }}\n\
+                 EXPORT_DEFAULTS {{ SecType = sys; }}\n\
+                 EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /export; Access_Type = RW; Squash = {squash}; \
+                 Protocols = 3; Transports = TCP; PrivilegedPort = false; FSAL {{ Name = VFS; }} }}\n\
+                 LOG {{ Default_Log_Level = EVENT; }}\n",
+                Self::NFS_PORT,
+                Self::MOUNT_PORT,
+                recovery.display(),
+                export = export.display(),
+            ),
+        )
+        .expect("own directory");
+        let mut command = rpcbind.command("ganesha.nfsd");
+        command.arg("-F").arg("-f").arg(&config).args(["-L", "STDOUT", "-p", "/run/ganesha.pid"]);
+        let daemon = Daemon::start("nfs-ganesha", &mut command, &scratch.join("ganesha.log")).expect("nsenter");
+        let mut ganesha = Self { daemon, rpcbind, scratch, export: export.to_owned() };
+        wait_for("nfs-ganesha to answer", || {
+            assert!(ganesha.daemon.alive(), "nfs-ganesha ended:\n{}", ganesha.daemon.log());
+            let url = ganesha.libnfs_url("");
+            ganesha.rpcbind.command("nfs-ls").arg(url).output().ok()?.status.success().then_some(())
+        });
+        ganesha
+    }
+
+    /// A command inside its network.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        self.rpcbind.command(program)
+    }
+
+    /// The URL of a file in the export, as libnfs's tools want it.
+    pub fn libnfs_url(&self, file: &str) -> String {
+        let (nfs, mount) = (Self::NFS_PORT, Self::MOUNT_PORT);
+        format!("nfs://127.0.0.1{}{file}?nfsport={nfs}&mountport={mount}&version=3", self.export.display())
+    }
+
+    /// The process.
+    pub fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    /// Its scratch directory, for a caller's own files that should go with it.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+}

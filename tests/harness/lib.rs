@@ -1,0 +1,48 @@
+//! Whole-system tests: what they share.
+//!
+//! Everything here starts something real (our server, somebody else's, a container, a virtual machine), gives it ports,
+//! directories and a network of its own, and takes all of it away again when the value is dropped. Nothing relies on the
+//! machine's own services, and nothing waits for time to pass: [`wait_for`] polls a condition, with a generous bound.
+
+pub mod capture;
+pub mod cpio;
+pub mod disk;
+pub mod ganesha;
+pub mod netns;
+pub mod podman;
+pub mod process;
+pub mod qemu;
+pub mod rpcbind;
+pub mod samehost;
+pub mod scratch;
+
+pub use netns::Netns;
+pub use process::{Daemon, run, run_ok, wait_for};
+pub use scratch::Scratch;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long anything on this machine may take before a test calls it hung. Generous: a slow machine is no failure.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Stops a test that was not started as root, with words. Mounting, namespaces and foreign daemons need it.
+///
+/// # Panics
+/// When the effective user isn't root.
+pub fn need_root() {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "the whole-system tests need root (namespaces, mounts, other people's daemons): run `make test` as root"
+    );
+}
+
+/// The directory of the workspace.
+pub fn workspace() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ has a parent").to_owned()
+}
+
+/// Where `scripts/setup` leaves what isn't installed (a kernel to boot).
+pub fn assets() -> PathBuf {
+    std::env::var_os("SAMEHOST_TEST_ASSETS").map_or_else(|| workspace().join("target/test-assets"), PathBuf::from)
+}

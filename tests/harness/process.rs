@@ -1,0 +1,195 @@
+//! Processes: started with their output kept, ended with the value that stands for them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::PATIENCE;
+
+/// Polls `condition` until it gives something, and gives that.
+///
+/// # Panics
+/// When [`PATIENCE`] runs out; `what` says in the message what was waited for.
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a command to its end and gives status and output. Bounded by [`PATIENCE`].
+///
+/// # Panics
+/// When it can't be started or doesn't end.
+pub fn run(command: &mut Command) -> Output {
+    run_within(command, PATIENCE)
+}
+
+/// [`run`] with a bound of its own.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_within(command: &mut Command, bound: Duration) -> Output {
+    let shown = format!("{command:?}");
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("cannot start {shown}: {e}"));
+    let pid = child.id();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // The reader of both pipes; when the bound passes, the process is killed and the reader ends by itself.
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(bound) {
+        Ok(output) => output.unwrap_or_else(|e| panic!("{shown}: {e}")),
+        Err(_) => {
+            let _ = kill_process(pid_of(pid), Signal::KILL);
+            panic!("{shown} did not end within {bound:?}");
+        }
+    }
+}
+
+/// Runs a command that must succeed and gives its standard output.
+///
+/// # Panics
+/// When it fails; the message holds all it said.
+pub fn run_ok(command: &mut Command) -> String {
+    let output = run(command);
+    assert!(
+        output.status.success(),
+        "{command:?} failed ({}):\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn pid_of(id: u32) -> Pid {
+    i32::try_from(id).ok().and_then(Pid::from_raw).expect("a process id is positive")
+}
+
+/// A process that runs beside the test. Killed and reaped when dropped; when the test is panicking, what it said is shown.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    name: String,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts `command` with standard output and error appended to `log`.
+    ///
+    /// # Errors
+    /// What the operating system says when the program can't be started.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> io::Result<Self> {
+        let out = File::options().create(true).append(true).open(log)?;
+        let err = out.try_clone()?;
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()?;
+        Ok(Self { child, name: name.to_owned(), log: log.to_owned() })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn log(&self) -> String {
+        std::fs::read(&self.log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal; a process that has gone already is no error.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill_process(pid_of(self.child.id()), signal);
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// When it doesn't.
+    pub fn wait(&mut self) -> ExitStatus {
+        let name = self.name.clone();
+        wait_for(&format!("the end of {name}"), || self.child.try_wait().expect("a child can be waited for"))
+    }
+
+    /// SIGTERM, then the end.
+    ///
+    /// # Panics
+    /// When it doesn't end.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// SIGKILL, then the end.
+    pub fn kill(&mut self) -> ExitStatus {
+        let _ = self.child.kill();
+        self.child.wait().unwrap_or_else(|_| ExitStatus::from_raw(9))
+    }
+
+    /// Number of open descriptors; `None` when it has gone.
+    pub fn descriptors(&self) -> Option<usize> {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).ok().map(Iterator::count)
+    }
+
+    /// Resident memory in KiB (`VmRSS`); `None` when it has gone.
+    pub fn resident_kib(&self) -> Option<u64> {
+        status_kib(self.pid(), "VmRSS:")
+    }
+
+    /// The most resident memory it ever had, in KiB (`VmHWM`).
+    pub fn peak_kib(&self) -> Option<u64> {
+        status_kib(self.pid(), "VmHWM:")
+    }
+
+    /// Processor time used so far, user and system together.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        cpu_time(self.pid())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(40).collect();
+            eprintln!("--- the last of {}:", self.name);
+            for line in tail.iter().rev() {
+                eprintln!("    {line}");
+            }
+        }
+    }
+}
+
+fn status_kib(pid: u32, field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|l| l.starts_with(field))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Processor time of any process, from /proc (whose unit is 10 ms on every Linux that Debian builds).
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything; what follows it doesn't.
+    let mut rest = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = rest.next()?.parse().ok()?;
+    let system: u64 = rest.next()?.parse().ok()?;
+    Some(Duration::from_millis((user + system) * 10))
+}

@@ -1,0 +1,274 @@
+//! The real Linux kernel's NFS client: a Debian kernel in QEMU, with an initramfs made here.
+//!
+//! The guest is tests/guest/init; what it prints on its serial line is the protocol: `PASS name`, `FAIL name: why`,
+//! `HOST words` (a request to do something on this side; answered with a line), `DONE`. It reaches this machine as 10.0.2.2.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::cpio::Archive;
+use crate::process::run_ok;
+use crate::{Netns, Scratch, assets, workspace};
+
+/// What a guest is to do.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// Where NFS answers on this machine.
+    pub nfs_port: u16,
+    /// Where MOUNT answers.
+    pub mount_port: u16,
+    /// Whom the squashing exports squash to.
+    pub anon_uid: u32,
+    /// Shell lines for the guest's init, which offers `mount_export NAME PATH OPTIONS` and `as USER MODE DIRECTORY`.
+    pub plan: &'a str,
+}
+
+/// What a guest reported.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Version of its kernel.
+    pub kernel: String,
+    /// Names of what passed.
+    pub passed: Vec<String>,
+    /// What failed, with the reason.
+    pub failed: Vec<String>,
+    /// Whether the plan was worked off to its end.
+    pub done: bool,
+    /// Everything it printed.
+    pub console: String,
+}
+
+impl Report {
+    /// Stops the test unless everything passed, and at least `least` things did.
+    ///
+    /// # Panics
+    /// With the whole console, otherwise.
+    pub fn assert_passed(&self, least: usize) {
+        assert!(
+            self.done && self.failed.is_empty() && self.passed.len() >= least,
+            "kernel client {}: {} passed (at least {least} wanted), {} failed, worked to its end: {}\n{}\n--- console\n{}",
+            self.kernel,
+            self.passed.len(),
+            self.failed.len(),
+            self.done,
+            self.failed.join("\n"),
+            self.console
+        );
+    }
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Boots a guest and sees it through, at most `bound`. `host` answers its requests. With `netns`, 10.0.2.2 is that
+/// namespace's loopback.
+///
+/// # Panics
+/// When the kernel isn't there (run scripts/setup), QEMU can't be started or the bound passes.
+pub fn boot(job: &Job<'_>, netns: Option<&Netns>, bound: Duration, mut host: impl FnMut(&str) -> String) -> Report {
+    let scratch = Scratch::new();
+    let kernel = Kernel::find();
+    let initramfs = scratch.join("initramfs");
+    fs::write(&initramfs, kernel.initramfs(job)).expect("own directory");
+
+    let mut command =
+        netns.map_or_else(|| Command::new("qemu-system-x86_64"), |n| n.command("qemu-system-x86_64"));
+    command
+        .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "512"])
+        .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nodefaults"])
+        .args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="])
+        .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 rdinit=/init"])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(&initramfs)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
+    let mut qemu = Running(command.spawn().expect("qemu-system-x86_64 can be started"));
+    let mut keyboard = qemu.0.stdin.take().expect("piped");
+    let serial = BufReader::new(qemu.0.stdout.take().expect("piped"));
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in serial.split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+
+    let mut report = Report::default();
+    let start = Instant::now();
+    loop {
+        let line = match lines.recv_timeout(bound.saturating_sub(start.elapsed())) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("the guest was not done after {bound:?}:\n{}", report.console),
+        };
+        report.console.push_str(&line);
+        report.console.push('\n');
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match word {
+            "BOOTED" => report.kernel = rest.to_owned(),
+            "PASS" => report.passed.push(rest.to_owned()),
+            "FAIL" => report.failed.push(rest.to_owned()),
+            "DONE" => report.done = true,
+            "HOST" => {
+                let answer = host(rest);
+                writeln!(keyboard, "{answer}").expect("QEMU reads its serial line");
+            }
+            _ => {}
+        }
+    }
+    report
+}
+
+/// The answers to the workload's requests: `remove`, `create`, `append` and `checksum` of a file, whose path the guest
+/// knows under `/mnt/NAME` and we under the directory that `exports` has for NAME.
+pub fn behind_its_back(exports: &[(&str, &Path)], request: &str) -> String {
+    let words: Vec<&str> = request.split(' ').collect();
+    let done = (|| -> Result<(), String> {
+        let (Some(verb), Some(guest)) = (words.first(), words.get(1)) else { return Err("no words".into()) };
+        let path = exports
+            .iter()
+            .find_map(|(name, served)| Some(served.join(guest.strip_prefix(&format!("/mnt/{name}/"))?)))
+            .ok_or("no such mount")?;
+        let said = |e: std::io::Error| format!("{}: {e}", path.display());
+        match *verb {
+            "remove" => fs::remove_file(&path).map_err(said),
+            "create" => fs::write(&path, "from the host\n").map_err(said),
+            "append" => {
+                fs::File::options().append(true).open(&path).and_then(|mut f| f.write_all(b"appended\n")).map_err(said)
+            }
+            "checksum" => {
+                let sum = run_ok(Command::new("md5sum").arg(&path));
+                let sum = sum.split_whitespace().next().unwrap_or_default();
+                if Some(&sum) == words.get(2) { Ok(()) } else { Err(format!("{sum} on the host")) }
+            }
+            other => Err(format!("{other}?")),
+        }
+    })();
+    done.map_or_else(|why| why, |()| "ok".to_owned())
+}
+
+/// Puts into an exported directory what the workload expects to find: files and directories of root's that others may or
+/// may not touch, and `work`, where anybody may.
+///
+/// # Panics
+/// When they can't be made.
+pub fn furnish(export: &Path) {
+    let make = |name: &str, mode: u32, content: Option<&str>| {
+        let path = export.join(name);
+        match content {
+            Some(text) => fs::write(&path, text),
+            None => fs::create_dir(&path),
+        }
+        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    };
+    make("work", 0o1777, None);
+    make("private", 0o600, Some("secret\n"));
+    make("public", 0o644, Some("everybody\n"));
+    make("locked", 0o755, None);
+    make("locked/file", 0o644, Some("stays\n"));
+    make("locked/closed", 0o700, None);
+}
+
+/// The unpacked kernel package.
+struct Kernel {
+    image: PathBuf,
+    root: PathBuf,
+    version: String,
+}
+
+impl Kernel {
+    fn find() -> Self {
+        let root = assets().join("kernel");
+        let modules = root.join("lib/modules");
+        // Debian 13 has moved them.
+        let modules = if modules.is_dir() { modules } else { root.join("usr/lib/modules") };
+        let version = fs::read_dir(&modules)
+            .ok()
+            .and_then(|mut entries| entries.next()?.ok()?.file_name().into_string().ok())
+            .unwrap_or_else(|| panic!("no kernel under {}: run scripts/setup test", root.display()));
+        let root = modules.ancestors().nth(2).expect("two levels down").to_owned();
+        let image = assets().join("kernel/boot").join(format!("vmlinuz-{version}"));
+        Self { image, root, version }
+    }
+
+    /// The modules that the NFS client and the network card need, in the order of loading.
+    fn modules(&self) -> Vec<PathBuf> {
+        if !self.root.join("lib/modules").join(&self.version).join("modules.dep.bin").is_file() {
+            run_ok(Command::new("depmod").arg("-b").arg(&self.root).arg(&self.version));
+        }
+        let mut order: Vec<PathBuf> = Vec::new();
+        for wanted in ["virtio_pci", "virtio_net", "nfsv3"] {
+            let listed = run_ok(
+                Command::new("modprobe")
+                    .arg("-d")
+                    .arg(&self.root)
+                    .args(["-S", &self.version, "--show-depends", wanted]),
+            );
+            // A builtin one says "builtin NAME".
+            for path in listed.lines().filter_map(|l| l.strip_prefix("insmod ")) {
+                let path = PathBuf::from(path.split_whitespace().next().unwrap_or_default());
+                if !order.contains(&path) {
+                    order.push(path);
+                }
+            }
+        }
+        order
+    }
+
+    fn initramfs(&self, job: &Job<'_>) -> Vec<u8> {
+        let mut archive = Archive::new();
+        for directory in ["bin", "dev", "etc", "mnt", "modules", "proc", "sys", "tmp"] {
+            archive.directory(directory);
+        }
+        archive.character_device("dev/console", 5, 1);
+        archive.character_device("dev/null", 1, 3);
+        let busybox = fs::read("/bin/busybox").or_else(|_| fs::read("/usr/bin/busybox"));
+        archive.file("bin/busybox", 0o755, &busybox.expect("busybox-static is installed"));
+        archive.file("etc/passwd", 0o644, b"root::0:0:root:/:/bin/sh\ntester::1000:1000:tester:/:/bin/sh\n");
+        archive.file("etc/group", 0o644, b"root:x:0:\ntester:x:1000:\n");
+
+        let mut order = String::new();
+        for path in self.modules() {
+            let name = path.file_name().and_then(|n| n.to_str()).expect("modules have plain names");
+            // busybox can't unpack them, and some of Debian's kernels pack them.
+            let (name, content) = match name.strip_suffix(".xz") {
+                Some(name) => {
+                    let unpacked = Command::new("xz").arg("-dc").arg(&path).output().expect("xz");
+                    (name, unpacked.stdout)
+                }
+                None => (name, fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))),
+            };
+            archive.file(&format!("modules/{name}"), 0o644, &content);
+            order.push_str(name);
+            order.push('\n');
+        }
+        archive.file("modules/order", 0o644, order.as_bytes());
+
+        let guest = workspace().join("tests/guest");
+        for (file, mode) in [("init", 0o755), ("workload.sh", 0o755)] {
+            archive.file(file, mode, &fs::read(guest.join(file)).expect("part of the repository"));
+        }
+        archive.file("plan.sh", 0o644, job.plan.as_bytes());
+        let Job { nfs_port, mount_port, anon_uid, .. } = job;
+        let environment = format!("NFS_PORT={nfs_port}\nMOUNT_PORT={mount_port}\nANON_UID={anon_uid}\n");
+        archive.file("guest.env", 0o644, environment.as_bytes());
+        archive.finish()
+    }
+}
