@@ -69,11 +69,13 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// As [`Decode::decode`].
+    #[inline]
     pub fn get<T: Decode<'a>>(&mut self) -> Result<T, Error> {
         T::decode(self)
     }
 
     /// The next `N` bytes (a multiple of four, or the caller skips the padding).
+    #[inline]
     fn take<const N: usize>(&mut self) -> Result<&'a [u8; N], Error> {
         let Some((head, rest)) = self.rest.split_first_chunk::<N>() else {
             return Err(Error::Truncated { needed: N, left: self.rest.len() });
@@ -83,6 +85,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// `len` bytes and the padding behind them.
+    #[inline]
     fn padded(&mut self, len: usize) -> Result<&'a [u8], Error> {
         let whole = len.saturating_add(padding(len));
         if whole > self.rest.len() {
@@ -97,6 +100,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Error> {
         self.take::<4>().map(|b| u32::from_be_bytes(*b))
     }
@@ -105,6 +109,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Error> {
         self.take::<8>().map(|b| u64::from_be_bytes(*b))
     }
@@ -113,6 +118,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`] or [`Error::NotBoolean`].
+    #[inline]
     pub fn bool(&mut self) -> Result<bool, Error> {
         match self.u32()? {
             0 => Ok(false),
@@ -125,6 +131,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`] or [`Error::TooLong`].
+    #[inline]
     pub fn length(&mut self, max: usize) -> Result<usize, Error> {
         let len = self.u32()? as usize;
         if len > max {
@@ -138,6 +145,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`] or [`Error::TooLong`].
+    #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Error> {
         let len = self.length(max)?;
         self.padded(len)
@@ -147,6 +155,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     /// [`Error::Truncated`].
+    #[inline]
     pub fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let mut bytes = [0; N];
         bytes.copy_from_slice(self.padded(N)?);

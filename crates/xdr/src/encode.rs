@@ -28,21 +28,25 @@ impl Encoder {
     }
 
     /// Appends any value.
+    #[inline]
     pub fn put<T: Encode + ?Sized>(&mut self, value: &T) {
         value.encode(self);
     }
 
     /// An unsigned integer (RFC 4506 section 4.2).
+    #[inline]
     pub fn u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
     /// An unsigned hyper integer (section 4.5).
+    #[inline]
     pub fn u64(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
     /// A boolean (section 4.4).
+    #[inline]
     pub fn bool(&mut self, value: bool) {
         self.u32(u32::from(value));
     }
@@ -51,23 +55,27 @@ impl Encoder {
     ///
     /// # Panics
     /// If `len` is above 2^32 - 1: no XDR type has room for it, and no bounded type of ours reaches it.
+    #[inline]
     pub fn length(&mut self, len: usize) {
         self.u32(u32::try_from(len).expect("an XDR length fits 32 bits"));
     }
 
     /// Variable-length opaque data or a string (sections 4.10, 4.11).
+    #[inline]
     pub fn opaque(&mut self, data: &[u8]) {
         self.length(data.len());
         self.fixed(data);
     }
 
     /// Fixed-length opaque data (section 4.9): the bytes and their padding.
+    #[inline]
     pub fn fixed(&mut self, data: &[u8]) {
         self.bytes.extend_from_slice(data);
         self.bytes.extend_from_slice(&[0; 3][..padding(data.len())]);
     }
 
     /// Bytes that are XDR already (or, where the protocol says so, no XDR at all).
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }

@@ -16,18 +16,21 @@ pub struct Array<T, const MAX: usize>(pub Vec<T>);
 pub struct List<T, const MAX: usize>(pub Vec<T>);
 
 impl<'a, const MAX: usize> Decode<'a> for Opaque<'a, MAX> {
+    #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         from.opaque(MAX).map(Self)
     }
 }
 
 impl<const MAX: usize> Encode for Opaque<'_, MAX> {
+    #[inline]
     fn encode(&self, to: &mut Encoder) {
         to.opaque(self.0);
     }
 }
 
 impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for Array<T, MAX> {
+    #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         let len = from.length(MAX)?;
         // The declared length is bounded, but the record may still be shorter: grow as elements really come.
@@ -40,6 +43,7 @@ impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for Array<T, MAX> {
 }
 
 impl<T: Encode, const MAX: usize> Encode for Array<T, MAX> {
+    #[inline]
     fn encode(&self, to: &mut Encoder) {
         to.length(self.0.len());
         self.0.iter().for_each(|item| to.put(item));
@@ -47,6 +51,7 @@ impl<T: Encode, const MAX: usize> Encode for Array<T, MAX> {
 }
 
 impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for List<T, MAX> {
+    #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         let mut items = Vec::new();
         while from.bool()? {
@@ -60,6 +65,7 @@ impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for List<T, MAX> {
 }
 
 impl<T: Encode, const MAX: usize> Encode for List<T, MAX> {
+    #[inline]
     fn encode(&self, to: &mut Encoder) {
         for item in &self.0 {
             to.bool(true);
@@ -70,12 +76,14 @@ impl<T: Encode, const MAX: usize> Encode for List<T, MAX> {
 }
 
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
+    #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         if from.bool()? { from.get().map(Some) } else { Ok(None) }
     }
 }
 
 impl<T: Encode> Encode for Option<T> {
+    #[inline]
     fn encode(&self, to: &mut Encoder) {
         to.bool(self.is_some());
         if let Some(value) = self {
@@ -85,12 +93,14 @@ impl<T: Encode> Encode for Option<T> {
 }
 
 impl<'a, const N: usize> Decode<'a> for [u8; N] {
+    #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         from.fixed()
     }
 }
 
 impl<const N: usize> Encode for [u8; N] {
+    #[inline]
     fn encode(&self, to: &mut Encoder) {
         to.fixed(self);
     }
@@ -99,11 +109,13 @@ impl<const N: usize> Encode for [u8; N] {
 macro_rules! integers {
     ($($type:ty: $via:ident),*) => {$(
         impl<'a> Decode<'a> for $type {
+            #[inline]
             fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
                 from.$via().map(|value| value as $type)
             }
         }
         impl Encode for $type {
+            #[inline]
             fn encode(&self, to: &mut Encoder) {
                 to.$via(*self as _);
             }
@@ -113,23 +125,27 @@ macro_rules! integers {
 integers!(u32: u32, i32: u32, u64: u64, i64: u64);
 
 impl<'a> Decode<'a> for bool {
+    #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         from.bool()
     }
 }
 
 impl Encode for bool {
+    #[inline]
     fn encode(&self, to: &mut Encoder) {
         to.bool(*self);
     }
 }
 
 impl<'a> Decode<'a> for () {
+    #[inline]
     fn decode(_: &mut Decoder<'a>) -> Result<Self, Error> {
         Ok(())
     }
 }
 
 impl Encode for () {
+    #[inline]
     fn encode(&self, _: &mut Encoder) {}
 }
