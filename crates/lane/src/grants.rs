@@ -1,1 +1,135 @@
-//! To come.
+//! One lane's grants as a machine: given, received, released.
+//!
+//! A grant's life:
+//! 1. [`Grants::give`] numbers it, if the lane has room; the server sends it;
+//! 2. the client acknowledges it: grants are acknowledged in the order in which they were sent, so the lane's count
+//!    of receipts is enough ([`Grants::received`]). Until then the grant is *undelivered*: it counts against the
+//!    smaller bound of outstanding ones, and a client that leaves one so for too long loses its lane
+//!    ([`Grants::overdue`]);
+//! 3. the client releases it ([`Grants::release`]), or the lane ends and everything that is left goes with it.
+//!
+//! A grant whose reply could not be sent is taken back ([`Grants::take_back`]), so that nothing leaks. No clock, no
+//! sockets.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// One lane's grants; `H` is what the server holds for each.
+#[derive(Debug)]
+pub struct Grants<H> {
+    most: u32,
+    most_undelivered: u32,
+    next: u64,
+    open: HashMap<u64, H>,
+    /// When each undelivered grant was sent, oldest first.
+    undelivered: VecDeque<Instant>,
+    /// Grants that the client has acknowledged.
+    receipts: u64,
+}
+
+/// The lane is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+/// The client says something that can't be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Nonsense {
+    /// A grant was released that isn't open.
+    #[error("grant {0} was released, but is not open")]
+    NotOpen(u64),
+    /// More receipts than grants, or fewer than before.
+    #[error("{receipts} receipts for {grants} grants")]
+    Receipts {
+        /// What the client says.
+        receipts: u64,
+        /// How many grants there were.
+        grants: u64,
+    },
+}
+
+impl<H> Grants<H> {
+    /// None yet; at most `most` open, `most_undelivered` of them not yet acknowledged.
+    #[must_use]
+    pub fn new(most: u32, most_undelivered: u32) -> Self {
+        Self { most, most_undelivered, next: 1, open: HashMap::new(), undelivered: VecDeque::new(), receipts: 0 }
+    }
+
+    /// Whether [`Grants::give`] would work: asked before the file is opened.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.open.len() < self.most as usize && self.undelivered.len() < self.most_undelivered as usize
+    }
+
+    /// One more grant, about to be sent; its number.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn give(&mut self, held: H, now: Instant) -> Result<u64, Full> {
+        if !self.has_room() {
+            return Err(Full);
+        }
+        let id = self.next;
+        self.next += 1;
+        self.open.insert(id, held);
+        self.undelivered.push_back(now);
+        Ok(id)
+    }
+
+    /// The last grant given could not be sent.
+    pub fn take_back(&mut self, id: u64) -> Option<H> {
+        if id + 1 == self.next {
+            self.next = id;
+            self.undelivered.pop_back();
+        }
+        self.open.remove(&id)
+    }
+
+    /// The client has acknowledged `receipts` grants since the lane began.
+    ///
+    /// # Errors
+    /// [`Nonsense::Receipts`]: end the lane.
+    pub fn received(&mut self, receipts: u64) -> Result<(), Nonsense> {
+        let grants = self.next - 1;
+        if receipts > grants || receipts < self.receipts {
+            return Err(Nonsense::Receipts { receipts, grants });
+        }
+        // Not above the queue's length: receipts + undelivered == grants.
+        for _ in self.receipts..receipts {
+            self.undelivered.pop_front();
+        }
+        self.receipts = receipts;
+        Ok(())
+    }
+
+    /// The client has closed this one.
+    ///
+    /// # Errors
+    /// [`Nonsense::NotOpen`]: end the lane.
+    pub fn release(&mut self, id: u64) -> Result<H, Nonsense> {
+        self.open.remove(&id).ok_or(Nonsense::NotOpen(id))
+    }
+
+    /// Whether a grant has been waiting for its receipt for longer than `bound`.
+    #[must_use]
+    pub fn overdue(&self, now: Instant, bound: Duration) -> bool {
+        self.undelivered.front().is_some_and(|sent| now.saturating_duration_since(*sent) > bound)
+    }
+
+    /// Open grants.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Grants that were sent and not acknowledged.
+    #[must_use]
+    pub fn undelivered(&self) -> usize {
+        self.undelivered.len()
+    }
+
+    /// The lane has ended: everything that is left.
+    pub fn end(&mut self) -> impl Iterator<Item = H> {
+        self.undelivered.clear();
+        std::mem::take(&mut self.open).into_values()
+    }
+}

@@ -15,7 +15,9 @@
 pub mod client;
 pub mod grants;
 pub mod interlock;
+mod memory;
 pub mod message;
+mod namespaces;
 pub mod nonce;
 pub mod peer;
 pub mod registry;

@@ -1,1 +1,179 @@
-//! To come.
+//! The run directory and the names in it and in the abstract namespace.
+//!
+//! A server instance has `<instance>.lane` (this crate's) and may have `<instance>.status` (the server's) there; the
+//! instance is 32 lower-case hex digits. A socket appears under its name only when it is listening (it is bound under
+//! another name first), so one that refuses connections belongs to a server that is dead, and the next start removes
+//! it.
+
+use crate::nonce::{Commitment, Instance, hex, parse_instance};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The directory that everybody looks in unless told otherwise.
+pub const DEFAULT: &str = "/run/samehost";
+/// How many names of a run directory are looked at.
+pub const MAX_NAMES: usize = 1024;
+
+/// A lane socket's file name.
+#[must_use]
+pub fn lane_name(instance: &Instance) -> String {
+    format!("{}.lane", hex(instance))
+}
+
+/// A status socket's file name.
+#[must_use]
+pub fn status_name(instance: &Instance) -> String {
+    format!("{}.status", hex(instance))
+}
+
+/// A server's abstract socket (without the leading NUL).
+#[must_use]
+pub fn abstract_name(instance: &Instance) -> String {
+    format!("samehost/{}", hex(instance))
+}
+
+/// The abstract socket of a client that waits to be called (without the leading NUL).
+#[must_use]
+pub fn calling_name(commitment: &Commitment) -> String {
+    format!("samehost/client/{}", commitment.calling_name())
+}
+
+/// The instance whose abstract socket this is (without the leading NUL or @).
+#[must_use]
+pub fn instance_of_abstract(name: &str) -> Option<Instance> {
+    parse_instance(name.strip_prefix("samehost/")?)
+}
+
+/// The socket files in a run directory with this suffix (`lane` or `status`), and their instances; at most
+/// [`MAX_NAMES`] names are looked at.
+///
+/// # Errors
+/// When the directory can't be read.
+pub fn sockets(dir: &Path, suffix: &str) -> io::Result<Vec<(Instance, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)?.take(MAX_NAMES) {
+        let entry = entry?;
+        let name = entry.file_name();
+        let instance = name.to_str().and_then(|name| name.strip_suffix(suffix)?.strip_suffix('.'));
+        if let Some(instance) = instance.and_then(parse_instance) {
+            found.push((instance, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Makes the run directory (mode 0755) if it is missing.
+///
+/// # Errors
+/// When it can't be made.
+pub fn create(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(dir)?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
+}
+
+/// Removes the sockets of dead servers: those that refuse a connection. Returns how many it were. What can't be
+/// removed (another user's) is left.
+pub fn remove_stale(dir: &Path) -> usize {
+    let mut removed = 0;
+    for suffix in ["lane", "status", "binding"] {
+        for (_, path) in sockets(dir, suffix).unwrap_or_default() {
+            let dead = address(&path).and_then(|(address, _dir)| {
+                let probe = seqpacket()?;
+                Ok(rustix::net::connect(&probe, &address) == Err(Errno::CONNREFUSED))
+            });
+            if dead.unwrap_or(false) && std::fs::remove_file(&path).is_ok() {
+                removed += 1;
+            }
+        }
+    }
+    removed
+}
+
+/// Binds and listens under this path, mode 0666, so that the name appears only when connections are accepted.
+///
+/// # Errors
+/// When the directory can't be written to, mostly.
+pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
+    let binding = path.with_extension("binding");
+    let socket = seqpacket()?;
+    let (address, _dir) = address(&binding)?;
+    rustix::net::bind(&socket, &address)?;
+    let listening = (|| {
+        std::fs::set_permissions(&binding, std::fs::Permissions::from_mode(0o666))?;
+        rustix::net::listen(&socket, backlog)?;
+        std::fs::rename(&binding, path)
+    })();
+    if let Err(error) = listening {
+        let _ = std::fs::remove_file(&binding);
+        return Err(error);
+    }
+    Ok(socket)
+}
+
+/// A non-blocking SOCK_SEQPACKET socket of the network namespace of the calling thread.
+///
+/// # Errors
+/// When the kernel has no descriptor left.
+pub fn seqpacket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// The address of a socket file. A path that is too long for an address (108 bytes) goes through /proc and the
+/// directory's descriptor, which must live as long as the address is used.
+///
+/// # Errors
+/// When the directory can't be opened.
+pub fn address(path: &Path) -> io::Result<(SocketAddrUnix, Option<OwnedFd>)> {
+    if let Ok(address) = SocketAddrUnix::new(path) {
+        return Ok((address, None));
+    }
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let short = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    Ok((SocketAddrUnix::new(short)?, Some(dir)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_names_are_sockets_of_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["x.lane", "00112233445566778899aabbccddeeff.lane", "00112233445566778899AABBCCDDEEFF.lane"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let found = sockets(dir.path(), "lane").unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(lane_name(&found[0].0), "00112233445566778899aabbccddeeff.lane");
+        assert!(sockets(&dir.path().join("none"), "lane").is_err());
+    }
+
+    #[test]
+    fn the_sockets_of_the_dead_are_removed_and_those_of_the_living_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        // Longer than a socket address has room for.
+        let dir = dir.path().join("d".repeat(120));
+        create(&dir).unwrap();
+        let (dead, alive) = (dir.join(lane_name(&[1; 16])), dir.join(lane_name(&[2; 16])));
+        drop(listen(&dead, 8).unwrap());
+        let _alive = listen(&alive, 8).unwrap();
+        assert_eq!(remove_stale(&dir), 1);
+        assert!(!dead.exists());
+        assert!(alive.exists());
+        assert_eq!(std::fs::metadata(&alive).unwrap().permissions().mode() & 0o777, 0o666);
+        assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+}

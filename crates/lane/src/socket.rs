@@ -1,1 +1,103 @@
-//! Datagrams and descriptors.
+//! Datagrams with at most one descriptor over a SOCK_SEQPACKET socket: what the kernel offers, and no more.
+
+use crate::message::MAX_MESSAGE;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Room for one datagram, and one byte to see that it was longer.
+pub(crate) type Buffer = [u8; MAX_MESSAGE + 1];
+
+/// What came.
+pub(crate) enum Received {
+    /// A datagram of this length, with a descriptor if one was allowed and came.
+    Datagram {
+        /// Bytes in the buffer.
+        length: usize,
+        /// The descriptor.
+        fd: Option<OwnedFd>,
+        /// The kernel had a descriptor for us, but this process has no room for it (RLIMIT_NOFILE).
+        no_room: bool,
+    },
+    /// The other end has hung up.
+    HangUp,
+    /// Something that the protocol doesn't have: too long, or with descriptors that nobody asked for. They were
+    /// closed.
+    Violation(&'static str),
+}
+
+/// Sends one datagram; never waits. A datagram goes whole or not at all.
+pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds;
+    if let Some(fd) = fd {
+        fds = [fd];
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    loop {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Receives a datagram that may bring no descriptor. There's no room for one, so that the kernel never puts what
+/// somebody sends us into our table.
+pub(crate) fn receive_bytes(socket: impl AsFd, buffer: &mut Buffer, wait: bool) -> Result<Received, Errno> {
+    receive(socket, buffer, &mut RecvAncillaryBuffer::default(), false, wait)
+}
+
+/// Receives a datagram that may bring one descriptor.
+pub(crate) fn receive_descriptor(socket: impl AsFd, buffer: &mut Buffer, wait: bool) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    receive(socket, buffer, &mut RecvAncillaryBuffer::new(&mut space), true, wait)
+}
+
+fn receive(
+    socket: impl AsFd,
+    buffer: &mut Buffer,
+    control: &mut RecvAncillaryBuffer<'_>,
+    room: bool,
+    wait: bool,
+) -> Result<Received, Errno> {
+    let mut flags = RecvFlags::CMSG_CLOEXEC;
+    flags.set(RecvFlags::DONTWAIT, !wait);
+    let message = loop {
+        match rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(buffer)], control, flags) {
+            Ok(message) => break message,
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(Received::HangUp),
+            Err(error) => return Err(error),
+        }
+    };
+    let (mut fd, mut many) = (None, 0);
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            for right in rights {
+                many += 1;
+                fd = Some(right);
+            }
+        }
+    }
+    let cut = message.flags.contains(ReturnFlags::CTRUNC);
+    if message.bytes > MAX_MESSAGE || message.flags.contains(ReturnFlags::TRUNC) {
+        return Ok(Received::Violation("a datagram above 8 KiB"));
+    }
+    if many > 1 || cut && (many > 0 || !room) {
+        return Ok(Received::Violation("descriptors that nobody asked for"));
+    }
+    if message.bytes == 0 {
+        // An empty datagram looks the same; the protocol has none.
+        return Ok(Received::HangUp);
+    }
+    Ok(Received::Datagram { length: message.bytes, fd, no_room: cut })
+}

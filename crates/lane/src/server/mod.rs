@@ -1,12 +1,22 @@
 //! The server's end of the lane.
+//!
+//! Threads: one at the door (connections that are not yet a lane, expiry, receipts that don't come), one for each
+//! lane, and one that calls waiting clients in other network namespaces, where the server may do so. None waits for a
+//! client while it holds a lock.
 
-use crate::nonce::{Instance, Nonce};
+mod caller;
+mod door;
+mod hub;
+mod lane;
+
+pub use hub::LaneServer;
+
+use crate::nonce::Instance;
 use crate::peer::PeerCredentials;
 use crate::request::{Attributes, OpenRequest, Status};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// What a lane is bound to: the NFS connection over which the nonce came, and the process at the other end of the
@@ -38,7 +48,7 @@ pub struct Granted {
 /// Decides about an Open: the same check that the wire uses.
 pub trait Granter: Send + Sync + 'static {
     /// Opens a file for the client, or says why not. Runs on the lane's own thread and may block. The peer rules
-    /// ([`PeerCredentials::may_act_as`]) have been checked already; what the export says is this function's.
+    /// ([`crate::peer::may_act_as`]) have been checked already; what the export says is this function's.
     ///
     /// # Errors
     /// The reason that the client gets.
@@ -147,65 +157,4 @@ pub struct LaneInfo {
     pub refused: u64,
     /// I/O that the client says it has under way on granted files.
     pub in_flight: u64,
-}
-
-/// The server's end of all lanes. Dropping it stops it without waiting for anybody.
-pub struct LaneServer {}
-
-impl LaneServer {
-    /// Starts listening.
-    ///
-    /// # Errors
-    /// [`StartError`]. One socket of the two is enough to start: see [`LaneServer::problems`] for the other.
-    pub fn start(options: LaneOptions, granter: Arc<dyn Granter>) -> Result<Self, StartError> {
-        let _ = (options, granter);
-        unimplemented!()
-    }
-
-    /// Where the server listens, as a client's report shows it.
-    #[must_use]
-    pub fn sockets(&self) -> Vec<String> {
-        unimplemented!()
-    }
-
-    /// What didn't work at start, in words an admin can act on.
-    #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        unimplemented!()
-    }
-
-    /// A nonce came over an NFS connection (UUID_IS_LOCAL): if its client is among ours, the lane is bound and Local
-    /// is in the client's socket when this returns `true`. The LOCALIO program calls this before it sends its void
-    /// reply. Never waits for anybody.
-    pub fn uuid_is_local(&self, nonce: Nonce, nfs_peer: SocketAddr) -> bool {
-        let _ = (nonce, nfs_peer);
-        unimplemented!()
-    }
-
-    /// All lanes.
-    #[must_use]
-    pub fn status(&self) -> Vec<LaneInfo> {
-        unimplemented!()
-    }
-
-    /// Ends the grants of the lanes that `which` names: the next I/O on each goes over the wire or asks anew. The
-    /// lanes stay. I/O under way is not waited for. Returns how many lanes it were.
-    pub fn recall(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
-        let _ = which;
-        unimplemented!()
-    }
-
-    /// Ends the lanes that `which` names. Returns how many it were.
-    pub fn revoke(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
-        let _ = which;
-        unimplemented!()
-    }
-
-    /// Stops accepting, refuses new grants and new local I/O, waits (at most `bound`) until no I/O is under way on a
-    /// granted file, ends every lane and removes the socket file. Returns whether all I/O had ended. The second call
-    /// finds nothing to do.
-    pub fn drain(&self, bound: Duration) -> bool {
-        let _ = bound;
-        unimplemented!()
-    }
 }

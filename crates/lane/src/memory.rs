@@ -1,0 +1,59 @@
+//! The interlock's words in a sealed memfd that both processes map.
+
+use crate::interlock::{CONTROL, IN_FLIGHT, RECEIVED, SIZE, Words};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use sys::SharedMemory;
+use sys::shared_memory::{Layout, Unsafe};
+
+const LAYOUT: Layout = Layout { narrow: 0, wide: (SIZE / 8) as u16 };
+
+/// Shared memory with the interlock's layout.
+#[derive(Debug)]
+pub(crate) struct Memory(SharedMemory);
+
+impl Memory {
+    /// The server makes it,
+    pub(crate) fn create() -> rustix::io::Result<Self> {
+        SharedMemory::create("samehost-lane", LAYOUT).map(Self)
+    }
+
+    /// and the client takes it, if it is sealed and of the right size.
+    pub(crate) fn from_peer(file: OwnedFd) -> Result<Self, Unsafe> {
+        SharedMemory::from_peer(file, LAYOUT).map(Self)
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        match self.0.wide((offset / 8) as u16) {
+            Some(word) => word,
+            // The offsets are constants inside the layout, which `create` and `from_peer` have checked.
+            None => unreachable!("the interlock's words are inside its memory"),
+        }
+    }
+}
+
+impl Words for Memory {
+    type Word = AtomicU64;
+
+    #[inline]
+    fn control(&self) -> &AtomicU64 {
+        self.word(CONTROL)
+    }
+
+    #[inline]
+    fn in_flight(&self) -> &AtomicU64 {
+        self.word(IN_FLIGHT)
+    }
+
+    #[inline]
+    fn received(&self) -> &AtomicU64 {
+        self.word(RECEIVED)
+    }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,214 @@
+//! The door: connections that are not yet a lane.
+//!
+//! One thread waits for all of them (so that a thousand registrations cost a thousand descriptors at most, bounded by
+//! the registry, and no threads); a nonce that comes over an NFS connection looks through them itself. What a client
+//! has sent before it sends its nonce is in our sockets by then, so looking once, without waiting, is enough.
+
+use crate::message::{self, Refusal, Reply, Request, VERSIONS};
+use crate::nonce::{Commitment, Nonce};
+use crate::peer::PeerCredentials;
+use crate::registry::{Bounds, Claim, Registry, WaitingId};
+use crate::socket::{self, Received};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+use tracing::debug;
+
+/// A uid for the registry of a process whose user our user namespace doesn't map: they all share one purse.
+const UNMAPPED: u32 = u32::MAX;
+/// How many connections are accepted at one go; the rest is left for the next.
+const MAX_ACCEPT: usize = 1024;
+/// The epoll data of the listeners and the wake-up; waiting connections' numbers are larger.
+pub(super) const WAKE: u64 = 0;
+const FIRST_LISTENER: u64 = 1;
+const FIRST_WAITING: u64 = 16;
+
+/// A connection that may become a lane.
+pub(super) struct Waiting {
+    pub(super) socket: OwnedFd,
+    pub(super) process: PeerCredentials,
+    pub(super) version: u32,
+    pub(super) through: String,
+    registered: bool,
+}
+
+impl Waiting {
+    /// A client that we called, and that has registered.
+    pub(super) fn called(socket: OwnedFd, process: PeerCredentials, version: u32, through: String) -> Self {
+        Self { socket, process, version, through, registered: true }
+    }
+}
+
+/// A listening socket and its name for the status.
+pub(super) struct Listener {
+    pub(super) socket: OwnedFd,
+    pub(super) name: String,
+}
+
+/// See the module. Used under a lock.
+pub(super) struct Door {
+    epoll: std::sync::Arc<OwnedFd>,
+    listeners: Vec<Listener>,
+    registry: Registry,
+    waiting: HashMap<WaitingId, Waiting>,
+    next: WaitingId,
+}
+
+/// What a nonce has brought.
+pub(super) enum Claimed {
+    /// Nothing here; a client may be waiting to be called.
+    Nobody,
+    /// A lane to be.
+    One(Box<Waiting>),
+    /// The nonce was used, or registered twice: nothing is local.
+    Never,
+}
+
+impl Door {
+    pub(super) fn new(
+        epoll: std::sync::Arc<OwnedFd>,
+        listeners: Vec<Listener>,
+        bounds: Bounds,
+    ) -> rustix::io::Result<Self> {
+        for (number, listener) in (FIRST_LISTENER..).zip(&listeners) {
+            let data = epoll::EventData::new_u64(number);
+            epoll::add(&epoll, &listener.socket, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self { epoll, listeners, registry: Registry::new(bounds), waiting: HashMap::new(), next: FIRST_WAITING })
+    }
+
+    /// Something can be read here. Whether the process has run out of descriptors, so that it would be readable
+    /// again at once.
+    pub(super) fn ready(&mut self, data: u64, now: Instant) -> bool {
+        if data >= FIRST_WAITING {
+            self.read(data, now);
+            return false;
+        }
+        self.accept(now)
+    }
+
+    /// A nonce has come over an NFS connection.
+    pub(super) fn claim(&mut self, nonce: &Nonce, now: Instant) -> Claimed {
+        self.accept(now);
+        let unread: Vec<_> =
+            self.waiting.iter().filter(|(_, waiting)| !waiting.registered).map(|(id, _)| *id).collect();
+        unread.into_iter().for_each(|id| self.read(id, now));
+        match self.registry.claim(nonce, now) {
+            Claim::Nobody => Claimed::Nobody,
+            Claim::Spent => Claimed::Never,
+            Claim::Ambiguous(ids) => {
+                debug!("a nonce was registered by {} connections: nothing is local", ids.len());
+                ids.into_iter().for_each(|id| self.refuse(id, Refusal::Ambiguous));
+                Claimed::Never
+            }
+            Claim::One(id) => match self.waiting.remove(&id) {
+                Some(waiting) => {
+                    let _ = epoll::delete(&self.epoll, &waiting.socket);
+                    Claimed::One(Box::new(waiting))
+                }
+                None => Claimed::Never,
+            },
+        }
+    }
+
+    /// A client that we called has shown this commitment: whether it may become a lane.
+    pub(super) fn spend_called(&mut self, commitment: Commitment, now: Instant) -> bool {
+        self.registry.spend_called(commitment, now)
+    }
+
+    /// Closes what has waited for too long.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for id in self.registry.expire(now) {
+            self.close(id);
+        }
+    }
+
+    /// When [`Door::expire`] has something to do.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.registry.next_expiry()
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Closes the door, and everything that waits.
+    pub(super) fn shut(&mut self) {
+        for listener in self.listeners.drain(..) {
+            let _ = epoll::delete(&self.epoll, &listener.socket);
+        }
+        let ids: Vec<_> = self.waiting.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.refuse(id, Refusal::Draining));
+    }
+
+    fn accept(&mut self, now: Instant) -> bool {
+        for index in 0..self.listeners.len() {
+            for _ in 0..MAX_ACCEPT {
+                let listener = &self.listeners[index];
+                let socket = match rustix::net::accept_with(&listener.socket, SocketFlags::CLOEXEC) {
+                    Ok(socket) => socket,
+                    Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                    Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => return true,
+                    Err(_) => break,
+                };
+                let through = listener.name.clone();
+                if let Ok(process) = PeerCredentials::of(&socket) {
+                    self.arrive(Waiting { socket, process, version: 0, through, registered: false }, now);
+                }
+            }
+        }
+        false
+    }
+
+    fn arrive(&mut self, waiting: Waiting, now: Instant) {
+        let id = self.next;
+        let data = epoll::EventData::new_u64(id);
+        if epoll::add(&self.epoll, &waiting.socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_err() {
+            return;
+        }
+        self.next += 1;
+        if let Some(evicted) = self.registry.arrive(id, waiting.process.uid.unwrap_or(UNMAPPED), now) {
+            self.refuse(evicted, Refusal::TooMany);
+        }
+        self.waiting.insert(id, waiting);
+    }
+
+    /// Reads the one message that a waiting connection may send.
+    fn read(&mut self, id: WaitingId, now: Instant) {
+        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        let mut buffer = [0; message::MAX_MESSAGE + 1];
+        let length = match socket::receive_bytes(&waiting.socket, &mut buffer, false) {
+            Err(Errno::AGAIN) => return,
+            Ok(Received::Datagram { length, .. }) => length,
+            Ok(Received::HangUp | Received::Violation(_)) | Err(_) => return self.close(id),
+        };
+        let Ok(Request::Register { lowest, highest, commitment }) = message::decode(&buffer[..length]) else {
+            return self.close(id);
+        };
+        let Some(version) = message::negotiate(lowest, highest) else {
+            return self.refuse(id, Refusal::Version { lowest: *VERSIONS.start(), highest: *VERSIONS.end() });
+        };
+        waiting.version = version;
+        waiting.registered = true;
+        if self.registry.register(id, commitment, now).is_err() {
+            self.refuse(id, Refusal::Ambiguous);
+        }
+    }
+
+    fn refuse(&mut self, id: WaitingId, refusal: Refusal) {
+        if let Some(waiting) = self.waiting.get(&id) {
+            let _ = socket::send(&waiting.socket, &message::encode(&Reply::Refused(refusal)), None);
+        }
+        self.close(id);
+    }
+
+    fn close(&mut self, id: WaitingId) {
+        self.registry.leave(id);
+        // Closing takes it out of the epoll set.
+        self.waiting.remove(&id);
+    }
+}

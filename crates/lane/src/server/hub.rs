@@ -1,0 +1,402 @@
+//! The lane server as a whole: starting, the nonce's arrival, the status, recall and the end.
+
+use super::caller::{Call, Caller};
+use super::door::{self, Claimed, Door, Listener, Waiting};
+use super::lane::{self, LaneShared};
+use super::{Bound, Granter, LaneInfo, LaneOptions, StartError};
+use crate::message::{self, Refusal, Reply};
+use crate::nonce::Nonce;
+use crate::registry::Bounds;
+use crate::{run_dir, socket};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{Timespec, epoll};
+use rustix::net::SocketAddrUnix;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tracing::{debug, info, warn};
+
+/// How many connections the kernel keeps for us before we accept them.
+const BACKLOG: i32 = 1024;
+/// Stack of a lane's thread: a datagram, the granter's paths, and room.
+const STACK: usize = 512 * 1024;
+/// How often a draining server looks at its clients' counts of I/O under way.
+const DRAIN_TICK: Duration = Duration::from_millis(1);
+/// How long the end of a lane's thread is waited for, beyond the bound of a drain: it may be in the filesystem.
+const THREAD_END: Duration = Duration::from_secs(1);
+/// How long the door rests when the process has run out of descriptors.
+const REST: Duration = Duration::from_millis(20);
+
+/// The server's end of all lanes. Dropping it ends all lanes without waiting for I/O under way.
+pub struct LaneServer {
+    hub: Arc<Hub>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    socket_file: Option<PathBuf>,
+    sockets: Vec<String>,
+    problems: Vec<String>,
+}
+
+/// What the server's threads share.
+pub(super) struct Hub {
+    options: LaneOptions,
+    granter: Arc<dyn Granter>,
+    epoll: Arc<OwnedFd>,
+    wake: OwnedFd,
+    door: Mutex<Door>,
+    lanes: Mutex<Lanes>,
+    lane_ended: Condvar,
+    pub(super) caller: Option<Caller>,
+}
+
+/// The lanes by number.
+struct Lanes {
+    open: BTreeMap<u64, Arc<LaneShared>>,
+    next: u64,
+    stopping: bool,
+}
+
+impl LaneServer {
+    /// Starts listening. Removes the sockets of dead servers from the run directory first.
+    ///
+    /// # Errors
+    /// [`StartError`]. One socket of the two is enough to start: see [`LaneServer::problems`] for the other.
+    pub fn start(mut options: LaneOptions, granter: Arc<dyn Granter>) -> Result<Self, StartError> {
+        let half = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
+        options.limits.grants = options.limits.grants.min(u32::try_from(half).unwrap_or(u32::MAX));
+        let (listeners, socket_file, mut problems) = listen(&options);
+        if listeners.is_empty() {
+            return Err(StartError::NoSocket(problems.join("; ")));
+        }
+        let sockets = listeners.iter().map(|listener| listener.name.clone()).collect();
+        let os = |what| move |error: rustix::io::Errno| StartError::Os { what, error: error.into() };
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create1"))?);
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags).map_err(os("eventfd"))?;
+        let data = epoll::EventData::new_u64(door::WAKE);
+        epoll::add(&epoll, &wake, data, epoll::EventFlags::IN).map_err(os("epoll_ctl"))?;
+        let limits = options.limits;
+        let bounds =
+            Bounds { total: limits.waiting, per_uid: limits.waiting_per_uid, life: limits.waiting_life };
+        let door = Door::new(Arc::clone(&epoll), listeners, bounds).map_err(os("epoll_ctl"))?;
+        let caller = (options.search_namespaces && Caller::is_possible()).then(Caller::new);
+        if options.search_namespaces && caller.is_none() {
+            problems.push(
+                "without CAP_SYS_ADMIN the server doesn't look for clients in other network namespaces: share the \
+                 run directory with their containers"
+                    .into(),
+            );
+        }
+        let hub = Arc::new(Hub {
+            options,
+            granter,
+            epoll,
+            wake,
+            door: Mutex::new(door),
+            lanes: Mutex::new(Lanes { open: BTreeMap::new(), next: 1, stopping: false }),
+            lane_ended: Condvar::new(),
+            caller,
+        });
+        let server = Self { hub, threads: Mutex::default(), socket_file, sockets, problems };
+        let spawn = |name: &str, work: fn(&Arc<Hub>)| {
+            let hub = Arc::clone(&server.hub);
+            let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&hub));
+            thread.map(|thread| server.threads.lock().push(thread))
+        };
+        let os = |error| StartError::Os { what: "starting a thread", error };
+        spawn("lane-door", attend_door).map_err(os)?;
+        if server.hub.caller.is_some() {
+            spawn("lane-caller", super::caller::run).map_err(os)?;
+        }
+        server.problems.iter().for_each(|problem| warn!("lane: {problem}"));
+        info!("lane: listening on {}", server.sockets.join(", "));
+        Ok(server)
+    }
+
+    /// Where the server listens, in the words of a client's report.
+    #[must_use]
+    pub fn sockets(&self) -> &[String] {
+        &self.sockets
+    }
+
+    /// What didn't work at start, in words an admin can act on.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// How many connections wait to become a lane.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.hub.door.lock().waiting()
+    }
+
+    /// A nonce came over an NFS connection (UUID_IS_LOCAL): if its client is among ours, the lane is bound, and Local
+    /// is in the client's socket when this returns `true`. The LOCALIO program calls this before it sends its void
+    /// reply. Never waits for anybody. If it returns `false`, a client that waits to be called may still be found,
+    /// later and by another thread.
+    pub fn uuid_is_local(&self, nonce: Nonce, nfs_peer: SocketAddr) -> bool {
+        let now = Instant::now();
+        let claimed = self.hub.door.lock().claim(&nonce, now);
+        match claimed {
+            Claimed::One(waiting) => self.hub.bind(*waiting, nonce, nfs_peer),
+            Claimed::Never => false,
+            Claimed::Nobody => {
+                if let Some(caller) = &self.hub.caller {
+                    caller.ask(Call { nonce, nfs_peer, asked: now });
+                }
+                false
+            }
+        }
+    }
+
+    /// All lanes.
+    #[must_use]
+    pub fn status(&self) -> Vec<LaneInfo> {
+        self.hub.all_lanes().iter().map(|lane| lane.info()).collect()
+    }
+
+    /// Ends the grants of the lanes that `which` names: the next I/O on each goes over the wire or asks anew. The
+    /// lanes stay. I/O under way is not waited for. Returns how many lanes it were.
+    pub fn recall(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
+        self.hub.each(which, LaneShared::recall)
+    }
+
+    /// Ends the lanes that `which` names. Returns how many it were.
+    pub fn revoke(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
+        self.hub.each(which, LaneShared::end)
+    }
+
+    /// Stops accepting, refuses new grants and new local I/O, waits (at most `bound`) until no I/O is under way on a
+    /// granted file, ends every lane and removes the socket file. Returns whether all I/O had ended. The second call
+    /// finds nothing to do.
+    pub fn drain(&self, bound: Duration) -> bool {
+        let deadline = Instant::now() + bound;
+        // The name goes first: who finds it must find somebody.
+        if let Some(path) = &self.socket_file {
+            let _ = std::fs::remove_file(path);
+        }
+        self.hub.lanes.lock().stopping = true;
+        self.hub.door.lock().shut();
+        if let Some(caller) = &self.hub.caller {
+            caller.stop();
+        }
+        let lanes = self.hub.all_lanes();
+        lanes.iter().for_each(|lane| lane.begin_drain());
+        drop(lanes);
+        let in_flight = || self.hub.all_lanes().iter().any(|lane| lane.in_flight() != 0);
+        let mut busy = in_flight();
+        while busy && Instant::now() < deadline {
+            std::thread::sleep(DRAIN_TICK);
+            busy = in_flight();
+        }
+        if busy {
+            warn!("lane: local I/O was still under way after {bound:?}: going without it");
+        }
+        self.hub.all_lanes().iter().for_each(|lane| lane.end());
+        self.hub.wait_for_lanes(Instant::now() + THREAD_END);
+        let _ = rustix::io::write(&self.hub.wake, &1_u64.to_ne_bytes());
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+        !busy
+    }
+}
+
+impl Drop for LaneServer {
+    fn drop(&mut self) {
+        self.drain(Duration::ZERO);
+    }
+}
+
+/// The sockets that could be opened, the socket file, and what didn't work.
+fn listen(options: &LaneOptions) -> (Vec<Listener>, Option<PathBuf>, Vec<String>) {
+    let (mut listeners, mut problems) = (Vec::new(), Vec::new());
+    let mut socket_file = None;
+    if let Some(dir) = &options.run_dir {
+        let path = dir.join(run_dir::lane_name(&options.instance));
+        let opened = run_dir::create(dir).and_then(|()| {
+            let removed = run_dir::remove_stale(dir);
+            if removed > 0 {
+                debug!("removed {removed} sockets of dead servers from {}", dir.display());
+            }
+            run_dir::listen(&path, BACKLOG)
+        });
+        match opened {
+            Ok(socket) => {
+                listeners.push(Listener { socket, name: path.display().to_string() });
+                socket_file = Some(path);
+            }
+            Err(error) => problems.push(format!(
+                "no lane socket in {}: {error}; name another run directory (--run-dir) and share it with your clients",
+                dir.display()
+            )),
+        }
+    }
+    if options.abstract_socket {
+        let name = run_dir::abstract_name(&options.instance);
+        let opened = run_dir::seqpacket().and_then(|socket| {
+            rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => listeners.push(Listener { socket, name: format!("@{name}") }),
+            Err(error) => problems.push(format!("no abstract lane socket @{name}: {error}")),
+        }
+    }
+    (listeners, socket_file, problems)
+}
+
+/// The thread at the door: accepts, reads registrations, and looks after what is late.
+fn attend_door(hub: &Arc<Hub>) {
+    let mut events = Vec::with_capacity(64);
+    loop {
+        events.clear();
+        let timeout = hub.next_look().map(|wait| Timespec {
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        });
+        match epoll::wait(&hub.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                // Can't be; but a door that is shut for good must be seen, and must not spin.
+                warn!("lane: epoll_wait: {error}");
+                std::thread::sleep(REST);
+            }
+        }
+        if hub.lanes.lock().stopping {
+            return;
+        }
+        let now = Instant::now();
+        let mut exhausted = false;
+        {
+            let mut door = hub.door.lock();
+            for event in &events {
+                let data = event.data.u64();
+                exhausted |= data != door::WAKE && door.ready(data, now);
+            }
+            door.expire(now);
+        }
+        if exhausted {
+            warn!("lane: out of descriptors (RLIMIT_NOFILE): connections have to wait");
+            std::thread::sleep(REST);
+        }
+        hub.all_lanes().iter().for_each(|lane| lane.check_receipts(now));
+    }
+}
+
+impl Hub {
+    /// How long the door's thread may sleep; `None` while nobody is there.
+    fn next_look(&self) -> Option<Duration> {
+        let expiry = self.door.lock().next_expiry().map(|at| at.saturating_duration_since(Instant::now()));
+        let receipts = (!self.lanes.lock().open.is_empty()).then(|| self.options.limits.receipt / 4);
+        // One millisecond more, so that what is due is over.
+        expiry.into_iter().chain(receipts).min().map(|wait| wait + Duration::from_millis(1))
+    }
+
+    fn all_lanes(&self) -> Vec<Arc<LaneShared>> {
+        self.lanes.lock().open.values().cloned().collect()
+    }
+
+    fn each(&self, which: impl Fn(&LaneInfo) -> bool, act: impl Fn(&LaneShared)) -> usize {
+        let lanes = self.all_lanes();
+        let chosen = lanes.iter().filter(|lane| which(&lane.info()));
+        chosen.map(|lane| act(lane)).count()
+    }
+
+    /// Makes a lane of a connection whose nonce has come. Whether Local is in its socket.
+    fn bind(self: &Arc<Self>, waiting: Waiting, nonce: Nonce, nfs_peer: SocketAddr) -> bool {
+        let Waiting { socket, process, version, through, .. } = waiting;
+        let refuse = |socket: &OwnedFd, refusal| {
+            let _ = socket::send(socket, &message::encode(&Reply::Refused(refusal)), None);
+            false
+        };
+        let limits = self.options.limits;
+        let number = {
+            let mut lanes = self.lanes.lock();
+            if lanes.stopping {
+                return refuse(&socket, Refusal::Draining);
+            }
+            let of_user = lanes.open.values().filter(|lane| lane.bound.process.uid == process.uid).count();
+            if lanes.open.len() >= limits.lanes || process.uid != Some(0) && of_user >= limits.lanes_per_uid {
+                return refuse(&socket, Refusal::TooMany);
+            }
+            lanes.next += 1;
+            lanes.next
+        };
+        let bound = Bound { lane: number, nfs_peer, process };
+        let lane = match LaneShared::new(bound, through, socket, limits) {
+            Ok(lane) => Arc::new(lane),
+            Err(error) => {
+                warn!("lane: no memory for the interlock: {error}");
+                return false;
+            }
+        };
+        {
+            let mut lanes = self.lanes.lock();
+            if lanes.stopping {
+                return false;
+            }
+            lanes.open.insert(number, Arc::clone(&lane));
+        }
+        // First the thread, then the word: a client that is told is served.
+        let hub = Arc::clone(self);
+        let (told, wait) = std::sync::mpsc::sync_channel::<()>(1);
+        let its = Arc::clone(&lane);
+        let thread = std::thread::Builder::new().name(format!("lane-{number}")).stack_size(STACK).spawn(move || {
+            let _gone = Forget { hub: &hub, number };
+            if wait.recv().is_ok() {
+                lane::serve(&its, &*hub.granter);
+            }
+        });
+        if let Err(error) = thread {
+            warn!("lane: no thread for a lane: {error}");
+            self.forget(number);
+            return false;
+        }
+        if !lane.say_local(version, nonce, self.options.instance) {
+            lane.end();
+            return false;
+        }
+        debug!(lane = number, process = ?lane.bound.process, %nfs_peer, "lane bound");
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        told.send(()).is_ok()
+    }
+
+    /// Makes a lane of a client that we called.
+    pub(super) fn bind_called(self: &Arc<Self>, waiting: Waiting, call: &Call) -> bool {
+        let fresh = self.door.lock().spend_called(call.nonce.commitment(), Instant::now());
+        fresh && self.bind(waiting, call.nonce, call.nfs_peer)
+    }
+
+    fn forget(&self, number: u64) {
+        self.lanes.lock().open.remove(&number);
+        self.lane_ended.notify_all();
+    }
+
+    fn wait_for_lanes(&self, deadline: Instant) {
+        let mut lanes = self.lanes.lock();
+        while !lanes.open.is_empty() {
+            if self.lane_ended.wait_until(&mut lanes, deadline).timed_out() {
+                warn!("lane: {} lane threads are still in the filesystem", lanes.open.len());
+                return;
+            }
+        }
+    }
+}
+
+/// Takes a lane off the list when its thread ends, however it ends.
+struct Forget<'a> {
+    hub: &'a Hub,
+    number: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.hub.forget(self.number);
+    }
+}

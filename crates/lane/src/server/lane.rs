@@ -1,0 +1,286 @@
+//! One lane: the thread that serves it, and what others may do to it meanwhile.
+//!
+//! A lane's life:
+//! 1. [`LaneShared::new`] makes it of a waiting connection whose nonce has come;
+//! 2. [`LaneShared::say_local`] puts Local into the client's socket;
+//! 3. [`serve`] answers Opens on a thread of its own, until the client hangs up, breaks the protocol, or somebody
+//!    calls [`LaneShared::end`];
+//! 4. whatever grants are left are released when `serve` returns, also if it panics.
+//!
+//! Nothing here waits for the client but the receive at the top of the loop: a reply that finds the client's socket
+//! full ends the lane.
+
+use super::{Bound, Granted, Granter, LaneInfo, Limits};
+use crate::grants::Grants;
+use crate::interlock::{Control, ServerSide, State};
+use crate::memory::Memory;
+use crate::message::{self, MAX_MESSAGE, Reply, Request};
+use crate::nonce::{Instance, Nonce};
+use crate::peer::may_act_as;
+use crate::request::{Credential, MAX_HANDLE, OpenRequest, Status, Target};
+use crate::socket::{self, Received};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Instant, SystemTime};
+use tracing::debug;
+use xdr::Encoder;
+
+/// What the server holds while a grant is open.
+type Held = Option<Box<dyn Any + Send>>;
+
+/// A lane, as its own thread and the server's other threads see it.
+pub(super) struct LaneShared {
+    pub(super) bound: Bound,
+    through: String,
+    since: SystemTime,
+    socket: OwnedFd,
+    interlock: ServerSide<Memory>,
+    /// What stands in the shared memory, which the client may have scribbled over.
+    control: Mutex<Control>,
+    grants: Mutex<Grants<Held>>,
+    granted: AtomicU64,
+    refused: AtomicU64,
+    limits: Limits,
+}
+
+/// Why a lane ended, for the log.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the client hung up")]
+    HangUp,
+    #[error("the client sent {0}")]
+    Violation(&'static str),
+    #[error("the client sent no message of the protocol: {0}")]
+    Garbage(#[from] xdr::Error),
+    #[error("the client makes no sense: {0}")]
+    Nonsense(#[from] crate::grants::Nonsense),
+    #[error("the socket failed: {0}")]
+    Socket(#[from] rustix::io::Errno),
+}
+
+impl LaneShared {
+    /// A lane over this connection.
+    pub(super) fn new(bound: Bound, through: String, socket: OwnedFd, limits: Limits) -> std::io::Result<Self> {
+        Ok(Self {
+            bound,
+            through,
+            since: SystemTime::now(),
+            socket,
+            interlock: ServerSide::new(Memory::create()?),
+            control: Mutex::new(Control::FIRST),
+            grants: Mutex::new(Grants::new(limits.grants, limits.outstanding)),
+            granted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            limits,
+        })
+    }
+
+    /// Tells the client that the nonce has come. Whether it could be told.
+    pub(super) fn say_local(&self, version: u32, nonce: Nonce, instance: Instance) -> bool {
+        let local = Reply::Local {
+            version,
+            nonce,
+            instance,
+            grants: self.limits.grants,
+            outstanding: self.limits.outstanding,
+        };
+        socket::send(&self.socket, &message::encode(&local), Some(self.interlock.words().as_fd())).is_ok()
+    }
+
+    /// For the status.
+    pub(super) fn info(&self) -> LaneInfo {
+        LaneInfo {
+            bound: self.bound.clone(),
+            through: self.through.clone(),
+            since: self.since,
+            grants: self.grants.lock().open() as u64,
+            granted: self.granted.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            in_flight: self.in_flight(),
+        }
+    }
+
+    /// The I/O that the client says it has under way.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.interlock.in_flight()
+    }
+
+    /// Ends all grants given so far; the lane goes on.
+    pub(super) fn recall(&self) {
+        let generation = {
+            let mut control = self.control.lock();
+            control.generation += 1;
+            self.interlock.publish(*control);
+            control.generation
+        };
+        self.tell(&Reply::Recall { generation });
+    }
+
+    /// Refuses new grants and new I/O.
+    pub(super) fn begin_drain(&self) {
+        self.publish(State::Draining);
+        self.tell(&Reply::Drain);
+    }
+
+    /// Ends the lane: its thread finds the socket shut.
+    pub(super) fn end(&self) {
+        self.publish(State::Gone);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Ends the lane if a grant has been waiting for its receipt for too long.
+    pub(super) fn check_receipts(&self, now: Instant) {
+        let mut grants = self.grants.lock();
+        let nonsense = grants.received(self.interlock.received()).is_err();
+        let overdue = grants.overdue(now, self.limits.receipt);
+        drop(grants);
+        if nonsense || overdue {
+            debug!(lane = self.bound.lane, "the client doesn't acknowledge its grants: ending the lane");
+            self.end();
+        }
+    }
+
+    fn publish(&self, state: State) {
+        let mut control = self.control.lock();
+        // Draining never comes after gone.
+        if control.state as u32 <= state as u32 {
+            control.state = state;
+            self.interlock.publish(*control);
+        }
+    }
+
+    /// Says something that the client didn't ask for; ends the lane of a client that doesn't listen.
+    fn tell(&self, reply: &Reply<'_>) {
+        if socket::send(&self.socket, &message::encode(reply), None).is_err() {
+            self.end();
+        }
+    }
+
+    fn release(&self, releases: &[u64]) -> Result<(), End> {
+        // What the server held is dropped after the lock.
+        let mut held = Vec::with_capacity(releases.len());
+        {
+            let mut grants = self.grants.lock();
+            for id in releases {
+                held.push(grants.release(*id)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Serves a lane to its end; on the lane's own thread.
+pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter) {
+    /// Also if the granter panics where nobody catches it.
+    struct Ending<'a>(&'a LaneShared);
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.end();
+            let left: Vec<Held> = self.0.grants.lock().end().collect();
+            drop(left);
+        }
+    }
+    let _ending = Ending(lane);
+    let mut buffer = [0; MAX_MESSAGE + 1];
+    let mut reply = Encoder::new();
+    loop {
+        if let Err(end) = serve_one(lane, granter, &mut buffer, &mut reply) {
+            debug!(lane = lane.bound.lane, %end, "lane ended");
+            return;
+        }
+    }
+}
+
+fn serve_one(
+    lane: &LaneShared,
+    granter: &dyn Granter,
+    buffer: &mut socket::Buffer,
+    reply: &mut Encoder,
+) -> Result<(), End> {
+    let length = match socket::receive_bytes(&lane.socket, buffer, true)? {
+        Received::Datagram { length, .. } => length,
+        Received::HangUp => return Err(End::HangUp),
+        Received::Violation(what) => return Err(End::Violation(what)),
+    };
+    match message::decode(&buffer[..length])? {
+        Request::Register { .. } => Err(End::Violation("a second Register")),
+        Request::Release(releases) => lane.release(&releases),
+        Request::Open { serial, releases, target, access, credential } => {
+            lane.release(&releases)?;
+            match open(lane, granter, &target, access, &credential)? {
+                Ok((generation, granted)) => send_grant(lane, granter, serial, generation, granted, reply),
+                Err(status) => {
+                    lane.refused.fetch_add(1, Relaxed);
+                    reply.truncate(0);
+                    reply.put(&Reply::NotOpened { serial, status });
+                    Ok(socket::send(&lane.socket, reply.as_slice(), None)?)
+                }
+            }
+        }
+    }
+}
+
+/// Decides about an Open: the generation under which the decision was made, and the file.
+fn open(
+    lane: &LaneShared,
+    granter: &dyn Granter,
+    target: &Target<'_>,
+    access: crate::request::Access,
+    credential: &Credential,
+) -> Result<Result<(u64, Granted), Status>, End> {
+    // Before the check: a recall that comes while we look ends what we are about to give.
+    let control = *lane.control.lock();
+    if control.state != State::Live {
+        return Ok(Err(Status::Draining));
+    }
+    let room = {
+        let mut grants = lane.grants.lock();
+        grants.received(lane.interlock.received())?;
+        grants.has_room()
+    };
+    if !room {
+        return Ok(Err(Status::TooMany));
+    }
+    if !may_act_as(&lane.bound.process, credential) {
+        return Ok(Err(Status::Denied));
+    }
+    let request = OpenRequest { target: *target, access, credential };
+    // A bug behind one file must not take the lane, let alone the others'.
+    let granted = catch_unwind(AssertUnwindSafe(|| granter.open(&lane.bound, &request)))
+        .unwrap_or(Err(Status::Io))
+        .and_then(|granted| if granted.handle.len() <= MAX_HANDLE { Ok(granted) } else { Err(Status::Io) });
+    Ok(granted.map(|granted| (control.generation, granted)))
+}
+
+/// Sends a grant, or takes it back.
+fn send_grant(
+    lane: &LaneShared,
+    granter: &dyn Granter,
+    serial: u32,
+    generation: u64,
+    granted: Granted,
+    reply: &mut Encoder,
+) -> Result<(), End> {
+    let Granted { file, handle, attributes, held } = granted;
+    // There was room before the file was opened, and this thread alone gives.
+    let Ok(grant) = lane.grants.lock().give(held, Instant::now()) else { return Ok(()) };
+    reply.truncate(0);
+    reply.put(&Reply::Opened {
+        serial,
+        grant,
+        generation,
+        verifier: granter.verifier(),
+        handle: &handle,
+        attributes,
+    });
+    if let Err(error) = socket::send(&lane.socket, reply.as_slice(), Some(file.as_fd())) {
+        let held = lane.grants.lock().take_back(grant);
+        drop(held);
+        return Err(error.into());
+    }
+    lane.granted.fetch_add(1, Relaxed);
+    Ok(())
+}
