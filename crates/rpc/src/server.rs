@@ -7,11 +7,24 @@
 //!
 //! Everything a peer can make us hold is bounded by [`Limits`].
 
+mod budget;
 mod builder;
+mod connection;
 mod context;
+mod credentials;
+mod dispatch;
+mod engine;
 mod limits;
+mod listener;
+mod memory;
 mod program;
+mod receive;
+mod registry;
 mod reply;
+mod send;
+mod supervisor;
+mod turn;
+mod worker;
 
 pub use builder::{Builder, ConnectionInfo, Server, Totals};
 pub use context::{CallContext, Peer};

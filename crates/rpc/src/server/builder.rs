@@ -3,11 +3,17 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+    time::{Duration, Instant, SystemTime},
 };
 
-use super::{Limits, Peer, Program};
+use parking_lot::Mutex;
+
+use super::{Limits, Peer, Program, engine::Engine, listener::Listener, supervisor, worker::Worker};
+
+/// How long threads have to end once they have nothing more to do.
+const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a server will be.
 #[derive(Default)]
@@ -44,7 +50,18 @@ impl Builder {
     /// # Errors
     /// What the system says about sockets, epoll or threads.
     pub fn start(self) -> io::Result<Server> {
-        unimplemented!()
+        let listeners = self.addresses.into_iter().map(Listener::bind).collect::<io::Result<Vec<_>>>()?;
+        let engine = Arc::new(Engine::new(self.limits, self.programs, listeners)?);
+        let server = Server { threads: Mutex::default(), engine: Arc::clone(&engine) };
+        for index in 0..engine.limits.threads {
+            let worker = Worker::new(Arc::clone(&engine), index);
+            server.spawn(format!("nfs-worker-{index}"), move || worker.run())?;
+        }
+        server.spawn("nfs-supervisor".into(), move || {
+            engine.i_supervise();
+            supervisor::run(&engine);
+        })?;
+        Ok(server)
     }
 }
 
@@ -85,7 +102,10 @@ pub struct Totals {
 }
 
 /// A running server; dropping it stops it without grace.
-pub struct Server {}
+pub struct Server {
+    engine: Arc<Engine>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
 
 impl Server {
     /// Starts describing a server.
@@ -94,28 +114,69 @@ impl Server {
         Builder::default()
     }
 
-    /// Where it listens.
+    /// Where it listens, in the order of [`Builder::bind`].
     #[must_use]
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
-        unimplemented!()
+        self.engine.listeners.iter().map(|listener| listener.address).collect()
     }
 
     /// Who is connected.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
-        unimplemented!()
+        self.engine.registry.all().iter().map(|connection| connection.info()).collect()
     }
 
     /// What it has done so far.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        unimplemented!()
+        let (receive_memory, receive_memory_peak) = self.engine.memory.usage();
+        Totals { receive_memory, receive_memory_peak, ..self.engine.registry.totals() }
     }
 
     /// Stops listening, lets the calls that have come in finish and their replies go out, and closes; what isn't done
-    /// after `grace` is closed all the same. Returns whether everything was done in time. A second call does nothing.
+    /// after `grace` is closed all the same. Returns whether everything was done in time. A second call does nothing
+    /// and returns true.
     pub fn shutdown(&self, grace: Duration) -> bool {
-        let _ = grace;
-        unimplemented!()
+        let deadline = Instant::now() + grace;
+        if self.engine.stopping.swap(true, Ordering::SeqCst) {
+            return true;
+        }
+        self.engine.listeners.iter().for_each(Listener::close);
+        for connection in self.engine.registry.all() {
+            connection.finish(&self.engine.epoll);
+        }
+        let in_time = self.engine.registry.wait_until_empty(deadline);
+        for connection in self.engine.registry.all() {
+            self.engine.close(&connection, false);
+        }
+        self.engine.end();
+        let mut threads = std::mem::take(&mut *self.threads.lock());
+        // A thread that is within a program can't be stopped. It ends when the program returns; until then it is let be.
+        let patience = Instant::now() + THREADS_END_WITHIN;
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for thread in threads.extract_if(.., |thread| thread.is_finished()) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the RPC server has panicked");
+            }
+        }
+        if !threads.is_empty() {
+            tracing::warn!(threads = threads.len(), "calls still running after the server has stopped");
+        }
+        in_time
+    }
+
+    fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let stack = self.engine.limits.stack;
+        let thread = std::thread::Builder::new().name(name).stack_size(stack).spawn(body)?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
     }
 }

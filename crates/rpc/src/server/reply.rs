@@ -74,4 +74,25 @@ impl Reply {
     pub const fn attachment(&self) -> Option<&Attachment> {
         self.attachment.as_ref()
     }
+
+    /// Takes the attachment away if it is below `limit` bytes.
+    pub(super) fn take_small_attachment(&mut self, limit: u32) -> Option<Attachment> {
+        self.attachment.take_if(|attachment| attachment.length < limit)
+    }
+
+    /// Writes the record's mark, now that its length is known; false if no record can be that long.
+    pub(super) fn set_mark(&mut self) -> bool {
+        let attached = self.attachment.as_ref().map_or(0, |attachment| attachment.length as usize);
+        let length = self.encoder.position() - crate::record::MARK + attached + xdr::padding(attached);
+        let mark = crate::record::mark(length);
+        if let Ok(mark) = mark {
+            self.encoder.patch_u32(0, mark);
+        }
+        mark.is_ok()
+    }
+
+    /// The record so far, and what follows it.
+    pub(super) fn into_parts(self) -> (Vec<u8>, Option<Attachment>) {
+        (self.encoder.into_vec(), self.attachment)
+    }
 }

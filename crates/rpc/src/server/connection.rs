@@ -1,0 +1,104 @@
+//! One TCP connection: its two halves, and how it is armed in epoll.
+//!
+//! Locks, in the order in which they are taken: the receiving half, then the sending half's queue. Neither is held
+//! while a program runs or while bytes are sent.
+
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::SystemTime,
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    io::Errno,
+};
+
+use super::{ConnectionInfo, Peer, receive::Receive, send::Send};
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Who.
+    pub peer: Peer,
+    /// Since when.
+    pub since: SystemTime,
+    /// The receiving half, with the turn.
+    pub receive: Mutex<Receive>,
+    /// The sending half.
+    pub send: Send,
+    socket: OwnedFd,
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Connection {
+    /// A fresh connection over the non-blocking `socket`.
+    pub fn new(
+        socket: OwnedFd,
+        number: u64,
+        address: SocketAddr,
+        local: SocketAddr,
+        max_record: usize,
+    ) -> Self {
+        Self {
+            peer: Peer { connection: number, address, local },
+            since: SystemTime::now(),
+            receive: Mutex::new(Receive::new(max_record)),
+            send: Send::default(),
+            socket,
+        }
+    }
+
+    /// Its number, which is also its epoll data.
+    pub const fn number(&self) -> u64 {
+        self.peer.connection
+    }
+
+    /// Arms the connection, once, for whatever it can go on with. `receive` is its locked receiving half, of a
+    /// connection that nobody drives. Who leaves replies in the queue of a full socket arms it again afterwards.
+    pub fn arm(&self, epoll: &OwnedFd, receive: &Receive, stopping: bool) -> Result<(), Errno> {
+        let mut flags = EventFlags::ONESHOT;
+        if self.send.is_blocked() {
+            flags |= EventFlags::OUT;
+        } else {
+            if !receive.queued && !receive.ended && !stopping {
+                flags |= EventFlags::IN;
+            }
+            if (!receive.queued && receive.has_next()) || !self.send.is_empty() {
+                flags |= EventFlags::OUT; // there is something to do at once
+            }
+        }
+        epoll::modify(epoll, &self.socket, EventData::new_u64(self.number()), flags)
+    }
+
+    /// Makes a worker look at the connection, which closes it if it has nothing left to do; for an engine that stops.
+    pub fn finish(&self, epoll: &OwnedFd) {
+        let receive = self.receive.lock();
+        if !receive.turn.is_driven() && !receive.closed {
+            let (data, flags) = (EventData::new_u64(self.number()), EventFlags::OUT | EventFlags::ONESHOT);
+            // Fails only for a connection that is being closed already.
+            let _ = epoll::modify(epoll, &self.socket, data, flags);
+        }
+    }
+
+    /// How it stands.
+    pub fn info(&self) -> ConnectionInfo {
+        let (calls, bytes_in) = {
+            let receive = self.receive.lock();
+            (receive.calls, receive.bytes)
+        };
+        ConnectionInfo {
+            peer: self.peer,
+            since: self.since,
+            calls,
+            bytes_in,
+            bytes_out: self.send.bytes_out(),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! From a call's bytes to its reply: header, credential, program, version, procedure, in the order in which RFC 5531
+//! section 9 lists what can be wrong with each.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+
+use super::{
+    CallContext, CallError, Peer, Program, Reply, credentials::Credentials, reply::Attachment,
+    send::REPLY_BUFFER,
+};
+use crate::message::{AuthFlavor, AuthStat, CallHeader, RPC_VERSION, ReplyHeader, ReplyStatus};
+
+/// Payload of at least so many bytes goes from the page cache to the socket (sendfile); below, reading it into the
+/// reply is faster, because the reply then goes out in one piece with others.
+const SENDFILE_FROM: u32 = 32 << 10;
+
+/// What is to be done about a record.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The caller's buffer holds a reply with its mark; the payload follows.
+    Reply(Option<Attachment>),
+    /// Nothing is to be answered.
+    Silence,
+    /// It was no call: the peer doesn't speak our language.
+    NoCall,
+}
+
+/// One worker's tools.
+#[derive(Debug)]
+pub struct Dispatcher {
+    /// The reply in the making, or the last one.
+    pub buffer: Vec<u8>,
+    credentials: Credentials,
+}
+
+impl Dispatcher {
+    /// With an empty reply buffer.
+    pub fn new() -> Self {
+        Self { buffer: Vec::with_capacity(REPLY_BUFFER), credentials: Credentials::default() }
+    }
+
+    /// Runs the call in `record`.
+    pub fn run(
+        &mut self,
+        programs: &[std::sync::Arc<dyn Program>],
+        peer: &Peer,
+        record: &[u8],
+        hand_over: &dyn Fn(),
+    ) -> Outcome {
+        let mut args = xdr::Decoder::new(record);
+        let header = match CallHeader::decode(&mut args) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::debug!(peer = %peer.address, %error, "no call");
+                return Outcome::NoCall;
+            }
+        };
+        let xid = header.xid;
+        let mut reply = Reply::in_buffer(std::mem::take(&mut self.buffer), xid);
+        let mut status = match self.call(programs, peer, &header, &mut args, &mut reply, hand_over) {
+            Ok(()) => ReplyStatus::Success,
+            Err(Refusal::Status(status)) => status,
+            Err(Refusal::Silence) => {
+                self.buffer = reply.into_parts().0;
+                return Outcome::Silence;
+            }
+        };
+        if status == ReplyStatus::Success
+            && let Err(error) = complete(&mut reply, hand_over)
+        {
+            tracing::error!(peer = %peer.address, program = header.program, procedure = header.procedure, %error,
+                "payload can't be read");
+            status = ReplyStatus::SystemErr;
+        }
+        if status != ReplyStatus::Success {
+            reply.status(ReplyHeader { xid, status });
+            reply.set_mark();
+        }
+        let (buffer, attachment) = reply.into_parts();
+        self.buffer = buffer;
+        Outcome::Reply(attachment)
+    }
+
+    #[inline]
+    fn call(
+        &mut self,
+        programs: &[std::sync::Arc<dyn Program>],
+        peer: &Peer,
+        header: &CallHeader<'_>,
+        args: &mut xdr::Decoder<'_>,
+        reply: &mut Reply,
+        hand_over: &dyn Fn(),
+    ) -> Result<(), Refusal> {
+        if header.rpcvers != RPC_VERSION {
+            return Err(ReplyStatus::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION }.into());
+        }
+        let credential = self
+            .credentials
+            .get(&header.credential)
+            .map_err(|stat| Refusal::from(ReplyStatus::AuthError(stat)))?;
+        if header.verifier.flavor != AuthFlavor::NONE {
+            return Err(ReplyStatus::AuthError(AuthStat::BadVerf).into());
+        }
+        let program = find(programs, header.program, header.version)?;
+        if header.procedure == 0 {
+            return Ok(());
+        }
+        let cx = CallContext::new(header.xid, header.version, peer, credential).with_hand_over(hand_over);
+        let outcome = catch_unwind(AssertUnwindSafe(|| program.call(&cx, header.procedure, args, reply)));
+        match outcome {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(CallError::ProcedureUnavailable)) => Err(ReplyStatus::ProcUnavail.into()),
+            Ok(Err(CallError::GarbageArguments)) => Err(ReplyStatus::GarbageArgs.into()),
+            Ok(Err(CallError::SystemError)) => Err(ReplyStatus::SystemErr.into()),
+            Ok(Err(CallError::Denied(stat))) => Err(ReplyStatus::AuthError(stat).into()),
+            Ok(Err(CallError::Drop)) => Err(Refusal::Silence),
+            Err(_) => {
+                tracing::error!(peer = %peer.address, program = header.program, version = header.version,
+                    procedure = header.procedure, "the procedure panicked");
+                Err(ReplyStatus::SystemErr.into())
+            }
+        }
+    }
+}
+
+/// Why there are no results.
+enum Refusal {
+    Status(ReplyStatus),
+    Silence,
+}
+
+impl From<ReplyStatus> for Refusal {
+    fn from(status: ReplyStatus) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// Who answers for a program's version.
+#[inline]
+fn find(
+    programs: &[std::sync::Arc<dyn Program>],
+    number: u32,
+    version: u32,
+) -> Result<&dyn Program, ReplyStatus> {
+    let mut mismatch = None;
+    for program in programs {
+        if program.number() != number {
+            continue;
+        }
+        let versions = program.versions();
+        if versions.contains(&version) {
+            return Ok(&**program);
+        }
+        let (low, high) = mismatch.unwrap_or((*versions.start(), *versions.end()));
+        mismatch = Some((low.min(*versions.start()), high.max(*versions.end())));
+    }
+    match mismatch {
+        Some((low, high)) => Err(ReplyStatus::ProgMismatch { low, high }),
+        None => Err(ReplyStatus::ProgUnavail),
+    }
+}
+
+/// Reads a small payload into the reply, and sets the mark.
+fn complete(reply: &mut Reply, hand_over: &dyn Fn()) -> Result<(), Errno> {
+    if let Some(attachment) = reply.take_small_attachment(SENDFILE_FROM) {
+        let length = attachment.length as usize;
+        let buffer = reply.encoder().buffer();
+        let start = buffer.len();
+        buffer.resize(start + length + xdr::padding(length), 0); // what the file doesn't have stays zero
+        read(&attachment, &mut buffer[start..start + length], hand_over)?;
+    }
+    if reply.set_mark() { Ok(()) } else { Err(Errno::OVERFLOW) }
+}
+
+/// Reads until `into` is full or the file ends. If the disk is needed, somebody else drives meanwhile.
+fn read(attachment: &Attachment, into: &mut [u8], hand_over: &dyn Fn()) -> Result<(), Errno> {
+    let Attachment { file, offset, .. } = attachment;
+    let mut filled = 0;
+    let mut patient = false;
+    while filled < into.len() {
+        let (rest, at) = (&mut into[filled..], offset + filled as u64);
+        let read = if patient {
+            pread(file, rest, at)
+        } else {
+            preadv2(file, &mut [std::io::IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT)
+        };
+        match read {
+            Ok(0) => break,
+            Ok(some) => filled += some,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) if !patient => {
+                hand_over();
+                patient = true;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

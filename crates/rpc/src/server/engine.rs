@@ -1,0 +1,203 @@
+//! What the workers, the supervisor and the public face share.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::Thread,
+};
+
+use rustix::{
+    event::{EventfdFlags, epoll, eventfd},
+    io::Errno,
+};
+
+use super::{
+    Limits, Program,
+    connection::Connection,
+    listener::Listener,
+    memory::{Memory, rounded},
+    registry::Registry,
+};
+
+/// The epoll data of the descriptor that wakes all workers to end them.
+pub const STOP: u64 = 0;
+
+/// The epoll data of the first listener; connections count on behind the last.
+pub const FIRST_LISTENER: u64 = 1;
+
+/// What a worker is doing, for the supervisor. One cache line each.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Activity {
+    /// The number of the connection that it works for, 0 for none.
+    pub connection: AtomicU64,
+    /// Counts the steps (calls and sends) that it has begun.
+    pub steps: AtomicU64,
+}
+
+/// An engine.
+pub struct Engine {
+    /// Bounds.
+    pub limits: Limits,
+    /// What can be called.
+    pub programs: Vec<Arc<dyn Program>>,
+    /// Where events come from.
+    pub epoll: OwnedFd,
+    /// Where connections come from.
+    pub listeners: Vec<Listener>,
+    /// Who is connected.
+    pub registry: Registry,
+    /// Memory for large calls.
+    pub memory: Arc<Memory>,
+    /// One for each worker.
+    pub activity: Vec<Activity>,
+    /// No new connection, no new call.
+    pub stopping: AtomicBool,
+    /// Threads are to end.
+    pub ended: AtomicBool,
+    /// Whether the supervisor sleeps without a time limit.
+    pub supervisor_sleeps: AtomicBool,
+    supervisor: OnceLock<Thread>,
+    next_number: AtomicU64,
+    stop: OwnedFd,
+}
+
+impl Engine {
+    /// Puts the parts together; nothing runs yet.
+    pub fn new(
+        mut limits: Limits,
+        programs: Vec<Arc<dyn Program>>,
+        listeners: Vec<Listener>,
+    ) -> Result<Self, Errno> {
+        limits.threads = limits.threads.max(1);
+        limits.receive_memory = limits.receive_memory.max(rounded(limits.max_record));
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
+        for (number, listener) in (FIRST_LISTENER..).zip(&listeners) {
+            listener.watch(&epoll, number)?;
+        }
+        Ok(Self {
+            registry: Registry::new(&limits),
+            memory: Memory::new(limits.receive_memory),
+            activity: (0..limits.threads).map(|_| Activity::default()).collect(),
+            stopping: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            supervisor_sleeps: AtomicBool::new(false),
+            supervisor: OnceLock::new(),
+            next_number: AtomicU64::new(FIRST_LISTENER + listeners.len() as u64),
+            limits,
+            programs,
+            epoll,
+            listeners,
+            stop,
+        })
+    }
+
+    /// A number for the next connection.
+    pub fn number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether the engine is on its way to the end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The calling thread is the supervisor.
+    pub fn i_supervise(&self) {
+        let _ = self.supervisor.set(std::thread::current());
+    }
+
+    /// Makes sure that the supervisor is awake. Its sleeping and our having something for it are told in two words:
+    /// each side writes its own first and then reads the other's, in one total order, so one of them sees.
+    #[inline]
+    pub fn wake_supervisor(&self) {
+        if self.supervisor_sleeps.load(Ordering::SeqCst)
+            && self.supervisor_sleeps.swap(false, Ordering::SeqCst)
+            && let Some(supervisor) = self.supervisor.get()
+        {
+            supervisor.unpark();
+        }
+    }
+
+    /// How many workers with slow calls of one connection may be detached. With its driver they are never all the
+    /// workers (if there are four or more: less than that is for tests).
+    pub fn max_detached(&self) -> usize {
+        match self.limits.threads {
+            few @ 0..=3 => few.saturating_sub(1),
+            threads => threads * 3 / 4 - 1,
+        }
+    }
+
+    /// Hands out receive memory that has become free to those who wait for it. To be called, without a lock, after
+    /// whatever may have dropped a permit.
+    pub fn serve_waiters(&self) {
+        while let Some((number, permit)) = self.memory.next_granted() {
+            let Some(connection) = self.registry.get(number) else { continue };
+            let unused = {
+                let mut receive = connection.receive.lock();
+                if receive.queued && !receive.closed {
+                    receive.begin_large(permit, &self.memory);
+                    if !receive.turn.is_driven() {
+                        // An error means that the connection has gone; whoever closes it is on the way.
+                        let _ = connection.arm(&self.epoll, &receive, self.is_stopping());
+                    }
+                    None
+                } else {
+                    Some(permit)
+                }
+            };
+            drop(unused);
+            self.wake_supervisor();
+        }
+    }
+
+    /// Closes a connection, now. Calls of it that are running end as they do, for nobody. `broken` says it was the
+    /// peer's fault.
+    pub fn close(&self, connection: &Arc<Connection>, broken: bool) {
+        let (rest, quiet) = {
+            let mut receive = connection.receive.lock();
+            if receive.closed {
+                return;
+            }
+            receive.closed = true;
+            (receive.clear(), receive.turn.is_quiet())
+        };
+        drop(rest);
+        connection.send.break_off();
+        self.memory.cancel(connection.number());
+        // Neither can fail in a way that matters: the descriptor is ours and open.
+        let _ = epoll::delete(&self.epoll, connection);
+        let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
+        self.registry.remove(connection, broken);
+        if quiet {
+            self.gone(connection);
+        }
+        self.serve_waiters();
+    }
+
+    /// Tells the programs that a closed connection's last call has ended.
+    pub fn gone(&self, connection: &Connection) {
+        for program in &self.programs {
+            let told =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| program.closed(&connection.peer)));
+            if told.is_err() {
+                tracing::error!(program = program.number(), "panicked when told of a closed connection");
+            }
+        }
+    }
+
+    /// Ends the threads.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        // The counter is 0 or 1: adding 1 can't fail.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(supervisor) = self.supervisor.get() {
+            supervisor.unpark();
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Where connections come from.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt},
+};
+
+use super::{connection::Connection, engine::Engine};
+
+/// How many connections one worker accepts in a row.
+const ACCEPTS: usize = 64;
+
+/// The kernel's queue of connections that nobody has accepted yet.
+const BACKLOG: i32 = 1024;
+
+/// A listening socket; none once the server stops.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Mutex<Option<Arc<TcpListener>>>,
+    /// The number under which epoll will be asked again once the system has something to spare.
+    paused: Mutex<Option<u64>>,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        let socket = TcpListener::from(socket);
+        let address = socket.local_addr()?;
+        Ok(Self { socket: Mutex::new(Some(Arc::new(socket))), paused: Mutex::default(), address })
+    }
+
+    /// Enters the socket into epoll, one event at a time.
+    pub fn watch(&self, epoll: &OwnedFd, number: u64) -> Result<(), Errno> {
+        match &*self.socket.lock() {
+            Some(socket) => {
+                epoll::add(epoll, socket, EventData::new_u64(number), EventFlags::IN | EventFlags::ONESHOT)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Accepts what is there, and asks for the next event.
+    pub fn serve(&self, engine: &Engine, number: u64) {
+        if self.accept(engine) {
+            // Short of descriptors or memory: to ask at once would only keep a processor busy.
+            *self.paused.lock() = Some(number);
+            engine.wake_supervisor();
+        } else {
+            self.rearm(&engine.epoll, number);
+        }
+    }
+
+    /// Goes on after a pause; returns whether there was one.
+    pub fn resume(&self, epoll: &OwnedFd) -> bool {
+        let paused = self.paused.lock().take();
+        if let Some(number) = paused {
+            self.rearm(epoll, number);
+        }
+        paused.is_some()
+    }
+
+    /// Asks for the next event.
+    fn rearm(&self, epoll: &OwnedFd, number: u64) {
+        if let Some(socket) = &*self.socket.lock() {
+            let flags = EventFlags::IN | EventFlags::ONESHOT;
+            if let Err(error) = epoll::modify(epoll, socket, EventData::new_u64(number), flags) {
+                tracing::error!(address = %self.address, %error, "can't wait for connections any more");
+            }
+        }
+    }
+
+    /// Listens no more.
+    pub fn close(&self) {
+        // Who is accepting right now has it open a moment longer; closing takes it out of epoll.
+        drop(self.socket.lock().take());
+    }
+
+    /// Accepts what is there. Returns whether the system has run short of something.
+    fn accept(&self, engine: &Engine) -> bool {
+        let Some(socket) = self.socket.lock().clone() else { return false };
+        for _ in 0..ACCEPTS {
+            match socket.accept() {
+                Ok((stream, address)) => {
+                    if let Err(error) = enter(engine, stream, address) {
+                        tracing::debug!(%address, %error, "connection lost before its first call");
+                    }
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return false,
+                    // The connection was gone before we came; there may be others.
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                    _ => {
+                        tracing::warn!(address = %self.address, %error, "can't accept connections for now");
+                        return true;
+                    }
+                },
+            }
+        }
+        false
+    }
+}
+
+/// Makes a connection of an accepted socket, if there may be one more.
+fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(stream.as_fd(), engine.limits.keepalive.max(Duration::from_secs(1)))?;
+    sockopt::set_tcp_keepintvl(stream.as_fd(), Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(stream.as_fd(), 6)?;
+    let local = stream.local_addr()?;
+    let number = engine.number();
+    let connection = Connection::new(stream.into(), number, address, local, engine.limits.max_record);
+    let connection = Arc::new(connection);
+    if engine.is_stopping() || !engine.registry.insert(&connection) {
+        return Ok(());
+    }
+    let flags = EventFlags::IN | EventFlags::ONESHOT;
+    if let Err(error) = epoll::add(&engine.epoll, &*connection, EventData::new_u64(number), flags) {
+        engine.registry.remove(&connection, false);
+        return Err(error.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,313 @@
+//! A connection's receiving half: from the socket to whole calls, with as few copies and as little memory as the
+//! stream allows.
+//!
+//! - Small calls come in batches into the driving worker's buffer. Between drives a connection holds at most the
+//!   beginning of one call.
+//! - A large call gets a buffer of its own size, for which there must be a permit, and is received straight into it,
+//!   not a byte further. After a large call the next one is expected to be large too: then the first receive is short,
+//!   so that next to nothing has to be copied from the batch into the large buffer.
+//! - A call in several fragments (nobody's fast path) is put together by [`record::Reader`], under a permit for the
+//!   longest call.
+
+use std::{ops::Range, sync::Arc, time::Instant};
+
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, recv},
+};
+
+use super::{
+    memory::{BATCH, Chunk, LARGE, Memory, Permit},
+    turn::Turn,
+};
+use crate::record::{self, Framing, MARK, Reader};
+
+/// The most of an unfinished small call that a connection keeps without a permit.
+const KEPT: usize = 4 << 10;
+
+/// How far the first receive reaches, and the shortest one when calls are small.
+const SMALL_REACH: usize = 16 << 10;
+
+/// How far a receive reaches when a large call is expected: an RPC header and an NFS WRITE's arguments.
+const LARGE_REACH: usize = 256;
+
+/// What the stream has next.
+#[derive(Debug)]
+pub enum Next {
+    /// A whole call.
+    Call(Arc<Chunk>, Range<usize>),
+    /// Nothing before more is received.
+    Receive,
+    /// A permit for a large call of so many bytes must be had first.
+    Permit(usize),
+}
+
+/// What a receive brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// Something; if `drained`, the socket has probably no more.
+    Some {
+        /// Less came than there was room for.
+        drained: bool,
+    },
+    /// Nothing is there.
+    Nothing,
+    /// The peer will send no more.
+    End,
+}
+
+/// A large call that is coming in.
+#[derive(Debug)]
+enum Large {
+    Whole { bytes: Vec<u8>, filled: usize, permit: Permit },
+    Fragments { reader: Reader, permit: Permit },
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Receive {
+    /// Who drives.
+    pub turn: Turn,
+    /// Calls found so far.
+    pub calls: u64,
+    /// Bytes received so far.
+    pub bytes: u64,
+    /// The peer will send no more.
+    pub ended: bool,
+    /// The connection has been closed.
+    pub closed: bool,
+    /// The connection is in the queue for a permit.
+    pub queued: bool,
+    /// Since when the large call is coming in, and how much of it has come.
+    pub large_since: Option<Instant>,
+    max_record: usize,
+    batch: Option<Arc<Chunk>>,
+    unread: Range<usize>,
+    reach: usize,
+    large: Option<Large>,
+}
+
+impl Receive {
+    /// Nothing received yet. Calls may have at most `max_record` bytes.
+    pub fn new(max_record: usize) -> Self {
+        Self {
+            turn: Turn::default(),
+            calls: 0,
+            bytes: 0,
+            ended: false,
+            closed: false,
+            queued: false,
+            large_since: None,
+            max_record,
+            batch: None,
+            unread: 0..0,
+            reach: SMALL_REACH,
+            large: None,
+        }
+    }
+
+    /// Takes the next call out of what has been received.
+    pub fn next(&mut self) -> Result<Next, record::Error> {
+        if let Some(large) = &mut self.large {
+            let whole = match large {
+                Large::Whole { bytes, filled, .. } => *filled == bytes.len(),
+                Large::Fragments { reader, .. } => {
+                    let batch = self.batch.as_deref().map_or(&[][..], |chunk| &chunk.bytes);
+                    let mut unread = &batch[self.unread.clone()];
+                    let record = reader.take(&mut unread)?;
+                    self.unread.start = self.unread.end - unread.len();
+                    match record {
+                        Some(record) => return Ok(self.large_call(Some(record))),
+                        None => false,
+                    }
+                }
+            };
+            return Ok(if whole { self.large_call(None) } else { Next::Receive });
+        }
+        let Some(chunk) = &self.batch else { return Ok(Next::Receive) };
+        let unread = &chunk.bytes[self.unread.clone()];
+        let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return Ok(Next::Receive) };
+        let fragment = Framing::new(self.max_record).mark(*mark)?;
+        if !fragment.only {
+            return Ok(Next::Permit(self.max_record));
+        }
+        if rest.len() >= fragment.length {
+            let start = self.unread.start + MARK;
+            self.unread.start = start + fragment.length;
+            self.calls += 1;
+            return Ok(Next::Call(Arc::clone(chunk), start..start + fragment.length));
+        }
+        Ok(if fragment.length > LARGE { Next::Permit(fragment.length) } else { Next::Receive })
+    }
+
+    /// Ends the large call that is whole now.
+    fn large_call(&mut self, assembled: Option<Vec<u8>>) -> Next {
+        let (bytes, permit) = match (self.large.take(), assembled) {
+            (Some(Large::Fragments { permit, .. }), Some(bytes)) => (bytes, permit),
+            (Some(Large::Whole { bytes, permit, .. }), _) => (bytes, permit),
+            _ => return Next::Receive,
+        };
+        self.large_since = None;
+        self.calls += 1;
+        let length = bytes.len();
+        Next::Call(Arc::new(Chunk { bytes, permit: Some(permit) }), 0..length)
+    }
+
+    /// Whether [`Receive::next`] has something to say without receiving more.
+    pub fn has_next(&self) -> bool {
+        match &self.large {
+            Some(Large::Whole { bytes, filled, .. }) => *filled == bytes.len(),
+            Some(Large::Fragments { .. }) => !self.unread.is_empty(),
+            None => {
+                let Some(chunk) = &self.batch else { return false };
+                let unread = &chunk.bytes[self.unread.clone()];
+                let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return false };
+                // A broken mark is something to say, too.
+                Framing::new(self.max_record)
+                    .mark(*mark)
+                    .is_ok_and(|f| f.only && rest.len() < f.length)
+                    .eq(&false)
+            }
+        }
+    }
+
+    /// Begins the large call that [`Receive::next`] wanted `permit` for.
+    pub fn begin_large(&mut self, permit: Permit, memory: &Memory) {
+        self.queued = false;
+        self.reach = LARGE_REACH;
+        self.large_since = Some(Instant::now());
+        let batch = self.batch.as_deref().map_or(&[][..], |chunk| &chunk.bytes);
+        let unread = &batch[self.unread.clone()];
+        let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return };
+        // The mark was good when the permit was asked for, and nothing has been received since.
+        let Ok(fragment) = Framing::new(self.max_record).mark(*mark) else { return };
+        if !fragment.only {
+            self.large = Some(Large::Fragments { reader: Reader::new(self.max_record), permit });
+            return;
+        }
+        let mut bytes = memory.buffer(fragment.length);
+        let filled = rest.len().min(fragment.length);
+        bytes[..filled].copy_from_slice(&rest[..filled]);
+        self.unread = 0..0;
+        self.large = Some(Large::Whole { bytes, filled, permit });
+    }
+
+    /// Whether a large call is unfinished, and how many of its bytes have come.
+    pub fn large_progress(&self) -> Option<usize> {
+        match self.large.as_ref()? {
+            Large::Whole { filled, .. } => Some(*filled),
+            Large::Fragments { .. } => Some(0),
+        }
+    }
+
+    /// Receives once. `spare` is the worker's buffer; it is taken if needed.
+    pub fn receive(
+        &mut self,
+        socket: &impl std::os::fd::AsFd,
+        spare: &mut Option<Arc<Chunk>>,
+    ) -> Result<Received, Errno> {
+        let (room, brought) = if let Some(Large::Whole { bytes, filled, .. }) = &mut self.large {
+            let into = &mut bytes[*filled..];
+            let room = into.len();
+            let brought = retry(|| recv(socket, &mut *into, RecvFlags::DONTWAIT)).map(|(brought, _)| brought);
+            if let Ok(brought) = brought {
+                *filled += brought;
+            }
+            (room, brought)
+        } else {
+            let into = self.make_room(spare);
+            let room = into.len();
+            let brought = retry(|| recv(socket, &mut *into, RecvFlags::DONTWAIT)).map(|(brought, _)| brought);
+            if let Ok(brought) = brought {
+                self.unread.end += brought;
+                if brought == room {
+                    self.reach = (self.reach * 2).clamp(SMALL_REACH, BATCH);
+                }
+            }
+            (room, brought)
+        };
+        match brought {
+            Ok(0) => Ok(Received::End),
+            Ok(brought) => {
+                self.bytes += brought as u64;
+                Ok(Received::Some { drained: brought < room })
+            }
+            Err(Errno::AGAIN) => Ok(Received::Nothing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where the next bytes go: behind the unread ones, in a buffer that nobody else looks at.
+    fn make_room(&mut self, spare: &mut Option<Arc<Chunk>>) -> &mut [u8] {
+        let unread = self.unread.len();
+        let fits =
+            |chunk: &mut Arc<Chunk>| Arc::get_mut(chunk).is_some_and(|chunk| chunk.bytes.len() == BATCH);
+        if !self.batch.as_mut().is_some_and(fits) {
+            // The beginning of a call in a small buffer, or a buffer that a detached worker still reads.
+            let mut fresh =
+                spare.take().filter(|chunk| Arc::strong_count(chunk) == 1).unwrap_or_else(Chunk::batch);
+            if let (Some(to), Some(old)) = (Arc::get_mut(&mut fresh), &self.batch) {
+                to.bytes[..unread].copy_from_slice(&old.bytes[self.unread.clone()]);
+            }
+            self.batch = Some(fresh);
+            self.unread = 0..unread;
+        }
+        let Some(chunk) = self.batch.as_mut().and_then(Arc::get_mut) else { return &mut [] };
+        if unread == 0 {
+            self.unread = 0..0;
+        } else if BATCH - self.unread.end < self.reach {
+            chunk.bytes.copy_within(self.unread.clone(), 0);
+            self.unread = 0..unread;
+        }
+        let end = self.unread.end;
+        &mut chunk.bytes[end..BATCH.min(end + self.reach)]
+    }
+
+    /// Before the turn is released: gives the worker its buffer back and keeps only what is unread, in a buffer of its
+    /// size.
+    pub fn rest(&mut self, spare: &mut Option<Arc<Chunk>>) {
+        let Some(mut chunk) = self.batch.take() else { return };
+        let unread = self.unread.len();
+        if unread > 0 && chunk.bytes.len() == BATCH {
+            let kept = chunk.bytes[self.unread.clone()].to_vec();
+            self.batch = Some(Arc::new(Chunk { bytes: kept, permit: None }));
+            self.unread = 0..unread;
+        } else if unread > 0 {
+            self.batch = Some(chunk);
+            return;
+        } else {
+            self.unread = 0..0;
+        }
+        if spare.is_none() && chunk.bytes.len() == BATCH && Arc::get_mut(&mut chunk).is_some() {
+            *spare = Some(chunk);
+        }
+    }
+
+    /// The length of the unfinished call, if so much of it is there that it may not be kept without a permit.
+    pub fn wants_permit(&self) -> Option<usize> {
+        if self.large.is_some() || self.queued || self.unread.len() <= KEPT {
+            return None;
+        }
+        let bytes = &self.batch.as_deref()?.bytes[self.unread.clone()];
+        let mark = bytes.first_chunk::<MARK>()?;
+        let fragment = Framing::new(self.max_record).mark(*mark).ok()?;
+        (fragment.only && bytes.len() < MARK + fragment.length).then_some(fragment.length)
+    }
+
+    /// Forgets everything; what is returned must be dropped outside the lock.
+    pub fn clear(&mut self) -> impl Sized + use<> {
+        self.unread = 0..0;
+        self.large_since = None;
+        (self.batch.take(), self.large.take())
+    }
+}
+
+/// Again after a signal.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}

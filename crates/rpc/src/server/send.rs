@@ -1,0 +1,344 @@
+//! A connection's sending half: finished replies, in the order in which they were finished.
+//!
+//! Several workers may finish replies of one connection. Whoever comes first sends, without holding the lock; the
+//! others leave theirs in the queue, and the first one sends those too. When the socket is full the queue stays where
+//! it is, the connection is *blocked*, and no further call of it is run until the socket has room again.
+
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    fs::sendfile,
+    io::Errno,
+    net::{SendAncillaryBuffer, SendFlags, sendmsg},
+};
+
+use super::reply::Attachment;
+
+/// Replies are appended to one another up to this many bytes.
+pub const REPLY_BUFFER: usize = 64 << 10;
+
+/// A reply longer than this becomes a piece of its own instead of being copied behind the one before.
+const COPIED: usize = 16 << 10;
+
+/// Pieces that go out in one call.
+const PIECES: usize = 16;
+
+/// How many empty buffers a worker keeps.
+const SPARES: usize = 4;
+
+const ZEROES: [u8; 4096] = [0; 4096];
+
+/// A part of the stream that we send.
+#[derive(Debug)]
+enum Piece {
+    Bytes { bytes: Vec<u8>, sent: usize },
+    File { file: Arc<OwnedFd>, offset: u64, left: u64 },
+    Zeroes { left: u64 },
+}
+
+/// What has become of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flushed {
+    /// Everything is sent, or another worker is sending it.
+    Done,
+    /// The socket is full.
+    Blocked,
+    /// The connection is of no use any more.
+    Broken,
+}
+
+/// Behind the lock.
+#[derive(Debug, Default)]
+struct Queue {
+    pieces: VecDeque<Piece>,
+    /// Bytes in memory that are not sent yet.
+    memory: usize,
+    /// Bytes not sent yet, files included.
+    total: u64,
+    sending: bool,
+    broken: bool,
+    blocked_since: Option<Instant>,
+    moved_since_blocked: u64,
+    bytes_out: u64,
+}
+
+/// The sending half.
+#[derive(Debug, Default)]
+pub struct Send {
+    queue: Mutex<Queue>,
+}
+
+impl Send {
+    /// Puts a reply, mark included, at the end of the queue. `reply` is left empty, with or without its buffer.
+    /// Returns how many bytes wait, files included.
+    pub fn push(
+        &self,
+        reply: &mut Vec<u8>,
+        attachment: Option<Attachment>,
+        spares: &mut Vec<Vec<u8>>,
+    ) -> u64 {
+        let mut queue = self.queue.lock();
+        if queue.broken {
+            reply.clear();
+            return 0;
+        }
+        let length = reply.len();
+        queue.memory += length;
+        queue.total += length as u64;
+        match queue.pieces.back_mut() {
+            Some(Piece::Bytes { bytes, .. })
+                if length <= COPIED && bytes.capacity() - bytes.len() >= length =>
+            {
+                bytes.extend_from_slice(reply);
+                reply.clear();
+            }
+            _ => {
+                let fresh = spares.pop().unwrap_or_else(|| Vec::with_capacity(REPLY_BUFFER));
+                queue.pieces.push_back(Piece::Bytes { bytes: std::mem::replace(reply, fresh), sent: 0 });
+            }
+        }
+        if let Some(Attachment { file, offset, length }) = attachment
+            && length > 0
+        {
+            let left = u64::from(length);
+            queue.pieces.push_back(Piece::File { file, offset, left });
+            let padding = xdr::padding(length as usize) as u64;
+            if padding > 0 {
+                queue.pieces.push_back(Piece::Zeroes { left: padding });
+            }
+            queue.total += left + padding;
+        }
+        queue.total
+    }
+
+    /// Sends what is in the queue. `writable` says that the socket has said so.
+    pub fn flush(&self, socket: &impl AsFd, writable: bool, spares: &mut Vec<Vec<u8>>) -> Flushed {
+        let mut queue = self.queue.lock();
+        if queue.broken {
+            return Flushed::Broken;
+        }
+        if queue.sending || queue.pieces.is_empty() {
+            return Flushed::Done;
+        }
+        if queue.blocked_since.is_some() && !writable {
+            return Flushed::Blocked;
+        }
+        queue.sending = true;
+        loop {
+            let mut pieces = std::mem::take(&mut queue.pieces);
+            drop(queue);
+            let mut sent = Sent::default();
+            let outcome = send_pieces(socket, &mut pieces, &mut sent, spares);
+            queue = self.queue.lock();
+            queue.bytes_out += sent.total;
+            queue.total = queue.total.saturating_sub(sent.total);
+            queue.memory = queue.memory.saturating_sub(sent.memory);
+            if outcome.is_err() || queue.broken {
+                queue.broken = true;
+                queue.sending = false;
+                queue.pieces.clear();
+                (queue.memory, queue.total) = (0, 0);
+                return Flushed::Broken;
+            }
+            if pieces.is_empty() {
+                queue.blocked_since = None;
+                if queue.pieces.is_empty() {
+                    queue.pieces = pieces; // keeps its room
+                    queue.sending = false;
+                    return Flushed::Done;
+                }
+                continue;
+            }
+            pieces.append(&mut queue.pieces);
+            for piece in &mut pieces {
+                // A peer that doesn't read should not hold a whole buffer for a few bytes.
+                if let Piece::Bytes { bytes, .. } = piece {
+                    bytes.shrink_to_fit();
+                }
+            }
+            queue.pieces = pieces;
+            queue.sending = false;
+            if queue.blocked_since.is_none() {
+                queue.blocked_since = Some(Instant::now());
+                queue.moved_since_blocked = 0;
+            }
+            queue.moved_since_blocked += sent.total;
+            return Flushed::Blocked;
+        }
+    }
+
+    /// Whether the socket is full.
+    pub fn is_blocked(&self) -> bool {
+        self.queue.lock().blocked_since.is_some()
+    }
+
+    /// Whether anything waits to be sent.
+    pub fn is_empty(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.pieces.is_empty() && !queue.sending
+    }
+
+    /// Since when the socket is full, and how many bytes have moved since then.
+    pub fn stalled(&self) -> Option<(Instant, u64)> {
+        let queue = self.queue.lock();
+        queue.blocked_since.map(|since| (since, queue.moved_since_blocked))
+    }
+
+    /// Bytes in memory that wait to be sent.
+    pub fn memory(&self) -> usize {
+        self.queue.lock().memory
+    }
+
+    /// Bytes sent so far.
+    pub fn bytes_out(&self) -> u64 {
+        self.queue.lock().bytes_out
+    }
+
+    /// Forgets everything and takes no more.
+    pub fn break_off(&self) {
+        let mut queue = self.queue.lock();
+        queue.broken = true;
+        let pieces = std::mem::take(&mut queue.pieces);
+        (queue.memory, queue.total, queue.blocked_since) = (0, 0, None);
+        drop(queue);
+        drop(pieces);
+    }
+}
+
+/// How much went out.
+#[derive(Debug, Default)]
+struct Sent {
+    total: u64,
+    memory: usize,
+}
+
+/// Sends from the front until everything is gone or the socket is full.
+fn send_pieces(
+    socket: &impl AsFd,
+    pieces: &mut VecDeque<Piece>,
+    sent: &mut Sent,
+    spares: &mut Vec<Vec<u8>>,
+) -> Result<(), Errno> {
+    loop {
+        let outcome = match pieces.front_mut() {
+            None => return Ok(()),
+            Some(Piece::File { file, offset, left }) => send_file(socket, file, offset, left, sent),
+            Some(_) => send_bytes(socket, pieces, sent),
+        };
+        match outcome {
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+            Ok(replacement) => {
+                while pieces.front().is_some_and(Piece::is_done) {
+                    if let Some(Piece::Bytes { mut bytes, .. }) = pieces.pop_front()
+                        && spares.len() < SPARES
+                        && bytes.capacity() == REPLY_BUFFER
+                    {
+                        bytes.clear();
+                        spares.push(bytes);
+                    }
+                }
+                if let Some(piece) = replacement {
+                    pieces.push_front(piece);
+                }
+            }
+        }
+    }
+}
+
+/// Sends pieces that are in memory, up to the next file or [`PIECES`].
+fn send_bytes(
+    socket: &impl AsFd,
+    pieces: &mut VecDeque<Piece>,
+    sent: &mut Sent,
+) -> Result<Option<Piece>, Errno> {
+    let mut slices = [IoSlice::new(&[]); PIECES];
+    let mut count = 0;
+    for (slice, piece) in slices.iter_mut().zip(pieces.iter()) {
+        *slice = IoSlice::new(match piece {
+            Piece::Bytes { bytes, sent } => &bytes[*sent..],
+            #[allow(clippy::cast_possible_truncation, reason = "at most 4096")]
+            Piece::Zeroes { left } => &ZEROES[..(*left).min(ZEROES.len() as u64) as usize],
+            Piece::File { .. } => break,
+        });
+        count += 1;
+        if matches!(piece, Piece::Zeroes { left } if *left > ZEROES.len() as u64) {
+            break;
+        }
+    }
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    if count < pieces.len() {
+        flags |= SendFlags::MORE; // let the file's first bytes share a segment with the header
+    }
+    let mut gone = sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags)?;
+    sent.total += gone as u64;
+    for piece in pieces.iter_mut().take(count) {
+        match piece {
+            Piece::Bytes { bytes, sent: before } => {
+                let some = gone.min(bytes.len() - *before);
+                *before += some;
+                sent.memory += some;
+                gone -= some;
+            }
+            Piece::Zeroes { left } => {
+                let some = (*left).min(gone as u64);
+                *left -= some;
+                #[allow(clippy::cast_possible_truncation, reason = "at most `gone`")]
+                {
+                    gone -= some as usize;
+                }
+            }
+            Piece::File { .. } => break,
+        }
+    }
+    Ok(None)
+}
+
+/// Sends from a file. Where the file has ended, zeroes take its place: the record's length was announced.
+fn send_file(
+    socket: &impl AsFd,
+    file: &OwnedFd,
+    offset: &mut u64,
+    left: &mut u64,
+    sent: &mut Sent,
+) -> Result<Option<Piece>, Errno> {
+    let count = usize::try_from(*left).unwrap_or(usize::MAX);
+    match sendfile(socket, file, Some(offset), count) {
+        Ok(0) => Ok(Some(Piece::Zeroes { left: std::mem::take(left) })),
+        Ok(gone) => {
+            sent.total += gone as u64;
+            *left = left.saturating_sub(gone as u64);
+            Ok(None)
+        }
+        // A filesystem that can't: through memory then, a part at a time.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            let mut bytes = vec![0; count.min(REPLY_BUFFER)];
+            let read = rustix::io::pread(file, &mut bytes[..], *offset)?;
+            if read == 0 {
+                return Ok(Some(Piece::Zeroes { left: std::mem::take(left) }));
+            }
+            bytes.truncate(read);
+            *offset += read as u64;
+            *left -= read as u64;
+            Ok(Some(Piece::Bytes { bytes, sent: 0 }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Piece {
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Bytes { bytes, sent } => *sent == bytes.len(),
+            Self::File { left, .. } | Self::Zeroes { left } => *left == 0,
+        }
+    }
+}

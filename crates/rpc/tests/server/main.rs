@@ -1,0 +1,8 @@
+//! The server engine as a peer on a raw TCP connection sees it.
+
+mod hostile;
+mod limits;
+mod ordering;
+mod payload;
+mod rig;
+mod stopping;

@@ -1,0 +1,256 @@
+//! A program that does as it is told, and a client without mercy: raw bytes over TCP.
+
+use std::{
+    collections::HashMap,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex},
+    time::{Duration, Instant},
+};
+
+use samehost_rpc::{
+    message::{CallHeader, Credential, ReplyHeader, ReplyStatus},
+    server::{CallContext, CallError, Limits, Peer, Program, Reply, Server},
+};
+use xdr::{Decoder, Encoder};
+
+/// The test program's number; it has versions 2 and 3.
+pub const PROGRAM: u32 = 400_999;
+
+/// Long enough for anything that happens at all.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// Returns its argument, opaque data.
+pub const ECHO: u32 = 1;
+/// Waits until [`Obedient::open`] has opened the gate whose number is the argument, then returns that number.
+pub const WAIT: u32 = 2;
+/// As [`WAIT`], but says beforehand that it will block.
+pub const WAIT_ANNOUNCED: u32 = 3;
+/// Panics.
+pub const PANIC: u32 = 4;
+/// Returns as many zero bytes as the argument says.
+pub const ZEROES: u32 = 5;
+/// Opaque data of the file: (offset: u64, length: u32).
+pub const FILE: u32 = 6;
+/// Returns the caller's uid.
+pub const WHO: u32 = 7;
+/// Isn't answered.
+pub const DROP: u32 = 8;
+/// Returns the length of its argument, opaque data.
+pub const LENGTH: u32 = 9;
+
+/// The program.
+#[derive(Default)]
+pub struct Obedient {
+    gates: Mutex<HashMap<u32, bool>>,
+    changed: Condvar,
+    /// What [`FILE`] serves.
+    pub file: Option<Arc<OwnedFd>>,
+    closed: Mutex<Vec<u64>>,
+}
+
+impl Obedient {
+    /// Lets the calls that wait for `gate`, now or later, return.
+    pub fn open(&self, gate: u32) {
+        self.gates.lock().unwrap().insert(gate, true);
+        self.changed.notify_all();
+    }
+
+    /// Waits until a call has come to `gate`.
+    pub fn wait_for_caller(&self, gate: u32) {
+        let gates = self.gates.lock().unwrap();
+        let (_gates, out) =
+            self.changed.wait_timeout_while(gates, SOON, |gates| !gates.contains_key(&gate)).unwrap();
+        assert!(!out.timed_out(), "nobody has come to gate {gate}");
+    }
+
+    /// Waits until the program has been told of `count` closed connections.
+    pub fn wait_for_closed(&self, count: usize) {
+        eventually("closed connections", || self.closed.lock().unwrap().len() == count);
+    }
+
+    fn pass(&self, gate: u32) {
+        let mut gates = self.gates.lock().unwrap();
+        gates.entry(gate).or_insert(false);
+        self.changed.notify_all();
+        drop(self.changed.wait_while(gates, |gates| !gates[&gate]).unwrap());
+    }
+}
+
+impl Program for Obedient {
+    fn number(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        2..=3
+    }
+
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), CallError> {
+        match procedure {
+            ECHO => reply.encoder().opaque(args.opaque(8 << 20)?),
+            WAIT | WAIT_ANNOUNCED => {
+                let gate = args.u32()?;
+                if procedure == WAIT_ANNOUNCED {
+                    cx.will_block();
+                }
+                self.pass(gate);
+                reply.encoder().u32(gate);
+            }
+            PANIC => panic!("as asked"),
+            ZEROES => {
+                let length = args.u32()? as usize;
+                reply.encoder().opaque(&vec![0; length]);
+            }
+            FILE => {
+                let (offset, length) = (args.u64()?, args.u32()?);
+                reply.encoder().u32(length);
+                reply.attach_file(Arc::clone(self.file.as_ref().unwrap()), offset, length);
+            }
+            WHO => match cx.credential {
+                Credential::Sys(sys) => reply.encoder().u32(sys.uid),
+                Credential::None => return Err(CallError::Denied(samehost_rpc::message::AuthStat::TooWeak)),
+            },
+            DROP => return Err(CallError::Drop),
+            LENGTH => {
+                let length = args.opaque(8 << 20)?.len();
+                reply.encoder().length(length);
+            }
+            _ => return Err(CallError::ProcedureUnavailable),
+        }
+        Ok(())
+    }
+
+    fn closed(&self, peer: &Peer) {
+        self.closed.lock().unwrap().push(peer.connection);
+    }
+}
+
+/// A server with the program on a port of its own.
+pub fn serve(limits: Limits) -> (Server, Arc<Obedient>, SocketAddr) {
+    serve_program(limits, Obedient::default())
+}
+
+/// A server with `program` on a port of its own.
+pub fn serve_program(limits: Limits, program: Obedient) -> (Server, Arc<Obedient>, SocketAddr) {
+    let program = Arc::new(program);
+    let server = Server::builder()
+        .program(Arc::clone(&program) as Arc<dyn Program>)
+        .limits(limits)
+        .bind("127.0.0.1:0".parse().unwrap())
+        .start()
+        .unwrap();
+    let address = server.local_addrs()[0];
+    (server, program, address)
+}
+
+/// Waits until `is_so`, for as long as [`SOON`].
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A client.
+pub struct Wire(pub TcpStream);
+
+impl Wire {
+    /// Connects.
+    pub fn to(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        Self(stream)
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// The next record, of one fragment.
+    pub fn record(&mut self) -> Vec<u8> {
+        let mut mark = [0; 4];
+        self.0.read_exact(&mut mark).expect("a reply");
+        let word = u32::from_be_bytes(mark);
+        assert!(word & 0x8000_0000 != 0, "the server sends records of one fragment");
+        let mut record = vec![0; (word & 0x7fff_ffff) as usize];
+        self.0.read_exact(&mut record).expect("a whole reply");
+        record
+    }
+
+    /// The next reply: its number, its status, its results.
+    pub fn reply(&mut self) -> (u32, ReplyStatus, Vec<u8>) {
+        let record = self.record();
+        let mut from = Decoder::new(&record);
+        let header = ReplyHeader::decode(&mut from).unwrap();
+        (header.xid, header.status, from.rest().to_vec())
+    }
+
+    /// The number and the results of the next reply, which is a success.
+    pub fn results(&mut self) -> (u32, Vec<u8>) {
+        let (xid, status, results) = self.reply();
+        assert_eq!(status, ReplyStatus::Success);
+        (xid, results)
+    }
+
+    /// Asserts that the server closes the connection without another byte.
+    pub fn assert_closed(&mut self) {
+        let mut byte = [0];
+        match self.0.read(&mut byte) {
+            Ok(0) => {}
+            Ok(_) => panic!("a byte where the end was expected"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+        }
+    }
+}
+
+/// A call as a record without its mark.
+pub fn bare(xid: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    bare_as(xid, procedure, &Credential::None, args)
+}
+
+/// A call with a credential.
+pub fn bare_as(xid: u32, procedure: u32, credential: &Credential, args: &[u8]) -> Vec<u8> {
+    let mut to = Encoder::new();
+    CallHeader::encode(&mut to, xid, PROGRAM, 3, procedure, credential);
+    to.raw(args);
+    to.into_vec()
+}
+
+/// A record of one fragment.
+pub fn marked(record: &[u8]) -> Vec<u8> {
+    fragment(record, true)
+}
+
+/// A fragment.
+pub fn fragment(bytes: &[u8], last: bool) -> Vec<u8> {
+    let mark = u32::try_from(bytes.len()).unwrap() | if last { 0x8000_0000 } else { 0 };
+    [&mark.to_be_bytes(), bytes].concat()
+}
+
+/// A call, ready to be sent.
+pub fn call(xid: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    marked(&bare(xid, procedure, args))
+}
+
+/// Opaque data as XDR.
+pub fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let mut to = Encoder::new();
+    to.opaque(bytes);
+    to.into_vec()
+}
+
+/// A number as XDR.
+pub fn word(number: u32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
