@@ -1,3 +1,77 @@
-//! The `samehost` command.
+//! The `samehost` command: a server, a client and what is needed to watch and measure them, in one program.
+//!
+//! Everything here is presentation: the libraries `server` and `client` do the work. [`cli`] says what can be asked,
+//! [`commands`] has one module a command, [`exit`] says how a command ends, and the rest are the pieces that commands
+//! share: output, tables, the copying of trees, the measuring loop.
 
-fn main() {}
+mod cli;
+mod commands;
+mod connect;
+mod copy;
+mod demo;
+mod exit;
+mod human;
+mod ids;
+mod logging;
+mod measure;
+mod notify;
+mod output;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::{Ended, Exit, Failure, Stop};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and are no error. If nobody reads them, so be it.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+        }
+    };
+    let name = cli.command.name();
+    match run(cli) {
+        Ok(exit) => exit.into(),
+        Err(Stop::ReaderGone) => Exit::Done.into(),
+        Err(Stop::Failed(failure)) => {
+            output::complain(&format!("{name}: {failure}"));
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Ended {
+    logging::start(cli.global.verbose)?;
+    let global = cli.global;
+    match cli.command {
+        Command::Serve(args) => commands::serve::serve(&global, args),
+        Command::Status(args) => commands::status::status(&global, &args),
+        Command::Completions { shell } => commands::manual::completions(shell),
+        Command::Man { dir } => commands::manual::man(dir.as_deref()),
+        Command::Ls(args) => block_on(commands::ls::ls(&global, args)),
+        Command::Stat(args) => block_on(commands::stat::stat(&global, args)),
+        Command::Cat(args) => block_on(commands::cat::cat(&global, args)),
+        Command::Cp(args) => block_on(commands::cp::cp(&global, args)),
+        Command::Rm(args) => block_on(commands::rm::rm(&global, args)),
+        Command::Mkdir(args) => block_on(commands::mkdir::mkdir(&global, args)),
+        Command::Mv(args) => block_on(commands::mv::mv(&global, args)),
+        Command::Df(args) => block_on(commands::df::df(&global, args)),
+        Command::Probe(args) => block_on(commands::probe::probe(&global, args)),
+        Command::Bench(args) => block_on(commands::bench::bench(&global, args)),
+        Command::Demo(args) => block_on(commands::demo::demo(&global, args)),
+    }
+}
+
+/// Runs a command on a runtime with one thread: what it waits for is the server, not a processor.
+fn block_on(command: impl Future<Output = Ended>) -> Ended {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("starting the runtime", error))?;
+    runtime.block_on(command)
+}

@@ -1,0 +1,167 @@
+//! `ls`, `stat`, `cat`, `cp`, `rm`, `mkdir`, `mv` and `df`.
+
+use clap::Args;
+
+use super::road::RoadArgs;
+use super::target::{Place, Remote};
+
+/// Options of `samehost ls`.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// One line a file: mode, links, owner, group, size, time of modification, name
+    #[arg(short)]
+    pub long: bool,
+    /// Show names that begin with a dot
+    #[arg(short, long)]
+    pub all: bool,
+    /// With -l: owner and group as numbers
+    #[arg(short, long)]
+    pub numeric: bool,
+    /// Show a directory itself, not what is in it
+    #[arg(short, long)]
+    pub directory: bool,
+    /// With -l: sizes such as 1.5 MiB
+    #[arg(long)]
+    pub human_readable: bool,
+    /// What to list: nfs://HOST[:PORT]/PATH
+    #[arg(required = true, value_name = "NFS-URL")]
+    pub targets: Vec<Remote>,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+/// Options of `samehost stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// The file: nfs://HOST[:PORT]/PATH. A symbolic link is shown itself
+    #[arg(required = true, value_name = "NFS-URL")]
+    pub targets: Vec<Remote>,
+    /// Write JSON, one array for all files
+    #[arg(long)]
+    pub json: bool,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+/// Options of `samehost cat`.
+#[derive(Debug, Args)]
+pub struct CatArgs {
+    /// The file: nfs://HOST[:PORT]/PATH
+    #[arg(required = true, value_name = "NFS-URL")]
+    pub targets: Vec<Remote>,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+pub const CP_LONG_HELP: &str = "Modes are kept. With -r directories are copied with all that is in them and symbolic links as symbolic links; \
+without it a link's target is copied. Files on a server are committed to stable storage before they count as copied, unless --no-commit says otherwise.
+
+A place is nfs://HOST[:PORT]/PATH or a path on this machine. `cp a b DIR/` copies into DIR, which must exist.
+
+Examples:
+  samehost cp report.pdf nfs://fileserver/srv/
+  samehost cp -r nfs://fileserver/srv/photos .
+  samehost cp -r nfs://old/srv/data nfs://new/srv/data
+
+Exit codes:
+  0  done
+  1  the operation failed, or some of its operands did
+  2  the command line couldn't be understood; nothing was tried
+  3  no lane came up where one was asked for (probe, --lane required)
+  4  the server couldn't be reached; for status: no server is running";
+
+/// Options of `samehost cp`.
+#[derive(Debug, Args)]
+pub struct CpArgs {
+    /// Copy directories and everything in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Keep time stamps too, and owner, group and the set-id bits where that is allowed
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// Don't wait until what was written to a server is on stable storage: faster with many small files, but a server
+    /// machine that loses power in the next seconds may lose them
+    #[arg(long)]
+    pub no_commit: bool,
+    /// Never show a progress bar (there is none either when standard error is no terminal)
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// How many files to have open at the same time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub files: u16,
+    /// From where, one or more, and to where
+    #[arg(required = true, num_args = 2.., value_names = ["FROM", "TO"])]
+    pub places: Vec<Place>,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+/// Options of `samehost rm`.
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// Remove directories and everything in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Don't mind what isn't there
+    #[arg(short, long)]
+    pub force: bool,
+    /// What to remove: nfs://HOST[:PORT]/PATH
+    #[arg(required = true, value_name = "NFS-URL")]
+    pub targets: Vec<Remote>,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+/// Options of `samehost mkdir`.
+#[derive(Debug, Args)]
+pub struct MkdirArgs {
+    /// Make the directories above it too, and don't mind those that exist
+    #[arg(short, long)]
+    pub parents: bool,
+    /// Mode of the new directory, octal
+    #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = octal_mode)]
+    pub mode: u32,
+    /// The directory: nfs://HOST[:PORT]/PATH
+    #[arg(required = true, value_name = "NFS-URL")]
+    pub targets: Vec<Remote>,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+/// Options of `samehost mv`.
+#[derive(Debug, Args)]
+pub struct MvArgs {
+    /// What to move, one or more, and where to: all on one server. Into TO when that is a directory
+    #[arg(required = true, num_args = 2.., value_names = ["FROM", "TO"])]
+    pub targets: Vec<Remote>,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+/// Options of `samehost df`.
+#[derive(Debug, Args)]
+pub struct DfArgs {
+    /// The export: nfs://HOST[:PORT]/PATH
+    #[arg(required = true, value_name = "NFS-URL")]
+    pub targets: Vec<Remote>,
+    /// Write JSON, one array for all
+    #[arg(long)]
+    pub json: bool,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}
+
+fn octal_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err("not an octal mode such as 755".to_owned()),
+    }
+}

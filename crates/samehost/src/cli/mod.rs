@@ -1,0 +1,173 @@
+//! The command line: every command, option and help text, and nothing that acts on them.
+//!
+//! Help texts are written for somebody who meets Samehost for the first time in them, and the man pages are
+//! generated from them. Option names that nfs(5) has are used with nfs(5)'s meaning and units.
+
+mod bench;
+mod files;
+mod road;
+mod serve;
+mod target;
+mod watch;
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+pub use bench::{BenchArgs, DemoArgs, LoadArgs};
+pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
+pub use road::{LaneWord, RoadArgs};
+pub use serve::{OnOff, ServeArgs};
+pub use target::{Place, Remote};
+pub use watch::{ProbeArgs, StatusArgs};
+
+use crate::exit::EXIT_CODES;
+
+/// Where servers keep their sockets unless told otherwise.
+pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
+
+/// An NFS server and client that notice when they share a host and then get out of the way
+///
+/// Samehost serves local directories over NFSv3 to any client, and reads and writes them with a client of its own.
+/// When that client and its server turn out to share a kernel, the server hands the client already authorised
+/// open files over a Unix socket, the lane, and reads and writes go straight to the filesystem. When they part,
+/// I/O falls back to the wire, in the middle of a file if need be, and nothing is lost.
+#[derive(Debug, Parser)]
+#[command(name = "samehost", version, propagate_version = true, max_term_width = 100)]
+#[command(after_long_help = LONG_HELP)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const LONG_HELP: &str = "Examples:
+  samehost serve --export '/srv 192.168.0.0/24(rw,no_subtree_check)'
+  samehost ls -l nfs://localhost/srv
+  samehost cp -r ./photos nfs://fileserver/srv/photos
+  samehost probe nfs://localhost/srv
+  samehost demo
+
+Exit codes:
+  0  done
+  1  the operation failed, or some of its operands did
+  2  the command line couldn't be understood; nothing was tried
+  3  no lane came up where one was asked for (probe, --lane required)
+  4  the server couldn't be reached; for status: no server is running";
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub struct Global {
+    /// The run directory: where a server keeps its sockets and where clients and `status` look for them
+    ///
+    /// Client and server find each other here. Share it with a container by a bind mount and the lane works across
+    /// network, process and user namespaces.
+    #[arg(long, global = true, value_name = "DIR", env = "SAMEHOST_RUN_DIR", default_value = DEFAULT_RUN_DIR)]
+    pub run_dir: PathBuf,
+
+    /// Log more to standard error: -v what happens, -vv details, -vvv everything
+    ///
+    /// Without it only warnings and errors are logged. The environment variable SAMEHOST_LOG takes filters such as
+    /// `info,samehost_lane=trace` and wins over -v.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve local directories over NFSv3
+    #[command(after_long_help = serve::LONG_HELP)]
+    Serve(ServeArgs),
+    /// List directories on a server
+    #[command(after_long_help = EXIT_CODES)]
+    Ls(LsArgs),
+    /// Show everything a server says about a file
+    #[command(after_long_help = EXIT_CODES)]
+    Stat(StatArgs),
+    /// Write files on a server to standard output
+    #[command(after_long_help = EXIT_CODES)]
+    Cat(CatArgs),
+    /// Copy files to, from and between servers
+    #[command(after_long_help = files::CP_LONG_HELP)]
+    Cp(CpArgs),
+    /// Remove files on a server
+    #[command(after_long_help = EXIT_CODES)]
+    Rm(RmArgs),
+    /// Make directories on a server
+    #[command(after_long_help = EXIT_CODES)]
+    Mkdir(MkdirArgs),
+    /// Rename or move files on a server
+    #[command(after_long_help = EXIT_CODES)]
+    Mv(MvArgs),
+    /// Show how full an exported filesystem is
+    #[command(after_long_help = EXIT_CODES)]
+    Df(DfArgs),
+    /// Show what the servers on this host are doing, and who reads and writes over which road
+    #[command(after_long_help = watch::STATUS_LONG_HELP)]
+    Status(StatusArgs),
+    /// Try to bring up a lane to a server and say why when it doesn't come up
+    #[command(after_long_help = watch::PROBE_LONG_HELP)]
+    Probe(ProbeArgs),
+    /// Measure reads and writes over the lane and over the wire
+    #[command(after_long_help = bench::BENCH_LONG_HELP)]
+    Bench(BenchArgs),
+    /// Show the whole thing at work in a scratch directory, in less than a minute
+    #[command(after_long_help = bench::DEMO_LONG_HELP)]
+    Demo(DemoArgs),
+    /// Write the completion script for a shell to standard output
+    Completions {
+        /// The shell to complete for
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages
+    ///
+    /// Writes samehost(1) to standard output, or that and a page for each command into DIR.
+    Man {
+        /// Directory to write all pages to
+        dir: Option<PathBuf>,
+    },
+}
+
+impl Command {
+    /// The word that the user typed.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Serve(_) => "serve",
+            Command::Ls(_) => "ls",
+            Command::Stat(_) => "stat",
+            Command::Cat(_) => "cat",
+            Command::Cp(_) => "cp",
+            Command::Rm(_) => "rm",
+            Command::Mkdir(_) => "mkdir",
+            Command::Mv(_) => "mv",
+            Command::Df(_) => "df",
+            Command::Status(_) => "status",
+            Command::Probe(_) => "probe",
+            Command::Bench(_) => "bench",
+            Command::Demo(_) => "demo",
+            Command::Completions { .. } => "completions",
+            Command::Man { .. } => "man",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_long_help_has_the_exit_codes() {
+        assert!(LONG_HELP.ends_with(EXIT_CODES));
+    }
+}

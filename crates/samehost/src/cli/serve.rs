@@ -1,0 +1,80 @@
+//! `samehost serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+pub const LONG_HELP: &str = "The server runs in the foreground and writes one line to standard output when it takes calls: where it listens, what \
+it exports, where the lane is, and what it can't do without privileges.
+
+Signals:
+  SIGHUP            read the exports files again; nobody is disconnected
+  SIGTERM, SIGINT   drain: finish the calls that run, recall what was granted, leave; a second one leaves at once
+
+Examples:
+  samehost serve --export '/srv *(ro)'
+  samehost serve --listen 127.0.0.1:2049 --export '/home/me localhost(rw,insecure)' --run-dir ~/.samehost
+  samehost serve --exports /etc/exports
+
+Exit codes:
+  0  served, and stopped because it was told to
+  1  couldn't start, or had to stop
+  2  the command line couldn't be understood; nothing was tried";
+
+/// Options of `samehost serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address and port to listen on; may be repeated. Port 0 takes a free one, and the ready line names it
+    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:2049")]
+    pub listen: Vec<SocketAddr>,
+
+    /// An exports(5) line, such as '/srv 10.0.0.0/8(rw,no_subtree_check)'; may be repeated
+    #[arg(long = "export", value_name = "LINE")]
+    pub export: Vec<String>,
+
+    /// A file of exports(5) lines; may be repeated. Read again on SIGHUP
+    ///
+    /// Without --exports and without --export, /etc/exports is read.
+    #[arg(long = "exports", value_name = "FILE")]
+    pub exports: Vec<PathBuf>,
+
+    /// Where to keep what must survive a restart: the key that makes file handles unforgeable
+    ///
+    /// Default: /var/lib/samehost for root; $XDG_STATE_HOME/samehost or ~/.local/state/samehost for others.
+    #[arg(long, value_name = "DIR", env = "SAMEHOST_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+
+    /// Whether clients on this host may have a lane
+    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true, default_value_t = OnOff::On)]
+    pub lane: OnOff,
+
+    /// Worker threads: how many calls on the wire can wait for the filesystem at the same time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+
+    /// How many TCP connections there may be at once; further ones are closed
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections: u32,
+
+    /// Don't register with rpcbind, not even where one runs
+    #[arg(long)]
+    pub no_rpcbind: bool,
+
+    /// How long SIGTERM waits for I/O on granted files, and then for running calls, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    pub grace: u16,
+
+    /// Stop, as on SIGTERM, when standard input ends: so that a server never outlives the script that started it
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}

@@ -1,0 +1,50 @@
+//! `status` and `probe`: is it local, and if not, why not?
+
+use clap::Args;
+
+use super::road::RoadArgs;
+use super::target::Remote;
+
+pub const STATUS_LONG_HELP: &str = "Every server with a status socket in the run directory is asked. For each client the table says whether it is \
+local and, if not, why not.
+
+Exit codes:
+  0  every server that was found answered
+  1  a server was found and didn't answer
+  2  the command line couldn't be understood; nothing was tried
+  4  no server is running";
+
+/// Options of `samehost status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Write JSON: {\"servers\": [...]}
+    #[arg(long)]
+    pub json: bool,
+    /// Show the counters of every procedure, too
+    #[arg(short, long)]
+    pub procedures: bool,
+}
+
+pub const PROBE_LONG_HELP: &str = "Connects to the server, looks for it in every rendezvous that this process can see, and shakes hands. Says \
+\"local: yes\" and through what, or \"local: no\" and for each rendezvous why not and what to do about it.
+
+Exit codes:
+  0  a lane came up
+  1  the export couldn't be reached
+  2  the command line couldn't be understood; nothing was tried
+  3  no lane came up; standard output says why
+  4  the server couldn't be reached";
+
+/// Options of `samehost probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// The export: nfs://HOST[:PORT]/PATH
+    #[arg(value_name = "NFS-URL")]
+    pub target: Remote,
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How to reach the server.
+    #[command(flatten)]
+    pub road: RoadArgs,
+}

@@ -1,0 +1,41 @@
+//! `bench`: reads and writes over the lane and over the wire, side by side.
+
+use crate::cli::{BenchArgs, Global, LaneWord};
+use crate::connect::Connector;
+use crate::exit::Ended;
+use crate::human;
+use crate::measure::{Suite, measure};
+use crate::output::Output;
+
+/// Measures and prints.
+pub async fn bench(global: &Global, args: BenchArgs) -> Ended {
+    let mut lane = (args.road.lane != LaneWord::Off).then(|| Connector::new(global, &args.road));
+    let mut wire = Connector::new(global, &args.road);
+    let suite = Suite {
+        lane: lane.as_mut(),
+        wire: &mut wire,
+        url: &args.target.url,
+        raw: args.raw.clone(),
+        load: &args.load,
+    };
+    let report = measure(suite).await?;
+    let mut output = Output::stdout();
+    if args.json {
+        output.json(&report)?;
+    } else {
+        for line in report.lines() {
+            output.line(line)?;
+        }
+        if !report.local {
+            output.line("local: no")?;
+            for reason in &report.reasons {
+                output.line(format!("  {}", human::name(reason.as_bytes())))?;
+            }
+        }
+    }
+    output.flush()?;
+    for connector in [lane, Some(wire)].into_iter().flatten() {
+        connector.close().await;
+    }
+    Ok(crate::exit::Exit::Done)
+}

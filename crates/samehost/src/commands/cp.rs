@@ -1,0 +1,26 @@
+//! `cp`: copies files and trees to, from and between servers.
+
+use crate::cli::{CpArgs, Global};
+use crate::connect::Connector;
+use crate::copy::{How, Progress, copy_all};
+use crate::exit::Ended;
+use crate::output::Reporter;
+
+/// Copies.
+pub async fn cp(global: &Global, args: CpArgs) -> Ended {
+    let connector = Connector::new(global, &args.road);
+    let progress = Progress::new(args.quiet);
+    let reporter = Reporter::new(progress.bars());
+    let how = How {
+        recursive: args.recursive,
+        preserve: args.preserve,
+        commit: !args.no_commit,
+        files: args.files.into(),
+    };
+    let copied = copy_all(&connector, &args.places, how, &reporter, &progress).await;
+    progress.finish();
+    tracing::info!(?copied, "copied");
+    copied?;
+    connector.close().await;
+    Ok(reporter.exit())
+}

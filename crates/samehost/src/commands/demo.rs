@@ -1,0 +1,203 @@
+//! `demo`: the whole thing at work in a scratch directory.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use client::Url;
+
+use super::probe;
+use crate::cli::{DemoArgs, Global, LaneWord, Place, Remote, RoadArgs};
+use crate::connect::Connector;
+use crate::copy::{Copied, How, Progress, copy_all};
+use crate::demo::{Child, compare, generate, real};
+use crate::exit::{Ended, Exit, Failure, Stop};
+use crate::human;
+use crate::measure::{Suite, measure};
+use crate::output::{Output, Reporter};
+
+/// Shows everything, and removes the scratch directory whatever happens.
+pub async fn demo(global: &Global, args: DemoArgs) -> Ended {
+    let base = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
+    let scratch = tempfile::Builder::new().prefix("samehost-demo-").tempdir_in(&base).map_err(|error| {
+        Failure::new(base.display().to_string(), error).next("choose another place with --scratch")
+    })?;
+    let shown = tokio::select! {
+        shown = show(global, &args, scratch.path()) => shown,
+        _ = tokio::signal::ctrl_c() => Err(Failure::new("demo", "interrupted").into()),
+    };
+    let path = scratch.path().to_path_buf();
+    if let Err(error) = scratch.close() {
+        tracing::warn!(%error, "{} stays behind", path.display());
+    }
+    shown
+}
+
+async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
+    let mut output = Output::stdout();
+    let export = scratch.join("export");
+    for directory in [&export, &scratch.join("out")] {
+        std::fs::create_dir(directory)
+            .map_err(|error| Failure::new(directory.display().to_string(), error))?;
+    }
+    let mut server = Child::start(&export, scratch)?;
+    say(&mut output, format!("A server: process {}\n  {}", server.id(), server.ready))?;
+
+    let road = road();
+    let global = Global { run_dir: scratch.join("run"), ..global.clone() };
+    let connector = Connector::new(&global, &road);
+    let url = url(&export, server.port)?;
+    let session = connector.session(&url).await?;
+    let report = session.lane();
+    say(&mut output, format!("The handshake with {url}\n  {}", probe::words(&report).join("\n  ")))?;
+    if !report.local {
+        return Ok(Exit::NotLocal);
+    }
+
+    let trees = trees(args, scratch)?;
+    copies(&mut output, &connector, &url, scratch, &trees).await?;
+    moved(&mut output, &global)?;
+
+    say(&mut output, "Reads and writes side by side: a plain file, the lane, the wire".to_owned())?;
+    let (mut lane, mut wire) = (Connector::new(&global, &road), Connector::new(&global, &road));
+    let suite = Suite {
+        lane: Some(&mut lane),
+        wire: &mut wire,
+        url: &url,
+        raw: Some(scratch.join("out")),
+        load: &args.load,
+    };
+    let report = measure(suite).await?;
+    for line in report.lines() {
+        say(&mut output, format!("  {line}"))?;
+    }
+    for connector in [lane, wire, connector] {
+        connector.close().await;
+    }
+    server.stop();
+    Ok(Exit::Done)
+}
+
+/// Writes a line at once: a demo is watched.
+fn say(output: &mut Output, text: String) -> Result<(), Stop> {
+    output.line(text)?;
+    output.flush()
+}
+
+fn road() -> RoadArgs {
+    RoadArgs {
+        lane: LaneWord::Auto,
+        soft: false,
+        hard: true,
+        timeo: 600,
+        retrans: 2,
+        nconnect: 1,
+        rsize: None,
+        wsize: None,
+        user: None,
+    }
+}
+
+fn url(export: &Path, port: u16) -> Result<Url, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let export =
+        std::path::absolute(export).map_err(|error| Failure::new(export.display().to_string(), error))?;
+    Ok(Url::new("127.0.0.1", Some(port), export.as_os_str().as_bytes()))
+}
+
+/// What is copied: the tree that was asked for, or a generated one and a part of a real one.
+fn trees(args: &DemoArgs, scratch: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(tree) = &args.tree {
+        let tree =
+            std::fs::canonicalize(tree).map_err(|error| Failure::new(tree.display().to_string(), error))?;
+        return Ok(vec![tree]);
+    }
+    let generated = scratch.join("generated tree");
+    generate(&generated)?;
+    let mut trees = real();
+    trees.push(generated);
+    Ok(trees)
+}
+
+/// Copies the trees in and out again, and compares what came out with what went in.
+async fn copies(
+    output: &mut Output,
+    connector: &Connector,
+    url: &Url,
+    scratch: &Path,
+    trees: &[PathBuf],
+) -> Result<(), Stop> {
+    let out = scratch.join("out");
+    let remote = Place::Remote(Remote { url: url.clone() });
+    let mut places: Vec<Place> = trees.iter().cloned().map(Place::Local).collect();
+    places.push(remote.clone());
+    say(output, "A file tree in and out".to_owned())?;
+    copy(output, "copied in ", connector, &places).await?;
+    copy(output, "copied out", connector, &[remote, Place::Local(out.clone())]).await?;
+    let begin = Instant::now();
+    let mut same = 0;
+    let exported = out.join("export");
+    for tree in trees {
+        let Some(name) = tree.file_name() else { continue };
+        same += compare(tree, &exported.join(name))?;
+    }
+    let span = human::duration(begin.elapsed());
+    say(
+        output,
+        format!("  compared    {} byte for byte in {span}: no difference", human::count(same, "file")),
+    )
+}
+
+async fn copy(output: &mut Output, title: &str, connector: &Connector, places: &[Place]) -> Result<(), Stop> {
+    let progress = Progress::new(false);
+    let reporter = Reporter::new(progress.bars());
+    let how = How { recursive: true, preserve: false, commit: true, files: 16 };
+    let begin = Instant::now();
+    let copied = copy_all(connector, places, how, &reporter, &progress).await;
+    progress.finish();
+    let Copied { files, directories, links, bytes } = copied?;
+    if reporter.exit() != Exit::Done {
+        return Err(Failure::new("demo", "a file couldn't be copied; see above").into());
+    }
+    let elapsed = begin.elapsed();
+    let rate = human::bytes((bytes as f64 / elapsed.as_secs_f64().max(1e-3)) as u64);
+    say(
+        output,
+        format!(
+            "  {title}  {}, {}, {}, {} in {} ({rate}/s)",
+            human::count(files, "file"),
+            human::thousands(directories) + if directories == 1 { " directory" } else { " directories" },
+            human::count(links, "link"),
+            human::bytes(bytes),
+            human::duration(elapsed)
+        ),
+    )
+}
+
+/// What the server itself says went over the wire.
+fn moved(output: &mut Output, global: &Global) -> Result<(), Stop> {
+    let servers = server::status::query(&global.run_dir)
+        .map_err(|error| Failure::new(global.run_dir.display().to_string(), error))?;
+    for status in servers {
+        let count = |name: &str| {
+            let procedures = status.counters.get("wire");
+            let found = procedures.and_then(|procedures| {
+                procedures
+                    .iter()
+                    .find(|(procedure, _)| procedure.eq_ignore_ascii_case(name))
+                    .map(|(_, count)| count.ops)
+            });
+            human::thousands(found.unwrap_or(0))
+        };
+        say(
+            output,
+            format!(
+                "  the server  saw READ {}, WRITE {}, COMMIT {} on the wire, and granted {}",
+                count("READ"),
+                count("WRITE"),
+                count("COMMIT"),
+                human::count(status.grants.granted, "open file")
+            ),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `mkdir`: makes directories.
+
+use client::{FileKind, Follow, SetAttributes, Status, Url};
+
+use crate::cli::{Global, MkdirArgs};
+use crate::connect::{Connector, failure};
+use crate::exit::{Ended, Failure};
+use crate::output::Reporter;
+
+/// Makes every target.
+pub async fn mkdir(global: &Global, args: MkdirArgs) -> Ended {
+    let connector = Connector::new(global, &args.road);
+    let reporter = Reporter::new(indicatif::MultiProgress::new());
+    for target in &args.targets {
+        let made = if args.parents {
+            with_parents(&connector, &target.url, args.mode).await
+        } else {
+            one(&connector, &target.url, args.mode).await
+        };
+        if let Err(failure) = made {
+            reporter.report(&failure);
+        }
+    }
+    connector.close().await;
+    Ok(reporter.exit())
+}
+
+async fn one(connector: &Connector, url: &Url, mode: u32) -> Result<(), Failure> {
+    let spot = connector.spot(url).await?;
+    let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+    spot.session
+        .make_dir(&spot.directory, &spot.name, &set)
+        .await
+        .map(drop)
+        .map_err(|error| failure(url, error))
+}
+
+/// Makes what is missing of the path, from the export down. As in mkdir(1), `mode` is for the last one only.
+async fn with_parents(connector: &Connector, url: &Url, mode: u32) -> Result<(), Failure> {
+    let session = connector.session(url).await?;
+    let say = |error| failure(url, error);
+    let names: Vec<&[u8]> =
+        session.target().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+    let mut path = Vec::new();
+    let mut directory = session.root();
+    for (index, name) in names.iter().enumerate() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+        let mode = if index + 1 == names.len() { mode } else { 0o755 };
+        let found = match session.walk(&path, Follow::Yes).await {
+            Err(error) if error.status() == Some(Status::NoEntry) => {
+                let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+                match session.make_dir(&directory, name, &set).await {
+                    // Somebody else was faster.
+                    Err(error) if error.status() == Some(Status::Exists) => {
+                        session.walk(&path, Follow::Yes).await.map_err(say)?
+                    }
+                    made => made.map_err(say)?,
+                }
+            }
+            found => found.map_err(say)?,
+        };
+        let attributes = match found.attributes {
+            Some(attributes) => attributes,
+            None => session.attributes(&found.handle).await.map_err(say)?,
+        };
+        if attributes.kind != FileKind::Directory {
+            return Err(say(client::Error::Status { object: url.to_string(), status: Status::NotDirectory }));
+        }
+        directory = found.handle;
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! One module a command. Each takes its parsed arguments and ends with an exit code or a reason to stop.
+
+pub mod bench;
+pub mod cat;
+pub mod cp;
+pub mod demo;
+pub mod df;
+pub mod ls;
+pub mod manual;
+pub mod mkdir;
+pub mod mv;
+pub mod probe;
+pub mod rm;
+pub mod serve;
+pub mod stat;
+pub mod status;

@@ -1,0 +1,88 @@
+//! `probe`: does a lane come up, and if not, why not?
+
+use client::{LaneMode, LaneReport};
+use serde::Serialize;
+
+use crate::cli::{Global, LaneWord, ProbeArgs};
+use crate::connect::{Connector, failure};
+use crate::exit::{Ended, Exit, Failure};
+use crate::human;
+use crate::output::Output;
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Answer<'a> {
+    url: String,
+    local: bool,
+    instance: Option<&'a str>,
+    through: Option<&'a str>,
+    reasons: &'a [String],
+}
+
+/// Connects, shakes hands, and says what came of it.
+pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
+    if args.road.lane == LaneWord::Off {
+        return Err(Failure::usage("--lane off", "leaves nothing to probe")
+            .next("leave the option out")
+            .into());
+    }
+    let mut connector = Connector::new(global, &args.road);
+    // A probe wants the report, not an error, when there is none.
+    connector.options_mut().lane = LaneMode::Auto;
+    let url = &args.target.url;
+    let session = connector.session(url).await?;
+    let mut report = session.lane();
+    if !report.local {
+        report = session.probe().await.map_err(|error| failure(url, error))?;
+    }
+    let mut output = Output::stdout();
+    if args.json {
+        output.json(&Answer {
+            url: url.to_string(),
+            local: report.local,
+            instance: report.instance.as_deref(),
+            through: report.through.as_deref(),
+            reasons: &report.reasons,
+        })?;
+    } else {
+        for line in words(&report) {
+            output.line(line)?;
+        }
+    }
+    output.flush()?;
+    connector.close().await;
+    Ok(if report.local { Exit::Done } else { Exit::NotLocal })
+}
+
+/// A lane report for people: `local: yes, lane through ..., instance ...`, or `local: no` with a line for each reason.
+pub fn words(report: &LaneReport) -> Vec<String> {
+    if report.local {
+        let through = report.through.as_deref().unwrap_or("an unnamed rendezvous");
+        let instance = report.instance.as_deref().unwrap_or("unknown");
+        return vec![format!(
+            "local: yes, lane through {}, instance {instance}",
+            human::name(through.as_bytes())
+        )];
+    }
+    let mut lines = vec!["local: no".to_owned()];
+    lines.extend(report.reasons.iter().map(|reason| format!("  {}", human::name(reason.as_bytes()))));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_begins_with_yes_or_no() {
+        let mut report = LaneReport {
+            local: true,
+            instance: Some("ab".into()),
+            through: Some("/run/samehost/ab.lane".into()),
+            reasons: vec![],
+        };
+        assert_eq!(words(&report), ["local: yes, lane through /run/samehost/ab.lane, instance ab"]);
+        report = LaneReport { reasons: vec!["nobody listens".into()], ..LaneReport::default() };
+        assert_eq!(words(&report), ["local: no", "  nobody listens"]);
+    }
+}

@@ -1,0 +1,135 @@
+//! `rm`: removes files and, with -r, whole trees.
+
+use client::{DirEntry, FileKind, Handle, Session, Status, Url};
+use futures_util::{StreamExt, stream};
+
+use crate::cli::{Global, RmArgs};
+use crate::connect::{Connector, child, failure};
+use crate::exit::{Ended, Failure};
+use crate::output::Reporter;
+
+/// Removals in flight.
+const WINDOW: usize = 16;
+
+/// Directories within directories. A server may claim any depth; no filesystem has this one.
+const DEEPEST: usize = 8192;
+
+/// Removes every target.
+pub async fn rm(global: &Global, args: RmArgs) -> Ended {
+    let connector = Connector::new(global, &args.road);
+    let reporter = Reporter::new(indicatif::MultiProgress::new());
+    for target in &args.targets {
+        if let Err(failure) = one(&connector, &args, &target.url, &reporter).await {
+            reporter.report(&failure);
+        }
+    }
+    connector.close().await;
+    Ok(reporter.exit())
+}
+
+async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporter) -> Result<(), Failure> {
+    let spot = connector.spot(url).await?;
+    let found = match spot.session.lookup(&spot.directory, &spot.name).await {
+        Err(error) if args.force && error.status() == Some(Status::NoEntry) => return Ok(()),
+        found => found.map_err(|error| failure(url, error))?,
+    };
+    let attributes = match found.attributes {
+        Some(attributes) => attributes,
+        None => spot.session.attributes(&found.handle).await.map_err(|error| failure(url, error))?,
+    };
+    if attributes.kind != FileKind::Directory {
+        return spot.session.remove(&spot.directory, &spot.name).await.map_err(|error| failure(url, error));
+    }
+    if !args.recursive {
+        return Err(Failure::new(url.to_string(), "is a directory").next("use rm -r"));
+    }
+    let top = Doomed {
+        parent: spot.directory,
+        name: spot.name,
+        handle: found.handle,
+        url: url.clone(),
+        emptied: false,
+    };
+    tree(&spot.session, top, reporter).await;
+    Ok(())
+}
+
+/// A directory to be removed.
+struct Doomed {
+    parent: Handle,
+    name: Vec<u8>,
+    handle: Handle,
+    url: Url,
+    /// What was in it has been removed, or at least tried.
+    emptied: bool,
+}
+
+/// Removes `top` from the leaves up. What can't be removed is reported, and the rest goes on.
+async fn tree(session: &Session, top: Doomed, reporter: &Reporter) {
+    let mut stack = vec![top];
+    while let Some(mut directory) = stack.pop() {
+        if directory.emptied {
+            if let Err(error) = session.remove_dir(&directory.parent, &directory.name).await {
+                reporter.report(&failure(&directory.url, error));
+            }
+            continue;
+        }
+        if stack.len() > DEEPEST {
+            reporter.report(&Failure::new(directory.url.to_string(), "directories are nested too deeply"));
+            continue;
+        }
+        directory.emptied = true;
+        let below = empty(session, &directory, reporter).await;
+        stack.push(directory);
+        stack.extend(below);
+    }
+}
+
+/// Removes everything in `directory` but its directories, and returns those.
+async fn empty(session: &Session, directory: &Doomed, reporter: &Reporter) -> Vec<Doomed> {
+    // The whole list first: not every server's cookies survive removals.
+    let entries = match session.read_dir(&directory.handle, true).collect().await {
+        Ok(entries) => entries,
+        Err(error) => {
+            reporter.report(&failure(&directory.url, error));
+            return Vec::new();
+        }
+    };
+    stream::iter(entries)
+        .map(|entry| async move {
+            let url = child(&directory.url, &entry.name);
+            let ended = entry_of(session, directory, entry, &url).await;
+            ended.unwrap_or_else(|error| {
+                reporter.report(&failure(&url, error));
+                None
+            })
+        })
+        .buffer_unordered(WINDOW)
+        .filter_map(|doomed| async { doomed })
+        .collect()
+        .await
+}
+
+async fn entry_of(
+    session: &Session,
+    directory: &Doomed,
+    entry: DirEntry,
+    url: &Url,
+) -> client::Result<Option<Doomed>> {
+    let (kind, handle) = match (entry.attributes, entry.handle) {
+        (Some(attributes), Some(handle)) => (attributes.kind, handle),
+        _ => {
+            let found = session.lookup(&directory.handle, &entry.name).await?;
+            let attributes = match found.attributes {
+                Some(attributes) => attributes,
+                None => session.attributes(&found.handle).await?,
+            };
+            (attributes.kind, found.handle)
+        }
+    };
+    if kind == FileKind::Directory {
+        let parent = directory.handle;
+        return Ok(Some(Doomed { parent, name: entry.name, handle, url: url.clone(), emptied: false }));
+    }
+    session.remove(&directory.handle, &entry.name).await.map(|()| None)
+}

@@ -1,0 +1,159 @@
+//! `serve`: runs a server in the foreground until a signal stops it.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use server::{Config, Server, StartError};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cli::{Global, OnOff, ServeArgs};
+use crate::exit::{Ended, Exit, Failure, Stop};
+use crate::output::{Output, complain};
+use crate::{human, notify};
+
+/// Read when neither `--export` nor `--exports` is given.
+const DEFAULT_EXPORTS: &str = "/etc/exports";
+
+/// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input.
+pub fn serve(global: &Global, args: ServeArgs) -> Ended {
+    // Taken over first, so that a signal that comes while the server starts isn't lost.
+    let mut signals =
+        Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(|error| Failure::new("signal handlers", error))?;
+    let until_stdin_ends = args.until_stdin_ends;
+    let lane = args.lane == OnOff::On;
+    let server = Server::start(config(global, args)).map_err(explain)?;
+    announce(&server, lane, global)?;
+    if until_stdin_ends {
+        stop_when_stdin_ends()?;
+    }
+    for signal in signals.forever() {
+        match signal {
+            SIGHUP => reload(&server),
+            _ => break,
+        }
+    }
+    notify::stopping();
+    let impatient = signals.handle();
+    let watcher = thread::spawn(move || {
+        // A second request to stop means: now.
+        if signals.forever().any(|signal| signal != SIGHUP) {
+            complain("serve: stopped by a second signal before everything was drained");
+            std::process::exit(Exit::Failed as i32);
+        }
+    });
+    server.stop();
+    impatient.close();
+    let _ = watcher.join();
+    Ok(Exit::Done)
+}
+
+fn config(global: &Global, args: ServeArgs) -> Config {
+    let mut export_files = args.exports;
+    if export_files.is_empty() && args.export.is_empty() {
+        export_files.push(PathBuf::from(DEFAULT_EXPORTS));
+    }
+    Config {
+        listen: args.listen,
+        exports: args.export,
+        export_files,
+        run_dir: global.run_dir.clone(),
+        state_dir: args.state_dir,
+        lane: args.lane == OnOff::On,
+        rpcbind: !args.no_rpcbind,
+        threads: args.threads.into(),
+        max_connections: usize::try_from(args.max_connections).unwrap_or(usize::MAX),
+        grace: Duration::from_secs(args.grace.into()),
+    }
+}
+
+/// The ready line: `ready: /srv on [::]:2049; lane through /run/samehost; ...`. Scripts wait for its first word.
+fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
+    let addresses: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
+    let exports: Vec<String> = server
+        .status()
+        .exports
+        .iter()
+        .map(|export| {
+            use std::os::unix::ffi::OsStrExt;
+            human::name(export.path.as_os_str().as_bytes())
+        })
+        .collect();
+    let mut line = format!("ready: {} on {}", exports.join(", "), addresses.join(", "));
+    if lane {
+        line.push_str(&format!("; lane through {}", global.run_dir.display()));
+    } else {
+        line.push_str("; no lane (--lane off)");
+    }
+    for notice in server.notices() {
+        line.push_str("; ");
+        line.push_str(&notice);
+    }
+    notify::ready(&line);
+    let mut output = Output::stdout();
+    match output.line(&line).and_then(|()| output.flush()) {
+        // Whoever started the server doesn't have to listen to it.
+        Err(Stop::ReaderGone) => Ok(()),
+        other => other,
+    }
+}
+
+fn reload(server: &Server) {
+    match server.reload() {
+        Ok(reloaded) => {
+            tracing::info!(
+                added = ?reloaded.added, removed = ?reloaded.removed, kept = reloaded.kept.len(),
+                "exports read again"
+            );
+            for notice in reloaded.notices {
+                tracing::warn!("{notice}");
+            }
+        }
+        Err(error) => tracing::error!("exports not changed: {error}"),
+    }
+}
+
+/// The end of standard input becomes a SIGTERM to ourselves, so that there is one way to stop.
+fn stop_when_stdin_ends() -> Result<(), Stop> {
+    let wait = || {
+        let mut scrap = [0; 512];
+        let mut stdin = io::stdin().lock();
+        loop {
+            match stdin.read(&mut scrap) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        let _ = signal_hook::low_level::raise(SIGTERM);
+    };
+    thread::Builder::new()
+        .name("stdin".to_owned())
+        .spawn(wait)
+        .map(drop)
+        .map_err(|error| Failure::new("watching standard input", error).into())
+}
+
+/// The next step for each way a start can fail.
+fn explain(error: StartError) -> Failure {
+    let failure = Failure::new("serve", &error);
+    match &error {
+        StartError::Exports(_) => {
+            failure.next("correct the line; exports(5) and docs/operations.md have the options")
+        }
+        StartError::ExportsFile { .. } => {
+            failure.next("name a readable file with --exports, or give --export")
+        }
+        StartError::NoExports => failure.next("for example: samehost serve --export '/srv *(ro)'"),
+        StartError::Listen { source, .. } => match source.kind() {
+            io::ErrorKind::AddrInUse => failure.next(
+                "stop the other NFS server (systemctl stop nfs-server), or choose a port with --listen",
+            ),
+            io::ErrorKind::PermissionDenied => failure.next("choose a port above 1023 with --listen"),
+            _ => failure.next("choose an address of this host with --listen"),
+        },
+        StartError::StateDir { .. } | StartError::RunDir { .. } | StartError::System { .. } => failure,
+    }
+}

@@ -1,0 +1,199 @@
+//! `status`: asks every server on this host what it is doing, and answers "is it local, and if not, why not?".
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use serde::Serialize;
+use server::Status;
+use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
+
+use crate::cli::{Global, StatusArgs};
+use crate::exit::{Ended, Exit, Failure, Stop};
+use crate::human;
+use crate::output::Output;
+use crate::table::{Align, Table};
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Everything {
+    servers: Vec<Status>,
+}
+
+/// Asks and prints.
+pub fn status(global: &Global, args: &StatusArgs) -> Ended {
+    let dir = global.run_dir.display().to_string();
+    let servers = server::status::query(&global.run_dir).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => nobody(&dir),
+        std::io::ErrorKind::PermissionDenied => {
+            Failure::new(&dir, error).next("run as the user of the server, or as root")
+        }
+        _ => Failure::new(&dir, error)
+            .next("a server answered with something else than a status: is it another version?"),
+    })?;
+    let mut output = Output::stdout();
+    if args.json {
+        let none = servers.is_empty();
+        output.json(&Everything { servers })?;
+        output.flush()?;
+        return Ok(if none { Exit::Unreachable } else { Exit::Done });
+    }
+    if servers.is_empty() {
+        return Err(nobody(&dir).into());
+    }
+    for (index, status) in servers.iter().enumerate() {
+        if index > 0 {
+            output.line("")?;
+        }
+        show(&mut output, status, args.procedures)?;
+    }
+    output.flush()?;
+    Ok(Exit::Done)
+}
+
+fn nobody(dir: &str) -> Failure {
+    Failure::new(dir, "no server is running here")
+        .exit(Exit::Unreachable)
+        .next("start one with `samehost serve`, or name its run directory with --run-dir or SAMEHOST_RUN_DIR")
+}
+
+fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), Stop> {
+    output.line(format!(
+        "server {} (samehost {}, process {}), up {}",
+        status.instance,
+        status.version,
+        status.pid,
+        human::duration(Duration::from_secs(status.uptime_seconds))
+    ))?;
+    output.line(format!("  listens on  {}", status.listen.join(", ")))?;
+    output.line(format!(
+        "  memory      {} resident, {} at the peak",
+        human::bytes(status.memory.resident),
+        human::bytes(status.memory.peak)
+    ))?;
+    for notice in &status.notices {
+        output.line(format!("  note        {notice}"))?;
+    }
+    exports(output, status)?;
+    clients(output, status)?;
+    roads(output, status)?;
+    if procedures {
+        counters(output, status)?;
+    }
+    Ok(())
+}
+
+fn exports(output: &mut Output, status: &Status) -> Result<(), Stop> {
+    let mut table = Table::new(&[("export", Align::Left), ("clients", Align::Left)]);
+    for export in &status.exports {
+        let mut clients = export.clients.join(" ");
+        if let Some(problem) = &export.problem {
+            clients.push_str(&format!("  NOT SERVED: {problem}"));
+        }
+        table.row([human::name(export.path.as_os_str().as_bytes()), clients]);
+    }
+    section(output, &table)
+}
+
+fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
+    if status.connections.is_empty() {
+        output.line("")?;
+        return output.line("  no client is connected");
+    }
+    let lanes: HashMap<&str, &LaneStatus> =
+        status.lanes.iter().filter_map(|lane| Some((lane.nfs_peer.as_deref()?, lane))).collect();
+    let mut table = Table::new(&[
+        ("client", Align::Left),
+        ("local", Align::Left),
+        ("process", Align::Right),
+        ("user", Align::Right),
+        ("grants", Align::Right),
+        ("calls", Align::Right),
+        ("received", Align::Right),
+        ("sent", Align::Right),
+        ("since", Align::Right),
+    ]);
+    for connection in &status.connections {
+        table.row(client_row(connection, lanes.get(connection.peer.as_str()).copied()));
+    }
+    section(output, &table)
+}
+
+fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [String; 9] {
+    let (local, process, user, grants) = match lane {
+        Some(lane) => {
+            let process = if lane.pid == 0 { "-".to_owned() } else { lane.pid.to_string() };
+            ("yes".to_owned(), process, lane.uid.to_string(), lane.grants.to_string())
+        }
+        None => ("no".to_owned(), "-".to_owned(), "-".to_owned(), "-".to_owned()),
+    };
+    [
+        connection.peer.clone(),
+        local,
+        process,
+        user,
+        grants,
+        human::thousands(connection.calls),
+        human::bytes(connection.bytes_in),
+        human::bytes(connection.bytes_out),
+        human::duration(Duration::from_secs(connection.age_seconds)),
+    ]
+}
+
+/// One line a road: what went over it since the start.
+fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
+    let mut table = Table::new(&[
+        ("road", Align::Left),
+        ("calls", Align::Right),
+        ("errors", Align::Right),
+        ("payload", Align::Right),
+    ]);
+    for (road, procedures) in &status.counters {
+        let sum = procedures.values().fold(ProcedureStatus::default(), |sum, one| ProcedureStatus {
+            ops: sum.ops.saturating_add(one.ops),
+            errors: sum.errors.saturating_add(one.errors),
+            bytes: sum.bytes.saturating_add(one.bytes),
+        });
+        table.row([
+            road.clone(),
+            human::thousands(sum.ops),
+            human::thousands(sum.errors),
+            human::bytes(sum.bytes),
+        ]);
+    }
+    section(output, &table)?;
+    output.line(format!(
+        "  grants: {} open, {} given, {} refused. What a client reads and writes through a grant never passes the server \
+         and isn't counted here.",
+        human::thousands(status.grants.open),
+        human::thousands(status.grants.granted),
+        human::thousands(status.grants.refused)
+    ))
+}
+
+fn counters(output: &mut Output, status: &Status) -> Result<(), Stop> {
+    let mut table = Table::new(&[
+        ("road", Align::Left),
+        ("procedure", Align::Left),
+        ("calls", Align::Right),
+        ("errors", Align::Right),
+        ("payload", Align::Right),
+    ]);
+    for (road, procedures) in &status.counters {
+        for (procedure, count) in procedures.iter().filter(|(_, count)| count.ops > 0) {
+            table.row([
+                road.clone(),
+                procedure.clone(),
+                human::thousands(count.ops),
+                human::thousands(count.errors),
+                human::bytes(count.bytes),
+            ]);
+        }
+    }
+    section(output, &table)
+}
+
+fn section(output: &mut Output, table: &Table) -> Result<(), Stop> {
+    output.line("")?;
+    table.lines(2).iter().try_for_each(|line| output.line(line))
+}

@@ -1,0 +1,123 @@
+//! One file or link from here to there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use client::CopyOptions;
+
+use super::side::{At, Goal, Item, Kind, Open};
+use super::walk::Copy;
+use crate::exit::Failure;
+
+/// A regular file or a symbolic link, and where it goes.
+pub struct Job {
+    pub item: Item,
+    pub goal: Goal,
+}
+
+/// Does it and tells how it went.
+pub async fn run(copy: &Copy<'_>, job: Job) {
+    if copy.hopeless.get() {
+        return;
+    }
+    let ended = match job.item.facts.kind {
+        Kind::Link => link(copy, &job).await,
+        _ => file(copy, &job).await,
+    };
+    match ended {
+        Ok(()) => copy.progress.files(copy.copied.get().files),
+        Err(failure) => copy.failed(&failure),
+    }
+}
+
+async fn link(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
+    let target = job.item.at.read_link().await?;
+    // Not through a link that is there: the link itself is what is replaced.
+    let goal = Goal { named: false, ..job.goal.clone() };
+    if let Some(there) = goal.existing().await? {
+        if there.facts.kind == Kind::Directory {
+            return Err(Failure::new(goal.show(), "is a directory and isn't replaced by a link"));
+        }
+        if there.facts.kind == Kind::Link && there.at.read_link().await? == target {
+            return Ok(());
+        }
+        refuse_same(job, &there)?;
+        goal.remove().await?;
+    }
+    goal.make_link(&target).await?;
+    copy.count(|copied| copied.links += 1);
+    Ok(())
+}
+
+async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
+    let facts = &job.item.facts;
+    let existing = job.goal.existing().await?;
+    if let Some(there) = &existing {
+        if there.facts.kind == Kind::Directory {
+            return Err(Failure::new(job.goal.show(), "is a directory and isn't replaced by a file"));
+        }
+        refuse_same(job, there)?;
+    }
+    let from = job.item.at.open().await?;
+    let mode = facts.mode & 0o777;
+    let (to, at) = job.goal.create(mode).await?;
+    let bytes = transfer(copy, &from, &to, &job.item.at, &at).await?;
+    if let Open::Remote(file) = to {
+        file.close().await.map_err(|error| say(&at, error))?;
+    }
+    if copy.how.preserve {
+        at.preserve(facts).await?;
+    } else if existing.is_none() && mode & 0o200 == 0 {
+        at.set_mode(mode).await?;
+    }
+    copy.count(|copied| {
+        copied.files += 1;
+        copied.bytes += bytes;
+    });
+    Ok(())
+}
+
+/// Copying a file onto itself would empty it first, and a server can hide that two names are one file.
+fn refuse_same(job: &Job, there: &Item) -> Result<(), Failure> {
+    let same = match (&job.item.at, &there.at) {
+        (At::Remote(one), At::Remote(other)) if one.url.host() == other.url.host() => {
+            one.handle == other.handle
+        }
+        _ => job.item.facts.same_file(&there.facts),
+    };
+    if same {
+        return Err(Failure::new(job.goal.show(), format!("is the same file as {}", job.item.at.show())));
+    }
+    Ok(())
+}
+
+async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &At) -> Result<u64, Failure> {
+    let seen = AtomicU64::new(0);
+    let progress = copy.progress.clone();
+    let tell = move |so_far: client::Progress| {
+        let before = seen.fetch_max(so_far.bytes, Ordering::Relaxed);
+        progress.bytes(so_far.bytes.saturating_sub(before));
+    };
+    let options =
+        CopyOptions { commit: copy.how.commit, progress: Some(Arc::new(tell)), ..CopyOptions::default() };
+    let copied = match (from, to) {
+        (Open::Remote(from), Open::Remote(to)) => client::copy(from, to, &options).await,
+        (Open::Remote(from), Open::Local(to)) => client::read_from(from, to, &options).await,
+        (Open::Local(from), Open::Remote(to)) => client::write_to(from, to, &options).await,
+        // Refused before the walk began.
+        (Open::Local(_), Open::Local(_)) => {
+            return Err(Failure::usage(goal.show(), "is on this machine, too"));
+        }
+    };
+    copied.map_err(|error| {
+        let failure = say(goal, error);
+        Failure { reason: format!("copying from {}: {}", source.show(), failure.reason), ..failure }
+    })
+}
+
+fn say(at: &At, error: client::Error) -> Failure {
+    match at {
+        At::Remote(spot) => crate::connect::failure(&spot.url, error),
+        At::Local(_) => Failure::new(at.show(), error),
+    }
+}

@@ -1,0 +1,191 @@
+//! The end of a copy that is on this machine.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use client::{Follow, Timestamp};
+use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
+
+use super::side::{At, Entry, Facts, Item, Kind};
+use crate::exit::Failure;
+use crate::human;
+
+/// A path for people.
+pub fn show(path: &Path) -> String {
+    human::name(path.as_os_str().as_bytes())
+}
+
+fn say(path: &Path, error: io::Error) -> Failure {
+    Failure::new(show(path), reason(&error))
+}
+
+/// The error without Rust's "(os error 2)".
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
+}
+
+pub fn ends_with_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+/// The directory and the name in it.
+pub fn split(path: &Path) -> Result<(PathBuf, Vec<u8>), Failure> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok((parent.to_path_buf(), name.as_bytes().to_vec())),
+        _ => Err(Failure::usage(show(path), "names no entry of a directory")),
+    }
+}
+
+pub fn facts(path: &Path, follow: Follow) -> Result<Facts, Failure> {
+    metadata(path, follow).map(|metadata| of(&metadata)).map_err(|error| say(path, error))
+}
+
+/// As [`facts`], but nothing may be there.
+pub fn find(path: &Path, follow: Follow) -> Result<Option<Facts>, Failure> {
+    match metadata(path, follow) {
+        Ok(metadata) => Ok(Some(of(&metadata))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(say(path, error)),
+    }
+}
+
+fn metadata(path: &Path, follow: Follow) -> io::Result<Metadata> {
+    match follow {
+        Follow::Yes => fs::metadata(path),
+        Follow::No => fs::symlink_metadata(path),
+    }
+}
+
+fn of(metadata: &Metadata) -> Facts {
+    let file_type = metadata.file_type();
+    let kind = if file_type.is_file() {
+        Kind::File
+    } else if file_type.is_dir() {
+        Kind::Directory
+    } else if file_type.is_symlink() {
+        Kind::Link
+    } else {
+        Kind::Other
+    };
+    let stamp = |seconds, nanoseconds: i64| Timestamp {
+        seconds,
+        nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+    };
+    Facts {
+        kind,
+        mode: metadata.mode() & 0o7777,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        size: metadata.size(),
+        fileid: metadata.ino(),
+        atime: stamp(metadata.atime(), metadata.atime_nsec()),
+        mtime: stamp(metadata.mtime(), metadata.mtime_nsec()),
+        ctime: stamp(metadata.ctime(), metadata.ctime_nsec()),
+    }
+}
+
+pub fn list(path: &Path) -> Result<Vec<Entry>, Failure> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| say(path, error))? {
+        let entry = entry.map_err(|error| say(path, error))?;
+        let here = entry.path();
+        let item = facts(&here, Follow::No).map(|facts| Item { at: At::Local(here), facts });
+        entries.push((entry.file_name().into_vec(), item));
+    }
+    Ok(entries)
+}
+
+pub fn read_link(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read_link(path).map(|target| target.into_os_string().into_vec()).map_err(|error| say(path, error))
+}
+
+/// Flags that keep an open from following a link that replaced the file, and from waiting for a pipe's other end.
+fn careful(follow: bool) -> i32 {
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    if !follow {
+        flags |= OFlags::NOFOLLOW;
+    }
+    // The flags' bits are C's int; no flag uses the sign.
+    flags.bits() as i32
+}
+
+pub fn open(path: &Path) -> Result<File, Failure> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(careful(true))
+        .open(path)
+        .map_err(|error| say(path, error))?;
+    regular(path, file)
+}
+
+/// Makes or empties a file. A link is followed only where the user `named` it.
+pub fn create(path: &Path, mode: u32, named: bool) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(mode | 0o200).custom_flags(careful(named));
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            // The umask may have taken bits away. The file is ours, so this can only fail where modes mean nothing.
+            let _ = file.set_permissions(Permissions::from_mode(mode | 0o200));
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let file = options.create(true).truncate(true).open(path).map_err(|error| say(path, error))?;
+            regular(path, file)
+        }
+        Err(error) => Err(say(path, error)),
+    }
+}
+
+fn regular(path: &Path, file: File) -> Result<File, Failure> {
+    let metadata = file.metadata().map_err(|error| say(path, error))?;
+    if metadata.is_file() { Ok(file) } else { Err(Failure::new(show(path), "is no regular file any more")) }
+}
+
+/// Makes a directory, or takes the one that is there; a link to one doesn't do.
+pub fn make_dir(path: &Path, mode: u32) -> Result<(), Failure> {
+    match fs::DirBuilder::new().mode(mode | 0o700).create(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Ok(()),
+            _ => Err(Failure::new(show(path), "exists and is not a directory")),
+        },
+        Err(error) => Err(say(path, error)),
+    }
+}
+
+pub fn make_link(path: &Path, target: &[u8]) -> Result<(), Failure> {
+    std::os::unix::fs::symlink(OsStr::from_bytes(target), path).map_err(|error| say(path, error))
+}
+
+pub fn remove(path: &Path) -> Result<(), Failure> {
+    fs::remove_file(path).map_err(|error| say(path, error))
+}
+
+pub fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| say(path, error))
+}
+
+pub fn preserve(path: &Path, facts: &Facts) -> Result<(), Failure> {
+    let given = match std::os::unix::fs::lchown(path, Some(facts.uid), Some(facts.gid)) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+        Err(error) => return Err(say(path, error)),
+    };
+    if facts.kind != Kind::Link {
+        // A set-id bit for another owner than the original's would be a gift to that owner.
+        let mode = if given { facts.mode } else { facts.mode & 0o1777 };
+        set_mode(path, mode)?;
+    }
+    let stamp = |stamp: Timestamp| Timespec { tv_sec: stamp.seconds, tv_nsec: stamp.nanoseconds.into() };
+    let times = Timestamps { last_access: stamp(facts.atime), last_modification: stamp(facts.mtime) };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|error| say(path, error.into()))
+}

@@ -1,0 +1,210 @@
+//! The end of a copy that is on a server.
+
+use client::{
+    Attributes, Error, File, FileKind, Follow, Found, Handle, OpenOptions, Session, SetAttributes, SetTime,
+    Status, Url,
+};
+
+use super::side::{At, Entry, Facts, Item, Kind};
+use crate::connect::{self, Connector, child, failure};
+use crate::exit::{Exit, Failure};
+
+/// A file on a server.
+#[derive(Clone)]
+pub struct Spot {
+    /// A session with the server.
+    pub session: Session,
+    /// The file.
+    pub handle: Handle,
+    /// Its name for people.
+    pub url: Url,
+}
+
+/// What `url` names; `None` if there is nothing.
+pub async fn source(connector: &Connector, url: &Url, follow: Follow) -> Result<Option<Item>, Failure> {
+    let session = connector.session(url).await?;
+    let follow = if url.path().ends_with(b"/") { Follow::Yes } else { follow };
+    let found = match session.walk(session.target(), follow).await {
+        Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
+        found => found.map_err(|error| failure(url, error))?,
+    };
+    item(session, url.clone(), found).await.map(Some)
+}
+
+/// The directory above `url`, and the name in it.
+pub async fn split(connector: &Connector, url: &Url) -> Result<(Spot, Vec<u8>), Failure> {
+    let connect::Spot { session, directory, name } = connector.spot(url).await?;
+    let mut parent = url.path();
+    while let Some(rest) = parent.strip_suffix(b"/") {
+        parent = rest;
+    }
+    let parent = url.with_path(parent.strip_suffix(&name[..]).unwrap_or(parent));
+    Ok((Spot { session, handle: directory, url: parent }, name))
+}
+
+async fn item(session: Session, url: Url, found: Found) -> Result<Item, Failure> {
+    let attributes = match found.attributes {
+        Some(attributes) => attributes,
+        None => session.attributes(&found.handle).await.map_err(|error| failure(&url, error))?,
+    };
+    Ok(Item { facts: of(&attributes), at: At::Remote(Spot { session, handle: found.handle, url }) })
+}
+
+fn of(attributes: &Attributes) -> Facts {
+    Facts {
+        kind: match attributes.kind {
+            FileKind::Regular => Kind::File,
+            FileKind::Directory => Kind::Directory,
+            FileKind::Symlink => Kind::Link,
+            FileKind::Block | FileKind::Character | FileKind::Socket | FileKind::Fifo => Kind::Other,
+        },
+        mode: attributes.mode & 0o7777,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        size: attributes.size,
+        fileid: attributes.fileid,
+        atime: attributes.atime,
+        mtime: attributes.mtime,
+        ctime: attributes.ctime,
+    }
+}
+
+impl Spot {
+    fn say(&self) -> impl Fn(Error) -> Failure + '_ {
+        |error| failure(&self.url, error)
+    }
+
+    pub fn child_url(&self, name: &[u8]) -> Url {
+        child(&self.url, name)
+    }
+
+    pub async fn facts(&self) -> Result<Facts, Failure> {
+        self.session.attributes(&self.handle).await.map(|attributes| of(&attributes)).map_err(self.say())
+    }
+
+    pub async fn list(&self) -> Result<Vec<Entry>, Failure> {
+        let mut listing = self.session.read_dir(&self.handle, true);
+        let mut entries = Vec::new();
+        while let Some(entry) = listing.next().await.map_err(self.say())? {
+            let url = self.child_url(&entry.name);
+            let found = match entry.handle {
+                Some(handle) => Ok(Found { handle, attributes: entry.attributes }),
+                None => {
+                    self.session.lookup(&self.handle, &entry.name).await.map_err(|error| failure(&url, error))
+                }
+            };
+            let item = match found {
+                Ok(found) => item(self.session.clone(), url, found).await,
+                Err(failure) => Err(failure),
+            };
+            entries.push((entry.name, item));
+        }
+        Ok(entries)
+    }
+
+    pub async fn read_link(&self) -> Result<Vec<u8>, Failure> {
+        self.session.read_link(&self.handle).await.map_err(self.say())
+    }
+
+    pub async fn open(&self) -> Result<File, Failure> {
+        self.session.open_handle(&self.handle, &OpenOptions::reading()).await.map_err(self.say())
+    }
+
+    pub async fn existing(&self, name: &[u8], follow: Follow) -> Result<Option<Item>, Failure> {
+        let url = self.child_url(name);
+        let found = match self.session.lookup(&self.handle, name).await {
+            Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
+            found => found.map_err(|error| failure(&url, error))?,
+        };
+        let there = item(self.session.clone(), url, found).await?;
+        if there.facts.kind == Kind::Link && follow == Follow::Yes {
+            // Where the user named a link, its target decides. A link that leads nowhere is the file to be made.
+            let At::Remote(spot) = &there.at else { return Ok(Some(there)) };
+            let target = spot.read_link().await?;
+            return self.follow(&target).await;
+        }
+        Ok(Some(there))
+    }
+
+    /// What a link in this directory leads to, in one step. Longer chains are left to [`Session::open`].
+    async fn follow(&self, target: &[u8]) -> Result<Option<Item>, Failure> {
+        if target.contains(&b'/') {
+            return Ok(None);
+        }
+        Box::pin(self.existing(target, Follow::No)).await
+    }
+
+    pub async fn make_dir(&self, name: &[u8], mode: u32) -> Result<Spot, Failure> {
+        let url = self.child_url(name);
+        let set = SetAttributes { mode: Some(mode | 0o700), ..SetAttributes::default() };
+        match self.session.make_dir(&self.handle, name, &set).await {
+            Ok(found) => Ok(Spot { session: self.session.clone(), handle: found.handle, url }),
+            Err(error) if error.status() == Some(Status::Exists) => {
+                let found =
+                    self.session.lookup(&self.handle, name).await.map_err(|error| failure(&url, error))?;
+                let there = item(self.session.clone(), url, found).await?;
+                match there.at {
+                    At::Remote(spot) if there.facts.kind == Kind::Directory => Ok(spot),
+                    at => Err(Failure::new(at.show(), "exists and is not a directory")),
+                }
+            }
+            Err(error) => Err(failure(&url, error)),
+        }
+    }
+
+    pub async fn make_link(&self, name: &[u8], target: &[u8]) -> Result<(), Failure> {
+        let made = self.session.symlink(&self.handle, name, target, &SetAttributes::default()).await;
+        made.map(drop).map_err(|error| failure(&self.child_url(name), error))
+    }
+
+    pub async fn remove(&self, name: &[u8]) -> Result<(), Failure> {
+        self.session.remove(&self.handle, name).await.map_err(|error| failure(&self.child_url(name), error))
+    }
+
+    pub async fn create(&self, name: &[u8], mode: u32, named: bool) -> Result<(File, Spot), Failure> {
+        let url = self.child_url(name);
+        let options = OpenOptions::replacing().mode(mode | 0o200).no_follow(!named);
+        let opened = self.session.open_at(&self.handle, name, &options).await;
+        let file = opened.map_err(|error| failure(&url, error))?;
+        let spot = Spot { session: self.session.clone(), handle: file.handle(), url };
+        Ok((file, spot))
+    }
+
+    pub async fn set_mode(&self, mode: u32) -> Result<(), Failure> {
+        self.set(&SetAttributes { mode: Some(mode), ..SetAttributes::default() }).await
+    }
+
+    async fn set(&self, set: &SetAttributes) -> Result<(), Failure> {
+        self.session.set_attributes(&self.handle, set, None).await.map(drop).map_err(self.say())
+    }
+
+    pub async fn preserve(&self, facts: &Facts) -> Result<(), Failure> {
+        let owner = SetAttributes { uid: Some(facts.uid), gid: Some(facts.gid), ..SetAttributes::default() };
+        let given = match self.session.set_attributes(&self.handle, &owner, None).await {
+            Ok(_) => true,
+            Err(error)
+                if matches!(
+                    error.status(),
+                    Some(Status::NotPermitted | Status::Access | Status::Invalid)
+                ) =>
+            {
+                false
+            }
+            Err(error) => return Err(failure(&self.url, error)),
+        };
+        // A set-id bit for another owner than the original's would be a gift to that owner.
+        let mode = if given { facts.mode } else { facts.mode & 0o1777 };
+        let set = SetAttributes {
+            mode: (facts.kind != Kind::Link).then_some(mode),
+            atime: Some(SetTime::To(facts.atime)),
+            mtime: Some(SetTime::To(facts.mtime)),
+            ..SetAttributes::default()
+        };
+        self.set(&set).await
+    }
+}
+
+/// Whether `failure` means that there's no use in going on with this server.
+pub fn is_gone(failure: &Failure) -> bool {
+    failure.exit == Exit::Unreachable
+}

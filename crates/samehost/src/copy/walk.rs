@@ -1,0 +1,246 @@
+//! The walk: directories, in order, and a queue of everything else.
+
+use std::cell::Cell;
+
+use client::Follow;
+use futures_util::{StreamExt, future, stream};
+use tokio::sync::mpsc;
+
+use super::job::{self, Job};
+use super::remote::is_gone;
+use super::side::{self, At, Facts, Goal, Item, Kind};
+use super::{How, Progress};
+use crate::cli::Place;
+use crate::connect::Connector;
+use crate::exit::Failure;
+use crate::human;
+use crate::output::Reporter;
+
+/// How far the walk may be ahead of the copying, in files. It lets the progress bar know what is to come.
+const AHEAD: usize = 8192;
+
+/// Directories within directories. A server may claim any depth; no filesystem has this one.
+const DEEPEST: usize = 8192;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Regular files.
+    pub files: u64,
+    /// Directories made or filled.
+    pub directories: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+/// Everything that a copy shares.
+pub struct Copy<'a> {
+    pub how: How,
+    pub reporter: &'a Reporter,
+    pub progress: &'a Progress,
+    pub copied: Cell<Copied>,
+    /// A server went away: what is left would fail in the same way.
+    pub hopeless: Cell<bool>,
+}
+
+impl Copy<'_> {
+    /// Reports a failure and goes on, if there's any use in it.
+    pub fn failed(&self, failure: &Failure) {
+        if !self.hopeless.get() {
+            self.reporter.report(failure);
+        }
+        self.hopeless.set(self.hopeless.get() || is_gone(failure));
+    }
+
+    /// Adds to what was copied.
+    pub fn count(&self, add: impl FnOnce(&mut Copied)) {
+        let mut copied = self.copied.get();
+        add(&mut copied);
+        self.copied.set(copied);
+    }
+}
+
+/// A directory that has been made and gets its mode and times when everything in it is done.
+struct Made {
+    at: At,
+    facts: Facts,
+}
+
+/// Copies all but the last of `places` to the last. Failures of single files are reported and the rest goes on.
+pub async fn copy_all(
+    connector: &Connector,
+    places: &[Place],
+    how: How,
+    reporter: &Reporter,
+    progress: &Progress,
+) -> Result<Copied, Failure> {
+    let Some((to, from)) = places.split_last() else {
+        return Err(Failure::usage("cp", "nothing to copy"));
+    };
+    if places.iter().all(|place| matches!(place, Place::Local(_))) {
+        return Err(Failure::usage("cp", "all places are on this machine").next("use cp(1)"));
+    }
+    let goal = side::goal(connector, to).await?;
+    if let (Err(goal), true) = (&goal, from.len() > 1) {
+        return Err(Failure::usage(goal.show(), "isn't a directory, and several files can't have one name")
+            .next("make it with mkdir first"));
+    }
+    let copy = Copy { how, reporter, progress, copied: Cell::default(), hopeless: Cell::new(false) };
+    let (queue, jobs) = mpsc::channel(AHEAD);
+    let walk = async {
+        let mut made = Vec::new();
+        for place in from {
+            if let Err(failure) = one(connector, place, &goal, &copy, &queue, &mut made).await {
+                copy.failed(&failure);
+            }
+        }
+        drop(queue);
+        made
+    };
+    let jobs = stream::unfold(jobs, |mut jobs| async { jobs.recv().await.map(|job| (job, jobs)) });
+    let crowd = jobs.for_each_concurrent(how.files, |job| job::run(&copy, job));
+    let (made, ()) = future::join(walk, crowd).await;
+    finish(&copy, made).await;
+    Ok(copy.copied.get())
+}
+
+/// Copies one of the sources that the user named.
+async fn one(
+    connector: &Connector,
+    place: &Place,
+    goal: &Result<At, Goal>,
+    copy: &Copy<'_>,
+    queue: &mpsc::Sender<Job>,
+    made: &mut Vec<Made>,
+) -> Result<(), Failure> {
+    let follow = if copy.how.recursive { Follow::No } else { Follow::Yes };
+    let Some(item) = side::source(connector, place, follow).await? else {
+        return Err(Failure::new(show(place), "no such file or directory"));
+    };
+    if item.facts.kind == Kind::Directory && !copy.how.recursive {
+        return Err(Failure::new(item.at.show(), "is a directory").next("use cp -r"));
+    }
+    let goal = match (goal, name(place)) {
+        (Err(goal), _) => goal.clone(),
+        (Ok(into), Some(name)) => Goal { directory: into.clone(), name, named: true, fresh: false },
+        // "nfs://host/", ".": what has no name is copied as what is in it.
+        (Ok(into), None) => return tree(&item, into.clone(), false, copy, queue, made).await,
+    };
+    if item.facts.kind == Kind::Directory {
+        let (at, fresh) = enter(&item, &goal).await?;
+        return tree(&item, at, fresh, copy, queue, made).await;
+    }
+    submit(item, goal, copy, queue).await
+}
+
+/// Makes the directory at the goal, or takes the one that is there.
+async fn enter(item: &Item, goal: &Goal) -> Result<(At, bool), Failure> {
+    if let Some(there) = goal.existing().await? {
+        if there.facts.kind == Kind::Directory {
+            return Ok((there.at, false));
+        }
+        return Err(Failure::new(goal.show(), "exists and is not a directory"));
+    }
+    Ok((goal.make_dir(item.facts.mode & 0o777).await?, true))
+}
+
+/// Walks the tree below `top` into the directory `into`.
+async fn tree(
+    top: &Item,
+    into: At,
+    fresh: bool,
+    copy: &Copy<'_>,
+    queue: &mpsc::Sender<Job>,
+    made: &mut Vec<Made>,
+) -> Result<(), Failure> {
+    let root = into.clone();
+    let root_fileid = into.facts().await?.fileid;
+    let mut stack = vec![(top.clone(), into, fresh, 0)];
+    while let Some((source, into, fresh, depth)) = stack.pop() {
+        if copy.hopeless.get() {
+            break;
+        }
+        // The directory that is being filled may be inside the one that is being copied.
+        if source.facts.fileid == root_fileid && is_same(&source.at, &root).await {
+            copy.failed(&Failure::new(source.at.show(), "can't be copied into itself"));
+            continue;
+        }
+        if depth > DEEPEST {
+            copy.failed(&Failure::new(source.at.show(), "directories are nested too deeply"));
+            continue;
+        }
+        copy.count(|copied| copied.directories += 1);
+        if fresh || copy.how.preserve {
+            made.push(Made { at: into.clone(), facts: source.facts });
+        }
+        let entries = match source.at.list().await {
+            Ok(entries) => entries,
+            Err(failure) => {
+                copy.failed(&failure);
+                continue;
+            }
+        };
+        for (name, item) in entries {
+            let entered = match (item, into.inside(&name, fresh)) {
+                (Ok(item), Ok(goal)) if item.facts.kind == Kind::Directory => {
+                    enter(&item, &goal).await.map(|(at, fresh)| stack.push((item, at, fresh, depth + 1)))
+                }
+                (Ok(item), Ok(goal)) => submit(item, goal, copy, queue).await,
+                (Err(failure), _) | (_, Err(failure)) => Err(failure),
+            };
+            if let Err(failure) = entered {
+                copy.failed(&failure);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn is_same(one: &At, other: &At) -> bool {
+    matches!((one.facts().await, other.facts().await), (Ok(one), Ok(other)) if one.same_file(&other))
+}
+
+async fn submit(item: Item, goal: Goal, copy: &Copy<'_>, queue: &mpsc::Sender<Job>) -> Result<(), Failure> {
+    if item.facts.kind == Kind::Other {
+        return Err(Failure::new(item.at.show(), "is a device, pipe or socket and wasn't copied"));
+    }
+    if item.facts.kind == Kind::File {
+        copy.progress.found(item.facts.size);
+    }
+    // The crowd ends only after the queue does.
+    let _ = queue.send(Job { item, goal }).await;
+    Ok(())
+}
+
+/// Modes and times of directories, deepest first.
+async fn finish(copy: &Copy<'_>, made: Vec<Made>) {
+    for Made { at, facts } in made.into_iter().rev() {
+        let ended =
+            if copy.how.preserve { at.preserve(&facts).await } else { at.set_mode(facts.mode & 0o777).await };
+        if let Err(failure) = ended {
+            copy.failed(&failure);
+        }
+    }
+}
+
+/// The last name of a source's path; `None` for "/", "." and "..".
+fn name(place: &Place) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    match place {
+        Place::Local(path) => path.file_name().map(|name| name.as_bytes().to_vec()),
+        Place::Remote(place) => {
+            let name = place.url.path().rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
+            (name != b"." && name != b"..").then(|| name.to_vec())
+        }
+    }
+}
+
+fn show(place: &Place) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    match place {
+        Place::Local(path) => human::name(path.as_os_str().as_bytes()),
+        Place::Remote(place) => place.to_string(),
+    }
+}

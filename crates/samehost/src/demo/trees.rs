@@ -1,0 +1,123 @@
+//! What the demo copies: a generated tree with all that makes copying hard, and a part of a real one.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::exit::Failure;
+
+/// A tree that most Linux machines have: many small files, links, directories.
+const REAL: &str = "/usr/share/doc";
+
+/// How much of it is enough.
+const ENOUGH_FILES: u64 = 2000;
+/// The same in bytes.
+const ENOUGH_BYTES: u64 = 32 << 20;
+
+/// Directories of the real tree, as many as are enough; none where there is no such tree.
+pub fn real() -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(REAL) else { return Vec::new() };
+    let mut candidates: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    candidates.sort();
+    let (mut chosen, mut files, mut bytes) = (Vec::new(), 0, 0);
+    for candidate in candidates {
+        if files >= ENOUGH_FILES || bytes >= ENOUGH_BYTES {
+            break;
+        }
+        // A directory that can't be read, or alone has more than enough, is passed over.
+        let mut weight = Weight { files: 0, bytes: 0 };
+        if weigh(&candidate, &mut weight).is_ok() && bytes + weight.bytes <= ENOUGH_BYTES {
+            files += weight.files;
+            bytes += weight.bytes;
+            chosen.push(candidate);
+        }
+    }
+    chosen
+}
+
+struct Weight {
+    files: u64,
+    bytes: u64,
+}
+
+fn weigh(directory: &Path, weight: &mut Weight) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            weigh(&entry.path(), weight)?;
+        } else if kind.is_file() {
+            fs::File::open(entry.path())?; // may we?
+            weight.files += 1;
+            weight.bytes += entry.metadata()?.len();
+        }
+        if weight.files > ENOUGH_FILES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+    }
+    Ok(())
+}
+
+/// Makes a tree in the new directory `root`: small files and large ones, empty ones, odd names, links and modes.
+pub fn generate(root: &Path) -> Result<(), Failure> {
+    grow(root).map_err(|error| Failure::new(root.display().to_string(), error))
+}
+
+fn grow(root: &Path) -> io::Result<()> {
+    let mut noise = Noise(0x2026_1120);
+    fs::create_dir(root)?;
+    for branch in 0..10 {
+        for twig in 0..10 {
+            let directory = root.join(format!("branch-{branch}/twig-{twig}"));
+            fs::create_dir_all(&directory)?;
+            for leaf in 0..12 {
+                let size = noise.next() % 16_384;
+                fs::write(directory.join(format!("leaf-{leaf}")), noise.bytes(size as usize))?;
+            }
+        }
+    }
+    for large in 0..6 {
+        fs::write(root.join(format!("large-{large}")), noise.bytes((2 << 20) + large * 4097))?;
+    }
+    fs::write(root.join("empty"), b"")?;
+    fs::create_dir(root.join("empty directory"))?;
+    fs::write(root.join("grüße, 世界"), b"UTF-8")?;
+    fs::write(root.join(OsStr::from_bytes(b"no UTF-8: \xff\xfe")), b"bytes")?;
+    fs::write(root.join("n".repeat(255)), b"the longest name")?;
+    symlink("large-0", root.join("link to a file"))?;
+    symlink("/nowhere/at/all", root.join("link to nowhere"))?;
+    for mode in [0o400, 0o444, 0o600, 0o755, 0o777] {
+        let path = root.join(format!("mode-{mode:o}"));
+        fs::write(&path, format!("{mode:o}"))?;
+        fs::set_permissions(&path, Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// Bytes that compress badly and are the same each time (xorshift64*).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            bytes.extend_from_slice(&self.next().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}

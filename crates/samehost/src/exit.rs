@@ -1,0 +1,121 @@
+//! How a command ends: the exit codes that the manual promises, and errors that a person can act on.
+//!
+//! Every error that reaches a user names the object, the reason and, where there is one, the next step. A
+//! [`Failure`] has a field for each, so that a call site can't forget one by writing a bare sentence.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The exit codes of every command. The numbers are an interface: scripts test for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// Everything that was asked for was done.
+    Done = 0,
+    /// The operation failed, or some of its operands did.
+    Failed = 1,
+    /// The command line couldn't be understood. Nothing was tried.
+    Usage = 2,
+    /// There is no lane where one was asked for (`probe`, `--lane required`).
+    NotLocal = 3,
+    /// The server (or, for `status`, any server) couldn't be reached.
+    Unreachable = 4,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// The part of every command's long help that says what the exit codes mean.
+pub const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  the operation failed, or some of its operands did
+  2  the command line couldn't be understood; nothing was tried
+  3  no lane came up where one was asked for (probe, --lane required)
+  4  the server couldn't be reached; for status: no server is running";
+
+/// One thing that went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What the process should exit with.
+    pub exit: Exit,
+    /// The file, directory, address or option that it is about.
+    pub object: String,
+    /// What happened to it.
+    pub reason: String,
+    /// What to do about it.
+    pub next: Option<String>,
+}
+
+impl Failure {
+    /// A failed operation on `object`.
+    pub fn new(object: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self { exit: Exit::Failed, object: object.into(), reason: reason.to_string(), next: None }
+    }
+
+    /// A command line that can't be carried out.
+    pub fn usage(object: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self { exit: Exit::Usage, ..Self::new(object, reason) }
+    }
+
+    /// Adds the next step.
+    #[must_use]
+    pub fn next(mut self, step: impl Into<String>) -> Self {
+        self.next = Some(step.into());
+        self
+    }
+
+    /// Changes the exit code.
+    #[must_use]
+    pub fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.reason)?;
+        if let Some(next) = &self.next {
+            write!(f, "\n  next: {next}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a command stopped before its end.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed, and the user must hear about it.
+    Failed(Box<Failure>),
+    /// Whoever read our standard output went away (`samehost ls ... | head -1`). That is no error.
+    ReaderGone,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Failed(Box::new(failure))
+    }
+}
+
+/// What a command returns.
+pub type Ended = Result<Exit, Stop>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_object_reason_and_next_step() {
+        let failure = Failure::new("nfs://a/b", "permission denied").next("ask for access");
+        assert_eq!(failure.to_string(), "nfs://a/b: permission denied\n  next: ask for access");
+    }
+
+    #[test]
+    fn every_exit_code_is_in_the_help() {
+        for exit in [Exit::Done, Exit::Failed, Exit::Usage, Exit::NotLocal, Exit::Unreachable] {
+            assert!(EXIT_CODES.contains(&format!("\n  {}  ", exit as u8)), "{exit:?}");
+        }
+    }
+}

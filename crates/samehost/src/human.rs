@@ -1,0 +1,160 @@
+//! Numbers, times and names as people read them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// `bytes` in binary units with three digits: "512 B", "1.5 KiB", "23.4 MiB".
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if value < 9.995 { 2 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// `number` with a comma between each three digits.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// One, or many: "1 file", "3 files".
+pub fn count(number: u64, one: &str) -> String {
+    format!("{} {one}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// A span of time in its two largest units: "350 ms", "4.2 s", "3 min 5 s", "2 d 4 h".
+pub fn duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => format!("{} ms", span.as_millis()),
+        1..60 => format!("{:.1} s", span.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+/// A time stamp (seconds and nanoseconds since 1970) in the local time zone, to the minute: "2026-11-20 23:09".
+pub fn minute(seconds: i64, nanoseconds: u32) -> String {
+    moment(seconds, nanoseconds, "%Y-%m-%d %H:%M")
+}
+
+/// A time stamp in the local time zone, complete: "2026-11-20 23:09:13.000000000 +0000".
+pub fn instant(seconds: i64, nanoseconds: u32) -> String {
+    moment(seconds, nanoseconds, "%Y-%m-%d %H:%M:%S.%9f %z")
+}
+
+fn moment(seconds: i64, nanoseconds: u32, format: &str) -> String {
+    // A server may send any 64 bits. What isn't a date is shown as the number it is.
+    let nanoseconds_or_zero = i32::try_from(nanoseconds).unwrap_or(0);
+    match jiff::Timestamp::new(seconds, nanoseconds_or_zero) {
+        Ok(stamp) => stamp.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string(),
+        Err(_) => format!("@{seconds}"),
+    }
+}
+
+/// A file name for a message or a terminal: what isn't printable UTF-8 is shown as `\xNN`, so that a name can't
+/// move the cursor or hide.
+pub fn name(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                let mut encoded = [0; 4];
+                for byte in character.encode_utf8(&mut encoded).bytes() {
+                    let _ = write!(text, "\\x{byte:02x}");
+                }
+            } else {
+                text.push(character);
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// The ten characters of `ls -l`: `kind` is the first, `mode` the lower twelve bits.
+pub fn mode(kind: char, mode: u32) -> String {
+    let mut text = String::with_capacity(10);
+    text.push(kind);
+    for (shift, special_bit, special) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special_bit != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => special,
+            (true, false) => special.to_ascii_uppercase(),
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_keep_three_digits() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.00 KiB");
+        assert_eq!(bytes(1024 * 1024 - 1), "1.00 MiB");
+        assert_eq!(bytes(23 * 1024 * 1024 + 400 * 1024), "23.4 MiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!(thousands(7), "7");
+        assert_eq!(thousands(123), "123");
+        assert_eq!(thousands(1234), "1,234");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn durations_use_two_units() {
+        assert_eq!(duration(Duration::from_millis(350)), "350 ms");
+        assert_eq!(duration(Duration::from_millis(4200)), "4.2 s");
+        assert_eq!(duration(Duration::from_secs(185)), "3 min 5 s");
+        assert_eq!(duration(Duration::from_secs(2 * 86_400 + 4 * 3600)), "2 d 4 h");
+    }
+
+    #[test]
+    fn names_cannot_move_the_cursor() {
+        assert_eq!(name(b"plain.txt"), "plain.txt");
+        assert_eq!(name("grün".as_bytes()), "grün");
+        assert_eq!(name(b"a\x1b[2Jb\xffc\n"), "a\\x1b[2Jb\\xffc\\x0a");
+    }
+
+    #[test]
+    fn modes_look_like_ls() {
+        assert_eq!(mode('-', 0o644), "-rw-r--r--");
+        assert_eq!(mode('d', 0o1777), "drwxrwxrwt");
+        assert_eq!(mode('-', 0o4755), "-rwsr-xr-x");
+        assert_eq!(mode('-', 0o2644), "-rw-r-Sr--");
+    }
+
+    #[test]
+    fn a_time_that_is_no_date_is_shown_as_a_number() {
+        assert_eq!(minute(i64::MAX, 0), format!("@{}", i64::MAX));
+    }
+}

@@ -1,0 +1,193 @@
+//! All workloads over all roads, taking turns, so that a machine that gets slower meanwhile slows each of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{LaneMode, OpenOptions, Session, Url};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::run::run;
+use super::{Figure, Raw, Report, Row, Served, Target, WORKLOADS, Workload};
+use crate::cli::LoadArgs;
+use crate::connect::{Connector, Spot, child, failure};
+use crate::exit::Failure;
+
+/// Uncommitted bytes that the measured client may hold. They are many references to few buffers here, so this costs
+/// no memory; with the ordinary bound the wire would commit in the middle of a run, and no other road does.
+const UNSTABLE_MAX: usize = 1 << 40;
+
+/// What to measure.
+pub struct Suite<'a> {
+    /// Connects over the lane, if it may.
+    pub lane: Option<&'a mut Connector>,
+    /// Connects over the wire.
+    pub wire: &'a mut Connector,
+    /// A directory on the server.
+    pub url: &'a Url,
+    /// A directory on this machine.
+    pub raw: Option<PathBuf>,
+    /// How long and how large.
+    pub load: &'a LoadArgs,
+}
+
+/// The files that are measured.
+struct Files {
+    raw: Option<Raw>,
+    lane: Option<Served>,
+    wire: Served,
+}
+
+/// Runs of one workload, operations a second.
+#[derive(Default)]
+struct Runs {
+    raw: Vec<f64>,
+    lane: Vec<f64>,
+    wire: Vec<f64>,
+}
+
+/// Measures everything. Scratch files are made and removed.
+pub async fn measure(suite: Suite<'_>) -> Result<Report, Failure> {
+    let name = format!(".samehost-bench-{}", random_hex()?);
+    let url = child(suite.url, name.as_bytes());
+    let raw_path = suite.raw.as_ref().map(|dir| dir.join(format!("{name}-raw")));
+    suite.wire.options_mut().unstable_max = UNSTABLE_MAX;
+    suite.wire.options_mut().lane = LaneMode::Off;
+    let spot = suite.wire.spot(&url).await?;
+    let measured = with_files(suite, &url, &spot, raw_path.as_ref()).await;
+    // Whatever happened, the scratch files go.
+    if let Some(path) = raw_path {
+        let _ = std::fs::remove_file(path);
+    }
+    if let Err(error) = spot.session.remove(&spot.directory, &spot.name).await {
+        tracing::warn!(%error, "the scratch file {url} stays behind");
+    }
+    measured
+}
+
+async fn with_files(
+    suite: Suite<'_>,
+    url: &Url,
+    spot: &Spot,
+    raw_path: Option<&PathBuf>,
+) -> Result<Report, Failure> {
+    let size = u64::from(suite.load.size) << 20;
+    let wire = open(&spot.session, spot, url).await?;
+    fill(&wire, size).await?;
+    let mut report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned(),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        target: suite.url.to_string(),
+        local: false,
+        reasons: Vec::new(),
+        depth: suite.load.depth,
+        runs: suite.load.runs,
+        milliseconds: suite.load.time,
+        size,
+        rows: Vec::new(),
+    };
+    let mut lane = None;
+    if let Some(connector) = suite.lane {
+        connector.options_mut().unstable_max = UNSTABLE_MAX;
+        let session = connector.session(suite.url).await?;
+        let found = session.lane();
+        report.local = found.local;
+        report.reasons = found.reasons;
+        if found.local {
+            let spot = connector.spot(url).await?;
+            let served = open(&spot.session, &spot, url).await?;
+            if served.file.road() == client::Road::Lane {
+                lane = Some(served);
+            } else {
+                report
+                    .reasons
+                    .push("the file was not granted, though there is a lane; see the server's log".into());
+            }
+        }
+    }
+    let raw = match raw_path {
+        Some(path) => {
+            let raw = Raw::open(path)?;
+            fill(&raw, size).await?;
+            Some(raw)
+        }
+        None => None,
+    };
+    let files = Files { raw, lane, wire };
+    report.rows = rows(&files, suite.load, size).await?;
+    if let Some(lane) = files.lane {
+        lane.file.close().await.map_err(|error| failure(url, error))?;
+    }
+    files.wire.file.close().await.map_err(|error| failure(url, error))?;
+    Ok(report)
+}
+
+async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Failure> {
+    let roads = 1 + u64::from(files.raw.is_some()) + u64::from(files.lane.is_some());
+    let bar = ProgressBar::new(roads * u64::from(load.runs) * WORKLOADS.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg:40!} {wide_bar} {eta:>4}") {
+        bar.set_style(style);
+    }
+    let mut rows = Vec::new();
+    for workload in WORKLOADS {
+        let mut runs = Runs::default();
+        for _ in 0..load.runs {
+            if let Some(raw) = &files.raw {
+                bar.set_message(format!("{}, raw", workload.title));
+                runs.raw.push(once(raw, workload, load, size, &bar).await?);
+            }
+            if let Some(lane) = &files.lane {
+                bar.set_message(format!("{}, lane", workload.title));
+                runs.lane.push(once(lane, workload, load, size, &bar).await?);
+            }
+            bar.set_message(format!("{}, wire", workload.title));
+            runs.wire.push(once(&files.wire, workload, load, size, &bar).await?);
+        }
+        let figure = |runs: Vec<f64>| (!runs.is_empty()).then(|| Figure::of(runs, workload.block));
+        rows.push(Row::new(workload, figure(runs.raw), figure(runs.lane), figure(runs.wire)));
+    }
+    bar.finish_and_clear();
+    Ok(rows)
+}
+
+/// One run, and afterwards, on the side, everything durable: the next run begins with nothing left to write back.
+async fn once<T: Target>(
+    target: &T,
+    workload: Workload,
+    load: &LoadArgs,
+    size: u64,
+    bar: &ProgressBar,
+) -> Result<f64, Failure> {
+    let done = run(target, workload, size, load.depth, Duration::from_millis(load.time.into())).await?;
+    if workload.write {
+        target.commit().await?;
+    }
+    bar.inc(1);
+    Ok(done.rate())
+}
+
+async fn open(session: &Session, spot: &Spot, url: &Url) -> Result<Served, Failure> {
+    let options = OpenOptions::new().read(true).write(true).create(true).mode(0o600);
+    let file =
+        session.open_at(&spot.directory, &spot.name, &options).await.map_err(|error| failure(url, error))?;
+    Ok(Served { file, url: url.clone() })
+}
+
+/// Real bytes everywhere: a hole would be read faster than any file.
+async fn fill<T: Target>(target: &T, size: u64) -> Result<(), Failure> {
+    let block = Bytes::from(vec![0xa5; 1 << 20]);
+    for offset in (0..size).step_by(block.len()) {
+        target.write(&block, offset).await?;
+    }
+    target.commit().await
+}
+
+fn random_hex() -> Result<String, Failure> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| Failure::new("random numbers", error))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

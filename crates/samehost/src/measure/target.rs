@@ -1,0 +1,91 @@
+//! What the loop reads and writes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use client::Url;
+
+use crate::connect;
+use crate::exit::Failure;
+
+/// A file that takes reads and writes at any offset.
+pub trait Target {
+    /// Fills `buffer` from `offset` and gives it back; a file that ends earlier is an error.
+    fn read(&self, buffer: Vec<u8>, offset: u64) -> impl Future<Output = Result<Vec<u8>, Failure>>;
+
+    /// Writes all of `data` at `offset`.
+    fn write(&self, data: &Bytes, offset: u64) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Makes what was written durable.
+    fn commit(&self) -> impl Future<Output = Result<(), Failure>>;
+}
+
+/// A plain file, without any server.
+pub struct Raw {
+    file: File,
+    path: PathBuf,
+}
+
+impl Raw {
+    /// Opens or makes the file at `path`.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
+        let file = opened.map_err(|error| Failure::new(path.display().to_string(), error))?;
+        Ok(Self { file, path: path.to_path_buf() })
+    }
+
+    fn say(&self, error: io::Error) -> Failure {
+        Failure::new(self.path.display().to_string(), error)
+    }
+}
+
+impl Target for Raw {
+    async fn read(&self, mut buffer: Vec<u8>, offset: u64) -> Result<Vec<u8>, Failure> {
+        self.file.read_exact_at(&mut buffer, offset).map_err(|error| self.say(error))?;
+        Ok(buffer)
+    }
+
+    async fn write(&self, data: &Bytes, offset: u64) -> Result<(), Failure> {
+        self.file.write_all_at(data, offset).map_err(|error| self.say(error))
+    }
+
+    async fn commit(&self) -> Result<(), Failure> {
+        self.file.sync_data().map_err(|error| self.say(error))
+    }
+}
+
+/// A file of the client library. Which road it takes is the session's affair.
+pub struct Served {
+    /// The file.
+    pub file: client::File,
+    /// Its name for people.
+    pub url: Url,
+}
+
+impl Served {
+    fn say(&self, error: client::Error) -> Failure {
+        connect::failure(&self.url, error)
+    }
+}
+
+impl Target for Served {
+    async fn read(&self, buffer: Vec<u8>, offset: u64) -> Result<Vec<u8>, Failure> {
+        let wanted = buffer.len();
+        let buffer = self.file.read_into(buffer, offset, wanted).await.map_err(|error| self.say(error))?;
+        if buffer.len() < wanted {
+            return Err(Failure::new(self.url.to_string(), "became shorter while it was measured"));
+        }
+        Ok(buffer)
+    }
+
+    async fn write(&self, data: &Bytes, offset: u64) -> Result<(), Failure> {
+        self.file.write_bytes(data.clone(), offset).await.map_err(|error| self.say(error))
+    }
+
+    async fn commit(&self) -> Result<(), Failure> {
+        self.file.commit().await.map_err(|error| self.say(error))
+    }
+}
