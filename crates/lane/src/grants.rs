@@ -51,7 +51,14 @@ impl<H> Grants<H> {
     /// None yet; at most `most` open, `most_undelivered` of them not yet acknowledged.
     #[must_use]
     pub fn new(most: u32, most_undelivered: u32) -> Self {
-        Self { most, most_undelivered, next: 1, open: HashMap::new(), undelivered: VecDeque::new(), receipts: 0 }
+        Self {
+            most,
+            most_undelivered,
+            next: 1,
+            open: HashMap::new(),
+            undelivered: VecDeque::new(),
+            receipts: 0,
+        }
     }
 
     /// Whether [`Grants::give`] would work: asked before the file is opened.

@@ -5,7 +5,9 @@
 //! page, so there's nothing to be liberal about.
 
 use crate::nonce::{Commitment, Instance, Nonce};
-use crate::request::{Access, Attributes, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, OpenRequest, Status, Target};
+use crate::request::{
+    Access, Attributes, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, OpenRequest, Status, Target,
+};
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
 /// The largest datagram of the protocol, in bytes.

@@ -110,7 +110,8 @@ impl Registry {
         let evicted = if own >= self.bounds.per_uid {
             self.oldest_of(uid)
         } else if self.waiting.len() >= self.bounds.total {
-            let greediest = self.per_uid.iter().max_by_key(|(who, many)| (**many, **who == uid)).map(|(who, _)| *who);
+            let greediest =
+                self.per_uid.iter().max_by_key(|(who, many)| (**many, **who == uid)).map(|(who, _)| *who);
             greediest.and_then(|greediest| self.oldest_of(greediest))
         } else {
             None
@@ -133,7 +134,8 @@ impl Registry {
     /// [`Refused`]: close it.
     pub fn register(&mut self, id: WaitingId, commitment: Commitment, now: Instant) -> Result<(), Refused> {
         self.forget_spent(now);
-        let waiting = self.waiting.get_mut(&id).filter(|waiting| waiting.dies > now).ok_or(Refused::Unknown)?;
+        let waiting =
+            self.waiting.get_mut(&id).filter(|waiting| waiting.dies > now).ok_or(Refused::Unknown)?;
         if waiting.commitment.is_some() {
             return Err(Refused::Twice);
         }
@@ -194,7 +196,9 @@ impl Registry {
     /// registered. Whether that's so.
     pub fn spend_called(&mut self, commitment: Commitment, now: Instant) -> bool {
         self.forget_spent(now);
-        if self.by_commitment.contains_key(&commitment) || self.spent.iter().any(|(spent, _)| *spent == commitment) {
+        if self.by_commitment.contains_key(&commitment)
+            || self.spent.iter().any(|(spent, _)| *spent == commitment)
+        {
             return false;
         }
         self.spend(commitment, now);

@@ -152,7 +152,9 @@ mod tests {
     #[test]
     fn only_our_names_are_sockets_of_ours() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["x.lane", "00112233445566778899aabbccddeeff.lane", "00112233445566778899AABBCCDDEEFF.lane"] {
+        for name in
+            ["x.lane", "00112233445566778899aabbccddeeff.lane", "00112233445566778899AABBCCDDEEFF.lane"]
+        {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
         let found = sockets(dir.path(), "lane").unwrap();

@@ -3,8 +3,8 @@
 use crate::message::MAX_MESSAGE;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -57,7 +57,11 @@ pub(crate) fn receive_bytes(socket: impl AsFd, buffer: &mut Buffer, wait: bool) 
 }
 
 /// Receives a datagram that may bring one descriptor.
-pub(crate) fn receive_descriptor(socket: impl AsFd, buffer: &mut Buffer, wait: bool) -> Result<Received, Errno> {
+pub(crate) fn receive_descriptor(
+    socket: impl AsFd,
+    buffer: &mut Buffer,
+    wait: bool,
+) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     receive(socket, buffer, &mut RecvAncillaryBuffer::new(&mut space), true, wait)
 }
@@ -100,4 +104,12 @@ fn receive(
         return Ok(Received::HangUp);
     }
     Ok(Received::Datagram { length: message.bytes, fd, no_room: cut })
+}
+
+/// Watches a socket with tokio. An `OwnedFd` is exactly what `AsyncFd` asks for: it stays open, and the same, until
+/// it is dropped. (`AsyncFd::new` is deprecated because other types are not so, and its successor is unsafe for every
+/// type; unsafe code lives in `sys` alone.)
+#[allow(deprecated)]
+pub(crate) fn watch(socket: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+    tokio::io::unix::AsyncFd::new(socket)
 }

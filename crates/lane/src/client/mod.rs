@@ -1,8 +1,30 @@
-//! The client's end of the lane.
+//! The client's end of the lane: asking for files, using them, giving them back.
+//!
+//! Runs on tokio (either kind of runtime): one task a lane receives, one more sends releases that found no company.
+//! An Open is one sendmsg(2) and one recvmsg(2) here and there; the receipt is an addition in shared memory, and the
+//! release rides on a later Open. No lock is held across a system call.
 
+mod grant;
+mod outbox;
+mod task;
+
+pub use grant::{Grant, InFlight, Opened};
+
+use crate::interlock::{ClientSide, State};
+use crate::memory::Memory;
+use crate::message::{self, MAX_RELEASES, Request};
 use crate::nonce::Instance;
-use crate::request::{Attributes, OpenRequest, Status};
-use std::os::fd::{AsFd, BorrowedFd};
+use crate::request::{OpenRequest, Status};
+use crate::socket;
+use outbox::Outbox;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, Semaphore, watch};
+use xdr::Encoder;
 
 /// Why an Open gave no grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -34,89 +56,237 @@ pub enum LaneState {
 
 /// A lane to one server. Clones are the same lane; it ends when the last clone and the last grant are dropped.
 #[derive(Debug, Clone)]
-pub struct Lane {}
+pub struct Lane {
+    owner: Arc<Owner>,
+}
 
-/// What a successful Open brings.
+/// What a lane and its grants have in common; the last one of them ends the lane.
 #[derive(Debug)]
-pub struct Opened {
-    /// The open file.
-    pub grant: Grant,
-    /// The file's NFS handle.
-    pub handle: Vec<u8>,
-    /// The file's attributes.
-    pub attributes: Attributes,
-    /// The server's write verifier.
-    pub verifier: [u8; 8],
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+/// What the lane's tasks have, too.
+#[derive(Debug)]
+struct Shared {
+    socket: AsyncFd<OwnedFd>,
+    interlock: ClientSide<Memory>,
+    outbox: Mutex<Outbox>,
+    /// As many as the server lets us have under way.
+    permits: Semaphore,
+    state: watch::Sender<LaneState>,
+    flush: Notify,
+    instance: Instance,
+    through: String,
+}
+
+/// What the handshake has found out.
+pub(crate) struct Established {
+    pub(crate) socket: OwnedFd,
+    pub(crate) memory: Memory,
+    pub(crate) outstanding: u32,
+    pub(crate) instance: Instance,
+    pub(crate) through: String,
 }
 
 impl Lane {
+    /// Begins a lane; in a runtime.
+    pub(crate) fn begin(established: Established) -> std::io::Result<Self> {
+        let Established { socket, memory, outstanding, instance, through } = established;
+        let shared = Arc::new(Shared {
+            socket: socket::watch(socket)?,
+            interlock: ClientSide::new(memory),
+            outbox: Mutex::default(),
+            // More than that is nobody's good; none at all would be no lane.
+            permits: Semaphore::new(outstanding.clamp(1, 1024) as usize),
+            state: watch::Sender::new(LaneState::Live),
+            flush: Notify::new(),
+            instance,
+            through,
+        });
+        let owner = Arc::new(Owner { shared: Arc::clone(&shared) });
+        tokio::spawn(task::receive(Arc::clone(&shared), Arc::downgrade(&owner)));
+        tokio::spawn(task::flush(shared));
+        Ok(Self { owner })
+    }
+
     /// Asks for a file. Any number may be under way at once. Dropping the future gives back what it would have got.
     ///
     /// # Errors
     /// [`OpenError`].
     pub async fn open(&self, request: OpenRequest<'_>) -> Result<Opened, OpenError> {
-        let _ = request;
-        unimplemented!()
+        let shared = &*self.owner.shared;
+        if !Request::carries(&request) {
+            return Err(OpenError::TooLong);
+        }
+        if self.state() != LaneState::Live {
+            return Err(OpenError::Gone);
+        }
+        let _permit = shared.permits.acquire().await.map_err(|_| OpenError::Gone)?;
+        let (mut unsent, answer) = shared.prepare(&request);
+        loop {
+            match socket::send(&shared.socket, &unsent.bytes, None) {
+                Ok(()) => break,
+                Err(Errno::AGAIN) => {
+                    let ready = shared.socket.ready(Interest::WRITABLE).await;
+                    ready.map_err(|_| OpenError::Gone)?.clear_ready();
+                }
+                Err(_) => {
+                    shared.hung_up();
+                    return Err(OpenError::Gone);
+                }
+            }
+        }
+        unsent.sent();
+        answer.await.unwrap_or(Err(OpenError::Gone))
     }
 
     /// The state now. No system call.
     #[must_use]
     pub fn state(&self) -> LaneState {
-        unimplemented!()
+        self.owner.shared.state()
     }
 
     /// Waits until the lane is draining or gone.
     pub async fn gone(&self) {
-        unimplemented!()
+        let mut state = self.owner.shared.state.subscribe();
+        // An error means that the sender is gone, which is as gone as can be.
+        let _ = state.wait_for(|state| *state != LaneState::Live).await;
     }
 
     /// The server instance at the other end.
     #[must_use]
     pub fn instance(&self) -> Instance {
-        unimplemented!()
+        self.owner.shared.instance
     }
 
-    /// The way the client came, for reports.
+    /// The way by which the server was found, for reports.
     #[must_use]
     pub fn through(&self) -> &str {
-        unimplemented!()
+        &self.owner.shared.through
     }
 
     /// Sends the releases that wait for company. Without this they go with the next Open, or when there are many, or
     /// after a few milliseconds if the runtime is driven; a blocking caller whose runtime sleeps between calls calls
     /// this. Never blocks.
     pub fn flush(&self) {
-        unimplemented!()
+        self.owner.shared.flush_now();
     }
 }
 
-/// An open file that the server gave. Dropping it releases it.
-#[derive(Debug)]
-pub struct Grant {}
-
-/// One I/O under way; dropping it ends it.
-#[derive(Debug)]
-pub struct InFlight<'a> {
-    _grant: &'a Grant,
+/// An Open that is not yet sent. Dropped before that, it takes itself back.
+struct Unsent<'a> {
+    shared: &'a Shared,
+    serial: u32,
+    releases: Vec<u64>,
+    bytes: Vec<u8>,
+    sent: bool,
 }
 
-impl Grant {
-    /// Begins one I/O on the file: hold the guard around each read, write or sync. `None` means that the server has
-    /// taken the grant back or is going: use the wire (ENXIO inside the client). About 10 ns, no system call.
-    #[must_use]
-    pub fn try_get(&self) -> Option<InFlight<'_>> {
-        unimplemented!()
-    }
-
-    /// Whether `try_get` would work, for choosing a road without beginning.
-    #[must_use]
-    pub fn is_live(&self) -> bool {
-        unimplemented!()
+impl Unsent<'_> {
+    fn sent(&mut self) {
+        self.sent = true;
     }
 }
 
-impl AsFd for Grant {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        unimplemented!()
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        let mut outbox = self.shared.outbox.lock();
+        if !self.sent {
+            outbox.forget(self.serial);
+            outbox.releases.append(&mut self.releases);
+        }
+        outbox.recycle(std::mem::take(&mut self.bytes), std::mem::take(&mut self.releases));
+    }
+}
+
+impl Shared {
+    /// Numbers and encodes an Open; what waits for company comes along.
+    fn prepare(&self, request: &OpenRequest<'_>) -> (Unsent<'_>, outbox::Answer) {
+        let mut outbox = self.outbox.lock();
+        let (serial, answer) = outbox.expect();
+        let releases = outbox.take_releases();
+        let bytes = outbox.buffer();
+        drop(outbox);
+        let mut encoder = Encoder::from_vec(bytes);
+        message::encode_open(&mut encoder, serial, &releases, request);
+        (Unsent { shared: self, serial, releases, bytes: encoder.into_vec(), sent: false }, answer)
+    }
+
+    /// The state, by what the server last wrote and by what the socket last told.
+    fn state(&self) -> LaneState {
+        match *self.state.borrow() {
+            LaneState::Gone => LaneState::Gone,
+            told => match self.interlock.control().state {
+                State::Live => told,
+                State::Draining => LaneState::Draining,
+                State::Gone => LaneState::Gone,
+            },
+        }
+    }
+
+    /// Sends all releases. What can't be sent now is sent later.
+    fn flush_now(&self) {
+        loop {
+            let releases = self.outbox.lock().take_releases();
+            if releases.is_empty() {
+                return;
+            }
+            let more = releases.len() == MAX_RELEASES;
+            let release = Request::Release(releases);
+            let sent = socket::send(&self.socket, &message::encode(&release), None);
+            if let (Err(Errno::AGAIN), Request::Release(mut releases)) = (sent, release) {
+                self.outbox.lock().releases.append(&mut releases);
+                self.flush.notify_one();
+                return;
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// A grant has been closed here.
+    fn release(&self, grant: u64) {
+        let (first, full) = {
+            let mut outbox = self.outbox.lock();
+            outbox.releases.push(grant);
+            (outbox.releases.len() == 1, outbox.releases.len() >= MAX_RELEASES / 4)
+        };
+        if full {
+            self.flush_now();
+        } else if first {
+            self.flush.notify_one();
+        }
+    }
+
+    /// The server is about to stop.
+    fn draining(&self) {
+        self.state.send_if_modified(|state| {
+            let news = *state == LaneState::Live;
+            if news {
+                *state = LaneState::Draining;
+            }
+            news
+        });
+    }
+
+    /// There's nobody at the other end any more: every Open under way ends, and no I/O begins.
+    fn hung_up(&self) {
+        self.interlock.mark_gone();
+        self.state.send_replace(LaneState::Gone);
+        self.permits.close();
+        self.outbox.lock().hang_up();
+        // Whoever still listens there shall know, too; and our own tasks.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.flush.notify_one();
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // The last release goes before the hang-up, which would say the same.
+        self.shared.flush_now();
+        self.shared.hung_up();
     }
 }

@@ -156,7 +156,8 @@ fn first_to_register(mut answers: Vec<(OwnedFd, String)>, expected: Commitment) 
     let deadline = Instant::now() + REGISTER;
     while !answers.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut polled: Vec<_> = answers.iter().map(|(socket, _)| PollFd::new(socket, PollFlags::IN)).collect();
+        let mut polled: Vec<_> =
+            answers.iter().map(|(socket, _)| PollFd::new(socket, PollFlags::IN)).collect();
         let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
         match rustix::event::poll(&mut polled, Some(&timeout)) {
             Ok(0) if left.is_zero() => return None,

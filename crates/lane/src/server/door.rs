@@ -77,7 +77,13 @@ impl Door {
             let data = epoll::EventData::new_u64(number);
             epoll::add(&epoll, &listener.socket, data, epoll::EventFlags::IN)?;
         }
-        Ok(Self { epoll, listeners, registry: Registry::new(bounds), waiting: HashMap::new(), next: FIRST_WAITING })
+        Ok(Self {
+            epoll,
+            listeners,
+            registry: Registry::new(bounds),
+            waiting: HashMap::new(),
+            next: FIRST_WAITING,
+        })
     }
 
     /// Something can be read here. Whether the process has run out of descriptors, so that it would be readable
@@ -167,7 +173,9 @@ impl Door {
     fn arrive(&mut self, waiting: Waiting, now: Instant) {
         let id = self.next;
         let data = epoll::EventData::new_u64(id);
-        if epoll::add(&self.epoll, &waiting.socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_err() {
+        if epoll::add(&self.epoll, &waiting.socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
+            .is_err()
+        {
             return;
         }
         self.next += 1;

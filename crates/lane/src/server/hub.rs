@@ -65,7 +65,8 @@ impl LaneServer {
     /// # Errors
     /// [`StartError`]. One socket of the two is enough to start: see [`LaneServer::problems`] for the other.
     pub fn start(mut options: LaneOptions, granter: Arc<dyn Granter>) -> Result<Self, StartError> {
-        let half = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
+        let half =
+            rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
         options.limits.grants = options.limits.grants.min(u32::try_from(half).unwrap_or(u32::MAX));
         let (listeners, socket_file, mut problems) = listen(&options);
         if listeners.is_empty() {
@@ -347,12 +348,13 @@ impl Hub {
         let hub = Arc::clone(self);
         let (told, wait) = std::sync::mpsc::sync_channel::<()>(1);
         let its = Arc::clone(&lane);
-        let thread = std::thread::Builder::new().name(format!("lane-{number}")).stack_size(STACK).spawn(move || {
-            let _gone = Forget { hub: &hub, number };
-            if wait.recv().is_ok() {
-                lane::serve(&its, &*hub.granter);
-            }
-        });
+        let thread =
+            std::thread::Builder::new().name(format!("lane-{number}")).stack_size(STACK).spawn(move || {
+                let _gone = Forget { hub: &hub, number };
+                if wait.recv().is_ok() {
+                    lane::serve(&its, &*hub.granter);
+                }
+            });
         if let Err(error) = thread {
             warn!("lane: no thread for a lane: {error}");
             self.forget(number);

@@ -63,7 +63,12 @@ enum End {
 
 impl LaneShared {
     /// A lane over this connection.
-    pub(super) fn new(bound: Bound, through: String, socket: OwnedFd, limits: Limits) -> std::io::Result<Self> {
+    pub(super) fn new(
+        bound: Bound,
+        through: String,
+        socket: OwnedFd,
+        limits: Limits,
+    ) -> std::io::Result<Self> {
         Ok(Self {
             bound,
             through,

@@ -1,0 +1,103 @@
+//! The two tasks of a lane's client.
+//!
+//! The one that receives lives as long as the socket: a hang-up is the end of it, and its end (also when the runtime
+//! is shut down under it) is the end of the lane. The other sends releases that no Open took along.
+
+use super::{Grant, LaneState, OpenError, Opened, Owner, Shared};
+use crate::interlock::{Control, State};
+use crate::message::{self, MAX_MESSAGE, Reply};
+use crate::socket::{self, Received};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::io::Interest;
+use tracing::debug;
+
+/// How long a release waits for an Open to ride on.
+const COMPANY: Duration = Duration::from_millis(5);
+
+/// Receives until the end.
+pub(super) async fn receive(shared: Arc<Shared>, owner: Weak<Owner>) {
+    struct Ending(Arc<Shared>);
+    impl Drop for Ending {
+        fn drop(&mut self) {
+            self.0.hung_up();
+        }
+    }
+    let ending = Ending(shared);
+    let shared = &*ending.0;
+    let mut buffer = Box::new([0; MAX_MESSAGE + 1]);
+    loop {
+        let received = shared.socket.async_io(Interest::READABLE, |socket| {
+            socket::receive_descriptor(socket, &mut buffer, false).map_err(std::io::Error::from)
+        });
+        let (length, fd, no_room) = match received.await {
+            Ok(Received::Datagram { length, fd, no_room }) => (length, fd, no_room),
+            Ok(Received::HangUp) | Err(_) => return,
+            Ok(Received::Violation(what)) => {
+                debug!("lane: the server sent {what}");
+                return;
+            }
+        };
+        let Ok(reply) = message::decode::<Reply<'_>>(&buffer[..length]) else {
+            debug!("lane: the server sent no message of the protocol");
+            return;
+        };
+        if understand(shared, &owner, &reply, fd, no_room).is_none() {
+            debug!("lane: the server's message makes no sense here");
+            return;
+        }
+    }
+}
+
+/// Does what a reply says; `None` if it is nothing that a server may say now.
+fn understand(
+    shared: &Shared,
+    owner: &Weak<Owner>,
+    reply: &Reply<'_>,
+    fd: Option<OwnedFd>,
+    no_room: bool,
+) -> Option<()> {
+    match *reply {
+        Reply::Opened { serial, grant, generation, verifier, handle, attributes } => {
+            // The receipt, at once; whether the descriptor arrived, too, shows in a release.
+            shared.interlock.receive();
+            let waiter = shared.outbox.lock().answered(serial)?;
+            let answer = match (fd, owner.upgrade()) {
+                (Some(file), Some(owner)) => {
+                    let expected = Control { state: State::Live, generation }.word();
+                    let grant = Grant::new(file, grant, expected, owner);
+                    Ok(Opened { grant, handle: handle.to_vec(), attributes, verifier })
+                }
+                (None, _) if !no_room => return None,
+                _ => {
+                    shared.release(grant);
+                    Err(OpenError::NoDescriptor)
+                }
+            };
+            // Nobody waits any more: the grant is dropped, and so released.
+            let _ = waiter.send(answer);
+        }
+        Reply::NotOpened { serial, status } if fd.is_none() => {
+            let waiter = shared.outbox.lock().answered(serial)?;
+            let _ = waiter.send(Err(OpenError::Refused(status)));
+        }
+        Reply::Drain if fd.is_none() => shared.draining(),
+        // The interlock says so already; this is for those who'd only notice with their next I/O.
+        Reply::Recall { .. } if fd.is_none() => {}
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Sends releases that wait for longer than [`COMPANY`].
+pub(super) async fn flush(shared: Arc<Shared>) {
+    loop {
+        shared.flush.notified().await;
+        if *shared.state.borrow() == LaneState::Gone {
+            return;
+        }
+        tokio::time::sleep(COMPANY).await;
+        shared.flush_now();
+    }
+}

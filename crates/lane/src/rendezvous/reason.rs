@@ -1,0 +1,121 @@
+//! Why there's no lane, in words that an admin can act on.
+
+use crate::message::Refusal;
+use std::path::PathBuf;
+
+/// There's no lane, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no lane: {}", .reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct NotLocal {
+    /// One for every place that was looked at.
+    pub reasons: Vec<Reason>,
+}
+
+/// Why one server, or one place to look for servers, gave no lane.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The run directory isn't there.
+    #[error(
+        "there is no run directory {}: if the server is on this host, share its run directory with this client \
+         (a bind mount into the container does) or name it with --run-dir",
+        .0.display()
+    )]
+    NoRunDir(PathBuf),
+    /// The run directory can't be read.
+    #[error("the run directory {} can't be read: {error}", .dir.display())]
+    UnreadableRunDir {
+        /// The directory.
+        dir: PathBuf,
+        /// What the kernel said.
+        error: String,
+    },
+    /// The run directory has no server's socket.
+    #[error(
+        "no server socket in {}: if the server is on this host, start it with the same --run-dir, or share its run \
+         directory with this client by a bind mount",
+        .0.display()
+    )]
+    NoSocket(PathBuf),
+    /// A server's socket, and nobody behind it.
+    #[error("nobody listens on {0}: that server is dead")]
+    Dead(String),
+    /// More connections wait there than the kernel keeps.
+    #[error("the server at {0} is too busy to accept connections")]
+    Busy(String),
+    /// A system call failed.
+    #[error("{through}: {error}")]
+    Failed {
+        /// The server's socket.
+        through: String,
+        /// What the kernel said.
+        error: String,
+    },
+    /// The server's user isn't trusted.
+    #[error(
+        "the server at {through} is uid {uid}, which this client doesn't trust: --trust-uid {uid} if you do"
+    )]
+    Untrusted {
+        /// The server's socket.
+        through: String,
+        /// Its user.
+        uid: u32,
+    },
+    /// The server's user isn't mapped in our user namespace.
+    #[error(
+        "the server at {through} is a user whom this user namespace doesn't map (shown as uid {overflow}): if you \
+         trust everybody who can place a socket there, --trust-uid {overflow}"
+    )]
+    UntrustedUnmapped {
+        /// The server's socket.
+        through: String,
+        /// The overflow id.
+        overflow: u32,
+    },
+    /// The server said that there'll be no lane.
+    #[error("the server at {through} gives no lane: {refusal}")]
+    Refused {
+        /// The server's socket.
+        through: String,
+        /// Its reason.
+        refusal: Refusal,
+    },
+    /// A server of this host, but not the one at the other end of the NFS connection.
+    #[error(
+        "the server at {0} didn't get our nonce: it isn't the one at the other end of the NFS connection (or it \
+         has the lane switched off)"
+    )]
+    AnotherServer(String),
+    /// It closed the connection without a word.
+    #[error("the server at {0} closed the connection")]
+    HungUp(String),
+    /// It claimed to be the server and doesn't know the nonce.
+    #[error("{0} claims to be the server but doesn't know the nonce: somebody there is up to something")]
+    Impostor(String),
+    /// It broke the protocol.
+    #[error("the server at {through} sent {what}")]
+    Violation {
+        /// The server's socket.
+        through: String,
+        /// What it did.
+        what: &'static str,
+    },
+    /// Enough servers were asked.
+    #[error("{0} was not asked: too many servers on this host")]
+    TooMany(String),
+    /// /proc doesn't help.
+    #[error("the sockets of this host can't be listed: {0}")]
+    NoProc(String),
+    /// We may not enter other network namespaces.
+    #[error(
+        "other network namespaces were not searched (that needs CAP_SYS_ADMIN): if the server is in a container or \
+         this client is, share the run directory"
+    )]
+    MayNotSearch,
+    /// No server that isn't known already in any other network namespace.
+    #[error("no further server in {0} other network namespaces")]
+    NothingInNamespaces(usize),
+    /// No server has called.
+    #[error("no privileged server of this host called us")]
+    NotCalled,
+}
