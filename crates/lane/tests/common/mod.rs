@@ -1,0 +1,273 @@
+//! A server that grants the files of one directory, and a client that skips the wire: what every test here needs.
+#![allow(dead_code)]
+
+use lane::message::{self, MAX_MESSAGE, Reply, Request};
+use lane::nonce::random_instance;
+use lane::{
+    Access, Attributes, Bound, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Limits, Nonce,
+    NotLocal, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
+};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use samehost_lane as lane;
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// The NFS connection's client end that every lane is bound to here.
+pub const NFS_PEER: &str = "192.0.2.7:1021";
+/// More than anything here takes.
+pub const LONG: Duration = Duration::from_secs(20);
+
+/// Serves the files of a directory; the handle of a file is its name.
+pub struct Files {
+    pub dir: PathBuf,
+    /// Grants whose `held` has not been dropped.
+    pub open: Arc<AtomicUsize>,
+    /// Names that make the granter panic or wait.
+    pub gate: Option<Arc<std::sync::Barrier>>,
+}
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Granter for Files {
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
+        assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
+        let name = match request.target {
+            Target::Handle(handle) => handle,
+            Target::Entry { name, .. } => name,
+        };
+        assert_ne!(name, b"panic", "a bug in the server");
+        if name == b"gate"
+            && let Some(gate) = &self.gate
+        {
+            gate.wait();
+            gate.wait();
+        }
+        let name = std::str::from_utf8(name).map_err(|_| Status::BadHandle)?;
+        let flags = match request.access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::WRONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        let file = rustix::fs::open(self.dir.join(name), flags | OFlags::CLOEXEC, Mode::empty());
+        let file = file.map_err(|_| Status::NotFound)?;
+        self.open.fetch_add(1, SeqCst);
+        Ok(Granted {
+            file,
+            handle: name.into(),
+            attributes: Attributes { size: 5, uid: request.credential.uid, ..Attributes::default() },
+            held: Some(Box::new(Counted(Arc::clone(&self.open)))),
+        })
+    }
+
+    fn verifier(&self) -> [u8; 8] {
+        *b"verifier"
+    }
+}
+
+/// A server in a run directory of its own, with one file `hello`.
+pub struct World {
+    pub dir: tempfile::TempDir,
+    pub server: LaneServer,
+    pub open: Arc<AtomicUsize>,
+    pub gate: Arc<std::sync::Barrier>,
+    pub instance: [u8; 16],
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut LaneOptions)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // Other users' processes come here in some tests.
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Self::within(dir, change)
+    }
+
+    pub fn within(dir: tempfile::TempDir, change: impl FnOnce(&mut LaneOptions)) -> Self {
+        std::fs::write(dir.path().join("hello"), "hello").unwrap();
+        let instance = random_instance().unwrap();
+        let mut options = LaneOptions::new(dir.path().join("run"), instance);
+        options.search_namespaces = false;
+        change(&mut options);
+        let open = Arc::new(AtomicUsize::new(0));
+        let gate = Arc::new(std::sync::Barrier::new(2));
+        let files = Files { dir: dir.path().into(), open: Arc::clone(&open), gate: Some(Arc::clone(&gate)) };
+        let server = LaneServer::start(options, Arc::new(files)).unwrap();
+        Self { dir, server, open, gate, instance }
+    }
+
+    pub fn limits(change: impl FnOnce(&mut Limits)) -> Self {
+        Self::with(|options| change(&mut options.limits))
+    }
+
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    pub fn socket_file(&self) -> PathBuf {
+        self.run_dir().join(lane::run_dir::lane_name(&self.instance))
+    }
+
+    /// What UUID_IS_LOCAL over the wire does.
+    pub fn nonce_arrives(&self, nonce: [u8; 16]) -> bool {
+        self.server.uuid_is_local(Nonce(nonce), NFS_PEER.parse().unwrap())
+    }
+
+    /// The whole handshake.
+    pub async fn connect(&self) -> Lane {
+        self.try_connect().await.unwrap()
+    }
+
+    pub async fn try_connect(&self) -> Result<Lane, NotLocal> {
+        let candidates = Rendezvous::register(self.client_options()).await.unwrap();
+        self.nonce_arrives(candidates.nonce());
+        candidates.finish(Duration::ZERO).await
+    }
+
+    /// Looks in this world's run directory, and nowhere else.
+    pub fn client_options(&self) -> RendezvousOptions {
+        let mut options = RendezvousOptions::new(self.run_dir());
+        options.search_namespaces = false;
+        options
+    }
+
+    /// A connection that speaks the protocol by hand.
+    pub fn raw(&self) -> Raw {
+        Raw::connect(&self.socket_file())
+    }
+
+    /// The handshake by hand.
+    pub fn raw_lane(&self) -> (Raw, OwnedFd) {
+        let raw = self.raw();
+        let nonce = Nonce::random().unwrap();
+        raw.register(&nonce);
+        assert!(self.nonce_arrives(nonce.0));
+        let (bytes, fd) = raw.receive().expect("Local");
+        assert!(matches!(message::decode(&bytes), Ok(Reply::Local { nonce: theirs, .. }) if theirs == nonce));
+        (raw, fd.expect("the interlock's memory"))
+    }
+
+    pub fn open_grants(&self) -> usize {
+        self.open.load(SeqCst)
+    }
+
+    /// Waits for what other threads will do.
+    pub fn wait_for(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + LONG;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "waited in vain: {what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A connection without a client behind it.
+pub struct Raw(pub OwnedFd);
+
+impl Raw {
+    pub fn connect(path: &Path) -> Self {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(LONG))
+            .unwrap();
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        Self(socket)
+    }
+
+    pub fn register(&self, nonce: &Nonce) {
+        self.send(&message::encode(&Request::Register {
+            lowest: 1,
+            highest: 1,
+            commitment: nonce.commitment(),
+        }));
+    }
+
+    pub fn open(&self, serial: u32, name: &[u8]) {
+        self.open_as(serial, name, Credential::default());
+    }
+
+    pub fn open_as(&self, serial: u32, name: &[u8], credential: Credential) {
+        self.send(&message::encode(&Request::Open {
+            serial,
+            releases: vec![],
+            target: Target::Handle(name),
+            access: Access::Read,
+            credential,
+        }));
+    }
+
+    pub fn send(&self, bytes: &[u8]) {
+        self.try_send(bytes, &[]).unwrap();
+    }
+
+    pub fn try_send(&self, bytes: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> rustix::io::Result<usize> {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(rustix::net::SendAncillaryMessage::ScmRights(fds));
+        }
+        let flags = rustix::net::SendFlags::NOSIGNAL;
+        rustix::net::sendmsg(&self.0, &[std::io::IoSlice::new(bytes)], &mut control, flags)
+    }
+
+    /// The next datagram and its descriptor; `None` at the hang-up.
+    pub fn receive(&self) -> Option<(Vec<u8>, Option<OwnedFd>)> {
+        let mut bytes = vec![0; MAX_MESSAGE];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = rustix::net::RecvAncillaryBuffer::new(&mut space);
+        let flags = rustix::net::RecvFlags::CMSG_CLOEXEC;
+        let iov = &mut [std::io::IoSliceMut::new(&mut bytes)];
+        let length = match rustix::net::recvmsg(&self.0, iov, &mut control, flags) {
+            Ok(message) => message.bytes,
+            Err(rustix::io::Errno::CONNRESET) => 0,
+            Err(error) => panic!("nothing came: {error}"),
+        };
+        let mut fds = Vec::new();
+        for message in control.drain() {
+            if let rustix::net::RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        assert!(fds.len() <= 1);
+        bytes.truncate(length);
+        (length > 0).then_some((bytes, fds.pop()))
+    }
+
+    /// Whether the server closes the connection (after whatever it still says).
+    pub fn is_closed(&self) -> bool {
+        while self.receive().is_some() {}
+        true
+    }
+}
+
+/// Nobody in particular: what root's Opens carry here.
+pub fn root() -> Credential {
+    Credential::default()
+}
+
+/// An Open for reading by name.
+pub fn by_name<'a>(name: &'a [u8], credential: &'a Credential) -> OpenRequest<'a> {
+    OpenRequest { target: Target::Entry { directory: b"root", name }, access: Access::Read, credential }
+}
+
+/// What is in an open file.
+pub fn content(file: impl std::os::fd::AsFd) -> String {
+    let mut bytes = [0; 64];
+    let length = rustix::io::pread(file, &mut bytes, 0).unwrap();
+    String::from_utf8_lossy(&bytes[..length]).into()
+}
