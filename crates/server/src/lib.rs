@@ -7,9 +7,24 @@
 //! [`Server::start`] brings up everything that a [`Config`] names and [`Server::stop`] takes it down again in the
 //! order that loses nothing; several servers can live in one process.
 
+mod access;
 pub mod config;
+mod counters;
+mod drc;
+mod granter;
 pub mod lifecycle;
+mod listen;
+mod localio;
+mod mount3;
+mod nfs3;
+mod process;
+mod resolver;
+mod rpcbind;
+mod service;
+mod sources;
+mod state_dir;
 pub mod status;
+mod table;
 
 pub use config::Config;
 pub use lifecycle::{ReloadError, Reloaded, Server, StartError};

@@ -1,10 +1,15 @@
 //! The answer to "what is this server doing?": a snapshot, and the Unix socket that hands it out as JSON.
 
+pub(crate) mod gather;
+mod socket;
+
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) use socket::StatusSocket;
+pub use socket::query;
 
 /// A snapshot of a running server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,7 +86,7 @@ pub struct LaneStatus {
     pub nfs_peer: Option<String>,
     /// The process at the other end, as this server's pid namespace sees it (0: not at all).
     pub pid: i32,
-    /// Its user id.
+    /// Its user id; 4294967295 if this server's user namespace has none for it.
     pub uid: u32,
     /// Open grants.
     pub grants: u64,
@@ -116,13 +121,4 @@ pub struct MemoryStatus {
     pub resident: u64,
     /// Resident at the peak.
     pub peak: u64,
-}
-
-/// Asks every running server in `run_dir` for its [`Status`]; the sockets of dead servers are passed over.
-///
-/// # Errors
-/// When `run_dir` can't be read. A server that answers with something else than a status is an error, too.
-pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
-    let _ = run_dir;
-    unimplemented!()
 }

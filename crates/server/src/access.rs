@@ -1,0 +1,138 @@
+//! The one check: whether a client may use an export, and as whom.
+//!
+//! Every call on the wire and every Open on the lane comes through [`Gate::admit`]; there is no second way to a
+//! store. It looks at the export table (which export, this client's entry, its options), the client's address and
+//! port, and the squash options; what the file's own permissions say is then the store's part of the check, made by
+//! the kernel as the user that [`Admission::acting`] acts as.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use exports::{Claim, Options};
+use store::{Acting, FileHandle, Identity};
+
+use crate::resolver::Resolver;
+use crate::table::{Entry, Table};
+
+/// The first port that needs no privilege to use.
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+
+/// The road on which a client asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Road {
+    Wire,
+    Lane,
+}
+
+/// Who asks. The address is that of the NFS connection, on the lane, too: it is bound to one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub address: SocketAddr,
+    pub claim: Option<Claim<'a>>,
+    pub road: Road,
+}
+
+/// Why a client is turned away before the store is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// No handle of ours.
+    #[error("no file handle of this server")]
+    BadHandle,
+    /// The export is gone, or not for this client (any more): RFC 1813 has no other word for access that was revoked.
+    #[error("not exported to this client")]
+    NotExported,
+    /// The export wants a reserved source port.
+    #[error("the export is for ports below 1024 only (option insecure)")]
+    InsecurePort,
+    /// The export keeps its files off the lane.
+    #[error("the export forbids the lane (option no_lane)")]
+    NoLane,
+}
+
+/// The gate: the table, and the names that its rules are made of.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    table: ArcSwap<Table>,
+    names: Resolver,
+}
+
+/// A client let in.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    entry: Arc<Entry>,
+    identity: Identity,
+    read_only: bool,
+    /// Whether changes must be on stable storage before the reply (exports(5), `sync`).
+    pub sync: bool,
+}
+
+impl Gate {
+    pub(crate) fn new(table: Table) -> Self {
+        Self { table: ArcSwap::from_pointee(table), names: Resolver::default() }
+    }
+
+    /// The table as it is now.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        self.table.load_full()
+    }
+
+    /// Puts another table in place; whoever is being served from the old one is finished with it first.
+    pub(crate) fn replace(&self, table: Table) {
+        self.names.forget();
+        self.table.store(Arc::new(table));
+    }
+
+    /// Checks whether `asking` may use the export that `handle` says it belongs to.
+    pub(crate) fn admit(&self, handle: &[u8], asking: Asking<'_>) -> Result<Admission, Refusal> {
+        let id = FileHandle::export_of(handle).ok_or(Refusal::BadHandle)?;
+        let table = self.table.load();
+        let entry = table.get(id).ok_or(Refusal::NotExported)?;
+        self.admit_to(entry, asking)
+    }
+
+    /// Checks whether `asking` may use `entry`.
+    pub(crate) fn admit_to(&self, entry: &Arc<Entry>, asking: Asking<'_>) -> Result<Admission, Refusal> {
+        let options = self.options(entry, asking.address).ok_or(Refusal::NotExported)?;
+        if options.secure && asking.address.port() >= FIRST_UNPRIVILEGED_PORT {
+            return Err(Refusal::InsecurePort);
+        }
+        if asking.road == Road::Lane && !options.lane {
+            return Err(Refusal::NoLane);
+        }
+        let squashed = options.identity(asking.claim);
+        Ok(Admission {
+            entry: Arc::clone(entry),
+            identity: Identity { uid: squashed.uid, gid: squashed.gid, groups: squashed.gids },
+            read_only: options.read_only,
+            sync: options.sync,
+        })
+    }
+
+    /// The options that hold for a client.
+    pub(crate) fn options<'e>(&self, entry: &'e Entry, address: SocketAddr) -> Option<&'e Options> {
+        entry.store.as_ref().ok()?;
+        entry.export.options_for(address.ip(), &self.names)
+    }
+
+    /// Whether a client may do something else under one table than under the other.
+    pub(crate) fn differs(&self, before: &Table, after: &Table, address: SocketAddr) -> bool {
+        before.entries().iter().any(|old| {
+            let new = after.get(old.id).and_then(|new| self.options(new, address));
+            self.options(old, address) != new
+        })
+    }
+}
+
+impl Admission {
+    /// From now on this thread acts as the client's user in the export's store.
+    pub(crate) fn acting(&self) -> Result<Acting<'_>, store::Error> {
+        let store = self.entry.store.as_ref().map_err(|_| store::Error::Stale)?;
+        if self.read_only { store.act_as_reader(&self.identity) } else { store.act_as(&self.identity) }
+    }
+
+    /// Whether two handles that were admitted are of one export.
+    pub(crate) fn same_export(&self, other: &Self) -> bool {
+        self.entry.id == other.entry.id
+    }
+}

@@ -1,0 +1,58 @@
+//! The LOCALIO program: a client's nonce comes in over its NFS connection and is handed to the lane.
+//!
+//! The answer is void whether or not the nonce is known, as the kernel's is. When it goes out, the lane's message, if
+//! there is one, is already in the client's Unix socket.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use lane::{LaneServer, Nonce};
+use proto::localio::{self, Procedure, UuidIsLocalArgs};
+use rpc::message::{AuthStat, Credential};
+use rpc::server::{CallContext, CallError, Program, Reply};
+use xdr::Decoder;
+
+use crate::service::Service;
+
+/// The program.
+pub(crate) struct Localio {
+    service: Arc<Service>,
+    lane: Arc<LaneServer>,
+}
+
+impl Localio {
+    pub(crate) const fn new(service: Arc<Service>, lane: Arc<LaneServer>) -> Self {
+        Self { service, lane }
+    }
+}
+
+impl Program for Localio {
+    fn number(&self) -> u32 {
+        localio::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        localio::VERSION..=localio::VERSION
+    }
+
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        _: &mut Reply,
+    ) -> Result<(), CallError> {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let done = match procedure {
+            Procedure::Null => Ok(()),
+            Procedure::UuidIsLocal => match cx.credential {
+                Credential::Sys(_) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
+                    self.lane.uuid_is_local(Nonce(args.uuid), cx.peer.address);
+                }),
+                Credential::None => Err(CallError::Denied(AuthStat::TooWeak)),
+            },
+        };
+        self.service.counters.localio(procedure).count(done.is_err(), 0);
+        done
+    }
+}

@@ -1,0 +1,38 @@
+//! GETATTR, SETATTR and ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
+
+use proto::nfs3::{Access3Args, Access3ResOk, Fattr3, Getattr3Args, PostOpAttr, Setattr3Args, WccData};
+use store::{Access, Wcc};
+
+use super::convert::{fattr, post_op, set_attributes, timestamp, wcc_data};
+use super::{Call, Result};
+
+pub(super) fn getattr(call: &Call<'_>, args: Getattr3Args<'_>, _: &mut ()) -> Result<Fattr3> {
+    let admitted = call.admit(args.object.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.object.0)?;
+    Ok(fattr(&acting.attributes(&node)?))
+}
+
+pub(super) fn setattr(call: &Call<'_>, args: Setattr3Args<'_>, body: &mut WccData) -> Result<WccData> {
+    let admitted = call.admit(args.object.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.object.0)?;
+    let set = set_attributes(&args.new_attributes)?;
+    let guard = args.guard.map(timestamp).transpose()?;
+    call.before_change(&admitted);
+    let mut wcc = Wcc::default();
+    let done = acting.set_attributes(&node, &set, guard, &mut wcc);
+    *body = wcc_data(&wcc);
+    done?;
+    call.commit(&admitted, &acting, &[&node])?;
+    Ok(*body)
+}
+
+pub(super) fn access(call: &Call<'_>, args: Access3Args<'_>, body: &mut PostOpAttr) -> Result<Access3ResOk> {
+    let admitted = call.admit(args.object.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.object.0)?;
+    let allowed = acting.access(&node, Access(args.access));
+    *body = post_op(&acting, &node);
+    Ok(Access3ResOk { obj_attributes: *body, access: allowed?.0 })
+}

@@ -1,0 +1,151 @@
+//! Between the store's words and RFC 1813's.
+
+use proto::nfs3::{
+    Fattr3, Ftype3, Nfsstat3, Nfstime3, PostOpAttr, Sattr3, SetTime, Specdata3, StableHow, WccAttr, WccData,
+};
+use store::{Acting, Attributes, Kind, Node, SetAttributes, Timestamp, Wcc};
+
+use super::{Fault, Result};
+
+/// The most nanoseconds in a time stamp.
+const MAX_NANOSECONDS: u32 = 999_999_999;
+
+/// A store's error as a status.
+pub(super) const fn status(error: store::Error) -> Nfsstat3 {
+    use store::Error;
+    match error {
+        Error::Stale => Nfsstat3::Stale,
+        Error::BadHandle => Nfsstat3::Badhandle,
+        Error::NotFound => Nfsstat3::Noent,
+        Error::Exists => Nfsstat3::Exist,
+        Error::NotDirectory => Nfsstat3::Notdir,
+        Error::IsDirectory => Nfsstat3::Isdir,
+        Error::NotEmpty => Nfsstat3::Notempty,
+        // Names that the server can't handle: RFC 1813 section 3.2, items 1 and 5.
+        Error::Access | Error::InvalidName => Nfsstat3::Acces,
+        Error::Permission => Nfsstat3::Perm,
+        Error::NameTooLong => Nfsstat3::Nametoolong,
+        Error::Invalid => Nfsstat3::Inval,
+        Error::ReadOnly => Nfsstat3::Rofs,
+        Error::NoSpace => Nfsstat3::Nospc,
+        Error::Quota => Nfsstat3::Dquot,
+        Error::FileTooLarge => Nfsstat3::Fbig,
+        Error::CrossDevice => Nfsstat3::Xdev,
+        Error::TooManyLinks => Nfsstat3::Mlink,
+        Error::NotSync => Nfsstat3::NotSync,
+        Error::BadCookie => Nfsstat3::BadCookie,
+        Error::NotSupported => Nfsstat3::Notsupp,
+        Error::BadType => Nfsstat3::Badtype,
+        Error::NoDevice => Nfsstat3::Nxio,
+        Error::TryLater => Nfsstat3::Jukebox,
+        Error::Io(_) => Nfsstat3::Io,
+    }
+}
+
+/// The status of a change to a directory entry that stands in the way of something else (a mount point, a swap
+/// file): "try later" would make the client try for ever, so it is told what knfsd tells.
+pub(super) const fn entry_status(error: store::Error) -> Nfsstat3 {
+    match error {
+        store::Error::TryLater => Nfsstat3::Acces,
+        other => status(other),
+    }
+}
+
+/// A time on the wire: 32 bits of seconds, which wrap as every NFSv3 server's do.
+const fn nfstime(time: Timestamp) -> Nfstime3 {
+    Nfstime3 { seconds: time.seconds as u32, nseconds: time.nanoseconds }
+}
+
+/// A time from the wire.
+pub(super) fn timestamp(time: Nfstime3) -> Result<Timestamp> {
+    if time.nseconds > MAX_NANOSECONDS {
+        return Err(Fault(Nfsstat3::Inval));
+    }
+    Ok(Timestamp { seconds: time.seconds.into(), nanoseconds: time.nseconds })
+}
+
+/// A kind of file on the wire.
+const fn ftype(kind: Kind) -> Ftype3 {
+    match kind {
+        Kind::Regular => Ftype3::Reg,
+        Kind::Directory => Ftype3::Dir,
+        Kind::BlockDevice => Ftype3::Blk,
+        Kind::CharacterDevice => Ftype3::Chr,
+        Kind::Symlink => Ftype3::Lnk,
+        Kind::Socket => Ftype3::Sock,
+        Kind::Fifo => Ftype3::Fifo,
+    }
+}
+
+/// Attributes on the wire.
+pub(super) const fn fattr(from: &Attributes) -> Fattr3 {
+    Fattr3 {
+        kind: ftype(from.kind),
+        mode: from.mode,
+        nlink: from.nlink,
+        uid: from.uid,
+        gid: from.gid,
+        size: from.size,
+        used: from.used,
+        rdev: Specdata3 { specdata1: from.rdev.0, specdata2: from.rdev.1 },
+        fsid: from.fsid,
+        fileid: from.fileid,
+        atime: nfstime(from.atime),
+        mtime: nfstime(from.mtime),
+        ctime: nfstime(from.ctime),
+    }
+}
+
+/// A node's attributes as they are now; none if they can't be had.
+pub(super) fn post_op(acting: &Acting<'_>, node: &Node) -> PostOpAttr {
+    acting.attributes(node).ok().as_ref().map(fattr)
+}
+
+/// Weak cache consistency data on the wire.
+pub(super) fn wcc_data(wcc: &Wcc) -> WccData {
+    WccData {
+        before: wcc.before.map(|before| WccAttr {
+            size: before.size,
+            mtime: nfstime(before.mtime),
+            ctime: nfstime(before.ctime),
+        }),
+        after: wcc.after.as_ref().map(fattr),
+    }
+}
+
+/// Attributes to set, from the wire.
+pub(super) fn set_attributes(from: &Sattr3) -> Result<SetAttributes> {
+    let time = |set: SetTime| -> Result<store::SetTime> {
+        Ok(match set {
+            SetTime::DontChange => store::SetTime::Keep,
+            SetTime::SetToServerTime => store::SetTime::Now,
+            SetTime::SetToClientTime(to) => store::SetTime::To(timestamp(to)?),
+        })
+    };
+    Ok(SetAttributes {
+        mode: from.mode,
+        uid: from.uid,
+        gid: from.gid,
+        size: from.size,
+        atime: time(from.atime)?,
+        mtime: time(from.mtime)?,
+    })
+}
+
+/// How durable a WRITE is asked to be.
+pub(super) const fn stability(how: StableHow) -> io::Stability {
+    match how {
+        StableHow::Unstable => io::Stability::Unstable,
+        StableHow::DataSync => io::Stability::DataSync,
+        StableHow::FileSync => io::Stability::FileSync,
+    }
+}
+
+/// How durable a WRITE has been made.
+pub(super) const fn stable_how(stability: io::Stability) -> StableHow {
+    match stability {
+        io::Stability::Unstable => StableHow::Unstable,
+        io::Stability::DataSync => StableHow::DataSync,
+        io::Stability::FileSync => StableHow::FileSync,
+    }
+}

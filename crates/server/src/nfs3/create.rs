@@ -1,0 +1,94 @@
+//! CREATE, MKDIR, SYMLINK and MKNOD (RFC 1813 sections 3.3.8 to 3.3.11).
+
+use std::sync::Arc;
+
+use proto::nfs3::{
+    Create3Args, Createhow3, Diropargs3, Mkdir3Args, Mknod3Args, Mknoddata3, NewObject3, Nfsstat3,
+    PostOpAttr, Symlink3Args, WccData,
+};
+use store::{Acting, CreateHow, FileHandle, Node, SetAttributes, Special, Wcc};
+use xdr::{Encode, Encoder, Opaque};
+
+use super::convert::{post_op, set_attributes, wcc_data};
+use super::{Call, Fault, Result};
+
+/// What was made; the handle is its own, the wire type borrows it.
+pub(super) struct NewObject {
+    handle: FileHandle,
+    attributes: PostOpAttr,
+    directory: WccData,
+}
+
+impl Encode for NewObject {
+    fn encode(&self, to: &mut Encoder) {
+        to.put(&NewObject3 {
+            obj: Some(Opaque(self.handle.as_bytes())),
+            obj_attributes: self.attributes,
+            dir_wcc: self.directory,
+        });
+    }
+}
+
+/// What the four have in common: `make` is the store's operation.
+fn new_object(
+    call: &Call<'_>,
+    place: Diropargs3<'_>,
+    body: &mut WccData,
+    make: impl FnOnce(&Acting<'_>, &Node, &[u8], &mut Wcc) -> Result<Arc<Node>>,
+) -> Result<NewObject> {
+    let admitted = call.admit(place.dir.0)?;
+    let acting = admitted.acting()?;
+    let directory = acting.node(place.dir.0)?;
+    call.before_change(&admitted);
+    let mut wcc = Wcc::default();
+    let made = make(&acting, &directory, place.name.0, &mut wcc);
+    *body = wcc_data(&wcc);
+    let made = made?;
+    call.commit(&admitted, &acting, &[&made, &directory])?;
+    Ok(NewObject { handle: *made.handle(), attributes: post_op(&acting, &made), directory: *body })
+}
+
+pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData) -> Result<NewObject> {
+    let how = match args.how {
+        Createhow3::Unchecked(set) => CreateHow::Unchecked(set_attributes(&set)?),
+        Createhow3::Guarded(set) => CreateHow::Guarded(set_attributes(&set)?),
+        Createhow3::Exclusive(verifier) => CreateHow::Exclusive(verifier),
+    };
+    new_object(call, args.where_, body, |acting, directory, name, wcc| {
+        Ok(acting.create(directory, name, &how, wcc)?)
+    })
+}
+
+pub(super) fn mkdir(call: &Call<'_>, args: Mkdir3Args<'_>, body: &mut WccData) -> Result<NewObject> {
+    let set = set_attributes(&args.attributes)?;
+    new_object(call, args.where_, body, |acting, directory, name, wcc| {
+        Ok(acting.mkdir(directory, name, &set, wcc)?)
+    })
+}
+
+pub(super) fn symlink(call: &Call<'_>, args: Symlink3Args<'_>, body: &mut WccData) -> Result<NewObject> {
+    let set = set_attributes(&args.symlink.attributes)?;
+    new_object(call, args.where_, body, |acting, directory, name, wcc| {
+        Ok(acting.symlink(directory, name, args.symlink.data.0, &set, wcc)?)
+    })
+}
+
+pub(super) fn mknod(call: &Call<'_>, args: Mknod3Args<'_>, body: &mut WccData) -> Result<NewObject> {
+    let device = |spec: proto::nfs3::Specdata3| (spec.specdata1, spec.specdata2);
+    let (what, set): (Special, SetAttributes) = match args.what {
+        Mknoddata3::Chr(data) => {
+            let (major, minor) = device(data.spec);
+            (Special::CharacterDevice(major, minor), set_attributes(&data.attributes)?)
+        }
+        Mknoddata3::Blk(data) => {
+            let (major, minor) = device(data.spec);
+            (Special::BlockDevice(major, minor), set_attributes(&data.attributes)?)
+        }
+        Mknoddata3::Sock(set) => (Special::Socket, set_attributes(&set)?),
+        Mknoddata3::Fifo(set) => (Special::Fifo, set_attributes(&set)?),
+        Mknoddata3::Other(_) => return Err(Fault(Nfsstat3::Badtype)),
+    };
+    new_object(call, args.where_, body, |acting, directory, name, wcc| {
+        Ok(acting.mknod(directory, name, what, &set, wcc)?)
+    })
+}

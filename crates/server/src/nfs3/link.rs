@@ -1,0 +1,40 @@
+//! RENAME and LINK (RFC 1813 sections 3.3.14, 3.3.15): the procedures with two handles.
+
+use proto::nfs3::{Link3Args, Link3Body, Nfsstat3, Rename3Args, Rename3Body};
+use store::Wcc;
+
+use super::convert::{entry_status, post_op, wcc_data};
+use super::{Call, Fault, Result};
+
+pub(super) fn rename(call: &Call<'_>, args: Rename3Args<'_>, body: &mut Rename3Body) -> Result<Rename3Body> {
+    let admitted = call.admit(args.from.dir.0)?;
+    // Both exports' rules hold, even though a rename between two is refused in the end.
+    if !call.admit(args.to.dir.0)?.same_export(&admitted) {
+        return Err(Fault(Nfsstat3::Xdev));
+    }
+    let acting = admitted.acting()?;
+    let (from, to) = (acting.node(args.from.dir.0)?, acting.node(args.to.dir.0)?);
+    call.before_change(&admitted);
+    let (mut from_wcc, mut to_wcc) = (Wcc::default(), Wcc::default());
+    let done = acting.rename(&from, args.from.name.0, &to, args.to.name.0, &mut from_wcc, &mut to_wcc);
+    *body = Rename3Body { fromdir_wcc: wcc_data(&from_wcc), todir_wcc: wcc_data(&to_wcc) };
+    done.map_err(|error| Fault(entry_status(error)))?;
+    call.commit(&admitted, &acting, &[&from, &to])?;
+    Ok(*body)
+}
+
+pub(super) fn link(call: &Call<'_>, args: Link3Args<'_>, body: &mut Link3Body) -> Result<Link3Body> {
+    let admitted = call.admit(args.file.0)?;
+    if !call.admit(args.link.dir.0)?.same_export(&admitted) {
+        return Err(Fault(Nfsstat3::Xdev));
+    }
+    let acting = admitted.acting()?;
+    let (file, directory) = (acting.node(args.file.0)?, acting.node(args.link.dir.0)?);
+    call.before_change(&admitted);
+    let mut wcc = Wcc::default();
+    let done = acting.link(&file, &directory, args.link.name.0, &mut wcc);
+    *body = Link3Body { file_attributes: post_op(&acting, &file), linkdir_wcc: wcc_data(&wcc) };
+    done.map_err(|error| Fault(entry_status(error)))?;
+    call.commit(&admitted, &acting, &[&file, &directory])?;
+    Ok(*body)
+}

@@ -1,0 +1,224 @@
+//! The NFS program, version 3 (RFC 1813): from a call's arguments to its results.
+//!
+//! A procedure is a function from its arguments to `Result<its ok body, Fault>`; the body of a failed one is filled
+//! on the way, so that weak cache consistency data and attributes go out with errors, too. The dispatch here decodes,
+//! runs, encodes and counts, and keeps the duplicate-request cache around what can't be done twice.
+
+mod attributes;
+mod convert;
+mod create;
+mod filesystem;
+mod link;
+mod lookup;
+mod read;
+mod readdir;
+mod remove;
+mod write;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use exports::Claim;
+use proto::nfs3::{self, Nfsstat3, Outcome, Procedure};
+use rpc::message::Credential;
+use rpc::server::{CallContext, CallError, Program, Reply};
+use store::{Acting, Node, Wcc};
+use xdr::{Decoder, Encode, Encoder};
+
+use crate::access::{Admission, Asking, Refusal, Road};
+use crate::drc::{Key, Seen};
+use crate::service::Service;
+
+/// The largest READ and WRITE, in bytes.
+pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
+
+/// The program.
+pub(crate) struct Nfs3 {
+    service: Arc<Service>,
+}
+
+impl Nfs3 {
+    pub(crate) const fn new(service: Arc<Service>) -> Self {
+        Self { service }
+    }
+}
+
+/// Why a procedure fails: a status, without the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fault(Nfsstat3);
+
+/// A procedure's result before it is joined to a failure's body.
+type Result<O> = std::result::Result<O, Fault>;
+
+/// One call: what a procedure needs beside its arguments.
+struct Call<'a> {
+    service: &'a Service,
+    cx: &'a CallContext<'a>,
+}
+
+impl Call<'_> {
+    /// The one check for the export that a handle belongs to.
+    fn admit(&self, handle: &[u8]) -> Result<Admission> {
+        Ok(self.service.gate.admit(handle, asking(self.cx))?)
+    }
+
+    /// Says that a change is coming: where it must be on stable storage before the reply, the call will wait for the
+    /// disk.
+    fn before_change(&self, admitted: &Admission) {
+        if admitted.sync {
+            self.cx.will_block();
+        }
+    }
+
+    /// Makes the metadata of `changed` durable where the export is `sync`, as knfsd does.
+    fn commit(&self, admitted: &Admission, acting: &Acting<'_>, changed: &[&Node]) -> Result<()> {
+        if admitted.sync {
+            for node in changed {
+                acting.commit(node, 0, 0, &mut Wcc::default())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who is asking, as the call says it.
+pub(crate) fn asking<'a>(cx: &CallContext<'a>) -> Asking<'a> {
+    let claim = match cx.credential {
+        Credential::None => None,
+        Credential::Sys(sys) => Some(Claim { uid: sys.uid, gid: sys.gid, gids: &sys.gids }),
+    };
+    Asking { address: cx.peer.address, claim, road: Road::Wire }
+}
+
+impl Program for Nfs3 {
+    fn number(&self) -> u32 {
+        nfs3::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        nfs3::VERSION..=nfs3::VERSION
+    }
+
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<(), CallError> {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let call = Call { service: &self.service, cx };
+        let counter = self.service.counters.nfs3(procedure);
+        let bytes = if repeatable(procedure) {
+            run(&call, procedure, args, reply)
+        } else {
+            self.once(&call, procedure, args, reply)
+        };
+        let failed = !matches!(reply.results(), [0, 0, 0, 0, ..]);
+        counter.count(bytes.is_err() || failed, *bytes.as_ref().unwrap_or(&0));
+        bytes.map(|_| ())
+    }
+}
+
+impl Nfs3 {
+    /// Runs what can't be done twice: a retransmission gets the first run's reply.
+    fn once(
+        &self,
+        call: &Call<'_>,
+        procedure: Procedure,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<u64, CallError> {
+        let key = Key::new(call.cx, nfs3::PROGRAM, procedure.number(), args.rest());
+        match self.service.drc.begin(key) {
+            Seen::Before(results) => {
+                reply.encoder().raw(&results);
+                Ok(0)
+            }
+            Seen::InProgress => Err(CallError::Drop),
+            Seen::New(ticket) => {
+                let bytes = run(call, procedure, args, reply)?;
+                ticket.finish(reply.results());
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// Whether running a call twice does the same as running it once.
+const fn repeatable(procedure: Procedure) -> bool {
+    use Procedure::{Create, Link, Mkdir, Mknod, Remove, Rename, Rmdir, Setattr, Symlink};
+    !matches!(procedure, Setattr | Create | Mkdir | Symlink | Mknod | Remove | Rmdir | Rename | Link)
+}
+
+/// Decodes, runs and encodes; returns the payload's bytes.
+fn run(
+    call: &Call<'_>,
+    procedure: Procedure,
+    args: &mut Decoder<'_>,
+    reply: &mut Reply,
+) -> std::result::Result<u64, CallError> {
+    let to = reply.encoder();
+    match procedure {
+        Procedure::Null => Ok(0),
+        Procedure::Getattr => answer(call, to, args.get()?, attributes::getattr),
+        Procedure::Setattr => answer(call, to, args.get()?, attributes::setattr),
+        Procedure::Lookup => answer(call, to, args.get()?, lookup::lookup),
+        Procedure::Access => answer(call, to, args.get()?, attributes::access),
+        Procedure::Readlink => answer(call, to, args.get()?, lookup::readlink),
+        Procedure::Read => Ok(read::read(call, args.get()?, reply)),
+        Procedure::Write => Ok(write::write(call, args.get()?, to)),
+        Procedure::Create => answer(call, to, args.get()?, create::create),
+        Procedure::Mkdir => answer(call, to, args.get()?, create::mkdir),
+        Procedure::Symlink => answer(call, to, args.get()?, create::symlink),
+        Procedure::Mknod => answer(call, to, args.get()?, create::mknod),
+        Procedure::Remove => answer(call, to, args.get()?, remove::remove),
+        Procedure::Rmdir => answer(call, to, args.get()?, remove::rmdir),
+        Procedure::Rename => answer(call, to, args.get()?, link::rename),
+        Procedure::Link => answer(call, to, args.get()?, link::link),
+        Procedure::Readdir => Ok(readdir::readdir(call, args.get()?, to)),
+        Procedure::Readdirplus => Ok(readdir::readdirplus(call, args.get()?, to)),
+        Procedure::Fsstat => answer(call, to, args.get()?, filesystem::fsstat),
+        Procedure::Fsinfo => answer(call, to, args.get()?, filesystem::fsinfo),
+        Procedure::Pathconf => answer(call, to, args.get()?, filesystem::pathconf),
+        Procedure::Commit => answer(call, to, args.get()?, write::commit),
+    }
+}
+
+/// Runs a procedure with an empty failure body, joins the two and encodes.
+fn answer<A, O: Encode, F: Encode + Default>(
+    call: &Call<'_>,
+    to: &mut Encoder,
+    args: A,
+    procedure: impl FnOnce(&Call<'_>, A, &mut F) -> Result<O>,
+) -> std::result::Result<u64, CallError> {
+    let mut body = F::default();
+    to.put(&outcome(procedure(call, args, &mut body), body));
+    Ok(0)
+}
+
+/// Joins a result to a failure's body.
+fn outcome<O, F>(result: Result<O>, body: F) -> Outcome<O, F> {
+    match result {
+        Ok(ok) => Outcome::Ok(ok),
+        Err(Fault(status)) => Outcome::Fail(status, body),
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self(match refusal {
+            Refusal::BadHandle => Nfsstat3::Badhandle,
+            Refusal::NotExported => Nfsstat3::Stale,
+            Refusal::InsecurePort => Nfsstat3::Perm,
+            // Never asked on this road.
+            Refusal::NoLane => Nfsstat3::Acces,
+        })
+    }
+}
+
+impl From<store::Error> for Fault {
+    fn from(error: store::Error) -> Self {
+        Self(convert::status(error))
+    }
+}

@@ -1,0 +1,111 @@
+//! READ (RFC 1813 section 3.3.6): small payloads are read into the reply, large ones stay in the page cache until
+//! the socket takes them.
+
+use proto::nfs3::{Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
+use rpc::server::Reply;
+
+use super::convert::{fattr, post_op};
+use super::{Call, MAX_TRANSFER, Result, outcome};
+
+/// From how many bytes on a payload goes from the page cache to the socket without passing through our memory.
+const SEND_FROM_FILE: u32 = 32 << 10;
+
+/// What is known of a READ once its payload is in the reply or attached to it.
+struct Done {
+    attributes: PostOpAttr,
+    count: u32,
+    eof: bool,
+}
+
+/// Answers; returns the payload's bytes.
+pub(super) fn read(call: &Call<'_>, args: Read3Args<'_>, reply: &mut Reply) -> u64 {
+    let start = reply.encoder().position();
+    let mut body = None;
+    match attempt(call, args, reply, start, &mut body) {
+        Ok(count) => count,
+        Err(fault) => {
+            let to = reply.encoder();
+            to.truncate(start);
+            to.put::<Read3ResHead>(&outcome(Err(fault), body));
+            0
+        }
+    }
+}
+
+fn attempt(
+    call: &Call<'_>,
+    args: Read3Args<'_>,
+    reply: &mut Reply,
+    start: usize,
+    body: &mut PostOpAttr,
+) -> Result<u64> {
+    let admitted = call.admit(args.file.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.file.0)?;
+    let count = args.count.min(MAX_TRANSFER);
+    if count >= SEND_FROM_FILE {
+        let file = acting.read_file(&node);
+        if file.is_err() {
+            *body = post_op(&acting, &node);
+        }
+        let (file, attributes) = file?;
+        let left = attributes.size.saturating_sub(args.offset);
+        let count = u32::try_from(left).map_or(count, |left| left.min(count));
+        let eof = u64::from(count) == left;
+        head(reply, start, &Done { attributes: Some(fattr(&attributes)), count, eof });
+        if count > 0 {
+            reply.attach_file(file, args.offset, count);
+        }
+        return Ok(count.into());
+    }
+    // The head has one size, so that the payload can be read to its place and the head be written before it.
+    head(reply, start, &Done { attributes: Some(NO_ATTRIBUTES), count: 0, eof: false });
+    let payload = reply.encoder().position();
+    let buffer = reply.encoder().buffer();
+    buffer.resize(payload + count as usize, 0);
+    let found = acting.read(&node, args.offset, &mut buffer[payload..]);
+    if found.is_err() {
+        *body = post_op(&acting, &node);
+    }
+    let found = found?;
+    let count = u32::try_from(found.count).unwrap_or(count);
+    let to = reply.encoder();
+    to.truncate(payload + found.count);
+    to.buffer().resize(payload + found.count + xdr::padding(found.count), 0);
+    let mut front = xdr::Encoder::new();
+    front.put(&result(&Done { attributes: Some(fattr(&found.attributes)), count, eof: found.eof }));
+    to.buffer()[start..payload].copy_from_slice(front.as_slice());
+    Ok(count.into())
+}
+
+fn head(reply: &mut Reply, start: usize, done: &Done) {
+    let to = reply.encoder();
+    to.truncate(start);
+    to.put(&result(done));
+}
+
+const fn result(done: &Done) -> Read3ResHead {
+    Outcome::Ok(Read3Head {
+        attributes: done.attributes,
+        count: done.count,
+        eof: done.eof,
+        length: done.count,
+    })
+}
+
+/// Room for attributes.
+const NO_ATTRIBUTES: proto::nfs3::Fattr3 = proto::nfs3::Fattr3 {
+    kind: proto::nfs3::Ftype3::Reg,
+    mode: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    size: 0,
+    used: 0,
+    rdev: proto::nfs3::Specdata3 { specdata1: 0, specdata2: 0 },
+    fsid: 0,
+    fileid: 0,
+    atime: proto::nfs3::Nfstime3 { seconds: 0, nseconds: 0 },
+    mtime: proto::nfs3::Nfstime3 { seconds: 0, nseconds: 0 },
+    ctime: proto::nfs3::Nfstime3 { seconds: 0, nseconds: 0 },
+};

@@ -1,0 +1,33 @@
+//! REMOVE and RMDIR (RFC 1813 sections 3.3.12, 3.3.13).
+
+use proto::nfs3::{Diropargs3, Remove3Args, Rmdir3Args, WccData};
+use store::{Acting, Node, Wcc};
+
+use super::convert::{entry_status, wcc_data};
+use super::{Call, Fault, Result};
+
+fn gone(
+    call: &Call<'_>,
+    place: Diropargs3<'_>,
+    body: &mut WccData,
+    unlink: impl FnOnce(&Acting<'_>, &Node, &[u8], &mut Wcc) -> store::Result<()>,
+) -> Result<WccData> {
+    let admitted = call.admit(place.dir.0)?;
+    let acting = admitted.acting()?;
+    let directory = acting.node(place.dir.0)?;
+    call.before_change(&admitted);
+    let mut wcc = Wcc::default();
+    let done = unlink(&acting, &directory, place.name.0, &mut wcc);
+    *body = wcc_data(&wcc);
+    done.map_err(|error| Fault(entry_status(error)))?;
+    call.commit(&admitted, &acting, &[&directory])?;
+    Ok(*body)
+}
+
+pub(super) fn remove(call: &Call<'_>, args: Remove3Args<'_>, body: &mut WccData) -> Result<WccData> {
+    gone(call, args.object, body, |acting, directory, name, wcc| acting.remove(directory, name, wcc))
+}
+
+pub(super) fn rmdir(call: &Call<'_>, args: Rmdir3Args<'_>, body: &mut WccData) -> Result<WccData> {
+    gone(call, args.object, body, |acting, directory, name, wcc| acting.rmdir(directory, name, wcc))
+}

@@ -1,0 +1,64 @@
+//! WRITE and COMMIT (RFC 1813 sections 3.3.7, 3.3.21).
+//!
+//! On a `sync` export a WRITE is as durable as it was asked to be. On an `async` one nothing is waited for and
+//! everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
+
+use proto::nfs3::{Commit3Args, Commit3ResOk, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
+use store::Wcc;
+use xdr::Encoder;
+
+use super::convert::{stability, stable_how, wcc_data};
+use super::{Call, Fault, MAX_TRANSFER, Result, outcome};
+
+/// Answers; returns the payload's bytes.
+pub(super) fn write(call: &Call<'_>, args: Write3Args<'_>, to: &mut Encoder) -> u64 {
+    let mut body = WccData::default();
+    let done = attempt(call, args, &mut body);
+    let count = done.as_ref().map_or(0, |ok| ok.count.into());
+    to.put(&outcome(done, body));
+    count
+}
+
+fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<Write3ResOk> {
+    let admitted = call.admit(args.file.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.file.0)?;
+    // "The count ... must match the length of data" is knfsd's reading, too; what is above wtmax is cut (a short write).
+    let length = args.data.0.len();
+    if args.count as usize != length {
+        return Err(Fault(Nfsstat3::Inval));
+    }
+    let data = &args.data.0[..length.min(MAX_TRANSFER as usize)];
+    let asked = if admitted.sync { args.stable } else { StableHow::Unstable };
+    if asked != StableHow::Unstable {
+        call.cx.will_block();
+    }
+    let mut wcc = Wcc::default();
+    let written = acting.write(&node, args.offset, data, stability(asked), &mut wcc);
+    *body = wcc_data(&wcc);
+    let written = written?;
+    let committed = stable_how(written.committed);
+    Ok(Write3ResOk {
+        file_wcc: *body,
+        count: u32::try_from(written.count).unwrap_or(MAX_TRANSFER),
+        committed: if admitted.sync { committed } else { committed.max(args.stable) },
+        verf: call.service.verifier.get(),
+    })
+}
+
+pub(super) fn commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) -> Result<Commit3ResOk> {
+    let admitted = call.admit(args.file.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.file.0)?;
+    let mut wcc = Wcc::default();
+    if admitted.sync {
+        call.cx.will_block();
+        let done = acting.commit(&node, args.offset, args.count.into(), &mut wcc);
+        *body = wcc_data(&wcc);
+        done?;
+    } else {
+        let now = acting.attributes(&node)?;
+        *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
+    }
+    Ok(Commit3ResOk { file_wcc: *body, verf: call.service.verifier.get() })
+}

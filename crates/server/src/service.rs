@@ -1,0 +1,19 @@
+//! What the programs share: the gate, the counters, and the memory of what was done.
+
+use std::sync::Arc;
+
+use store::WriteVerifier;
+
+use crate::access::Gate;
+use crate::counters::Counters;
+use crate::drc::Drc;
+use crate::mount3::Mounts;
+
+/// What the programs share.
+pub(crate) struct Service {
+    pub gate: Gate,
+    pub counters: Counters,
+    pub drc: Drc,
+    pub mounts: Mounts,
+    pub verifier: Arc<WriteVerifier>,
+}

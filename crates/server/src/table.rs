@@ -1,0 +1,146 @@
+//! The export table: what is exported now, each export with its number and its open store.
+//!
+//! A table never changes; a reload builds the next one and takes over the stores of what stayed the same, so that
+//! handles, open files and clients don't notice.
+
+use std::collections::HashMap;
+use std::hash::Hasher as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use exports::{Export, Exports, Fsid};
+use store::{HandleKey, Store, StoreOptions, WriteVerifier};
+
+/// Numbers from here on are hashes of a path or UUID; those below are `fsid=` numbers as they stand.
+const HASHED: u32 = 1 << 31;
+
+/// What every store is opened with.
+#[derive(Debug, Clone)]
+pub(crate) struct Opening {
+    pub key: HandleKey,
+    pub verifier: Arc<WriteVerifier>,
+}
+
+/// One export and its store.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub export: Export,
+    /// The export's number in every handle: the same after a restart as long as the path (or fsid=) is.
+    pub id: u32,
+    /// The store, or why there's none, in words.
+    pub store: Result<Arc<Store>, String>,
+    /// Which directory the store is of.
+    directory: Option<(u64, u64)>,
+}
+
+/// All exports.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: Vec<Arc<Entry>>,
+    by_id: HashMap<u32, Arc<Entry>>,
+}
+
+impl Table {
+    /// Opens a store for every export, or takes it over from `previous`. An export that can't be opened stays in the
+    /// table with its problem: the others are served all the same.
+    pub(crate) fn open(exports: &Exports, opening: &Opening, previous: &Self) -> Self {
+        let mut table = Self::default();
+        for export in exports.list() {
+            let id = number(export);
+            let directory = directory(export.path());
+            let old = previous.get(id).filter(|old| old.serves_like(export, directory));
+            let store = match (table.get(id), old) {
+                (Some(other), _) => Err(format!(
+                    "its number {id:#x} is that of {} already: give one of them another fsid=",
+                    other.export.path().display()
+                )),
+                (None, Some(old)) => old.store.clone(),
+                (None, None) => open(export, id, opening),
+            };
+            let entry = Arc::new(Entry { export: export.clone(), id, store, directory });
+            table.by_id.entry(id).or_insert_with(|| Arc::clone(&entry));
+            table.entries.push(entry);
+        }
+        table
+    }
+
+    /// The export of a number.
+    pub(crate) fn get(&self, id: u32) -> Option<&Arc<Entry>> {
+        self.by_id.get(&id)
+    }
+
+    /// All exports, in the order of their text.
+    pub(crate) fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+}
+
+impl Entry {
+    /// Whether this entry's store can serve `export`, too.
+    fn serves_like(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
+        self.store.is_ok()
+            && self.directory == directory
+            && self.export.path() == export.path()
+            && self.export.read_only() == export.read_only()
+            && self.export.subtree_check() == export.subtree_check()
+    }
+
+    /// The problem that keeps this export from being served.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.store.as_ref().err().cloned()
+    }
+}
+
+fn open(export: &Export, id: u32, opening: &Opening) -> Result<Arc<Store>, String> {
+    let options = StoreOptions {
+        path: export.path().to_owned(),
+        export_id: id,
+        key: opening.key.clone(),
+        read_only: export.read_only(),
+        subtree_check: export.subtree_check(),
+        verifier: Arc::clone(&opening.verifier),
+        max_nodes: None,
+    };
+    Store::open(options).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The device and inode of an exported directory, to notice when something else stands there.
+fn directory(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+fn number(export: &Export) -> u32 {
+    // A hash with a fixed key: it must be the same in the next run. It is no secret and protects nothing.
+    let hashed = |bytes: &[u8]| {
+        let mut hasher = siphasher::sip::SipHasher24::new();
+        hasher.write(bytes);
+        hasher.finish() as u32 | HASHED
+    };
+    match export.fsid() {
+        Some(Fsid::Number(number)) if number < HASHED => number,
+        Some(Fsid::Number(number)) => hashed(&number.to_be_bytes()),
+        Some(Fsid::Uuid(uuid)) => hashed(&uuid),
+        None => hashed(export.path().as_os_str().as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(text: &str) -> Vec<u32> {
+        Exports::parse(text, "t").unwrap().list().iter().map(number).collect()
+    }
+
+    #[test]
+    fn numbers_are_the_same_in_every_run() {
+        assert_eq!(numbers("/a *(fsid=0)\n/b *(fsid=7)"), [0, 7]);
+        let hashed =
+            numbers("/a\n/b\n/c *(fsid=4294967295)\n/d *(fsid=00112233-4455-6677-8899-aabbccddeeff)");
+        assert!(hashed.iter().all(|id| *id >= HASHED));
+        assert_eq!(numbers("/a *(rw)")[0], hashed[0]);
+        assert_eq!(numbers("/a")[0], 0x8f79_1ef5, "handles of earlier runs carry this number");
+    }
+}
