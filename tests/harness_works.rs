@@ -19,7 +19,7 @@ fn kernel_client_on_ganesha() {
     let plan = format!("mount_export plain {path} ''\nas root root /mnt/plain\nas tester user /mnt/plain\n");
     let job =
         Job { nfs_port: Ganesha::NFS_PORT, mount_port: Ganesha::MOUNT_PORT, anon_uid: 65534, plan: &plan };
-    let report = qemu::boot(&job, Some(&netns), Duration::from_secs(400), |request| {
+    let report = qemu::boot(&job, Some(&netns), Duration::from_secs(150), |request| {
         qemu::behind_its_back(&[("plain", &export)], request)
     });
     println!("{}", report.console);

@@ -24,7 +24,8 @@ impl Capture {
         let file = scratch.join("capture.pcapng");
         let mut command = netns.command("dumpcap");
         command.args(["-q", "-i", "lo", "-B", "64", "-w"]).arg(&file);
-        let mut daemon = Daemon::start("dumpcap", &mut command, &scratch.join("dumpcap.log")).expect("nsenter");
+        let mut daemon =
+            Daemon::start("dumpcap", &mut command, &scratch.join("dumpcap.log")).expect("nsenter");
         // dumpcap says its file's name once the capture is open.
         wait_for("dumpcap to begin", || {
             assert!(daemon.alive(), "dumpcap ended:\n{}", daemon.log());

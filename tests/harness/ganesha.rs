@@ -60,7 +60,8 @@ impl Ganesha {
         .expect("own directory");
         let mut command = rpcbind.command("ganesha.nfsd");
         command.arg("-F").arg("-f").arg(&config).args(["-L", "STDOUT", "-p", "/run/ganesha.pid"]);
-        let daemon = Daemon::start("nfs-ganesha", &mut command, &scratch.join("ganesha.log")).expect("nsenter");
+        let daemon =
+            Daemon::start("nfs-ganesha", &mut command, &scratch.join("ganesha.log")).expect("nsenter");
         let mut ganesha = Self { daemon, rpcbind, scratch, export: export.to_owned() };
         wait_for("nfs-ganesha to answer", || {
             assert!(ganesha.daemon.alive(), "nfs-ganesha ended:\n{}", ganesha.daemon.log());

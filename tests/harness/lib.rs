@@ -18,6 +18,7 @@ pub mod scratch;
 
 pub use netns::Netns;
 pub use process::{Daemon, run, run_ok, wait_for};
+pub use samehost::{Serve, Server};
 pub use scratch::Scratch;
 
 use std::path::PathBuf;
@@ -44,5 +45,6 @@ pub fn workspace() -> PathBuf {
 
 /// Where `scripts/setup` leaves what isn't installed (a kernel to boot).
 pub fn assets() -> PathBuf {
-    std::env::var_os("SAMEHOST_TEST_ASSETS").map_or_else(|| workspace().join("target/test-assets"), PathBuf::from)
+    std::env::var_os("SAMEHOST_TEST_ASSETS")
+        .map_or_else(|| workspace().join("target/test-assets"), PathBuf::from)
 }

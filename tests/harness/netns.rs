@@ -52,7 +52,18 @@ impl Netns {
         // Names of devices have at most 15 bytes.
         let (a, b) = (format!("sh{number}a"), format!("sh{number}b"));
         run_ok(Command::new("ip").args([
-            "-n", &self.name, "link", "add", &a, "type", "veth", "peer", "name", &b, "netns", &other.name,
+            "-n",
+            &self.name,
+            "link",
+            "add",
+            &a,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            &b,
+            "netns",
+            &other.name,
         ]));
         for (netns, device, address) in [(self, &a, own), (other, &b, others)] {
             let address = format!("{address}/{prefix}");
@@ -67,11 +78,14 @@ impl Netns {
     /// When it can't be made.
     pub fn cable_to_host(&self, own: &str, hosts: &str, prefix: u8) {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (inside, outside) = (format!("sh{number}a"), format!("sh{}-{number}", std::process::id() % 1_000_000));
+        let (inside, outside) =
+            (format!("sh{number}a"), format!("sh{}-{number}", std::process::id() % 1_000_000));
         // Made from the inside, so that it goes with the namespace; then its other end is pushed out to us (process 1's net).
-        run_ok(Command::new("ip").args([
-            "link", "add", &outside, "type", "veth", "peer", "name", &inside, "netns", &self.name,
-        ]));
+        run_ok(
+            Command::new("ip").args([
+                "link", "add", &outside, "type", "veth", "peer", "name", &inside, "netns", &self.name,
+            ]),
+        );
         run_ok(Command::new("ip").args(["address", "add", &format!("{hosts}/{prefix}"), "dev", &outside]));
         run_ok(Command::new("ip").args(["link", "set", &outside, "up"]));
         let own = format!("{own}/{prefix}");

@@ -76,7 +76,12 @@ impl Drop for Running {
 ///
 /// # Panics
 /// When the kernel isn't there (run scripts/setup), QEMU can't be started or the bound passes.
-pub fn boot(job: &Job<'_>, netns: Option<&Netns>, bound: Duration, mut host: impl FnMut(&str) -> String) -> Report {
+pub fn boot(
+    job: &Job<'_>,
+    netns: Option<&Netns>,
+    bound: Duration,
+    mut host: impl FnMut(&str) -> String,
+) -> Report {
     let scratch = Scratch::new();
     let kernel = Kernel::find();
     let initramfs = scratch.join("initramfs");
@@ -115,7 +120,9 @@ pub fn boot(job: &Job<'_>, netns: Option<&Netns>, bound: Duration, mut host: imp
         let line = match lines.recv_timeout(bound.saturating_sub(start.elapsed())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("the guest was not done after {bound:?}:\n{}", report.console),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("the guest was not done after {bound:?}:\n{}", report.console)
+            }
         };
         report.console.push_str(&line);
         report.console.push('\n');
@@ -149,9 +156,11 @@ pub fn behind_its_back(exports: &[(&str, &Path)], request: &str) -> String {
         match *verb {
             "remove" => fs::remove_file(&path).map_err(said),
             "create" => fs::write(&path, "from the host\n").map_err(said),
-            "append" => {
-                fs::File::options().append(true).open(&path).and_then(|mut f| f.write_all(b"appended\n")).map_err(said)
-            }
+            "append" => fs::File::options()
+                .append(true)
+                .open(&path)
+                .and_then(|mut f| f.write_all(b"appended\n"))
+                .map_err(said),
             "checksum" => {
                 let sum = run_ok(Command::new("md5sum").arg(&path));
                 let sum = sum.split_whitespace().next().unwrap_or_default();
@@ -215,12 +224,12 @@ impl Kernel {
         }
         let mut order: Vec<PathBuf> = Vec::new();
         for wanted in ["virtio_pci", "virtio_net", "nfsv3"] {
-            let listed = run_ok(
-                Command::new("modprobe")
-                    .arg("-d")
-                    .arg(&self.root)
-                    .args(["-S", &self.version, "--show-depends", wanted]),
-            );
+            let listed = run_ok(Command::new("modprobe").arg("-d").arg(&self.root).args([
+                "-S",
+                &self.version,
+                "--show-depends",
+                wanted,
+            ]));
             // A builtin one says "builtin NAME".
             for path in listed.lines().filter_map(|l| l.strip_prefix("insmod ")) {
                 let path = PathBuf::from(path.split_whitespace().next().unwrap_or_default());

@@ -22,7 +22,8 @@ impl Rpcbind {
     /// When it doesn't come up.
     pub fn start(netns: &Netns, scratch: &Scratch) -> Self {
         let log = scratch.join("rpcbind.log");
-        let script = "mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/lock /run/ganesha && exec rpcbind -w -f";
+        let script =
+            "mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/lock /run/ganesha && exec rpcbind -w -f";
         let mut command = netns.command("unshare");
         command.args(["--mount", "--propagation", "private", "--", "sh", "-c", script]);
         let daemon = Daemon::start("rpcbind", &mut command, &log).expect("unshare can be started");
@@ -31,7 +32,14 @@ impl Rpcbind {
         wait_for("rpcbind to answer", || {
             let socket = format!("/proc/{}/root/run/rpcbind.sock", rpcbind.daemon.pid());
             fs::metadata(socket).ok()?;
-            rpcbind.command("rpcinfo").args(["-T", "tcp", "127.0.0.1", "100000", "2"]).output().ok()?.status.success().then_some(())
+            rpcbind
+                .command("rpcinfo")
+                .args(["-T", "tcp", "127.0.0.1", "100000", "2"])
+                .output()
+                .ok()?
+                .status
+                .success()
+                .then_some(())
         });
         rpcbind
     }

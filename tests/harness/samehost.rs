@@ -1,1 +1,341 @@
-//! (in the making)
+//! Our own server and command, as a user starts them.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::process::{Daemon, wait_for};
+use crate::{Netns, Scratch, workspace};
+
+/// The `samehost` command, built in the profile of the tests. `SAMEHOST_BIN` names another one.
+///
+/// # Panics
+/// When it can't be built.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("SAMEHOST_BIN") {
+            return path.into();
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.current_dir(workspace()).args([
+            "build",
+            "--locked",
+            "-p",
+            "samehost",
+            "--message-format=json",
+        ]);
+        if !cfg!(debug_assertions) {
+            command.arg("--release");
+        }
+        let output = command.output().expect("cargo can be started");
+        assert!(
+            output.status.success(),
+            "cargo build -p samehost:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find_map(|message| {
+                let ours = message.pointer("/target/name")? == "samehost";
+                message.get("executable")?.as_str().filter(|_| ours).map(PathBuf::from)
+            })
+            .expect("cargo names the executable")
+    })
+}
+
+/// A server to be started. Its directories are its own and stay over restarts.
+#[derive(Debug)]
+pub struct Serve {
+    scratch: Scratch,
+    run_dir: PathBuf,
+    state_dir: PathBuf,
+    listen: String,
+    exports: Vec<String>,
+    arguments: Vec<String>,
+    prefix: Vec<String>,
+}
+
+impl Serve {
+    /// A server with one export, given as an exports(5) line.
+    pub fn new(export: impl Into<String>) -> Self {
+        let scratch = Scratch::new();
+        Self {
+            run_dir: scratch.mkdir("run"),
+            state_dir: scratch.mkdir("state"),
+            scratch,
+            listen: "127.0.0.1:0".to_owned(),
+            exports: vec![export.into()],
+            arguments: vec!["--no-rpcbind".to_owned()],
+            prefix: Vec::new(),
+        }
+    }
+
+    /// A server of a directory that lets everybody on this machine do everything (`rw,insecure,no_root_squash`).
+    pub fn openly(directory: &Path) -> Self {
+        Self::new(format!("{} *(rw,insecure,no_root_squash)", directory.display()))
+    }
+
+    /// Adds another export.
+    #[must_use]
+    pub fn export(mut self, line: impl Into<String>) -> Self {
+        self.exports.push(line.into());
+        self
+    }
+
+    /// Where to listen (default: a free port on 127.0.0.1).
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen = address.into();
+        self
+    }
+
+    /// Another run directory.
+    #[must_use]
+    pub fn run_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.run_dir = path.into();
+        self
+    }
+
+    /// Further arguments of `samehost serve`.
+    #[must_use]
+    pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Lets it register with rpcbind, which the others are told not to.
+    #[must_use]
+    pub fn with_rpcbind(mut self) -> Self {
+        self.arguments.retain(|a| a != "--no-rpcbind");
+        self
+    }
+
+    /// Starts it through another command (`nsenter ... --`, `unshare ...`, `setpriv ...`).
+    #[must_use]
+    pub fn through<S: Into<String>>(mut self, prefix: impl IntoIterator<Item = S>) -> Self {
+        self.prefix = prefix.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Starts it in a network namespace.
+    #[must_use]
+    pub fn inside(self, netns: &Netns) -> Self {
+        self.through(["nsenter".to_owned(), format!("--net={}", netns.path()), "--".to_owned()])
+    }
+
+    /// Its scratch directory.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn start(self) -> Server {
+        let daemon = self.spawn();
+        let mut server = Server { serve: self, daemon, port: 0 };
+        server.wait_until_ready();
+        server
+    }
+
+    fn spawn(&self) -> Daemon {
+        let (program, leading) = match self.prefix.split_first() {
+            Some((first, rest)) => (first.into(), rest),
+            None => (binary().as_os_str().to_owned(), &[][..]),
+        };
+        let mut command = Command::new(program);
+        command.args(leading);
+        if !self.prefix.is_empty() {
+            command.arg(binary());
+        }
+        command.args(["serve", "--listen", &self.listen]);
+        command.arg("--run-dir").arg(&self.run_dir).arg("--state-dir").arg(&self.state_dir);
+        for line in &self.exports {
+            command.arg("--export").arg(line);
+        }
+        command.args(&self.arguments);
+        let log = self.scratch.join("server.log");
+        fs::write(&log, "").expect("own directory");
+        Daemon::start("samehost serve", &mut command, &log).expect("the server can be started")
+    }
+}
+
+/// A running server of ours. Killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    serve: Serve,
+    daemon: Daemon,
+    port: u16,
+}
+
+impl Server {
+    fn wait_until_ready(&mut self) {
+        // The port may have been 0. After a restart it is the one that clients know already.
+        let daemon = &mut self.daemon;
+        let line = wait_for("the server's ready line", || {
+            let ready = daemon.log().lines().find(|l| l.starts_with("ready: ")).map(str::to_owned);
+            assert!(ready.is_some() || daemon.alive(), "the server ended:\n{}", daemon.log());
+            ready
+        });
+        let address = line.split("; ").next().and_then(|l| l.split(" on ").last()).unwrap_or_default();
+        let address = address.split(", ").next().unwrap_or_default();
+        self.port = address
+            .rsplit(':')
+            .next()
+            .and_then(|p| p.parse().ok())
+            .unwrap_or_else(|| panic!("no port in the ready line: {line}"));
+        if let Some((host, "0")) = self.serve.listen.rsplit_once(':') {
+            self.serve.listen = format!("{host}:{}", self.port);
+        }
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process.
+    pub fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    /// Its run directory.
+    pub fn run_dir(&self) -> &Path {
+        &self.serve.run_dir
+    }
+
+    /// Its scratch directory.
+    pub fn scratch(&self) -> &Scratch {
+        &self.serve.scratch
+    }
+
+    /// The URL of a path on it.
+    pub fn url(&self, path: impl AsRef<Path>) -> String {
+        self.url_at("127.0.0.1", path)
+    }
+
+    /// The URL of a path on it, by another of its addresses.
+    pub fn url_at(&self, host: &str, path: impl AsRef<Path>) -> String {
+        format!("nfs://{host}:{}{}", self.port, path.as_ref().display())
+    }
+
+    /// The URL that libnfs's tools want.
+    pub fn libnfs_url(&self, path: impl AsRef<Path>) -> String {
+        let port = self.port;
+        format!("nfs://127.0.0.1{}?nfsport={port}&mountport={port}&version=3", path.as_ref().display())
+    }
+
+    /// A `samehost` command of a client that looks for the lane in this server's run directory.
+    pub fn client(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(arguments).env("SAMEHOST_RUN_DIR", &self.serve.run_dir);
+        command
+    }
+
+    /// What it says about itself.
+    ///
+    /// # Panics
+    /// When it doesn't answer.
+    pub fn status(&self) -> Status {
+        status_in(&self.serve.run_dir).expect("a running server answers on its status socket")
+    }
+
+    /// Asks it to stop, and waits until it has.
+    ///
+    /// # Panics
+    /// When it doesn't.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.daemon.terminate()
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        self.daemon.kill();
+    }
+
+    /// Tells it to read its exports again.
+    pub fn reload(&self) {
+        self.daemon.signal(Signal::HUP);
+    }
+
+    /// Starts it again, on the same port with the same directories, after a stop or a kill.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn restart(&mut self) {
+        self.daemon.kill();
+        self.daemon = self.serve.spawn();
+        self.wait_until_ready();
+    }
+}
+
+/// A server's answer on its status socket.
+#[derive(Debug, Clone)]
+pub struct Status(Value);
+
+impl Status {
+    /// How often a procedure was called over a road (`wire` or `lane`); 0 for one that never was.
+    pub fn calls(&self, road: &str, procedure: &str) -> u64 {
+        self.0.pointer(&format!("/counters/{road}/{procedure}/ops")).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// READ, WRITE and COMMIT calls over the wire together: what stays 0 when every byte went over the lane.
+    pub fn bytes_moving_calls(&self) -> u64 {
+        ["READ", "WRITE", "COMMIT"].iter().map(|p| self.calls("wire", p)).sum()
+    }
+
+    /// Lanes that are up.
+    pub fn lanes(&self) -> usize {
+        self.0["lanes"]
+            .as_array()
+            .map_or(0, |lanes| lanes.iter().filter(|l| !l["nfs_peer"].is_null()).count())
+    }
+
+    /// Grants that are open.
+    pub fn grants(&self) -> u64 {
+        self.0.pointer("/grants/open").and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// Grants that were ever given.
+    pub fn granted(&self) -> u64 {
+        self.0.pointer("/grants/granted").and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// TCP connections.
+    pub fn connections(&self) -> usize {
+        self.0["connections"].as_array().map_or(0, Vec::len)
+    }
+
+    /// Everything.
+    pub fn json(&self) -> &Value {
+        &self.0
+    }
+}
+
+/// Asks the first server that answers in a run directory; `None` when none does.
+pub fn status_in(run_dir: &Path) -> Option<Status> {
+    let mut sockets: Vec<PathBuf> = fs::read_dir(run_dir)
+        .ok()?
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.extension().is_some_and(|e| e == "status"))
+        .collect();
+    sockets.sort();
+    sockets.iter().find_map(|path| {
+        let mut stream = UnixStream::connect(path).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        serde_json::from_str(&text).ok().map(Status)
+    })
+}

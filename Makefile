@@ -1,0 +1,70 @@
+# Samehost's targets. Each sets up what it needs on a fresh Debian 12 or 13 (root, and Rust installed) and is quick when
+# all is there already.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+MAN = target/man
+COMPLETIONS = target/completions
+FUZZ_SECONDS ?= 60
+
+.PHONY: all demo test check deny bench nfsload fuzz man completions install clean
+
+all:
+	$(CARGO) build --release --locked -p samehost
+
+# Serves a scratch directory, connects over the lane, copies, compares and measures.
+demo:
+	scripts/setup build
+	$(CARGO) build --release --locked -p samehost
+	target/release/samehost demo
+
+# Everything: unit tests, each crate's behaviour, and the whole system with other people's clients and servers (root).
+test:
+	scripts/setup test
+	$(CARGO) build --locked -p samehost
+	$(CARGO) test --workspace --locked
+
+# What a change must pass before anybody looks at it.
+check:
+	scripts/setup build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	scripts/check-licences
+
+# Measures, and writes docs/benchmarks.md. Takes some minutes; wants an otherwise idle machine.
+bench: nfsload
+	$(CARGO) build --release --locked -p samehost -p samehost-bench
+	target/release/samehost-bench --nfsload target/bench/nfsload --samehost target/release/samehost --write docs/benchmarks.md $(BENCH)
+
+nfsload: target/bench/nfsload
+
+target/bench/nfsload: bench/nfsload/nfsload.c
+	scripts/setup bench
+	mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $< $$(pkg-config --cflags --libs libnfs)
+
+# Each fuzz target for FUZZ_SECONDS, starting from its kept corpus.
+fuzz:
+	scripts/setup build
+	scripts/fuzz $(FUZZ_SECONDS)
+
+man: all
+	target/release/samehost man $(MAN)
+
+completions: all
+	mkdir -p $(COMPLETIONS)
+	target/release/samehost completions bash >$(COMPLETIONS)/samehost.bash
+	target/release/samehost completions zsh >$(COMPLETIONS)/_samehost
+	target/release/samehost completions fish >$(COMPLETIONS)/samehost.fish
+
+install: all man completions
+	install -D -m 755 target/release/samehost $(DESTDIR)$(PREFIX)/bin/samehost
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(MAN)/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -D -m 644 $(COMPLETIONS)/samehost.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/samehost
+	install -D -m 644 $(COMPLETIONS)/_samehost $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_samehost
+	install -D -m 644 $(COMPLETIONS)/samehost.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/samehost.fish
+
+clean:
+	$(CARGO) clean
