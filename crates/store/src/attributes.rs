@@ -126,8 +126,6 @@ pub(crate) struct Status {
     pub birth: Option<Timestamp>,
     /// chattr +i.
     pub immutable: bool,
-    /// chattr +a: no writing but at the end.
-    pub append_only: bool,
 }
 
 /// Asks the kernel about an open file (`O_PATH` will do). `fsid` is the store's number for the filesystem.
@@ -157,7 +155,6 @@ pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<Status> {
         attributes,
         birth: (raw.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| time(raw.stx_btime)),
         immutable: raw.stx_attributes.contains(StatxAttributes::IMMUTABLE),
-        append_only: raw.stx_attributes.contains(StatxAttributes::APPEND),
     })
 }
 

@@ -1,5 +1,42 @@
-//! File handles.
+//! File handles: names for files that a client keeps for years and can't make up.
+//!
+//! A handle says which export it belongs to and how its file is found again, sealed with a keyed MAC (SipHash-2-4,
+//! 128 bits) over everything before it. Without the seal anybody who may reach an export could guess handles of files
+//! outside the exported directory, or below directories that are closed to him.
+//!
+//! ```text
+//!  byte  0        version, 1
+//!        1        scheme: 1 kernel, 2 located
+//!        2..6     export id, big-endian
+//!  kernel scheme: the filesystem's own handle
+//!        6        handle type
+//!        7..n     handle
+//!  located scheme: an identity that is looked for in the tree
+//!        6..14    fileid, big-endian
+//!        14..22   generation (from the birth time), big-endian
+//!        22       number of hints, at most 12
+//!        23..n    hints: 16 bits of a keyed hash for each component of the path, from the root, when the handle was made
+//!  both: n..n+16  MAC
+//! ```
+
 use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use sys::KernelHandle;
+
+use crate::error::{Error, Result};
+
+const VERSION: u8 = 1;
+const SCHEME_KERNEL: u8 = 1;
+const SCHEME_LOCATED: u8 = 2;
+/// Bytes before the scheme's own part.
+const HEAD: usize = 6;
+const MAC: usize = 16;
+/// The longest kernel handle that fits.
+const MAX_KERNEL: usize = FileHandle::MAX - HEAD - 1 - MAC;
+/// How many components of a path leave a hint in a located handle.
+pub(crate) const MAX_HINTS: usize = 12;
 
 /// The secret under which handles are sealed: 16 random bytes that the server keeps over restarts.
 #[derive(Clone)]
@@ -11,6 +48,16 @@ impl HandleKey {
     pub fn new(bytes: [u8; 16]) -> HandleKey {
         HandleKey(bytes)
     }
+
+    /// A keyed 128-bit hash of `parts`; `purpose` keeps hashes for different uses apart.
+    pub(crate) fn hash(&self, purpose: u8, parts: &[&[u8]]) -> [u8; 16] {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(&[purpose]);
+        for part in parts {
+            hasher.write(part);
+        }
+        hasher.finish128().as_bytes()
+    }
 }
 
 impl fmt::Debug for HandleKey {
@@ -20,7 +67,7 @@ impl fmt::Debug for HandleKey {
 }
 
 /// A file handle: at most [`FileHandle::MAX`] bytes that mean something to the store that made them only.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FileHandle {
     length: u8,
     bytes: [u8; FileHandle::MAX],
@@ -39,8 +86,29 @@ impl FileHandle {
     /// Which export a handle says it belongs to. Nothing is checked: it is only good for choosing the store to ask.
     #[must_use]
     pub fn export_of(bytes: &[u8]) -> Option<u32> {
-        let _ = bytes;
-        unimplemented!()
+        let id = bytes.get(2..HEAD)?;
+        (bytes[0] == VERSION).then(|| u32::from_be_bytes([id[0], id[1], id[2], id[3]]))
+    }
+
+    /// Bytes from a client, of which only the length is known to be right.
+    pub(crate) fn unchecked(bytes: &[u8]) -> Option<FileHandle> {
+        let mut handle = FileHandle { length: u8::try_from(bytes.len()).ok()?, bytes: [0; FileHandle::MAX] };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let start = usize::from(self.length);
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len() as u8;
+    }
+}
+
+impl Hash for FileHandle {
+    /// The last bytes are (in a genuine handle) a part of the MAC, as random as any hash.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bytes = self.as_bytes();
+        state.write(&bytes[bytes.len().saturating_sub(8)..]);
     }
 }
 
@@ -49,5 +117,178 @@ impl fmt::Debug for FileHandle {
         f.write_str("FileHandle(")?;
         self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
+    }
+}
+
+/// Which file of a filesystem, as far as an unprivileged process can say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    pub fileid: u64,
+    /// Tells files apart that had the same inode number one after the other; 0 when the filesystem keeps no birth time.
+    pub generation: u64,
+}
+
+/// What a genuine handle says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    Kernel(KernelHandle),
+    Located { id: FileId, hints: Vec<u16> },
+}
+
+/// Makes and opens the handles of one export.
+#[derive(Clone, Debug)]
+pub(crate) struct Sealer {
+    key: HandleKey,
+    export_id: u32,
+}
+
+const PURPOSE_HANDLE: u8 = 1;
+const PURPOSE_HINT: u8 = 2;
+
+impl Sealer {
+    pub fn new(key: HandleKey, export_id: u32) -> Sealer {
+        Sealer { key, export_id }
+    }
+
+    /// `None` when the kernel's handle is too long for NFSv3.
+    pub fn kernel(&self, handle: &KernelHandle) -> Option<FileHandle> {
+        let kind = u8::try_from(handle.kind()).ok()?;
+        let bytes = handle.as_bytes();
+        if bytes.len() > MAX_KERNEL {
+            return None;
+        }
+        let mut sealed = self.start(SCHEME_KERNEL);
+        sealed.push(&[kind]);
+        sealed.push(bytes);
+        Some(self.finish(sealed))
+    }
+
+    /// Hints beyond [`MAX_HINTS`] are left out.
+    pub fn located(&self, id: FileId, hints: &[u16]) -> FileHandle {
+        let hints = &hints[..hints.len().min(MAX_HINTS)];
+        let mut sealed = self.start(SCHEME_LOCATED);
+        sealed.push(&id.fileid.to_be_bytes());
+        sealed.push(&id.generation.to_be_bytes());
+        sealed.push(&[hints.len() as u8]);
+        for hint in hints {
+            sealed.push(&hint.to_be_bytes());
+        }
+        self.finish(sealed)
+    }
+
+    /// The hint that a name leaves in a handle.
+    pub fn hint(&self, name: &[u8]) -> u16 {
+        let hash = self.key.hash(PURPOSE_HINT, &[name]);
+        u16::from_be_bytes([hash[0], hash[1]])
+    }
+
+    /// What a handle from a client says.
+    ///
+    /// # Errors
+    /// `BadHandle` unless this export made it under this key.
+    pub fn open(&self, handle: &FileHandle) -> Result<Meaning> {
+        let bytes = handle.as_bytes();
+        let body_length =
+            bytes.len().checked_sub(MAC).filter(|length| *length > HEAD).ok_or(Error::BadHandle)?;
+        let (body, mac) = bytes.split_at(body_length);
+        let expected = self.mac(body);
+        // Without an early end, so that the time taken says nothing about how many bytes were right.
+        let difference = expected.iter().zip(mac).fold(0, |all, (a, b)| all | (a ^ b));
+        if difference != 0 || body[0] != VERSION || FileHandle::export_of(bytes) != Some(self.export_id) {
+            return Err(Error::BadHandle);
+        }
+        let rest = &body[HEAD..];
+        match body[1] {
+            SCHEME_KERNEL => KernelHandle::new(i32::from(rest[0]), &rest[1..]).map(Meaning::Kernel),
+            SCHEME_LOCATED => located_meaning(rest),
+            _ => None,
+        }
+        .ok_or(Error::BadHandle)
+    }
+
+    fn start(&self, scheme: u8) -> FileHandle {
+        let mut handle = FileHandle { length: 0, bytes: [0; FileHandle::MAX] };
+        handle.push(&[VERSION, scheme]);
+        handle.push(&self.export_id.to_be_bytes());
+        handle
+    }
+
+    fn finish(&self, mut handle: FileHandle) -> FileHandle {
+        let mac = self.mac(handle.as_bytes());
+        handle.push(&mac);
+        handle
+    }
+
+    fn mac(&self, body: &[u8]) -> [u8; MAC] {
+        self.key.hash(PURPOSE_HANDLE, &[body])
+    }
+}
+
+fn located_meaning(rest: &[u8]) -> Option<Meaning> {
+    let (fileid, rest) = rest.split_first_chunk()?;
+    let (generation, rest) = rest.split_first_chunk()?;
+    let (count, hints) = rest.split_first()?;
+    if hints.len() != usize::from(*count) * 2 {
+        return None;
+    }
+    let id = FileId { fileid: u64::from_be_bytes(*fileid), generation: u64::from_be_bytes(*generation) };
+    let hints = hints.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+    Some(Meaning::Located { id, hints })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealer(export_id: u32) -> Sealer {
+        Sealer::new(HandleKey::new([7; 16]), export_id)
+    }
+
+    #[test]
+    fn what_went_in_comes_out() {
+        let kernel = KernelHandle::new(0x81, &[5; MAX_KERNEL]).expect("fits");
+        let handle = sealer(9).kernel(&kernel).expect("fits");
+        assert_eq!(handle.as_bytes().len(), FileHandle::MAX);
+        assert_eq!(FileHandle::export_of(handle.as_bytes()), Some(9));
+        assert_eq!(sealer(9).open(&handle), Ok(Meaning::Kernel(kernel)));
+
+        let id = FileId { fileid: 12, generation: 34 };
+        let handle = sealer(9).located(id, &[1, 2, 3]);
+        assert_eq!(sealer(9).open(&handle), Ok(Meaning::Located { id, hints: vec![1, 2, 3] }));
+        let long = sealer(9).located(id, &[4; 40]);
+        assert_eq!(sealer(9).open(&long), Ok(Meaning::Located { id, hints: vec![4; MAX_HINTS] }));
+    }
+
+    #[test]
+    fn a_handle_that_is_too_long_or_odd_is_left_to_the_other_scheme() {
+        assert!(sealer(9).kernel(&KernelHandle::new(1, &[5; MAX_KERNEL + 1]).expect("fits")).is_none());
+        assert!(sealer(9).kernel(&KernelHandle::new(256, &[5; 8]).expect("fits")).is_none());
+        assert!(sealer(9).kernel(&KernelHandle::new(-1, &[5; 8]).expect("fits")).is_none());
+    }
+
+    #[test]
+    fn every_changed_bit_and_every_other_length_is_refused() {
+        let handle = sealer(9).located(FileId { fileid: 12, generation: 34 }, &[1, 2, 3]);
+        let bytes = handle.as_bytes();
+        for bit in 0..bytes.len() * 8 {
+            let mut forged = bytes.to_vec();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            let forged = FileHandle::unchecked(&forged).expect("fits");
+            assert_eq!(sealer(9).open(&forged), Err(Error::BadHandle), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            let cut = FileHandle::unchecked(&bytes[..length]).expect("fits");
+            assert_eq!(sealer(9).open(&cut), Err(Error::BadHandle), "length {length}");
+        }
+        assert!(FileHandle::unchecked(&[0; FileHandle::MAX + 1]).is_none());
+        assert_eq!(FileHandle::export_of(&[]), None);
+        assert_eq!(FileHandle::export_of(&[1, 1, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn another_export_or_key_is_refused() {
+        let handle = sealer(9).located(FileId { fileid: 1, generation: 2 }, &[]);
+        assert_eq!(sealer(8).open(&handle), Err(Error::BadHandle));
+        assert_eq!(Sealer::new(HandleKey::new([8; 16]), 9).open(&handle), Err(Error::BadHandle));
     }
 }

@@ -17,10 +17,16 @@
 mod acting;
 mod attributes;
 mod error;
+mod filesystem;
 mod handle;
 mod identity;
+mod locate;
+mod locks;
+mod name;
 mod node;
 mod open;
+mod open_dirs;
+mod tidy;
 mod verifier;
 
 pub use acting::{

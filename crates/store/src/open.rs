@@ -1,13 +1,36 @@
-//! Opening a store.
+//! Opening a store: finding out what this process may do here, and setting up accordingly.
+//!
+//! 1. Open the directory, and clone its mount where that is allowed (`CAP_SYS_ADMIN`), so that nothing mounted below leaks in and
+//!    the store doesn't depend on what happens to the path. For a read-only export the clone is read-only.
+//! 2. Try whether acting as others works. If not, everything is done as the process's own user.
+//! 3. Try whether the filesystem's file handles can be made and opened. If not (or for `subtree_check`), handles are
+//!    located in the tree.
+
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Acting, FileHandle, HandleKey, Identity, Result, WriteVerifier};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::process::{Resource, getrlimit};
+use sys::KernelHandle;
+use sys::mount::{CloneAttributes, clone_detached};
+
+use crate::acting::Acting;
+use crate::attributes::{Kind, Status, status};
+use crate::error::{Error, Result};
+use crate::filesystem::Filesystem;
+use crate::handle::{FileHandle, FileId, HandleKey, Sealer};
+use crate::identity::{Identity, can_act_as_others, process_identity};
+use crate::locate::Places;
+use crate::locks::Locks;
+use crate::node::{Node, NodeCache};
+use crate::open_dirs::OpenDirs;
+use crate::verifier::WriteVerifier;
 
 /// How to open a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// The exported directory.
+    /// The exported directory. Symbolic links on the way to it are followed, once.
     pub path: PathBuf,
     /// Part of every handle. The same export must have the same id after a restart, and no two exports the same.
     pub export_id: u32,
@@ -15,11 +38,14 @@ pub struct StoreOptions {
     pub key: HandleKey,
     /// Nobody may change anything through this store.
     pub read_only: bool,
-    /// Refuse handles whose file isn't below the exported directory any more (exports(5)).
+    /// Refuse handles whose file isn't below the exported directory any more, and those below directories that the user
+    /// may not search (exports(5)). Every use of a handle then walks the file's path; a file that a local process
+    /// renames is looked for in the tree, and a file with several names counts as below as long as the name is found under which it was
+    /// seen, or another by a bounded search. Handles made with the option don't fit a store without it, and the reverse.
     pub subtree_check: bool,
     /// The server's write verifier.
     pub verifier: Arc<WriteVerifier>,
-    /// How many files to keep open at most; `None` chooses by RLIMIT_NOFILE.
+    /// How many files to keep open at most (at least 8); `None` chooses by `RLIMIT_NOFILE`: an eighth, at most 4096.
     pub max_nodes: Option<usize>,
 }
 
@@ -34,6 +60,26 @@ pub enum OpenError {
         /// The reason.
         source: std::io::Error,
     },
+    /// The path isn't a directory.
+    #[error("{path} isn't a directory")]
+    NotDirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// /proc isn't there; descriptors can't be re-opened without it.
+    #[error("/proc/self/fd can't be opened ({source}): mount /proc")]
+    NoProc {
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The filesystem doesn't answer the most basic questions.
+    #[error("can't examine {path}: {source}")]
+    Examine {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        source: Error,
+    },
 }
 
 /// What the store may do.
@@ -41,43 +87,112 @@ pub enum OpenError {
 pub enum Privilege {
     /// Acts as any user.
     Full,
-    /// Everything is done as the process's own user.
+    /// Everything is done as the process's own user, whoever asks.
     Unprivileged {
         /// What is missing, in words for an admin.
         reason: String,
     },
 }
 
+/// How files are found again by handle.
+#[derive(Debug)]
+pub(crate) enum Scheme {
+    /// By the filesystem's own handles.
+    Kernel,
+    /// By their place in the tree.
+    Located(Places),
+}
+
 /// One exported directory.
 #[derive(Debug)]
-pub struct Store {}
+pub struct Store(Arc<Inner>);
+
+/// What the store, its users and the tidying thread share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub read_only: bool,
+    pub subtree_check: bool,
+    pub verifier: Arc<WriteVerifier>,
+    pub key: HandleKey,
+    pub sealer: Sealer,
+    pub privilege: Privilege,
+    /// Whom everybody is when unprivileged.
+    pub process: Identity,
+    pub scheme: Scheme,
+    pub filesystem: Filesystem,
+    /// The root is that of a detached clone: nothing is mounted below, and nothing above can be reached.
+    pub cloned: bool,
+    /// A read-only clone of a store that can be written, for grants to clients that may only read.
+    pub reader: Option<OwnedFd>,
+    pub root: Arc<Node>,
+    /// /proc/self/fd.
+    pub proc: OwnedFd,
+    pub nodes: NodeCache,
+    pub dirs: OpenDirs,
+    pub locks: Locks,
+    /// Most data descriptors to keep in the whole process.
+    pub data_limit: usize,
+    /// Different in every process, for directory cookies that don't outlive it.
+    pub instance: [u8; 8],
+}
 
 impl Store {
-    /// Opens the directory.
+    /// Opens the directory. Run it on a thread that doesn't act as a user (or after [`crate::act_as_process`]).
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// See [`OpenError`]. Missing privileges are no error; see [`Store::privilege`].
     pub fn open(options: StoreOptions) -> std::result::Result<Store, OpenError> {
-        let _ = options;
-        unimplemented!()
+        let path = options.path.clone();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let proc = openat(CWD, c"/proc/self/fd", flags | OFlags::DIRECTORY, Mode::empty())
+            .map_err(|source| OpenError::NoProc { source: source.into() })?;
+        let original = openat(CWD, &options.path, flags, Mode::empty())
+            .map_err(|source| OpenError::Path { path: path.clone(), source: source.into() })?;
+        let examine = |source: Error| OpenError::Examine { path: path.clone(), source };
+        if status(&original, 0).map_err(examine)?.attributes.kind != Kind::Directory {
+            return Err(OpenError::NotDirectory { path: path.clone() });
+        }
+        let inner = Inner::set_up(options, original, proc).map_err(examine)?;
+        let inner = Arc::new(inner);
+        crate::tidy::register(Arc::downgrade(&inner));
+        Ok(Store(inner))
     }
 
     /// The exported directory's handle.
     #[must_use]
     pub fn root(&self) -> FileHandle {
-        unimplemented!()
+        *self.0.root.handle()
     }
 
     /// What this store may do.
     #[must_use]
     pub fn privilege(&self) -> &Privilege {
-        unimplemented!()
+        &self.0.privilege
+    }
+
+    /// Whether handles are the filesystem's own. If not, they are found again by looking for the file in the tree, which after a restart
+    /// takes time, and fails for files that were replaced meanwhile.
+    #[must_use]
+    pub fn has_kernel_handles(&self) -> bool {
+        matches!(self.0.scheme, Scheme::Kernel)
+    }
+
+    /// Whether what is mounted below the export is hidden by a private clone of its mount. If not, such places can't be entered.
+    #[must_use]
+    pub fn is_cloned(&self) -> bool {
+        self.0.cloned
     }
 
     /// The write verifier as it is now.
     #[must_use]
     pub fn verifier(&self) -> [u8; 8] {
-        unimplemented!()
+        self.0.verifier.get()
+    }
+
+    /// How many files are kept open now.
+    #[must_use]
+    pub fn open_nodes(&self) -> usize {
+        self.0.nodes.len()
     }
 
     /// From now on this thread acts as `identity` (an unprivileged store: as the process's user, whatever is said).
@@ -85,17 +200,101 @@ impl Store {
     /// # Errors
     /// `Access` for ids that can't be taken on.
     pub fn act_as(&self, identity: &Identity) -> Result<Acting<'_>> {
-        let _ = identity;
-        unimplemented!()
+        Acting::new(&self.0, identity, self.0.read_only)
     }
 
-    /// As [`Store::act_as`], for a client that has the export read-only: changes are refused with `ReadOnly`, and grants can't be
-    /// re-opened for writing.
+    /// As [`Store::act_as`], for a client that has the export read-only: changes are refused with `ReadOnly`, and grants
+    /// can't be re-opened for writing.
     ///
     /// # Errors
     /// As for [`Store::act_as`].
     pub fn act_as_reader(&self, identity: &Identity) -> Result<Acting<'_>> {
-        let _ = identity;
-        unimplemented!()
+        Acting::new(&self.0, identity, true)
     }
+}
+
+impl Inner {
+    fn set_up(options: StoreOptions, original: OwnedFd, proc: OwnedFd) -> Result<Inner> {
+        let limits = |read_only| CloneAttributes { read_only, no_devices: true, no_set_id: true };
+        let clone = clone_detached(&original, limits(options.read_only)).ok();
+        let cloned = clone.is_some();
+        let reader =
+            if cloned && !options.read_only { clone_detached(&original, limits(true)).ok() } else { None };
+        let root = clone.unwrap_or(original);
+        let filesystem = Filesystem::of(&root)?;
+
+        let privilege = match can_act_as_others() {
+            Ok(()) => Privilege::Full,
+            Err(reason) => Privilege::Unprivileged { reason },
+        };
+        let sealer = Sealer::new(options.key.clone(), options.export_id);
+        let kernel = privilege == Privilege::Full && !options.subtree_check && handles_work(&root, &sealer);
+        let scheme = if kernel { Scheme::Kernel } else { Scheme::Located(Places::new()) };
+        let root_status = status(&root, filesystem.fsid)?;
+        let id = file_id(&root, &root_status);
+        let handle = match &scheme {
+            Scheme::Kernel => sealer.kernel(&KernelHandle::of(&root, c"")?).ok_or(Error::NotSupported)?,
+            Scheme::Located(_) => sealer.located(id, &[]),
+        };
+        let mut instance = [0; 8];
+        getrandom::fill(&mut instance).map_err(|_| Error::TryLater)?;
+        let descriptors = getrlimit(Resource::Nofile).current.map_or(1 << 20, |limit| limit as usize);
+        Ok(Inner {
+            read_only: options.read_only,
+            subtree_check: options.subtree_check,
+            verifier: options.verifier,
+            key: options.key,
+            sealer,
+            privilege,
+            process: process_identity(),
+            scheme,
+            filesystem,
+            cloned,
+            reader,
+            root: Arc::new(Node::new(handle, id, Kind::Directory, root)),
+            proc,
+            nodes: NodeCache::new(options.max_nodes.unwrap_or_else(|| (descriptors / 8).clamp(64, 4096))),
+            dirs: OpenDirs::new(),
+            locks: Locks::new(),
+            data_limit: (descriptors / 4).max(32),
+            instance,
+        })
+    }
+
+    /// One round of tidying.
+    pub fn tidy(&self) {
+        self.nodes.tidy(&|| {
+            tracing::warn!("writing back unstable data failed: clients will be told to send it again");
+            self.verifier.change();
+        });
+        self.dirs.tidy();
+    }
+}
+
+/// Whether the filesystem's handles can be made, fit, and can be opened again by this process.
+fn handles_work(root: &OwnedFd, sealer: &Sealer) -> bool {
+    let trial = || -> rustix::io::Result<bool> {
+        let handle = KernelHandle::of(root, c"")?;
+        let again = handle.open(root, OFlags::PATH)?;
+        let same = rustix::fs::fstat(&again)?.st_ino == rustix::fs::fstat(root)?.st_ino;
+        Ok(same && sealer.kernel(&handle).is_some())
+    };
+    trial().unwrap_or(false)
+}
+
+/// Who a file is without the filesystem's handles: inode number and birth time; where there is no birth time but an unopenable
+/// handle, a hash of that.
+pub(crate) fn file_id(file: impl AsFd, status: &Status) -> FileId {
+    let generation = match status.birth {
+        Some(birth) => {
+            (birth.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(birth.nanoseconds))
+        }
+        None => KernelHandle::of(file, c"").map_or(0, |handle| {
+            // FNV-1a: not secret, only to be the same after a restart.
+            handle.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+        }),
+    };
+    FileId { fileid: status.attributes.fileid, generation }
 }

@@ -1,302 +1,128 @@
-//! Operations, each done as a user.
-use std::marker::PhantomData;
-use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+//! Operations on a store, each done as a user.
+//!
+//! Every operation that touches names or data first wears the user's ids (`identity`), so that the kernel refuses what the user
+//! may not. Exceptions are few, and each says why: opening by handle needs the process's own rights, and an owner may read
+//! and write his own file whatever its mode, for that is what a local process with the file open could do.
 
-use crate::{Attributes, Node, Result, SetAttributes, Store, Timestamp, Wcc};
-use ::io::Stability;
+mod access;
+mod attributes;
+mod create;
+mod data;
+mod directory;
+mod filesystem;
+mod lookup;
+mod remove;
+mod types;
 
-/// A set of the rights that NFSv3's ACCESS asks about (RFC 1813 section 3.3.4), with its bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Access(pub u32);
+use std::rc::Rc;
 
-impl Access {
-    /// Read data from a file or read a directory.
-    pub const READ: Access = Access(0x01);
-    /// Look up a name in a directory.
-    pub const LOOKUP: Access = Access(0x02);
-    /// Rewrite existing data or modify existing entries of a directory.
-    pub const MODIFY: Access = Access(0x04);
-    /// Write new data or add entries to a directory.
-    pub const EXTEND: Access = Access(0x08);
-    /// Delete an entry of a directory.
-    pub const DELETE: Access = Access(0x10);
-    /// Execute a file.
-    pub const EXECUTE: Access = Access(0x20);
+use parking_lot::MutexGuard;
 
-    /// Whether all of `other` is in here.
-    #[must_use]
-    pub const fn contains(self, other: Access) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
+pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
+pub use types::{
+    Access, AccessMode, CreateHow, DirEntry, DirPage, FsInfo, FsStat, PathConf, Read, Special, Written,
+};
 
-impl std::ops::BitOr for Access {
-    type Output = Access;
-    fn bitor(self, other: Access) -> Access {
-        Access(self.0 | other.0)
-    }
-}
-
-impl std::ops::BitAnd for Access {
-    type Output = Access;
-    fn bitand(self, other: Access) -> Access {
-        Access(self.0 & other.0)
-    }
-}
-
-/// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AccessMode {
-    /// Reading.
-    Read,
-    /// Writing.
-    Write,
-    /// Both.
-    ReadWrite,
-}
-
-/// How CREATE treats a name that exists (RFC 1813 section 3.3.8, `createhow3`).
-#[derive(Clone, Copy, Debug)]
-pub enum CreateHow {
-    /// Take the existing file; a size among the attributes is applied to it, as the Linux server does.
-    Unchecked(SetAttributes),
-    /// Refuse with `Exists`.
-    Guarded(SetAttributes),
-    /// Refuse, unless the file was made with this verifier: then it is a retry.
-    Exclusive([u8; 8]),
-}
-
-/// What MKNOD makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Special {
-    /// A block device with this major and minor number.
-    BlockDevice(u32, u32),
-    /// A character device with this major and minor number.
-    CharacterDevice(u32, u32),
-    /// A Unix domain socket.
-    Socket,
-    /// A named pipe.
-    Fifo,
-}
-
-/// What a read found.
-#[derive(Clone, Copy, Debug)]
-pub struct Read {
-    /// Bytes read.
-    pub count: usize,
-    /// The read reached the end of the file.
-    pub eof: bool,
-    /// The attributes.
-    pub attributes: Attributes,
-}
-
-/// What a write did.
-#[derive(Clone, Copy, Debug)]
-pub struct Written {
-    /// Bytes written; less than asked only when the filesystem took no more.
-    pub count: usize,
-    /// How durable they are.
-    pub committed: Stability,
-}
-
-/// One entry of a directory.
-#[derive(Clone, Copy, Debug)]
-pub struct DirEntry<'a> {
-    /// The name's bytes, as the filesystem has them.
-    pub name: &'a [u8],
-    /// The inode number.
-    pub fileid: u64,
-    /// Where to go on after this entry.
-    pub cookie: u64,
-}
-
-/// The end of a stretch of directory reading.
-#[derive(Clone, Copy, Debug)]
-pub struct DirPage {
-    /// To be given back with the next cookie.
-    pub verifier: [u8; 8],
-    /// The directory has no more entries.
-    pub eof: bool,
-}
-
-/// Space on the filesystem (RFC 1813 section 3.3.18), in bytes and files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FsStat {
-    /// Size of the filesystem in bytes.
-    pub total_bytes: u64,
-    /// Free bytes.
-    pub free_bytes: u64,
-    /// Free bytes for ordinary users.
-    pub available_bytes: u64,
-    /// Number of file slots.
-    pub total_files: u64,
-    /// Free file slots.
-    pub free_files: u64,
-    /// Free file slots for ordinary users.
-    pub available_files: u64,
-}
-
-/// What the filesystem can do (RFC 1813 section 3.3.19; transfer sizes are the server's business).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FsInfo {
-    /// The largest size of a file in bytes.
-    pub max_file_size: u64,
-    /// Granularity of time stamps in nanoseconds.
-    pub time_delta: u32,
-    /// Hard links work.
-    pub links: bool,
-    /// Symbolic links work.
-    pub symlinks: bool,
-    /// PATHCONF is the same for every file.
-    pub homogeneous: bool,
-    /// SETATTR can set times.
-    pub can_set_time: bool,
-}
-
-/// POSIX pathconf (RFC 1813 section 3.3.20).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathConf {
-    /// Most links to a file.
-    pub link_max: u32,
-    /// Longest name in bytes.
-    pub name_max: u32,
-    /// Longer names are refused, not cut.
-    pub no_trunc: bool,
-    /// Only a privileged user may change an owner.
-    pub chown_restricted: bool,
-    /// Names that differ in case only are the same.
-    pub case_insensitive: bool,
-    /// Case is kept.
-    pub case_preserving: bool,
-}
+use crate::attributes::{Status, Wcc, status};
+use crate::error::{Error, Result};
+use crate::identity::{Identity, Who};
+use crate::node::Node;
+use crate::open::{Inner, Privilege};
 
 /// This thread acting as a user in one store. Not `Send`: the user's ids belong to the thread.
+///
+/// Making one costs no system call, using one none as long as the thread acts as the same user.
 #[derive(Debug)]
 pub struct Acting<'s> {
-    store: &'s Store,
-    not_send: PhantomData<*const ()>,
+    store: &'s Inner,
+    who: Rc<Who>,
+    read_only: bool,
 }
 
-#[allow(unused_variables, missing_docs, clippy::missing_errors_doc, clippy::too_many_arguments)]
 impl<'s> Acting<'s> {
-    pub fn store(&self) -> &'s Store {
+    pub(crate) fn new(store: &'s Inner, identity: &Identity, read_only: bool) -> Result<Acting<'s>> {
+        let identity = if store.privilege == Privilege::Full { identity } else { &store.process };
+        let acting = Acting { store, who: Who::of(identity), read_only };
+        acting.wear()?;
+        Ok(acting)
+    }
+
+    /// The user that operations are done as: not the one asked for when the store is unprivileged.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.who.identity
+    }
+
+    /// Whether changes are refused.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Puts the user's ids on, should something else have been done on this thread since.
+    fn wear(&self) -> Result<()> {
+        if self.is_privileged() { self.who.wear() } else { Ok(()) }
+    }
+
+    pub(crate) fn inner(&self) -> &'s Inner {
         self.store
     }
-    pub fn node(&self, handle: &[u8]) -> Result<Arc<Node>> {
-        unimplemented!()
+
+    pub(crate) fn wear_now(&self) -> Result<()> {
+        self.wear()
     }
-    pub fn attributes(&self, node: &Node) -> Result<Attributes> {
-        unimplemented!()
+
+    pub(crate) fn can_act(&self) -> bool {
+        self.is_privileged()
     }
-    pub fn set_attributes(
+
+    fn is_privileged(&self) -> bool {
+        self.store.privilege == Privilege::Full
+    }
+
+    /// The user is root, and so are the rights.
+    fn is_root(&self) -> bool {
+        self.is_privileged() && self.who.identity.uid == 0
+    }
+
+    fn fsid(&self) -> u64 {
+        self.store.filesystem.fsid
+    }
+
+    /// The node's status; a node whose file is gone leaves the cache.
+    fn live(&self, node: &Node) -> Result<Status> {
+        node.live(self.fsid()).inspect_err(|error| {
+            if *error == Error::Stale {
+                self.store.nodes.remove(node.handle());
+            }
+        })
+    }
+
+    fn lock(&self, node: &Node) -> MutexGuard<'s, ()> {
+        self.store.locks.one(node.fileid())
+    }
+
+    /// Runs a change of `node` with the attributes taken before and after, and nobody else's change through this store between.
+    fn changing<T>(
         &self,
         node: &Node,
-        set: &SetAttributes,
-        guard: Option<Timestamp>,
         wcc: &mut Wcc,
-    ) -> Result<()> {
-        unimplemented!()
+        change: impl FnOnce(&Status) -> Result<T>,
+    ) -> Result<T> {
+        let _alone = self.lock(node);
+        let before = self.live(node)?;
+        wcc.before = Some(before.attributes);
+        let result =
+            if self.read_only { Err(Error::ReadOnly) } else { self.wear().and_then(|()| change(&before)) };
+        wcc.after = status(node.file(), self.fsid()).ok().map(|after| after.attributes);
+        result
     }
-    pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
-        unimplemented!()
-    }
-    pub fn access(&self, node: &Node, wanted: Access) -> Result<Access> {
-        unimplemented!()
-    }
-    pub fn may(&self, node: &Node, mode: AccessMode) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
-        unimplemented!()
-    }
-    pub fn read(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> Result<Read> {
-        unimplemented!()
-    }
-    /// The file for sendfile, after the same check as `read`, and its attributes.
-    pub fn read_file(&self, node: &Node) -> Result<(Arc<OwnedFd>, Attributes)> {
-        unimplemented!()
-    }
-    pub fn write(
-        &self,
-        node: &Node,
-        offset: u64,
-        data: &[u8],
-        stability: Stability,
-        wcc: &mut Wcc,
-    ) -> Result<Written> {
-        unimplemented!()
-    }
-    pub fn commit(&self, node: &Node, offset: u64, count: u64, wcc: &mut Wcc) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn create(&self, dir: &Node, name: &[u8], how: &CreateHow, wcc: &mut Wcc) -> Result<Arc<Node>> {
-        unimplemented!()
-    }
-    pub fn mkdir(&self, dir: &Node, name: &[u8], set: &SetAttributes, wcc: &mut Wcc) -> Result<Arc<Node>> {
-        unimplemented!()
-    }
-    pub fn symlink(
-        &self,
-        dir: &Node,
-        name: &[u8],
-        target: &[u8],
-        set: &SetAttributes,
-        wcc: &mut Wcc,
-    ) -> Result<Arc<Node>> {
-        unimplemented!()
-    }
-    pub fn mknod(
-        &self,
-        dir: &Node,
-        name: &[u8],
-        what: Special,
-        set: &SetAttributes,
-        wcc: &mut Wcc,
-    ) -> Result<Arc<Node>> {
-        unimplemented!()
-    }
-    pub fn remove(&self, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn rmdir(&self, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn rename(
-        &self,
-        from_dir: &Node,
-        from: &[u8],
-        to_dir: &Node,
-        to: &[u8],
-        from_wcc: &mut Wcc,
-        to_wcc: &mut Wcc,
-    ) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn link(&self, node: &Node, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn read_dir(
-        &self,
-        dir: &Node,
-        cookie: u64,
-        verifier: [u8; 8],
-        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<DirPage> {
-        unimplemented!()
-    }
-    pub fn fs_stat(&self, node: &Node) -> Result<FsStat> {
-        unimplemented!()
-    }
-    pub fn fs_info(&self, node: &Node) -> Result<FsInfo> {
-        unimplemented!()
-    }
-    pub fn pathconf(&self, node: &Node) -> Result<PathConf> {
-        unimplemented!()
-    }
-    /// A file description of the caller's own, opened with exactly the access asked, for handing to another process.
-    pub fn grant(&self, node: &Node, mode: AccessMode) -> Result<OwnedFd> {
-        unimplemented!()
+
+    /// A name that isn't there in a directory that isn't either is another matter.
+    fn gone_or<T>(&self, dir: &Node, result: Result<T>) -> Result<T> {
+        match result {
+            Err(Error::NotFound) => self.live(dir).and(Err(Error::NotFound)),
+            other => other,
+        }
     }
 }

@@ -1,0 +1,133 @@
+//! GETATTR, SETATTR and READLINK.
+
+use std::os::fd::AsRawFd;
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmodat, chownat, ftruncate,
+    utimensat,
+};
+use rustix::io::Errno;
+use rustix::path::DecInt;
+
+use super::{AccessMode, Acting};
+use crate::attributes::{Attributes, Kind, SetAttributes, SetTime, Status, Timestamp, Wcc};
+use crate::error::{Error, Result};
+use crate::node::Node;
+
+impl Acting<'_> {
+    /// The file's attributes.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn attributes(&self, node: &Node) -> Result<Attributes> {
+        Ok(self.live(node)?.attributes)
+    }
+
+    /// Sets attributes: first the size, then owner and group, the mode (a change of owner clears set-id bits, so the mode asked for comes
+    /// after it), the times. With a `guard`, only if the file's ctime is still that.
+    ///
+    /// A failure half-way leaves what was done before it; what can be known beforehand (ownership, the guard, the values)
+    /// is checked before anything is changed.
+    ///
+    /// # Errors
+    /// `NotSync` when the guard doesn't match, `Permission`, `Access`, `ReadOnly`, `Invalid`, `IsDirectory` for the size of a directory, `FileTooLarge`,
+    /// `NoSpace`, `NotSupported` for the mode of a symbolic link.
+    pub fn set_attributes(
+        &self,
+        node: &Node,
+        set: &SetAttributes,
+        guard: Option<Timestamp>,
+        wcc: &mut Wcc,
+    ) -> Result<()> {
+        self.changing(node, wcc, |before| {
+            if guard.is_some_and(|guard| guard != before.attributes.ctime) {
+                return Err(Error::NotSync);
+            }
+            self.apply(node, before, set)
+        })
+    }
+
+    /// The part of SETATTR that CREATE and its like need, too. The ids are worn, the lock is held.
+    pub(super) fn apply(&self, node: &Node, before: &Status, set: &SetAttributes) -> Result<()> {
+        self.foresee(before, set)?;
+        if let Some(size) = set.size {
+            self.check(node, before, AccessMode::Write)?;
+            ftruncate(&*self.data_file(node, true)?, size)?;
+            self.wear()?;
+        }
+        let file = node.file();
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            chownat(file, c"", uid, gid, AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        if let Some(mode) = set.mode {
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            match sys::pathless::chmod(file, mode) {
+                Err(Errno::NOSYS) if node.kind() == Kind::Symlink => return Err(Error::NotSupported),
+                Err(Errno::NOSYS) => {
+                    chmodat(&self.store.proc, DecInt::new(file.as_raw_fd()), mode, AtFlags::empty())?;
+                }
+                result => result?,
+            }
+        }
+        if set.atime != SetTime::Keep || set.mtime != SetTime::Keep {
+            let times =
+                Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
+            utimensat(file, c"", &times, AtFlags::EMPTY_PATH)?;
+        }
+        Ok(())
+    }
+
+    /// Finds what is wrong before anything is changed.
+    fn foresee(&self, before: &Status, set: &SetAttributes) -> Result<()> {
+        let attributes = &before.attributes;
+        if let Some(size) = set.size {
+            match attributes.kind {
+                Kind::Regular => {}
+                Kind::Directory => return Err(Error::IsDirectory),
+                _ => return Err(Error::Invalid),
+            }
+            if size > ::io::MAX_OFFSET {
+                return Err(Error::FileTooLarge);
+            }
+        }
+        for time in [set.atime, set.mtime] {
+            if let SetTime::To(Timestamp { nanoseconds: 1_000_000_000.., .. }) = time {
+                return Err(Error::Invalid);
+            }
+        }
+        // The kernel's "leave it".
+        if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+            return Err(Error::Invalid);
+        }
+        let given_time = [set.atime, set.mtime].iter().any(|time| matches!(time, SetTime::To(_)));
+        let owners = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || given_time;
+        if owners && self.is_privileged() && !self.is_root() && self.who.identity.uid != attributes.uid {
+            return Err(Error::Permission);
+        }
+        Ok(())
+    }
+
+    /// The text of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid` for anything else, `Stale`.
+    pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
+        if node.kind() != Kind::Symlink {
+            return Err(Error::Invalid);
+        }
+        self.live(node)?;
+        self.wear()?;
+        Ok(rustix::fs::readlinkat(node.file(), c"", Vec::with_capacity(256))?.into_bytes())
+    }
+}
+
+fn timespec(time: SetTime) -> Timespec {
+    match time {
+        SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        SetTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        SetTime::To(Timestamp { seconds, nanoseconds }) => {
+            Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
+        }
+    }
+}

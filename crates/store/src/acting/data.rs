@@ -1,0 +1,194 @@
+//! Reading, writing, committing, granting: everything that needs a file open for data.
+//!
+//! What the hot calls cost when the node and its descriptor are there: READ is statx and pread. WRITE is
+//! statx, pwrite, statx, and a faccessat2 for users other than the owner and root, because each write moves the ctime
+//! that the kept answers hang on.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ::io::Stability;
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
+use rustix::path::DecInt;
+use sys::KernelHandle;
+
+use super::lookup::PATH_ONLY;
+use super::{AccessMode, Acting, Read, Written};
+use crate::attributes::{Attributes, Kind, Wcc};
+use crate::error::{Error, Result};
+use crate::handle::Meaning;
+use crate::identity::as_process_user;
+use crate::locate::walk_from;
+use crate::node::Node;
+use crate::open::Scheme;
+
+impl Acting<'_> {
+    /// Reads at `offset` into `buffer`. Beyond the end of the file, however far, 0 bytes and `eof`. The attributes are from before the read,
+    /// unless the file changed its size meanwhile.
+    ///
+    /// # Errors
+    /// `IsDirectory`, `Invalid` for other files that aren't regular, what [`Acting::may`] says, `Io`.
+    pub fn read(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> Result<Read> {
+        let (file, mut attributes) = self.read_file(node)?;
+        let count = ::io::read_at(&*file, buffer, offset)?;
+        let end = offset.saturating_add(count as u64);
+        if count < buffer.len() && end < attributes.size {
+            attributes = self.live(node)?.attributes;
+        }
+        Ok(Read { count, eof: count < buffer.len() || end >= attributes.size, attributes })
+    }
+
+    /// The open file, for sending from it without a copy, and its attributes, after the same check as [`Acting::read`] makes.
+    ///
+    /// # Errors
+    /// As for [`Acting::read`].
+    pub fn read_file(&self, node: &Node) -> Result<(Arc<OwnedFd>, Attributes)> {
+        regular(node)?;
+        let status = self.live(node)?;
+        self.check(node, &status, AccessMode::Read)?;
+        Ok((self.data_file(node, false)?, status.attributes))
+    }
+
+    /// Writes `data` at `offset`, as durable as asked: `committed` is what was asked, for the server has no reason to do more.
+    ///
+    /// A failure of the device or of the sync changes the write verifier.
+    ///
+    /// # Errors
+    /// `FileTooLarge` for an end beyond the largest offset, `NoSpace`, `Quota`, `IsDirectory`, `Invalid` for other files that aren't regular, what
+    /// [`Acting::may`] says, `Io`.
+    pub fn write(
+        &self,
+        node: &Node,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+        wcc: &mut Wcc,
+    ) -> Result<Written> {
+        let (file, count) = self.changing(node, wcc, |before| {
+            regular(node)?;
+            self.check(node, before, AccessMode::Write)?;
+            let file = self.data_file(node, true)?;
+            let count = ::io::write_at(&*file, data, offset).map_err(Error::from).inspect_err(|error| {
+                if let Error::Io(errno) = error {
+                    self.lost(node, *errno);
+                }
+            })?;
+            Ok((file, count))
+        })?;
+        if stability == Stability::Unstable {
+            node.set_dirty(true);
+        } else {
+            self.sync(node, &file, stability)?;
+        }
+        Ok(Written { count, committed: stability })
+    }
+
+    /// Makes all that was written to the file durable. `offset` and `count` (0: to the end) say which part the client means; the kernel
+    /// syncs whole files. The attributes before and after are the same: a COMMIT changes none.
+    ///
+    /// # Errors
+    /// As for [`Acting::write`]; the write verifier has changed when it is `Io`.
+    pub fn commit(&self, node: &Node, offset: u64, count: u64, wcc: &mut Wcc) -> Result<()> {
+        let _ = (offset, count);
+        let status = self.live(node)?;
+        *wcc = Wcc { before: Some(status.attributes), after: Some(status.attributes) };
+        regular(node)?;
+        self.check(node, &status, AccessMode::Write)?;
+        let file = self.data_file(node, true)?;
+        // Before the sync: a write that comes while it runs may miss it.
+        node.set_dirty(false);
+        self.sync(node, &file, Stability::FileSync).inspect_err(|_| node.set_dirty(true))
+    }
+
+    fn sync(&self, node: &Node, file: &OwnedFd, stability: Stability) -> Result<()> {
+        ::io::sync(file, stability).map_err(Error::from).inspect_err(|error| {
+            self.lost(node, if let Error::Io(errno) = error { *errno } else { rustix::io::Errno::IO });
+        })
+    }
+
+    /// Unstable data may be lost.
+    fn lost(&self, node: &Node, errno: rustix::io::Errno) {
+        tracing::warn!(handle = ?node.handle(), %errno, "writing failed: clients will be told to send unstable data again");
+        self.store.verifier.change();
+    }
+
+    /// A file description of the caller's own, opened as the user with exactly the access asked, to hand to another process. None of the flags
+    /// that change how reads and writes work are set.
+    ///
+    /// For a client that may only read (see [`crate::Store::act_as_reader`]) the file is opened through a read-only mount, so that
+    /// re-opening it for writing fails, too. Without the privilege to make such a mount there is no grant.
+    ///
+    /// # Errors
+    /// What [`Acting::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular, `NotSupported` when a read-only grant can't be made.
+    pub fn grant(&self, node: &Node, mode: AccessMode) -> Result<OwnedFd> {
+        regular(node)?;
+        let status = self.live(node)?;
+        self.check(node, &status, mode)?;
+        let access = match mode {
+            AccessMode::Read => OFlags::RDONLY,
+            AccessMode::Write => OFlags::WRONLY,
+            AccessMode::ReadWrite => OFlags::RDWR,
+        };
+        let read_only_mount = self.store.filesystem.read_only || (self.store.read_only && self.store.cloned);
+        let file = if self.read_only && !read_only_mount {
+            self.reopen(self.through_reader(node)?.as_fd(), access)?
+        } else {
+            self.reopen(node.file(), access)?
+        };
+        // It was there so that a lease on the file couldn't make us wait.
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(file)
+    }
+
+    /// The same file on the read-only clone.
+    fn through_reader(&self, node: &Node) -> Result<OwnedFd> {
+        let reader = self.store.reader.as_ref().ok_or(Error::NotSupported)?;
+        match (self.store.sealer.open(node.handle())?, &self.store.scheme) {
+            (Meaning::Kernel(kernel), Scheme::Kernel) => as_process_user(|| open_on(&kernel, reader)),
+            _ => {
+                let path = self.store.known_path(node.id()).ok_or(Error::NotSupported)?;
+                let file = as_process_user(|| walk_from(reader, &path))?;
+                let same = rustix::fs::fstat(&file)?.st_ino == node.fileid();
+                if same { Ok(file) } else { Err(Error::NotSupported) }
+            }
+        }
+    }
+
+    /// The node's descriptor for reading or for writing. The check has been made.
+    pub(super) fn data_file(&self, node: &Node, for_writing: bool) -> Result<Arc<OwnedFd>> {
+        let slot = node.data_file(for_writing);
+        if let Some(file) = slot.get() {
+            return Ok(file);
+        }
+        let access = if for_writing { OFlags::WRONLY } else { OFlags::RDONLY };
+        let file = Arc::new(self.reopen(node.file(), access)?);
+        slot.keep(&file, self.store.data_limit);
+        Ok(file)
+    }
+
+    /// Opens a file of which we have an `O_PATH` descriptor, as the user. Where the kernel refuses what our check allowed (an owner
+    /// against his mode, execute permission for reading) as the process.
+    pub(super) fn reopen(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
+        let open = || -> Result<OwnedFd> {
+            let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+            Ok(openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty())?)
+        };
+        self.wear()?;
+        match open() {
+            Err(Error::Access) if self.is_privileged() => as_process_user(open),
+            result => result,
+        }
+    }
+}
+
+fn open_on(kernel: &KernelHandle, mount: &OwnedFd) -> Result<OwnedFd> {
+    Ok(kernel.open(mount, PATH_ONLY)?)
+}
+
+fn regular(node: &Node) -> Result<()> {
+    match node.kind() {
+        Kind::Regular => Ok(()),
+        Kind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid),
+    }
+}

@@ -1,0 +1,106 @@
+//! READDIR.
+//!
+//! A cookie is the filesystem's own position in the directory (`d_off`), so that paging survives entries that come and go
+//! meanwhile, and needs no memory here. The verifier says which directory the cookies belong to, and, for filesystems whose
+//! positions don't outlive an open directory, which run of the server.
+
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
+
+use super::{AccessMode, Acting, DirEntry, DirPage};
+use crate::attributes::Kind;
+use crate::error::{Error, Result};
+use crate::node::Node;
+
+/// Room for the entries of one getdents64(2), in bytes.
+const BUFFER: usize = 32 * 1024;
+
+const PURPOSE_DIRECTORY: u8 = 3;
+
+impl Acting<'_> {
+    /// Calls `each` with the entries after `cookie` (0: from the start), "." and ".." among them, until it breaks or there are no
+    /// more. The entry at which it breaks counts as not taken: its predecessor's cookie continues with it.
+    ///
+    /// `verifier` is the one of the page before; it isn't looked at when `cookie` is 0.
+    ///
+    /// # Errors
+    /// `NotDirectory`, `Access`, `BadCookie` for a verifier or a cookie that isn't ours, `Stale`, `Io`.
+    pub fn read_dir(
+        &self,
+        dir: &Node,
+        cookie: u64,
+        verifier: [u8; 8],
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<DirPage> {
+        if dir.kind() != Kind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let status = self.live(dir)?;
+        self.check(dir, &status, AccessMode::Read)?;
+        let ours = self.directory_verifier(dir);
+        if cookie != 0 && (verifier != ours || i64::try_from(cookie).is_err()) {
+            return Err(Error::BadCookie);
+        }
+        let file = self.open_at(dir, cookie)?;
+        let (reached, eof) = self.walk_entries(dir, &file, cookie, each)?;
+        if !eof && reached != 0 {
+            self.store.dirs.put(*dir.handle(), reached, file);
+        }
+        Ok(DirPage { verifier: ours, eof })
+    }
+
+    /// The cookie after the last entry taken, and whether it was the last of all.
+    fn walk_entries(
+        &self,
+        dir: &Node,
+        file: &OwnedFd,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(u64, bool)> {
+        let at_root = dir.handle() == self.store.root.handle();
+        let mut buffer = Vec::with_capacity(BUFFER);
+        let mut entries = RawDir::new(file.as_fd(), buffer.spare_capacity_mut());
+        let mut reached = cookie;
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|errno| match errno {
+                // Linux's word for a directory that was removed while open.
+                rustix::io::Errno::NOENT => Error::Stale,
+                errno => errno.into(),
+            })?;
+            let name = entry.file_name().to_bytes();
+            let fileid = if at_root && name == b".." { dir.fileid() } else { entry.ino() };
+            let next = entry.next_entry_cookie();
+            if each(DirEntry { name, fileid, cookie: next }).is_break() {
+                return Ok((reached, false));
+            }
+            reached = next;
+        }
+        Ok((reached, true))
+    }
+
+    /// The directory open for reading, standing at `cookie`.
+    fn open_at(&self, dir: &Node, cookie: u64) -> Result<OwnedFd> {
+        let kept = if cookie == 0 { None } else { self.store.dirs.take(dir.handle(), cookie) };
+        let file = match kept {
+            Some(file) => file,
+            None => self.reopen(dir.file(), OFlags::RDONLY | OFlags::DIRECTORY)?,
+        };
+        if cookie != 0 {
+            seek(&file, SeekFrom::Start(cookie)).map_err(|_| Error::BadCookie)?;
+        }
+        Ok(file)
+    }
+
+    fn directory_verifier(&self, dir: &Node) -> [u8; 8] {
+        let store = self.store;
+        let fileid = dir.id().fileid.to_be_bytes();
+        let generation = dir.id().generation.to_be_bytes();
+        let run: &[u8] = if store.filesystem.volatile_cookies { &store.instance } else { &[] };
+        let hash = store.key.hash(PURPOSE_DIRECTORY, &[&fileid, &generation, run]);
+        let mut verifier = [0; 8];
+        verifier.copy_from_slice(&hash[..8]);
+        verifier
+    }
+}

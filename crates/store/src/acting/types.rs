@@ -1,0 +1,170 @@
+//! The words in which operations are asked for and answered.
+
+use ::io::Stability;
+
+use crate::attributes::{Attributes, SetAttributes};
+
+/// A set of the rights that NFSv3's ACCESS asks about (RFC 1813 section 3.3.4), with its bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Read data from a file or read a directory.
+    pub const READ: Access = Access(0x01);
+    /// Look up a name in a directory.
+    pub const LOOKUP: Access = Access(0x02);
+    /// Rewrite existing data or modify existing entries of a directory.
+    pub const MODIFY: Access = Access(0x04);
+    /// Write new data or add entries to a directory.
+    pub const EXTEND: Access = Access(0x08);
+    /// Delete an entry of a directory.
+    pub const DELETE: Access = Access(0x10);
+    /// Execute a file.
+    pub const EXECUTE: Access = Access(0x20);
+
+    /// Whether all of `other` is in here.
+    #[must_use]
+    pub const fn contains(self, other: Access) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for Access {
+    type Output = Access;
+    fn bitor(self, other: Access) -> Access {
+        Access(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitAnd for Access {
+    type Output = Access;
+    fn bitand(self, other: Access) -> Access {
+        Access(self.0 & other.0)
+    }
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccessMode {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+/// How CREATE treats a name that exists (RFC 1813 section 3.3.8, `createhow3`).
+#[derive(Clone, Copy, Debug)]
+pub enum CreateHow {
+    /// Take the existing file; a size among the attributes is applied to it, as the Linux server does.
+    Unchecked(SetAttributes),
+    /// Refuse with `Exists`.
+    Guarded(SetAttributes),
+    /// Refuse, unless the file was made with this verifier: then it is a retry.
+    Exclusive([u8; 8]),
+}
+
+/// What MKNOD makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// A block device with this major and minor number.
+    BlockDevice(u32, u32),
+    /// A character device with this major and minor number.
+    CharacterDevice(u32, u32),
+    /// A Unix domain socket.
+    Socket,
+    /// A named pipe.
+    Fifo,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// Bytes read.
+    pub count: usize,
+    /// The read reached the end of the file.
+    pub eof: bool,
+    /// The attributes.
+    pub attributes: Attributes,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Bytes written; less than asked only when the filesystem took no more.
+    pub count: usize,
+    /// How durable they are.
+    pub committed: Stability,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// The name's bytes, as the filesystem has them.
+    pub name: &'a [u8],
+    /// The inode number.
+    pub fileid: u64,
+    /// Where to go on after this entry.
+    pub cookie: u64,
+}
+
+/// The end of a stretch of directory reading.
+#[derive(Clone, Copy, Debug)]
+pub struct DirPage {
+    /// To be given back with the next cookie.
+    pub verifier: [u8; 8],
+    /// The directory has no more entries.
+    pub eof: bool,
+}
+
+/// Space on the filesystem (RFC 1813 section 3.3.18), in bytes and files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsStat {
+    /// Size of the filesystem in bytes.
+    pub total_bytes: u64,
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// Free bytes for ordinary users.
+    pub available_bytes: u64,
+    /// Number of file slots.
+    pub total_files: u64,
+    /// Free file slots.
+    pub free_files: u64,
+    /// Free file slots for ordinary users.
+    pub available_files: u64,
+}
+
+/// What the filesystem can do (RFC 1813 section 3.3.19; transfer sizes are the server's business).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsInfo {
+    /// The largest size of a file in bytes.
+    pub max_file_size: u64,
+    /// Granularity of time stamps in nanoseconds.
+    pub time_delta: u32,
+    /// Hard links work.
+    pub links: bool,
+    /// Symbolic links work.
+    pub symlinks: bool,
+    /// PATHCONF is the same for every file.
+    pub homogeneous: bool,
+    /// SETATTR can set times.
+    pub can_set_time: bool,
+}
+
+/// POSIX pathconf (RFC 1813 section 3.3.20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathConf {
+    /// Most links to a file.
+    pub link_max: u32,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Longer names are refused, not cut.
+    pub no_trunc: bool,
+    /// Only a privileged user may change an owner.
+    pub chown_restricted: bool,
+    /// Names that differ in case only are the same.
+    pub case_insensitive: bool,
+    /// Case is kept.
+    pub case_preserving: bool,
+}
