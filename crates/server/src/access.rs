@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use exports::{Claim, Options};
-use store::{Acting, FileHandle, Identity};
+use store::{Acting, FileHandle, Identity, Store};
 
 use crate::resolver::Resolver;
 use crate::table::{Entry, Table};
@@ -125,9 +125,18 @@ impl Gate {
 }
 
 impl Admission {
+    /// The handle of the exported directory.
+    pub(crate) fn root(&self) -> Result<FileHandle, store::Error> {
+        self.store().map(Store::root)
+    }
+
+    fn store(&self) -> Result<&Store, store::Error> {
+        self.entry.store.as_deref().map_err(|_| store::Error::Stale)
+    }
+
     /// From now on this thread acts as the client's user in the export's store.
     pub(crate) fn acting(&self) -> Result<Acting<'_>, store::Error> {
-        let store = self.entry.store.as_ref().map_err(|_| store::Error::Stale)?;
+        let store = self.store()?;
         if self.read_only { store.act_as_reader(&self.identity) } else { store.act_as(&self.identity) }
     }
 

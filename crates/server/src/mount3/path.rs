@@ -39,7 +39,7 @@ pub(super) fn resolve(gate: &Gate, path: &[u8], asking: Asking<'_>) -> Result<Fi
         match gate.admit_to(entry, asking) {
             Ok(admitted) => {
                 let acting = admitted.acting().map_err(status)?;
-                let root = acting.store().root();
+                let root = admitted.root().map_err(status)?;
                 let mut node = acting.node(root.as_bytes()).map_err(status)?;
                 for name in &wanted[depth(entry)..] {
                     if *name == b".." {
