@@ -113,6 +113,7 @@ fn options(global: &Global, road: &RoadArgs) -> Options {
             LaneWord::Required => LaneMode::Required,
         },
         run_dir: global.run_dir.clone(),
+        trusted_uids: road.trust_uid.clone(),
         hard: !road.soft,
         timeo: Duration::from_millis(u64::from(road.timeo) * 100),
         retrans: road.retrans,

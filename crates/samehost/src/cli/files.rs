@@ -92,8 +92,8 @@ pub struct CpArgs {
     /// How many files to have open at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub files: u16,
-    /// From where, one or more, and to where
-    #[arg(required = true, num_args = 2.., value_names = ["FROM", "TO"])]
+    /// From where (one or more), and to where
+    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     pub places: Vec<Place>,
     /// How to reach the server.
     #[command(flatten)]
@@ -137,8 +137,8 @@ pub struct MkdirArgs {
 /// Options of `samehost mv`.
 #[derive(Debug, Args)]
 pub struct MvArgs {
-    /// What to move, one or more, and where to: all on one server. Into TO when that is a directory
-    #[arg(required = true, num_args = 2.., value_names = ["FROM", "TO"])]
+    /// What to move (one or more), and where to: all on one server; into TO when that is a directory
+    #[arg(required = true, num_args = 2.., value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// How to reach the server.
     #[command(flatten)]

@@ -60,6 +60,7 @@ Exit codes:
 
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// The run directory: where a server keeps its sockets and where clients and `status` look for them
     ///
@@ -92,7 +93,7 @@ pub enum Command {
     #[command(after_long_help = EXIT_CODES)]
     Cat(CatArgs),
     /// Copy files to, from and between servers
-    #[command(after_long_help = files::CP_LONG_HELP)]
+    #[command(after_long_help = files::CP_LONG_HELP, override_usage = "samehost cp [OPTIONS] <FROM>... <TO>")]
     Cp(CpArgs),
     /// Remove files on a server
     #[command(after_long_help = EXIT_CODES)]
@@ -101,7 +102,7 @@ pub enum Command {
     #[command(after_long_help = EXIT_CODES)]
     Mkdir(MkdirArgs),
     /// Rename or move files on a server
-    #[command(after_long_help = EXIT_CODES)]
+    #[command(after_long_help = EXIT_CODES, override_usage = "samehost mv [OPTIONS] <FROM>... <TO>")]
     Mv(MvArgs),
     /// Show how full an exported filesystem is
     #[command(after_long_help = EXIT_CODES)]

@@ -51,6 +51,12 @@ pub struct RoadArgs {
     /// The server believes it over the wire (that is AUTH_SYS). Over the lane only root may speak for others.
     #[arg(long = "as", value_name = "UID[:GID,...]")]
     pub user: Option<UserArg>,
+
+    /// Trust a lane of this user, besides root's and your own; may be repeated
+    ///
+    /// Whoever offers the lane decides what your reads return. It must be a user whom you would trust with that.
+    #[arg(long, value_name = "UID")]
+    pub trust_uid: Vec<u32>,
 }
 
 /// The word that switches the lane.

@@ -94,6 +94,7 @@ fn road() -> RoadArgs {
         rsize: None,
         wsize: None,
         user: None,
+        trust_uid: Vec::new(),
     }
 }
 

@@ -1,0 +1,315 @@
+//! Commands on files, each over both roads.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{Server, run, samehost, tree, wait};
+
+const ROADS: [&str; 2] = ["--lane=required", "--lane=off"];
+
+/// A small tree with what makes copying hard.
+fn plant(root: &Path) {
+    fs::create_dir_all(root.join("deep/er/still")).unwrap();
+    fs::create_dir(root.join("empty directory")).unwrap();
+    fs::write(root.join("empty"), b"").unwrap();
+    fs::write(root.join("small"), b"small\n").unwrap();
+    fs::write(root.join("large"), (0..3_000_000u32).map(|n| (n * 7 % 251) as u8).collect::<Vec<_>>())
+        .unwrap();
+    fs::write(root.join("deep/er/still/%41 \u{fc}?#"), b"odd name").unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"no UTF-8 \xff")), b"bytes").unwrap();
+    for number in 0..300 {
+        fs::write(root.join(format!("deep/{number}")), number.to_string()).unwrap();
+    }
+    symlink("small", root.join("link")).unwrap();
+    symlink("/nowhere", root.join("dangling")).unwrap();
+    for (name, mode) in [("read-only", 0o444), ("program", 0o755), ("secret", 0o600)] {
+        fs::write(root.join(name), name).unwrap();
+        fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::set_permissions(root.join("deep/er"), fs::Permissions::from_mode(0o500)).unwrap();
+}
+
+/// Makes every directory writable again, so that an ordinary user can remove the scratch directory.
+fn unlock(root: &Path) {
+    for path in [root.join("deep/er")] {
+        let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_tree_goes_in_and_out_unchanged() {
+    let server = Server::start();
+    let source = server.beside("source");
+    fs::create_dir(&source).unwrap();
+    plant(&source);
+    for (number, road) in ROADS.iter().enumerate() {
+        let there = format!("{{}}copy-{number}");
+        let back = server.beside(&format!("back-{number}"));
+        server.run(&["cp", "-r", road, path(&source), &there]).exits(0);
+        assert_eq!(tree(&server.export().join(format!("copy-{number}"))), tree(&source), "{road}");
+        server.run(&["cp", "-r", road, &there, path(&back)]).exits(0);
+        assert_eq!(tree(&back), tree(&source), "{road}");
+        unlock(&back);
+        unlock(&server.export().join(format!("copy-{number}")));
+    }
+    unlock(&source);
+}
+
+#[test]
+fn nothing_moves_on_the_wire_over_the_lane() {
+    let server = Server::start();
+    let source = server.beside("source");
+    fs::create_dir(&source).unwrap();
+    plant(&source);
+    server.run(&["cp", "-r", "--lane=required", path(&source), "{}copy"]).exits(0);
+    server.run(&["cp", "-r", "--lane=required", "{}copy", path(&server.beside("back"))]).exits(0);
+    server.run(&["cat", "--lane=required", "{}copy/large"]).exits(0);
+    for procedure in ["READ", "WRITE", "COMMIT"] {
+        assert_eq!(server.wire_calls(procedure), 0, "{procedure}");
+    }
+    server.run(&["cat", "--lane=off", "{}copy/large"]).exits(0);
+    assert!(server.wire_calls("READ") > 0);
+    for root in [&source, &server.export().join("copy"), &server.beside("back")] {
+        unlock(root);
+    }
+}
+
+#[test]
+fn from_one_server_to_another() {
+    let (one, other) = (Server::start(), Server::start());
+    fs::create_dir(one.export().join("a")).unwrap();
+    plant(&one.export().join("a"));
+    one.run(&["cp", "-r", "{}a", &other.url("b")]).exits(0);
+    assert_eq!(tree(&one.export().join("a")), tree(&other.export().join("b")));
+    unlock(&one.export().join("a"));
+    unlock(&other.export().join("b"));
+}
+
+#[test]
+fn cp_goes_into_a_directory_and_over_a_file() {
+    let server = Server::start();
+    for name in ["one", "two"] {
+        fs::write(server.beside(name), name).unwrap();
+    }
+    let (one, two) = (server.beside("one"), server.beside("two"));
+    let (one, two) = (path(&one), path(&two));
+    // Into the export itself, into a directory in it, to a new name, over a file.
+    server.run(&["cp", one, two, "{}"]).exits(0);
+    fs::create_dir(server.export().join("d")).unwrap();
+    server.run(&["cp", one, two, "{}d"]).exits(0);
+    server.run(&["cp", one, "{}d/new"]).exits(0);
+    server.run(&["cp", two, "{}d/new"]).exits(0);
+    let read = |name: &str| fs::read_to_string(server.export().join(name)).unwrap();
+    assert_eq!([read("one"), read("two"), read("d/one"), read("d/two")], ["one", "two", "one", "two"]);
+    assert_eq!(read("d/new"), "two");
+    // Several files can't have one name, and directories aren't copied without -r.
+    server.run(&["cp", one, two, "{}d/new"]).exits(2);
+    server.run(&["cp", "{}d", path(&server.beside("out"))]).exits(1).complains(&["is a directory", "cp -r"]);
+    server.run(&["cp", "{}missing", path(&server.beside("out"))]).exits(1).complains(&["no such file"]);
+    // What can't be copied doesn't keep the rest from it.
+    fs::create_dir(server.beside("out")).unwrap();
+    server.run(&["cp", "{}missing", "{}one", path(&server.beside("out"))]).exits(1);
+    assert_eq!(fs::read_to_string(server.beside("out/one")).unwrap(), "one");
+}
+
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let server = Server::start();
+    fs::write(server.export().join("file"), b"precious").unwrap();
+    let local = server.export().join("file");
+    for (from, to) in [("{}file", "{}file"), (path(&local), "{}file"), ("{}file", path(&local))] {
+        server.run(&["cp", from, to]).exits(1).complains(&["same file"]);
+        assert_eq!(fs::read(&local).unwrap(), b"precious");
+    }
+    // Nor a directory into itself, for ever.
+    fs::create_dir(server.export().join("d")).unwrap();
+    fs::write(server.export().join("d/file"), b"x").unwrap();
+    server.run(&["cp", "-r", "{}d", "{}d/copy"]).exits(1).complains(&["into itself"]);
+    assert!(!server.export().join("d/copy/copy/copy").exists());
+}
+
+#[test]
+fn preserve_keeps_times_and_special_bits() {
+    let server = Server::start();
+    let file = server.beside("file");
+    fs::write(&file, b"old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o2751)).unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
+    fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+    server.run(&["cp", "-p", path(&file), "{}kept"]).exits(0);
+    server.run(&["cp", path(&file), "{}plain"]).exits(0);
+    let kept = fs::metadata(server.export().join("kept")).unwrap();
+    assert_eq!((kept.mtime(), kept.mtime_nsec()), (1_000_000_000, 123_456_789));
+    assert_eq!(kept.mode() & 0o7777, 0o2751);
+    let plain = fs::metadata(server.export().join("plain")).unwrap();
+    assert_ne!(plain.mtime(), 1_000_000_000);
+    assert_eq!(plain.mode() & 0o7777, 0o751);
+}
+
+#[test]
+fn nothing_below_the_goal_follows_a_link() {
+    let server = Server::start();
+    let (trap, outside) = (server.beside("trap"), server.beside("outside"));
+    fs::create_dir_all(server.export().join("tree/d")).unwrap();
+    fs::write(server.export().join("tree/d/file"), b"new").unwrap();
+    fs::write(server.export().join("tree/f"), b"new").unwrap();
+    fs::create_dir_all(trap.join("tree")).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("f"), b"old").unwrap();
+    symlink(&outside, trap.join("tree/d")).unwrap();
+    symlink(outside.join("f"), trap.join("tree/f")).unwrap();
+    server.run(&["cp", "-r", "{}tree", path(&trap)]).exits(1).complains(&["not a directory"]);
+    assert!(!outside.join("file").exists());
+    assert_eq!(fs::read(outside.join("f")).unwrap(), b"old");
+}
+
+#[test]
+fn ls_lists() {
+    let server = Server::start();
+    fs::create_dir(server.export().join("directory")).unwrap();
+    fs::write(server.export().join(".hidden"), b"").unwrap();
+    fs::write(server.export().join("file"), b"12345").unwrap();
+    symlink("file", server.export().join("link")).unwrap();
+    for road in ROADS {
+        assert_eq!(server.run(&["ls", road, "{}"]).exits(0).text(), "directory\nfile\nlink\n");
+        assert_eq!(server.run(&["ls", "-a", road, "{}"]).exits(0).text(), ".hidden\ndirectory\nfile\nlink\n");
+        let long = server.run(&["ls", "-ln", road, "{}"]).exits(0);
+        let lines: Vec<&str> = long.text().lines().collect();
+        assert!(lines[0].starts_with("drwx") && lines[0].ends_with(" directory"), "{lines:?}");
+        assert!(lines[1].starts_with("-rw") && lines[1].contains(" 5  "), "{lines:?}");
+        assert!(lines[2].starts_with("lrwx") && lines[2].ends_with(" link -> file"), "{lines:?}");
+    }
+    assert_eq!(
+        server.run(&["ls", "-d", "{}directory"]).exits(0).text(),
+        format!("{}\n", server.url("directory"))
+    );
+    let both = server
+        .run(&["ls", "{}directory", "{}missing", "{}"])
+        .exits(1)
+        .complains(&["missing", "no such file"]);
+    assert!(both.text().contains("directory:\n"));
+}
+
+#[test]
+fn ten_thousand_entries_are_all_there_once() {
+    let server = Server::start();
+    for number in 0..10_000 {
+        fs::write(server.export().join(format!("{number:05}")), b"").unwrap();
+    }
+    let listed = server.run(&["ls", "{}"]).exits(0);
+    let expected: Vec<String> = (0..10_000).map(|number| format!("{number:05}")).collect();
+    assert_eq!(listed.text().lines().collect::<Vec<_>>(), expected);
+    assert_eq!(server.run(&["ls", "-l", "{}"]).exits(0).text().lines().count(), 10_000);
+}
+
+#[test]
+fn stat_shows_what_the_server_says() {
+    let server = Server::start();
+    fs::write(server.export().join("file"), b"12345").unwrap();
+    fs::set_permissions(server.export().join("file"), fs::Permissions::from_mode(0o640)).unwrap();
+    let local = fs::metadata(server.export().join("file")).unwrap();
+    let json = server.run(&["stat", "--json", "{}file"]).exits(0);
+    let facts = &serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap()[0];
+    assert_eq!(facts["kind"], "regular file");
+    assert_eq!(facts["size"], 5);
+    assert_eq!(facts["mode"], 0o640);
+    assert_eq!(facts["fileid"], local.ino());
+    assert_eq!(facts["modify"]["nanoseconds"], local.mtime_nsec());
+    let text = server.run(&["stat", "{}file"]).exits(0);
+    assert!(text.text().contains("mode: 0640 -rw-r-----"), "{}", text.text());
+    server.run(&["stat", "{}missing"]).exits(1).complains(&["no such file"]);
+}
+
+#[test]
+fn cat_writes_every_byte() {
+    let server = Server::start();
+    for size in [0, 1, 4095, 4096, 65_537, 1 << 20, 5_000_001] {
+        let bytes: Vec<u8> = (0..size as u32).map(|n| (n * 31 % 253) as u8).collect();
+        fs::write(server.export().join("file"), &bytes).unwrap();
+        for road in ROADS {
+            assert!(server.run(&["cat", road, "{}file"]).exits(0).stdout == bytes, "{road}, {size} bytes");
+        }
+    }
+    server.run(&["cat", "{}"]).exits(1).complains(&["directory"]);
+}
+
+#[test]
+fn a_reader_that_had_enough_is_no_error() {
+    let server = Server::start();
+    fs::write(server.export().join("file"), vec![b'x'; 8 << 20]).unwrap();
+    let mut child = samehost(["cat", &server.url("file")])
+        .env("SAMEHOST_RUN_DIR", server.run_dir())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(wait(&mut child), Some(0));
+}
+
+#[test]
+fn directories_are_made_moved_and_removed() {
+    let server = Server::start();
+    let export = server.export();
+    server.run(&["mkdir", "-m", "700", "{}a"]).exits(0);
+    assert_eq!(fs::metadata(export.join("a")).unwrap().mode() & 0o777, 0o700);
+    server.run(&["mkdir", "{}a"]).exits(1).complains(&["exists"]);
+    server.run(&["mkdir", "{}x/y/z"]).exits(1).complains(&["no such file"]);
+    server.run(&["mkdir", "-p", "{}x/y/z", "{}x/y"]).exits(0);
+    assert!(export.join("x/y/z").is_dir());
+
+    fs::write(export.join("file"), b"file").unwrap();
+    server.run(&["mv", "{}file", "{}renamed"]).exits(0);
+    server.run(&["mv", "{}renamed", "{}a", "{}x"]).exits(0);
+    assert_eq!(fs::read(export.join("x/renamed")).unwrap(), b"file");
+    assert!(export.join("x/a").is_dir());
+    server.run(&["mv", "{}missing", "{}x"]).exits(1).complains(&["no such file"]);
+
+    server.run(&["rm", "{}x"]).exits(1).complains(&["is a directory", "rm -r"]);
+    server.run(&["rm", "{}missing"]).exits(1);
+    server.run(&["rm", "-f", "{}missing"]).exits(0);
+    fs::create_dir(server.beside("outside")).unwrap();
+    fs::write(server.beside("outside/kept"), b"").unwrap();
+    symlink(server.beside("outside"), export.join("x/link")).unwrap();
+    server.run(&["rm", "-r", "{}x"]).exits(0);
+    assert!(!export.join("x").exists());
+    assert!(server.beside("outside/kept").exists(), "rm -r went through a link");
+    server.run(&["rm", "-r", "{}"]).exits(1).complains(&["next:"]);
+}
+
+#[test]
+fn df_says_what_statvfs_says() {
+    let server = Server::start();
+    let json = server.run(&["df", "--json", "{}"]).exits(0);
+    let space = &serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap()[0];
+    let stat = rustix::fs::statvfs(server.export()).unwrap();
+    assert_eq!(space["total_bytes"], stat.f_blocks * stat.f_frsize);
+    assert!(server.run(&["df", "{}"]).exits(0).text().contains('%'));
+}
+
+#[test]
+fn what_is_refused_says_so() {
+    let server = Server::with(&[], "127.0.0.1(ro,insecure)");
+    fs::write(server.export().join("file"), b"x").unwrap();
+    for road in ROADS {
+        server.run(&["cat", road, "{}file"]).exits(0);
+        server.run(&["rm", road, "{}file"]).exits(1).complains(&["read-only", "next:"]);
+        server
+            .run(&["cp", road, path(&server.export().join("file")), "{}new"])
+            .exits(1)
+            .complains(&["read-only"]);
+    }
+    let elsewhere = format!("nfs://127.0.0.1:{}/etc", server.port);
+    run(samehost(["ls", &elsewhere]).env("SAMEHOST_RUN_DIR", server.run_dir()))
+        .exits(1)
+        .complains(&[&elsewhere]);
+}

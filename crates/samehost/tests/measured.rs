@@ -1,0 +1,67 @@
+//! `bench` and `demo` do what they say. How fast is no matter of tests.
+
+mod common;
+
+use std::fs;
+
+use common::{Server, run, samehost};
+
+const SHORT: [&str; 6] = ["--runs", "2", "--time", "20", "--size", "4"];
+
+#[test]
+fn bench_measures_every_road() {
+    let server = Server::start();
+    let raw = server.beside("raw");
+    fs::create_dir(&raw).unwrap();
+    let args = ["bench", "{}", "--json", "--raw", raw.to_str().unwrap()];
+    let json = server.run(&[&args[..], &SHORT].concat()).exits(0);
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(report["local"], true);
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        for road in ["raw", "lane", "wire"] {
+            assert!(row[road]["operations_per_second"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row[road]["runs"].as_array().unwrap().len(), 2);
+        }
+    }
+    // Nothing stays behind.
+    assert_eq!(fs::read_dir(&raw).unwrap().count() + fs::read_dir(server.export()).unwrap().count(), 0);
+}
+
+#[test]
+fn bench_without_a_lane_says_so() {
+    let server = Server::with(&["--lane", "off"], "127.0.0.1(rw,no_root_squash,insecure)");
+    let text = server.run(&[&["bench", "{}"][..], &SHORT].concat()).exits(0);
+    assert!(text.text().contains("wire") && text.text().contains("local: no"), "{}", text.text());
+    server.run(&[&["bench", "{}", "--lane", "required"][..], &SHORT].concat()).exits(3);
+}
+
+#[test]
+fn the_demo_runs_and_cleans_up() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut command = samehost(["demo", "--scratch", scratch.path().to_str().unwrap()]);
+    let demo = run(command.args(SHORT)).exits(0);
+    let text = demo.text();
+    for words in [
+        "local: yes, lane through ",
+        ", instance ",
+        "no difference",
+        "saw READ 0, WRITE 0, COMMIT 0",
+        "lane/raw",
+    ] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "something stays behind");
+}
+
+#[test]
+fn the_demo_copies_the_tree_it_is_given() {
+    let scratch = tempfile::tempdir().unwrap();
+    let tree = scratch.path().join("tree");
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("a/b/c"), b"c").unwrap();
+    let mut command = samehost(["demo", "--tree", tree.to_str().unwrap()]);
+    let demo = run(command.args(SHORT)).exits(0);
+    assert!(demo.text().contains("copied in   1 file, 3 directories"), "{}", demo.text());
+}

@@ -1,0 +1,119 @@
+//! The server's life: starts that fail, the ready line, signals.
+
+mod common;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use common::{Server, ready, run, samehost};
+use rustix::process::Signal;
+
+#[test]
+fn the_ready_line_says_what_and_where() {
+    let server = Server::start();
+    let start = format!(
+        "ready: {} on 127.0.0.1:{}; lane through {}",
+        server.export().display(),
+        server.port,
+        server.run_dir().display()
+    );
+    assert!(server.ready.starts_with(&start), "{}", server.ready);
+}
+
+#[test]
+fn a_start_that_fails_names_the_reason_and_the_next_step() {
+    let scratch = tempfile::tempdir().unwrap();
+    let serve = |args: &[&str]| {
+        let mut command = samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--run-dir"]);
+        command
+            .arg(scratch.path().join("run"))
+            .arg("--state-dir")
+            .arg(scratch.path().join("state"))
+            .args(args);
+        run(&mut command)
+    };
+    let export = format!("{} *(rw)", scratch.path().display());
+    serve(&["--export", "/tmp *(rw,frobnicate)"]).exits(1).complains(&["frobnicate", "next:"]);
+    serve(&["--export", "relative *(rw)"]).exits(1).complains(&["relative"]);
+    serve(&["--exports", "/nowhere/exports"]).exits(1).complains(&["/nowhere/exports", "next:"]);
+    fs::write(scratch.path().join("none"), "# nothing\n").unwrap();
+    serve(&["--exports", scratch.path().join("none").to_str().unwrap()]).exits(1).complains(&["--export"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    serve(&["--export", &export, "--listen", &address]).exits(1).complains(&[&address, "--listen"]);
+    fs::write(scratch.path().join("file"), "").unwrap();
+    serve(&["--export", &export, "--state-dir", scratch.path().join("file/state").to_str().unwrap()])
+        .exits(1)
+        .complains(&["--state-dir"]);
+}
+
+#[test]
+fn every_way_to_stop_leaves_nothing_behind() {
+    for stop in [Some(Signal::TERM), Some(Signal::INT), None] {
+        let mut server = Server::start();
+        server.run(&["probe", "{}"]).exits(0);
+        match stop {
+            Some(signal) => server.signal(signal),
+            None => server.let_go(),
+        }
+        assert_eq!(server.ended(), Some(0), "{stop:?}");
+        let left: Vec<_> =
+            fs::read_dir(server.run_dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn sighup_reads_the_exports_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        fs::create_dir(scratch.path().join(name)).unwrap();
+        fs::write(scratch.path().join(name).join("file"), name).unwrap();
+    }
+    let exports = scratch.path().join("exports");
+    let line = |name: &str| format!("{} 127.0.0.1(rw,insecure)\n", scratch.path().join(name).display());
+    fs::write(&exports, line("one")).unwrap();
+    let server = Server::with(&["--exports", exports.to_str().unwrap()], "127.0.0.1(rw,insecure)");
+    let cat = |name: &str| {
+        let url = format!("nfs://127.0.0.1:{}{}/file", server.port, scratch.path().join(name).display());
+        server.run(&["cat", &url])
+    };
+    assert_eq!(cat("one").exits(0).stdout, b"one");
+    cat("two").exits(1);
+    fs::write(&exports, line("one") + &line("two")).unwrap();
+    server.signal(Signal::HUP);
+    let deadline = Instant::now() + common::PATIENCE;
+    while cat("two").code != Some(0) {
+        assert!(Instant::now() < deadline, "the export never appeared");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(cat("one").exits(0).stdout, b"one");
+    // A mistake changes nothing.
+    fs::write(&exports, "nonsense(((\n").unwrap();
+    server.signal(Signal::HUP);
+    assert_eq!(cat("two").exits(0).stdout, b"two");
+    assert_eq!(cat("one").exits(0).stdout, b"one");
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let scratch = tempfile::tempdir().unwrap();
+    let socket = scratch.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(common::PATIENCE)).unwrap();
+    fs::create_dir(scratch.path().join("export")).unwrap();
+    let mut command = samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"]);
+    command.arg("--export").arg(format!("{} *(ro)", scratch.path().join("export").display()));
+    command.arg("--run-dir").arg(scratch.path().join("run"));
+    command.arg("--state-dir").arg(scratch.path().join("state"));
+    let (mut child, line) = ready(command.env("NOTIFY_SOCKET", &socket));
+    let mut buffer = [0; 4096];
+    let mut receive = || {
+        let len = manager.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..len].to_vec()).unwrap()
+    };
+    assert_eq!(receive(), format!("READY=1\nSTATUS={line}"));
+    drop(child.stdin.take());
+    assert_eq!(receive(), "STOPPING=1");
+    assert_eq!(common::wait(&mut child), Some(0));
+}

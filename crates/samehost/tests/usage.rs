@@ -1,0 +1,147 @@
+//! Help, usage errors, exit codes, and what is generated: nothing here needs a server.
+
+mod common;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use common::{run, samehost, wait};
+
+const COMMANDS: [&str; 15] = [
+    "serve",
+    "ls",
+    "stat",
+    "cat",
+    "cp",
+    "rm",
+    "mkdir",
+    "mv",
+    "df",
+    "status",
+    "probe",
+    "bench",
+    "demo",
+    "completions",
+    "man",
+];
+
+#[test]
+fn every_command_has_help_with_exit_codes() {
+    let all = run(&mut samehost(["--help"])).exits(0);
+    for command in COMMANDS {
+        assert!(all.text().contains(&format!("\n  {command} ")), "{command} is not in --help");
+        let help = run(&mut samehost([command, "--help"])).exits(0);
+        assert!(help.text().contains("SAMEHOST_RUN_DIR"), "{command}");
+        if !matches!(command, "completions" | "man") {
+            assert!(help.text().contains("Exit codes:"), "{command}");
+        }
+    }
+    assert!(all.text().contains("Exit codes:"));
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let version = run(&mut samehost(["--version"])).exits(0);
+    assert_eq!(version.text(), concat!("samehost ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn what_cannot_be_understood_ends_with_2() {
+    let wrong: [&[&str]; 11] = [
+        &[],
+        &["frobnicate"],
+        &["ls"],
+        &["ls", "/not/a/url"],
+        &["cat", "nfs:///no-host"],
+        &["cat", "nfs://host/x", "--lane", "perhaps"],
+        &["cat", "nfs://host/x", "--timeo", "0"],
+        &["cp", "only-one"],
+        &["cp", "local", "other-local"],
+        &["mkdir", "--mode", "999", "nfs://host/x"],
+        &["probe", "nfs://host/x", "--lane", "off"],
+    ];
+    for args in wrong {
+        let ran = run(&mut samehost(args));
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{args:?}");
+        assert!(!ran.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn nobody_at_home_ends_with_4_and_a_next_step() {
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("nfs://127.0.0.1:{port}/srv");
+    for command in ["ls", "probe", "cat"] {
+        run(&mut samehost([command, "--soft", "--timeo", "5", "--retrans", "0", &url]))
+            .exits(4)
+            .complains(&[&url, "next:"]);
+    }
+}
+
+#[test]
+fn status_without_a_server_ends_with_4() {
+    let empty = tempfile::tempdir().unwrap();
+    let missing = empty.path().join("missing");
+    for dir in [empty.path(), &missing] {
+        run(samehost(["status", "--run-dir"]).arg(dir))
+            .exits(4)
+            .complains(&["no server is running", "next:"]);
+    }
+    let json = run(samehost(["status", "--json", "--run-dir"]).arg(empty.path())).exits(4);
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap()["servers"],
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in [&["completions", "bash"][..], &["man"], &["--help"]] {
+        let mut child = samehost(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(wait(&mut child), Some(0), "{args:?}");
+        let mut complaints = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        assert_eq!(complaints, "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut child = samehost(["completions", "bash"]).stdout(full).stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(wait(&mut child), Some(1));
+}
+
+#[test]
+fn completions_are_shell_scripts() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&mut samehost(["completions", shell])).exits(0);
+        assert!(COMMANDS.iter().all(|command| script.text().contains(command)), "{shell}");
+    }
+    let script = run(&mut samehost(["completions", "bash"])).exits(0);
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(scratch.path().join("completions"), &script.stdout).unwrap();
+    run(Command::new("bash").arg("-n").arg(scratch.path().join("completions"))).exits(0);
+}
+
+#[test]
+fn there_is_a_man_page_for_every_command() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("man1");
+    run(samehost(["man"]).arg(&dir)).exits(0);
+    for command in COMMANDS {
+        let page = std::fs::read_to_string(dir.join(format!("samehost-{command}.1"))).unwrap();
+        assert!(page.contains(".TH "), "{command}");
+    }
+    let page = run(&mut samehost(["man"])).exits(0);
+    assert_eq!(page.stdout, std::fs::read(dir.join("samehost.1")).unwrap());
+    assert!(page.text().contains("Exit codes"));
+}
+
+#[test]
+fn wrong_filters_for_the_log_are_said() {
+    run(samehost(["man"]).env("SAMEHOST_LOG", "=")).exits(2).complains(&["SAMEHOST_LOG"]);
+}

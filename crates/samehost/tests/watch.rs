@@ -1,0 +1,77 @@
+//! `status` and `probe`: is it local, and if not, why not?
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{Server, samehost, wait};
+
+#[test]
+fn probe_says_yes_and_through_what() {
+    let server = Server::start();
+    let yes = server.run(&["probe", "{}"]).exits(0);
+    let instance = server.status()["instance"].as_str().unwrap().to_owned();
+    assert!(yes.text().starts_with("local: yes, lane through "), "{}", yes.text());
+    assert!(yes.text().contains(&instance), "{}", yes.text());
+    let json = server.run(&["probe", "--json", "{}"]).exits(0);
+    let answer: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(answer["local"], true);
+    assert_eq!(answer["instance"], instance);
+}
+
+#[test]
+fn probe_says_no_and_why() {
+    let server = Server::with(&["--lane", "off"], "127.0.0.1(rw,insecure)");
+    let no = server.run(&["probe", "{}"]).exits(3);
+    assert!(no.text().starts_with("local: no\n  "), "{}", no.text());
+    let json = server.run(&["probe", "--json", "{}"]).exits(3);
+    let answer: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(answer["local"], false);
+    assert!(!answer["reasons"].as_array().unwrap().is_empty());
+    // And so does every command that insists.
+    server.run(&["ls", "--lane", "required", "{}"]).exits(3).complains(&["no lane", "--lane auto"]);
+    server.run(&["ls", "{}"]).exits(0);
+}
+
+#[test]
+fn status_names_exports_clients_lanes_and_counters() {
+    let server = Server::start();
+    fs::write(server.export().join("file"), vec![b'x'; 8 << 20]).unwrap();
+    // A client that is stuck in the middle of a file stays connected.
+    let mut client = samehost(["cat", &server.url("file")])
+        .env("SAMEHOST_RUN_DIR", server.run_dir())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = client.stdout.take().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    let status = server.status();
+    assert_eq!(status["exports"][0]["path"], server.export().to_str().unwrap());
+    assert_eq!(status["connections"].as_array().unwrap().len(), 1);
+    assert_eq!(status["lanes"][0]["nfs_peer"], status["connections"][0]["peer"]);
+    assert_eq!(status["lanes"][0]["pid"], client.id());
+    assert_eq!(status["grants"]["open"], 1);
+    let text = server.run(&["status", "--procedures"]).exits(0);
+    let text = text.text();
+    assert!(text.contains(server.export().to_str().unwrap()), "{text}");
+    assert!(text.contains(status["instance"].as_str().unwrap()), "{text}");
+    let line =
+        text.lines().find(|line| line.contains(status["connections"][0]["peer"].as_str().unwrap())).unwrap();
+    assert!(line.contains("  yes  "), "{text}");
+    drop(stdout);
+    assert_eq!(wait(&mut client), Some(0));
+}
+
+#[test]
+fn two_servers_in_one_run_directory_are_both_shown() {
+    let one = Server::start();
+    let other = Server::with(&["--run-dir", one.run_dir().to_str().unwrap()], "127.0.0.1(rw,insecure)");
+    let json = one.run(&["status", "--json"]).exits(0);
+    let all: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(all["servers"].as_array().unwrap().len(), 2);
+    // And each client finds its own.
+    one.run(&["probe", "{}"]).exits(0);
+    one.run(&["probe", &other.url("")]).exits(0);
+}
