@@ -1,0 +1,280 @@
+//! Writes the corpus' hand-made part, one file a shape, so that the fuzzer begins where the protocols are:
+//! `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
+
+use proto::{localio, mount3, nfs3::*, rpcbind};
+use rpc::message::{AuthSys, CallHeader, Credential, ReplyHeader, ReplyStatus};
+use std::path::Path;
+use xdr::{Array, Encode, Encoder, List, Opaque};
+
+fn main() -> std::io::Result<()> {
+    nfs()?;
+    records()?;
+    lane_messages()?;
+    exports_texts()
+}
+
+fn write(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(name), bytes)
+}
+
+fn bytes(value: &impl Encode) -> Vec<u8> {
+    let mut to = Encoder::new();
+    to.put(value);
+    to.into_vec()
+}
+
+fn nfs() -> std::io::Result<()> {
+    let seed = |name: &str, value: &dyn Encode| {
+        let mut to = Encoder::new();
+        value.encode(&mut to);
+        write("xdr_nfs3", name, to.as_slice())
+    };
+    let handle: NfsFh3<'_> = Opaque(b"0123456789");
+    let place = Diropargs3 { dir: handle, name: Opaque(b"name.") };
+    let time = Nfstime3 { seconds: 1_700_000_000, nseconds: 5 };
+    let attributes = Fattr3 {
+        kind: Ftype3::Reg,
+        mode: 0o644,
+        nlink: 1,
+        uid: 1,
+        gid: 2,
+        size: 3,
+        used: 4096,
+        rdev: Specdata3::default(),
+        fsid: 9,
+        fileid: 42,
+        atime: time,
+        mtime: time,
+        ctime: time,
+    };
+    let wcc =
+        WccData { before: Some(WccAttr { size: 1, mtime: time, ctime: time }), after: Some(attributes) };
+    let sattr = Sattr3 {
+        mode: Some(0o600),
+        uid: Some(1),
+        gid: None,
+        size: Some(0),
+        atime: SetTime::SetToServerTime,
+        mtime: SetTime::SetToClientTime(time),
+    };
+    let device = Devicedata3 { attributes: sattr, spec: Specdata3 { specdata1: 1, specdata2: 3 } };
+    let made = NewObject3 { obj: Some(handle), obj_attributes: Some(attributes), dir_wcc: wcc };
+    let verifier = *b"verifier";
+
+    seed("getattr-args", &Getattr3Args { object: handle })?;
+    seed("getattr-ok", &Getattr3Res::Ok(attributes))?;
+    seed("setattr-args", &Setattr3Args { object: handle, new_attributes: sattr, guard: Some(time) })?;
+    seed("setattr-fail", &Setattr3Res::Fail(Nfsstat3::NotSync, wcc))?;
+    seed("lookup-args", &Lookup3Args { what: place })?;
+    let found =
+        Lookup3ResOk { object: handle, obj_attributes: Some(attributes), dir_attributes: Some(attributes) };
+    seed("lookup-ok", &Lookup3Res::Ok(found))?;
+    seed("access-ok", &Access3Res::Ok(Access3ResOk { obj_attributes: Some(attributes), access: 0x3f }))?;
+    let link = Readlink3ResOk { symlink_attributes: Some(attributes), data: Opaque(b"../to") };
+    seed("readlink-ok", &Readlink3Res::Ok(link))?;
+    seed("read-args", &Read3Args { file: handle, offset: 1 << 40, count: 4096 })?;
+    let read = Read3ResOk { attributes: Some(attributes), count: 5, eof: true, data: Opaque(b"bytes") };
+    seed("read-ok", &Read3Res::Ok(read))?;
+    let write = Write3Args {
+        file: handle,
+        offset: u64::MAX,
+        count: 3,
+        stable: StableHow::DataSync,
+        data: Opaque(b"abc"),
+    };
+    seed("write-args", &write)?;
+    let written = Write3ResOk { file_wcc: wcc, count: 3, committed: StableHow::FileSync, verf: verifier };
+    seed("write-ok", &Write3Res::Ok(written))?;
+    seed("create-guarded", &Create3Args { where_: place, how: Createhow3::Guarded(sattr) })?;
+    seed("create-exclusive", &Create3Args { where_: place, how: Createhow3::Exclusive(verifier) })?;
+    seed("create-ok", &Create3Res::Ok(made))?;
+    seed("mkdir-args", &Mkdir3Args { where_: place, attributes: sattr })?;
+    let symlink = Symlinkdata3 { attributes: sattr, data: Opaque(b"../to") };
+    seed("symlink-args", &Symlink3Args { where_: place, symlink })?;
+    seed("mknod-chr", &Mknod3Args { where_: place, what: Mknoddata3::Chr(device) })?;
+    seed("mknod-fifo", &Mknod3Args { where_: place, what: Mknoddata3::Fifo(sattr) })?;
+    seed("mknod-reg", &Mknod3Args { where_: place, what: Mknoddata3::Other(1) })?;
+    seed("rename-args", &Rename3Args { from: place, to: place })?;
+    seed("rename-ok", &Rename3Res::Ok(Rename3Body { fromdir_wcc: wcc, todir_wcc: wcc }))?;
+    seed("link-args", &Link3Args { file: handle, link: place })?;
+    let linked = Link3Body { file_attributes: Some(attributes), linkdir_wcc: wcc };
+    seed("link-ok", &Link3Res::Ok(linked))?;
+    seed("readdir-args", &Readdir3Args { dir: handle, cookie: 3, cookieverf: verifier, count: 4096 })?;
+    let head = ReaddirHead { dir_attributes: Some(attributes), cookieverf: verifier };
+    let entries = List(vec![Entry3 { fileid: 42, name: Opaque(b"a"), cookie: 1 }; 2]);
+    let reply = Dirlist3 { entries, eof: true };
+    seed("readdir-ok", &Readdir3Res::Ok(Readdir3ResOk { head, reply }))?;
+    let args =
+        Readdirplus3Args { dir: handle, cookie: 3, cookieverf: verifier, dircount: 512, maxcount: 4096 };
+    seed("readdirplus-args", &args)?;
+    let entry = Entryplus3 {
+        fileid: 42,
+        name: Opaque(b"ab"),
+        cookie: 1,
+        name_attributes: Some(attributes),
+        name_handle: Some(handle),
+    };
+    let reply = Dirlist3 { entries: List(vec![entry]), eof: false };
+    seed("readdirplus-ok", &Readdirplus3Res::Ok(Readdirplus3ResOk { head, reply }))?;
+    let stat = Fsstat3ResOk {
+        obj_attributes: Some(attributes),
+        tbytes: 6,
+        fbytes: 5,
+        abytes: 4,
+        tfiles: 3,
+        ffiles: 2,
+        afiles: 1,
+        invarsec: 0,
+    };
+    seed("fsstat-ok", &Fsstat3Res::Ok(stat))?;
+    let info = Fsinfo3ResOk {
+        obj_attributes: None,
+        rtmax: 1 << 20,
+        rtpref: 1 << 20,
+        rtmult: 4096,
+        wtmax: 1 << 20,
+        wtpref: 1 << 20,
+        wtmult: 4096,
+        dtpref: 65_536,
+        maxfilesize: i64::MAX.unsigned_abs(),
+        time_delta: time,
+        properties: 0x1b,
+    };
+    seed("fsinfo-ok", &Fsinfo3Res::Ok(info))?;
+    let conf = Pathconf3ResOk {
+        obj_attributes: None,
+        linkmax: 127,
+        name_max: 255,
+        no_trunc: true,
+        chown_restricted: true,
+        case_insensitive: false,
+        case_preserving: true,
+    };
+    seed("pathconf-ok", &Pathconf3Res::Ok(conf))?;
+    seed("commit-args", &Commit3Args { file: handle, offset: 0, count: 0 })?;
+    seed("commit-ok", &Commit3Res::Ok(Commit3ResOk { file_wcc: wcc, verf: verifier }))?;
+
+    let mounted = mount3::Mountres3Ok { fhandle: handle, auth_flavors: Array(vec![1, 0]) };
+    seed("mnt-ok", &mount3::Mountres3::Ok(mounted))?;
+    let mounts: mount3::Mountlist<'_> =
+        List(vec![mount3::Mountbody { hostname: Opaque(b"host"), directory: Opaque(b"/srv") }]);
+    seed("dump-ok", &mounts)?;
+    let exports: mount3::Exports<'_> =
+        List(vec![mount3::Exportnode { dir: Opaque(b"/srv"), groups: List(vec![Opaque(b"*")]) }]);
+    seed("export-ok", &exports)?;
+    seed("uuid-is-local", &localio::UuidIsLocalArgs { uuid: *b"0123456789abcdef" })?;
+    let mapping = rpcbind::Mapping { prog: 100_003, vers: 3, prot: rpcbind::IPPROTO_TCP, port: 2049 };
+    seed("pmap", &List::<_, { rpcbind::MAX_ENTRIES }>(vec![mapping]))?;
+    let rpcb = rpcbind::Rpcb {
+        prog: 100_003,
+        vers: 3,
+        netid: Opaque(b"tcp"),
+        addr: Opaque(b"127.0.0.1.8.1"),
+        owner: Opaque(b"superuser"),
+    };
+    seed("rpcb", &List::<_, { rpcbind::MAX_ENTRIES }>(vec![rpcb]))?;
+    write_text("xdr_nfs3", "universal", "127.0.0.1.8.1")
+}
+
+fn write_text(target: &str, name: &str, text: &str) -> std::io::Result<()> {
+    write(target, name, text.as_bytes())
+}
+
+/// One fragment of a record.
+fn fragment(bytes: &[u8], last: bool) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).expect("a seed is small");
+    [&(length | u32::from(last) << 31).to_be_bytes(), bytes].concat()
+}
+
+fn records() -> std::io::Result<()> {
+    let call = |credential: &Credential| {
+        let mut to = Encoder::new();
+        CallHeader::encode(&mut to, 7, PROGRAM, VERSION, Procedure::Getattr.number(), credential);
+        to.put(&Getattr3Args { object: Opaque(b"handle") });
+        to.into_vec()
+    };
+    let sys = Credential::Sys(AuthSys {
+        stamp: 1,
+        machine_name: b"host".to_vec(),
+        uid: 1000,
+        gid: 100,
+        gids: vec![4, 24],
+    });
+    let reply = |status| bytes(&ReplyHeader { xid: 7, status });
+    let seed = |name: &str, cuts: &[u8], stream: Vec<u8>| {
+        let count = u8::try_from(cuts.len()).expect("a seed is small");
+        write("rpc_record", name, &[&[count], cuts, &stream].concat())
+    };
+    seed("call-none", &[], fragment(&call(&Credential::None), true))?;
+    seed("call-sys", &[3, 9, 0, 40], fragment(&call(&sys), true))?;
+    let whole = call(&sys);
+    let (head, tail) = whole.split_at(24);
+    seed("two-fragments", &[30], [fragment(head, false), fragment(tail, true)].concat())?;
+    seed("reply-success", &[1, 1], fragment(&reply(ReplyStatus::Success), true))?;
+    let mismatch = reply(ReplyStatus::ProgMismatch { low: 3, high: 3 });
+    seed("reply-mismatch", &[], fragment(&mismatch, true))?;
+    seed("reply-denied", &[], fragment(&reply(ReplyStatus::RpcMismatch { low: 2, high: 2 }), true))?;
+    seed("empty-fragments", &[2, 2], [[0; 4].repeat(8), fragment(b"", true)].concat())?;
+    seed("too-long", &[], vec![0x80, 0, 2, 1])
+}
+
+fn lane_messages() -> std::io::Result<()> {
+    use lane::message::{Refusal, Reply, Request, encode};
+    use lane::{Access, Attributes, Commitment, Credential, Nonce, Status, Target};
+
+    let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
+    let credential = Credential { uid: 1, gid: 2, gids: vec![3, 4] };
+    let register = Request::Register { lowest: 1, highest: 1, commitment: Commitment([0xcc; 32]) };
+    seed("register", encode(&register))?;
+    let by_handle = Request::Open {
+        serial: 1,
+        releases: vec![7, 8],
+        target: Target::Handle(b"handle"),
+        access: Access::Read,
+        credential: credential.clone(),
+    };
+    seed("open-handle", encode(&by_handle))?;
+    let by_name = Request::Open {
+        serial: 2,
+        releases: vec![],
+        target: Target::Entry { directory: b"directory", name: b"name" },
+        access: Access::ReadWrite,
+        credential,
+    };
+    seed("open-entry", encode(&by_name))?;
+    seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
+    let local =
+        Reply::Local { version: 1, nonce: Nonce([1; 16]), instance: [2; 16], grants: 1024, outstanding: 64 };
+    seed("local", encode(&local))?;
+    seed("refused-version", encode(&Reply::Refused(Refusal::Version { lowest: 1, highest: 1 })))?;
+    seed("refused-draining", encode(&Reply::Refused(Refusal::Draining)))?;
+    let opened = Reply::Opened {
+        serial: 1,
+        grant: 9,
+        generation: 2,
+        verifier: [4; 8],
+        handle: b"handle",
+        attributes: Attributes::default(),
+    };
+    seed("opened", encode(&opened))?;
+    seed("not-opened", encode(&Reply::NotOpened { serial: 1, status: Status::Symlink }))?;
+    seed("drain", encode(&Reply::Drain))?;
+    seed("recall", encode(&Reply::Recall { generation: 3 }))
+}
+
+fn exports_texts() -> std::io::Result<()> {
+    let seed = |name: &str, text: &str| write_text("exports_parser", name, text);
+    seed("plain", "/srv\n/home *(rw)\n")?;
+    seed(
+        "clients",
+        "/a 10.0.0.0/8(ro) fe80::/64(rw,insecure) host.example.org *.example.org(rw) [ab]?(ro)\n",
+    )?;
+    seed("squash", "/a *(rw,all_squash,anonuid=65534,anongid=65534,no_lane)\n/b *(no_root_squash,fsid=7)\n")?;
+    seed("quoted", "\"/with space\" *(rw)\n/oc\\040tal *\n")?;
+    seed("continued", "# comment\n/a \\\n  host(rw,sync,no_subtree_check) \\\n  other\n")?;
+    seed("defaults", "/a -ro,insecure host(rw) other\n")?;
+    seed("masks", "/a 192.168.0.0/255.255.0.0(rw,async,secure,root_squash)\n")?;
+    seed("wrong", "relative *(rw)\n/a host(bogus\n/b *(rw,rw=1,fsid=)\n")
+}

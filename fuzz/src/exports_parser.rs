@@ -1,0 +1,29 @@
+//! A text in exports(5) syntax: mistakes are inside the text, and what is understood prints to something that means
+//! the same.
+
+use exports::{Exports, NoNames};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Reads `data` as such a text.
+pub fn run(data: &[u8]) {
+    match Exports::parse(data, "fuzz") {
+        Ok(all) => {
+            let printed: String = all.list().iter().map(|export| format!("{export}\n")).collect();
+            assert_eq!(Exports::parse(&printed, "printed").as_ref(), Ok(&all), "{printed}");
+            for export in all.list() {
+                for peer in [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+                    if let Some(options) = export.options_for(peer, &NoNames) {
+                        assert!(export.clients().iter().any(|client| &client.options == options));
+                    }
+                }
+            }
+        }
+        Err(errors) => {
+            let lines = data.split(|byte| *byte == b'\n').count();
+            assert!(!errors.is_empty());
+            for error in errors {
+                assert!((1..=lines).contains(&error.line) && error.column >= 1, "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The plan of the house, held by a test: which crate may use which, where `unsafe` may stand, that every module
+//! says why it exists, that queues have bounds, that nothing is left unfinished, and whose code we may link.
+//!
+//! A finding names its file and line. It is answered by changing the code; the few exceptions that there are stand
+//! in the lists here, each with its reason.
+
+#[path = "tidy/files.rs"]
+mod files;
+#[path = "tidy/findings.rs"]
+mod findings;
+#[path = "tidy/licences.rs"]
+mod licences;
+#[path = "tidy/metadata.rs"]
+mod metadata;
+#[path = "tidy/plan.rs"]
+mod plan;
+#[path = "tidy/sources.rs"]
+mod sources;
+
+use findings::Findings;
+use sources::{Source, Token};
+
+/// Constructors and types of queues without a bound. `channel()` of the standard library's `mpsc` is found apart.
+const UNBOUNDED: &[&str] =
+    &["unbounded", "unbounded_channel", "UnboundedSender", "UnboundedReceiver", "SegQueue", "sync_unbounded"];
+
+/// Where one of [`UNBOUNDED`] is right: file, name, and what bounds the queue instead.
+const BOUNDED_OTHERWISE: &[(&str, &str, &str)] = &[];
+
+#[test]
+fn crates_use_only_what_the_plan_lets_them() {
+    plan::check(&metadata::read()).assert_none("dependencies against the plan (ARCHITECTURE.md, the house)");
+}
+
+#[test]
+fn licences_are_on_the_list() {
+    licences::check(&metadata::read()).assert_none("licences that deny.toml doesn't allow");
+}
+
+#[test]
+fn unsafe_stands_only_in_sys() {
+    let mut found = Findings::default();
+    for source in sources::all().iter().filter(|source| !source.path.starts_with("crates/sys/")) {
+        for token in source.tokens.iter().filter(|t| t.text == "unsafe" || t.text == "unsafe_code") {
+            found.add(&source.path, token.line, "`unsafe` outside crates/sys");
+        }
+    }
+    found.assert_none("unsafe code");
+}
+
+#[test]
+fn every_module_says_why_it_exists() {
+    let mut found = Findings::default();
+    for source in sources::all() {
+        let header: Vec<_> = source.text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+        if header.is_empty() {
+            found.add(&source.path, 1, "the file doesn't begin with a `//!` header");
+        } else if header[0].trim().is_empty() {
+            found.add(&source.path, 1, "the `//!` header says nothing");
+        }
+    }
+    found.assert_none("modules without a reason");
+}
+
+#[test]
+fn queues_have_bounds() {
+    let mut found = Findings::default();
+    // What tests queue, the test bounds.
+    for source in sources::all().iter().filter(|source| source.path.starts_with("crates/")) {
+        for (at, token) in source.tokens.iter().enumerate() {
+            let name = token.text.as_str();
+            let unbounded =
+                UNBOUNDED.contains(&name) || (name == "channel" && takes_no_bound(&source.tokens, at));
+            let excused =
+                BOUNDED_OTHERWISE.iter().any(|(path, what, _)| *path == source.path && *what == name);
+            if unbounded && !excused {
+                found.add(&source.path, token.line, &format!("`{name}` has no bound"));
+            }
+        }
+    }
+    for (path, what, reason) in BOUNDED_OTHERWISE {
+        let used = |source: &Source| source.path == *path && source.tokens.iter().any(|t| t.text == *what);
+        if !sources::all().iter().any(used) {
+            found.add("tests/tidy.rs", 1, &format!("{what} in {path} is excused ({reason}) but not there"));
+        }
+    }
+    found.assert_none("unbounded queues");
+}
+
+/// Whether the `channel` at `at` is called without arguments: the standard library's unbounded one. Tokio's
+/// `oneshot::channel()` has room for one value.
+fn takes_no_bound(tokens: &[Token], at: usize) -> bool {
+    let is = |at: usize, text: &str| tokens.get(at).is_some_and(|token| token.text == text);
+    if at > 0 && (is(at - 1, ".") || is(at - 1, "fn")) || at > 2 && is(at - 3, "oneshot") {
+        return false;
+    }
+    let mut next = at + 1;
+    if is(next, ":") && is(next + 1, ":") && is(next + 2, "<") {
+        next += 3;
+        let mut depth = 1;
+        while depth > 0 && next < tokens.len() {
+            depth += i32::from(is(next, "<")) - i32::from(is(next, ">") && !is(next - 1, "-"));
+            next += 1;
+        }
+    }
+    is(next, "(") && is(next + 1, ")")
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let unfinished: &[(&[&str], &str)] = &[
+        (&["todo", "!"], "`todo!`"),
+        (&["unimplemented", "!"], "`unimplemented!`"),
+        (&["dbg", "!"], "`dbg!`"),
+        (&["#", "[", "ignore"], "a test that is `#[ignore]`d"),
+    ];
+    let mut found = Findings::default();
+    for source in sources::all() {
+        for (words, what) in unfinished {
+            for window in source.tokens.windows(words.len()) {
+                if window.iter().map(|token| token.text.as_str()).eq(words.iter().copied()) {
+                    found.add(&source.path, window[0].line, what);
+                }
+            }
+        }
+    }
+    found.assert_none("unfinished work");
+}
+
+#[test]
+fn nothing_names_the_place_where_it_was_written() {
+    // In halves, so that this file is none of the findings.
+    let names = [concat!("/wo", "rk/"), concat!(".lib", "rary"), concat!("/tmp/", "plan")];
+    let mut found = Findings::default();
+    for file in files::all() {
+        let text = String::from_utf8_lossy(&file.bytes);
+        for (number, line) in text.lines().enumerate() {
+            for name in names {
+                let mut hits = line.match_indices(name).map(|(at, _)| line[..at].chars().next_back());
+                // `a/work/` is a folder of that name somewhere else.
+                if hits.any(|before| !before.is_some_and(|c| c.is_alphanumeric() || "._-}*".contains(c))) {
+                    found.add(&file.path, number + 1, &format!("names `{name}`"));
+                }
+            }
+        }
+    }
+    found.assert_none("names of a private place");
+}
+
+#[test]
+fn the_checks_find_what_they_look_for() {
+    let source = Source::lex(
+        "x.rs",
+        "//! unsafe todo!()\n\"unsafe\"; // unsafe\nmpsc::channel::<Vec<fn() -> u8>>(); mpsc::channel(5);\nfn channel() {}\noneshot::channel()",
+    );
+    assert!(source.tokens.iter().all(|token| token.text != "unsafe" && token.text != "todo"));
+    let calls = source.tokens.iter().enumerate().filter(|(_, token)| token.text == "channel");
+    let lines: Vec<_> = calls.map(|(at, token)| (token.line, takes_no_bound(&source.tokens, at))).collect();
+    assert_eq!(lines, [(3, true), (3, false), (4, false), (5, false)]);
+}

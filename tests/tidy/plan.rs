@@ -1,0 +1,136 @@
+//! The house: which crate of ours may use which others.
+//!
+//! A crate may use only crates above it in the list. The client's side and the server's side meet on the ground
+//! floor only.
+
+use super::files;
+use super::findings::Findings;
+use super::metadata::packages;
+use Floor::{Client, Ground, Server, Top};
+use serde_json::Value;
+use std::path::Path;
+
+/// Where in the house a crate stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Floor {
+    /// For both sides.
+    Ground,
+    /// The server's side.
+    Server,
+    /// The client's side.
+    Client,
+    /// What the user meets; may use everything.
+    Top,
+}
+
+/// The crates, from the ground up.
+const HOUSE: &[(&str, Floor)] = &[
+    ("sys", Ground),
+    ("xdr-derive", Ground),
+    ("xdr", Ground),
+    ("rpc", Ground),
+    ("proto", Ground),
+    ("exports", Server),
+    ("io", Ground),
+    ("store", Server),
+    ("lane", Ground),
+    ("server", Server),
+    ("client", Client),
+    ("mount", Client),
+    ("samehost", Top),
+];
+
+/// What a crate must not know although it stands higher: it works without, and must stay so.
+const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
+    ("proto", &["rpc", "sys"], "wire types have no behaviour"),
+    ("exports", &["sys", "xdr", "rpc", "proto"], "pure functions"),
+    ("io", &["xdr", "rpc", "proto"], "moves bytes, knows no protocol"),
+    ("store", &["xdr", "rpc", "proto", "exports"], "a filesystem, knows no protocol"),
+    ("lane", &["rpc", "proto"], "knows files and credentials, not NFS"),
+];
+
+/// Checks the dependencies of every crate in `crates/`.
+pub fn check(metadata: &Value) -> Findings {
+    let mut found = Findings::default();
+    for package in packages(metadata).iter().filter(|package| package["source"].is_null()) {
+        let manifest = Path::new(text(&package["manifest_path"]));
+        let path = manifest.strip_prefix(files::root()).unwrap_or(manifest).to_string_lossy().into_owned();
+        // tests/ and bench/ look at the house from outside.
+        let Some(room) = path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
+        else {
+            continue;
+        };
+        let manifest = std::fs::read_to_string(manifest).unwrap_or_else(|e| panic!("{path}: {e}"));
+        // sys has the same lints but for the one against `unsafe`.
+        if room != "sys" && !manifest.contains("[lints]\nworkspace = true") {
+            found.add(&path, 1, "the workspace's lints aren't taken over");
+        }
+        if package_name(room) != text(&package["name"]) {
+            found.add(&path, 1, &format!("the package of {room} is called {}", package_name(room)));
+        }
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let Some(used) = dependency["path"].as_str() else { continue };
+            let used = Path::new(used).file_name().unwrap_or_default().to_string_lossy();
+            if let Err(why) = may_use(room, &used) {
+                found.add(&path, line_of(&manifest, &used), &why);
+            }
+        }
+    }
+    found
+}
+
+fn package_name(room: &str) -> String {
+    if room == "samehost" { room.to_owned() } else { format!("samehost-{room}") }
+}
+
+/// Whether the crate `user` may use the crate `used`, or why not.
+fn may_use(user: &str, used: &str) -> Result<(), String> {
+    let place = |name: &str| {
+        let place = HOUSE.iter().position(|(room, _)| *room == name);
+        place.ok_or_else(|| format!("{name} isn't in the plan"))
+    };
+    let (high, low) = (place(user)?, place(used)?);
+    if low >= high {
+        return Err(format!("{user} must not use {used}: it stands lower in the plan"));
+    }
+    let (above, below) = (HOUSE[high].1, HOUSE[low].1);
+    if below != Ground && below != above && above != Top {
+        return Err(format!("{user} must not use {used}: the two sides meet on the ground floor only"));
+    }
+    match KNOWS_NOT.iter().find(|(room, others, _)| *room == user && others.contains(&used)) {
+        Some((_, _, why)) => Err(format!("{user} must not use {used}: {why}")),
+        None => Ok(()),
+    }
+}
+
+/// The line of a manifest where a dependency stands, from 1.
+fn line_of(manifest: &str, dependency: &str) -> usize {
+    let stands =
+        |line: &str| line.strip_prefix(dependency).is_some_and(|rest| rest.starts_with(['.', ' ', '=']));
+    manifest.lines().position(stands).map_or(1, |line| line + 1)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+#[test]
+fn the_plan_is_what_it_says() {
+    assert!(may_use("server", "store").is_ok() && may_use("client", "lane").is_ok());
+    assert!(may_use("samehost", "server").is_ok() && may_use("samehost", "client").is_ok());
+    for (user, used) in [
+        ("client", "server"),
+        ("client", "exports"),
+        ("client", "store"),
+        ("mount", "server"),
+        ("lane", "store"),
+        ("lane", "rpc"),
+        ("xdr", "rpc"),
+        ("proto", "rpc"),
+        ("sys", "sys"),
+        ("attic", "sys"),
+        ("server", "attic"),
+    ] {
+        assert!(may_use(user, used).is_err(), "{user} -> {used}");
+    }
+}
