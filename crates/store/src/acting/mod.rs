@@ -9,6 +9,7 @@ mod attributes;
 mod create;
 mod data;
 mod directory;
+mod durable;
 mod filesystem;
 mod lookup;
 mod remove;
