@@ -72,7 +72,11 @@ impl Call<'_> {
 
     /// Makes the metadata of `changed` durable where the export is `sync`, as knfsd does.
     fn commit(&self, admitted: &Admission, acting: &Acting<'_>, changed: &[&Node]) -> Result<()> {
-        let _ = (admitted.sync, acting, changed);
+        if admitted.sync {
+            for node in changed {
+                acting.sync_metadata(node)?;
+            }
+        }
         Ok(())
     }
 }
