@@ -1,0 +1,172 @@
+//! Other people's user-space tools against our server: libnfs, showmount, rpcinfo, and tshark as the judge of every packet.
+
+use std::fs;
+use std::process::Command;
+
+use samehost_tests::capture::Capture;
+use samehost_tests::rpcbind::Rpcbind;
+use samehost_tests::samehost::binary;
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Netns, Scratch, Serve, need_root, run, run_ok};
+
+/// libnfs's tools list, read and write, on the one port that serves MOUNT and NFS.
+#[test]
+fn libnfs_lists_reads_and_writes() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let data = pattern(1, 3_000_001);
+    fs::write(export.join("data"), &data).expect("own directory");
+    fs::create_dir(export.join("directory")).expect("own directory");
+    let server = Serve::openly(&export).start();
+
+    let listing = run_ok(Command::new("nfs-ls").arg(server.libnfs_url(&export)));
+    assert!(listing.contains("3000001 data") && listing.contains("directory"), "{listing}");
+
+    let cat = run(Command::new("nfs-cat").arg(server.libnfs_url(export.join("data"))));
+    assert!(
+        cat.status.success() && cat.stdout == data,
+        "nfs-cat gave {} bytes: {:?}",
+        cat.stdout.len(),
+        cat.status
+    );
+
+    let local = scratch.join("local");
+    fs::write(&local, &data).expect("own directory");
+    run_ok(Command::new("nfs-cp").arg(&local).arg(server.libnfs_url(export.join("copied"))));
+    assert!(fs::read(export.join("copied")).expect("nfs-cp made it") == data, "what nfs-cp wrote differs");
+
+    let back = scratch.join("back");
+    run_ok(Command::new("nfs-cp").arg(server.libnfs_url(export.join("copied"))).arg(&back));
+    assert!(fs::read(&back).expect("nfs-cp made it") == data, "what nfs-cp read differs");
+
+    let missing = run(Command::new("nfs-cat").arg(server.libnfs_url(export.join("missing"))));
+    assert!(
+        !missing.status.success() && String::from_utf8_lossy(&missing.stderr).contains("NOENT"),
+        "{missing:?}"
+    );
+}
+
+/// With rpcbind in the same network: rpcinfo sees our programs, showmount finds MOUNT through it, and a clean stop takes
+/// the registration back. LOCALIO isn't registered.
+#[test]
+fn showmount_and_rpcinfo_through_rpcbind() {
+    need_root();
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.mkdir("one"), scratch.mkdir("two"));
+    let netns = Netns::new("rb");
+    let rpcbind = Rpcbind::start(&netns, &scratch);
+    let enter = rpcbind.command(""); // the words that lead into its namespaces
+    let mut words: Vec<String> = vec![enter.get_program().to_string_lossy().into_owned()];
+    words.extend(enter.get_args().map(|a| a.to_string_lossy().into_owned()).filter(|a| !a.is_empty()));
+    let mut server = Serve::new(format!("{} *(rw,insecure)", one.display()))
+        .export(format!("{} 10.9.8.0/24(ro) 127.0.0.1(rw,insecure)", two.display()))
+        .through(words)
+        .with_rpcbind()
+        .start();
+
+    let port = server.port().to_string();
+    let registered = run_ok(rpcbind.command("rpcinfo").args(["-p", "127.0.0.1"]));
+    let has = |program: &str, version: &str| {
+        registered.lines().any(|line| {
+            let f: Vec<&str> = line.split_whitespace().collect();
+            f.len() >= 4 && f[0] == program && f[1] == version && f[2] == "tcp" && f[3] == port
+        })
+    };
+    assert!(has("100003", "3"), "NFS 3 on port {port}:\n{registered}");
+    assert!(has("100005", "3"), "MOUNT 3 on port {port}:\n{registered}");
+    assert!(!registered.contains("400122"), "LOCALIO isn't rpcbind's business:\n{registered}");
+    run_ok(rpcbind.command("rpcinfo").args(["-T", "tcp", "127.0.0.1", "100003", "3"]));
+    run_ok(rpcbind.command("rpcinfo").args(["-T", "tcp", "127.0.0.1", "100005", "3"]));
+    // A version that nobody serves is answered with the versions that are.
+    let wrong = run(rpcbind.command("rpcinfo").args(["-T", "tcp", "127.0.0.1", "100003", "2"]));
+    assert!(!wrong.status.success(), "NFS 2 was there: {wrong:?}");
+
+    let exports = run_ok(rpcbind.command("showmount").args(["-e", "127.0.0.1"]));
+    let line = |path: &std::path::Path| {
+        let path = path.display().to_string();
+        exports.lines().find(|l| l.split_whitespace().next() == Some(&path)).unwrap_or_default().to_owned()
+    };
+    assert!(line(&one).contains('*'), "{exports}");
+    assert!(line(&two).contains("10.9.8.0/24") && line(&two).contains("127.0.0.1"), "{exports}");
+
+    // A client that has mounted (libnfs asks MOUNT and leaves without UMOUNT) is in the mount table.
+    run_ok(rpcbind.command("nfs-ls").arg(server.libnfs_url(&one)));
+    let mounts = run_ok(rpcbind.command("showmount").args(["-a", "127.0.0.1"]));
+    assert!(mounts.contains(&format!("127.0.0.1:{}", one.display())), "{mounts}");
+    let directories = run_ok(rpcbind.command("showmount").args(["-d", "127.0.0.1"]));
+    assert!(directories.contains(&one.display().to_string()), "{directories}");
+
+    assert!(server.stop().success());
+    let after = run_ok(rpcbind.command("rpcinfo").args(["-p", "127.0.0.1"]));
+    assert!(
+        !after.contains("100003") && !after.contains("100005"),
+        "still registered after a clean stop:\n{after}"
+    );
+}
+
+/// A whole run of different clients, captured: tshark finds nothing malformed, every call is answered, and the procedures
+/// that must be there are.
+#[test]
+fn tshark_finds_no_malformed_packet() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    fs::write(export.join("data"), pattern(2, 700_000)).expect("own directory");
+    std::os::unix::fs::symlink("data", export.join("link")).expect("own directory");
+    for i in 0..300 {
+        fs::write(export.join(format!("file{i}")), "").expect("own directory");
+    }
+    let netns = Netns::new("ts");
+    let server = Serve::openly(&export).inside(&netns).start();
+    let capture = Capture::start(&netns, &scratch);
+
+    let root = server.url(&export);
+    let ours = |words: &[&str]| {
+        let mut command = netns.command(binary());
+        command.args(words).arg("--run-dir").arg(server.run_dir());
+        run_ok(&mut command)
+    };
+    let local = scratch.join("local");
+    fs::write(&local, pattern(3, 500_000)).expect("own directory");
+    let local = local.display().to_string();
+    for lane in ["off", "auto"] {
+        let at = |name: &str| format!("{root}/{name}");
+        ours(&["ls", "--lane", lane, &root]);
+        ours(&["stat", "--lane", lane, &at("link")]);
+        ours(&["mkdir", "--lane", lane, &at("made")]);
+        ours(&["cp", "--lane", lane, &local, &at("made/copy")]);
+        ours(&["cat", "--lane", lane, &at("made/copy")]);
+        ours(&["mv", "--lane", lane, &at("made/copy"), &at("made/moved")]);
+        ours(&["df", "--lane", lane, &root]);
+        ours(&["rm", "--lane", lane, &at("made/moved")]);
+        ours(&["rm", "-r", "--lane", lane, &at("made")]);
+    }
+    run_ok(netns.command("nfs-ls").arg(server.libnfs_url(&export)));
+    run(netns.command("nfs-cat").arg(server.libnfs_url(export.join("data"))));
+    run_ok(netns.command("nfs-cp").arg(&local).arg(server.libnfs_url(export.join("from-libnfs"))));
+    run(netns.command("nfs-cat").arg(server.libnfs_url(export.join("missing"))));
+
+    let packets = capture.finish();
+    let ports = [server.port()];
+    let bad = packets.fields(
+        &ports,
+        "_ws.malformed || rpc.fragment.error || _ws.expert.group == \"Malformed\"",
+        &["frame.number", "rpc.xid", "_ws.col.Info"],
+    );
+    assert!(bad.is_empty(), "malformed, says tshark ({}):\n{}", packets.summary(), bad.join("\n"));
+
+    let calls = packets.fields(&ports, "rpc.msgtyp == 0", &["rpc.xid", "rpc.program", "rpc.procedure"]);
+    let answers = packets.fields(&ports, "rpc.msgtyp == 1", &["rpc.xid", "rpc.replystat"]);
+    let count = |lines: &[String]| {
+        lines.iter().map(|l| l.split('\t').next().unwrap_or("").split(',').count()).sum::<usize>()
+    };
+    assert!(count(&calls) > 60, "only {} calls were seen", count(&calls));
+    assert_eq!(count(&calls), count(&answers), "calls and answers");
+    let seen = |program: &str| {
+        calls.iter().any(|l| l.split('\t').nth(1).is_some_and(|p| p.split(',').any(|p| p == program)))
+    };
+    for program in ["100003", "100005", "400122"] {
+        assert!(seen(program), "no call of program {program} in the capture");
+    }
+}
