@@ -278,7 +278,12 @@ fn attend_door(hub: &Arc<Hub>) {
             let mut door = hub.door.lock();
             for event in &events {
                 let data = event.data.u64();
-                exhausted |= data != door::WAKE && door.ready(data, now);
+                if data == door::WAKE {
+                    // Emptied, or it would wake us for ever.
+                    let _ = rustix::io::read(&hub.wake, &mut [0; 8]);
+                } else {
+                    exhausted |= door.ready(data, now);
+                }
             }
             door.expire(now);
         }
