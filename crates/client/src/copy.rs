@@ -1,9 +1,17 @@
 //! Whole files in and out, with many requests in flight.
+//!
+//! A source is read in chunks, several at once, and each chunk is written as soon as it is there. The source's size at the
+//! beginning says how many chunks to ask for; what has been added meanwhile is copied behind them, one chunk after
+//! another.
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::error::Result;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+
+use crate::error::{Error, Result};
 use crate::file::File;
 
 /// How far a copy has come.
@@ -18,9 +26,9 @@ pub struct Progress {
 /// How to copy.
 #[derive(Clone)]
 pub struct CopyOptions {
-    /// Bytes a request; the session's rsize or wsize if `None`.
+    /// Bytes a request; the session's rsize or wsize if `None`, at most 16 MiB.
     pub chunk: Option<usize>,
-    /// Requests in flight; 8.
+    /// Requests in flight, 1..=64; 8.
     pub window: usize,
     /// Make the copy durable before it is reported done.
     pub commit: bool,
@@ -34,13 +42,97 @@ impl Default for CopyOptions {
     }
 }
 
+impl std::fmt::Debug for CopyOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CopyOptions")
+            .field("chunk", &self.chunk)
+            .field("window", &self.window)
+            .field("commit", &self.commit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One end of a copy.
+#[derive(Clone, Copy)]
+enum End<'a> {
+    Remote(&'a File),
+    Local(&'a Arc<fs::File>),
+}
+
+fn local(what: &str) -> impl Fn(std::io::Error) -> Error {
+    move |source| Error::Local { object: what.to_owned(), source }
+}
+
+/// Runs a closure that may wait for a disk where it holds nobody up.
+async fn aside<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(local(what)),
+        Err(error) => Err(local(what)(std::io::Error::other(error))),
+    }
+}
+
+impl End<'_> {
+    async fn size(self) -> Result<u64> {
+        match self {
+            Self::Remote(file) => file.size().await,
+            Self::Local(file) => file.metadata().map(|data| data.len()).map_err(local("the local file")),
+        }
+    }
+
+    async fn read(self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match self {
+            Self::Remote(file) => file.read_into(Vec::new(), offset, len).await,
+            Self::Local(file) => {
+                let file = file.clone();
+                aside("the local file", move || {
+                    let mut buffer = vec![0; len];
+                    let count = io::read_at(&*file, &mut buffer, offset)?;
+                    buffer.truncate(count);
+                    Ok(buffer)
+                })
+                .await
+            }
+        }
+    }
+
+    async fn write(self, data: Vec<u8>, offset: u64) -> Result<()> {
+        match self {
+            Self::Remote(file) => file.write_bytes(Bytes::from(data), offset).await,
+            Self::Local(file) => {
+                let file = file.clone();
+                aside("the local file", move || {
+                    let mut done = 0;
+                    while done < data.len() {
+                        done += io::write_at(&*file, &data[done..], offset + done as u64)?;
+                    }
+                    Ok(())
+                })
+                .await
+            }
+        }
+    }
+
+    async fn commit(self) -> Result<()> {
+        match self {
+            Self::Remote(file) => file.commit().await,
+            Self::Local(file) => {
+                let file = file.clone();
+                aside("the local file", move || file.sync_all()).await
+            }
+        }
+    }
+}
+
 /// Copies the whole of `from` to the beginning of `to`; both on servers, not necessarily the same. Returns bytes copied.
 ///
 /// # Errors
 /// The first error of either side.
 pub async fn copy(from: &File, to: &File, options: &CopyOptions) -> Result<u64> {
-    let _ = (from, to, options);
-    unimplemented!()
+    let chunk = from.session().transfer_sizes().0.min(to.session().transfer_sizes().1);
+    transfer(End::Remote(from), End::Remote(to), chunk, options).await
 }
 
 /// Copies the whole of `from` to the local file `to`. Returns bytes copied.
@@ -48,8 +140,7 @@ pub async fn copy(from: &File, to: &File, options: &CopyOptions) -> Result<u64> 
 /// # Errors
 /// The first error of either side.
 pub async fn read_from(from: &File, to: &Arc<fs::File>, options: &CopyOptions) -> Result<u64> {
-    let _ = (from, to, options);
-    unimplemented!()
+    transfer(End::Remote(from), End::Local(to), from.session().transfer_sizes().0, options).await
 }
 
 /// Copies the whole of the local file `from` to `to`. Returns bytes copied.
@@ -57,6 +148,48 @@ pub async fn read_from(from: &File, to: &Arc<fs::File>, options: &CopyOptions) -
 /// # Errors
 /// The first error of either side.
 pub async fn write_to(from: &Arc<fs::File>, to: &File, options: &CopyOptions) -> Result<u64> {
-    let _ = (from, to, options);
-    unimplemented!()
+    transfer(End::Local(from), End::Remote(to), to.session().transfer_sizes().1, options).await
+}
+
+async fn transfer(from: End<'_>, to: End<'_>, chunk: usize, options: &CopyOptions) -> Result<u64> {
+    let chunk = options.chunk.unwrap_or(chunk).clamp(1, 16 << 20);
+    let total = from.size().await?;
+    let done = AtomicU64::new(0);
+    let one = |offset: u64, len: usize| {
+        let done = &done;
+        async move {
+            let data = from.read(offset, len).await?;
+            let count = data.len();
+            if count > 0 {
+                to.write(data, offset).await?;
+                let bytes = done.fetch_add(count as u64, Relaxed) + count as u64;
+                if let Some(progress) = &options.progress {
+                    progress(Progress { bytes, total: total.max(bytes) });
+                }
+            }
+            Ok::<_, Error>(count)
+        }
+    };
+    let chunks = (0..total.div_ceil(chunk as u64)).map(|index| index * chunk as u64);
+    stream::iter(chunks)
+        .map(|offset| {
+            let len = usize::try_from(total - offset).map_or(chunk, |left| left.min(chunk));
+            one(offset, len)
+        })
+        .buffer_unordered(options.window.clamp(1, 64))
+        .try_for_each(|_| async { Ok(()) })
+        .await?;
+    // What was added meanwhile.
+    let mut offset = total;
+    loop {
+        let count = one(offset, chunk).await?;
+        if count == 0 {
+            break;
+        }
+        offset += count as u64;
+    }
+    if options.commit {
+        to.commit().await?;
+    }
+    Ok(done.into_inner())
 }

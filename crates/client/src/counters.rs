@@ -5,34 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-macro_rules! procedures {
-    ($($(#[$doc:meta])* $name:ident = $number:literal $text:literal),* $(,)?) => {
-        /// NFSv3's procedures (RFC 1813 section 3.3), by their numbers.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        pub enum Procedure {
-            $(#[doc = $text] $name = $number),*
-        }
-
-        impl Procedure {
-            /// All of them, in order.
-            pub const ALL: [Self; 22] = [$(Self::$name),*];
-
-            /// The name in the RFC.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $text),* }
-            }
-        }
-    };
-}
-procedures! {
-    Null = 0 "NULL", Getattr = 1 "GETATTR", Setattr = 2 "SETATTR", Lookup = 3 "LOOKUP", Access = 4 "ACCESS",
-    Readlink = 5 "READLINK", Read = 6 "READ", Write = 7 "WRITE", Create = 8 "CREATE", Mkdir = 9 "MKDIR",
-    Symlink = 10 "SYMLINK", Mknod = 11 "MKNOD", Remove = 12 "REMOVE", Rmdir = 13 "RMDIR", Rename = 14 "RENAME",
-    Link = 15 "LINK", Readdir = 16 "READDIR", Readdirplus = 17 "READDIRPLUS", Fsstat = 18 "FSSTAT",
-    Fsinfo = 19 "FSINFO", Pathconf = 20 "PATHCONF", Commit = 21 "COMMIT",
-}
+pub use proto::nfs3::Procedure;
 
 /// What went over one road.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,7 +29,7 @@ pub struct RoadCounters {
 /// A session's counters at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
-    calls: [u64; 22],
+    pub(crate) calls: [u64; 22],
     /// What went over the wire.
     pub wire: RoadCounters,
     /// What went over the lane.

@@ -220,6 +220,21 @@ impl Error {
         }
     }
 
+    /// The same error, about something the caller has a better name for.
+    #[must_use]
+    pub fn about(mut self, name: impl FnOnce() -> String) -> Self {
+        match &mut self {
+            Self::Rpc { object, .. }
+            | Self::Status { object, .. }
+            | Self::Local { object, .. }
+            | Self::NoLane { object, .. }
+            | Self::Protocol { object, .. }
+            | Self::NotOpenFor { object, .. } => *object = name(),
+            _ => {}
+        }
+        self
+    }
+
     /// The nearest errno.
     #[must_use]
     pub fn errno(&self) -> rustix::io::Errno {

@@ -1,4 +1,42 @@
 //! The session's lane: looking for one, losing it, looking again.
+//!
+//! A probe is: register a nonce at every rendezvous of this host, send it to the server over the NFS connection, and see
+//! whether one of the rendezvous answers. It is made when the session begins; after a lane was lost, a reconnect, or (if
+//! set) every `probe_throttle` reads and writes on the wire, at the next I/O and in the background; and never more often
+//! than the pace allows.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use lane::{Candidates, Lane, OpenError, OpenRequest, Rendezvous, RendezvousOptions, Target};
+use parking_lot::Mutex;
+use proto::localio;
+use rpc::client::Request;
+use tokio::runtime::Handle as Runtime;
+use tokio::task::AbortHandle;
+
+use crate::counters::bump;
+use crate::error::{Error, Result};
+use crate::file::{Inner as FileInner, Opening};
+use crate::options::{Credential, LaneMode, Options};
+use crate::session::{Inner as SessionInner, Session};
+use crate::types::Handle;
+
+/// How long the server may take to answer UUID_IS_LOCAL: a nonce lives no longer.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long to wait to be called by a privileged server that looks for us.
+const CALLED: Duration = Duration::from_secs(2);
+
+/// The first pause between probes.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause between probes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether the session is local, and if not, why not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,4 +49,464 @@ pub struct LaneReport {
     pub through: Option<String>,
     /// Why there is none: one sentence a candidate or cause, each with something an admin can act on.
     pub reasons: Vec<String>,
+}
+
+/// What a lane said to a request for a file.
+pub(crate) enum Answer {
+    /// A grant.
+    Granted(Box<Opening>),
+    /// No; the wire may know better.
+    Refused(lane::Status),
+    /// There is no lane, or it is gone.
+    None,
+}
+
+/// When to probe next: a machine with the clock passed in.
+#[derive(Debug, Default)]
+struct Pace {
+    failures: u32,
+    not_before: Option<Instant>,
+    /// How often the connection had been made anew at the last probe.
+    reconnects: u64,
+    /// Reads and writes on the wire since the last probe.
+    wire_ios: u64,
+}
+
+impl Pace {
+    /// One read or write goes over the wire: is a probe due? `throttle`: a power of two, or 0.
+    fn is_due(&mut self, now: Instant, reconnects: u64, throttle: u32) -> bool {
+        self.wire_ios += 1;
+        if reconnects != self.reconnects {
+            return true;
+        }
+        if throttle != 0 && self.wire_ios >= u64::from(throttle) {
+            return true;
+        }
+        // A session that was never local is probed again only for the reasons above.
+        self.not_before.is_some_and(|at| now >= at)
+    }
+
+    /// A probe begins.
+    const fn begin(&mut self, reconnects: u64) {
+        self.reconnects = reconnects;
+        self.wire_ios = 0;
+        self.not_before = None;
+    }
+
+    /// It found no lane. `again`: there was one before, so it may come back.
+    fn failed(&mut self, now: Instant, again: bool) {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = again.then(|| now + pause);
+    }
+
+    /// It found one.
+    const fn succeeded(&mut self) {
+        self.failures = 0;
+        self.not_before = None;
+    }
+
+    /// The lane is gone.
+    fn lost(&mut self, now: Instant) {
+        self.not_before = Some(now);
+    }
+}
+
+/// A lane with its number in the session.
+#[derive(Debug)]
+struct Up {
+    lane: Lane,
+    number: u64,
+    watch: AbortHandle,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    next: u64,
+    open: HashMap<u64, Weak<FileInner>>,
+}
+
+/// The session's end of the lane.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    mode: LaneMode,
+    throttle: u32,
+    rendezvous: RendezvousOptions,
+    /// `None`: with AUTH_NONE there is no lane.
+    credential: Option<lane::Credential>,
+    runtime: Runtime,
+    up: ArcSwapOption<Up>,
+    next: AtomicU64,
+    pace: Mutex<Pace>,
+    reasons: Mutex<Vec<String>>,
+    /// One probe at a time.
+    probing: tokio::sync::Mutex<()>,
+    /// A probe in the background is under way.
+    background: AtomicBool,
+    /// There has been a lane.
+    was_up: AtomicBool,
+    /// Files with grants, to be told when the lane goes.
+    files: Mutex<Files>,
+}
+
+impl Keeper {
+    /// No lane yet. In a tokio runtime.
+    pub(crate) fn new(options: &Options) -> Self {
+        let credential = match &options.credential {
+            Credential::None => None,
+            Credential::Sys { uid, gid, groups } => {
+                let gids = groups.iter().copied().take(lane::request::MAX_GIDS).collect();
+                Some(lane::Credential { uid: *uid, gid: *gid, gids })
+            }
+        };
+        Self {
+            mode: options.lane,
+            throttle: options.probe_throttle,
+            rendezvous: RendezvousOptions {
+                trusted_uids: options.trusted_uids.clone(),
+                search_namespaces: options.search_namespaces,
+                ..RendezvousOptions::new(options.run_dir.clone())
+            },
+            credential,
+            runtime: Runtime::current(),
+            up: ArcSwapOption::empty(),
+            next: AtomicU64::new(1),
+            pace: Mutex::new(Pace::default()),
+            reasons: Mutex::new(Vec::new()),
+            probing: tokio::sync::Mutex::new(()),
+            background: AtomicBool::new(false),
+            was_up: AtomicBool::new(false),
+            files: Mutex::new(Files::default()),
+        }
+    }
+
+    pub(crate) const fn mode(&self) -> LaneMode {
+        self.mode
+    }
+
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The lane that works, if there is one.
+    fn live(&self) -> Option<Arc<Up>> {
+        self.up.load_full().filter(|up| up.lane.state() == lane::LaneState::Live)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.live().is_some()
+    }
+
+    pub(crate) fn report(&self) -> LaneReport {
+        if self.mode == LaneMode::Off {
+            let reasons = vec!["the lane is switched off for this session (lane=off)".to_owned()];
+            return LaneReport { reasons, ..LaneReport::default() };
+        }
+        match self.live() {
+            Some(up) => LaneReport {
+                local: true,
+                instance: Some(lane::nonce::hex(&up.lane.instance())),
+                through: Some(up.lane.through().to_owned()),
+                reasons: Vec::new(),
+            },
+            None => LaneReport { reasons: self.reasons.lock().clone(), ..LaneReport::default() },
+        }
+    }
+
+    /// Lane `number` doesn't work any more.
+    pub(crate) fn lost(&self, number: u64) {
+        let Some(up) = self.up.load_full().filter(|up| up.number == number) else { return };
+        let before = self.up.compare_and_swap(&up, None);
+        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &up)) {
+            tracing::debug!(number, "the lane is gone");
+            *self.reasons.lock() =
+                vec!["the lane that there was is gone: the server stopped or took it back".to_owned()];
+            self.pace.lock().lost(Instant::now());
+        }
+    }
+
+    /// Takes a file with a grant into the list (or leaves it there, if it has a number); returns its number.
+    pub(crate) fn enlist(&self, file: Weak<FileInner>, number: u64) -> u64 {
+        if number != 0 {
+            return number;
+        }
+        let mut files = self.files.lock();
+        files.next += 1;
+        let number = files.next;
+        files.open.insert(number, file);
+        number
+    }
+
+    /// Takes a file out of the list.
+    pub(crate) fn strike(&self, number: u64) {
+        self.files.lock().open.remove(&number);
+    }
+
+    /// Tells every file to give up its grant of lane `number`.
+    fn recall(&self, number: u64) {
+        let files: Vec<Weak<FileInner>> = self.files.lock().open.values().cloned().collect();
+        files.iter().filter_map(Weak::upgrade).for_each(|file| file.recall(number));
+    }
+
+    /// Whether a probe in the background is due now.
+    fn is_due(&self, reconnects: u64) -> bool {
+        self.credential.is_some() && self.pace.lock().is_due(Instant::now(), reconnects, self.throttle)
+    }
+}
+
+/// Waits until a lane goes, and then takes it out of use, also for files that are idle.
+async fn watch(session: Weak<SessionInner>, lane: Lane, number: u64) {
+    lane.gone().await;
+    drop(lane);
+    if let Some(session) = session.upgrade() {
+        session.lane.recall(number);
+        session.lane.lost(number);
+    }
+}
+
+impl Session {
+    /// Looks for a lane now, whatever the pace says, and reports.
+    pub async fn probe(&self) -> LaneReport {
+        if self.inner.options.lane != LaneMode::Off {
+            self.probe_once(true).await;
+        }
+        self.lane()
+    }
+
+    /// The probe at the beginning of a session. Waits to be called by a server only if there must be a lane; else that
+    /// goes on in the background.
+    pub(crate) async fn probe_at_first(&self) -> LaneReport {
+        let wait = self.inner.options.lane == LaneMode::Required;
+        self.probe_once(wait).await;
+        self.lane()
+    }
+
+    /// The lane for the next I/O of a file without a grant: its number. Without one, a probe is begun if it is due;
+    /// where a lane is required, it is waited for, and finding none is an error.
+    pub(crate) async fn lane_for_io(&self) -> Result<Option<u64>> {
+        let keeper = &self.inner.lane;
+        if let Some(up) = keeper.live() {
+            return Ok(Some(up.number));
+        }
+        if keeper.mode == LaneMode::Required {
+            self.probe_once(true).await;
+            return match keeper.live() {
+                Some(up) => Ok(Some(up.number)),
+                None => Err(Error::NoLane { object: String::new(), reasons: keeper.report().reasons }),
+            };
+        }
+        if keeper.is_due(self.inner.rpc.stats().reconnects) && !keeper.background.swap(true, SeqCst) {
+            let session = self.clone();
+            tokio::spawn(async move {
+                session.probe_once(true).await;
+                session.inner.lane.background.store(false, SeqCst);
+            });
+        }
+        Ok(None)
+    }
+
+    /// Asks the lane for a file. Where a lane is required, anything but a grant or a refusal that the wire would repeat
+    /// is an error.
+    pub(crate) async fn ask_lane(
+        &self,
+        target: Target<'_>,
+        name: &[u8],
+        read: bool,
+        write: bool,
+    ) -> Result<Answer> {
+        let keeper = &self.inner.lane;
+        let required = |reason: String| match keeper.mode {
+            LaneMode::Required => Err(Error::NoLane {
+                object: String::from_utf8_lossy(name).into_owned(),
+                reasons: vec![reason],
+            }),
+            _ => Ok(Answer::None),
+        };
+        let (Some(credential), true) = (&keeper.credential, keeper.mode != LaneMode::Off) else {
+            return Ok(Answer::None);
+        };
+        self.lane_for_io()
+            .await
+            .map_err(|error| error.about(|| String::from_utf8_lossy(name).into_owned()))?;
+        let Some(up) = keeper.live() else { return Ok(Answer::None) };
+        let access = match (read, write) {
+            (true, false) => lane::Access::Read,
+            (false, true) => lane::Access::Write,
+            (true, true) => lane::Access::ReadWrite,
+            (false, false) => return Ok(Answer::None),
+        };
+        let live = &self.inner.live;
+        bump(&live.lane.round_trips);
+        match up.lane.open(OpenRequest { target, access, credential }).await {
+            Ok(opened) => {
+                bump(&live.lane.opens);
+                let handle = Handle::new(&opened.handle).ok_or_else(|| Error::Protocol {
+                    object: String::from_utf8_lossy(name).into_owned(),
+                    what: "its file handle is longer than a handle can be",
+                })?;
+                Ok(Answer::Granted(Box::new(Opening {
+                    handle,
+                    attributes: Some(opened.attributes.into()),
+                    granted: Some((opened.grant, up.number, opened.verifier)),
+                })))
+            }
+            Err(OpenError::Refused(status)) => match status {
+                lane::Status::Denied
+                | lane::Status::NoLane
+                | lane::Status::TooMany
+                | lane::Status::TryWire => required(status.to_string()).map(|_| Answer::Refused(status)),
+                lane::Status::Draining => required(status.to_string()),
+                status => Ok(Answer::Refused(status)),
+            },
+            Err(OpenError::Gone) => {
+                keeper.lost(up.number);
+                required(OpenError::Gone.to_string())
+            }
+            Err(error) => required(error.to_string()),
+        }
+    }
+
+    /// One probe. `wait`: for a server that looks for us, too.
+    async fn probe_once(&self, wait: bool) {
+        let keeper = &self.inner.lane;
+        let _one = keeper.probing.lock().await;
+        if keeper.is_up() {
+            return;
+        }
+        bump(&self.inner.live.probes);
+        keeper.pace.lock().begin(self.inner.rpc.stats().reconnects);
+        let result = self.handshake(wait).await;
+        self.conclude(result);
+    }
+
+    fn conclude(&self, result: Result<Lane, Vec<String>>) {
+        let keeper = &self.inner.lane;
+        match result {
+            Ok(lane) => {
+                let number = keeper.next.fetch_add(1, Relaxed);
+                let session = Arc::downgrade(&self.inner);
+                let watch = keeper.runtime.spawn(watch(session, lane.clone(), number)).abort_handle();
+                keeper.was_up.store(true, Relaxed);
+                keeper.up.store(Some(Arc::new(Up { lane, number, watch })));
+                keeper.pace.lock().succeeded();
+                keeper.reasons.lock().clear();
+            }
+            Err(reasons) => {
+                tracing::debug!(?reasons, "no lane");
+                *keeper.reasons.lock() = reasons;
+                keeper.pace.lock().failed(Instant::now(), keeper.was_up.load(Relaxed));
+            }
+        }
+    }
+
+    async fn handshake(&self, wait: bool) -> Result<Lane, Vec<String>> {
+        let keeper = &self.inner.lane;
+        if keeper.credential.is_none() {
+            return Err(vec!["a lane needs AUTH_SYS, and this session uses AUTH_NONE".to_owned()]);
+        }
+        let candidates = Rendezvous::register(keeper.rendezvous.clone())
+            .await
+            .map_err(|error| vec![format!("no nonce could be made: {error}")])?;
+        self.uuid_is_local(candidates.nonce()).await?;
+        let patience = if candidates.may_be_called() { CALLED } else { Duration::ZERO };
+        if patience > Duration::ZERO && !wait {
+            self.finish_later(candidates);
+            return Err(vec![
+                "no rendezvous found; still waiting to be called by a privileged server".to_owned(),
+            ]);
+        }
+        finish(candidates, patience).await
+    }
+
+    /// Tells the server the nonce, over the NFS connection.
+    async fn uuid_is_local(&self, nonce: [u8; 16]) -> Result<(), Vec<String>> {
+        let server = self.inner.rpc.address();
+        let request = Request {
+            program: localio::PROGRAM,
+            version: localio::VERSION,
+            procedure: localio::Procedure::UuidIsLocal.number(),
+            credential: &self.inner.credential,
+            payload: Bytes::new(),
+            receive: None,
+        };
+        let call = self.inner.rpc.call(request, |to| to.put(&localio::UuidIsLocalArgs { uuid: nonce }));
+        match tokio::time::timeout(ANSWER, call).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(rpc::client::Error::ProgramUnavailable { .. })) => Err(vec![format!(
+                "the server at {server} does not offer LOCALIO (RPC program 400122): it is no Samehost server, or was \
+                 started with --lane off"
+            )]),
+            Ok(Err(error)) => Err(vec![format!("UUID_IS_LOCAL failed: {error}")]),
+            Err(_) => {
+                Err(vec![format!("the server at {server} did not answer UUID_IS_LOCAL within {ANSWER:?}")])
+            }
+        }
+    }
+
+    /// Waits in the background for a server that looks for us.
+    fn finish_later(&self, candidates: Candidates) {
+        let session = Arc::downgrade(&self.inner);
+        self.inner.lane.runtime.spawn(async move {
+            let result = finish(candidates, CALLED).await;
+            if let Some(inner) = session.upgrade() {
+                let session = Self { inner };
+                if !session.inner.lane.is_up() {
+                    session.conclude(result);
+                }
+            }
+        });
+    }
+}
+
+async fn finish(candidates: Candidates, patience: Duration) -> Result<Lane, Vec<String>> {
+    candidates.finish(patience).await.map_err(|none| none.reasons.iter().map(ToString::to_string).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_was_never_local_probes_only_for_a_reason() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(3600);
+        let mut pace = Pace::default();
+        pace.begin(0);
+        pace.failed(now, false);
+        assert!(!pace.is_due(later, 0, 0));
+        assert!(pace.is_due(later, 1, 0), "after a reconnect");
+        pace.begin(1);
+        pace.failed(now, false);
+        assert!((0..7).all(|_| !pace.is_due(later, 1, 8)));
+        assert!(pace.is_due(later, 1, 8), "every 8 reads and writes");
+    }
+
+    #[test]
+    fn a_lost_lane_is_looked_for_at_once_and_then_ever_more_rarely() {
+        let mut now = Instant::now();
+        let mut pace = Pace::default();
+        pace.begin(0);
+        pace.succeeded();
+        assert!(!pace.is_due(now, 0, 0));
+        pace.lost(now);
+        let mut pauses = Vec::new();
+        for _ in 0..20 {
+            assert!(pace.is_due(now, 0, 0));
+            pace.begin(0);
+            pace.failed(now, true);
+            let at = pace.not_before.unwrap();
+            assert!(!pace.is_due(at - Duration::from_millis(1), 0, 0));
+            pauses.push(at - now);
+            now = at;
+        }
+        assert_eq!(pauses[0], FIRST_PAUSE);
+        assert_eq!(pauses[1], FIRST_PAUSE * 2);
+        assert_eq!(pauses[19], LONGEST_PAUSE);
+    }
 }

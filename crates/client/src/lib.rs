@@ -10,6 +10,7 @@
 //! code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
 
 pub mod blocking;
+mod convert;
 mod copy;
 mod counters;
 mod error;
@@ -24,11 +25,12 @@ pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
 pub use counters::{Counters, Procedure, RoadCounters};
 pub use error::{Error, Result, Status};
 pub use file::{File, Road};
+pub use io::Stability;
 pub use lane::LaneReport;
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
 pub use session::{Directory, Follow, Session};
 pub use types::{
     Access, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node,
-    PathConf, SetAttributes, SetTime, Stability, Timestamp,
+    PathConf, SetAttributes, SetTime, Timestamp,
 };
 pub use url::{Url, UrlError};

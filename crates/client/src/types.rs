@@ -154,18 +154,6 @@ pub enum Node {
     Character(u32, u32),
 }
 
-/// How durable written data is to be when the call returns (RFC 1813 section 3.3.7, stable_how).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Stability {
-    /// When the server likes; a later commit makes it durable.
-    #[default]
-    Unstable,
-    /// The data, and what is needed to read it back.
-    DataSync,
-    /// The data and all of the file's attributes.
-    FileSync,
-}
-
 /// Rights to ask for with ACCESS, as a set of bits (RFC 1813 section 3.3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Access(pub u32);

@@ -9,9 +9,6 @@ use std::time::Duration;
 
 use crate::options::{Credential, Options, ReservedPort};
 
-/// NFS's port.
-pub const NFS_PORT: u16 = 2049;
-
 /// Why a text is not an NFS URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {

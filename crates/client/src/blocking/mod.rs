@@ -1,38 +1,144 @@
 //! The blocking face: the same session and files for code without a runtime.
 //!
-//! It owns a current-thread runtime for the wire. Reads and writes over a lane never enter it.
+//! It owns a current-thread runtime for the wire, driven by whoever calls. Reads and writes over a lane never enter it:
+//! they are a `pread` or `pwrite` on the calling thread.
+
+mod file;
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::options::Options;
+use crate::error::{Error, Result};
+use crate::lane::LaneReport;
+use crate::options::{OpenOptions, Options};
+use crate::session::Follow;
+use crate::types::{Attributes, DirEntry, Found, FsStat, Handle, SetAttributes};
 use crate::url::Url;
 
-/// A session whose methods block.
+pub use file::File;
+
+/// A session whose methods block. Not for use inside an async runtime.
 #[derive(Debug, Clone)]
 pub struct Session {
-    runtime: Arc<tokio::runtime::Runtime>,
+    // The session goes first: its last words need the runtime.
     inner: crate::Session,
+    runtime: Arc<tokio::runtime::Runtime>,
 }
 
 impl Session {
     /// As [`crate::Session::connect`].
     ///
     /// # Errors
-    /// As there.
+    /// As there; [`Error::Local`] if no runtime can be made.
     pub fn connect(url: &Url, options: Options) -> Result<Self> {
-        let _ = (url, options);
-        unimplemented!()
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| Error::Local { object: "the client's event loop".to_owned(), source })?;
+        let inner = runtime.block_on(crate::Session::connect(url, options))?;
+        Ok(Self { inner, runtime: Arc::new(runtime) })
     }
 
     /// The async session underneath; its futures must be run with [`Session::run`].
     #[must_use]
-    pub fn session(&self) -> &crate::Session {
+    pub const fn session(&self) -> &crate::Session {
         &self.inner
     }
 
     /// Runs a future of the async session to its end.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
+    }
+
+    /// As [`crate::Session::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(&self, path: &[u8], options: &OpenOptions) -> Result<File> {
+        self.run(self.inner.open(path, options)).map(|file| File::new(file, self.runtime.clone()))
+    }
+
+    /// As [`crate::Session::open_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_at(&self, directory: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
+        self.run(self.inner.open_at(directory, name, options))
+            .map(|file| File::new(file, self.runtime.clone()))
+    }
+
+    /// As [`crate::Session::walk`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn walk(&self, path: &[u8], follow: Follow) -> Result<Found> {
+        self.run(self.inner.walk(path, follow))
+    }
+
+    /// As [`crate::Session::attributes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attributes(&self, file: &Handle) -> Result<Attributes> {
+        self.run(self.inner.attributes(file))
+    }
+
+    /// As [`crate::Session::set_attributes`], without a guard.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_attributes(&self, file: &Handle, set: &SetAttributes) -> Result<()> {
+        self.run(self.inner.set_attributes(file, set, None)).map(drop)
+    }
+
+    /// As [`crate::Session::make_dir`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn make_dir(&self, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Found> {
+        self.run(self.inner.make_dir(directory, name, set))
+    }
+
+    /// As [`crate::Session::remove`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove(&self, directory: &Handle, name: &[u8]) -> Result<()> {
+        self.run(self.inner.remove(directory, name))
+    }
+
+    /// As [`crate::Session::rename`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rename(
+        &self,
+        from_directory: &Handle,
+        from: &[u8],
+        to_directory: &Handle,
+        to: &[u8],
+    ) -> Result<()> {
+        self.run(self.inner.rename(from_directory, from, to_directory, to))
+    }
+
+    /// Lists a directory: names only, or with handles and attributes.
+    ///
+    /// # Errors
+    /// As [`crate::Directory::next`].
+    pub fn read_dir(&self, directory: &Handle, plus: bool) -> Result<Vec<DirEntry>> {
+        self.run(self.inner.read_dir(directory, plus).collect())
+    }
+
+    /// As [`crate::Session::fs_stat`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
+        self.run(self.inner.fs_stat(file))
+    }
+
+    /// As [`crate::Session::probe`].
+    #[must_use]
+    pub fn probe(&self) -> LaneReport {
+        self.run(self.inner.probe())
     }
 }

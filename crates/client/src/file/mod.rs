@@ -1,11 +1,35 @@
 //! An open file: an object that knows its road.
+//!
+//! A file has a grant or it has none. With one, a read is `try_get`, `pread`, `put` (`by_lane`); without, it is READ calls
+//! (`by_wire`). When `try_get` fails the server has taken the grant back: the file gives it up and the same read goes on
+//! over the wire; the caller doesn't see it. When the session finds a lane again, the file asks for a new grant at its
+//! next I/O.
+//!
+//! Two rules keep every byte that the caller was told is durable:
+//! 1. *A file with a grant keeps no unstable data.* What was written over the wire and not committed is made durable
+//!    before the grant is used: synced through the grant if it has the same write verifier, written again and synced
+//!    if it has not.
+//! 2. *A grant with unsynced writes is synced before it is closed*, at the latest by the next [`File::commit`], which
+//!    also reports it if that failed.
 
-use std::sync::Arc;
+mod by_lane;
+mod by_wire;
+mod unstable;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use io::Stability;
+use parking_lot::Mutex;
 
-use crate::error::Result;
-use crate::types::{Attributes, Handle, Stability};
+use crate::error::{Error, Result};
+use crate::options::OpenOptions;
+use crate::session::Session;
+use crate::types::{Attributes, Handle, SetAttributes};
+use by_lane::Granted;
+use unstable::Unstable;
 
 /// Which way a file's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,8 +40,40 @@ pub enum Road {
     Lane,
 }
 
+/// What is known of a file that is about to be opened.
 #[derive(Debug)]
-struct Inner {}
+pub(crate) struct Opening {
+    pub(crate) handle: Handle,
+    pub(crate) attributes: Option<Attributes>,
+    /// The grant, its lane's number, and the server's write verifier.
+    pub(crate) granted: Option<(lane::Grant, u64, [u8; 8])>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    session: Session,
+    handle: Handle,
+    name: Box<[u8]>,
+    read: bool,
+    write: bool,
+    opened_as: Option<Attributes>,
+    /// The lane's road, while there is one.
+    granted: ArcSwapOption<Granted>,
+    /// The lane that was last asked for a grant; 0: none.
+    asked: AtomicU64,
+    /// This file's number in the session's list of files with grants; 0: not in it.
+    listed: AtomicU64,
+    /// Grants given up while they had unsynced writes.
+    retired: Mutex<Vec<Arc<Granted>>>,
+    /// The first error of a sync that nobody waited for.
+    lost: Mutex<Option<std::io::Error>>,
+    /// What was written over the wire and is not durable.
+    kept: Mutex<Unstable>,
+    /// Writers over the wire hold it for reading; who writes kept data again, or changes to the lane, for writing.
+    wire_writers: tokio::sync::RwLock<()>,
+    /// Held while a lane is asked for a grant.
+    asking: tokio::sync::Mutex<()>,
+}
 
 /// An open file. Clones share it; it may be used from many tasks at once.
 #[derive(Debug, Clone)]
@@ -26,17 +82,57 @@ pub struct File {
 }
 
 impl File {
+    pub(crate) fn new(session: &Session, opening: Opening, name: &[u8], options: &OpenOptions) -> Self {
+        let asked = opening.granted.as_ref().map_or(0, |(_, lane, _)| *lane);
+        let granted =
+            opening.granted.map(|(grant, lane, verifier)| Arc::new(Granted::new(grant, lane, verifier)));
+        let inner = Arc::new(Inner {
+            session: session.clone(),
+            handle: opening.handle,
+            name: name.into(),
+            read: options.read,
+            write: options.write,
+            opened_as: opening.attributes,
+            granted: ArcSwapOption::new(granted),
+            asked: AtomicU64::new(asked),
+            listed: AtomicU64::new(0),
+            retired: Mutex::new(Vec::new()),
+            lost: Mutex::new(None),
+            kept: Mutex::new(Unstable::default()),
+            wire_writers: tokio::sync::RwLock::new(()),
+            asking: tokio::sync::Mutex::new(()),
+        });
+        if asked != 0 {
+            inner.enlist();
+        }
+        Self { inner }
+    }
+
     /// The file's persistent handle.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        let _ = &self.inner;
-        unimplemented!()
+        self.inner.handle
+    }
+
+    /// The file's attributes when it was opened, if the server sent them then.
+    #[must_use]
+    pub fn opened_as(&self) -> Option<Attributes> {
+        self.inner.opened_as
     }
 
     /// Which road the next read or write would take.
     #[must_use]
     pub fn road(&self) -> Road {
-        unimplemented!()
+        match &*self.inner.granted.load() {
+            Some(granted) if granted.is_live() => Road::Lane,
+            _ => Road::Wire,
+        }
+    }
+
+    /// The session that the file was opened with.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.inner.session
     }
 
     /// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read.
@@ -44,18 +140,43 @@ impl File {
     /// # Errors
     /// The server's, the call's, or the granted file's error.
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let _ = (buffer, offset);
-        unimplemented!()
+        let inner = &self.inner;
+        inner.may(inner.read, "reading")?;
+        if let Some(result) = inner.read_granted(buffer, offset).await {
+            return result;
+        }
+        loop {
+            if inner.take_road().await? {
+                match inner.read_granted(buffer, offset).await {
+                    Some(result) => return result,
+                    None => continue,
+                }
+            }
+            return inner.read_wire(buffer, offset).await;
+        }
     }
 
-    /// Reads up to `len` bytes at `offset` into `buffer` (its old contents are lost, its capacity is reused) and gives
-    /// it back, as long as what was read. The wire's payload is received straight into it.
+    /// Reads up to `len` bytes at `offset` into `buffer` (its old contents are lost, its memory is reused) and gives it
+    /// back, as long as what was read. The wire's payload is received straight into it.
     ///
     /// # Errors
     /// As [`File::read_at`]; the buffer is then lost.
-    pub async fn read_into(&self, buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let _ = (buffer, offset, len);
-        unimplemented!()
+    pub async fn read_into(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let inner = &self.inner;
+        inner.may(inner.read, "reading")?;
+        loop {
+            if inner.has_grant() {
+                // Growing costs zeroes once; a buffer that comes back full keeps its length.
+                buffer.resize(len, 0);
+                if let Some(result) = inner.read_granted(&mut buffer, offset).await {
+                    buffer.truncate(result?);
+                    return Ok(buffer);
+                }
+            }
+            if !inner.take_road().await? {
+                return inner.read_wire_into(buffer, offset, len).await;
+            }
+        }
     }
 
     /// Writes all of `data` at `offset`; [`File::commit`] makes it durable.
@@ -63,8 +184,12 @@ impl File {
     /// # Errors
     /// The server's, the call's, or the granted file's error; some of the data may have been written.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _ = (data, offset);
-        unimplemented!()
+        let inner = &self.inner;
+        inner.may(inner.write, "writing")?;
+        match inner.write_granted(data, offset) {
+            Some(result) => result,
+            None => self.write_stable(Bytes::copy_from_slice(data), offset, Stability::Unstable).await,
+        }
     }
 
     /// Writes all of `data` at `offset` without copying it.
@@ -72,8 +197,7 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub async fn write_bytes(&self, data: Bytes, offset: u64) -> Result<()> {
-        let _ = (data, offset);
-        unimplemented!()
+        self.write_stable(data, offset, Stability::Unstable).await
     }
 
     /// Writes all of `data` at `offset`, as durable as `stability` says when this returns.
@@ -81,8 +205,32 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub async fn write_stable(&self, data: Bytes, offset: u64, stability: Stability) -> Result<()> {
-        let _ = (data, offset, stability);
-        unimplemented!()
+        let inner = &self.inner;
+        inner.may(inner.write, "writing")?;
+        loop {
+            if let Some(result) = inner.write_granted(&data, offset) {
+                result?;
+                if stability == Stability::Unstable {
+                    return Ok(());
+                }
+                // Only the data must be durable, not what others wrote: but that is what a sync of the file gives.
+                return self.commit().await;
+            }
+            if inner.take_road().await? {
+                continue;
+            }
+            if inner.is_full(data.len()) {
+                inner.commit_kept().await?;
+            }
+            let stable_enough = {
+                let _writer = inner.wire_writers.read().await;
+                if inner.has_grant() {
+                    continue;
+                }
+                inner.write_wire(data, offset, stability).await?
+            };
+            return if stable_enough { Ok(()) } else { inner.commit_kept().await };
+        }
     }
 
     /// Makes everything written so far durable.
@@ -90,15 +238,31 @@ impl File {
     /// # Errors
     /// As [`File::write_at`]; data may then be lost.
     pub async fn commit(&self) -> Result<()> {
-        unimplemented!()
+        let inner = &self.inner;
+        let granted = inner.sync_granted().await;
+        let retired = inner.sync_retired().await;
+        let kept = inner.commit_kept().await;
+        granted.and(retired).and(kept)
     }
 
-    /// The file's attributes as of now.
+    /// The file's attributes as of now, asked of the server.
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn attributes(&self) -> Result<Attributes> {
+        let inner = &self.inner;
+        inner.session.attributes(&inner.handle).await.map_err(|error| error.about(|| inner.shown()))
+    }
+
+    /// The file's length in bytes as of now: asked of the granted file if there is one, else of the server.
     ///
     /// # Errors
     /// As [`File::read_at`].
-    pub async fn attributes(&self) -> Result<Attributes> {
-        unimplemented!()
+    pub async fn size(&self) -> Result<u64> {
+        match self.inner.size_granted() {
+            Some(size) => size,
+            None => self.attributes().await.map(|attributes| attributes.size),
+        }
     }
 
     /// Cuts the file off at `len`, or fills it with zeros up to there.
@@ -106,16 +270,97 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub async fn set_len(&self, len: u64) -> Result<()> {
-        let _ = len;
-        unimplemented!()
+        let inner = &self.inner;
+        inner.may(inner.write, "writing")?;
+        loop {
+            if let Some(result) = inner.set_len_granted(len) {
+                return result;
+            }
+            if inner.take_road().await? {
+                continue;
+            }
+            // Nobody may write again what is about to be cut off.
+            let _writers = inner.wire_writers.write().await;
+            if inner.has_grant() {
+                continue;
+            }
+            let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
+            let result = inner.session.set_attributes(&inner.handle, &set, None).await;
+            result.map_err(|error| error.about(|| inner.shown()))?;
+            inner.kept.lock().cut(len, u64::MAX);
+            return Ok(());
+        }
     }
 
     /// Commits what is not durable, and gives the grant back if this was the last clone. Dropping a file gives the
-    /// grant back, too, but can't report an error.
+    /// grant back, too, but doesn't commit.
     ///
     /// # Errors
     /// As [`File::commit`].
     pub async fn close(self) -> Result<()> {
-        unimplemented!()
+        if self.inner.is_dirty() { self.commit().await } else { self.inner.take_lost() }
+    }
+
+    /// For the blocking face.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+impl Inner {
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
+    }
+
+    fn local(&self, source: std::io::Error) -> Error {
+        Error::Local { object: self.shown(), source }
+    }
+
+    pub(crate) fn may(&self, allowed: bool, wanted: &'static str) -> Result<()> {
+        if allowed { Ok(()) } else { Err(Error::NotOpenFor { object: self.shown(), wanted }) }
+    }
+
+    pub(crate) fn readable(&self) -> Result<()> {
+        self.may(self.read, "reading")
+    }
+
+    pub(crate) fn writable(&self) -> Result<()> {
+        self.may(self.write, "writing")
+    }
+
+    /// Whether something written may not be durable, as far as is known.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.kept.lock().is_empty()
+            || !self.retired.lock().is_empty()
+            || self.granted.load().as_ref().is_some_and(|granted| granted.is_dirty())
+    }
+
+    /// Whether a COMMIT is due over the wire.
+    pub(crate) fn keeps_any(&self) -> bool {
+        !self.kept.lock().is_empty()
+    }
+
+    /// The error of a sync that nobody waited for, once.
+    fn take_lost(&self) -> Result<()> {
+        self.lost.lock().take().map_or(Ok(()), |error| Err(self.local(error)))
+    }
+
+    /// Enters the session's list of files with grants.
+    fn enlist(self: &Arc<Self>) {
+        let weak: Weak<Self> = Arc::downgrade(self);
+        let number = self.session.inner.lane.enlist(weak, self.listed.load(Relaxed));
+        self.listed.store(number, Relaxed);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let listed = *self.listed.get_mut();
+        if listed != 0 {
+            self.session.inner.lane.strike(listed);
+        }
+        if self.is_dirty() {
+            tracing::debug!(file = %self.shown(), "closed without a commit");
+        }
     }
 }

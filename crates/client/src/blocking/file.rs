@@ -1,0 +1,145 @@
+//! An open file whose methods block.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use io::Stability;
+use tokio::runtime::Runtime;
+
+use crate::error::Result;
+use crate::file::Road;
+use crate::types::{Attributes, Handle};
+
+/// An open file whose methods block. Clones share it; it may be used from many threads at once.
+#[derive(Debug, Clone)]
+pub struct File {
+    inner: crate::File,
+    runtime: Arc<Runtime>,
+}
+
+impl File {
+    pub(super) const fn new(inner: crate::File, runtime: Arc<Runtime>) -> Self {
+        Self { inner, runtime }
+    }
+
+    /// The async file underneath.
+    #[must_use]
+    pub const fn file(&self) -> &crate::File {
+        &self.inner
+    }
+
+    /// As [`crate::File::handle`].
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.inner.handle()
+    }
+
+    /// As [`crate::File::opened_as`].
+    #[must_use]
+    pub fn opened_as(&self) -> Option<Attributes> {
+        self.inner.opened_as()
+    }
+
+    /// As [`crate::File::road`].
+    #[must_use]
+    pub fn road(&self) -> Road {
+        self.inner.road()
+    }
+
+    /// As [`crate::File::read_at`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let inner = self.inner.inner();
+        inner.readable()?;
+        match inner.pread(buffer, offset) {
+            Some(result) => result,
+            None => self.runtime.block_on(self.inner.read_at(buffer, offset)),
+        }
+    }
+
+    /// As [`crate::File::read_into`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_into(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
+        if self.road() == Road::Lane {
+            buffer.resize(len, 0);
+            let count = self.read_at(&mut buffer, offset)?;
+            buffer.truncate(count);
+            return Ok(buffer);
+        }
+        self.runtime.block_on(self.inner.read_into(buffer, offset, len))
+    }
+
+    /// As [`crate::File::write_at`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let inner = self.inner.inner();
+        inner.writable()?;
+        match inner.write_granted(data, offset) {
+            Some(result) => result,
+            None => self.runtime.block_on(self.inner.write_at(data, offset)),
+        }
+    }
+
+    /// As [`crate::File::write_stable`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_stable(&self, data: Bytes, offset: u64, stability: Stability) -> Result<()> {
+        self.runtime.block_on(self.inner.write_stable(data, offset, stability))
+    }
+
+    /// As [`crate::File::commit`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn commit(&self) -> Result<()> {
+        let inner = self.inner.inner();
+        let granted = inner.sync_granted_now();
+        let retired = inner.sync_retired_now();
+        let kept = if inner.keeps_any() { self.runtime.block_on(inner.commit_kept()) } else { Ok(()) };
+        granted.and(retired).and(kept)
+    }
+
+    /// As [`crate::File::attributes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attributes(&self) -> Result<Attributes> {
+        self.runtime.block_on(self.inner.attributes())
+    }
+
+    /// As [`crate::File::size`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn size(&self) -> Result<u64> {
+        match self.inner.inner().size_granted() {
+            Some(size) => size,
+            None => self.runtime.block_on(self.inner.size()),
+        }
+    }
+
+    /// As [`crate::File::set_len`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.runtime.block_on(self.inner.set_len(len))
+    }
+
+    /// As [`crate::File::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(self) -> Result<()> {
+        if self.inner.inner().is_dirty() { self.commit() } else { self.runtime.block_on(self.inner.close()) }
+    }
+}

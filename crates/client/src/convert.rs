@@ -1,0 +1,205 @@
+//! Between the client's words and those of the wire and the lane.
+
+use proto::nfs3;
+
+use crate::error::Status;
+use crate::types::{Attributes, FileKind, FsInfo, FsStat, PathConf, SetAttributes, SetTime, Timestamp};
+
+impl From<nfs3::Nfsstat3> for Status {
+    /// `NFS3_OK` never stands where an error is converted; it would become [`Status::ServerFault`].
+    fn from(status: nfs3::Nfsstat3) -> Self {
+        use nfs3::Nfsstat3 as N;
+        match status {
+            N::Perm => Self::NotPermitted,
+            N::Noent => Self::NoEntry,
+            N::Io => Self::Io,
+            N::Nxio => Self::NoDevice,
+            N::Acces => Self::Access,
+            N::Exist => Self::Exists,
+            N::Xdev => Self::CrossDevice,
+            N::Nodev => Self::NotByDevice,
+            N::Notdir => Self::NotDirectory,
+            N::Isdir => Self::IsDirectory,
+            N::Inval => Self::Invalid,
+            N::Fbig => Self::TooBig,
+            N::Nospc => Self::NoSpace,
+            N::Rofs => Self::ReadOnly,
+            N::Mlink => Self::TooManyLinks,
+            N::Nametoolong => Self::NameTooLong,
+            N::Notempty => Self::NotEmpty,
+            N::Dquot => Self::Quota,
+            N::Stale => Self::Stale,
+            N::Remote => Self::Remote,
+            N::Badhandle => Self::BadHandle,
+            N::NotSync => Self::NotSync,
+            N::BadCookie => Self::BadCookie,
+            N::Notsupp => Self::NotSupported,
+            N::Toosmall => Self::TooSmall,
+            N::Ok | N::Serverfault => Self::ServerFault,
+            N::Badtype => Self::BadType,
+            N::Jukebox => Self::TryLater,
+        }
+    }
+}
+
+impl From<nfs3::Nfstime3> for Timestamp {
+    fn from(time: nfs3::Nfstime3) -> Self {
+        // A server may send any 32 bits; what is not a fraction of a second would trip whoever calculates with it.
+        Self { seconds: time.seconds.into(), nanoseconds: time.nseconds.min(999_999_999) }
+    }
+}
+
+/// What NFSv3 can say of a time: 1970 to 2106. A time outside goes to the nearest end.
+pub(crate) fn nfs_time(time: Timestamp) -> nfs3::Nfstime3 {
+    nfs3::Nfstime3 {
+        seconds: u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX),
+        nseconds: time.nanoseconds.min(999_999_999),
+    }
+}
+
+impl From<nfs3::Ftype3> for FileKind {
+    fn from(kind: nfs3::Ftype3) -> Self {
+        match kind {
+            nfs3::Ftype3::Reg => Self::Regular,
+            nfs3::Ftype3::Dir => Self::Directory,
+            nfs3::Ftype3::Blk => Self::Block,
+            nfs3::Ftype3::Chr => Self::Character,
+            nfs3::Ftype3::Lnk => Self::Symlink,
+            nfs3::Ftype3::Sock => Self::Socket,
+            nfs3::Ftype3::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<nfs3::Fattr3> for Attributes {
+    fn from(from: nfs3::Fattr3) -> Self {
+        Self {
+            kind: from.kind.into(),
+            mode: from.mode & 0o7777,
+            nlink: from.nlink,
+            uid: from.uid,
+            gid: from.gid,
+            size: from.size,
+            used: from.used,
+            rdev: (from.rdev.specdata1, from.rdev.specdata2),
+            fsid: from.fsid,
+            fileid: from.fileid,
+            atime: from.atime.into(),
+            mtime: from.mtime.into(),
+            ctime: from.ctime.into(),
+        }
+    }
+}
+
+impl From<lane::Timestamp> for Timestamp {
+    fn from(time: lane::Timestamp) -> Self {
+        Self { seconds: time.seconds, nanoseconds: time.nanoseconds }
+    }
+}
+
+impl From<lane::Attributes> for Attributes {
+    fn from(from: lane::Attributes) -> Self {
+        Self {
+            kind: match from.kind {
+                lane::Kind::Regular => FileKind::Regular,
+                lane::Kind::Directory => FileKind::Directory,
+                lane::Kind::Block => FileKind::Block,
+                lane::Kind::Character => FileKind::Character,
+                lane::Kind::Symlink => FileKind::Symlink,
+                lane::Kind::Socket => FileKind::Socket,
+                lane::Kind::Fifo => FileKind::Fifo,
+            },
+            mode: from.mode & 0o7777,
+            nlink: from.nlink,
+            uid: from.uid,
+            gid: from.gid,
+            size: from.size,
+            used: from.used,
+            rdev: from.rdev,
+            fsid: from.fsid,
+            fileid: from.fileid,
+            atime: from.atime.into(),
+            mtime: from.mtime.into(),
+            ctime: from.ctime.into(),
+        }
+    }
+}
+
+/// Which refusal on the wire a refusal on the lane stands for; `None` where only the wire can tell.
+pub(crate) const fn lane_refusal(status: lane::Status) -> Option<Status> {
+    match status {
+        lane::Status::Access => Some(Status::Access),
+        lane::Status::ReadOnly => Some(Status::ReadOnly),
+        lane::Status::Stale => Some(Status::Stale),
+        lane::Status::BadHandle => Some(Status::BadHandle),
+        lane::Status::NotFound => Some(Status::NoEntry),
+        lane::Status::NotDirectory => Some(Status::NotDirectory),
+        lane::Status::IsDirectory => Some(Status::IsDirectory),
+        _ => None,
+    }
+}
+
+fn set_time(time: Option<SetTime>) -> nfs3::SetTime {
+    match time {
+        None => nfs3::SetTime::DontChange,
+        Some(SetTime::Now) => nfs3::SetTime::SetToServerTime,
+        Some(SetTime::To(time)) => nfs3::SetTime::SetToClientTime(nfs_time(time)),
+    }
+}
+
+impl From<&SetAttributes> for nfs3::Sattr3 {
+    fn from(from: &SetAttributes) -> Self {
+        Self {
+            mode: from.mode.map(|mode| mode & 0o7777),
+            uid: from.uid,
+            gid: from.gid,
+            size: from.size,
+            atime: set_time(from.atime),
+            mtime: set_time(from.mtime),
+        }
+    }
+}
+
+impl From<&nfs3::Fsstat3ResOk> for FsStat {
+    fn from(from: &nfs3::Fsstat3ResOk) -> Self {
+        Self {
+            total_bytes: from.tbytes,
+            free_bytes: from.fbytes,
+            available_bytes: from.abytes,
+            total_files: from.tfiles,
+            free_files: from.ffiles,
+            available_files: from.afiles,
+            invariant_seconds: from.invarsec,
+        }
+    }
+}
+
+impl From<&nfs3::Fsinfo3ResOk> for FsInfo {
+    fn from(from: &nfs3::Fsinfo3ResOk) -> Self {
+        Self {
+            read_max: from.rtmax,
+            read_preferred: from.rtpref,
+            read_multiple: from.rtmult,
+            write_max: from.wtmax,
+            write_preferred: from.wtpref,
+            write_multiple: from.wtmult,
+            dir_preferred: from.dtpref,
+            file_size_max: from.maxfilesize,
+            time_delta: from.time_delta.into(),
+            properties: from.properties,
+        }
+    }
+}
+
+impl From<&nfs3::Pathconf3ResOk> for PathConf {
+    fn from(from: &nfs3::Pathconf3ResOk) -> Self {
+        Self {
+            link_max: from.linkmax,
+            name_max: from.name_max,
+            no_truncation: from.no_trunc,
+            chown_restricted: from.chown_restricted,
+            case_insensitive: from.case_insensitive,
+            case_preserving: from.case_preserving,
+        }
+    }
+}

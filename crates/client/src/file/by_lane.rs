@@ -1,0 +1,443 @@
+//! The lane's road: plain system calls on the granted file, each between `try_get` and `put`.
+//!
+//! What stands on the hot path is as little as can be: a load of the grant, the interlock's two atomic operations, the
+//! system call, and two counters.
+//!
+//! A read that has to wait for a disk should not hold up an async executor. Asking the kernel not to wait (RWF_NOWAIT) costs
+//! something on every read, so it is only done while reads have been missing the page cache lately, and for one in
+//! [`PLAIN`] reads otherwise, to notice when they begin to.
+
+use std::io as stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
+
+use io::Stability;
+use lane::Grant;
+use parking_lot::Mutex;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::Inner;
+use crate::counters::{add, bump};
+use crate::error::Result;
+use crate::lane::Answer;
+use crate::options::LaneMode;
+
+/// Plain reads between two that ask not to wait.
+const PLAIN: u32 = 64;
+
+/// Hits in a row after which reads are plain again.
+const HITS: u32 = 8;
+
+/// How long a retired grant is waited for before the next commit or close has to deal with it.
+const SETTLE_ROUNDS: u32 = 500;
+
+/// Between two looks at it.
+const SETTLE_NAP: Duration = Duration::from_millis(10);
+
+/// A grant with what belongs to it.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    grant: Grant,
+    /// The lane's number in the session.
+    pub(crate) lane: u64,
+    /// The server's write verifier when it was given.
+    verifier: [u8; 8],
+    /// Written since the last sync began.
+    dirty: AtomicBool,
+    /// Held during a sync, so that nobody believes a sync done that has only begun.
+    syncing: Mutex<()>,
+    /// Reads to come: from [`PLAIN`] on ones that ask not to wait, below it plain ones.
+    turn: AtomicU32,
+    /// The filesystem can't be asked not to wait.
+    always_waits: AtomicBool,
+}
+
+impl Granted {
+    pub(crate) const fn new(grant: Grant, lane: u64, verifier: [u8; 8]) -> Self {
+        Self {
+            grant,
+            lane,
+            verifier,
+            dirty: AtomicBool::new(false),
+            syncing: Mutex::new(()),
+            turn: AtomicU32::new(PLAIN + HITS),
+            always_waits: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.grant.is_live()
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.load(SeqCst)
+    }
+
+    /// A write has gone to the file. After it, not before: a sync that begins in between would forget it.
+    fn soil(&self) {
+        if !self.dirty.load(SeqCst) {
+            self.dirty.store(true, SeqCst);
+        }
+    }
+
+    /// Makes durable what was written, if there is anything. Doesn't ask the interlock: what was acknowledged must become
+    /// durable even if the server has taken the grant back.
+    fn sync(&self) -> stdio::Result<bool> {
+        let _one = self.syncing.lock();
+        if !self.dirty.swap(false, SeqCst) {
+            return Ok(false);
+        }
+        io::sync(&self.grant, Stability::FileSync).map(|()| true)
+    }
+
+    /// Whether the next read is to ask the kernel not to wait.
+    fn asks_not_to_wait(&self) -> bool {
+        let turn = self.turn.load(Relaxed);
+        if turn >= PLAIN {
+            return !self.always_waits.load(Relaxed);
+        }
+        self.turn.store(if turn == 0 { PLAIN } else { turn - 1 }, Relaxed);
+        false
+    }
+
+    /// How a read that asked not to wait went.
+    fn did_not_wait(&self, hit: bool) {
+        let turn = self.turn.load(Relaxed).max(PLAIN);
+        self.turn.store(if hit { turn - 1 } else { PLAIN + HITS }, Relaxed);
+    }
+}
+
+impl Inner {
+    pub(super) fn has_grant(&self) -> bool {
+        self.granted.load().is_some()
+    }
+
+    /// Reads by the lane, waiting for the disk if it must; `None` if there is no lane (any more).
+    #[inline]
+    pub(crate) fn pread(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        let granted = self.granted.load();
+        let granted = granted.as_ref()?;
+        let Some(flight) = granted.grant.try_get() else {
+            self.leave(granted);
+            return None;
+        };
+        let result = io::read_at(&granted.grant, buffer, offset);
+        drop(flight);
+        Some(self.count_read(result))
+    }
+
+    #[inline]
+    fn count_read(&self, result: stdio::Result<usize>) -> Result<usize> {
+        let count = result.map_err(|error| self.local(error))?;
+        let road = &self.session.inner.live.lane;
+        bump(&road.reads);
+        add(&road.bytes_read, count as u64);
+        Ok(count)
+    }
+
+    /// As [`Inner::pread`], for an async caller: a read that has to wait does so elsewhere.
+    pub(super) async fn read_granted(
+        self: &Arc<Self>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Option<Result<usize>> {
+        match self.read_cached(buffer, offset) {
+            Cached::Done(result) => return Some(result),
+            Cached::NoLane => return None,
+            Cached::Miss => {}
+        }
+        let (file, len) = (self.clone(), buffer.len());
+        let read = move || {
+            let mut bytes = vec![0; len];
+            let result = file.pread(&mut bytes, offset)?;
+            Some(result.map(|count| (count, bytes)))
+        };
+        let result = match tokio::task::spawn_blocking(read).await {
+            Ok(result) => result?,
+            Err(error) => return Some(Err(self.local(stdio::Error::other(error)))),
+        };
+        Some(result.map(|(count, bytes)| {
+            buffer[..count].copy_from_slice(&bytes[..count]);
+            count
+        }))
+    }
+
+    /// The part of a read that doesn't wait (but see the module's header).
+    fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Cached {
+        let granted = self.granted.load();
+        let Some(granted) = granted.as_ref() else { return Cached::NoLane };
+        let Some(flight) = granted.grant.try_get() else {
+            self.leave(granted);
+            return Cached::NoLane;
+        };
+        let result = if granted.asks_not_to_wait() {
+            let mut parts = [stdio::IoSliceMut::new(buffer)];
+            let flags = ReadWriteFlags::NOWAIT;
+            match rustix::io::preadv2(&granted.grant, &mut parts, offset.min(io::MAX_OFFSET), flags) {
+                Ok(count) if count == buffer.len() || count == 0 => {
+                    granted.did_not_wait(true);
+                    Ok(count)
+                }
+                // The rest isn't cached, or there is none: see what a plain read says.
+                Ok(_) | Err(Errno::INTR) => io::read_at(&granted.grant, buffer, offset),
+                Err(Errno::AGAIN) => {
+                    granted.did_not_wait(false);
+                    return Cached::Miss;
+                }
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    granted.always_waits.store(true, Relaxed);
+                    io::read_at(&granted.grant, buffer, offset)
+                }
+                Err(error) => Err(error.into()),
+            }
+        } else {
+            io::read_at(&granted.grant, buffer, offset)
+        };
+        drop(flight);
+        Cached::Done(self.count_read(result))
+    }
+
+    /// Writes by the lane; `None` if there is no lane (any more). Never in part: what the kernel takes in pieces is
+    /// continued, and an error ends it.
+    #[inline]
+    pub(crate) fn write_granted(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
+        let granted = self.granted.load();
+        let granted = granted.as_ref()?;
+        let Some(flight) = granted.grant.try_get() else {
+            self.leave(granted);
+            return None;
+        };
+        let mut done = 0;
+        let result = loop {
+            match io::write_at(&granted.grant, &data[done..], offset.saturating_add(done as u64)) {
+                Ok(count) => done += count,
+                Err(error) => break Err(error),
+            }
+            if done == data.len() {
+                break Ok(());
+            }
+        };
+        granted.soil();
+        drop(flight);
+        let road = &self.session.inner.live.lane;
+        bump(&road.writes);
+        add(&road.bytes_written, done as u64);
+        Some(result.map_err(|error| self.local(error)))
+    }
+
+    /// The granted file's length.
+    pub(crate) fn size_granted(self: &Arc<Self>) -> Option<Result<u64>> {
+        let granted = self.granted.load();
+        let granted = granted.as_ref()?;
+        let Some(_flight) = granted.grant.try_get() else {
+            self.leave(granted);
+            return None;
+        };
+        let stat = rustix::fs::fstat(&granted.grant);
+        Some(
+            stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
+                .map_err(|error| self.local(error.into())),
+        )
+    }
+
+    /// Cuts the granted file off, or fills it with zeros.
+    pub(crate) fn set_len_granted(self: &Arc<Self>, len: u64) -> Option<Result<()>> {
+        let granted = self.granted.load();
+        let granted = granted.as_ref()?;
+        let Some(flight) = granted.grant.try_get() else {
+            self.leave(granted);
+            return None;
+        };
+        let result =
+            if len > io::MAX_OFFSET { Err(Errno::FBIG) } else { rustix::fs::ftruncate(&granted.grant, len) };
+        granted.soil();
+        drop(flight);
+        Some(result.map_err(|error| self.local(error.into())))
+    }
+
+    /// Makes what was written by the lane durable.
+    pub(super) async fn sync_granted(self: &Arc<Self>) -> Result<()> {
+        let dirty = self.granted.load().as_ref().is_some_and(|granted| granted.is_dirty());
+        if !dirty {
+            return Ok(());
+        }
+        let file = self.clone();
+        tokio::task::spawn_blocking(move || file.sync_granted_now())
+            .await
+            .map_err(|error| self.local(stdio::Error::other(error)))?
+    }
+
+    /// As [`Inner::sync_granted`], waiting on this thread.
+    pub(crate) fn sync_granted_now(self: &Arc<Self>) -> Result<()> {
+        let Some(granted) = self.granted.load_full() else { return Ok(()) };
+        let Some(_flight) = granted.grant.try_get() else {
+            // What it has unsynced is the retired grants' business now.
+            self.leave(&granted);
+            return Ok(());
+        };
+        if granted.sync().map_err(|error| self.local(error))? {
+            bump(&self.session.inner.live.lane.commits);
+        }
+        Ok(())
+    }
+
+    /// Syncs the grants that were given up, and says whether that ever failed.
+    pub(super) async fn sync_retired(self: &Arc<Self>) -> Result<()> {
+        if self.retired.lock().is_empty() {
+            return self.take_lost();
+        }
+        let file = self.clone();
+        tokio::task::spawn_blocking(move || file.sync_retired_now())
+            .await
+            .map_err(|error| self.local(stdio::Error::other(error)))?
+    }
+
+    /// As [`Inner::sync_retired`], waiting on this thread.
+    pub(crate) fn sync_retired_now(&self) -> Result<()> {
+        let retired: Vec<Arc<Granted>> = self.retired.lock().clone();
+        for granted in retired {
+            self.settle_once(granted);
+        }
+        self.take_lost()
+    }
+
+    /// Syncs a retired grant; true if it is done with.
+    fn settle_once(&self, granted: Arc<Granted>) -> bool {
+        match granted.sync() {
+            Ok(true) => bump(&self.session.inner.live.lane.commits),
+            Ok(false) => {}
+            Err(error) => {
+                self.lost.lock().get_or_insert(error);
+            }
+        }
+        let mut retired = self.retired.lock();
+        // The list and we: nobody else is in the middle of a write any more, so nothing can soil it.
+        if Arc::strong_count(&granted) > 2 || granted.is_dirty() {
+            return false;
+        }
+        retired.retain(|other| !Arc::ptr_eq(other, &granted));
+        true
+    }
+
+    /// Gives up a grant that the server has taken back.
+    #[cold]
+    pub(crate) fn leave(self: &Arc<Self>, granted: &Arc<Granted>) {
+        let keeper = &self.session.inner.lane;
+        let before = {
+            // Whoever looks for unsynced writes finds the grant either here or there.
+            let mut retired = self.retired.lock();
+            let before = self.granted.compare_and_swap(granted, None);
+            if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, granted)) {
+                return;
+            }
+            if self.write {
+                retired.push(granted.clone());
+            }
+            before
+        };
+        drop(before);
+        bump(&self.session.inner.live.road_changes);
+        keeper.lost(granted.lane);
+        if self.write {
+            let (file, granted) = (self.clone(), Arc::downgrade(granted));
+            keeper.runtime().spawn_blocking(move || {
+                for _ in 0..SETTLE_ROUNDS {
+                    let Some(granted) = granted.upgrade() else { return };
+                    if file.settle_once(granted) {
+                        return;
+                    }
+                    std::thread::sleep(SETTLE_NAP);
+                }
+            });
+        }
+    }
+
+    /// Gives up the grant of this lane, if the file has one: the lane is going, and this file may be idle.
+    pub(crate) fn recall(self: &Arc<Self>, lane: u64) {
+        if let Some(granted) = self.granted.load_full()
+            && granted.lane == lane
+        {
+            self.leave(&granted);
+        }
+    }
+
+    /// Finds out whether there is a road by lane now: true if there is. Asks each lane only once.
+    pub(super) async fn take_road(self: &Arc<Self>) -> Result<bool> {
+        let session = &self.session;
+        let keeper = &session.inner.lane;
+        if keeper.mode() == LaneMode::Off {
+            return Ok(false);
+        }
+        let Some(lane) = session.lane_for_io().await.map_err(|error| error.about(|| self.shown()))? else {
+            return Ok(false);
+        };
+        let required = keeper.mode() == LaneMode::Required;
+        if self.asked.load(SeqCst) == lane && !required {
+            return Ok(self.has_grant());
+        }
+        let _one = self.asking.lock().await;
+        if self.has_grant() {
+            return Ok(true);
+        }
+        if self.asked.swap(lane, SeqCst) == lane && !required {
+            return Ok(false);
+        }
+        let target = lane::Target::Handle(self.handle.as_bytes());
+        match session.ask_lane(target, &self.name, self.read, self.write).await? {
+            Answer::Granted(opening) => match opening.granted {
+                Some((grant, lane, verifier)) => self.change_to(Granted::new(grant, lane, verifier)).await,
+                None => Ok(false),
+            },
+            Answer::Refused(_) | Answer::None => Ok(false),
+        }
+    }
+
+    /// Takes a grant into use. First everything that was written over the wire becomes durable through it: from here
+    /// on nothing is kept, and nothing old can be written over something newer.
+    async fn change_to(self: &Arc<Self>, granted: Granted) -> Result<bool> {
+        let granted = Arc::new(granted);
+        let _writers = self.wire_writers.write().await;
+        let (kept, forgotten) = {
+            let kept = self.kept.lock();
+            (kept.all(), !kept.all_under(granted.verifier))
+        };
+        if !kept.is_empty() {
+            let resent: u64 =
+                if forgotten { kept.iter().map(|(_, data)| data.len() as u64).sum() } else { 0 };
+            let file = granted.clone();
+            let settle = move || -> stdio::Result<()> {
+                let _flight = file.grant.try_get().ok_or(Errno::NXIO)?;
+                for (offset, data) in kept.iter().filter(|_| forgotten) {
+                    let mut done = 0;
+                    while done < data.len() {
+                        done += io::write_at(&file.grant, &data[done..], offset + done as u64)?;
+                    }
+                }
+                io::sync(&file.grant, Stability::FileSync)
+            };
+            match tokio::task::spawn_blocking(settle).await {
+                Ok(Ok(())) => {}
+                // The wire keeps what it has, and tries for itself.
+                Ok(Err(error)) => {
+                    tracing::debug!(file = %self.shown(), %error, "staying on the wire");
+                    return Ok(false);
+                }
+                Err(error) => return Err(self.local(stdio::Error::other(error))),
+            }
+            add(&self.session.inner.live.bytes_resent, resent);
+            self.kept.lock().clear();
+        }
+        self.granted.store(Some(granted));
+        bump(&self.session.inner.live.road_changes);
+        self.enlist();
+        Ok(true)
+    }
+}
+
+/// What became of a read that should not wait.
+enum Cached {
+    Done(Result<usize>),
+    NoLane,
+    Miss,
+}

@@ -1,0 +1,205 @@
+//! From a name to an open file.
+//!
+//! Over a lane one message does it: lookup, access check, attributes and grant. Over the wire a LOOKUP finds the file; ACCESS
+//! is not asked, for with AUTH_SYS the server checks every READ and WRITE anyway.
+
+use proto::nfs3::Procedure;
+
+use super::path::Way;
+use super::{Follow, Session};
+use crate::convert::lane_refusal;
+use crate::counters::bump;
+use crate::error::{Error, Result, Status};
+use crate::file::{File, Opening};
+use crate::lane::Answer;
+use crate::options::OpenOptions;
+use crate::types::{Create, FileKind, Found, Handle, SetAttributes, SetTime};
+
+/// How often an open that creates goes round when somebody else creates and removes the same name.
+const ROUNDS: usize = 8;
+
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn refused(name: &[u8], status: Status) -> Error {
+    Error::Status { object: shown(name), status }
+}
+
+impl Session {
+    /// Opens the file at `path`, from the session's root.
+    ///
+    /// # Errors
+    /// The server's or the call's; with a required lane, [`Error::NoLane`].
+    pub async fn open(&self, path: &[u8], options: &OpenOptions) -> Result<File> {
+        let (directory, name) = self.walk_parent(path).await?;
+        if name.is_empty() {
+            return Err(refused(path, Status::IsDirectory));
+        }
+        self.open_in(&directory, &name, path, options).await
+    }
+
+    /// Opens the file `name` in a directory: one round trip over a lane.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub async fn open_at(&self, directory: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
+        self.open_in(directory, name, name, options).await
+    }
+
+    /// Opens the file with this handle.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub async fn open_handle(&self, file: &Handle, options: &OpenOptions) -> Result<File> {
+        let name = format!("{file:?}");
+        self.open_found(&Found { handle: *file, attributes: None }, name.as_bytes(), options).await
+    }
+
+    async fn open_in(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<File> {
+        if options.create_new {
+            let found = self.create_exclusive(directory, name, options).await?;
+            return self.open_found(&found, path, options).await;
+        }
+        for _ in 0..ROUNDS {
+            // An existing name first, if a lane can open it in one message; else making it first saves one.
+            if options.create && !self.inner.lane.is_up() {
+                match self.create_guarded(directory, name, options).await {
+                    Ok(found) => return self.open_found(&found, path, options).await,
+                    Err(error) if error.status() == Some(Status::Exists) => {}
+                    Err(error) => return Err(error.about(|| shown(path))),
+                }
+            }
+            match self.open_existing(directory, name, path, options).await {
+                Err(error) if options.create && error.status() == Some(Status::NoEntry) => {}
+                other => return other,
+            }
+            match self.create_guarded(directory, name, options).await {
+                Ok(found) => return self.open_found(&found, path, options).await,
+                Err(error) if error.status() == Some(Status::Exists) => {}
+                Err(error) => return Err(error.about(|| shown(path))),
+            }
+        }
+        // Somebody makes and removes the name in step with us.
+        Err(refused(path, Status::TryLater))
+    }
+
+    /// Opens a name that exists.
+    async fn open_existing(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Result<File> {
+        if name.len() <= lane::request::MAX_NAME {
+            let target = lane::Target::Entry { directory: directory.as_bytes(), name };
+            match self.ask_lane(target, path, options.read, options.write).await? {
+                Answer::Granted(opening) => return self.opened(*opening, path, options).await,
+                Answer::Refused(lane::Status::Symlink) => {}
+                Answer::Refused(status) => {
+                    if let Some(status) = lane_refusal(status) {
+                        return Err(refused(path, status));
+                    }
+                }
+                Answer::None => {}
+            }
+        }
+        let mut found = self.lookup(directory, name).await.map_err(|error| error.about(|| shown(path)))?;
+        if found.attributes.is_none() {
+            found.attributes = Some(self.attributes(&found.handle).await?);
+        }
+        if found.attributes.is_some_and(|attributes| attributes.kind == FileKind::Symlink) {
+            if options.no_follow {
+                return Err(Error::Loop { path: shown(path), max: 0 });
+            }
+            found = self.follow(directory, &found, path).await?;
+        }
+        self.open_found(&found, path, options).await
+    }
+
+    /// Where a symbolic link in `directory` leads.
+    async fn follow(&self, directory: &Handle, link: &Found, path: &[u8]) -> Result<Found> {
+        let target = self.read_link(&link.handle).await?;
+        let mut way = Way::at(*directory);
+        let absolute = target.first() == Some(&b'/');
+        let rest = if absolute {
+            way = Way::new();
+            self.inside(&target).ok_or_else(|| refused(path, Status::NoEntry))?
+        } else {
+            &target[..]
+        };
+        self.go(&mut way, rest, path, Follow::Yes).await.map_err(|error| error.about(|| shown(path)))?;
+        way.end().copied().ok_or_else(|| refused(path, Status::IsDirectory))
+    }
+
+    /// Opens what was found.
+    async fn open_found(&self, found: &Found, path: &[u8], options: &OpenOptions) -> Result<File> {
+        match found.attributes.map(|attributes| attributes.kind) {
+            None | Some(FileKind::Regular) => {}
+            Some(FileKind::Directory) => return Err(refused(path, Status::IsDirectory)),
+            Some(_) => return Err(refused(path, Status::Invalid)),
+        }
+        match self
+            .ask_lane(lane::Target::Handle(found.handle.as_bytes()), path, options.read, options.write)
+            .await?
+        {
+            Answer::Granted(opening) => return self.opened(*opening, path, options).await,
+            Answer::Refused(status) => {
+                if let Some(status) = lane_refusal(status) {
+                    return Err(refused(path, status));
+                }
+            }
+            Answer::None => {}
+        }
+        bump(&self.inner.live.wire.opens);
+        let opening = Opening { handle: found.handle, attributes: found.attributes, granted: None };
+        self.opened(opening, path, options).await
+    }
+
+    async fn opened(&self, opening: Opening, path: &[u8], options: &OpenOptions) -> Result<File> {
+        let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0);
+        let file = File::new(self, opening, path, options);
+        if options.truncate && options.write && !empty {
+            file.set_len(0).await?;
+        }
+        Ok(file)
+    }
+
+    async fn create_guarded(&self, directory: &Handle, name: &[u8], options: &OpenOptions) -> Result<Found> {
+        let set = SetAttributes { mode: Some(options.mode.unwrap_or(0o644)), ..SetAttributes::default() };
+        self.create(directory, name, &Create::Guarded(set)).await
+    }
+
+    /// EXCLUSIVE, which a retry can't spoil; the attributes come behind it, for the server may have kept the verifier in
+    /// the times (RFC 1813 section 3.3.8).
+    async fn create_exclusive(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        options: &OpenOptions,
+    ) -> Result<Found> {
+        let mut verifier = [0; 8];
+        getrandom::fill(&mut verifier).map_err(|error| Error::Local {
+            object: Procedure::Create.name().to_owned(),
+            source: std::io::Error::other(error),
+        })?;
+        let mut found = self.create(directory, name, &Create::Exclusive(verifier)).await?;
+        let set = SetAttributes {
+            mode: Some(options.mode.unwrap_or(0o644)),
+            atime: Some(SetTime::Now),
+            mtime: Some(SetTime::Now),
+            ..SetAttributes::default()
+        };
+        if let Some(attributes) = self.set_attributes(&found.handle, &set, None).await? {
+            found.attributes = Some(attributes);
+        }
+        Ok(found)
+    }
+}

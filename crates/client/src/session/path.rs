@@ -1,0 +1,153 @@
+//! Following paths, name by name.
+//!
+//! `..` goes back the way the path came and never above the session's root. A symbolic link that begins with '/' means the
+//! server's root: it can be followed if it stays below what was mounted.
+
+use super::Session;
+use crate::error::{Error, Result, Status};
+use crate::types::{FileKind, Found, Handle};
+
+/// Symbolic links on one path, as in Linux (MAXSYMLINKS).
+pub(crate) const MAX_LINKS: usize = 40;
+
+/// Names on one path, links included.
+const MAX_NAMES: usize = 4096;
+
+/// What to do with a symbolic link at the end of a path. Links in the middle are always followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Follow {
+    /// Go where it points.
+    Yes,
+    /// Take the link itself.
+    No,
+}
+
+/// A way down from the session's root.
+#[derive(Debug, Clone)]
+pub(crate) struct Way {
+    /// The directories from the root on (the root itself left out), the last one possibly any kind of file.
+    steps: Vec<Found>,
+    links: usize,
+    /// The first step is a directory to which nobody knows the way.
+    strange: bool,
+}
+
+impl Way {
+    /// At the root.
+    pub(crate) const fn new() -> Self {
+        Self { steps: Vec::new(), links: 0, strange: false }
+    }
+
+    /// At a directory to which nobody knows the way: the server is asked for its `..`.
+    pub(crate) fn at(directory: Handle) -> Self {
+        Self { steps: vec![Found { handle: directory, attributes: None }], links: 0, strange: true }
+    }
+
+    /// Where it has come to; `None` at the root.
+    pub(crate) fn end(&self) -> Option<&Found> {
+        self.steps.last()
+    }
+}
+
+/// The names of a path; `.` and nothing are left out.
+fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+impl Session {
+    /// Follows `path` from the session's root.
+    ///
+    /// # Errors
+    /// The server's or the call's; [`Error::Loop`].
+    pub async fn walk(&self, path: &[u8], follow: Follow) -> Result<Found> {
+        let mut way = Way::new();
+        self.go(&mut way, path, path, follow).await.map_err(|error| error.about(|| shown(path)))?;
+        match way.steps.last() {
+            Some(found) => Ok(*found),
+            None => Ok(Found { handle: self.root(), attributes: None }),
+        }
+    }
+
+    /// Follows `path` up to its last name: the directory's handle and that name, which need not exist. The name is empty
+    /// for the root itself.
+    ///
+    /// # Errors
+    /// As [`Session::walk`].
+    pub async fn walk_parent(&self, path: &[u8]) -> Result<(Handle, Vec<u8>)> {
+        let mut all: Vec<&[u8]> = names(path).collect();
+        // A path that ends in ".." names a directory by the way to it: walk it, and name it by nothing.
+        let last = if all.last() == Some(&&b".."[..]) { None } else { all.pop() };
+        let parent = all.join(&b'/');
+        let found = self.walk(&parent, Follow::Yes).await?;
+        Ok((found.handle, last.unwrap_or_default().to_vec()))
+    }
+
+    /// Goes on from where `way` ends, which must be a directory unless `path` has no names. `whole` is for errors.
+    pub(crate) async fn go(&self, way: &mut Way, path: &[u8], whole: &[u8], follow: Follow) -> Result<()> {
+        // Names still to follow, the next one last.
+        let mut todo: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();
+        let mut count = 0;
+        while let Some(name) = todo.pop() {
+            count += 1;
+            if count > MAX_NAMES {
+                return Err(Error::Status { object: shown(whole), status: Status::NameTooLong });
+            }
+            if name == b".." {
+                match &mut way.steps[..] {
+                    [only] if way.strange => *only = self.lookup(&only.handle, b"..").await?,
+                    _ => drop(way.steps.pop()),
+                }
+                continue;
+            }
+            let directory = way.steps.last().map_or(self.root(), |found| found.handle);
+            let mut found = self.lookup(&directory, &name).await?;
+            if found.attributes.is_none() {
+                found.attributes = Some(self.attributes(&found.handle).await?);
+            }
+            let is_link = found.attributes.is_some_and(|attributes| attributes.kind == FileKind::Symlink);
+            if !is_link || (todo.is_empty() && follow == Follow::No) {
+                way.steps.push(found);
+                continue;
+            }
+            way.links += 1;
+            if way.links > MAX_LINKS {
+                return Err(Error::Loop { path: shown(whole), max: MAX_LINKS });
+            }
+            let target = self.read_link(&found.handle).await?;
+            let target = if target.first() == Some(&b'/') {
+                way.steps.clear();
+                way.strange = false;
+                self.inside(&target)
+                    .ok_or_else(|| Error::Status { object: shown(whole), status: Status::NoEntry })?
+            } else {
+                &target
+            };
+            todo.extend(names(target).rev().map(<[u8]>::to_vec));
+        }
+        Ok(())
+    }
+
+    /// What follows the mounted path in an absolute one.
+    pub(crate) fn inside<'a>(&self, target: &'a [u8]) -> Option<&'a [u8]> {
+        let mounted = self.inner.mounted.strip_suffix(b"/").unwrap_or(&self.inner.mounted);
+        let rest = target.strip_prefix(mounted)?;
+        (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_paths() {
+        let all = |path: &'static [u8]| names(path).collect::<Vec<_>>();
+        assert_eq!(all(b"//a/./b//.."), [&b"a"[..], b"b", b".."]);
+        assert!(all(b"/").is_empty());
+        assert!(all(b"").is_empty());
+    }
+}

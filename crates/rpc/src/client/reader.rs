@@ -1,0 +1,354 @@
+//! From the byte stream to the calls that wait: records, replies, payloads (no I/O here).
+//!
+//! Bytes come in through a staging buffer, so that one `recv` brings many small replies. When the beginning of a large
+//! reply shows that a payload follows for which the caller gave a buffer, the rest of that payload is read into the
+//! buffer itself; and while such replies are expected the staging buffer takes only about a header's worth, so that
+//! little of the payload lands in it.
+//!
+//! What a server sends is not believed: a record above the bound, a record in a silly number of fragments, or one too
+//! short to be a reply ends the connection; a reply that doesn't answer any call is skipped without being kept; memory
+//! for a record grows as its bytes really arrive.
+
+use std::mem;
+use std::net::SocketAddr;
+use std::task::Waker;
+
+use xdr::Decoder;
+
+use super::table::{Table, Target};
+use super::{DIRECT_MIN, Error, HEAD_MAX, Receive, Reply};
+use crate::message::{ReplyHeader, ReplyStatus};
+
+/// Bytes of the staging buffer.
+const STAGING: usize = 64 << 10;
+
+/// A reply's RPC header with its record mark (an AUTH_NONE verifier: 28 bytes) and enough results to find the payload.
+const HEADER: usize = 28 + HEAD_MAX;
+
+/// The most fragments a record may have.
+const MAX_FRAGMENTS: u32 = 1024;
+
+/// The shortest record that can be a reply: xid, REPLY, reply_stat, and a word more.
+const MIN_REPLY: usize = 16;
+
+/// Why the connection must end: the server breaks the protocol.
+pub(super) type Broken = &'static str;
+
+enum Phase {
+    /// At a record mark.
+    Mark,
+    /// In the last fragment, all in the staging buffer or soon; so many bytes.
+    Staged(usize),
+    /// Collecting a record that is long, or comes in fragments.
+    Gather { record: Vec<u8>, left: usize, last: bool, fragments: u32 },
+    /// A payload on its way to the caller's buffer: `left` bytes of it, then `skip` bytes that nobody wants.
+    Direct { xid: u32, results: Vec<u8>, receive: Receive, left: usize, skip: usize },
+    /// So many bytes of a record that nobody waits for.
+    Skip(usize),
+}
+
+/// Where the next bytes go.
+pub(super) enum Place<'a> {
+    /// Into the staging buffer; report with [`Reader::staged`].
+    Staging(&'a mut [u8]),
+    /// Onto the end of this vector, at most so many.
+    Payload(&'a mut Vec<u8>, usize),
+}
+
+pub(super) struct Reader {
+    address: SocketAddr,
+    max_reply: usize,
+    staging: Box<[u8]>,
+    start: usize,
+    end: usize,
+    phase: Phase,
+}
+
+/// What came of the bytes so far.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// Callers to wake.
+    pub(super) wake: Vec<Waker>,
+    /// Places of the table that were freed.
+    pub(super) freed: usize,
+    /// At least one reply made sense.
+    pub(super) sense: bool,
+}
+
+impl Reader {
+    pub(super) fn new(address: SocketAddr, max_reply: usize) -> Self {
+        Self {
+            address,
+            max_reply,
+            staging: vec![0; STAGING].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            phase: Phase::Mark,
+        }
+    }
+
+    /// Where to read to. `large`: payloads are expected that should not go through the staging buffer.
+    pub(super) fn target(&mut self, large: bool) -> Place<'_> {
+        if self.start == self.end && matches!(self.phase, Phase::Direct { left: 1.., .. }) {
+            let Phase::Direct { receive, left, .. } = &mut self.phase else { return Place::Staging(&mut []) };
+            return Place::Payload(&mut receive.into, *left);
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.staging.len() - self.end < DIRECT_MIN {
+            self.staging.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let room = self.staging.len() - self.end;
+        let limit = match &self.phase {
+            Phase::Mark | Phase::Staged(_) if large => {
+                let wanted = match self.phase {
+                    Phase::Staged(len) if len <= DIRECT_MIN => len,
+                    _ => HEADER,
+                };
+                wanted.saturating_sub(self.end - self.start).max(1)
+            }
+            _ => room,
+        };
+        Place::Staging(&mut self.staging[self.end..][..limit.min(room)])
+    }
+
+    /// `count` bytes were read into the staging buffer.
+    pub(super) fn staged(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.staging.len());
+    }
+
+    /// `count` bytes were read onto the payload.
+    pub(super) fn received(&mut self, count: usize) {
+        if let Phase::Direct { left, .. } = &mut self.phase {
+            *left = left.saturating_sub(count);
+        }
+    }
+
+    /// The connection is gone: a buffer that was being filled goes back to its call.
+    pub(super) fn lost(&mut self, table: &mut Table) {
+        (self.start, self.end) = (0, 0);
+        if let Phase::Direct { xid, mut receive, .. } = mem::replace(&mut self.phase, Phase::Mark)
+            && let Some(slot) = table.get(xid)
+        {
+            receive.into.clear();
+            slot.receive = Some(receive);
+        }
+    }
+
+    fn staged_len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Up to `max` staged bytes, taken.
+    fn take(&mut self, max: usize) -> &[u8] {
+        let count = max.min(self.staged_len());
+        let bytes = &self.staging[self.start..][..count];
+        self.start += count;
+        bytes
+    }
+
+    /// Goes as far as the bytes go.
+    pub(super) fn advance(&mut self, table: &mut Table, outcome: &mut Outcome) -> Result<(), Broken> {
+        loop {
+            match mem::replace(&mut self.phase, Phase::Mark) {
+                Phase::Mark => {
+                    if self.staged_len() < 4 {
+                        return Ok(());
+                    }
+                    let (len, last) = self.mark();
+                    if len > self.max_reply {
+                        return Err("a record above the bound");
+                    }
+                    self.phase = if last {
+                        if len < MIN_REPLY {
+                            return Err("a record too short to be a reply");
+                        }
+                        Phase::Staged(len)
+                    } else {
+                        Phase::Gather { record: Vec::new(), left: len, last, fragments: 1 }
+                    };
+                }
+                Phase::Staged(len) => {
+                    let here = self.staged_len();
+                    if here >= len {
+                        let at = self.start;
+                        self.start += len;
+                        self.whole(at, len, table, outcome)?;
+                    } else if len <= DIRECT_MIN || here < len.min(HEADER - 4) {
+                        self.phase = Phase::Staged(len);
+                        return Ok(());
+                    } else {
+                        self.phase = self.long(len, table);
+                    }
+                }
+                Phase::Gather { mut record, mut left, mut last, mut fragments } => {
+                    let bytes = self.take(left);
+                    record.extend_from_slice(bytes);
+                    left -= bytes.len();
+                    if left > 0 || (!last && self.staged_len() < 4) {
+                        self.phase = Phase::Gather { record, left, last, fragments };
+                        return Ok(());
+                    }
+                    if last {
+                        deliver(self.address, &record, table, outcome)?;
+                        continue;
+                    }
+                    (left, last) = self.mark();
+                    fragments += 1;
+                    if record.len() + left > self.max_reply || fragments > MAX_FRAGMENTS {
+                        return Err("a record above the bound");
+                    }
+                    self.phase = Phase::Gather { record, left, last, fragments };
+                }
+                Phase::Direct { xid, results, mut receive, mut left, skip } => {
+                    let bytes = self.take(left);
+                    receive.into.extend_from_slice(bytes);
+                    left -= bytes.len();
+                    if left > 0 {
+                        self.phase = Phase::Direct { xid, results, receive, left, skip };
+                        return Ok(());
+                    }
+                    outcome.sense = true;
+                    let reply = Reply { results, payload: receive.into };
+                    outcome.wake.extend(table.finish(xid, Ok(reply), &mut outcome.freed));
+                    self.phase = Phase::Skip(skip);
+                }
+                Phase::Skip(len) => {
+                    let skipped = self.take(len).len();
+                    if skipped < len {
+                        self.phase = Phase::Skip(len - skipped);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The record mark that stands next.
+    fn mark(&mut self) -> (usize, bool) {
+        let mark = self.take(4).first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        ((mark & (u32::MAX >> 1)) as usize, mark >> 31 == 1)
+    }
+
+    /// A record of `len` bytes that is all in the staging buffer at `at`.
+    fn whole(&self, at: usize, len: usize, table: &mut Table, outcome: &mut Outcome) -> Result<(), Broken> {
+        deliver(self.address, &self.staging[at..][..len], table, outcome)
+    }
+
+    /// A long record that has only begun: where shall the rest of its `len` bytes go?
+    fn long(&mut self, len: usize, table: &mut Table) -> Phase {
+        let begun = &self.staging[self.start..self.end];
+        let gather = Phase::Gather { record: Vec::new(), left: len, last: true, fragments: 1 };
+        let mut from = Decoder::new(begun);
+        // What can't be understood from its beginning is collected and looked at as a whole.
+        let Ok(header) = ReplyHeader::decode(&mut from) else { return gather };
+        let Some(slot) = table.get(header.xid) else { return Phase::Skip(len) };
+        let Some(receive) = &slot.receive else { return gather };
+        if header.status != ReplyStatus::Success || from.rest().len() < HEAD_MAX.min(len) {
+            return gather;
+        }
+        let header_len = begun.len() - from.rest().len();
+        let Some((head, payload)) = (receive.split)(from.rest()) else { return gather };
+        let sensible =
+            head <= from.rest().len() && payload <= receive.limit && header_len + head + payload <= len;
+        let (true, Some(mut receive)) = (sensible, slot.receive.take()) else { return gather };
+        let mut results = if slot.writing { Vec::new() } else { mem::take(&mut slot.frame.head) };
+        // The call can't be sent again without its head; it won't be, unless the connection is lost before the rest.
+        let keep = results.clone();
+        results.clear();
+        results.extend_from_slice(&from.rest()[..head]);
+        slot.frame.head = keep;
+        receive.into.clear();
+        receive.into.reserve(payload);
+        self.start += header_len + head;
+        Phase::Direct {
+            xid: header.xid,
+            results,
+            receive,
+            left: payload,
+            skip: len - header_len - head - payload,
+        }
+    }
+}
+
+/// Hands a whole record to the call that it answers.
+fn deliver(
+    address: SocketAddr,
+    record: &[u8],
+    table: &mut Table,
+    outcome: &mut Outcome,
+) -> Result<(), Broken> {
+    let Some(xid) = record.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else {
+        return Err("a record too short to be a reply");
+    };
+    let mut from = Decoder::new(record);
+    let header = ReplyHeader::decode(&mut from);
+    let Some(slot) = table.get(xid) else {
+        // Late, or to a call that nobody made. Something that isn't a reply at all is no server's.
+        return header.map(|_| ()).map_err(|_| "a record that is no reply");
+    };
+    let result = match header {
+        Err(_) => Err(Error::Malformed { address, what: "its header is no RPC reply's" }),
+        Ok(header) => match refusal(address, header.status, slot.target) {
+            Some(error) => {
+                outcome.sense = true;
+                Err(error)
+            }
+            None => {
+                outcome.sense = true;
+                let buffer = if slot.writing { Vec::new() } else { mem::take(&mut slot.frame.head) };
+                results(address, from.rest(), buffer, slot.receive.take())
+            }
+        },
+    };
+    outcome.wake.extend(table.finish(xid, result, &mut outcome.freed));
+    Ok(())
+}
+
+/// Successful results, the payload apart if there is to be one.
+fn results(
+    address: SocketAddr,
+    from: &[u8],
+    mut buffer: Vec<u8>,
+    receive: Option<Receive>,
+) -> Result<Reply, Error> {
+    buffer.clear();
+    let Some(Receive { mut into, limit, split }) = receive else {
+        buffer.extend_from_slice(from);
+        return Ok(Reply { results: buffer, payload: Vec::new() });
+    };
+    into.clear();
+    let Some((head, payload)) = split(from) else {
+        buffer.extend_from_slice(from);
+        return Ok(Reply { results: buffer, payload: into });
+    };
+    let (Some(head), Some(payload)) =
+        (from.get(..head), from.get(head..).and_then(|rest| rest.get(..payload)))
+    else {
+        return Err(Error::Malformed { address, what: "its payload is shorter than it says" });
+    };
+    if payload.len() > limit {
+        return Err(Error::Malformed { address, what: "its payload is longer than was asked for" });
+    }
+    buffer.extend_from_slice(head);
+    into.extend_from_slice(payload);
+    Ok(Reply { results: buffer, payload: into })
+}
+
+/// What a status that is not success says.
+fn refusal(address: SocketAddr, status: ReplyStatus, target: Target) -> Option<Error> {
+    let Target { program, version, procedure } = target;
+    Some(match status {
+        ReplyStatus::Success => return None,
+        ReplyStatus::ProgUnavail => Error::ProgramUnavailable { address, program },
+        ReplyStatus::ProgMismatch { low, high } => {
+            Error::ProgramMismatch { address, program, version, low, high }
+        }
+        ReplyStatus::ProcUnavail => Error::ProcedureUnavailable { address, program, version, procedure },
+        ReplyStatus::GarbageArgs => Error::GarbageArguments { address, program, procedure },
+        ReplyStatus::SystemErr => Error::System { address },
+        ReplyStatus::RpcMismatch { low, high } => Error::RpcVersion { address, low, high },
+        ReplyStatus::AuthError(status) => Error::Auth { address, status },
+    })
+}
