@@ -6,6 +6,7 @@
 use std::{
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -15,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{ConnectionInfo, Peer, receive::Receive, send::Send};
+use super::{ConnectionInfo, Peer, engine::Engine, receive::Receive, send::Send};
 
 /// One connection.
 #[derive(Debug)]
@@ -44,13 +45,13 @@ impl Connection {
         number: u64,
         address: SocketAddr,
         local: SocketAddr,
-        max_record: usize,
+        engine: &Engine,
     ) -> Self {
         Self {
             peer: Peer { connection: number, address, local },
             since: SystemTime::now(),
-            receive: Mutex::new(Receive::new(max_record)),
-            send: Send::default(),
+            receive: Mutex::new(Receive::new(engine.limits.max_record)),
+            send: Send::new(Arc::clone(&engine.unread)),
             socket,
         }
     }
@@ -63,18 +64,28 @@ impl Connection {
     /// Arms the connection, once, for whatever it can go on with. `receive` is its locked receiving half, of a
     /// connection that nobody drives. Who leaves replies in the queue of a full socket arms it again afterwards.
     pub fn arm(&self, epoll: &OwnedFd, receive: &Receive, stopping: bool) -> Result<(), Errno> {
+        self.arm_for(epoll, self.interest(receive, stopping))
+    }
+
+    /// What the connection can go on with.
+    pub fn interest(&self, receive: &Receive, stopping: bool) -> EventFlags {
         let mut flags = EventFlags::ONESHOT;
-        if self.send.is_blocked() {
-            flags |= EventFlags::OUT;
-        } else {
-            if !receive.queued && !receive.ended && !stopping {
-                flags |= EventFlags::IN;
-            }
-            if (!receive.queued && receive.has_next()) || !self.send.is_empty() {
-                flags |= EventFlags::OUT; // there is something to do at once
-            }
+        let (blocked, empty) = self.send.state();
+        if blocked {
+            return flags | EventFlags::OUT;
         }
-        epoll::modify(epoll, &self.socket, EventData::new_u64(self.number()), flags)
+        if !receive.queued && !receive.ended && !stopping {
+            flags |= EventFlags::IN;
+        }
+        if !empty || (!receive.queued && receive.has_next()) {
+            flags |= EventFlags::OUT; // there is something to do at once
+        }
+        flags
+    }
+
+    /// Arms the connection, once, for `interest`.
+    pub fn arm_for(&self, epoll: &OwnedFd, interest: EventFlags) -> Result<(), Errno> {
+        epoll::modify(epoll, &self.socket, EventData::new_u64(self.number()), interest)
     }
 
     /// Makes a worker look at the connection, which closes it if it has nothing left to do; for an engine that stops.

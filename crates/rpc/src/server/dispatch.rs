@@ -15,6 +15,9 @@ use crate::message::{AuthFlavor, AuthStat, CallHeader, RPC_VERSION, ReplyHeader,
 /// reply is faster, because the reply then goes out in one piece with others.
 const SENDFILE_FROM: u32 = 32 << 10;
 
+/// After a file that can't say whether it would wait, so many reads aren't asked.
+const UNASKED: u32 = 1000;
+
 /// What is to be done about a record.
 #[derive(Debug)]
 pub enum Outcome {
@@ -32,12 +35,14 @@ pub struct Dispatcher {
     /// The reply in the making, or the last one.
     pub buffer: Vec<u8>,
     credentials: Credentials,
+    /// How many more reads go without asking whether they would wait.
+    unasked: u32,
 }
 
 impl Dispatcher {
     /// With an empty reply buffer.
     pub fn new() -> Self {
-        Self { buffer: Vec::with_capacity(REPLY_BUFFER), credentials: Credentials::default() }
+        Self { buffer: Vec::with_capacity(REPLY_BUFFER), credentials: Credentials::default(), unasked: 0 }
     }
 
     /// Runs the call in `record`.
@@ -67,7 +72,7 @@ impl Dispatcher {
             }
         };
         if status == ReplyStatus::Success
-            && let Err(error) = complete(&mut reply, hand_over)
+            && let Err(error) = self.complete(&mut reply, hand_over)
         {
             tracing::error!(peer = %peer.address, program = header.program, procedure = header.procedure, %error,
                 "payload can't be read");
@@ -122,6 +127,50 @@ impl Dispatcher {
             }
         }
     }
+
+    /// Reads a small payload into the reply, and sets the mark.
+    fn complete(&mut self, reply: &mut Reply, hand_over: &dyn Fn()) -> Result<(), Errno> {
+        if let Some(attachment) = reply.take_small_attachment(SENDFILE_FROM) {
+            let length = attachment.length as usize;
+            let buffer = reply.encoder().buffer();
+            let start = buffer.len();
+            buffer.resize(start + length + xdr::padding(length), 0); // what the file doesn't have stays zero
+            self.read(&attachment, &mut buffer[start..start + length], hand_over)?;
+        }
+        if reply.set_mark() { Ok(()) } else { Err(Errno::OVERFLOW) }
+    }
+
+    /// Reads until `into` is full or the file ends. If the disk is needed, somebody else drives meanwhile.
+    fn read(&mut self, attachment: &Attachment, into: &mut [u8], hand_over: &dyn Fn()) -> Result<(), Errno> {
+        let Attachment { file, offset, .. } = attachment;
+        let mut filled = 0;
+        // tmpfs and others can't say whether they will wait: then asking is for nothing, most of the time.
+        let mut patient = self.unasked > 0;
+        self.unasked = self.unasked.saturating_sub(1);
+        while filled < into.len() {
+            let (rest, at) = (&mut into[filled..], offset + filled as u64);
+            let read = if patient {
+                pread(file, rest, at)
+            } else {
+                preadv2(file, &mut [std::io::IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT)
+            };
+            match read {
+                Ok(0) => break,
+                Ok(some) => filled += some,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if !patient => {
+                    hand_over();
+                    patient = true;
+                }
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) if !patient => {
+                    self.unasked = UNASKED;
+                    patient = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why there are no results.
@@ -159,42 +208,4 @@ fn find(
         Some((low, high)) => Err(ReplyStatus::ProgMismatch { low, high }),
         None => Err(ReplyStatus::ProgUnavail),
     }
-}
-
-/// Reads a small payload into the reply, and sets the mark.
-fn complete(reply: &mut Reply, hand_over: &dyn Fn()) -> Result<(), Errno> {
-    if let Some(attachment) = reply.take_small_attachment(SENDFILE_FROM) {
-        let length = attachment.length as usize;
-        let buffer = reply.encoder().buffer();
-        let start = buffer.len();
-        buffer.resize(start + length + xdr::padding(length), 0); // what the file doesn't have stays zero
-        read(&attachment, &mut buffer[start..start + length], hand_over)?;
-    }
-    if reply.set_mark() { Ok(()) } else { Err(Errno::OVERFLOW) }
-}
-
-/// Reads until `into` is full or the file ends. If the disk is needed, somebody else drives meanwhile.
-fn read(attachment: &Attachment, into: &mut [u8], hand_over: &dyn Fn()) -> Result<(), Errno> {
-    let Attachment { file, offset, .. } = attachment;
-    let mut filled = 0;
-    let mut patient = false;
-    while filled < into.len() {
-        let (rest, at) = (&mut into[filled..], offset + filled as u64);
-        let read = if patient {
-            pread(file, rest, at)
-        } else {
-            preadv2(file, &mut [std::io::IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT)
-        };
-        match read {
-            Ok(0) => break,
-            Ok(some) => filled += some,
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) if !patient => {
-                hand_over();
-                patient = true;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -20,6 +20,7 @@ use super::{
     listener::Listener,
     memory::{Memory, rounded},
     registry::Registry,
+    send::Unread,
 };
 
 /// The epoll data of the descriptor that wakes all workers to end them.
@@ -52,6 +53,8 @@ pub struct Engine {
     pub registry: Registry,
     /// Memory for large calls.
     pub memory: Arc<Memory>,
+    /// Memory for replies that peers leave unread.
+    pub unread: Arc<Unread>,
     /// One for each worker.
     pub activity: Vec<Activity>,
     /// No new connection, no new call.
@@ -83,6 +86,7 @@ impl Engine {
         Ok(Self {
             registry: Registry::new(&limits),
             memory: Memory::new(limits.receive_memory),
+            unread: Unread::new(limits.reply_memory),
             activity: (0..limits.threads).map(|_| Activity::default()).collect(),
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),

@@ -18,8 +18,12 @@ pub struct Limits {
     /// Memory for calls above 32 KiB that are coming in or running, all connections together, in bytes. Who finds it
     /// used up isn't read from until it is his turn. At least `max_record` and a little (else it is raised to that).
     pub receive_memory: usize,
-    /// Replies waiting for one peer to read them, in bytes; while any wait, no further call of that peer is run.
+    /// Replies to one peer are sent at the latest when so many bytes are ready. While the peer leaves any of them
+    /// unread, so that they don't fit into the socket, no further call of that peer is run.
     pub reply_queue: usize,
+    /// Memory for replies that peers leave unread, all connections together, in bytes. A peer that leaves more unread
+    /// when it is used up is closed.
+    pub reply_memory: usize,
     /// How long a peer may leave its replies unread, or hold receive memory that others wait for, per 64 KiB moved.
     pub stall: Duration,
     /// How long a connection may be silent before TCP asks whether the peer is still there (keepalive).
@@ -37,7 +41,8 @@ impl Default for Limits {
             max_connections_per_address: 2048,
             max_record: (1 << 20) + (8 << 10),
             receive_memory: 16 << 20,
-            reply_queue: 1 << 20,
+            reply_queue: 256 << 10,
+            reply_memory: 32 << 20,
             stall: Duration::from_secs(20),
             keepalive: Duration::from_secs(120),
             hand_over_after: Duration::from_millis(2),

@@ -131,7 +131,7 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr) -> io::Result<
     sockopt::set_tcp_keepcnt(stream.as_fd(), 6)?;
     let local = stream.local_addr()?;
     let number = engine.number();
-    let connection = Connection::new(stream.into(), number, address, local, engine.limits.max_record);
+    let connection = Connection::new(stream.into(), number, address, local, engine);
     let connection = Arc::new(connection);
     if engine.is_stopping() || !engine.registry.insert(&connection) {
         return Ok(());

@@ -8,7 +8,10 @@ use std::{
     collections::VecDeque,
     io::IoSlice,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Instant,
 };
 
@@ -66,16 +69,58 @@ struct Queue {
     broken: bool,
     blocked_since: Option<Instant>,
     moved_since_blocked: u64,
+    /// What of `memory` has been counted as unread.
+    counted: usize,
     bytes_out: u64,
 }
 
+impl Queue {
+    /// Takes nothing more, and holds nothing more. The pieces are to be dropped without the lock.
+    fn give_up(&mut self, unread: &Unread) -> VecDeque<Piece> {
+        self.broken = true;
+        (self.memory, self.total, self.blocked_since) = (0, 0, None);
+        unread.change(std::mem::take(&mut self.counted), 0);
+        std::mem::take(&mut self.pieces)
+    }
+}
+
+/// The memory that peers make us hold by not reading, of all connections.
+#[derive(Debug)]
+pub struct Unread {
+    held: AtomicUsize,
+    limit: usize,
+}
+
+impl Unread {
+    /// At most `limit` bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { held: AtomicUsize::new(0), limit })
+    }
+
+    /// Counts `after` bytes instead of `before`; false if that is more than there may be.
+    fn change(&self, before: usize, after: usize) -> bool {
+        if after <= before {
+            self.held.fetch_sub(before - after, Ordering::Relaxed);
+            return true;
+        }
+        let more = after - before;
+        self.held.fetch_add(more, Ordering::Relaxed) + more <= self.limit
+    }
+}
+
 /// The sending half.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Send {
     queue: Mutex<Queue>,
+    unread: Arc<Unread>,
 }
 
 impl Send {
+    /// Nothing to send yet.
+    pub fn new(unread: Arc<Unread>) -> Self {
+        Self { queue: Mutex::default(), unread }
+    }
+
     /// Puts a reply, mark included, at the end of the queue. `reply` is left empty, with or without its buffer.
     /// Returns how many bytes wait, files included.
     pub fn push(
@@ -141,14 +186,17 @@ impl Send {
             queue.total = queue.total.saturating_sub(sent.total);
             queue.memory = queue.memory.saturating_sub(sent.memory);
             if outcome.is_err() || queue.broken {
-                queue.broken = true;
                 queue.sending = false;
-                queue.pieces.clear();
-                (queue.memory, queue.total) = (0, 0);
+                let more = queue.give_up(&self.unread);
+                drop(queue);
+                drop(more);
                 return Flushed::Broken;
             }
             if pieces.is_empty() {
                 queue.blocked_since = None;
+                if queue.counted > 0 {
+                    self.unread.change(std::mem::take(&mut queue.counted), 0);
+                }
                 if queue.pieces.is_empty() {
                     queue.pieces = pieces; // keeps its room
                     queue.sending = false;
@@ -170,30 +218,27 @@ impl Send {
                 queue.moved_since_blocked = 0;
             }
             queue.moved_since_blocked += sent.total;
-            return Flushed::Blocked;
+            let held = queue.memory;
+            if self.unread.change(std::mem::replace(&mut queue.counted, held), held) {
+                return Flushed::Blocked;
+            }
+            let pieces = queue.give_up(&self.unread);
+            drop(queue);
+            drop(pieces);
+            return Flushed::Broken;
         }
     }
 
-    /// Whether the socket is full.
-    pub fn is_blocked(&self) -> bool {
-        self.queue.lock().blocked_since.is_some()
-    }
-
-    /// Whether anything waits to be sent.
-    pub fn is_empty(&self) -> bool {
+    /// Whether the socket is full, and whether nothing waits to be sent.
+    pub fn state(&self) -> (bool, bool) {
         let queue = self.queue.lock();
-        queue.pieces.is_empty() && !queue.sending
+        (queue.blocked_since.is_some(), queue.pieces.is_empty() && !queue.sending)
     }
 
     /// Since when the socket is full, and how many bytes have moved since then.
     pub fn stalled(&self) -> Option<(Instant, u64)> {
         let queue = self.queue.lock();
         queue.blocked_since.map(|since| (since, queue.moved_since_blocked))
-    }
-
-    /// Bytes in memory that wait to be sent.
-    pub fn memory(&self) -> usize {
-        self.queue.lock().memory
     }
 
     /// Bytes sent so far.
@@ -203,11 +248,7 @@ impl Send {
 
     /// Forgets everything and takes no more.
     pub fn break_off(&self) {
-        let mut queue = self.queue.lock();
-        queue.broken = true;
-        let pieces = std::mem::take(&mut queue.pieces);
-        (queue.memory, queue.total, queue.blocked_since) = (0, 0, None);
-        drop(queue);
+        let pieces = self.queue.lock().give_up(&self.unread);
         drop(pieces);
     }
 }

@@ -20,9 +20,6 @@ use super::{
     turn::Ticket,
 };
 
-/// Replies that wait for the end of a batch go out early when they are more than this, in bytes.
-const FLUSH_FROM: u64 = 256 << 10;
-
 /// How often a worker receives in a row before it lets other connections have their turn.
 const ROUNDS: usize = 32;
 
@@ -98,6 +95,8 @@ impl Worker {
             End::Release => self.release(connection, ticket),
             End::Detached => self.leave(connection),
             End::Broken => {
+                // The replies to what came before the breach, as far as they can go.
+                let _ = connection.send.flush(connection, false, &mut self.replies);
                 engine.close(connection, true);
                 self.release(connection, ticket);
             }
@@ -110,7 +109,7 @@ impl Worker {
     fn steps(&mut self, connection: &Arc<Connection>, ticket: Ticket, flags: EventFlags) -> End {
         let engine = Arc::clone(&self.engine);
         let step = &engine.activity[self.index].steps;
-        let mut replies_wait = !connection.send.is_empty();
+        let mut replies_wait = !connection.send.state().1;
         if flags.intersects(EventFlags::ERR)
             || (flags.contains(EventFlags::HUP) && !flags.contains(EventFlags::IN))
         {
@@ -169,7 +168,7 @@ impl Worker {
                         let waiting =
                             connection.send.push(&mut self.dispatcher.buffer, payload, &mut self.replies);
                         replies_wait = true;
-                        if waiting >= FLUSH_FROM {
+                        if waiting >= engine.limits.reply_queue as u64 {
                             step.fetch_add(1, Ordering::Relaxed);
                             match connection.send.flush(connection, false, &mut self.replies) {
                                 Flushed::Done => replies_wait = false,
@@ -265,12 +264,35 @@ impl Worker {
             return;
         }
         let stopping = self.engine.is_stopping();
-        let no_more_calls = (receive.ended || stopping) && (receive.queued || !receive.has_next());
-        if no_more_calls && receive.turn.is_quiet() && connection.send.is_empty() {
+        let interest = connection.interest(&receive, stopping);
+        let nothing_to_send = !interest.contains(EventFlags::OUT) && connection.send.state().1;
+        if receive.turn.is_quiet() && (receive.ended || stopping) && nothing_to_send {
             drop(receive);
             self.engine.close(connection, false);
-        } else if let Err(error) = connection.arm(&self.engine.epoll, &receive, stopping) {
+            return;
+        }
+        // With nobody detached and no grant of memory to come, nobody else arms this connection before the event that
+        // we ask for. Then the lock can go first, and the worker that gets the event doesn't run into it.
+        if receive.turn.is_quiet() && !receive.queued {
             drop(receive);
+            let armed = connection.arm_for(&self.engine.epoll, interest);
+            self.armed(connection, armed);
+            if !stopping && self.engine.is_stopping() {
+                connection.finish(&self.engine.epoll); // may have come before we armed
+            }
+        } else {
+            let armed = connection.arm_for(&self.engine.epoll, interest);
+            drop(receive);
+            self.armed(connection, armed);
+        }
+    }
+
+    /// An armed connection is left to itself; one that can't be armed is closed.
+    fn armed(&self, connection: &Arc<Connection>, armed: Result<(), Errno>) {
+        // NOENT: it has been closed meanwhile.
+        if let Err(error) = armed
+            && error != Errno::NOENT
+        {
             tracing::error!(peer = %connection.peer.address, %error, "can't wait for the connection any more");
             self.engine.close(connection, false);
         }

@@ -1,1 +1,196 @@
-//! To come.
+//! What peers can make us hold is bounded.
+
+use std::{io::Write as _, net::SocketAddr, time::Duration};
+
+use samehost_rpc::server::Limits;
+
+use crate::rig::{ECHO, LENGTH, SOON, WAIT, Wire, ZEROES, call, eventually, marked, opaque, serve, word};
+
+fn mib(bytes: usize) -> usize {
+    bytes << 20
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn sixty_four_connections_write_a_mebibyte_each_at_once() {
+    let limits = Limits { receive_memory: mib(4), ..Limits::default() };
+    let (server, _, address) = serve(limits);
+    let bytes = call(1, LENGTH, &opaque(&vec![1; mib(1)]));
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                let mut wire = Wire::to(address);
+                for _ in 0..4 {
+                    wire.send(&bytes);
+                    assert_eq!(wire.results(), (1, word(1 << 20)));
+                }
+            });
+        }
+    });
+    let totals = server.totals();
+    assert!(totals.receive_memory_peak <= mib(4), "{totals:?}");
+    assert!(totals.receive_memory_peak >= mib(2), "{totals:?}");
+    assert_eq!((totals.receive_memory, totals.broken), (0, 0));
+}
+
+#[test]
+fn who_holds_memory_that_others_wait_for_must_go_on_or_go() {
+    // Room for one large call only.
+    let limits = Limits { receive_memory: mib(1), stall: Duration::from_millis(200), ..Limits::default() };
+    let (server, program, address) = serve(limits);
+    let bytes = call(1, LENGTH, &opaque(&vec![1; mib(1)]));
+    let mut slow = Wire::to(address);
+    slow.send(&bytes[..50_000]);
+    eventually("the slow one holds the memory", || server.totals().receive_memory > 0);
+    let mut patient = Wire::to(address);
+    patient.send(&bytes);
+    assert_eq!(patient.results(), (1, word(1 << 20)));
+    program.wait_for_closed(1);
+    slow.assert_closed();
+    assert_eq!(server.totals().broken, 1);
+}
+
+#[test]
+fn who_waits_for_memory_and_leaves_is_forgotten() {
+    let limits = Limits { receive_memory: mib(1), ..Limits::default() };
+    let (server, program, address) = serve(limits);
+    let bytes = call(1, LENGTH, &opaque(&vec![1; mib(1)]));
+    let mut first = Wire::to(address);
+    first.send(&bytes[..100_000]);
+    eventually("the first holds the memory", || server.totals().receive_memory > 0);
+    let mut second = Wire::to(address);
+    second.send(&bytes[..100_000]);
+    let mut third = Wire::to(address);
+    third.send(&bytes[..1000]);
+    eventually("all have been read from", || server.connections().iter().all(|info| info.bytes_in > 0));
+    // A reset, so that the server hears of it although it doesn't read.
+    rustix::net::sockopt::set_socket_linger(&second.0, Some(Duration::ZERO)).unwrap();
+    drop(second);
+    program.wait_for_closed(1);
+    first.send(&bytes[100_000..]);
+    assert_eq!(first.results(), (1, word(1 << 20)));
+    third.send(&bytes[1000..]);
+    assert_eq!(third.results(), (1, word(1 << 20)));
+    eventually("all given back", || server.totals().receive_memory == 0);
+}
+
+#[test]
+fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
+    let limits = Limits { stall: Duration::from_millis(300), ..Limits::default() };
+    let (server, program, address) = serve(limits);
+    let mut wire = Wire::to(address);
+    // 2 GiB of replies, if anybody were to make them.
+    let before = resident();
+    let calls: Vec<u8> = (0..20_000).flat_map(|xid| call(xid, ZEROES, &word(100_000))).collect();
+    let mut sender = wire.0.try_clone().unwrap();
+    let sender = std::thread::spawn(move || drop(sender.write_all(&calls)));
+    eventually("replies sent until the socket was full", || server.totals().bytes_out > 0);
+    let mut other = Wire::to(address);
+    other.send(&call(1, ECHO, &opaque(b"unhurt")));
+    assert_eq!(other.results(), (1, opaque(b"unhurt")));
+    program.wait_for_closed(1);
+    assert!(resident() < before + mib(64), "{} MiB more", (resident() - before) >> 20);
+    assert_eq!(server.totals().broken, 1);
+    sender.join().unwrap();
+    // What had been sent is still there to be read, then comes the end.
+    wire.0.set_read_timeout(Some(SOON)).unwrap();
+    let _ = std::io::copy(&mut wire.0, &mut std::io::sink());
+}
+
+#[test]
+fn peers_together_cannot_leave_more_unread_than_there_is_memory() {
+    let limits = Limits { reply_memory: mib(4), ..Limits::default() };
+    let (server, program, address) = serve(limits);
+    // Each leaves a reply of 16 MiB unread: more than any socket buffer of 6 MiB takes.
+    let mut wires: Vec<_> = (0..4).map(|_| Wire::to(address)).collect();
+    wires.iter_mut().for_each(|wire| wire.send(&call(1, ZEROES, &word(16 << 20))));
+    program.wait_for_closed(4);
+    assert_eq!(server.totals().broken, 4);
+    let mut other = Wire::to(address);
+    other.send(&call(1, ECHO, &opaque(b"unhurt")));
+    assert_eq!(other.results(), (1, opaque(b"unhurt")));
+}
+
+/// Whether a connection is served.
+fn is_served(address: SocketAddr) -> Option<Wire> {
+    let mut wire = Wire::to(address);
+    let _ = wire.0.write_all(&call(1, 0, &[]));
+    let mut byte = [0];
+    let served = matches!(wire.0.peek(&mut byte), Ok(1));
+    served.then_some(wire)
+}
+
+#[test]
+fn a_flood_of_connections() {
+    for limits in [
+        Limits { max_connections: 50, ..Limits::default() },
+        Limits { max_connections_per_address: 50, ..Limits::default() },
+    ] {
+        let (server, program, address) = serve(limits);
+        let mut kept: Vec<Wire> = (0..50).map(|_| is_served(address).expect("within the limit")).collect();
+        for _ in 0..200 {
+            assert!(is_served(address).is_none(), "above the limit");
+        }
+        let first = &mut kept[0];
+        first.results();
+        first.send(&call(2, ECHO, &opaque(b"unhurt")));
+        assert_eq!(first.results(), (2, opaque(b"unhurt")));
+        kept.truncate(49);
+        program.wait_for_closed(1);
+        kept.push(is_served(address).expect("one has gone, one may come"));
+        let totals = server.totals();
+        assert_eq!((totals.connections, totals.refused), (51, 200));
+    }
+}
+
+#[test]
+fn a_thousand_idle_connections_cost_next_to_nothing() {
+    let (server, program, address) = serve(Limits::default());
+    let before = resident();
+    let mut wires: Vec<_> = (0..1000).map(|_| Wire::to(address)).collect();
+    for wire in &mut wires {
+        wire.send(&call(1, ECHO, &opaque(&[7; 3000])));
+        assert_eq!(wire.results(), (1, opaque(&[7; 3000])));
+    }
+    assert_eq!(server.connections().len(), 1000);
+    // Both ends of every connection are in this process; other tests run in it, too.
+    assert!(resident() < before + mib(48), "{} MiB more", (resident() - before) >> 20);
+    // The beginnings of calls, which they never finish.
+    for wire in &mut wires {
+        wire.send(&call(1, ECHO, &opaque(&[7; 1000]))[..500]);
+    }
+    eventually("all received", || server.totals().bytes_in >= 1000 * 3500);
+    drop(wires);
+    program.wait_for_closed(1000);
+}
+
+#[test]
+fn slow_senders_of_many_sizes_hurt_nobody() {
+    let (server, program, address) = serve(Limits { threads: 2, ..Limits::default() });
+    let cuts = [2, 10, 3000, 5000, 31_000, 40_000, 100_000];
+    let mut slow: Vec<_> = cuts
+        .iter()
+        .map(|cut| {
+            let mut wire = Wire::to(address);
+            let bytes = call(1, ECHO, &opaque(&vec![9; 150_000]));
+            wire.send(&bytes[..*cut]);
+            (wire, bytes[*cut..].to_vec())
+        })
+        .collect();
+    let mut other = Wire::to(address);
+    other.send(&marked(&[call(1, ECHO, &opaque(b"unhurt"))[4..].to_vec()].concat()));
+    assert_eq!(other.results(), (1, opaque(b"unhurt")));
+    for (wire, rest) in &mut slow {
+        wire.send(rest);
+        assert!(wire.results() == (1, opaque(&vec![9; 150_000])));
+    }
+    program.open(1);
+    other.send(&call(2, WAIT, &word(1)));
+    assert_eq!(other.results(), (2, word(1)));
+    assert_eq!(server.totals().receive_memory, 0);
+}

@@ -1,1 +1,89 @@
-//! To come.
+//! Payload from files: exactly as long as announced, whatever the file does.
+
+use std::{io::Write as _, os::fd::OwnedFd};
+
+use samehost_rpc::server::Limits;
+
+use crate::rig::{ECHO, FILE, Obedient, Wire, call, opaque, serve_program, word};
+
+fn args(offset: u64, length: u32) -> Vec<u8> {
+    [&offset.to_be_bytes()[..], &length.to_be_bytes()].concat()
+}
+
+fn contents() -> Vec<u8> {
+    (0..600_000u32).map(|i| (i / 7) as u8).collect()
+}
+
+fn program_with(bytes: &[u8]) -> (Obedient, std::fs::File) {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    let shared: OwnedFd = file.try_clone().unwrap().into();
+    (Obedient::serving(shared), file)
+}
+
+#[test]
+fn any_length_from_any_place() {
+    let contents = contents();
+    let (program, _file) = program_with(&contents);
+    let (_server, _, address) = serve_program(Limits::default(), program);
+    let mut wire = Wire::to(address);
+    for length in [0usize, 1, 2, 3, 4, 4096, 32_767, 32_768, 32_769, 65_536, 131_072, 500_001] {
+        for offset in [0usize, 1, 4095, 99_999] {
+            wire.send(&call(1, FILE, &args(offset as u64, length as u32)));
+            let (_, results) = wire.results();
+            assert!(results == opaque(&contents[offset..offset + length]), "{length} bytes at {offset}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_has_become_shorter_is_filled_with_zeroes() {
+    let contents = contents();
+    let (program, file) = program_with(&contents);
+    let (_server, _, address) = serve_program(Limits::default(), program);
+    let mut wire = Wire::to(address);
+    for size in [100_000u64, 4097, 0] {
+        file.set_len(size).unwrap();
+        for length in [5000usize, 33_001, 300_000] {
+            wire.send(&[call(1, FILE, &args(0, length as u32)), call(2, ECHO, &opaque(b"behind"))].concat());
+            let mut expected = contents[..length.min(size as usize)].to_vec();
+            expected.resize(length, 0);
+            assert!(wire.results() == (1, opaque(&expected)), "{length} bytes of {size}");
+            assert_eq!(wire.results(), (2, opaque(b"behind")));
+        }
+    }
+}
+
+#[test]
+fn many_payloads_in_flight_to_a_slow_reader() {
+    let contents = contents();
+    let (program, _file) = program_with(&contents);
+    let (_server, _, address) = serve_program(Limits::default(), program);
+    let mut wire = Wire::to(address);
+    let plan: Vec<(u32, u64, u32)> =
+        (0..200).map(|i| (i, u64::from(i) * 1001, [10, 4096, 40_000, 250_000][i as usize % 4])).collect();
+    let bytes: Vec<u8> =
+        plan.iter().flat_map(|(xid, offset, length)| call(*xid, FILE, &args(*offset, *length))).collect();
+    wire.send(&bytes);
+    let mut seen = vec![false; plan.len()];
+    for _ in &plan {
+        let (xid, results) = wire.results();
+        let (_, offset, length) = plan[xid as usize];
+        assert!(!std::mem::replace(&mut seen[xid as usize], true), "answered twice");
+        let offset = offset as usize;
+        assert!(results == opaque(&contents[offset..offset + length as usize]), "reply {xid}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_the_servers_failure() {
+    // A directory: pread says EISDIR.
+    let directory: OwnedFd = std::fs::File::open("/").unwrap().into();
+    let program = Obedient::serving(directory);
+    let (_server, _, address) = serve_program(Limits::default(), program);
+    let mut wire = Wire::to(address);
+    wire.send(&call(1, FILE, &args(0, 100)));
+    assert_eq!(wire.reply().1, samehost_rpc::message::ReplyStatus::SystemErr);
+    wire.send(&call(2, ECHO, &word(0)));
+    assert_eq!(wire.results(), (2, word(0)));
+}

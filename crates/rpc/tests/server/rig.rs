@@ -46,11 +46,16 @@ pub struct Obedient {
     gates: Mutex<HashMap<u32, bool>>,
     changed: Condvar,
     /// What [`FILE`] serves.
-    pub file: Option<Arc<OwnedFd>>,
+    file: Option<Arc<OwnedFd>>,
     closed: Mutex<Vec<u64>>,
 }
 
 impl Obedient {
+    /// With a file for [`FILE`].
+    pub fn serving(file: OwnedFd) -> Self {
+        Self { file: Some(Arc::new(file)), ..Self::default() }
+    }
+
     /// Lets the calls that wait for `gate`, now or later, return.
     pub fn open(&self, gate: u32) {
         self.gates.lock().unwrap().insert(gate, true);
