@@ -137,7 +137,7 @@ fn there_is_a_man_page_for_every_command() {
         assert!(page.contains(".TH "), "{command}");
     }
     let page = run(&mut samehost(["man"])).exits(0);
-    assert_eq!(page.stdout, std::fs::read(dir.join("samehost.1")).unwrap());
+    assert_eq!(page.text(), std::fs::read_to_string(dir.join("samehost.1")).unwrap());
     assert!(page.text().contains("Exit codes"));
 }
 

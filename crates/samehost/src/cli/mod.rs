@@ -33,7 +33,7 @@ pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 /// open files over a Unix socket, the lane, and reads and writes go straight to the filesystem. When they part,
 /// I/O falls back to the wire, in the middle of a file if need be, and nothing is lost.
 #[derive(Debug, Parser)]
-#[command(name = "samehost", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "samehost", version, propagate_version = true, max_term_width = 100, args_override_self = true)]
 #[command(after_long_help = LONG_HELP)]
 pub struct Cli {
     /// Options of every command.

@@ -22,7 +22,8 @@ pub fn completions(shell: Shell) -> Ended {
 
 /// Writes samehost(1), or all pages into `dir`.
 pub fn man(dir: Option<&Path>) -> Ended {
-    let command = Cli::command();
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
     let Some(dir) = dir else {
         let mut output = Output::stdout();
         output.bytes(&page(command)?)?;
