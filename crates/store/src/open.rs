@@ -124,6 +124,10 @@ pub(crate) struct Inner {
     pub cloned: bool,
     /// A read-only clone of a store that can be written, for grants to clients that may only read.
     pub reader: Option<OwnedFd>,
+    /// The root open for reading: open_by_handle_at(2) takes no `O_PATH` descriptor to say which mount it means. `None` without the
+    /// kernel's handles.
+    pub mount: Option<OwnedFd>,
+
     pub root: Arc<Node>,
     /// /proc/self/fd.
     pub proc: OwnedFd,
@@ -220,6 +224,8 @@ impl Inner {
         let cloned = clone.is_some();
         let reader =
             if cloned && !options.read_only { clone_detached(&original, limits(true)).ok() } else { None };
+        let reader = reader.and_then(|reader| open_directory(&reader).ok());
+
         let root = clone.unwrap_or(original);
         let filesystem = Filesystem::of(&root)?;
 
@@ -228,8 +234,10 @@ impl Inner {
             Err(reason) => Privilege::Unprivileged { reason },
         };
         let sealer = Sealer::new(options.key.clone(), options.export_id);
-        let kernel = privilege == Privilege::Full && !options.subtree_check && handles_work(&root, &sealer);
-        let scheme = if kernel { Scheme::Kernel } else { Scheme::Located(Places::new()) };
+        let wants_kernel = privilege == Privilege::Full && !options.subtree_check;
+        let mount = open_directory(&root).ok().filter(|mount| wants_kernel && handles_work(mount, &sealer));
+        let scheme = if mount.is_some() { Scheme::Kernel } else { Scheme::Located(Places::new()) };
+
         let root_status = status(&root, filesystem.fsid)?;
         let id = file_id(&root, &root_status);
         let handle = match &scheme {
@@ -251,6 +259,7 @@ impl Inner {
             filesystem,
             cloned,
             reader,
+            mount,
             root: Arc::new(Node::new(handle, id, Kind::Directory, root)),
             proc,
             nodes: NodeCache::new(options.max_nodes.unwrap_or_else(|| (descriptors / 8).clamp(64, 4096))),
@@ -269,6 +278,10 @@ impl Inner {
         });
         self.dirs.tidy();
     }
+}
+
+fn open_directory(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    openat(dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Whether the filesystem's handles can be made, fit, and can be opened again by this process.

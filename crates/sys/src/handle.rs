@@ -82,10 +82,11 @@ impl KernelHandle {
         Ok(KernelHandle { kind: raw.handle_type, length, bytes: raw.f_handle })
     }
 
-    /// Opens the file on the filesystem, and through the mount, that `mount` is on. Needs `CAP_DAC_READ_SEARCH`.
+    /// Opens the file on the filesystem, and through the mount, that `mount` is on: a descriptor that is open for
+    /// reading, not one with `O_PATH`. Needs `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
-    /// `ESTALE` when the file is gone, `EPERM` without the capability.
+    /// `ESTALE` when the file is gone, `EPERM` without the capability, `EBADF` for an `O_PATH` descriptor.
     pub fn open(&self, mount: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let mut raw =
             Raw { handle_bytes: self.length as u32, handle_type: self.kind, f_handle: [0; MAX_LENGTH] };

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use ::io::Stability;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use rustix::path::DecInt;
-use sys::KernelHandle;
 
-use super::lookup::PATH_ONLY;
 use super::{AccessMode, Acting, Read, Written};
 use crate::attributes::{Attributes, Kind, Wcc};
 use crate::error::{Error, Result};
@@ -144,7 +142,7 @@ impl Acting<'_> {
     fn through_reader(&self, node: &Node) -> Result<OwnedFd> {
         let reader = self.store.reader.as_ref().ok_or(Error::NotSupported)?;
         match (self.store.sealer.open(node.handle())?, &self.store.scheme) {
-            (Meaning::Kernel(kernel), Scheme::Kernel) => as_process_user(|| open_on(&kernel, reader)),
+            (Meaning::Kernel(kernel), Scheme::Kernel) => self.open_by_handle(&kernel, Some(reader)),
             _ => {
                 let path = self.store.known_path(node.id()).ok_or(Error::NotSupported)?;
                 let file = as_process_user(|| walk_from(reader, &path))?;
@@ -179,10 +177,6 @@ impl Acting<'_> {
             result => result,
         }
     }
-}
-
-fn open_on(kernel: &KernelHandle, mount: &OwnedFd) -> Result<OwnedFd> {
-    Ok(kernel.open(mount, PATH_ONLY)?)
 }
 
 fn regular(node: &Node) -> Result<()> {

@@ -46,7 +46,7 @@ impl Acting<'_> {
         }
         match (self.store.sealer.open(&handle)?, &self.store.scheme) {
             (Meaning::Kernel(kernel), Scheme::Kernel) => {
-                let file = self.open_by_handle(&kernel, &self.store.root)?;
+                let file = self.open_by_handle(&kernel, self.store.mount.as_ref())?;
                 self.keep(handle, None, file)
             }
             (Meaning::Located { id, hints }, Scheme::Located(_)) => {
@@ -141,9 +141,10 @@ impl Acting<'_> {
     }
 
     /// Opening by handle needs a capability that no user has.
-    pub(super) fn open_by_handle(&self, kernel: &KernelHandle, root: &Node) -> Result<OwnedFd> {
+    pub(super) fn open_by_handle(&self, kernel: &KernelHandle, mount: Option<&OwnedFd>) -> Result<OwnedFd> {
+        let mount = mount.ok_or(Error::NotSupported)?;
         as_process_user(|| {
-            kernel.open(root.file(), PATH_ONLY).map_err(|errno| match Error::from(errno) {
+            kernel.open(mount, PATH_ONLY).map_err(|errno| match Error::from(errno) {
                 Error::NotFound | Error::Invalid => Error::Stale,
                 other => other,
             })

@@ -1,0 +1,139 @@
+//! What the store's tests share. They need root: acting as users is what the store is for.
+#![allow(dead_code)] // each test file uses its own part
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use std::os::unix::fs::PermissionsExt;
+
+use store::{Acting, HandleKey, Identity, Node, Store, StoreOptions, WriteVerifier};
+
+/// A directory on tmpfs to export, open to everybody, removed at the end.
+pub struct Export {
+    pub dir: tempfile::TempDir,
+    pub verifier: Arc<WriteVerifier>,
+}
+
+impl Export {
+    /// On tmpfs, which has file handles everywhere.
+    pub fn new() -> Export {
+        Export::at(Path::new("/dev/shm"))
+    }
+
+    pub fn at(place: &Path) -> Export {
+        store::act_as_process();
+        assert!(rustix::process::geteuid().is_root(), "the store's tests need root");
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let dir = tempfile::tempdir_in(place).expect("a scratch directory");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).expect("chmod");
+        Export { dir, verifier: Arc::new(WriteVerifier::new()) }
+    }
+
+    pub fn options(&self) -> StoreOptions {
+        StoreOptions {
+            path: self.dir.path().to_owned(),
+            export_id: 7,
+            key: HandleKey::new([42; 16]),
+            read_only: false,
+            subtree_check: false,
+            verifier: Arc::clone(&self.verifier),
+            max_nodes: None,
+        }
+    }
+
+    pub fn open(&self) -> Store {
+        self.open_with(|_| {})
+    }
+
+    pub fn open_with(&self, change: impl FnOnce(&mut StoreOptions)) -> Store {
+        store::act_as_process();
+        let mut options = self.options();
+        change(&mut options);
+        Store::open(options).expect("the store opens")
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+pub fn user(uid: u32) -> Identity {
+    Identity { uid, gid: uid, groups: vec![] }
+}
+
+pub fn root() -> Identity {
+    user(0)
+}
+
+/// Does something as a process on the server would, behind the store's back.
+pub fn local<T>(work: impl FnOnce() -> T) -> T {
+    store::act_as_process();
+    work()
+}
+
+pub fn root_of(acting: &Acting<'_>, store: &Store) -> Arc<Node> {
+    acting.node(store.root().as_bytes()).expect("the root is there")
+}
+
+/// All names from a cookie on, "." and ".." left out, `page` entries a call.
+pub fn names(acting: &Acting<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> {
+    let (mut all, mut cursor, mut verifier) = (Vec::new(), 0, [0; 8]);
+    loop {
+        let (mut taken, mut cookie) = (0, cursor);
+        let mut each = |entry: store::DirEntry<'_>| {
+            if taken == page {
+                return ControlFlow::Break(());
+            }
+            taken += 1;
+            cookie = entry.cookie;
+            if entry.name != b"." && entry.name != b".." {
+                all.push(entry.name.to_vec());
+            }
+            ControlFlow::Continue(())
+        };
+        let from = cursor;
+        let end = acting.read_dir(dir, from, verifier, &mut each).expect("reads the directory");
+        cursor = cookie;
+        if end.eof {
+            return all;
+        }
+        verifier = end.verifier;
+    }
+}
+
+/// Runs `work` on a thread that is an ordinary user in all its ids, as a server started by that user would be.
+pub fn as_ordinary_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    std::thread::scope(|scope| {
+        scope
+            .spawn(move || {
+                let (user, group) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(uid));
+                set_thread_groups(&[]).expect("root may");
+                set_thread_res_gid(group, group, group).expect("root may");
+                set_thread_res_uid(user, user, user).expect("root may");
+                work()
+            })
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A filesystem mounted for one test.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    pub fn tmpfs(at: PathBuf) -> Mounted {
+        local(|| {
+            rustix::mount::mount("none", &at, "tmpfs", rustix::mount::MountFlags::empty(), None)
+                .expect("root may");
+        });
+        Mounted(at)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = local(|| rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH));
+    }
+}

@@ -1,0 +1,101 @@
+//! Grants: descriptors for other processes, with no more access than was asked for.
+
+extern crate samehost_store as store;
+
+mod common;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use common::{Export, local, root_of, user};
+use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, openat};
+use rustix::io::Errno;
+use store::{AccessMode, Error, Wcc};
+
+fn again(file: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    openat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+#[test]
+fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
+    let export = Export::new();
+    local(|| std::fs::write(export.path("f"), b"0123456789").expect("writes"));
+    local(|| std::os::unix::fs::chown(export.path("f"), Some(1000), None).expect("chown"));
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let node = acting.lookup(&dir, b"f").expect("there");
+    for (mode, flags) in [
+        (AccessMode::Read, OFlags::RDONLY),
+        (AccessMode::Write, OFlags::WRONLY),
+        (AccessMode::ReadWrite, OFlags::RDWR),
+    ] {
+        let file = acting.grant(&node, mode).expect("granted");
+        let has = fcntl_getfl(&file).expect("flags");
+        assert_eq!(has & OFlags::RWMODE, flags);
+        assert!(
+            !has.intersects(OFlags::NONBLOCK | OFlags::APPEND | OFlags::DIRECT | OFlags::PATH),
+            "{has:?}"
+        );
+    }
+    let (one, two) = (
+        acting.grant(&node, AccessMode::Read).expect("granted"),
+        acting.grant(&node, AccessMode::Read).expect("granted"),
+    );
+    rustix::io::read(&one, &mut [0; 4]).expect("reads");
+    assert_eq!(rustix::fs::tell(&two).expect("tells"), 0);
+    assert_eq!(acting.grant(&dir, AccessMode::Read).err(), Some(Error::IsDirectory));
+}
+
+#[test]
+fn a_read_only_grant_cannot_be_reopened_for_writing() {
+    let export = Export::new();
+    local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
+    local(|| std::os::unix::fs::chown(export.path("f"), Some(1000), None).expect("chown"));
+    for subtree_check in [false, true] {
+        for read_only in [false, true] {
+            let store = export.open_with(|options| {
+                options.read_only = read_only;
+                options.subtree_check = subtree_check;
+            });
+            let acting = store.act_as_reader(&user(1000)).expect("acts");
+            let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
+            assert_eq!(acting.grant(&node, AccessMode::Write).err(), Some(Error::ReadOnly));
+            assert_eq!(acting.grant(&node, AccessMode::ReadWrite).err(), Some(Error::ReadOnly));
+            let file = acting.grant(&node, AccessMode::Read).expect("granted");
+            // Even for root: it is the mount that refuses.
+            local(|| {
+                again(&file, OFlags::RDONLY).expect("reading is fine");
+                assert_eq!(again(&file, OFlags::RDWR).err(), Some(Errno::ROFS));
+                assert_eq!(again(&file, OFlags::WRONLY | OFlags::TRUNC).err(), Some(Errno::ROFS));
+                assert_eq!(rustix::fs::fchmod(&file, Mode::from_raw_mode(0o777)).err(), Some(Errno::ROFS));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_reader_changes_nothing() {
+    let export = Export::new();
+    local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
+    let store = export.open();
+    let acting = store.act_as_reader(&user(0)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let node = acting.lookup(&dir, b"f").expect("there");
+    let set = store::SetAttributes { size: Some(0), ..Default::default() };
+    let mut wcc = Wcc::default();
+    let mut other = Wcc::default();
+    let refused = Err(Error::ReadOnly);
+    assert_eq!(acting.set_attributes(&node, &set, None, &mut wcc), refused);
+    assert_eq!(acting.write(&node, 0, b"y", io::Stability::Unstable, &mut wcc).map(|_| ()), refused);
+    assert_eq!(acting.create(&dir, b"g", &store::CreateHow::Unchecked(set), &mut wcc).map(|_| ()), refused);
+    assert_eq!(acting.mkdir(&dir, b"g", &set, &mut wcc).map(|_| ()), refused);
+    assert_eq!(acting.symlink(&dir, b"g", b"t", &set, &mut wcc).map(|_| ()), refused);
+    assert_eq!(acting.mknod(&dir, b"g", store::Special::Fifo, &set, &mut wcc).map(|_| ()), refused);
+    assert_eq!(acting.remove(&dir, b"f", &mut wcc), refused);
+    assert_eq!(acting.rmdir(&dir, b"f", &mut wcc), refused);
+    assert_eq!(acting.link(&node, &dir, b"g", &mut wcc), refused);
+    assert_eq!(acting.rename(&dir, b"f", &dir, b"g", &mut wcc, &mut other), refused);
+    assert!(wcc.before.is_some() && other.after.is_some());
+    assert_eq!(acting.may(&node, AccessMode::Write), refused);
+    assert_eq!(common::names(&acting, &dir, 10), [b"f".to_vec()]);
+}

@@ -1,0 +1,205 @@
+//! Who may do what: the kernel's rules, and the Linux server's two exceptions.
+
+extern crate samehost_store as store;
+
+mod common;
+
+use common::{Export, local, root, root_of, user};
+use std::os::unix::fs::{PermissionsExt, chown};
+use store::{Access, AccessMode, CreateHow, Error, Identity, SetAttributes, SetTime, Timestamp, Wcc};
+
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
+}
+
+fn put(export: &Export, name: &str, bits: u32, owner: u32, group: u32) {
+    local(|| {
+        std::fs::write(export.path(name), b"0123456789").expect("writes");
+        chown(export.path(name), Some(owner), Some(group)).expect("chown");
+        std::fs::set_permissions(export.path(name), std::fs::Permissions::from_mode(bits)).expect("chmod");
+    });
+}
+
+#[test]
+fn what_a_user_makes_is_his_and_closed_to_others() {
+    let export = Export::new();
+    let store = export.open();
+    let (alice, bob) = (user(1000), user(1001));
+    let acting = store.act_as(&alice).expect("acts");
+    let dir = root_of(&acting, &store);
+    let node =
+        acting.create(&dir, b"f", &CreateHow::Guarded(mode(0o600)), &mut Wcc::default()).expect("creates");
+    acting.write(&node, 0, b"secret", io::Stability::Unstable, &mut Wcc::default()).expect("writes");
+    let attributes = acting.attributes(&node).expect("attributes");
+    assert_eq!((attributes.uid, attributes.gid, attributes.mode), (1000, 1000, 0o600));
+
+    let acting = store.act_as(&bob).expect("acts");
+    let mut buffer = [0; 6];
+    assert_eq!(acting.read(&node, 0, &mut buffer).err(), Some(Error::Access));
+    let refused = acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
+    assert_eq!(refused.err(), Some(Error::Access));
+    assert_eq!(acting.may(&node, AccessMode::Read), Err(Error::Access));
+    assert_eq!(acting.grant(&node, AccessMode::Read).err(), Some(Error::Access));
+    assert_eq!(acting.set_attributes(&node, &mode(0o666), None, &mut Wcc::default()), Err(Error::Permission));
+
+    let acting = store.act_as(&root()).expect("acts");
+    assert_eq!(acting.read(&node, 0, &mut buffer).expect("root reads").count, 6);
+    let acting = store.act_as(&alice).expect("acts");
+    acting.set_attributes(&node, &mode(0o644), None, &mut Wcc::default()).expect("her own");
+    let acting = store.act_as(&bob).expect("acts");
+    assert_eq!(acting.read(&node, 0, &mut buffer).expect("open to all now").count, 6);
+    assert_eq!(&buffer, b"secret");
+}
+
+#[test]
+fn groups_count() {
+    let export = Export::new();
+    put(&export, "f", 0o640, 0, 500);
+    let store = export.open();
+    let member = Identity { uid: 1000, gid: 1000, groups: vec![400, 500] };
+    let primary = Identity { uid: 1001, gid: 500, groups: vec![] };
+    for (identity, expected) in
+        [(&member, Ok(())), (&primary, Ok(())), (&user(1000), Err(Error::Access)), (&member, Ok(()))]
+    {
+        let acting = store.act_as(identity).expect("acts");
+        let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
+        assert_eq!(acting.may(&node, AccessMode::Read), expected, "{identity:?}");
+        assert_eq!(acting.may(&node, AccessMode::Write), Err(Error::Access), "{identity:?}");
+    }
+}
+
+#[test]
+fn an_owner_reads_and_writes_whatever_the_mode_and_an_executable_is_readable() {
+    let export = Export::new();
+    put(&export, "mine", 0o000, 1000, 1000);
+    put(&export, "program", 0o711, 0, 0);
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let mine = acting.lookup(&dir, b"mine").expect("there");
+    let mut buffer = [0; 4];
+    assert_eq!(acting.read(&mine, 3, &mut buffer).expect("the owner reads").count, 4);
+    assert_eq!(
+        acting.write(&mine, 0, b"ab", io::Stability::FileSync, &mut Wcc::default()).expect("writes").count,
+        2
+    );
+    let all =
+        Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE | Access::LOOKUP | Access::DELETE;
+    assert_eq!(
+        acting.access(&mine, all).expect("answers"),
+        Access::default(),
+        "ACCESS tells what the mode says"
+    );
+    let program = acting.lookup(&dir, b"program").expect("there");
+    assert_eq!(acting.read(&program, 0, &mut buffer).expect("who executes reads").count, 4);
+    assert_eq!(acting.access(&program, all).expect("answers"), Access::EXECUTE);
+    let refused = acting.write(&program, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
+    assert_eq!(refused.err(), Some(Error::Access));
+}
+
+#[test]
+fn access_of_a_directory_and_of_a_reader() {
+    let export = Export::new();
+    put(&export, "f", 0o666, 0, 0);
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let all = Access(0x3f);
+    let directory = Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE;
+    assert_eq!(acting.access(&dir, all).expect("answers"), directory);
+    let node = acting.lookup(&dir, b"f").expect("there");
+    assert_eq!(acting.access(&node, all).expect("answers"), Access::READ | Access::MODIFY | Access::EXTEND);
+    let reader = store.act_as_reader(&user(1000)).expect("acts");
+    assert_eq!(reader.access(&dir, all).expect("answers"), Access::READ | Access::LOOKUP);
+    assert_eq!(reader.access(&node, all).expect("answers"), Access::READ);
+}
+
+#[test]
+fn a_decision_falls_with_a_chmod_behind_the_back() {
+    let export = Export::new();
+    put(&export, "f", 0o644, 0, 0);
+    let store = export.open();
+    for round in 0..20 {
+        let bits = if round % 2 == 0 { 0o644 } else { 0o600 };
+        local(|| {
+            std::fs::set_permissions(export.path("f"), std::fs::Permissions::from_mode(bits)).expect("chmod");
+        });
+        let acting = store.act_as(&user(1000)).expect("acts");
+        let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
+        for _ in 0..3 {
+            assert_eq!(acting.may(&node, AccessMode::Read).is_ok(), bits == 0o644, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_closed_directory_is_closed() {
+    let export = Export::new();
+    local(|| {
+        std::fs::create_dir(export.path("d")).expect("makes");
+        std::fs::write(export.path("d/f"), b"").expect("writes");
+        std::fs::set_permissions(export.path("d"), std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    });
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = acting.lookup(&root_of(&acting, &store), b"d").expect("there");
+    assert_eq!(acting.lookup(&dir, b"f").err(), Some(Error::Access));
+    let read = acting.read_dir(&dir, 0, [0; 8], &mut |_| std::ops::ControlFlow::Continue(()));
+    assert_eq!(read.err(), Some(Error::Access));
+    let mut wcc = Wcc::default();
+    let made = acting.create(&dir, b"g", &CreateHow::Guarded(mode(0o644)), &mut wcc);
+    assert_eq!(made.err(), Some(Error::Access));
+    assert!(wcc.before.is_some() && wcc.before == wcc.after, "filled for a failure, too");
+    // Root's handle works for whoever has it, as without subtree_check in the kernel's server.
+    let acting = store.act_as(&root()).expect("acts");
+    let below = acting.lookup(&dir, b"f").expect("root may");
+    let acting = store.act_as(&user(1000)).expect("acts");
+    acting.may(&below, AccessMode::Read).expect("the file itself is open to all");
+}
+
+#[test]
+fn owners_and_times_are_the_owners_and_writing_clears_set_id() {
+    let export = Export::new();
+    put(&export, "f", 0o4777, 1000, 1000);
+    let store = export.open();
+    let acting = store.act_as(&user(1001)).expect("acts");
+    let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
+    let set = |set: &SetAttributes| acting.set_attributes(&node, set, None, &mut Wcc::default());
+    let given = SetTime::To(Timestamp { seconds: 5, nanoseconds: 6 });
+    assert_eq!(set(&SetAttributes { uid: Some(1001), ..Default::default() }), Err(Error::Permission));
+    assert_eq!(set(&SetAttributes { mtime: given, ..Default::default() }), Err(Error::Permission));
+    set(&SetAttributes { atime: SetTime::Now, mtime: SetTime::Now, ..Default::default() })
+        .expect("may write");
+    assert_eq!(acting.attributes(&node).expect("attributes").mode, 0o4777);
+    acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("may write");
+    assert_eq!(acting.attributes(&node).expect("attributes").mode, 0o777, "no longer set-user-id");
+
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let set = |set: &SetAttributes| acting.set_attributes(&node, set, None, &mut Wcc::default());
+    set(&SetAttributes { mtime: given, ..Default::default() }).expect("the owner");
+    assert_eq!(acting.attributes(&node).expect("attributes").mtime, Timestamp { seconds: 5, nanoseconds: 6 });
+    assert_eq!(set(&SetAttributes { uid: Some(1001), ..Default::default() }), Err(Error::Permission));
+    let acting = store.act_as(&root()).expect("acts");
+    let both = SetAttributes { uid: Some(1001), gid: Some(1002), mode: Some(0o4755), ..Default::default() };
+    acting.set_attributes(&node, &both, None, &mut Wcc::default()).expect("root gives away");
+    let attributes = acting.attributes(&node).expect("attributes");
+    assert_eq!((attributes.uid, attributes.gid, attributes.mode), (1001, 1002, 0o4755));
+}
+
+#[test]
+fn devices_are_roots() {
+    let export = Export::new();
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let null = store::Special::CharacterDevice(1, 3);
+    let refused = acting.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default());
+    assert_eq!(refused.err(), Some(Error::Permission));
+    acting.mknod(&dir, b"pipe", store::Special::Fifo, &mode(0o600), &mut Wcc::default()).expect("anybody");
+    let acting = store.act_as(&root()).expect("acts");
+    let node = acting.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default()).expect("root");
+    let attributes = acting.attributes(&node).expect("attributes");
+    assert_eq!((attributes.rdev, attributes.mode), ((1, 3), 0o666));
+    assert_eq!(acting.grant(&node, AccessMode::Read).err(), Some(Error::Invalid));
+    assert_eq!(acting.read(&node, 0, &mut [0; 4]).err(), Some(Error::Invalid));
+}
