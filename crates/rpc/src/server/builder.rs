@@ -99,6 +99,8 @@ pub struct Totals {
     pub receive_memory: usize,
     /// The most receive memory that was in use at any time, in bytes.
     pub receive_memory_peak: usize,
+    /// Memory for replies that peers leave unread now, in bytes.
+    pub reply_memory: usize,
 }
 
 /// A running server; dropping it stops it without grace.
@@ -130,7 +132,8 @@ impl Server {
     #[must_use]
     pub fn totals(&self) -> Totals {
         let (receive_memory, receive_memory_peak) = self.engine.memory.usage();
-        Totals { receive_memory, receive_memory_peak, ..self.engine.registry.totals() }
+        let reply_memory = self.engine.unread.held();
+        Totals { receive_memory, receive_memory_peak, reply_memory, ..self.engine.registry.totals() }
     }
 
     /// Stops listening, lets the calls that have come in finish and their replies go out, and closes; what isn't done

@@ -139,7 +139,7 @@ impl Memory {
     pub fn recycle(&self, buffer: Vec<u8>) {
         let mut pool = self.pool.lock();
         let held: usize = pool.iter().map(Vec::capacity).sum();
-        if buffer.capacity() % STEP == 0 && held + buffer.capacity() <= POOLED {
+        if buffer.capacity().is_multiple_of(STEP) && held + buffer.capacity() <= POOLED {
             pool.push(buffer);
         }
     }

@@ -97,6 +97,11 @@ impl Unread {
         Arc::new(Self { held: AtomicUsize::new(0), limit })
     }
 
+    /// Bytes held now.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Counts `after` bytes instead of `before`; false if that is more than there may be.
     fn change(&self, before: usize, after: usize) -> bool {
         if after <= before {

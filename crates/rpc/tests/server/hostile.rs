@@ -90,7 +90,7 @@ fn what_is_no_call_closes_the_connection() {
         marked(&[]),
         vec![0xff; 4],
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
-        (Limits::default().max_record as u32 + 1 | 0x8000_0000).to_be_bytes().to_vec(),
+        ((Limits::default().max_record as u32 + 1) | 0x8000_0000).to_be_bytes().to_vec(),
         fragment(&[], false).repeat(1000),
         [fragment(&vec![0; 900_000], false), fragment(&vec![0; 900_000], false)].concat(),
     ];

@@ -10,12 +10,6 @@ fn mib(bytes: usize) -> usize {
     bytes << 20
 }
 
-/// Resident memory of this process, in bytes.
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
 #[test]
 fn sixty_four_connections_write_a_mebibyte_each_at_once() {
     let limits = Limits { receive_memory: mib(4), ..Limits::default() };
@@ -85,7 +79,6 @@ fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
     let (server, program, address) = serve(limits);
     let mut wire = Wire::to(address);
     // 2 GiB of replies, if anybody were to make them.
-    let before = resident();
     let calls: Vec<u8> = (0..20_000).flat_map(|xid| call(xid, ZEROES, &word(100_000))).collect();
     let mut sender = wire.0.try_clone().unwrap();
     let sender = std::thread::spawn(move || drop(sender.write_all(&calls)));
@@ -93,8 +86,16 @@ fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
     let mut other = Wire::to(address);
     other.send(&call(1, ECHO, &opaque(b"unhurt")));
     assert_eq!(other.results(), (1, opaque(b"unhurt")));
+    let mut most = 0;
+    eventually("closed", || {
+        most = most.max(server.totals().reply_memory);
+        server.connections().len() == 1
+    });
     program.wait_for_closed(1);
-    assert!(resident() < before + mib(64), "{} MiB more", (resident() - before) >> 20);
+    assert!(most <= Limits::default().reply_queue + mib(1), "{most}");
+    // What the sockets' buffers took, and a little; not all of it.
+    assert!(server.totals().calls < 5000, "{:?}", server.totals());
+    assert_eq!(server.totals().reply_memory, 0);
     assert_eq!(server.totals().broken, 1);
     sender.join().unwrap();
     // What had been sent is still there to be read, then comes the end.
@@ -146,27 +147,6 @@ fn a_flood_of_connections() {
         let totals = server.totals();
         assert_eq!((totals.connections, totals.refused), (51, 200));
     }
-}
-
-#[test]
-fn a_thousand_idle_connections_cost_next_to_nothing() {
-    let (server, program, address) = serve(Limits::default());
-    let before = resident();
-    let mut wires: Vec<_> = (0..1000).map(|_| Wire::to(address)).collect();
-    for wire in &mut wires {
-        wire.send(&call(1, ECHO, &opaque(&[7; 3000])));
-        assert_eq!(wire.results(), (1, opaque(&[7; 3000])));
-    }
-    assert_eq!(server.connections().len(), 1000);
-    // Both ends of every connection are in this process; other tests run in it, too.
-    assert!(resident() < before + mib(48), "{} MiB more", (resident() - before) >> 20);
-    // The beginnings of calls, which they never finish.
-    for wire in &mut wires {
-        wire.send(&call(1, ECHO, &opaque(&[7; 1000]))[..500]);
-    }
-    eventually("all received", || server.totals().bytes_in >= 1000 * 3500);
-    drop(wires);
-    program.wait_for_closed(1000);
 }
 
 #[test]
