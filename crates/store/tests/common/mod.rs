@@ -53,6 +53,11 @@ impl Export {
         Store::open(options).expect("the store opens")
     }
 
+    /// As whoever this thread is.
+    pub fn open_as_is(&self) -> Store {
+        Store::open(self.options()).expect("the store opens")
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

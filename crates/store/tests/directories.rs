@@ -1,0 +1,134 @@
+//! Reading directories page by page while they change.
+
+extern crate samehost_store as store;
+
+mod common;
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use common::{Export, local, names, root_of, user};
+use store::Error;
+
+fn fill(export: &Export, count: usize) {
+    local(|| {
+        for index in 0..count {
+            std::fs::write(export.path(&format!("file-{index:05}")), b"").expect("writes");
+        }
+    });
+}
+
+#[test]
+fn ten_thousand_entries_come_once_each_in_any_page_size() {
+    for place in ["/dev/shm", "/tmp"] {
+        let export = Export::at(place.as_ref());
+        fill(&export, 10_000);
+        let store = export.open();
+        let acting = store.act_as(&user(1000)).expect("acts");
+        let dir = root_of(&acting, &store);
+        for page in [37, 1000, 100_000] {
+            let all = names(&acting, &dir, page);
+            assert_eq!(all.len(), 10_000, "{place}, pages of {page}");
+            assert_eq!(all.iter().collect::<HashSet<_>>().len(), 10_000);
+        }
+    }
+}
+
+#[test]
+fn what_stays_is_seen_once_though_others_come_and_go_and_the_server_restarts() {
+    for place in ["/dev/shm", "/tmp"] {
+        let export = Export::at(place.as_ref());
+        fill(&export, 2_000);
+        let mut store = export.open();
+        let (mut cookie, mut verifier, mut seen) = (0, [0; 8], Vec::new());
+        for page in 0.. {
+            let acting = store.act_as(&user(1000)).expect("acts");
+            let dir = root_of(&acting, &store);
+            let mut taken = 0;
+            let (from, mut next) = (cookie, cookie);
+            let mut each = |entry: store::DirEntry<'_>| {
+                if taken == 100 {
+                    return ControlFlow::Break(());
+                }
+                taken += 1;
+                next = entry.cookie;
+                seen.push(entry.name.to_vec());
+                ControlFlow::Continue(())
+            };
+            let end = acting.read_dir(&dir, from, verifier, &mut each).expect("reads on");
+            (cookie, verifier) = (next, end.verifier);
+            if end.eof {
+                break;
+            }
+            // Every tenth file stays; what was just read and what is still to come goes, page by page.
+            local(|| {
+                for index in (page * 90..(page + 1) * 90).filter(|index| index % 10 != 0 && *index < 2000) {
+                    let _ = std::fs::remove_file(export.path(&format!("file-{index:05}")));
+                }
+                std::fs::write(export.path(&format!("new-{page}")), b"").expect("writes");
+            });
+            if page == 5 {
+                store = export.open();
+            }
+        }
+        let unique: HashSet<_> = seen.iter().collect();
+        assert_eq!(unique.len(), seen.len(), "{place}: nothing twice");
+        for index in (0..2000).step_by(10) {
+            assert!(unique.contains(&format!("file-{index:05}").into_bytes()), "{place}: {index} is missing");
+        }
+    }
+}
+
+#[test]
+fn cookies_and_verifiers_that_are_not_ours() {
+    let export = Export::new();
+    fill(&export, 50);
+    local(|| std::fs::create_dir(export.path("sub")).expect("makes"));
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let mut stop_at_once = |_: store::DirEntry<'_>| ControlFlow::Break(());
+    let page =
+        acting.read_dir(&dir, 0, [9; 8], &mut stop_at_once).expect("from the start any verifier will do");
+    assert!(!page.eof);
+    for (cookie, verifier) in [(1, [9; 8]), (1, [0; 8]), (u64::MAX, page.verifier), (1 << 63, page.verifier)]
+    {
+        let refused = acting.read_dir(&dir, cookie, verifier, &mut stop_at_once);
+        assert_eq!(refused.err(), Some(Error::BadCookie), "{cookie:#x}");
+    }
+    let sub = acting.lookup(&dir, b"sub").expect("there");
+    let of_sub = acting.read_dir(&sub, 0, [0; 8], &mut stop_at_once).expect("reads").verifier;
+    assert_ne!(of_sub, page.verifier, "a verifier belongs to its directory");
+    let file = acting.lookup(&dir, b"file-00000").expect("there");
+    assert_eq!(acting.read_dir(&file, 0, [0; 8], &mut stop_at_once).err(), Some(Error::NotDirectory));
+}
+
+#[test]
+fn dots_are_listed_and_the_root_is_its_own_parent() {
+    let outer = Export::new();
+    local(|| std::fs::create_dir_all(outer.path("export/sub")).expect("makes"));
+    let store = outer.open_with(|options| options.path = outer.path("export"));
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let sub = acting.lookup(&dir, b"sub").expect("there");
+    let ids = |node: &store::Node| {
+        let mut dots = [0, 0];
+        acting
+            .read_dir(node, 0, [0; 8], &mut |entry| {
+                match entry.name {
+                    b"." => dots[0] = entry.fileid,
+                    b".." => dots[1] = entry.fileid,
+                    _ => {}
+                }
+                ControlFlow::Continue(())
+            })
+            .expect("reads");
+        dots
+    };
+    assert_eq!(ids(&dir), [dir.fileid(), dir.fileid()]);
+    assert_eq!(ids(&sub), [sub.fileid(), dir.fileid()]);
+    local(|| std::fs::remove_dir(outer.path("export/sub")).expect("removes"));
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let gone = acting.read_dir(&sub, 0, [0; 8], &mut |_| ControlFlow::Continue(()));
+    assert_eq!(gone.err(), Some(Error::Stale));
+}
