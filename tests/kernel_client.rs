@@ -55,5 +55,9 @@ fn kernel_client_does_everything() {
     // Twenty tests for each of five users, four things that a read-only export refuses, and the unmounts.
     report.assert_passed(5 * 20 + 4 + 4);
     let status = server.status();
-    assert!(status.calls("wire", "READDIRPLUS") > 0 && status.calls("wire", "COMMIT") > 0, "{:?}", status.json());
+    assert!(
+        status.calls("wire", "READDIRPLUS") > 0 && status.calls("wire", "COMMIT") > 0,
+        "{:?}",
+        status.json()
+    );
 }

@@ -285,6 +285,12 @@ impl Server {
 pub struct Status(Value);
 
 impl Status {
+    /// From what `samehost status --json` prints, when one server runs.
+    pub fn of_command(text: &str) -> Option<Self> {
+        let mut all: Value = serde_json::from_str(text).ok()?;
+        all["servers"].as_array_mut()?.pop().map(Self)
+    }
+
     /// How often a procedure was called over a road (`wire` or `lane`); 0 for one that never was.
     pub fn calls(&self, road: &str, procedure: &str) -> u64 {
         self.0.pointer(&format!("/counters/{road}/{procedure}/ops")).and_then(Value::as_u64).unwrap_or(0)

@@ -1,0 +1,333 @@
+//! Namespaces and containers: in each arrangement of client and server the lane comes up, or must not, and the proof is
+//! what moved on the wire: READ, WRITE and COMMIT stay at zero in the server's counters, or don't.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use samehost_tests::podman::{Container, Podman};
+use samehost_tests::samehost::{Status, binary};
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Netns, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
+
+/// Which way the bytes must have gone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Road {
+    Lane,
+    Wire,
+}
+
+/// A user without privileges.
+const USER: u32 = 1000;
+
+/// A directory to serve, writable for everybody.
+fn export(scratch: &Scratch) -> PathBuf {
+    let export = scratch.mkdir("export");
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o1777)).expect("own directory");
+    export
+}
+
+/// Copies a file in and out with `samehost cp`, started by what `start` makes of its arguments, and looks at the counters.
+fn assert_road(
+    road: Road,
+    url: &str,
+    local: &Path,
+    start: impl Fn(&[&str]) -> Command,
+    status: impl Fn() -> Status,
+) {
+    let data = pattern(42, 1_500_000);
+    let (from, back) = (local.join("from"), local.join("back"));
+    let _ = fs::remove_file(&back);
+    fs::write(&from, &data).expect("own directory");
+    let before = status();
+    let remote = format!("{url}/copied");
+    let path = |p: &Path| p.display().to_string();
+    run_ok(&mut start(&["cp", &path(&from), &remote]));
+    run_ok(&mut start(&["cp", &remote, &path(&back)]));
+    assert!(fs::read(&back).expect("it was copied out") == data, "what came back differs");
+    let after = status();
+    let moved = after.bytes_moving_calls() - before.bytes_moving_calls();
+    let granted = after.granted() - before.granted();
+    match road {
+        Road::Lane => assert!(
+            moved == 0 && granted >= 2,
+            "the lane should have carried everything: {moved} READ, WRITE and COMMIT calls, {granted} grants; probe says:\n{}",
+            probe(&start, url)
+        ),
+        Road::Wire => assert!(
+            moved > 0 && granted == 0,
+            "the wire should have carried everything: {moved} READ, WRITE and COMMIT calls, {granted} grants"
+        ),
+    }
+    // What the command says about it must agree, in words and in its exit code.
+    let probed = run(&mut start(&["probe", url]));
+    let said = String::from_utf8_lossy(&probed.stdout).into_owned();
+    match road {
+        Road::Lane => assert!(probed.status.success() && said.contains("local: yes"), "{said}"),
+        Road::Wire => assert!(probed.status.success() || said.contains("local: no"), "{said}"),
+    }
+}
+
+fn probe(start: &impl Fn(&[&str]) -> Command, url: &str) -> String {
+    let output = run(&mut start(&["probe", url]));
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// A starter of `samehost` commands with a run directory, behind other words.
+fn command<'a>(prefix: &'a [String], run_dir: &'a Path) -> impl Fn(&[&str]) -> Command + 'a {
+    move |arguments| {
+        let mut command = match prefix.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(binary());
+                command
+            }
+            None => Command::new(binary()),
+        };
+        command.args(arguments).arg("--run-dir").arg(run_dir);
+        command
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Client and server in network namespaces of their own, a cable between them.
+struct TwoNetworks {
+    scratch: Scratch,
+    client: Netns,
+    server: Server,
+    export: PathBuf,
+    local: PathBuf,
+    empty: PathBuf,
+    _server_netns: Netns,
+}
+
+impl TwoNetworks {
+    fn new() -> Self {
+        need_root();
+        let scratch = Scratch::new();
+        let export = export(&scratch);
+        let (local, empty) = (scratch.mkdir("local"), scratch.mkdir("empty"));
+        let (client, server_netns) = (Netns::new("cl"), Netns::new("sv"));
+        client.cable("10.77.1.2", &server_netns, "10.77.1.1", 24);
+        let server = Serve::openly(&export).listen("10.77.1.1:0").inside(&server_netns).start();
+        Self { scratch, client, server, export, local, empty, _server_netns: server_netns }
+    }
+
+    fn url(&self) -> String {
+        self.server.url_at("10.77.1.1", &self.export)
+    }
+
+    fn inside(&self) -> Vec<String> {
+        words(&format!("nsenter --net={} --", self.client.path()))
+    }
+}
+
+#[test]
+fn two_networks_one_run_directory() {
+    let two = TwoNetworks::new();
+    let prefix = two.inside();
+    let start = command(&prefix, two.server.run_dir());
+    assert_road(Road::Lane, &two.url(), &two.local, start, || two.server.status());
+}
+
+/// Nothing but the host is shared: a client that may look into the other network finds the server there.
+#[test]
+fn two_networks_nothing_shared() {
+    let two = TwoNetworks::new();
+    let prefix = two.inside();
+    assert_road(Road::Lane, &two.url(), &two.local, command(&prefix, &two.empty), || two.server.status());
+}
+
+/// A client without privileges can't look; the server, which has them, finds the client.
+#[test]
+fn two_networks_nothing_shared_client_unprivileged() {
+    let two = TwoNetworks::new();
+    chown(&two.local, Some(USER), Some(USER)).expect("own directory");
+    let prefix = words(&format!(
+        "nsenter --net={} -- setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all --bounding-set=-all",
+        two.client.path()
+    ));
+    assert_road(Road::Lane, &two.url(), &two.local, command(&prefix, &two.empty), || two.server.status());
+}
+
+/// Neither may look, nothing is shared: the wire it is.
+#[test]
+fn two_networks_nothing_shared_nobody_privileged() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let (local, empty) = (scratch.mkdir("local"), scratch.mkdir("empty"));
+    let (client, server_netns) = (Netns::new("cl"), Netns::new("sv"));
+    client.cable("10.77.1.2", &server_netns, "10.77.1.1", 24);
+    let drop =
+        format!("setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all --bounding-set=-all");
+    let serve = Serve::openly(&export).listen("10.77.1.1:0");
+    for directory in [&export, &local, &serve.scratch().join("run"), &serve.scratch().join("state")] {
+        chown(directory, Some(USER), Some(USER)).expect("own directory");
+    }
+    let server = serve.through(words(&format!("nsenter --net={} -- {drop}", server_netns.path()))).start();
+    let prefix = words(&format!("nsenter --net={} -- {drop}", client.path()));
+    let url = server.url_at("10.77.1.1", &export);
+    assert_road(Road::Wire, &url, &local, command(&prefix, &empty), || server.status());
+    // The same two with the run directory shared: an ordinary user's server and an ordinary user's client have a lane.
+    assert_road(Road::Lane, &url, &local, command(&prefix, server.run_dir()), || server.status());
+}
+
+/// The admin said no, in each of the places where that can be said.
+#[test]
+fn switched_off() {
+    let two = TwoNetworks::new();
+    let prefix = two.inside();
+    let shared = command(&prefix, two.server.run_dir());
+    let off = |arguments: &[&str]| {
+        let mut command = shared(arguments);
+        command.args(["--lane", "off"]);
+        command
+    };
+    assert_road(Road::Wire, &two.url(), &two.local, off, || two.server.status());
+
+    let forbidden =
+        Serve::new(format!("{} *(rw,insecure,no_root_squash,no_lane)", two.export.display())).start();
+    let start = command(&[], forbidden.run_dir());
+    assert_road(Road::Wire, &forbidden.url(&two.export), &two.local, &start, || forbidden.status());
+    let required = run(&mut start(&["cat", "--lane", "required", &forbidden.url(two.export.join("copied"))]));
+    assert_eq!(required.status.code(), Some(3), "--lane required without a lane: {required:?}");
+
+    let without = Serve::openly(&two.export).arguments(["--lane", "off"]).start();
+    let start = command(&[], without.run_dir());
+    assert_road(Road::Wire, &without.url(&two.export), &two.local, &start, || without.status());
+    drop(two.scratch);
+}
+
+/// In a user namespace of one's own everybody is root, and a lane that believed it would be a hole.
+#[test]
+fn user_namespace_around_the_client() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = export(&scratch);
+    let local = scratch.mkdir("local");
+    chown(&local, Some(USER), Some(USER)).expect("own directory");
+    fs::write(export.join("secret"), "of root's").expect("own directory");
+    fs::set_permissions(export.join("secret"), fs::Permissions::from_mode(0o600)).expect("own file");
+    // root_squash: on the wire a claimed uid 0 is nobody, so the secret stays one on either road.
+    let server = Serve::new(format!("{} *(rw,insecure,root_squash)", export.display())).start();
+    let url = server.url(&export);
+    let prefix = words(&format!(
+        "setpriv --reuid {USER} --regid {USER} --clear-groups unshare --user --map-root-user --"
+    ));
+    let start = command(&prefix, server.run_dir());
+    // It claims uid 0 (its own view), the kernel says 1000: no grant; the wire decides.
+    assert_road(Road::Wire, &url, &local, &start, || server.status());
+    let secret = run(&mut start(&["cat", &format!("{url}/secret")]));
+    assert!(!secret.status.success() && secret.stdout.is_empty(), "root's secret was told: {secret:?}");
+    // Speaking as who it really is, it gets the lane.
+    fs::remove_file(export.join("copied")).expect("it was copied");
+    let _ = fs::remove_file(local.join("back"));
+    let honest = |arguments: &[&str]| {
+        let mut command = start(arguments);
+        command.args(["--as", "1000:1000"]);
+        command
+    };
+    assert_road(Road::Lane, &url, &local, honest, || server.status());
+}
+
+/// A server in a user namespace sees a client from outside as an id that it doesn't map. That is nobody: no lane. A client
+/// from inside is somebody.
+#[test]
+fn user_namespace_around_the_server() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let local = scratch.mkdir("local");
+    let serve = Serve::openly(&export);
+    for directory in [&export, &local, &serve.scratch().join("run"), &serve.scratch().join("state")] {
+        chown(directory, Some(USER), Some(USER)).expect("own directory");
+    }
+    let prefix =
+        format!("setpriv --reuid {USER} --regid {USER} --clear-groups unshare --user --map-root-user --");
+    let server = serve.through(words(&prefix)).start();
+    let url = server.url(&export);
+    let outside = words("setpriv --reuid 1001 --regid 1001 --clear-groups");
+    let others = scratch.mkdir("others");
+    chown(&others, Some(1001), Some(1001)).expect("own directory");
+    assert_road(Road::Wire, &url, &others, command(&outside, server.run_dir()), || server.status());
+    let pid = server.daemon().pid();
+    let inside =
+        words(&format!("nsenter --target {pid} --user --preserve-credentials --setuid 0 --setgid 0 --"));
+    let inside: Vec<String> = inside.into_iter().filter(|w| w != "--preserve-credentials").collect();
+    fs::remove_file(export.join("copied")).expect("it was copied");
+    assert_road(Road::Lane, &url, &local, command(&inside, server.run_dir()), || server.status());
+}
+
+fn container_status(container: &Container<'_>) -> Status {
+    let text = run_ok(&mut container.exec(&["samehost", "status", "--json"]));
+    Status::of_command(&text).expect("status --json")
+}
+
+/// The server in a container, the client on the host, nothing shared between them but the kernel.
+#[test]
+fn server_in_a_container() {
+    need_root();
+    let podman = Podman::new(&[]);
+    let scratch = Scratch::new();
+    let (local, empty) = (scratch.mkdir("local"), scratch.mkdir("empty"));
+    let netns = Netns::new("pods");
+    netns.cable_to_host("198.18.71.2", "198.18.71.1", 24);
+    let serve = ["samehost", "serve", "--listen", "198.18.71.2:2049", "--no-rpcbind"];
+    let export = ["--export", "/srv *(rw,insecure,no_root_squash)"];
+    let container = podman.start(&netns, &[], &[&serve[..], &export[..]].concat());
+    wait_for("the server in the container", || container.log().contains("ready: ").then_some(()));
+    let url = "nfs://198.18.71.2:2049/srv";
+    assert_road(Road::Lane, url, &local, command(&[], &empty), || container_status(&container));
+}
+
+/// The reverse: the client in a container without privileges, the server on the host.
+#[test]
+fn client_in_a_container() {
+    need_root();
+    let podman = Podman::new(&[]);
+    let scratch = Scratch::new();
+    let export = export(&scratch);
+    let local = scratch.mkdir("local");
+    let netns = Netns::new("podc");
+    netns.cable_to_host("198.18.72.2", "198.18.72.1", 24);
+    let server = Serve::openly(&export).listen("198.18.72.1:0").start();
+    // The files to copy have to be somewhere both see; the run directory isn't.
+    let volume = format!("{0}:{0}", local.display());
+    let start = |arguments: &[&str]| {
+        let mut command = podman.once(&netns, &["--volume", &volume], &[&["samehost"], arguments].concat());
+        command.env_remove("SAMEHOST_RUN_DIR");
+        command
+    };
+    let url = server.url_at("198.18.72.1", &export);
+    assert_road(Road::Lane, &url, &local, start, || server.status());
+}
+
+/// Client and server in two containers that share the run directory and nothing else, as two pods with a volume do.
+#[test]
+fn two_containers_one_run_directory() {
+    need_root();
+    let podman = Podman::new(&[]);
+    let scratch = Scratch::new();
+    let (local, shared) = (scratch.mkdir("local"), scratch.mkdir("shared"));
+    let (client, server) = (Netns::new("pc"), Netns::new("ps"));
+    client.cable("10.77.2.2", &server, "10.77.2.1", 24);
+    let run_dir = format!("{}:/run/samehost", shared.display());
+    let serve = ["samehost", "serve", "--listen", "10.77.2.1:2049", "--no-rpcbind"];
+    let export = ["--export", "/srv *(rw,insecure,no_root_squash)"];
+    let container = podman.start(&server, &["--volume", &run_dir], &[&serve[..], &export[..]].concat());
+    wait_for("the server in the container", || container.log().contains("ready: ").then_some(()));
+    let volume = format!("{0}:{0}", local.display());
+    let start = |arguments: &[&str]| {
+        podman.once(
+            &client,
+            &["--volume", &volume, "--volume", &run_dir],
+            &[&["samehost"], arguments].concat(),
+        )
+    };
+    assert_road(Road::Lane, "nfs://10.77.2.1:2049/srv", &local, start, || container_status(&container));
+}

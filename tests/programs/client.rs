@@ -1,0 +1,93 @@
+//! A client that tests can start, watch and kill: it streams into a file and says what is stable, or holds files open.
+//!
+//! `samehost-test-client stream URL RUN_DIR LANE COUNT` writes COUNT records of 64 KiB into the file that URL names, record
+//! `i` being `pattern(i)`, commits after every eighth, and prints `stable N ROAD` when the first N records are durable; at
+//! the end `done`. Nothing in it knows about restarts: an application notices none.
+//!
+//! `samehost-test-client hold URL RUN_DIR LANE COUNT` makes and opens COUNT files in the directory that URL names, writes
+//! a byte to each, prints `holding COUNT ROAD` and then does nothing for ever.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use client::blocking::Session;
+use client::{OpenOptions, Options, Url};
+use samehost_tests::scratch::pattern;
+
+/// Bytes in a record.
+const RECORD: usize = 64 << 10;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let result = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["stream", url, run_dir, lane, count] => stream(url, run_dir, lane, count),
+        ["hold", url, run_dir, lane, count] => hold(url, run_dir, lane, count),
+        _ => Err("usage: samehost-test-client stream|hold URL RUN_DIR LANE COUNT".into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("samehost-test-client: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn connect(url: &str, run_dir: &str, lane: &str) -> Result<Session> {
+    let url: Url = url.parse()?;
+    let options = Options {
+        lane: lane.parse()?,
+        run_dir: run_dir.into(),
+        // A server that is killed while it has our call answers soon after its restart, not after a minute.
+        timeo: std::time::Duration::from_secs(5),
+        ..Options::default()
+    };
+    Ok(Session::connect(&url, options)?)
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+fn stream(url: &str, run_dir: &str, lane: &str, count: &str) -> Result<()> {
+    let count: u64 = count.parse()?;
+    let session = connect(url, run_dir, lane)?;
+    let inner = session.session();
+    session.run(async {
+        let file =
+            inner.open(inner.target(), &OpenOptions::new().write(true).read(true).create(true)).await?;
+        for record in 0..count {
+            file.write_at(&pattern(record, RECORD), record * RECORD as u64).await?;
+            if record % 8 == 7 || record + 1 == count {
+                file.commit().await?;
+                say(&format!("stable {} {:?}", record + 1, file.road()))?;
+            }
+        }
+        file.close().await?;
+        say("done")
+    })
+}
+
+fn hold(url: &str, run_dir: &str, lane: &str, count: &str) -> Result<()> {
+    let count: usize = count.parse()?;
+    let session = connect(url, run_dir, lane)?;
+    let inner = session.session();
+    let files = session.run(async {
+        let mut files = Vec::new();
+        for i in 0..count {
+            let path = [inner.target(), format!("/held{i}").as_bytes()].concat();
+            let file = inner.open(&path, &OpenOptions::new().write(true).read(true).create(true)).await?;
+            file.write_at(b"x", 0).await?;
+            files.push(file);
+        }
+        Result::Ok(files)
+    })?;
+    say(&format!("holding {} {:?}", files.len(), files.first().map(client::File::road)))?;
+    loop {
+        std::thread::park();
+    }
+}
