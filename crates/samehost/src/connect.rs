@@ -76,9 +76,7 @@ impl Connector {
     /// Says goodbye to every server. That it doesn't hear it changes nothing.
     pub async fn close(self) {
         for session in self.sessions.into_inner().into_values() {
-            if let Err(error) = session.close().await {
-                tracing::debug!(%error, "closing a session");
-            }
+            session.close().await;
         }
     }
 }

@@ -49,6 +49,11 @@ pub fn duration(span: Duration) -> String {
     }
 }
 
+/// As [`duration`], for what was counted in whole seconds.
+pub fn seconds(span: u64) -> String {
+    if span < 60 { format!("{span} s") } else { duration(Duration::from_secs(span)) }
+}
+
 /// A time stamp (seconds and nanoseconds since 1970) in the local time zone, to the minute: "2026-11-20 23:09".
 pub fn minute(seconds: i64, nanoseconds: u32) -> String {
     moment(seconds, nanoseconds, "%Y-%m-%d %H:%M")

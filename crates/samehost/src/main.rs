@@ -34,12 +34,11 @@ fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
-    let name = cli.command.name();
     match run(cli) {
         Ok(exit) => exit.into(),
         Err(Stop::ReaderGone) => Exit::Done.into(),
         Err(Stop::Failed(failure)) => {
-            output::complain(&format!("{name}: {failure}"));
+            output::complain(&failure.to_string());
             failure.exit.into()
         }
     }

@@ -33,7 +33,13 @@ pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 /// open files over a Unix socket, the lane, and reads and writes go straight to the filesystem. When they part,
 /// I/O falls back to the wire, in the middle of a file if need be, and nothing is lost.
 #[derive(Debug, Parser)]
-#[command(name = "samehost", version, propagate_version = true, max_term_width = 100, args_override_self = true)]
+#[command(
+    name = "samehost",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    args_override_self = true
+)]
 #[command(after_long_help = LONG_HELP)]
 pub struct Cli {
     /// Options of every command.
@@ -131,29 +137,6 @@ pub enum Command {
         /// Directory to write all pages to
         dir: Option<PathBuf>,
     },
-}
-
-impl Command {
-    /// The word that the user typed.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Command::Serve(_) => "serve",
-            Command::Ls(_) => "ls",
-            Command::Stat(_) => "stat",
-            Command::Cat(_) => "cat",
-            Command::Cp(_) => "cp",
-            Command::Rm(_) => "rm",
-            Command::Mkdir(_) => "mkdir",
-            Command::Mv(_) => "mv",
-            Command::Df(_) => "df",
-            Command::Status(_) => "status",
-            Command::Probe(_) => "probe",
-            Command::Bench(_) => "bench",
-            Command::Demo(_) => "demo",
-            Command::Completions { .. } => "completions",
-            Command::Man { .. } => "man",
-        }
-    }
 }
 
 #[cfg(test)]

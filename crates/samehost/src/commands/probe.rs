@@ -4,7 +4,7 @@ use client::{LaneMode, LaneReport};
 use serde::Serialize;
 
 use crate::cli::{Global, LaneWord, ProbeArgs};
-use crate::connect::{Connector, failure};
+use crate::connect::Connector;
 use crate::exit::{Ended, Exit, Failure};
 use crate::human;
 use crate::output::Output;
@@ -33,7 +33,7 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
     let session = connector.session(url).await?;
     let mut report = session.lane();
     if !report.local {
-        report = session.probe().await.map_err(|error| failure(url, error))?;
+        report = session.probe().await;
     }
     let mut output = Output::stdout();
     if args.json {

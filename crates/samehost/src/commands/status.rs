@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
 
 use serde::Serialize;
 use server::Status;
@@ -63,7 +62,7 @@ fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), St
         status.instance,
         status.version,
         status.pid,
-        human::duration(Duration::from_secs(status.uptime_seconds))
+        human::seconds(status.uptime_seconds)
     ))?;
     output.line(format!("  listens on  {}", status.listen.join(", ")))?;
     output.line(format!(
@@ -136,7 +135,7 @@ fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [Stri
         human::thousands(connection.calls),
         human::bytes(connection.bytes_in),
         human::bytes(connection.bytes_out),
-        human::duration(Duration::from_secs(connection.age_seconds)),
+        human::seconds(connection.age_seconds),
     ]
 }
 
