@@ -1,0 +1,186 @@
+//! A server in a process of its own, which can be killed and started again.
+//!
+//! The process is this test program itself: it runs the one test `support::server_process`, which serves if the
+//! environment says so and does nothing otherwise.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use samehost_client::{LaneMode, Options, Session, Url};
+use tempfile::TempDir;
+
+const PORT: &str = "SAMEHOST_CLIENT_TEST_PORT";
+const BASE: &str = "SAMEHOST_CLIENT_TEST_BASE";
+const LANE: &str = "SAMEHOST_CLIENT_TEST_LANE";
+
+/// Nothing here takes longer unless it is broken.
+pub const BOUND: Duration = Duration::from_secs(60);
+
+#[test]
+fn server_process() {
+    let (Ok(port), Ok(base)) = (std::env::var(PORT), std::env::var(BASE)) else { return };
+    let base = PathBuf::from(base);
+    let config = server::Config {
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()))],
+        exports: vec![format!("{} *(rw,sync,no_root_squash,insecure,fsid=7)", base.join("export").display())],
+        run_dir: base.join("run"),
+        state_dir: Some(base.join("state")),
+        lane: std::env::var(LANE).is_ok(),
+        rpcbind: false,
+        ..server::Config::default()
+    };
+    let server = server::Server::start(config).expect("the server starts");
+    println!("\nserving");
+    // Until told to stop, or until the test is gone.
+    let mut line = String::new();
+    let _ = std::io::stdin().read_line(&mut line);
+    if line.trim() == "stop" {
+        server.stop();
+    }
+    println!("\nstopped");
+}
+
+/// A server process with a scratch export.
+pub struct Served {
+    dir: TempDir,
+    port: u16,
+    lane: bool,
+    child: Option<Child>,
+}
+
+impl Served {
+    /// Without a lane.
+    pub fn wire_only() -> Self {
+        Self::start(false)
+    }
+
+    /// With one.
+    pub fn with_lane() -> Self {
+        Self::start(true)
+    }
+
+    fn start(lane: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["export", "run", "state"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let port = free_port();
+        let mut served = Self { dir, port, lane, child: None };
+        served.restart();
+        served
+    }
+
+    /// The exported directory.
+    pub fn export(&self) -> PathBuf {
+        self.dir.path().join("export")
+    }
+
+    /// Its run directory.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Has it drain and stop, and waits for that.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            if let Some(mut stdin) = child.stdin.take() {
+                let _ = stdin.write_all(b"stop\n");
+            }
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it (again) and waits until it serves.
+    pub fn restart(&mut self) {
+        self.kill();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "support::server_process", "--nocapture"])
+            .env(PORT, self.port.to_string())
+            .env(BASE, self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if self.lane {
+            command.env(LANE, "1");
+        }
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let serving = lines.by_ref().map_while(Result::ok).any(|line| line.trim() == "serving");
+        assert!(serving, "the server did not start");
+        // What it says later must not block it.
+        std::thread::spawn(move || lines.for_each(drop));
+        self.child = Some(child);
+    }
+
+    /// The URL of the export.
+    pub fn url(&self) -> Url {
+        Url::new("127.0.0.1", Some(self.port), self.export().to_str().unwrap().as_bytes())
+    }
+
+    /// Options that fit: impatient, with this run directory.
+    pub fn options(&self, lane: LaneMode) -> Options {
+        Options {
+            lane,
+            run_dir: self.run_dir(),
+            search_namespaces: false,
+            timeo: Duration::from_secs(20),
+            ..Options::default()
+        }
+    }
+
+    /// A session over the wire alone.
+    pub async fn wire(&self) -> Session {
+        Session::connect(&self.url(), self.options(LaneMode::Off)).await.expect("a session")
+    }
+
+    /// A session that must have a lane.
+    pub async fn lane(&self) -> Session {
+        Session::connect(&self.url(), self.options(LaneMode::Required)).await.expect("a session with a lane")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port nobody listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Bytes that differ at every offset and for every seed.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|at| ((at.wrapping_add(seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+        .collect()
+}
+
+/// Waits until `condition` holds.
+pub async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < BOUND, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The file's contents as the server's filesystem has them.
+pub fn on_disk(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap()
+}

@@ -1,0 +1,297 @@
+//! The client over the wire, against our own server: every procedure, large transfers, paths, listings.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use bytes::Bytes;
+use samehost_client as client;
+
+use client::{
+    Access, Create, FileKind, Follow, Node, OpenOptions, Procedure, Road, SetAttributes, SetTime, Stability,
+    Status, Timestamp,
+};
+use support::{Served, on_disk, pattern};
+
+#[tokio::test]
+async fn every_procedure_does_what_it_says() {
+    let served = Served::wire_only();
+    let session = served.wire().await;
+    let export = served.export();
+    let root = session.root();
+    session.null().await.unwrap();
+
+    let set = SetAttributes { mode: Some(0o750), ..SetAttributes::default() };
+    let dir = session.make_dir(&root, b"dir", &set).await.unwrap().handle;
+    assert_eq!(fs::metadata(export.join("dir")).unwrap().permissions().mode() & 0o7777, 0o750);
+
+    let set = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+    let made = session.create(&dir, b"file", &Create::Guarded(set)).await.unwrap();
+    let again = session.create(&dir, b"file", &Create::Guarded(set)).await.unwrap_err();
+    assert_eq!(again.status(), Some(Status::Exists));
+    assert!(again.to_string().contains("file"), "{again}");
+    let verifier = [9; 8];
+    let exclusive = session.create(&dir, b"once", &Create::Exclusive(verifier)).await.unwrap();
+    let retry = session.create(&dir, b"once", &Create::Exclusive(verifier)).await.unwrap();
+    assert_eq!(exclusive.handle, retry.handle);
+
+    let found = session.lookup(&dir, b"file").await.unwrap();
+    assert_eq!(found.handle, made.handle);
+    let attributes = session.attributes(&found.handle).await.unwrap();
+    assert_eq!((attributes.kind, attributes.mode, attributes.size), (FileKind::Regular, 0o640, 0));
+    assert_eq!(attributes.fileid, fs::metadata(export.join("dir/file")).unwrap().ino());
+
+    let when = Timestamp { seconds: 1_000_000_000, nanoseconds: 500_000_000 };
+    let set = SetAttributes {
+        size: Some(10),
+        mtime: Some(SetTime::To(when)),
+        atime: Some(SetTime::Now),
+        ..SetAttributes::default()
+    };
+    session.set_attributes(&found.handle, &set, None).await.unwrap();
+    let after = session.attributes(&found.handle).await.unwrap();
+    assert_eq!((after.size, after.mtime), (10, when));
+    let stale_guard = session.set_attributes(&found.handle, &set, Some(attributes.ctime)).await.unwrap_err();
+    assert_eq!(stale_guard.status(), Some(Status::NotSync));
+
+    let access = session.access(&found.handle, Access::READ | Access::MODIFY).await.unwrap();
+    assert!(access.contains(Access::READ));
+
+    let link = session.symlink(&dir, b"link", b"file", &SetAttributes::default()).await.unwrap();
+    assert_eq!(session.read_link(&link.handle).await.unwrap(), b"file");
+    let fifo = session.make_node(&dir, b"fifo", Node::Fifo, &SetAttributes::default()).await.unwrap();
+    assert_eq!(session.attributes(&fifo.handle).await.unwrap().kind, FileKind::Fifo);
+
+    session.link(&found.handle, &root, b"hard").await.unwrap();
+    assert_eq!(session.attributes(&found.handle).await.unwrap().nlink, 2);
+    session.rename(&root, b"hard", &dir, b"harder").await.unwrap();
+    assert!(session.lookup(&root, b"hard").await.is_err());
+    session.remove(&dir, b"harder").await.unwrap();
+    let not_empty = session.remove_dir(&root, b"dir").await.unwrap_err();
+    assert_eq!(not_empty.status(), Some(Status::NotEmpty));
+    for name in [&b"file"[..], b"once", b"link", b"fifo"] {
+        session.remove(&dir, name).await.unwrap();
+    }
+    session.remove_dir(&root, b"dir").await.unwrap();
+    let gone = session.attributes(&dir).await.unwrap_err();
+    assert_eq!(gone.status(), Some(Status::Stale));
+
+    let stat = session.fs_stat(&root).await.unwrap();
+    assert!(stat.total_bytes > 0 && stat.available_bytes <= stat.total_bytes);
+    assert!(session.fs_info(&root).await.unwrap().read_max >= 4096);
+    assert_eq!(session.path_conf(&root).await.unwrap().name_max, 255);
+    let exports = session.exports().await.unwrap();
+    assert_eq!(exports[0].path, export.to_str().unwrap().as_bytes());
+
+    let counters = session.counters();
+    assert_eq!(counters.calls(Procedure::Create), 4);
+    assert_eq!(counters.calls(Procedure::Symlink), 1);
+    assert_eq!(counters.reconnects, 0);
+    session.close().await;
+}
+
+#[tokio::test]
+async fn large_reads_and_writes_are_split_and_come_back_whole() {
+    let served = Served::wire_only();
+    let mut options = served.options(client::LaneMode::Off);
+    options.nconnect = 3;
+    options.rsize = Some(64 << 10);
+    options.wsize = Some(48 << 10);
+    let session = client::Session::connect(&served.url(), options).await.unwrap();
+    let create = OpenOptions::new().read(true).write(true).create(true);
+    let file = session.open(b"large", &create).await.unwrap();
+    assert_eq!(file.road(), Road::Wire);
+    let data = pattern(1, (5 << 20) + 123);
+    file.write_at(&data, 0).await.unwrap();
+    file.commit().await.unwrap();
+    assert_eq!(on_disk(&served.export().join("large")), data);
+
+    // Larger than the file, in the middle, behind the end, and through both kinds of buffer.
+    let all = file.read_into(Vec::new(), 0, data.len() + 4096).await.unwrap();
+    assert!(all == data);
+    for (offset, len) in
+        [(0, 4096), (77, 4096), (100_000, 65_536), (65_535, 300_001), (data.len() - 10, 4096)]
+    {
+        let expected = &data[offset..data.len().min(offset + len)];
+        let mut buffer = vec![0; len];
+        let count = file.read_at(&mut buffer, offset as u64).await.unwrap();
+        assert!(&buffer[..count] == expected, "at {offset}");
+        let again = file.read_into(buffer, offset as u64, len).await.unwrap();
+        assert!(again == expected, "at {offset}");
+    }
+    assert_eq!(file.read_at(&mut [0; 10], data.len() as u64).await.unwrap(), 0);
+    assert_eq!(file.read_at(&mut [0; 10], u64::MAX).await.unwrap(), 0);
+
+    let counters = session.counters();
+    assert_eq!(counters.wire.bytes_written, data.len() as u64);
+    assert_eq!(counters.wire.commits, 1);
+    assert_eq!(counters.bytes_resent, 0);
+    assert_eq!(counters.lane, client::RoadCounters::default());
+}
+
+#[tokio::test]
+async fn stable_writes_need_no_commit_and_lengths_can_be_set() {
+    let served = Served::wire_only();
+    let session = served.wire().await;
+    let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
+    file.write_stable(Bytes::from_static(b"0123456789"), 0, Stability::FileSync).await.unwrap();
+    file.commit().await.unwrap();
+    assert_eq!(session.counters().calls(Procedure::Commit), 0);
+    file.set_len(4).await.unwrap();
+    assert_eq!(file.size().await.unwrap(), 4);
+    file.set_len(6).await.unwrap();
+    assert_eq!(on_disk(&served.export().join("file")), b"0123\0\0");
+    // Opening to replace empties it.
+    session.open(b"file", &OpenOptions::replacing()).await.unwrap();
+    assert!(on_disk(&served.export().join("file")).is_empty());
+
+    let read_only = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+    let error = read_only.write_at(b"x", 0).await.unwrap_err();
+    assert!(matches!(error, client::Error::NotOpenFor { wanted: "writing", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_kept_is_bounded_and_commits_by_itself() {
+    let served = Served::wire_only();
+    let mut options = served.options(client::LaneMode::Off);
+    options.unstable_max = 256 << 10;
+    let session = client::Session::connect(&served.url(), options).await.unwrap();
+    let file = session.open(b"stream", &OpenOptions::replacing()).await.unwrap();
+    let data = pattern(2, 2 << 20);
+    for (index, piece) in data.chunks(32 << 10).enumerate() {
+        file.write_at(piece, (index * (32 << 10)) as u64).await.unwrap();
+    }
+    let commits = session.counters().calls(Procedure::Commit);
+    assert!(commits >= 7, "{commits} commits");
+    file.close().await.unwrap();
+    assert_eq!(on_disk(&served.export().join("stream")), data);
+}
+
+#[tokio::test]
+async fn a_directory_of_many_names_comes_whole_in_both_ways() {
+    let served = Served::wire_only();
+    let session = served.wire().await;
+    let names: Vec<String> =
+        (0..3000).map(|index| format!("name-{index:05}-{}", "x".repeat(index % 60))).collect();
+    for name in &names {
+        fs::write(served.export().join(name), b"").unwrap();
+    }
+    for plus in [false, true] {
+        let mut listing = session.read_dir(&session.root(), plus);
+        let mut seen = Vec::new();
+        while let Some(entry) = listing.next().await.unwrap() {
+            assert_eq!(entry.handle.is_some(), plus);
+            assert!(!plus || entry.attributes.unwrap().kind == FileKind::Regular);
+            seen.push(String::from_utf8(entry.name).unwrap());
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, names);
+    }
+}
+
+#[tokio::test]
+async fn paths_are_followed_through_links_and_not_out_of_the_export() {
+    let served = Served::wire_only();
+    let export = served.export();
+    fs::create_dir_all(export.join("a/b")).unwrap();
+    fs::write(export.join("a/b/file"), b"here").unwrap();
+    symlink("a/b", export.join("short")).unwrap();
+    symlink("../b/file", export.join("a/b/up")).unwrap();
+    symlink(export.join("a"), export.join("absolute")).unwrap();
+    symlink("/etc/passwd", export.join("out")).unwrap();
+    symlink("round", export.join("round")).unwrap();
+    let session = served.wire().await;
+
+    let file = session.walk(b"/a/b/file", Follow::Yes).await.unwrap().handle;
+    for path in [&b"short/file"[..], b"a/b/up", b"absolute/b/file", b"../../a/./b//file", b"short/../b/up"] {
+        assert_eq!(session.walk(path, Follow::Yes).await.unwrap().handle, file, "{}", path.escape_ascii());
+    }
+    let link = session.walk(b"short", Follow::No).await.unwrap();
+    assert_eq!(link.attributes.unwrap().kind, FileKind::Symlink);
+    let outside = session.walk(b"out", Follow::Yes).await.unwrap_err();
+    assert_eq!(outside.status(), Some(Status::NoEntry));
+    let circle = session.walk(b"round", Follow::Yes).await.unwrap_err();
+    assert!(matches!(circle, client::Error::Loop { .. }), "{circle}");
+    let missing = session.walk(b"a/none/x", Follow::Yes).await.unwrap_err();
+    assert_eq!(missing.status(), Some(Status::NoEntry));
+    assert!(missing.to_string().contains("a/none/x"), "{missing}");
+
+    let opened = session.open(b"short/up", &OpenOptions::reading()).await.unwrap();
+    assert_eq!(opened.read_into(Vec::new(), 0, 100).await.unwrap(), b"here");
+    let no_follow = session.open(b"short/up", &OpenOptions::reading().no_follow(true)).await.unwrap_err();
+    assert!(matches!(no_follow, client::Error::Loop { .. }), "{no_follow}");
+    let directory = session.open(b"a", &OpenOptions::reading()).await.unwrap_err();
+    assert_eq!(directory.status(), Some(Status::IsDirectory));
+}
+
+#[tokio::test]
+async fn a_url_may_name_a_file_inside_an_export() {
+    let served = Served::wire_only();
+    fs::create_dir(served.export().join("sub")).unwrap();
+    fs::write(served.export().join("sub/file"), b"inside").unwrap();
+    let base = served.url();
+    let path = [base.path(), b"/sub/file"].concat();
+    let options = served.options(client::LaneMode::Off);
+    let session = client::Session::connect(&base.with_path(&path), options.clone()).await.unwrap();
+    let file = session.open(session.target(), &OpenOptions::reading()).await.unwrap();
+    assert_eq!(file.read_into(Vec::new(), 0, 100).await.unwrap(), b"inside");
+
+    let error = client::Session::connect(&base.with_path(b"/no/such/export"), options).await.unwrap_err();
+    assert!(matches!(error, client::Error::Mount { .. }), "{error}");
+    assert!(error.to_string().contains("showmount"), "{error}");
+}
+
+#[tokio::test]
+async fn whole_files_are_copied_in_and_out() {
+    let served = Served::wire_only();
+    let session = served.wire().await;
+    let data = pattern(3, (3 << 20) + 1);
+    let local = std::sync::Arc::new(tempfile::tempfile().unwrap());
+    io::write_at(&*local, &data, 0).unwrap();
+    let remote = session.open(b"copy", &OpenOptions::replacing().read(true)).await.unwrap();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let options = client::CopyOptions {
+        chunk: Some(100_000),
+        progress: Some(std::sync::Arc::new({
+            let told = told.clone();
+            move |progress| told.lock().unwrap().push(progress)
+        })),
+        ..client::CopyOptions::default()
+    };
+    assert_eq!(client::write_to(&local, &remote, &options).await.unwrap(), data.len() as u64);
+    assert_eq!(on_disk(&served.export().join("copy")), data);
+    let told = told.lock().unwrap().clone();
+    assert_eq!(told.len(), data.len().div_ceil(100_000));
+    assert!(
+        told.iter().any(|progress| progress.bytes == data.len() as u64 && progress.total == progress.bytes)
+    );
+
+    let back = std::sync::Arc::new(tempfile::tempfile().unwrap());
+    let plain = client::CopyOptions::default();
+    assert_eq!(client::read_from(&remote, &back, &plain).await.unwrap(), data.len() as u64);
+    let mut read = vec![0; data.len() + 1];
+    assert_eq!(io::read_at(&*back, &mut read, 0).unwrap(), data.len());
+    assert!(read[..data.len()] == data);
+
+    let second = session.open(b"second", &OpenOptions::replacing()).await.unwrap();
+    client::copy(&remote, &second, &plain).await.unwrap();
+    assert_eq!(on_disk(&served.export().join("second")), data);
+}
+
+#[test]
+fn the_blocking_face_does_the_same() {
+    let served = Served::wire_only();
+    let session =
+        client::blocking::Session::connect(&served.url(), served.options(client::LaneMode::Off)).unwrap();
+    let file = session.open(b"file", &OpenOptions::replacing().read(true)).unwrap();
+    file.write_at(b"blocking", 0).unwrap();
+    file.commit().unwrap();
+    let mut buffer = [0; 100];
+    assert_eq!(file.read_at(&mut buffer, 5).unwrap(), 3);
+    assert_eq!(&buffer[..3], b"ing");
+    assert_eq!(file.size().unwrap(), 8);
+    file.close().unwrap();
+    let names: Vec<_> = session.read_dir(&session.session().root(), true).unwrap();
+    assert_eq!(names.len(), 1);
+}
