@@ -271,3 +271,64 @@ pub fn content(file: impl std::os::fd::AsFd) -> String {
     let length = rustix::io::pread(file, &mut bytes, 0).unwrap();
     String::from_utf8_lossy(&bytes[..length]).into()
 }
+
+/// A server that does what a test says.
+pub struct FakeServer {
+    pub dir: tempfile::TempDir,
+    pub listener: OwnedFd,
+    pub instance: [u8; 16],
+    pub path: PathBuf,
+}
+
+impl FakeServer {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = random_instance().unwrap();
+        let path = dir.path().join(lane::run_dir::lane_name(&instance));
+        let listener = lane::run_dir::listen(&path, 16).unwrap();
+        Self { dir, listener, instance, path }
+    }
+
+    pub fn client_options(&self) -> RendezvousOptions {
+        let mut options = RendezvousOptions::new(self.dir.path().into());
+        options.search_namespaces = false;
+        options
+    }
+
+    /// The next client that has connected.
+    pub fn accept(&self) -> Raw {
+        let raw = Raw(rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC).unwrap());
+        rustix::net::sockopt::set_socket_timeout(&raw.0, rustix::net::sockopt::Timeout::Recv, Some(LONG))
+            .unwrap();
+        raw
+    }
+
+    /// The Local that a true server would send.
+    pub fn local(&self, nonce: [u8; 16]) -> Vec<u8> {
+        message::encode(&Reply::Local {
+            version: 1,
+            nonce: Nonce(nonce),
+            instance: self.instance,
+            grants: 100,
+            outstanding: 4,
+        })
+    }
+
+    /// A lane whose other end is in the test's hands.
+    pub async fn lane(&self) -> (Lane, Raw, sys::SharedMemory) {
+        let candidates = Rendezvous::register(self.client_options()).await.unwrap();
+        let raw = self.accept();
+        let (bytes, _) = raw.receive().unwrap();
+        assert!(matches!(message::decode(&bytes), Ok(Request::Register { .. })));
+        let memory = memory();
+        // Live, first generation.
+        memory.wide(0).unwrap().store(1 << 2, SeqCst);
+        raw.try_send(&self.local(candidates.nonce()), &[std::os::fd::AsFd::as_fd(&memory)]).unwrap();
+        (candidates.finish(Duration::ZERO).await.unwrap(), raw, memory)
+    }
+}
+
+/// An interlock's memory.
+pub fn memory() -> sys::SharedMemory {
+    sys::SharedMemory::create("test", sys::shared_memory::Layout { narrow: 0, wide: 512 }).unwrap()
+}

@@ -1,0 +1,234 @@
+//! Who becomes a lane, and who doesn't.
+
+mod common;
+
+use common::{LONG, Raw, World};
+use lane::message::{self, Refusal, Reply, Request};
+use lane::{Nonce, Reason, Rendezvous, RendezvousOptions};
+use samehost_lane as lane;
+use std::time::Duration;
+
+/// What the server says when it refuses, and that it then hangs up.
+fn refusal(raw: &Raw) -> Option<Refusal> {
+    let (bytes, fd) = raw.receive()?;
+    assert!(fd.is_none());
+    assert!(raw.is_closed());
+    match message::decode(&bytes) {
+        Ok(Reply::Refused(refusal)) => Some(refusal),
+        other => panic!("{other:?} is no refusal"),
+    }
+}
+
+#[tokio::test]
+async fn a_nonce_that_nobody_sent_over_the_wire_makes_no_lane() {
+    let world = World::new();
+    let candidates = Rendezvous::register(world.client_options()).await.unwrap();
+    let reasons = candidates.finish(Duration::ZERO).await.unwrap_err().reasons;
+    assert_eq!(reasons, [Reason::AnotherServer(world.socket_file().display().to_string())]);
+    assert!(world.server.status().is_empty());
+}
+
+#[test]
+fn guessed_nonces_name_nobody() {
+    let world = World::new();
+    let raw = world.raw();
+    raw.register(&Nonce::random().unwrap());
+    for _ in 0..1000 {
+        assert!(!world.nonce_arrives(Nonce::random().unwrap().0));
+    }
+    assert_eq!(world.server.waiting(), 1);
+    assert!(world.server.status().is_empty());
+}
+
+#[test]
+fn the_server_speaks_before_it_answers_the_rpc() {
+    // A thousand times, so that the door's thread and the nonce meet in every order.
+    let world = World::new();
+    for _ in 0..1000 {
+        let (raw, _memory) = world.raw_lane();
+        drop(raw);
+    }
+}
+
+#[test]
+fn a_nonce_works_once() {
+    let world = World::new();
+    let nonce = Nonce::random().unwrap();
+    let first = world.raw();
+    first.register(&nonce);
+    assert!(world.nonce_arrives(nonce.0));
+    // Sent again (a retransmission, an eavesdropper): nothing happens.
+    assert!(!world.nonce_arrives(nonce.0));
+    // Registered again: refused, and of no use.
+    let second = world.raw();
+    second.register(&nonce);
+    assert!(!world.nonce_arrives(nonce.0));
+    assert_eq!(refusal(&second), Some(Refusal::Ambiguous));
+    assert_eq!(world.server.status().len(), 1);
+}
+
+#[test]
+fn two_registrations_of_one_commitment_are_nothing() {
+    let world = World::new();
+    let nonce = Nonce::random().unwrap();
+    let (one, two) = (world.raw(), world.raw());
+    one.register(&nonce);
+    two.register(&nonce);
+    assert!(!world.nonce_arrives(nonce.0));
+    assert_eq!(refusal(&one), Some(Refusal::Ambiguous));
+    assert_eq!(refusal(&two), Some(Refusal::Ambiguous));
+    assert!(!world.nonce_arrives(nonce.0));
+    assert!(world.server.status().is_empty());
+}
+
+#[test]
+fn a_nonce_dies_of_age() {
+    let world = World::limits(|limits| limits.waiting_life = Duration::from_millis(50));
+    let nonce = Nonce::random().unwrap();
+    let raw = world.raw();
+    raw.register(&nonce);
+    assert!(raw.is_closed());
+    assert!(!world.nonce_arrives(nonce.0));
+    // So does a connection that never registers.
+    assert!(world.raw().is_closed());
+    assert_eq!(world.server.waiting(), 0);
+}
+
+#[tokio::test]
+async fn a_thousand_registrations_cost_a_bounded_number_and_hurt_nobody() {
+    let world = World::limits(|limits| (limits.waiting_per_uid, limits.waiting) = (32, 64));
+    // Those that are evicted are closed by the server; here they stay, so count our own descriptors in.
+    let mut flood = Vec::new();
+    for round in 0..1000 {
+        let raw = world.raw();
+        raw.register(&Nonce::random().unwrap());
+        flood.push(raw);
+        if round % 100 == 0 {
+            // In the middle of it, an honest client.
+            world.connect().await;
+        }
+        assert!(world.server.waiting() <= 32);
+        if flood.len() > 200 {
+            flood.remove(0);
+        }
+    }
+    assert_eq!(refusal(&flood[0]), Some(Refusal::TooMany));
+    world.connect().await;
+}
+
+#[test]
+fn versions_are_negotiated_by_the_first_message() {
+    let world = World::new();
+    let register = |raw: &Raw, lowest, highest| {
+        let commitment = Nonce([1; 16]).commitment();
+        raw.send(&message::encode(&Request::Register { lowest, highest, commitment }));
+    };
+    for (lowest, highest) in [(2, 9), (0, 0), (9, 2), (u32::MAX, u32::MAX)] {
+        let raw = world.raw();
+        register(&raw, lowest, highest);
+        assert_eq!(refusal(&raw), Some(Refusal::Version { lowest: 1, highest: 1 }), "{lowest} to {highest}");
+    }
+    let newer = world.raw();
+    register(&newer, 1, 77);
+    assert!(world.nonce_arrives([1; 16]));
+    let (bytes, _) = newer.receive().unwrap();
+    assert!(matches!(message::decode(&bytes), Ok(Reply::Local { version: 1, .. })));
+}
+
+#[test]
+fn only_one_user_s_lanes_are_bounded_and_root_s_by_the_total() {
+    let world = World::limits(|limits| limits.lanes = 2);
+    let lanes = [world.raw_lane(), world.raw_lane()];
+    let third = world.raw();
+    let nonce = Nonce::random().unwrap();
+    third.register(&nonce);
+    assert!(!world.nonce_arrives(nonce.0));
+    assert_eq!(refusal(&third), Some(Refusal::TooMany));
+    drop(lanes);
+    world.wait_for("the lanes' end", |world| world.server.status().is_empty());
+    drop(world.raw_lane());
+}
+
+#[tokio::test]
+async fn two_servers_share_a_run_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("shared-run");
+    let one = World::with(|options| options.run_dir = Some(run.clone()));
+    let two = World::with(|options| options.run_dir = Some(run.clone()));
+    let mut options = RendezvousOptions::new(run.clone());
+    options.search_namespaces = false;
+    for mine in [&one, &two] {
+        let candidates = Rendezvous::register(options.clone()).await.unwrap();
+        assert!(mine.nonce_arrives(candidates.nonce()));
+        let lane = candidates.finish(Duration::ZERO).await.unwrap();
+        assert_eq!(lane.instance(), mine.instance);
+    }
+    drop(one);
+    // Its name is gone, the other's stays.
+    assert_eq!(lane::run_dir::sockets(&run, "lane").unwrap().len(), 1);
+    drop(two);
+    assert_eq!(lane::run_dir::sockets(&run, "lane").unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_dead_server_s_socket_is_named_and_then_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dead = dir.path().join(lane::run_dir::lane_name(&[9; 16]));
+    drop(lane::run_dir::listen(&dead, 1).unwrap());
+    let mut options = RendezvousOptions::new(dir.path().into());
+    options.search_namespaces = false;
+    let candidates = Rendezvous::register(options).await.unwrap();
+    let reasons = candidates.finish(LONG).await.unwrap_err();
+    assert_eq!(reasons.reasons, [Reason::Dead(dead.display().to_string())]);
+    assert!(reasons.to_string().contains("is dead"));
+    let world = World::with(|options| options.run_dir = Some(dir.path().into()));
+    assert!(!dead.exists());
+    drop(world);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    for (run, expected) in
+        [(dir.path().join("none"), "there is no run directory"), (dir.path().into(), "--run-dir")]
+    {
+        let mut options = RendezvousOptions::new(run);
+        options.search_namespaces = false;
+        let candidates = Rendezvous::register(options).await.unwrap();
+        assert!(!candidates.may_be_called());
+        let error = candidates.finish(LONG).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("bind mount"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_abstract_socket_is_enough_in_one_network_namespace() {
+    let world = World::with(|options| options.run_dir = None);
+    let mut options = RendezvousOptions::new(world.dir.path().join("none"));
+    options.trusted_uids = vec![4711];
+    let candidates = Rendezvous::register(options).await.unwrap();
+    assert!(world.nonce_arrives(candidates.nonce()));
+    let lane = candidates.finish(Duration::ZERO).await.unwrap();
+    assert_eq!(lane.through(), format!("@samehost/{}", lane::nonce::hex(&world.instance)));
+}
+
+#[tokio::test]
+async fn both_sockets_of_one_server_are_one_candidate() {
+    // Registered twice, the nonce would be ambiguous.
+    let world = World::new();
+    let candidates = Rendezvous::register(RendezvousOptions::new(world.run_dir())).await.unwrap();
+    assert!(world.nonce_arrives(candidates.nonce()));
+    assert_eq!(candidates.finish(Duration::ZERO).await.unwrap().instance(), world.instance);
+}
+
+#[test]
+fn no_socket_at_all_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let mut options = lane::LaneOptions::new(dir.path().join("file/run"), [1; 16]);
+    options.abstract_socket = false;
+    let files = common::Files { dir: dir.path().into(), open: Default::default(), gate: None };
+    let error = lane::LaneServer::start(options, std::sync::Arc::new(files)).err().unwrap();
+    assert!(error.to_string().contains("--run-dir"), "{error}");
+}

@@ -1,0 +1,398 @@
+//! Peers that break the rules: each loses its own connection, and nobody else anything.
+
+mod common;
+
+use common::{FakeServer, LONG, Raw, World, by_name, content, memory, root};
+use lane::message::{self, MAX_MESSAGE, Reply, Request};
+use lane::{Credential, LaneState, Nonce, OpenError, Reason, Rendezvous, RendezvousOptions, Status};
+use samehost_lane as lane;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// A descriptor whose closing can be seen at the other end.
+fn tell_tale() -> (OwnedFd, OwnedFd) {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
+}
+
+/// Whether every copy of a pipe's writing end is closed.
+fn all_closed(reader: &OwnedFd) -> bool {
+    rustix::io::read(reader, &mut [0; 1]).unwrap() == 0
+}
+
+fn garbage() -> Vec<Vec<u8>> {
+    let register = message::encode(&Request::Register {
+        lowest: 1,
+        highest: 1,
+        commitment: Nonce([3; 16]).commitment(),
+    });
+    let mut all = vec![
+        vec![0],
+        vec![1; 3],
+        vec![0xff; 4],
+        vec![0xff; 64],
+        vec![0; MAX_MESSAGE],
+        vec![0; MAX_MESSAGE + 1],
+        vec![0; 60_000],
+        register[..register.len() - 1].to_vec(),
+        [&register[..], &[0; 4]].concat(),
+        message::encode(&Reply::Drain),
+        // A list of releases that says it is longer than any.
+        vec![0, 0, 0, 3, 0xff, 0xff, 0xff, 0xff],
+        vec![0, 0, 0, 3, 0, 0, 1, 1],
+    ];
+    all.push(message::encode(&Request::Release(vec![1])));
+    all
+}
+
+#[test]
+fn garbage_at_the_door_closes_that_connection() {
+    let world = World::new();
+    for bytes in garbage() {
+        let raw = world.raw();
+        raw.send(&bytes);
+        assert!(raw.is_closed(), "{} bytes", bytes.len());
+    }
+    // An empty datagram is a hang-up.
+    let raw = world.raw();
+    raw.send(&[]);
+    assert!(raw.is_closed());
+    assert_eq!(world.server.waiting(), 0);
+    drop(world.raw_lane());
+}
+
+#[tokio::test]
+async fn garbage_on_a_lane_ends_that_lane() {
+    let world = World::new();
+    let honest = world.connect().await;
+    for bytes in garbage() {
+        let (raw, _memory) = world.raw_lane();
+        raw.open(1, b"hello");
+        assert!(raw.receive().unwrap().1.is_some());
+        raw.send(&bytes);
+        if matches!(message::decode(&bytes), Ok(Request::Release(_))) {
+            // That one makes sense once: the grant is ours. Not twice.
+            raw.send(&bytes);
+        }
+        assert!(raw.is_closed(), "{} bytes", bytes.len());
+    }
+    world.wait_for("the grants' end", |world| world.open_grants() == 0);
+    assert_eq!(content(honest.open(by_name(b"hello", &root())).await.unwrap().grant), "hello");
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed_with_the_connection() {
+    let world = World::new();
+    let register = message::encode(&Request::Register {
+        lowest: 1,
+        highest: 1,
+        commitment: Nonce([4; 16]).commitment(),
+    });
+    for many in [1, 8] {
+        for bound in [false, true] {
+            let (reader, writer) = tell_tale();
+            let raw = if bound { world.raw_lane().0 } else { world.raw() };
+            raw.try_send(&register, &vec![writer.as_fd(); many]).unwrap();
+            drop(writer);
+            assert!(raw.is_closed());
+            assert!(all_closed(&reader));
+        }
+    }
+    assert!(!world.nonce_arrives([4; 16]));
+}
+
+#[test]
+fn who_never_acknowledges_loses_the_lane_and_leaks_nothing() {
+    let world = World::limits(|limits| limits.receipt = Duration::from_millis(50));
+    let (raw, _memory) = world.raw_lane();
+    raw.open(1, b"hello");
+    let (bytes, fd) = raw.receive().unwrap();
+    assert!(matches!(message::decode(&bytes), Ok(Reply::Opened { .. })));
+    assert!(fd.is_some());
+    assert_eq!(world.open_grants(), 1);
+    assert!(raw.is_closed());
+    world.wait_for("the grant's end", |world| world.open_grants() == 0 && world.server.status().is_empty());
+}
+
+#[test]
+fn who_never_acknowledges_gets_few_grants() {
+    let world = World::limits(|limits| limits.outstanding = 3);
+    let (raw, _memory) = world.raw_lane();
+    for serial in 0..5 {
+        raw.open(serial, b"hello");
+    }
+    for serial in 0..5 {
+        let (bytes, fd) = raw.receive().unwrap();
+        assert_eq!(fd.is_some(), serial < 3);
+        if serial >= 3 {
+            assert_eq!(message::decode(&bytes), Ok(Reply::NotOpened { serial, status: Status::TooMany }));
+        }
+    }
+}
+
+#[test]
+fn receipts_for_grants_that_never_were_end_the_lane() {
+    let world = World::new();
+    let (raw, memory) = world.raw_lane();
+    rustix::io::pwrite(&memory, &7_u64.to_ne_bytes(), lane::interlock::RECEIVED as u64).unwrap();
+    raw.open(1, b"hello");
+    assert!(raw.is_closed());
+    world.wait_for("the lane's end", |world| world.server.status().is_empty());
+}
+
+#[tokio::test]
+async fn who_never_reads_is_hung_up_on_and_holds_up_nobody() {
+    let world = World::new();
+    let honest = world.connect().await;
+    let (raw, _memory) = world.raw_lane();
+    let begin = Instant::now();
+    // Answers pile up until there's no room, and then the lane is over: our sends fail.
+    let open = message::encode(&Request::Open {
+        serial: 1,
+        releases: vec![],
+        target: lane::Target::Handle(b"nothing"),
+        access: lane::Access::Read,
+        credential: Credential::default(),
+    });
+    while raw.try_send(&open, &[]).is_ok() {
+        assert!(begin.elapsed() < LONG);
+    }
+    world.wait_for("the lane's end", |world| world.server.status().len() == 1);
+    assert!(honest.open(by_name(b"hello", &root())).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_slow_file_holds_up_its_own_lane_only() {
+    let world = World::new();
+    let (slow, quick) = (world.connect().await, world.connect().await);
+    let waiting = tokio::spawn(async move { slow.open(by_name(b"gate", &root())).await.map(drop) });
+    let gate = std::sync::Arc::clone(&world.gate);
+    tokio::task::spawn_blocking(move || gate.wait()).await.unwrap();
+    assert!(quick.open(by_name(b"hello", &root())).await.is_ok());
+    assert_eq!(world.server.status().len(), 2);
+    world.gate.wait();
+    assert_eq!(waiting.await.unwrap(), Err(OpenError::Refused(Status::NotFound)));
+}
+
+#[tokio::test]
+async fn a_bug_behind_one_file_takes_nothing_else() {
+    let world = World::new();
+    let (one, two) = (world.connect().await, world.connect().await);
+    assert_eq!(one.open(by_name(b"panic", &root())).await.unwrap_err(), OpenError::Refused(Status::Io));
+    assert!(one.open(by_name(b"hello", &root())).await.is_ok());
+    assert!(two.open(by_name(b"hello", &root())).await.is_ok());
+    world.connect().await;
+}
+
+#[tokio::test]
+async fn a_fake_endpoint_that_answers_every_registration_is_seen_through() {
+    let fake = FakeServer::new();
+    let run_dir = fake.dir.path().to_path_buf();
+    let world = World::with(|options| options.run_dir = Some(run_dir));
+    // The start of the true server has looked whether the fake one is dead.
+    assert!(fake.accept().receive().is_none());
+    let candidates = Rendezvous::register(fake.client_options()).await.unwrap();
+    let raw = fake.accept();
+    assert!(raw.receive().is_some());
+    // It has heard the commitment, and answers with what it can: any nonce, the commitment's head, its own memory.
+    raw.try_send(&fake.local([0x5a; 16]), &[memory().as_fd()]).unwrap();
+    assert!(world.nonce_arrives(candidates.nonce()));
+    let lane = candidates.finish(Duration::ZERO).await.unwrap();
+    assert_eq!(lane.instance(), world.instance);
+
+    // And alone:
+    drop(world);
+    let candidates = Rendezvous::register(fake.client_options()).await.unwrap();
+    let raw = fake.accept();
+    raw.try_send(&fake.local([0x5a; 16]), &[memory().as_fd()]).unwrap();
+    let reasons = candidates.finish(Duration::ZERO).await.unwrap_err().reasons;
+    assert_eq!(reasons, [Reason::Impostor(fake.path.display().to_string())]);
+    assert!(raw.receive().is_some());
+    assert!(raw.is_closed());
+}
+
+#[tokio::test]
+async fn what_a_server_may_not_say_in_the_handshake() {
+    type Say = fn(&FakeServer, [u8; 16], &Raw);
+    let table: [(&str, Say); 7] = [
+        ("no message of the handshake", |_, _, raw| raw.send(&[0xff; 40])),
+        ("no message of the handshake", |_, _, raw| raw.send(&message::encode(&Reply::Drain))),
+        ("no interlock memory", |fake, nonce, raw| raw.send(&fake.local(nonce))),
+        ("isn't a memfd", |fake, nonce, raw| {
+            let (reader, _writer) = tell_tale();
+            raw.try_send(&fake.local(nonce), &[reader.as_fd()]).unwrap();
+        }),
+        ("descriptors that nobody asked for", |fake, nonce, raw| {
+            let memory = memory();
+            raw.try_send(&fake.local(nonce), &[memory.as_fd(), memory.as_fd()]).unwrap();
+        }),
+        ("a version that we didn't offer", |fake, nonce, raw| {
+            let (nonce, instance) = (Nonce(nonce), fake.instance);
+            let local = Reply::Local { version: 2, nonce, instance, grants: 1, outstanding: 1 };
+            raw.try_send(&message::encode(&local), &[memory().as_fd()]).unwrap();
+        }),
+        ("closed the connection", |_, _, raw| {
+            rustix::net::shutdown(&raw.0, rustix::net::Shutdown::Both).unwrap();
+        }),
+    ];
+    for (expected, say) in table {
+        let fake = FakeServer::new();
+        let candidates = Rendezvous::register(fake.client_options()).await.unwrap();
+        let raw = fake.accept();
+        assert!(raw.receive().is_some());
+        say(&fake, candidates.nonce(), &raw);
+        let error = candidates.finish(Duration::ZERO).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error} instead of {expected}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_may_not_say_on_a_lane() {
+    type Say = fn(&Raw);
+    let table: [Say; 6] = [
+        |raw| raw.send(&[0xff; 4]),
+        |raw| raw.send(&message::encode(&Reply::NotOpened { serial: 77, status: Status::Io })),
+        |raw| raw.send(&vec![0; MAX_MESSAGE + 1]),
+        |raw| raw.send(&message::encode(&Request::Release(vec![]))),
+        |raw| {
+            let (reader, writer) = tell_tale();
+            raw.try_send(&message::encode(&Reply::Drain), &[writer.as_fd()]).unwrap();
+            drop(writer);
+            assert!(all_closed(&reader));
+        },
+        |raw| {
+            let (reader, writer) = tell_tale();
+            raw.try_send(&message::encode(&Reply::Drain), &[writer.as_fd(); 8]).unwrap();
+            drop(writer);
+            assert!(all_closed(&reader));
+        },
+    ];
+    for say in table {
+        let fake = FakeServer::new();
+        let (lane, raw, _memory) = fake.lane().await;
+        let said = tokio::task::spawn_blocking(move || {
+            say(&raw);
+            raw
+        });
+        tokio::time::timeout(LONG, lane.gone()).await.unwrap();
+        let raw = said.await.unwrap();
+        assert_eq!(lane.state(), LaneState::Gone);
+        assert_eq!(lane.open(by_name(b"hello", &root())).await.unwrap_err(), OpenError::Gone);
+        assert!(raw.is_closed());
+    }
+}
+
+/// Runs as another user: credentials belong to threads, and a socket remembers those of the thread that connected.
+fn as_user<T: Send + 'static>(
+    uid: u32,
+    gid: u32,
+    groups: &'static [u32],
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    use rustix::process::{Gid, Uid};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can act as another user: nothing tested");
+        return None;
+    }
+    let thread = std::thread::spawn(move || {
+        let groups: Vec<_> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        rustix::thread::set_thread_groups(&groups).unwrap();
+        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        work()
+    });
+    Some(thread.join().unwrap())
+}
+
+#[test]
+fn a_user_gets_files_as_itself_and_as_nobody_else() {
+    let world = std::sync::Arc::new(World::new());
+    let its = std::sync::Arc::clone(&world);
+    as_user(4711, 4712, &[27, 100], move || {
+        let (raw, _memory) = its.raw_lane();
+        let claim = |uid, gid, gids: &[u32]| Credential { uid, gid, gids: gids.to_vec() };
+        let table = [
+            (claim(4711, 4712, &[]), true),
+            (claim(4711, 4712, &[100, 27]), true),
+            (claim(4711, 27, &[4712]), true),
+            (claim(0, 0, &[]), false),
+            (claim(4711, 0, &[]), false),
+            (claim(4711, 4712, &[27, 0]), false),
+            (claim(1000, 4712, &[]), false),
+            (claim(65534, 65534, &[]), false),
+        ];
+        for (serial, (credential, may)) in (0..).zip(table) {
+            raw.open_as(serial, b"hello", credential.clone());
+            let (bytes, fd) = raw.receive().unwrap();
+            assert_eq!(fd.is_some(), may, "{credential:?}");
+            if !may {
+                assert_eq!(message::decode(&bytes), Ok(Reply::NotOpened { serial, status: Status::Denied }));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_is_the_overflow_user_is_nobody() {
+    let world = std::sync::Arc::new(World::new());
+    let its = std::sync::Arc::clone(&world);
+    as_user(65534, 65534, &[], move || {
+        let (raw, _memory) = its.raw_lane();
+        raw.open_as(1, b"hello", Credential { uid: 65534, gid: 65534, gids: vec![] });
+        let (bytes, fd) = raw.receive().unwrap();
+        assert!(fd.is_none());
+        assert_eq!(message::decode(&bytes), Ok(Reply::NotOpened { serial: 1, status: Status::Denied }));
+    });
+}
+
+#[test]
+fn one_user_s_flood_doesn_t_evict_another_s() {
+    let world =
+        std::sync::Arc::new(World::limits(|limits| (limits.waiting_per_uid, limits.waiting) = (8, 16)));
+    let honest = world.raw();
+    let nonce = Nonce::random().unwrap();
+    honest.register(&nonce);
+    for uid in [4711, 4712, 4713] {
+        let its = std::sync::Arc::clone(&world);
+        as_user(uid, uid, &[], move || {
+            let flood: Vec<_> = (0..100)
+                .map(|_| {
+                    let raw = its.raw();
+                    raw.register(&Nonce::random().unwrap());
+                    raw
+                })
+                .collect();
+            assert!(its.server.waiting() <= 16);
+            flood
+        });
+    }
+    assert!(world.nonce_arrives(nonce.0));
+}
+
+#[test]
+fn a_server_of_a_user_we_don_t_trust_learns_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let path = dir.path().join(lane::run_dir::lane_name(&[8; 16]));
+    let its = path.clone();
+    // SO_PEERCRED of a server is whoever called listen(2).
+    let Some(listener) = as_user(4711, 4711, &[], move || lane::run_dir::listen(&its, 8).unwrap()) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut options = RendezvousOptions::new(dir.path().into());
+    options.search_namespaces = false;
+    let error = runtime.block_on(async {
+        let candidates = Rendezvous::register(options.clone()).await.unwrap();
+        candidates.finish(LONG).await.unwrap_err()
+    });
+    assert_eq!(error.reasons, [Reason::Untrusted { through: path.display().to_string(), uid: 4711 }]);
+    assert!(error.to_string().contains("--trust-uid 4711"));
+    let accept = || Raw(rustix::net::accept_with(&listener, rustix::net::SocketFlags::CLOEXEC).unwrap());
+    assert!(accept().receive().is_none(), "not even the commitment");
+
+    // Unless the configuration names it.
+    options.trusted_uids.push(4711);
+    let _candidates = runtime.block_on(Rendezvous::register(options)).unwrap();
+    assert!(accept().receive().is_some());
+}
