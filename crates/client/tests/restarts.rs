@@ -1,0 +1,152 @@
+//! A server that goes away and comes back under a client that works: nothing is lost, and nobody notices.
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use samehost_client as client;
+
+use client::{Error, OpenOptions, Procedure, Stability};
+use support::{Served, on_disk, pattern, wait_for};
+
+const PIECE: usize = 16 << 10;
+
+/// Unstable writes, then a server that has forgotten them (its verifier is new), then a commit: everything unstable
+/// is written again, and only that.
+#[tokio::test]
+async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
+    let mut served = Served::wire_only();
+    let session = served.wire().await;
+    let file = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
+    let data = pattern(1, 64 * PIECE);
+    for (index, piece) in data.chunks(PIECE).enumerate().take(40) {
+        file.write_at(piece, (index * PIECE) as u64).await.unwrap();
+    }
+    file.commit().await.unwrap();
+    assert_eq!(session.counters().bytes_resent, 0);
+    for (index, piece) in data.chunks(PIECE).enumerate().skip(40) {
+        file.write_at(piece, (index * PIECE) as u64).await.unwrap();
+    }
+    served.kill();
+    // What was unstable may be gone with the server: see to it that it is.
+    let path = served.export().join("file");
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len((40 * PIECE) as u64).unwrap();
+    served.restart();
+
+    let before = session.counters();
+    file.commit().await.unwrap();
+    assert!(on_disk(&path) == data);
+    let after = session.counters();
+    assert_eq!(after.bytes_resent, (24 * PIECE) as u64);
+    assert_eq!(after.calls(Procedure::Write) - before.calls(Procedure::Write), 24);
+    assert_eq!(after.calls(Procedure::Commit) - before.calls(Procedure::Commit), 2);
+    assert_eq!(after.reconnects, 1);
+    // And nothing is kept any more.
+    file.commit().await.unwrap();
+    assert_eq!(session.counters().calls(Procedure::Commit), after.calls(Procedure::Commit));
+}
+
+/// The server is killed again and again while a stream is written and read; the stream goes on, and what was
+/// acknowledged as stable is there in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_survives_kills() {
+    let mut served = Served::wire_only();
+    let session = served.wire().await;
+    let path = served.export().join("stream");
+    let file = session.open(b"stream", &OpenOptions::replacing().read(true)).await.unwrap();
+    let data = Arc::new(pattern(2, 256 * PIECE));
+    let stable = Arc::new(AtomicU64::new(0));
+
+    let writer = tokio::spawn({
+        let (file, data, stable) = (file.clone(), data.clone(), stable.clone());
+        async move {
+            for (index, piece) in data.chunks(PIECE).enumerate() {
+                let offset = (index * PIECE) as u64;
+                if index % 4 == 3 {
+                    file.write_stable(Bytes::copy_from_slice(piece), offset, Stability::FileSync).await?;
+                    file.commit().await?;
+                    stable.store(offset + PIECE as u64, Relaxed);
+                } else {
+                    file.write_at(piece, offset).await?;
+                }
+                let back = file.read_into(Vec::new(), offset, PIECE).await?;
+                assert!(back == piece, "read back at {offset}");
+            }
+            file.close().await
+        }
+    });
+    for round in 1..=4_u64 {
+        let goal = round * (40 * PIECE) as u64;
+        wait_for("the stream to go on", || stable.load(Relaxed) >= goal).await;
+        served.kill();
+        let acknowledged = stable.load(Relaxed) as usize;
+        assert!(on_disk(&path)[..acknowledged] == data[..acknowledged], "lost before {acknowledged}");
+        served.restart();
+    }
+    writer.await.unwrap().unwrap();
+    assert!(on_disk(&path) == *data);
+    assert!(session.counters().reconnects >= 4);
+}
+
+/// Many calls are in flight when the server is killed; every one is answered after the restart.
+#[tokio::test]
+async fn calls_in_flight_are_sent_again_after_a_reconnect() {
+    let mut served = Served::wire_only();
+    let session = served.wire().await;
+    let root = session.root();
+    session.null().await.unwrap();
+    served.kill();
+    let mut calls: Vec<_> = (0..300).map(|_| Box::pin(session.attributes(&root))).collect();
+    // They go out, or wait for a connection: nobody gets an answer, and nobody an error.
+    for call in &mut calls {
+        assert!(tokio::time::timeout(Duration::from_millis(1), call).await.is_err());
+    }
+    served.restart();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(session.counters().reconnects, 1);
+}
+
+/// A name is made once although the answer was lost: the server's cache of answers, or the client's care, sees to it.
+#[tokio::test]
+async fn making_a_file_while_the_server_goes_works_or_says_that_it_exists() {
+    let mut served = Served::wire_only();
+    let session = served.wire().await;
+    served.kill();
+    let options = OpenOptions::new().write(true).create_new(true);
+    let opening = tokio::spawn({
+        let session = session.clone();
+        async move { session.open(b"new", &options).await }
+    });
+    tokio::task::yield_now().await;
+    served.restart();
+    opening.await.unwrap().unwrap();
+    let again = session.open(b"new", &options).await.unwrap_err();
+    assert_eq!(again.status(), Some(client::Status::Exists));
+}
+
+/// A soft session ends calls with an error, in time, and works again when the server is back.
+#[tokio::test]
+async fn a_soft_session_gives_up_and_recovers() {
+    let mut served = Served::wire_only();
+    let mut options = served.options(client::LaneMode::Off);
+    options.hard = false;
+    options.timeo = Duration::from_millis(150);
+    options.retrans = 1;
+    let session = client::Session::connect(&served.url(), options).await.unwrap();
+    let root = session.root();
+    served.kill();
+    let error = session.attributes(&root).await.unwrap_err();
+    assert!(matches!(&error, Error::Rpc { source, .. } if source.is_timeout()), "{error}");
+    assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT);
+    served.restart();
+    let mut answered = false;
+    for _ in 0..100 {
+        answered = answered || session.attributes(&root).await.is_ok();
+    }
+    assert!(answered);
+}
