@@ -74,7 +74,8 @@ impl Packets {
         for field in fields {
             command.args(["-e", field]);
         }
-        // What tshark remembers of the file handles it has seen would only cost memory.
+        // LOCALIO is a program that tshark has no dissector for.
+        command.args(["-o", "rpc.dissect_unknown_programs:TRUE"]);
         run_ok(&mut command).lines().map(str::to_owned).collect()
     }
 }

@@ -88,7 +88,7 @@ impl Podman {
 
     fn run_command(&self, netns: &Netns, options: &[&str]) -> Command {
         let mut command = self.command();
-        command.args(["run", "--network", &format!("ns:{}", netns.path()), "--cgroups", "disabled"]);
+        command.args(["run", "--network", &format!("ns:{}", netns.path())]);
         command.args(options);
         command
     }
