@@ -113,15 +113,20 @@ impl Client {
 
     /// Connects from an address and port of this host.
     pub fn from(server: &Server, source: IpAddr, port: u16) -> Self {
+        Self::try_from(server, source, port).unwrap()
+    }
+
+    /// As [`Client::from`], where the port may be somebody else's.
+    pub fn try_from(server: &Server, source: IpAddr, port: u16) -> std::io::Result<Self> {
         let IpAddr::V4(source) = source else { panic!("IPv4 here") };
-        let fd: OwnedFd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        rustix::net::sockopt::set_socket_reuseaddr(&fd, true).unwrap();
-        bind(&fd, &SocketAddrV4::new(source, port)).unwrap();
-        connect(&fd, &address(server)).unwrap();
+        let fd: OwnedFd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        rustix::net::sockopt::set_socket_reuseaddr(&fd, true)?;
+        bind(&fd, &SocketAddrV4::new(source, port))?;
+        connect(&fd, &address(server))?;
         let stream = TcpStream::from(fd);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self { stream, credential: sys(0, 0, &[]), xid: 1000 }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, credential: sys(0, 0, &[]), xid: 1000 })
     }
 
     pub fn as_user(mut self, uid: u32, gid: u32, gids: &[u32]) -> Self {

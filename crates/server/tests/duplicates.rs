@@ -1,0 +1,106 @@
+//! Retransmissions: what can't be done twice is done once and answered twice.
+
+mod common;
+
+use std::io::Write as _;
+
+use common::{Client, encoded, open_server, sys, what};
+use proto::nfs3::{
+    Createhow3, Link3Args, Mkdir3Args, Mknod3Args, Mknoddata3, PROGRAM, Procedure, Remove3Args, Rename3Args,
+    Rmdir3Args, Sattr3, Setattr3Args, Symlink3Args, Symlinkdata3,
+};
+use xdr::Opaque;
+
+/// Sends the same call on two connections; the answers.
+fn twice(
+    server: &samehost_server::Server,
+    client: &mut Client,
+    procedure: Procedure,
+    args: &[u8],
+) -> (Vec<u8>, Vec<u8>) {
+    client.xid += 1;
+    let record = client.record(PROGRAM, 3, procedure.number(), args);
+    client.stream.write_all(&record).unwrap();
+    let first = client.receive().unwrap();
+    let mut again = Client::new(server);
+    again.stream.write_all(&record).unwrap();
+    (first, again.receive().unwrap())
+}
+
+#[test]
+fn every_procedure_that_is_not_idempotent_is_executed_once() {
+    let (scratch, server, mut client) = open_server();
+    let root = client.mnt(&scratch.export()).unwrap();
+    let set = Sattr3::default();
+    let file = client.create(&root, "file").unwrap();
+    let ctime = client.getattr(&file).ctime;
+    let guarded = Setattr3Args {
+        object: Opaque(&file),
+        new_attributes: Sattr3 { mode: Some(0o600), ..set },
+        guard: Some(ctime),
+    };
+    let link = Symlinkdata3 { attributes: set, data: Opaque(b"target") };
+    let calls = [
+        // Done again, each of these would fail: the guard no longer matches, the name is there, or is gone.
+        (Procedure::Setattr, encoded(&guarded)),
+        (
+            Procedure::Create,
+            encoded(&proto::nfs3::Create3Args { where_: what(&root, b"c"), how: Createhow3::Guarded(set) }),
+        ),
+        (Procedure::Mkdir, encoded(&Mkdir3Args { where_: what(&root, b"d"), attributes: set })),
+        (Procedure::Symlink, encoded(&Symlink3Args { where_: what(&root, b"l"), symlink: link })),
+        (Procedure::Mknod, encoded(&Mknod3Args { where_: what(&root, b"p"), what: Mknoddata3::Fifo(set) })),
+        (Procedure::Link, encoded(&Link3Args { file: Opaque(&file), link: what(&root, b"hard") })),
+        (Procedure::Rename, encoded(&Rename3Args { from: what(&root, b"c"), to: what(&root, b"r") })),
+        (Procedure::Remove, encoded(&Remove3Args { object: what(&root, b"r") })),
+        (Procedure::Rmdir, encoded(&Rmdir3Args { object: what(&root, b"d") })),
+    ];
+    for (procedure, args) in calls {
+        let (first, second) = twice(&server, &mut client, procedure, &args);
+        assert_eq!(first[24..28], [0; 4], "{procedure} succeeds");
+        assert_eq!(first, second, "{procedure}");
+    }
+}
+
+#[test]
+fn another_credential_xid_or_argument_is_another_call() {
+    let (scratch, server, mut client) = open_server();
+    let root = client.mnt(&scratch.export()).unwrap();
+    client.create(&root, "f").unwrap();
+    let args = encoded(&Remove3Args { object: what(&root, b"f") });
+    let (first, second) = twice(&server, &mut client, Procedure::Remove, &args);
+    assert_eq!(first, second);
+    let noent = 2_u32.to_be_bytes();
+    let mut other = Client::new(&server);
+    other.xid = client.xid;
+    other.credential = sys(0, 0, &[5]);
+    other.stream.write_all(&other.record(PROGRAM, 3, 12, &args)).unwrap();
+    assert_eq!(other.receive().unwrap()[24..28], noent, "another credential");
+    other.credential = client.credential.clone();
+    let other_args = encoded(&Remove3Args { object: what(&root, b"g") });
+    other.stream.write_all(&other.record(PROGRAM, 3, 12, &other_args)).unwrap();
+    assert_eq!(other.receive().unwrap()[24..28], noent, "another name");
+    other.xid += 1;
+    other.stream.write_all(&other.record(PROGRAM, 3, 12, &args)).unwrap();
+    assert_eq!(other.receive().unwrap()[24..28], noent, "another xid");
+    let mut elsewhere = Client::from(&server, [127, 0, 0, 9].into(), 0);
+    elsewhere.xid = client.xid;
+    elsewhere.stream.write_all(&elsewhere.record(PROGRAM, 3, 12, &args)).unwrap();
+    assert_eq!(elsewhere.receive().unwrap()[24..28], noent, "another client");
+}
+
+#[test]
+fn failures_are_remembered_too() {
+    let (scratch, server, mut client) = open_server();
+    let root = client.mnt(&scratch.export()).unwrap();
+    let args = encoded(&Remove3Args { object: what(&root, b"f") });
+    client.xid += 1;
+    let record = client.record(PROGRAM, 3, 12, &args);
+    client.stream.write_all(&record).unwrap();
+    let first = client.receive().unwrap();
+    std::fs::write(scratch.at("f"), "").unwrap();
+    let mut again = Client::new(&server);
+    again.stream.write_all(&record).unwrap();
+    assert_eq!(again.receive().unwrap(), first);
+    assert!(scratch.at("f").exists(), "the retransmission of a REMOVE that failed removes nothing");
+}

@@ -1,0 +1,271 @@
+//! Start, reload, restart, stop: what clients keep, and what is left behind (nothing).
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use common::{Client, Scratch, wait_for, what};
+use proto::mount3::Mountstat3;
+use proto::nfs3::{Createhow3, Getattr3Args, Nfsstat3, Outcome, Procedure, Readdir3Args, Readdir3Res};
+use samehost_server::lifecycle::Reloaded;
+use samehost_server::{ReloadError, Server, StartError};
+use xdr::Opaque;
+
+const OPEN: &str = "*(rw,insecure,no_root_squash,async)";
+
+fn status(client: &mut Client, handle: &[u8]) -> u32 {
+    client.nfs(Procedure::Getattr, &Getattr3Args { object: Opaque(handle) }).status()
+}
+
+#[test]
+fn handles_cookies_and_exclusive_creates_survive_a_restart() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(OPEN);
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    let file = client.create(&root, "f").unwrap();
+    client.write(&file, 0, b"kept");
+    let exclusive = client.create_how(&root, "x", Createhow3::Exclusive([7; 8])).unwrap();
+    for number in 0..200 {
+        client.create(&root, &format!("entry-{number}")).unwrap();
+    }
+    let page = |client: &mut Client, cookie, cookieverf| {
+        let args = Readdir3Args { dir: Opaque(&root), cookie, cookieverf, count: 4096 };
+        let results = client.nfs(Procedure::Readdir, &args);
+        let Outcome::Ok(ok) = results.get::<Readdir3Res<'_>>() else { panic!("{:?}", results.0) };
+        let names: Vec<_> = ok.reply.entries.0.iter().map(|entry| entry.name.0.to_vec()).collect();
+        (names, ok.reply.entries.0.last().unwrap().cookie, ok.head.cookieverf)
+    };
+    let (mut names, cookie, verifier) = page(&mut client, 0, [0; 8]);
+    let verf = |client: &mut Client| match client.write(&file, 0, b"k") {
+        Outcome::Ok(ok) => ok.verf,
+        Outcome::Fail(status, _) => panic!("{status:?}"),
+    };
+    let before = verf(&mut client);
+    server.stop();
+
+    let server = scratch.serve(OPEN);
+    let mut client = Client::new(&server);
+    assert_eq!(client.read(&file, 0, 100), Ok((b"kept".to_vec(), true)));
+    assert_eq!(client.mnt(&scratch.export()), Ok(root.clone()));
+    assert_eq!(client.create_how(&root, "x", Createhow3::Exclusive([7; 8])), Ok(exclusive));
+    assert_ne!(verf(&mut client), before, "unstable data may be lost: the client must know");
+    // ext4, xfs and btrfs keep their cookies; tmpfs can't, and the verifier says so.
+    let args = Readdir3Args { dir: Opaque(&root), cookie, cookieverf: verifier, count: 8192 };
+    let results = client.nfs(Procedure::Readdir, &args);
+    if results.status() == 0 {
+        let mut seen: BTreeSet<_> = names.drain(..).collect();
+        let (mut cookie, mut verifier) = (cookie, verifier);
+        while seen.len() < 204 {
+            let (more, next, now) = page(&mut client, cookie, verifier);
+            assert!(more.into_iter().all(|name| seen.insert(name)), "an entry twice");
+            (cookie, verifier) = (next, now);
+        }
+    } else {
+        assert_eq!(results.status(), Nfsstat3::BadCookie as u32);
+    }
+}
+
+#[test]
+fn a_reload_keeps_what_stays_and_takes_what_goes() {
+    let scratch = Scratch::new();
+    let list = scratch.dir.path().join("exports");
+    for dir in ["a", "b", "c"] {
+        std::fs::create_dir(scratch.at(dir)).unwrap();
+    }
+    let line = |dir: &str, rest: &str| format!("{} {rest}\n", scratch.at(dir).display());
+    std::fs::write(&list, line("a", OPEN) + &line("b", OPEN)).unwrap();
+    let mut config = scratch.config("");
+    (config.exports, config.export_files) = (vec![], vec![list.clone()]);
+    let server = Server::start(config).unwrap();
+    let mut client = Client::new(&server);
+    let (a, b) = (client.mnt(&scratch.at("a")).unwrap(), client.mnt(&scratch.at("b")).unwrap());
+    let file = client.create(&a, "f").unwrap();
+
+    std::fs::write(
+        &list,
+        line("c", OPEN) + &line("a", "*(ro,insecure,no_root_squash) 127.0.0.2(rw,insecure)"),
+    )
+    .unwrap();
+    let reloaded = server.reload().unwrap();
+    let paths = |names: &[&str]| names.iter().map(|name| scratch.at(name)).collect::<Vec<_>>();
+    let expected =
+        Reloaded { added: paths(&["c"]), removed: paths(&["b"]), kept: paths(&["a"]), notices: vec![] };
+    assert_eq!(reloaded, expected);
+    assert_eq!(status(&mut client, &file), 0, "the connection and the handle are what they were");
+    assert!(
+        matches!(client.write(&file, 0, b"x"), Outcome::Fail(Nfsstat3::Rofs, _)),
+        "the new options hold at once"
+    );
+    assert_eq!(status(&mut client, &b), Nfsstat3::Stale as u32);
+    assert_eq!(client.mnt(&scratch.at("b")), Err(Mountstat3::Acces));
+    let c = client.mnt(&scratch.at("c")).unwrap();
+    client.create(&c, "f").unwrap();
+
+    // A mistake changes nothing, and says where it is.
+    std::fs::write(&list, line("c", OPEN) + "\n/x *(rw,bogus)\n").unwrap();
+    let Err(ReloadError::Exports(errors)) = server.reload() else { panic!() };
+    assert_eq!((errors[0].line, errors[0].column, errors.len()), (3, 9, 1));
+    assert!(errors[0].to_string().starts_with(&list.display().to_string()));
+    std::fs::remove_file(&list).unwrap();
+    assert!(matches!(server.reload(), Err(ReloadError::ExportsFile { .. })));
+    assert_eq!(status(&mut client, &file), 0);
+
+    // What comes back has its old handles.
+    std::fs::write(&list, line("b", OPEN)).unwrap();
+    server.reload().unwrap();
+    assert_eq!(status(&mut client, &b), 0);
+    assert_eq!(status(&mut client, &file), Nfsstat3::Stale as u32);
+}
+
+#[test]
+fn reloads_under_use_hurt_nobody() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(OPEN);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..3)
+            .map(|worker| {
+                let mut client = Client::new(&server);
+                let root = client.mnt(&scratch.export()).unwrap();
+                scope.spawn(move || {
+                    let file = client.create(&root, &format!("w{worker}")).unwrap();
+                    for round in 0..300_u64 {
+                        assert!(matches!(
+                            client.write(&file, round * 8, &round.to_be_bytes()),
+                            Outcome::Ok(_)
+                        ));
+                        assert_eq!(client.read(&file, round * 8, 8).unwrap().0, round.to_be_bytes());
+                    }
+                })
+            })
+            .collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            assert_eq!(server.reload().unwrap().kept.len(), 1);
+        }
+    });
+}
+
+#[test]
+fn an_export_that_is_not_there_is_told_and_the_others_are_served() {
+    let scratch = Scratch::new();
+    let missing = scratch.dir.path().join("missing");
+    let mut config = scratch.config(OPEN);
+    config.exports.push(format!("{} *(insecure)", missing.display()));
+    let server = Server::start(config).unwrap();
+    let notices = server.notices();
+    assert!(notices.iter().any(|notice| notice.contains("missing is not served")), "{notices:?}");
+    let mut client = Client::new(&server);
+    assert_eq!(client.mnt(&missing), Err(Mountstat3::Noent));
+    client.mnt(&scratch.export()).unwrap();
+    assert!(server.status().exports[1].problem.is_some());
+    std::fs::create_dir(&missing).unwrap();
+    assert_eq!(server.reload().unwrap().added, [missing.clone()]);
+    client.mnt(&missing).unwrap();
+}
+
+#[test]
+fn what_prevents_a_start_is_said() {
+    let scratch = Scratch::new();
+    let start = |change: &dyn Fn(&mut samehost_server::Config)| {
+        let mut config = scratch.config(OPEN);
+        change(&mut config);
+        Server::start(config).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let none = start(&|config| config.exports.clear());
+    assert!(none.contains("--export"), "{none}");
+    let wrong = start(&|config| config.exports = vec!["/a *(rw,krb5)".into()]);
+    assert!(wrong.starts_with("--export:1:9: option krb5 is not supported"), "{wrong}");
+    let no_file = start(&|config| config.export_files = vec!["/no/such/file".into()]);
+    assert!(no_file.contains("/no/such/file"), "{no_file}");
+    let state = start(&|config| config.state_dir = Some("/proc/no".into()));
+    assert!(state.contains("--state-dir"), "{state}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let listen = start(&|config| config.listen = vec![address]);
+    assert!(listen.contains(&address.to_string()), "{listen}");
+    let twice = start(&|config| config.exports.push(config.exports[0].clone()));
+    assert!(twice.contains("already"), "{twice}");
+    let Err(StartError::Exports(_)) = Server::start(scratch.config("@group(rw)")) else { panic!() };
+    assert!(!scratch.run_dir().exists() || std::fs::read_dir(scratch.run_dir()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_run_directory_that_cannot_be_is_a_notice_and_the_wire_serves() {
+    let scratch = Scratch::new();
+    let mut config = scratch.config(OPEN);
+    config.run_dir = Path::new("/proc/no").to_owned();
+    let server = Server::start(config).unwrap();
+    assert!(server.notices().iter().any(|notice| notice.contains("--run-dir")), "{:?}", server.notices());
+    Client::new(&server).mnt(&scratch.export()).unwrap();
+}
+
+#[test]
+fn starting_and_stopping_under_load_leaves_nothing() {
+    fn descriptors() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+    // Tests beside this one come and go, so the numbers are taken in a process of its own.
+    if std::env::var_os("SAMEHOST_ALONE").is_none() {
+        let own = std::env::current_exe().unwrap();
+        let status = std::process::Command::new(own)
+            .args(["--exact", "starting_and_stopping_under_load_leaves_nothing", "--nocapture"])
+            .env("SAMEHOST_ALONE", "1")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    let scratch = Scratch::new();
+    let round = |number: u32| {
+        let server = scratch.serve(OPEN);
+        let mut clients: Vec<_> = (0..3).map(|_| Client::new(&server)).collect();
+        let root = clients[0].mnt(&scratch.export()).unwrap();
+        for client in &mut clients {
+            let file = client.create(&root, "f").unwrap();
+            client.write(&file, 0, &[1; 50_000]);
+            client.read(&file, 0, 50_000).unwrap();
+            // One more call is under way when the server stops.
+            use std::io::Write as _;
+            client
+                .stream
+                .write_all(&client.record(
+                    proto::nfs3::PROGRAM,
+                    3,
+                    1,
+                    &common::encoded(&Getattr3Args { object: Opaque(&file) }),
+                ))
+                .unwrap();
+        }
+        assert_eq!(clients[0].lookup_status(&root, "missing"), Nfsstat3::Noent as u32);
+        if number % 2 == 0 {
+            server.stop()
+        } else {
+            drop(server)
+        }
+        assert_eq!(std::fs::read_dir(scratch.run_dir()).unwrap().count(), 0, "no socket file is left");
+    };
+    round(0);
+    round(1);
+    wait_for("threads of the first rounds to go", || threads() <= 3);
+    let before = (descriptors(), threads());
+    (0..20).for_each(round);
+    wait_for("descriptors to be closed", || descriptors() <= before.0);
+    wait_for("threads to end", || threads() <= before.1);
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+trait Status {
+    fn lookup_status(&mut self, dir: &[u8], name: &str) -> u32;
+}
+
+impl Status for Client {
+    fn lookup_status(&mut self, dir: &[u8], name: &str) -> u32 {
+        // A reply to the call under way comes first.
+        let _ = self.receive().unwrap();
+        self.nfs(Procedure::Lookup, &proto::nfs3::Lookup3Args { what: what(dir, name.as_bytes()) }).status()
+    }
+}
