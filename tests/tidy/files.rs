@@ -43,10 +43,11 @@ fn walk(folder: &Path, path: &str, files: &mut Vec<File>) {
         let Ok(metadata) = entry.path().symlink_metadata() else { continue };
         if metadata.is_dir() {
             walk(&entry.path(), &path, files);
-        } else if metadata.is_file() && metadata.len() <= MAX_FILE {
-            if let Ok(bytes) = fs::read(entry.path()) {
-                files.push(File { path, bytes });
-            }
+        } else if metadata.is_file()
+            && metadata.len() <= MAX_FILE
+            && let Ok(bytes) = fs::read(entry.path())
+        {
+            files.push(File { path, bytes });
         }
     }
 }
