@@ -221,3 +221,110 @@ fn unknown(of: &Ident) -> TokenStream {
     let of = of.to_string();
     quote!(::core::result::Result::Err(::xdr::Error::Discriminant { of: #of, value: found }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generics;
+    use syn::parse_quote;
+
+    fn refusal(input: &DeriveInput) -> String {
+        Shape::of(input)
+            .and_then(|shape| generics::decode_impl(input, &shape.decode()))
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn what_xdr_has_no_word_for_is_refused_at_compile_time() {
+        let refused: [(DeriveInput, &str); 9] = [
+            (parse_quote!(union U { a: u32 }), "unions are Rust's enums"),
+            (
+                parse_quote!(
+                    enum Never {}
+                ),
+                "no value to encode",
+            ),
+            (
+                parse_quote!(
+                    enum Implicit {
+                        A,
+                        B = 1,
+                    }
+                ),
+                "write them out",
+            ),
+            (
+                parse_quote!(
+                    enum Unmarked {
+                        A(u32),
+                    }
+                ),
+                "mark its variants",
+            ),
+            (
+                parse_quote!(
+                    enum Half {
+                        #[xdr(0)]
+                        A,
+                        B,
+                    }
+                ),
+                "has no #[xdr(N)]",
+            ),
+            (
+                parse_quote!(
+                    enum Twice {
+                        #[xdr(0)]
+                        #[xdr(1)]
+                        A,
+                    }
+                ),
+                "one #[xdr(N)]",
+            ),
+            (
+                parse_quote!(
+                    enum Early {
+                        #[xdr(default)]
+                        A(u32),
+                        #[xdr(0)]
+                        B,
+                    }
+                ),
+                "must be the last",
+            ),
+            (
+                parse_quote!(
+                    enum Bare {
+                        #[xdr(0)]
+                        A,
+                        #[xdr(default)]
+                        B,
+                    }
+                ),
+                "a u32",
+            ),
+            (
+                parse_quote!(
+                    struct Borrows<'a, 'b>(X<'a>, X<'b>);
+                ),
+                "one lifetime",
+            ),
+        ];
+        for (input, why) in refused {
+            let refusal = refusal(&input);
+            assert!(refusal.contains(why), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_discriminant_stands_in_one_place() {
+        let input: DeriveInput = parse_quote!(
+            enum Both {
+                #[xdr(0)]
+                A = 0,
+            }
+        );
+        assert!(refusal(&input).contains("stands in #[xdr(N)]"));
+    }
+}
