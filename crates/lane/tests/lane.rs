@@ -2,10 +2,13 @@
 
 mod common;
 
-use common::{World, by_name, content, root};
+use common::{FakeServer, LONG, World, by_name, content, root};
+use lane::message::{self, Reply, Request};
 use lane::{Access, LaneState, OpenError, OpenRequest, Status, Target};
 use samehost_lane as lane;
 
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
@@ -36,4 +39,310 @@ async fn handshake_open_read_release() {
     }
     let info = &world.server.status()[0];
     assert_eq!((info.grants, info.granted, info.refused, info.in_flight), (0, 2, 1, 0));
+}
+
+#[tokio::test]
+async fn pipelined_opens_come_back_to_who_asked() {
+    let world = World::new();
+    for name in 0..32 {
+        std::fs::write(world.dir.path().join(name.to_string()), name.to_string()).unwrap();
+    }
+    let lane = world.connect().await;
+    let tasks: Vec<_> = (0..320)
+        .map(|number| {
+            let lane = lane.clone();
+            tokio::spawn(async move {
+                let name = (number % 32).to_string();
+                let opened = lane.open(by_name(name.as_bytes(), &root())).await.unwrap();
+                assert_eq!(content(&opened.grant), name);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    lane.flush();
+    world.wait_for("the releases", |world| world.open_grants() == 0);
+}
+
+#[tokio::test]
+async fn releases_ride_on_the_next_open() {
+    let fake = FakeServer::new();
+    let (lane, raw, _memory) = fake.lane().await;
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let who = root();
+    let mut grants = Vec::new();
+    let reply = |serial, grant| {
+        message::encode(&Reply::Opened {
+            serial,
+            grant,
+            generation: 1,
+            verifier: [0; 8],
+            handle: b"",
+            attributes: lane::Attributes::default(),
+        })
+    };
+    for grant in 10..20 {
+        let (opened, ()) = tokio::join!(lane.open(by_name(b"x", &who)), async {
+            let (bytes, _) = raw.receive().unwrap();
+            let Ok(Request::Open { serial, releases, .. }) = message::decode(&bytes) else { panic!() };
+            assert_eq!(releases, []);
+            raw.try_send(&reply(serial, grant), &[file.as_fd()]).unwrap();
+        });
+        grants.push(opened.unwrap().grant);
+    }
+    grants.clear();
+    let mut open = Box::pin(lane.open(by_name(b"y", &who)));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut open).await.is_err());
+    let (bytes, _) = raw.receive().unwrap();
+    let Ok(Request::Open { serial, releases, .. }) = message::decode(&bytes) else { panic!() };
+    assert_eq!(releases, (10..20).collect::<Vec<_>>());
+    raw.send(&message::encode(&Reply::NotOpened { serial, status: Status::Access }));
+    assert_eq!(open.await.unwrap_err(), OpenError::Refused(Status::Access));
+}
+
+#[tokio::test]
+async fn an_open_that_nobody_waits_for_any_more_is_given_back() {
+    let world = World::new();
+    let lane = world.connect().await;
+    for _ in 0..20 {
+        let who = root();
+        let mut open = Box::pin(lane.open(by_name(b"hello", &who)));
+        assert!(futures_poll_once(&mut open).await.is_none());
+        drop(open);
+    }
+    // The last of them shows that all before have been answered.
+    let who = root();
+    let opened = lane.open(by_name(b"hello", &who)).await.unwrap();
+    drop(opened);
+    while world.open_grants() != 0 || world.server.status()[0].granted != 21 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Polls once: what a caller does that gives up at once.
+async fn futures_poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_lane_s_limit_on_grants() {
+    let world = World::limits(|limits| limits.grants = 3);
+    let lane = world.connect().await;
+    let who = root();
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(lane.open(by_name(b"hello", &who)).await.unwrap());
+    }
+    let refused = lane.open(by_name(b"hello", &who)).await.unwrap_err();
+    assert_eq!(refused, OpenError::Refused(Status::TooMany));
+    held.pop();
+    // The release rides on this very Open.
+    held.push(lane.open(by_name(b"hello", &who)).await.unwrap());
+    assert_eq!(world.open_grants(), 3);
+}
+
+#[tokio::test]
+async fn more_than_the_lane_carries_is_not_sent() {
+    let world = World::new();
+    let lane = world.connect().await;
+    let who = root();
+    let long = vec![b'x'; 256];
+    assert_eq!(lane.open(by_name(&long, &who)).await.unwrap_err(), OpenError::TooLong);
+    let handle = OpenRequest { target: Target::Handle(&long[..129]), access: Access::Read, credential: &who };
+    assert_eq!(lane.open(handle).await.unwrap_err(), OpenError::TooLong);
+    let many = lane::Credential { gids: vec![1; 17], ..root() };
+    assert_eq!(lane.open(by_name(b"hello", &many)).await.unwrap_err(), OpenError::TooLong);
+    assert!(lane.open(by_name(&long[..255], &who)).await.is_err());
+    assert_eq!(lane.state(), LaneState::Live);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_releases_everything() {
+    let world = World::new();
+    let (raw, _memory) = world.raw_lane();
+    for serial in 0..10 {
+        raw.open(serial, b"hello");
+    }
+    world.wait_for("the grants", |world| world.open_grants() == 10);
+    drop(raw);
+    world.wait_for("their end", |world| world.open_grants() == 0 && world.server.status().is_empty());
+}
+
+#[tokio::test]
+async fn the_last_of_lane_and_grants_ends_it() {
+    let world = World::new();
+    let lane = world.connect().await;
+    let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
+    drop(lane);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(content(&opened.grant), "hello");
+    assert!(opened.grant.is_live());
+    assert_eq!(world.server.status().len(), 1);
+    drop(opened);
+    world.wait_for("the lane's end", |world| world.server.status().is_empty() && world.open_grants() == 0);
+}
+
+#[tokio::test]
+async fn a_server_that_goes_is_noticed_without_polling() {
+    let world = World::new();
+    let lane = world.connect().await;
+    let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
+    let gone = tokio::spawn({
+        let lane = lane.clone();
+        async move { lane.gone().await }
+    });
+    let (server, dir) = (world.server, world.dir);
+    tokio::task::spawn_blocking(move || drop(server)).await.unwrap();
+    gone.await.unwrap();
+    assert!(opened.grant.try_get().is_none());
+    assert!(!opened.grant.is_live());
+    // The descriptor stays good: nothing that is under way fails.
+    assert_eq!(content(&opened.grant), "hello");
+    assert_eq!(lane.open(by_name(b"hello", &root())).await.unwrap_err(), OpenError::Gone);
+    assert_eq!(std::fs::read_dir(dir.path().join("run")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_is_noticed_too() {
+    // It can't write into the interlock any more: the hang-up must do.
+    let fake = FakeServer::new();
+    let (lane, raw, memory) = fake.lane().await;
+    drop(raw);
+    lane.gone().await;
+    assert_eq!(lane.state(), LaneState::Gone);
+    assert_eq!(memory.wide(0).unwrap().load(std::sync::atomic::Ordering::SeqCst), 1 << 2 | 2);
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_ends_its_lanes() {
+    let world = World::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (lane, opened) = runtime.block_on(async {
+        let lane = world.connect().await;
+        let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
+        (lane, opened)
+    });
+    drop(runtime);
+    assert_eq!(lane.state(), LaneState::Gone);
+    assert!(opened.grant.try_get().is_none());
+    world.wait_for("the lane's end", |world| world.server.status().is_empty());
+}
+
+#[test]
+fn a_runtime_that_sleeps_between_calls_flushes_when_asked() {
+    let world = World::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lane = runtime.block_on(world.connect());
+    let opened = runtime.block_on(async { lane.open(by_name(b"hello", &root())).await.unwrap() });
+    drop(opened);
+    lane.flush();
+    world.wait_for("the release", |world| world.open_grants() == 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_waits_for_io_under_way_and_refuses_more() {
+    let world = Arc::new(World::new());
+    let lane = world.connect().await;
+    let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
+    let under_way = opened.grant.try_get().unwrap();
+    assert_eq!(world.server.status()[0].in_flight, 1);
+    let draining = tokio::task::spawn_blocking({
+        let world = Arc::clone(&world);
+        move || world.server.drain(LONG)
+    });
+    lane.gone().await;
+    assert_eq!(lane.state(), LaneState::Draining);
+    assert!(opened.grant.try_get().is_none());
+    assert!(!draining.is_finished());
+    assert_eq!(content(&under_way), "hello");
+    drop(under_way);
+    assert!(draining.await.unwrap());
+    while lane.state() != LaneState::Gone {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(world.server.status().is_empty());
+    assert!(world.server.drain(LONG), "the second time there's nothing to do");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_waits_no_longer_than_its_bound() {
+    let world = Arc::new(World::new());
+    let lane = world.connect().await;
+    let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
+    let _for_ever = opened.grant.try_get().unwrap();
+    let its = Arc::clone(&world);
+    let all_ended =
+        tokio::task::spawn_blocking(move || its.server.drain(Duration::from_millis(50))).await.unwrap();
+    assert!(!all_ended);
+    assert!(world.server.status().is_empty());
+}
+
+#[tokio::test]
+async fn a_recall_ends_the_grants_and_keeps_the_lane() {
+    let world = World::new();
+    let lane = world.connect().await;
+    let other = world.connect().await;
+    let (before, others) = (
+        lane.open(by_name(b"hello", &root())).await.unwrap(),
+        other.open(by_name(b"hello", &root())).await.unwrap(),
+    );
+    let number = world.server.status()[0].bound.lane;
+    assert_eq!(world.server.recall(|lane| lane.bound.lane == number), 1);
+    assert!(before.grant.try_get().is_none());
+    assert!(others.grant.try_get().is_some());
+    assert_eq!(lane.state(), LaneState::Live);
+    let after = lane.open(by_name(b"hello", &root())).await.unwrap();
+    assert!(after.grant.try_get().is_some());
+    assert!(before.grant.try_get().is_none());
+}
+
+#[tokio::test]
+async fn a_revoked_lane_ends_alone() {
+    let world = World::new();
+    let lane = world.connect().await;
+    let other = world.connect().await;
+    let number = world.server.status()[0].bound.lane;
+    assert_eq!(world.server.revoke(|lane| lane.bound.lane == number), 1);
+    lane.gone().await;
+    world.wait_for("the lane's end", |world| world.server.status().len() == 1);
+    assert_eq!(other.state(), LaneState::Live);
+}
+
+#[tokio::test]
+async fn of_two_local_servers_each_gets_its_own_releases() {
+    let (one, two) = (World::new(), World::new());
+    let (first, second) = (one.connect().await, two.connect().await);
+    let who = root();
+    let (a, b) =
+        (first.open(by_name(b"hello", &who)).await.unwrap(), second.open(by_name(b"hello", &who)).await);
+    let b = b.unwrap();
+    assert_eq!(a.grant.id(), b.grant.id(), "the same number on both, to make it hard");
+    drop(a);
+    first.flush();
+    one.wait_for("the release", |one| one.open_grants() == 0);
+    assert_eq!(two.open_grants(), 1);
+    drop(b);
+    second.flush();
+    two.wait_for("the release", |two| two.open_grants() == 0);
+    assert_eq!((first.state(), second.state()), (LaneState::Live, LaneState::Live));
+}
+
+#[tokio::test]
+async fn grants_are_file_descriptions_of_their_own() {
+    let world = World::new();
+    let lane = world.connect().await;
+    let who = root();
+    let (a, b) = (
+        lane.open(by_name(b"hello", &who)).await.unwrap(),
+        lane.open(by_name(b"hello", &who)).await.unwrap(),
+    );
+    rustix::fs::seek(&a.grant, rustix::fs::SeekFrom::Start(3)).unwrap();
+    assert_eq!(rustix::fs::tell(&b.grant).unwrap(), 0);
 }

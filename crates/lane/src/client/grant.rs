@@ -45,7 +45,8 @@ impl Grant {
     #[inline]
     #[must_use]
     pub fn try_get(&self) -> Option<InFlight<'_>> {
-        self.owner.shared.interlock.try_get(self.expected).then_some(InFlight { grant: self })
+        // Not `then_some`: a guard that is made in vain would count itself out when it is dropped.
+        self.owner.shared.interlock.try_get(self.expected).then(|| InFlight { grant: self })
     }
 
     /// Whether `try_get` would work, for choosing a road without beginning.

@@ -1,0 +1,243 @@
+//! The registry and the grants table, driven by hand: no sockets, no clock.
+
+use lane::grants::{Full, Grants, Nonsense};
+use lane::registry::{Bounds, Claim, Refused, Registry};
+use lane::{Commitment, Nonce};
+use proptest::prelude::*;
+use samehost_lane as lane;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+const LIFE: Duration = Duration::from_secs(10);
+const BOUNDS: Bounds = Bounds { total: 6, per_uid: 3, life: LIFE };
+
+fn nonce(number: u8) -> Nonce {
+    Nonce([number; 16])
+}
+
+fn commitment(number: u8) -> Commitment {
+    nonce(number).commitment()
+}
+
+#[test]
+fn one_registration_one_nonce_one_lane() {
+    let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
+    assert_eq!(registry.arrive(1, 1000, now), None);
+    assert_eq!(registry.claim(&nonce(1), now), Claim::Nobody);
+    assert_eq!(registry.register(1, commitment(1), now), Ok(()));
+    assert_eq!(registry.register(1, commitment(2), now), Err(Refused::Twice));
+    assert_eq!(registry.claim(&nonce(2), now), Claim::Nobody);
+    assert_eq!(registry.claim(&nonce(1), now), Claim::One(1));
+    assert!(registry.is_empty());
+    assert_eq!(registry.claim(&nonce(1), now), Claim::Spent);
+    registry.arrive(2, 1000, now);
+    assert_eq!(registry.register(2, commitment(1), now), Err(Refused::Spent));
+    // When everybody has forgotten it, it is as good as new: random numbers don't repeat.
+    let later = now + LIFE;
+    registry.arrive(3, 1000, later);
+    assert_eq!(registry.register(3, commitment(1), later), Ok(()));
+}
+
+#[test]
+fn a_nonce_that_two_registered_is_burnt() {
+    let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
+    for id in 1..=2 {
+        registry.arrive(id, 1000, now);
+        registry.register(id, commitment(1), now).unwrap();
+    }
+    assert_eq!(registry.claim(&nonce(1), now), Claim::Ambiguous(vec![1, 2]));
+    assert_eq!(registry.claim(&nonce(1), now), Claim::Spent);
+    assert!(registry.is_empty());
+}
+
+#[test]
+fn what_left_or_expired_is_nobody() {
+    let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
+    for id in 1..=3 {
+        registry.arrive(id, 1000, now);
+        registry.register(id, commitment(id as u8), now).unwrap();
+    }
+    assert!(registry.leave(1));
+    assert!(!registry.leave(1));
+    assert_eq!(registry.claim(&nonce(1), now), Claim::Nobody);
+    assert_eq!(registry.next_expiry(), Some(now + LIFE));
+    // A moment before its end it lives, at its end it doesn't, whether or not somebody has looked.
+    assert_eq!(registry.claim(&nonce(2), now + LIFE - Duration::from_nanos(1)), Claim::One(2));
+    assert_eq!(registry.claim(&nonce(3), now + LIFE), Claim::Nobody);
+    assert_eq!(registry.expire(now + LIFE), [3]);
+    assert_eq!(registry.next_expiry(), None);
+    assert_eq!(registry.register(3, commitment(3), now + LIFE), Err(Refused::Unknown));
+}
+
+#[test]
+fn registering_begins_the_life_anew_and_too_late_is_too_late() {
+    let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
+    registry.arrive(1, 1000, now);
+    registry.arrive(2, 1000, now);
+    registry.register(1, commitment(1), now + LIFE / 2).unwrap();
+    assert_eq!(registry.register(2, commitment(2), now + LIFE), Err(Refused::Unknown));
+    assert_eq!(registry.expire(now + LIFE), [2]);
+    assert_eq!(registry.claim(&nonce(1), now + LIFE), Claim::One(1));
+}
+
+#[test]
+fn who_has_too_many_loses_its_own_oldest() {
+    let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
+    registry.arrive(1, 1000, now);
+    for id in 2..=4 {
+        assert_eq!(registry.arrive(id, 2000, now), None);
+    }
+    assert_eq!(registry.arrive(5, 2000, now), Some(2));
+    assert_eq!(registry.arrive(6, 2000, now), Some(3));
+    // All places taken: the one who has most makes room, not the one who has one.
+    for id in 7..=8 {
+        assert_eq!(registry.arrive(id, 3000, now), None);
+    }
+    assert_eq!(registry.arrive(9, 4000, now), Some(4));
+    assert_eq!(registry.len(), 6);
+}
+
+#[test]
+fn a_called_client_s_nonce_is_used_once_and_by_nobody_else() {
+    let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
+    assert!(registry.spend_called(commitment(1), now));
+    assert!(!registry.spend_called(commitment(1), now));
+    registry.arrive(1, 1000, now);
+    registry.register(1, commitment(2), now).unwrap();
+    assert!(!registry.spend_called(commitment(2), now));
+}
+
+#[test]
+fn a_grant_from_giving_to_release() {
+    let (mut grants, now) = (Grants::new(3, 2), Instant::now());
+    assert_eq!(grants.give('a', now), Ok(1));
+    assert_eq!(grants.give('b', now), Ok(2));
+    // Two are on their way: no third, though three may be open.
+    assert_eq!(grants.give('c', now), Err(Full));
+    assert!(!grants.has_room());
+    grants.received(1).unwrap();
+    assert_eq!(grants.give('c', now), Ok(3));
+    grants.received(3).unwrap();
+    assert_eq!((grants.open(), grants.undelivered()), (3, 0));
+    assert_eq!(grants.give('d', now), Err(Full));
+    assert_eq!(grants.release(2), Ok('b'));
+    assert_eq!(grants.release(2), Err(Nonsense::NotOpen(2)));
+    assert_eq!(grants.release(99), Err(Nonsense::NotOpen(99)));
+    let mut left: Vec<_> = grants.end().collect();
+    left.sort_unstable();
+    assert_eq!(left, ['a', 'c']);
+}
+
+#[test]
+fn receipts_must_make_sense() {
+    let (mut grants, now) = (Grants::new(9, 9), Instant::now());
+    assert_eq!(grants.received(0), Ok(()));
+    assert_eq!(grants.received(1), Err(Nonsense::Receipts { receipts: 1, grants: 0 }));
+    grants.give((), now).unwrap();
+    grants.received(1).unwrap();
+    assert_eq!(grants.received(0), Err(Nonsense::Receipts { receipts: 0, grants: 1 }));
+    assert!(grants.received(u64::MAX).is_err());
+}
+
+#[test]
+fn a_grant_that_is_not_acknowledged_is_overdue_by_the_oldest() {
+    let (mut grants, now) = (Grants::new(9, 9), Instant::now());
+    let second = Duration::from_secs(1);
+    assert!(!grants.overdue(now + LIFE * 9, LIFE));
+    grants.give((), now).unwrap();
+    grants.give((), now + second).unwrap();
+    assert!(!grants.overdue(now + LIFE, LIFE));
+    assert!(grants.overdue(now + LIFE + second / 2, LIFE));
+    grants.received(1).unwrap();
+    assert!(!grants.overdue(now + LIFE + second / 2, LIFE));
+    // One released before its receipt was seen still needs it.
+    grants.release(2).unwrap();
+    assert!(grants.overdue(now + LIFE + second * 2, LIFE));
+}
+
+#[test]
+fn a_grant_whose_reply_was_lost_leaks_nothing() {
+    let (mut grants, now) = (Grants::new(1, 1), Instant::now());
+    let id = grants.give('x', now).unwrap();
+    assert_eq!(grants.take_back(id), Some('x'));
+    assert_eq!((grants.open(), grants.undelivered()), (0, 0));
+    assert_eq!(grants.give('y', now), Ok(id));
+    grants.received(1).unwrap();
+}
+
+proptest! {
+    /// Against a model: whatever is done in whatever order, open and undelivered are what they should be.
+    #[test]
+    fn grants_add_up(steps in proptest::collection::vec((0..4_u8, 0..12_u64), 0..200)) {
+        let (mut grants, now) = (Grants::new(5, 3), Instant::now());
+        let (mut open, mut given, mut receipts) = (HashMap::new(), 0_u64, 0_u64);
+        for (what, number) in steps {
+            match what {
+                0 => {
+                    let room = open.len() < 5 && given - receipts < 3;
+                    assert_eq!(grants.give(number, now).is_ok(), room);
+                    if room {
+                        given += 1;
+                        open.insert(given, number);
+                    }
+                }
+                1 => assert_eq!(grants.release(number).ok(), open.remove(&number)),
+                2 => {
+                    let makes_sense = (receipts..=given).contains(&number);
+                    assert_eq!(grants.received(number).is_ok(), makes_sense);
+                    if makes_sense {
+                        receipts = number;
+                    }
+                }
+                _ => assert_eq!(grants.overdue(now + LIFE, Duration::ZERO), given > receipts),
+            }
+            assert_eq!((grants.open(), grants.undelivered() as u64), (open.len(), given - receipts));
+        }
+    }
+
+    /// However connections come, register and go, the registry stays within its bounds and nobody is claimed twice.
+    #[test]
+    fn the_registry_stays_within_its_bounds(steps in proptest::collection::vec((0..5_u8, 0..6_u8), 0..200)) {
+        let (mut registry, mut now, mut next) = (Registry::new(BOUNDS), Instant::now(), 1);
+        let (mut alive, mut claimed) = (HashMap::new(), Vec::new());
+        for (what, number) in steps {
+            match what {
+                0 => {
+                    let evicted = registry.arrive(next, number.into(), now);
+                    evicted.map(|id| alive.remove(&id).expect("it was waiting"));
+                    alive.insert(next, number);
+                    next += 1;
+                }
+                1 => {
+                    if let Some(id) = alive.keys().min() {
+                        let _ = registry.register(*id, commitment(number), now);
+                    }
+                }
+                2 => match registry.claim(&nonce(number), now) {
+                    Claim::One(id) => {
+                        alive.remove(&id).expect("it was waiting");
+                        assert!(!claimed.contains(&(number, now)));
+                        claimed.push((number, now));
+                    }
+                    Claim::Ambiguous(ids) => ids.iter().for_each(|id| { alive.remove(id); }),
+                    Claim::Nobody | Claim::Spent => {}
+                },
+                3 => {
+                    now += LIFE / 3;
+                    registry.expire(now).iter().for_each(|id| { alive.remove(id); });
+                }
+                _ => {
+                    if let Some(id) = alive.keys().max().copied() {
+                        assert!(registry.leave(id));
+                        alive.remove(&id);
+                    }
+                }
+            }
+            assert_eq!(registry.len(), alive.len());
+            assert!(registry.len() <= BOUNDS.total);
+            for uid in 0..6 {
+                assert!(alive.values().filter(|of| **of == uid).count() <= BOUNDS.per_uid);
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Every message there and back, and no bytes that hurt.
+
+use lane::message::{self, MAX_MESSAGE, MAX_RELEASES, Refusal, Reply, Request};
+use lane::request::{MAX_GIDS, MAX_HANDLE, MAX_NAME};
+use lane::{Access, Attributes, Commitment, Credential, Kind, Nonce, Status, Target, Timestamp};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use samehost_lane as lane;
+
+fn attributes() -> impl Strategy<Value = Attributes> {
+    let time = || {
+        (any::<i64>(), 0..1_000_000_000_u32)
+            .prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
+    };
+    ((1..=7_u32, any::<[u32; 6]>(), any::<[u64; 5]>()), (time(), time(), time())).prop_map(
+        |(
+            (kind, [mode, nlink, uid, gid, major, minor], [size, used, fsid, fileid, change]),
+            (atime, mtime, ctime),
+        )| {
+            let kind = Kind::from_number(kind).unwrap();
+            let rdev = (major, minor);
+            Attributes {
+                kind,
+                mode,
+                nlink,
+                uid,
+                gid,
+                size,
+                used,
+                rdev,
+                fsid,
+                fileid,
+                atime,
+                mtime,
+                ctime,
+                change,
+            }
+        },
+    )
+}
+
+fn there_and_back<'a, M: xdr::Encode + xdr::Decode<'a> + PartialEq + std::fmt::Debug>(
+    message: &M,
+    bytes: &'a mut Vec<u8>,
+) {
+    *bytes = message::encode(message);
+    assert!(bytes.len() <= MAX_MESSAGE && bytes.len() % 4 == 0);
+    assert_eq!(message::decode::<M>(bytes).as_ref(), Ok(message));
+}
+
+proptest! {
+    #[test]
+    fn opens(
+        serial in any::<u32>(),
+        releases in vec(any::<u64>(), 0..=MAX_RELEASES),
+        directory in vec(any::<u8>(), 0..=MAX_HANDLE),
+        name in proptest::option::of(vec(any::<u8>(), 0..=MAX_NAME)),
+        access in 1..=3_u32,
+        (uid, gid, gids) in (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..=MAX_GIDS)),
+    ) {
+        let target = match &name {
+            Some(name) => Target::Entry { directory: &directory, name },
+            None => Target::Handle(&directory),
+        };
+        let access = Access::from_number(access).unwrap();
+        let credential = Credential { uid, gid, gids };
+        let request = lane::OpenRequest { target, access, credential: &credential };
+        assert!(Request::carries(&request));
+        let mut bytes = Vec::new();
+        there_and_back(
+            &Request::Open { serial, releases, target, access, credential: credential.clone() },
+            &mut bytes,
+        );
+        // Cut anywhere, it is nothing.
+        for length in 0..bytes.len() {
+            assert!(message::decode::<Request<'_>>(&bytes[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn other_requests(lowest in any::<u32>(), highest in any::<u32>(), commitment in any::<[u8; 32]>(), releases in vec(any::<u64>(), 0..=MAX_RELEASES)) {
+        let commitment = Commitment(commitment);
+        there_and_back(&Request::Register { lowest, highest, commitment }, &mut Vec::new());
+        there_and_back(&Request::Release(releases), &mut Vec::new());
+    }
+
+    #[test]
+    fn grants(
+        serial in any::<u32>(),
+        grant in any::<u64>(),
+        generation in any::<u64>(),
+        verifier in any::<[u8; 8]>(),
+        handle in vec(any::<u8>(), 0..=MAX_HANDLE),
+        attributes in attributes(),
+    ) {
+        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, attributes };
+        there_and_back(&opened, &mut Vec::new());
+    }
+
+    #[test]
+    fn other_replies(
+        (version, nonce, instance) in any::<(u32, [u8; 16], [u8; 16])>(),
+        (grants, outstanding, serial) in any::<(u32, u32, u32)>(),
+        generation in any::<u64>(),
+        status in 1..=15_u32,
+    ) {
+        let nonce = Nonce(nonce);
+        let status = Status::from_number(status).unwrap();
+        there_and_back(&Reply::Local { version, nonce, instance, grants, outstanding }, &mut Vec::new());
+        there_and_back(&Reply::NotOpened { serial, status }, &mut Vec::new());
+        there_and_back(&Reply::Recall { generation }, &mut Vec::new());
+        there_and_back(&Reply::Drain, &mut Vec::new());
+        let version = Refusal::Version { lowest: version, highest: grants };
+        for refusal in [version, Refusal::TooMany, Refusal::Ambiguous, Refusal::Draining] {
+            there_and_back(&Reply::Refused(refusal), &mut Vec::new());
+        }
+    }
+
+    #[test]
+    fn any_bytes(bytes in vec(any::<u8>(), 0..300), number in 0..32_u32) {
+        message::decode_any(&bytes);
+        // With a message's number in front, the bytes behind it get looked at.
+        message::decode_any(&[&number.to_be_bytes()[..], &bytes].concat());
+    }
+}
+
+#[test]
+fn lengths_above_their_bounds_are_refused_before_the_data_is_looked_at() {
+    let open = |fill: &dyn Fn(&mut xdr::Encoder)| {
+        let mut to = xdr::Encoder::new();
+        to.u32(2);
+        to.u32(1);
+        fill(&mut to);
+        message::decode::<Request<'_>>(to.as_slice()).map(|_| ())
+    };
+    let too_long = |max, len| Err(xdr::Error::TooLong { max, len });
+    assert_eq!(open(&|to| to.u32(257)), too_long(MAX_RELEASES, 257));
+    assert_eq!(open(&|to| [0, 1, 129].iter().for_each(|word| to.u32(*word))), too_long(MAX_HANDLE, 129));
+    assert_eq!(open(&|to| [0, 2, 0, 256].iter().for_each(|word| to.u32(*word))), too_long(MAX_NAME, 256));
+    assert_eq!(
+        open(&|to| [0, 1, 0, 1, 0, 0, 17].iter().for_each(|word| to.u32(*word))),
+        too_long(MAX_GIDS, 17)
+    );
+    for (words, of) in [([0, 3, 0], "target"), ([0, 0, 0], "target")] {
+        let wrong = open(&|to| words.iter().for_each(|word| to.u32(*word)));
+        assert!(matches!(wrong, Err(xdr::Error::Discriminant { of: is, .. }) if is == of));
+    }
+    for access in [0, 4, u32::MAX] {
+        let wrong = open(&|to| [0, 1, 0, access].iter().for_each(|word| to.u32(*word)));
+        assert_eq!(wrong, Err(xdr::Error::Discriminant { of: "access", value: access }));
+    }
+}
