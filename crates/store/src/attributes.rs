@@ -63,9 +63,10 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of the data or the attributes.
     pub ctime: Timestamp,
-    /// Changes whenever data or attributes change: ctime in nanoseconds. With the kernel's multigrain time stamps
-    /// (Linux 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both looked at never share a value; on older kernels ctime moves
-    /// in steps of a clock tick (1 to 10 ms). The kernel keeps its own change cookie (`STATX_CHANGE_COOKIE`) to itself.
+    /// Changes whenever data or attributes change: ctime in nanoseconds. With the kernel's multigrain time stamps (Linux
+    /// 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both looked at don't share a value, as far as the filesystem
+    /// itself keeps to that; on older kernels ctime moves in steps of a clock tick (1 to 10 ms). The kernel keeps its
+    /// own change cookie (`STATX_CHANGE_COOKIE`) to itself.
     pub change: u64,
 }
 

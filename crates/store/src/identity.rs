@@ -5,8 +5,8 @@
 //! all. What stays on the thread between requests is always the lesser right: an ordinary user's, not the process's.
 //!
 //! 1. `Who::wear`: set groups, then group, then user; nothing when worn already.
-//! 2. `as_process_user`: for the one thing that needs the process's own capabilities (opening by handle), user id 0 for the
-//!    length of a closure; the next `wear` puts the user's back.
+//! 2. `as_process_user`: for what needs the process's own capabilities (opening by handle, searching the tree), its user id
+//!    for the length of a closure.
 //! 3. [`act_as_process`]: everything back as it was.
 
 use std::cell::RefCell;
@@ -137,20 +137,34 @@ impl Own {
     }
 }
 
-/// Runs `work` with the process's own filesystem user id, and so with its capabilities, on this thread. The identity must be
-/// worn again afterwards ([`Who::wear`] knows).
+/// Runs `work` with the process's own filesystem user id, and so with its capabilities, on this thread. Afterwards, also when `work`
+/// panics, the user's is back.
 pub(crate) fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    WORN.with_borrow_mut(|worn| {
-        if let Some(own) = &worn.own
-            && worn.uid != Some(own.uid)
-        {
-            worn.uid = None;
-            set_fsuid(own.uid)?;
-            worn.uid = Some(own.uid);
+    /// Puts a user id back.
+    struct Back(u32);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            WORN.with_borrow_mut(|worn| worn.uid = set_fsuid(self.0).ok().map(|()| self.0));
         }
-        Ok::<(), Error>(())
+    }
+    let user = WORN.with_borrow_mut(|worn| match (&worn.own, worn.uid) {
+        (None, _) => Ok(None),
+        // Whose ids these are is unknown since taking some on failed: nobody's turn.
+        (Some(_), None) => Err(Error::Access),
+        (Some(own), Some(uid)) if uid == own.uid => Ok(None),
+        (Some(own), Some(uid)) => {
+            let own = own.uid;
+            worn.uid = None;
+            Ok(Some((own, uid)))
+        }
     })?;
-    work()
+    let Some((own, uid)) = user else { return work() };
+    let back = Back(uid);
+    set_fsuid(own)?;
+    let result = work();
+    drop(back);
+    // Going back can't be refused to who could go; should it be, nothing more may happen on this thread as root.
+    if WORN.with_borrow(|worn| worn.uid) == Some(uid) { result } else { Err(Error::Access) }
 }
 
 /// Gives this thread back the filesystem ids, groups and capabilities that it had before it first acted as a user. For
@@ -242,6 +256,11 @@ mod tests {
                 Ok(())
             })
             .expect("root may");
+            assert_eq!(fsuid(), 1001);
+            let panicked =
+                std::panic::catch_unwind(|| as_process_user(|| -> Result<()> { panic!("in the middle") }));
+            assert!(panicked.is_err());
+            assert_eq!(fsuid(), 1001);
             one.wear().expect("root may");
             assert_eq!((fsuid(), fsgid()), (1000, 1000));
             assert_eq!(Who::of(&user(u32::MAX, &[])).wear(), Err(Error::Access));

@@ -152,6 +152,10 @@ impl Acting<'_> {
         }
         let found = {
             let _one_at_a_time = places.searching.lock();
+            // Who waited for the lock may have waited for the answer to the same question.
+            if places.is_missing(id) {
+                return Err(Error::Stale);
+            }
             let search = || Ok(Search::new(store, id).run(hints.unwrap_or_default()));
             if self.can_act() { as_process_user(search)? } else { search()? }
         };

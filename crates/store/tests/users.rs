@@ -203,3 +203,35 @@ fn devices_are_roots() {
     assert_eq!(acting.grant(&node, AccessMode::Read).err(), Some(Error::Invalid));
     assert_eq!(acting.read(&node, 0, &mut [0; 4]).err(), Some(Error::Invalid));
 }
+
+#[test]
+fn an_owner_against_his_mode_is_still_an_ordinary_user() {
+    let export = Export::new();
+    put(&export, "f", 0o4000, 1000, 1000);
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
+    acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("the owner writes");
+    assert_eq!(
+        acting.attributes(&node).expect("attributes").mode,
+        0,
+        "as root the set-user-id bit would stay"
+    );
+}
+
+#[test]
+fn two_users_by_turns_on_one_thread() {
+    let export = Export::new();
+    let store = export.open();
+    let (alice, bob) = (user(1000), user(1001));
+    let (one, two) = (store.act_as(&alice).expect("acts"), store.act_as(&bob).expect("acts"));
+    let dir = root_of(&one, &store);
+    for (index, (acting, uid)) in
+        [(&one, 1000), (&two, 1001), (&one, 1000), (&two, 1001)].into_iter().enumerate()
+    {
+        let name = format!("f{index}");
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let node = acting.create(&dir, name.as_bytes(), &how, &mut Wcc::default()).expect("creates");
+        assert_eq!(acting.attributes(&node).expect("attributes").uid, uid);
+    }
+}

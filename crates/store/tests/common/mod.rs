@@ -129,16 +129,30 @@ pub struct Mounted(PathBuf);
 
 impl Mounted {
     pub fn tmpfs(at: PathBuf) -> Mounted {
-        local(|| {
-            rustix::mount::mount("none", &at, "tmpfs", rustix::mount::MountFlags::empty(), None)
-                .expect("root may");
-        });
-        Mounted(at)
+        Mounted::new(at, "tmpfs", "size=8m,mode=777").expect("root may mount a tmpfs")
+    }
+
+    /// `None` when the kernel or the container doesn't let us.
+    pub fn new(at: PathBuf, kind: &str, options: &str) -> Option<Mounted> {
+        let options = std::ffi::CString::new(options).expect("no NUL");
+        let flags = rustix::mount::MountFlags::empty();
+        local(|| rustix::mount::mount("none", &at, kind, flags, Some(options.as_c_str())))
+            .ok()
+            .map(|()| Mounted(at))
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = local(|| rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH));
+    }
+}
+
+/// Until the kernel's coarse clock, from which most time stamps are taken, has passed this moment.
+pub fn wait_for_clock_tick() {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = clock_gettime(ClockId::Realtime);
+    while clock_gettime(ClockId::RealtimeCoarse) <= now {
+        std::thread::yield_now();
     }
 }

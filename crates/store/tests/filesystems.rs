@@ -1,0 +1,108 @@
+//! Filesystems with ways of their own: one without file handles, one that is full, one whose space must come back.
+
+extern crate samehost_store as store;
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Export, Mounted, local, names, root_of, user};
+use store::{CreateHow, Error, Privilege, SetAttributes, Store, Wcc};
+
+fn guarded() -> CreateHow {
+    CreateHow::Guarded(SetAttributes::default())
+}
+
+/// overlayfs has no file handles unless asked, and directory cookies that belong to one open directory. With all privileges the
+/// store still acts as each user there.
+#[test]
+fn a_filesystem_without_handles_is_served_all_the_same() {
+    let export = Export::new();
+    local(|| {
+        for dir in ["lower", "upper", "work", "merged"] {
+            std::fs::create_dir(export.path(dir)).expect("makes");
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            std::fs::set_permissions(export.path(dir), open).expect("chmod");
+        }
+        (0..500)
+            .for_each(|index| std::fs::write(export.path(&format!("lower/{index}")), b"").expect("writes"));
+    });
+    let part = |name: &str| export.path(name).display().to_string();
+    let options = format!("lowerdir={},upperdir={},workdir={}", part("lower"), part("upper"), part("work"));
+    let Some(_mounted) = Mounted::new(export.path("merged"), "overlay", &options) else {
+        eprintln!("no overlayfs here: nothing was tested");
+        return;
+    };
+    let open = || export.open_with(|options| options.path = export.path("merged"));
+    let store = open();
+    assert_eq!((store.privilege(), store.has_kernel_handles()), (&Privilege::Full, false));
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let sub = acting.mkdir(&dir, b"sub", &SetAttributes::default(), &mut Wcc::default()).expect("makes");
+    let node = acting.create(&sub, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+    assert_eq!(acting.attributes(&node).expect("attributes").uid, 1000);
+    acting.write(&node, 0, b"x", io::Stability::FileSync, &mut Wcc::default()).expect("writes");
+    assert_eq!(names(&acting, &dir, 7).len(), 501);
+    let (handle, lower) = (*node.handle(), *acting.lookup(&dir, b"42").expect("there").handle());
+    drop((node, sub, dir));
+    drop(store);
+    let store = open();
+    let acting = store.act_as(&user(1001)).expect("acts");
+    let node = acting.node(handle.as_bytes()).expect("found again");
+    let refused = acting.write(&node, 0, b"y", io::Stability::Unstable, &mut Wcc::default());
+    assert_eq!(refused.err(), Some(Error::Access));
+    acting.node(lower.as_bytes()).expect("found again");
+}
+
+#[test]
+fn a_full_filesystem_says_so_and_nothing_is_lost() {
+    let export = Export::new();
+    local(|| std::fs::create_dir(export.path("small")).expect("makes"));
+    let _mounted = Mounted::tmpfs(export.path("small"));
+    let store = export.open_with(|options| options.path = export.path("small"));
+    let verifier = store.verifier();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+    let megabyte = vec![7; 1 << 20];
+    let mut written = 0;
+    let error = loop {
+        match acting.write(&node, written, &megabyte, io::Stability::Unstable, &mut Wcc::default()) {
+            Ok(done) => written += done.count as u64,
+            Err(error) => break error,
+        }
+        assert!(written <= 8 << 20, "more than there is room for");
+    };
+    assert_eq!(error, Error::NoSpace);
+    assert_eq!(store.verifier(), verifier, "a full disk loses nothing that was accepted");
+    assert_eq!(acting.attributes(&node).expect("attributes").size, written);
+}
+
+/// Nobody asks for the file again, so only the tidying can notice that it is gone.
+#[test]
+fn a_file_deleted_behind_the_back_gives_its_space_back_by_itself() {
+    let export = Export::new();
+    local(|| std::fs::create_dir(export.path("small")).expect("makes"));
+    let _mounted = Mounted::tmpfs(export.path("small"));
+    let store = export.open_with(|options| options.path = export.path("small"));
+    let free = |store: &Store| {
+        let acting = store.act_as(&user(1000)).expect("acts");
+        let dir = root_of(&acting, store);
+        acting.fs_stat(&dir).expect("says").free_bytes
+    };
+    let before = free(&store);
+    {
+        let acting = store.act_as(&user(1000)).expect("acts");
+        let dir = root_of(&acting, &store);
+        let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+        let data = vec![7; 1 << 20];
+        acting.write(&node, 0, &data, io::Stability::Unstable, &mut Wcc::default()).expect("writes");
+    }
+    assert!(free(&store) < before);
+    local(|| std::fs::remove_file(export.path("small/f")).expect("removes"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while free(&store) != before {
+        assert!(Instant::now() < deadline, "the space is still taken");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
