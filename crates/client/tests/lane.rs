@@ -1,0 +1,261 @@
+//! The client over the lane, against our own server. Whether it was really the lane is asserted by what did not move on
+//! the wire.
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use bytes::Bytes;
+use samehost_client as client;
+
+use client::{Counters, Error, LaneMode, OpenOptions, Procedure, Road, Session, Stability, Status};
+use support::{Served, on_disk, pattern, wait_for};
+
+fn wire_io(counters: &Counters) -> u64 {
+    [Procedure::Read, Procedure::Write, Procedure::Commit].iter().map(|one| counters.calls(*one)).sum()
+}
+
+#[tokio::test]
+async fn open_read_write_and_commit_touch_no_wire_and_open_takes_one_round_trip() {
+    let served = Served::with_lane();
+    let session = served.lane().await;
+    let report = session.lane();
+    assert!(report.local, "{report:?}");
+    assert_eq!(report.instance.unwrap().len(), 32);
+
+    let data = pattern(1, 300_000);
+    fs::write(served.export().join("file"), &data).unwrap();
+    let before = session.counters();
+    let both = OpenOptions::new().read(true).write(true);
+    let file = session.open_at(&session.root(), b"file", &both).await.unwrap();
+    assert_eq!(file.road(), Road::Lane);
+    assert_eq!(file.opened_as().unwrap().size, data.len() as u64);
+    let after = session.counters();
+    assert_eq!(after.lane.round_trips - before.lane.round_trips, 1);
+    assert_eq!(after.wire.round_trips, before.wire.round_trips);
+
+    let mut buffer = vec![0; data.len() + 5];
+    assert_eq!(file.read_at(&mut buffer, 0).await.unwrap(), data.len());
+    assert!(buffer[..data.len()] == data);
+    assert_eq!(file.read_into(Vec::new(), 299_990, 4096).await.unwrap(), &data[299_990..]);
+    file.write_at(b"over the lane", 1000).await.unwrap();
+    file.write_bytes(Bytes::from_static(b"again"), 299_998).await.unwrap();
+    file.write_stable(Bytes::from_static(b"stable"), 5, Stability::FileSync).await.unwrap();
+    file.commit().await.unwrap();
+    assert_eq!(file.size().await.unwrap(), 300_003);
+    file.set_len(2000).await.unwrap();
+    let disk = on_disk(&served.export().join("file"));
+    assert_eq!((disk.len(), &disk[1000..1013], &disk[5..11]), (2000, &b"over the lane"[..], &b"stable"[..]));
+    file.close().await.unwrap();
+    let end = session.counters();
+    assert_eq!(wire_io(&end), 0);
+    assert_eq!(end.wire.round_trips, before.wire.round_trips);
+    assert_eq!((end.lane.reads, end.lane.writes, end.lane.opens), (2, 3, 1));
+    assert!(end.lane.commits >= 2);
+}
+
+#[tokio::test]
+async fn names_that_are_no_files_are_what_they_are() {
+    let served = Served::with_lane();
+    let session = served.lane().await;
+    let root = session.root();
+    fs::create_dir(served.export().join("dir")).unwrap();
+    fs::write(served.export().join("dir/file"), b"linked").unwrap();
+    std::os::unix::fs::symlink("dir/file", served.export().join("link")).unwrap();
+    let reading = OpenOptions::reading();
+    let status = async |name: &[u8]| session.open_at(&root, name, &reading).await.unwrap_err().status();
+    assert_eq!(status(b"none").await, Some(Status::NoEntry));
+    assert_eq!(status(b"dir").await, Some(Status::IsDirectory));
+    assert_eq!(status(&[b'x'; 300]).await, Some(Status::NameTooLong));
+    let linked = session.open_at(&root, b"link", &reading).await.unwrap();
+    assert_eq!(linked.road(), Road::Lane);
+    assert_eq!(linked.read_into(Vec::new(), 0, 10).await.unwrap(), b"linked");
+
+    let new = session.open_at(&root, b"new", &OpenOptions::replacing().read(true)).await.unwrap();
+    assert_eq!(new.road(), Road::Lane);
+    new.write_at(b"new", 0).await.unwrap();
+    let again = session.open_at(&root, b"new", &OpenOptions::replacing()).await.unwrap();
+    assert_eq!(again.size().await.unwrap(), 0);
+    let only = OpenOptions::new().write(true).create_new(true);
+    let exists = session.open_at(&root, b"new", &only).await.unwrap_err();
+    assert_eq!(exists.status(), Some(Status::Exists));
+    assert_eq!(session.open_at(&root, b"newer", &only).await.unwrap().road(), Road::Lane);
+    assert_eq!(wire_io(&session.counters()), 0);
+}
+
+/// The server stops properly in the middle of a stream and comes back; the stream goes on, first over the wire and then
+/// over the next lane, and no byte is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
+    for cleanly in [true, false] {
+        let mut served = Served::with_lane();
+        let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+        assert!(session.lane().local);
+        let file = session.open(b"stream", &OpenOptions::replacing().read(true)).await.unwrap();
+        let other = session.open(b"idle", &OpenOptions::replacing()).await.unwrap();
+        other.write_at(b"idle, and dirty", 0).await.unwrap();
+        let piece = 8 << 10;
+        let data = pattern(3, 4096 * piece);
+        let mut changed = Vec::new();
+        let mut at = 0;
+        // Three lanes: two restarts under the stream.
+        for restart in 0..3 {
+            let mut pieces = 0;
+            while pieces < 64 || file.road() == Road::Wire {
+                let bytes = &data[at * piece..][..piece];
+                file.write_at(bytes, (at * piece) as u64).await.unwrap();
+                let back = file.read_into(Vec::new(), (at * piece) as u64, piece).await.unwrap();
+                assert!(back == bytes);
+                at = (at + 1) % 4096;
+                pieces += 1;
+                if pieces > 64 {
+                    // Waiting for the next lane: the stream need not run away.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            changed.push(session.counters());
+            if restart == 2 {
+                break;
+            }
+            if cleanly {
+                served.stop()
+            } else {
+                served.kill()
+            }
+            served.restart();
+        }
+        file.commit().await.unwrap();
+        other.close().await.unwrap();
+        assert!(on_disk(&served.export().join("stream"))[..at * piece] == data[..at * piece]);
+        assert_eq!(on_disk(&served.export().join("idle")), b"idle, and dirty");
+        let end = session.counters();
+        assert!(end.road_changes >= 4, "{} changes", end.road_changes);
+        assert_eq!(wire_io(&changed[0]), 0, "before the first restart all went by the lane");
+        assert!(session.lane().local);
+    }
+}
+
+/// A recall reaches files that are idle: their descriptors are closed, so nothing of ours keeps the export busy.
+#[tokio::test]
+async fn idle_files_give_their_grants_back_when_the_server_drains() {
+    let mut served = Served::with_lane();
+    let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    let mut files = Vec::new();
+    for index in 0..20 {
+        let name = format!("idle-grant-{index}");
+        let file = session.open(name.as_bytes(), &OpenOptions::replacing().read(true)).await.unwrap();
+        file.write_at(name.as_bytes(), 0).await.unwrap();
+        files.push((name, file));
+    }
+    // By name: the server's mount clones have paths of their own.
+    let held = || {
+        fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
+            .filter(|target| target.to_string_lossy().contains("idle-grant-"))
+            .count()
+    };
+    assert_eq!(held(), 20);
+    served.stop();
+    wait_for("the grants to be given back", || held() == 0).await;
+    served.restart();
+    for (name, file) in &files {
+        assert_eq!(file.read_into(Vec::new(), 0, 100).await.unwrap(), name.as_bytes());
+        file.commit().await.unwrap();
+    }
+}
+
+/// Unstable data written over the wire and a lane that comes up behind it: the same server, so nothing is sent again.
+#[tokio::test]
+async fn what_was_written_over_the_wire_is_committed_by_the_lane() {
+    let served = Served::with_lane();
+    // No lane at first: the session looks in the wrong place.
+    let mut options = served.options(LaneMode::Auto);
+    options.probe_throttle = 8;
+    let elsewhere = served.run_dir().with_file_name("elsewhere");
+    options.run_dir.clone_from(&elsewhere);
+    let session = Session::connect(&served.url(), options).await.unwrap();
+    if session.lane().local {
+        // Found by its abstract socket all the same: then there is nothing to change to.
+        return;
+    }
+    assert!(!session.lane().reasons.is_empty());
+    let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
+    let data = pattern(5, 64 << 10);
+    file.write_at(&data[..32 << 10], 0).await.unwrap();
+    assert_eq!(file.road(), Road::Wire);
+    std::os::unix::fs::symlink(served.run_dir(), &elsewhere).unwrap();
+    let mut buffer = [0; 16];
+    while file.road() == Road::Wire {
+        file.read_at(&mut buffer, 0).await.unwrap();
+    }
+    file.write_at(&data[32 << 10..], 32 << 10).await.unwrap();
+    file.commit().await.unwrap();
+    assert!(on_disk(&served.export().join("file")) == data);
+    let counters = session.counters();
+    assert_eq!((counters.calls(Procedure::Commit), counters.bytes_resent), (0, 0));
+}
+
+#[tokio::test]
+async fn without_a_lane_required_is_an_error_and_auto_says_why() {
+    let served = Served::wire_only();
+    let error = Session::connect(&served.url(), served.options(LaneMode::Required)).await.unwrap_err();
+    assert!(matches!(error, Error::NoLane { .. }), "{error}");
+    let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    let report = session.lane();
+    assert!(!report.local && !report.reasons.is_empty(), "{report:?}");
+    let off = served.wire().await.lane();
+    assert!(off.reasons[0].contains("lane=off"), "{off:?}");
+    let mut options = served.options(LaneMode::Auto);
+    options.credential = client::Credential::None;
+    let nobody = Session::connect(&served.url(), options).await.unwrap().probe().await;
+    assert!(nobody.reasons[0].contains("AUTH_NONE"), "{nobody:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_share_a_file() {
+    let served = Served::with_lane();
+    let session = served.lane().await;
+    let file = session.open(b"shared", &OpenOptions::replacing().read(true)).await.unwrap();
+    let tasks: Vec<_> = (0..16_u64)
+        .map(|task| {
+            let file = file.clone();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                for round in 0..50 {
+                    let data = pattern(task * 1000 + round, 4096);
+                    file.write_at(&data, task * 4096).await.unwrap();
+                    assert_eq!(file.read_at(&mut buffer, task * 4096).await.unwrap(), 4096);
+                    assert!(buffer[..] == data);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(session.counters().lane.reads, 16 * 50);
+    assert_eq!(wire_io(&session.counters()), 0);
+}
+
+#[test]
+fn the_blocking_face_reads_and_writes_without_its_runtime() {
+    let mut served = Served::with_lane();
+    let session = client::blocking::Session::connect(&served.url(), served.options(LaneMode::Auto)).unwrap();
+    assert!(session.session().lane().local);
+    let file = session.open(b"file", &OpenOptions::replacing().read(true)).unwrap();
+    assert_eq!(file.road(), Road::Lane);
+    file.write_at(b"0123456789", 0).unwrap();
+    file.commit().unwrap();
+    let mut buffer = [0; 20];
+    assert_eq!(file.read_at(&mut buffer, 4).unwrap(), 6);
+    assert_eq!(wire_io(&session.session().counters()), 0);
+    // The lane goes while nobody drives the runtime; the next read finds out by itself.
+    file.write_at(b"dirty", 10).unwrap();
+    served.kill();
+    served.restart();
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 15);
+    assert_eq!(&buffer[..15], b"0123456789dirty");
+    file.close().unwrap();
+}
