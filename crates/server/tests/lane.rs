@@ -1,0 +1,207 @@
+//! The lane's questions get the wire's answers: the one check, asked from both roads about the same files.
+
+mod common;
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use common::{Client, Scratch};
+use lane::{Access, Credential, Lane, OpenError, OpenRequest, Rendezvous, RendezvousOptions, Status, Target};
+use proto::localio;
+use rpc::message::ReplyStatus;
+use samehost_server::Server;
+
+/// A lane of our own process to `server`, bound to the connection of `client`.
+async fn lane(scratch: &Scratch, client: &mut Client) -> Lane {
+    let mut options = RendezvousOptions::new(scratch.run_dir());
+    options.search_namespaces = false;
+    let candidates = Rendezvous::register(options).await.unwrap();
+    let (status, results) = client.raw(localio::PROGRAM, 1, 1, &candidates.nonce());
+    assert_eq!((status, results.0), (ReplyStatus::Success, vec![]));
+    candidates.finish(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("{error:?}"))
+}
+
+fn user(uid: u32, gid: u32, gids: &[u32]) -> Credential {
+    Credential { uid, gid, gids: gids.to_vec() }
+}
+
+async fn open(
+    lane: &Lane,
+    target: Target<'_>,
+    access: Access,
+    credential: &Credential,
+) -> Result<lane::Opened, Status> {
+    match lane.open(OpenRequest { target, access, credential }).await {
+        Ok(opened) => Ok(opened),
+        Err(OpenError::Refused(status)) => Err(status),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+}
+
+fn wire(server: &Server, procedure: &str) -> u64 {
+    server.status().counters["wire"][procedure].ops
+}
+
+#[test]
+fn files_are_granted_and_the_wire_stays_silent() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure,no_root_squash)");
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    std::fs::write(scratch.at("f"), "0123456789").unwrap();
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        assert_eq!(lane.instance(), server.instance());
+        let entry = Target::Entry { directory: &root, name: b"f" };
+        let opened = open(&lane, entry, Access::ReadWrite, &user(0, 0, &[])).await.unwrap();
+        assert_eq!((opened.attributes.size, opened.attributes.mode & 0o700), (10, 0o600));
+        let file = client.lookup(&root, "f");
+        assert_eq!(opened.handle, file, "one file has one handle on both roads");
+        assert_eq!(opened.attributes.fileid, client.getattr(&file).fileid);
+        let proto::nfs3::Outcome::Ok(written) = client.write(&file, 0, b"AB") else { panic!() };
+        assert_eq!(opened.verifier, written.verf);
+        let granted = std::fs::File::from(opened.grant.as_fd().try_clone_to_owned().unwrap());
+        let mut buffer = [0; 10];
+        granted.read_exact_at(&mut buffer, 0).unwrap();
+        assert_eq!(&buffer, b"AB23456789");
+        granted.write_all_at(b"xy", 8).unwrap();
+        assert_eq!(client.read(&file, 0, 10).unwrap().0, b"AB234567xy");
+        assert_eq!((wire(&server, "READ"), wire(&server, "WRITE")), (1, 1));
+
+        let status = server.status();
+        assert_eq!((status.grants.open, status.grants.granted, status.grants.refused), (1, 1, 0));
+        assert_eq!((status.lanes.len(), status.lanes[0].grants), (1, 1));
+        assert_eq!(status.lanes[0].nfs_peer, Some(client.stream.local_addr().unwrap().to_string()));
+        assert_eq!(status.counters["lane"]["OPEN"].ops, 1);
+        drop(opened);
+        lane.flush();
+        common::wait_for("the release", || server.status().grants.open == 0);
+    });
+}
+
+#[test]
+fn refusals_are_those_of_the_wire() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure,root_squash)");
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    for (name, mode) in [("open", 0o666), ("closed", 0o600)] {
+        std::fs::write(scratch.at(name), "data").unwrap();
+        std::fs::set_permissions(scratch.at(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+    }
+    std::fs::create_dir(scratch.at("d")).unwrap();
+    std::os::unix::fs::symlink("open", scratch.at("l")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, scratch.at("p"), rustix::fs::FileType::Fifo, 0o666.into(), 0)
+        .unwrap();
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let admin = user(0, 0, &[]);
+        let try_open = async |name: &[u8], access, who: &Credential| {
+            open(&lane, Target::Entry { directory: &root, name }, access, who).await.map(|_| ()).err()
+        };
+        assert_eq!(try_open(b"open", Access::ReadWrite, &admin).await, None);
+        assert_eq!(try_open(b"closed", Access::Read, &admin).await, Some(Status::Access), "root is squashed");
+        assert_eq!(try_open(b"closed", Access::Write, &user(1000, 1000, &[])).await, Some(Status::Access));
+        assert_eq!(try_open(b"d", Access::Read, &admin).await, Some(Status::IsDirectory));
+        assert_eq!(try_open(b"l", Access::Read, &admin).await, Some(Status::Symlink));
+        assert_eq!(try_open(b"p", Access::Read, &admin).await, Some(Status::NotRegular));
+        assert_eq!(try_open(b"missing", Access::Read, &admin).await, Some(Status::NotFound));
+        assert_eq!(try_open(b"../export/open", Access::Read, &admin).await, Some(Status::TryWire));
+        assert_eq!(try_open(b"", Access::Read, &admin).await, Some(Status::TryWire));
+        let bad = open(&lane, Target::Handle(&[7; 32]), Access::Read, &admin).await;
+        assert_eq!(bad.map(|_| ()).err(), Some(Status::BadHandle));
+        let file = client.lookup(&root, "open");
+        std::fs::remove_file(scratch.at("open")).unwrap();
+        let stale = open(&lane, Target::Handle(&file), Access::Read, &admin).await;
+        assert_eq!(stale.map(|_| ()).err(), Some(Status::Stale));
+        assert_eq!(server.status().grants.refused, 10);
+    });
+}
+
+#[test]
+fn read_only_clients_get_nothing_that_can_be_written() {
+    for clients in ["*(ro,insecure,no_root_squash)", "127.0.0.1(ro,insecure,no_root_squash) *(rw)"] {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.at("f"), "data").unwrap();
+        let server = scratch.serve(clients);
+        let mut client = Client::new(&server);
+        let root = client.mnt(&scratch.export()).unwrap();
+        run(async {
+            let lane = lane(&scratch, &mut client).await;
+            let entry = Target::Entry { directory: &root, name: b"f" };
+            let admin = user(0, 0, &[]);
+            for access in [Access::Write, Access::ReadWrite] {
+                assert_eq!(
+                    open(&lane, entry, access, &admin).await.map(|_| ()).err(),
+                    Some(Status::ReadOnly)
+                );
+            }
+            let opened = open(&lane, entry, Access::Read, &admin).await.unwrap();
+            let path = format!("/proc/self/fd/{}", opened.grant.as_fd().as_raw_fd());
+            let again = std::fs::OpenOptions::new().write(true).open(path).unwrap_err();
+            assert_eq!(again.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{clients}");
+        });
+    }
+}
+
+#[test]
+fn no_lane_addresses_and_ports() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let server =
+        scratch.serve("127.0.0.1(rw,insecure,no_lane,no_root_squash) 127.0.0.2(rw,insecure,no_root_squash)");
+    let mut first = Client::new(&server);
+    let root = first.mnt(&scratch.export()).unwrap();
+    run(async {
+        let admin = user(0, 0, &[]);
+        let entry = Target::Entry { directory: &root, name: b"f" };
+        for (last, expected) in [(1, Some(Status::NoLane)), (2, None), (3, Some(Status::Stale))] {
+            let mut client = Client::from(&server, [127, 0, 0, last].into(), 0);
+            let lane = lane(&scratch, &mut client).await;
+            let opened = open(&lane, entry, Access::Read, &admin).await;
+            assert_eq!(opened.map(|_| ()).err(), expected, "127.0.0.{last}");
+        }
+    });
+}
+
+#[test]
+fn a_reload_recalls_the_grants_of_those_whom_it_touches() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let list = scratch.dir.path().join("exports");
+    let export = scratch.export();
+    let write = |one: &str| {
+        let line = format!("{} 127.0.0.1({one}) 127.0.0.2(rw,insecure,no_root_squash)", export.display());
+        std::fs::write(&list, line).unwrap();
+    };
+    write("rw,insecure,no_root_squash");
+    let mut config = scratch.config("");
+    (config.exports, config.export_files) = (vec![], vec![list.clone()]);
+    let server = Server::start(config).unwrap();
+    let (mut first, mut second) = (Client::new(&server), Client::from(&server, [127, 0, 0, 2].into(), 0));
+    let root = first.mnt(&scratch.export()).unwrap();
+    run(async {
+        let admin = user(0, 0, &[]);
+        let entry = Target::Entry { directory: &root, name: b"f" };
+        let (to_first, to_second) = (lane(&scratch, &mut first).await, lane(&scratch, &mut second).await);
+        let touched = open(&to_first, entry, Access::ReadWrite, &admin).await.unwrap();
+        let untouched = open(&to_second, entry, Access::ReadWrite, &admin).await.unwrap();
+        server.reload().unwrap();
+        assert!(touched.grant.try_get().is_some(), "nothing has changed");
+        write("ro,insecure,no_root_squash");
+        server.reload().unwrap();
+        assert!(touched.grant.try_get().is_none());
+        assert!(untouched.grant.try_get().is_some());
+        let again = open(&to_first, entry, Access::ReadWrite, &admin).await;
+        assert_eq!(again.map(|_| ()).err(), Some(Status::ReadOnly));
+        // A stop takes everything.
+        server.stop();
+        assert!(untouched.grant.try_get().is_none());
+    });
+}
