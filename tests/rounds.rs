@@ -1,0 +1,112 @@
+//! Two hundred servers, one after another, in one process, each stopped while clients are at work on both roads: the
+//! process has no more descriptors, threads or memory afterwards than before. Alone in its program, because it counts what
+//! the whole process has.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use client::blocking::Session;
+use client::{LaneMode, OpenOptions, Options, Url};
+use samehost_tests::{Scratch, need_root, wait_for};
+use server::{Config, Server};
+
+const ROUNDS: u64 = 200;
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    descriptors: usize,
+    threads: usize,
+    resident_kib: u64,
+}
+
+fn held() -> Held {
+    let count = |path| fs::read_dir(path).expect("/proc").count();
+    let status = fs::read_to_string("/proc/self/status").expect("/proc");
+    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
+    Held {
+        descriptors: count("/proc/self/fd"),
+        threads: count("/proc/self/task"),
+        resident_kib: resident.trim().trim_end_matches(" kB").parse().expect("a number"),
+    }
+}
+
+/// Writes and reads until told to stop or until the server has gone; a soft client says so with an error.
+fn work(url: &Url, lane: LaneMode, run_dir: &Path, name: &str, stop: &AtomicBool, done: &AtomicU64) {
+    let options = Options {
+        lane,
+        run_dir: run_dir.to_owned(),
+        hard: false,
+        timeo: Duration::from_millis(200),
+        retrans: 0,
+        ..Options::default()
+    };
+    let Ok(session) = Session::connect(url, options) else { return };
+    let inner = session.session();
+    session.run(async {
+        let path = [inner.target(), b"/", name.as_bytes()].concat();
+        let open = OpenOptions::new().read(true).write(true).create(true);
+        let Ok(file) = inner.open(&path, &open).await else { return };
+        let data = [7; 16 << 10];
+        let mut buffer = [0; 16 << 10];
+        while !stop.load(Ordering::Relaxed) {
+            if file.write_at(&data, 0).await.is_err() || file.read_at(&mut buffer, 0).await.is_err() {
+                return;
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
+fn two_hundred_servers_in_one_process() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let (run_dir, state_dir) = (scratch.mkdir("run"), scratch.mkdir("state"));
+    let mut base = None;
+    for round in 0..ROUNDS {
+        let server = Server::start(Config {
+            listen: vec!["127.0.0.1:0".parse().expect("an address")],
+            exports: vec![format!("{} *(rw,insecure,no_root_squash)", export.display())],
+            run_dir: run_dir.clone(),
+            state_dir: Some(state_dir.clone()),
+            rpcbind: false,
+            grace: Duration::from_millis(500),
+            ..Config::default()
+        })
+        .expect("the server starts");
+        let address = server.local_addrs()[0];
+        let url: Url = format!("nfs://{address}{}", export.display()).parse().expect("a URL");
+        let stop = AtomicBool::new(false);
+        let done = [const { AtomicU64::new(0) }; 2];
+        std::thread::scope(|scope| {
+            for (i, lane) in [LaneMode::Required, LaneMode::Off].into_iter().enumerate() {
+                let (url, run_dir, stop, done) = (&url, &run_dir, &stop, &done[i]);
+                scope.spawn(move || work(url, lane, run_dir, &format!("file{i}"), stop, done));
+            }
+            wait_for("both clients to be at work", || {
+                done.iter().all(|d| d.load(Ordering::Relaxed) > 2).then_some(())
+            });
+            server.stop();
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(
+            fs::read_dir(&run_dir).map_or(0, Iterator::count),
+            0,
+            "socket files left in round {round}"
+        );
+        if round == 20 {
+            base = Some(held());
+        }
+    }
+    let base = base.expect("there were more than twenty rounds");
+    // Threads of the last round may need a moment to be gone from /proc.
+    let after = wait_for("threads and descriptors to be as few as before", || {
+        let now = held();
+        (now.descriptors <= base.descriptors + 2 && now.threads <= base.threads + 1).then_some(now)
+    });
+    println!("after 20 rounds {base:?}, after {ROUNDS} {after:?}");
+    assert!(after.resident_kib < base.resident_kib + (12 << 10), "memory grew: {base:?}, {after:?}");
+}
