@@ -160,7 +160,7 @@ fn an_export_that_is_not_there_is_told_and_the_others_are_served() {
     client.mnt(&scratch.export()).unwrap();
     assert!(server.status().exports[1].problem.is_some());
     std::fs::create_dir(&missing).unwrap();
-    assert_eq!(server.reload().unwrap().added, [missing.clone()]);
+    assert_eq!(server.reload().unwrap().added, std::slice::from_ref(&missing));
     client.mnt(&missing).unwrap();
 }
 
@@ -238,7 +238,7 @@ fn starting_and_stopping_under_load_leaves_nothing() {
                 .unwrap();
         }
         assert_eq!(clients[0].lookup_status(&root, "missing"), Nfsstat3::Noent as u32);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             server.stop()
         } else {
             drop(server)

@@ -120,7 +120,7 @@ fn access_answers_for_the_user_who_asks() {
     let file = client.lookup(&root, "f");
     let all = ACCESS3_READ | ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_EXECUTE;
     for (uid, gid, expected) in [(0, 0, all), (7, 0, ACCESS3_READ | ACCESS3_EXECUTE), (7, 7, ACCESS3_READ)] {
-        let mut user = common::Client::new(&server).as_user(uid, gid, &[]);
+        let mut user = common::Client::new(&server).with_user(uid, gid, &[]);
         let result: Access3Res =
             user.nfs(Procedure::Access, &Access3Args { object: Opaque(&file), access: all }).get();
         let Outcome::Ok(ok) = result else { panic!("{result:?}") };
@@ -340,7 +340,7 @@ fn fsstat_fsinfo_pathconf_are_true() {
     let root = client.mnt(&scratch.export()).unwrap();
     let result: Fsstat3Res = client.nfs(Procedure::Fsstat, &Fsstat3Args { fsroot: Opaque(&root) }).get();
     let Outcome::Ok(stat) = result else { panic!("{result:?}") };
-    let real = rustix::fs::statvfs(&scratch.export()).unwrap();
+    let real = rustix::fs::statvfs(scratch.export()).unwrap();
     assert_eq!(stat.tbytes, real.f_blocks * real.f_frsize);
     assert_eq!(stat.tfiles, real.f_files);
     assert!(stat.fbytes <= stat.tbytes && stat.abytes <= stat.fbytes);

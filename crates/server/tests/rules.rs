@@ -62,7 +62,7 @@ fn each_client_has_its_own_options() {
     let args = nfs3::Getattr3Args { object: Opaque(&root) };
     assert_eq!(third.nfs(Procedure::Getattr, &args).status(), Nfsstat3::Stale as u32);
 
-    let mut fourth = Client::from(&server, ip(200), 0).as_user(7, 7, &[]);
+    let mut fourth = Client::from(&server, ip(200), 0).with_user(7, 7, &[]);
     fourth.create(&root, "by-network").unwrap();
 }
 
@@ -95,7 +95,7 @@ fn squashing() {
     ] {
         let scratch = Scratch::new();
         let server = scratch.serve(&format!("*(rw,insecure,async,{options})"));
-        let mut client = Client::new(&server).as_user(uid, gid, groups);
+        let mut client = Client::new(&server).with_user(uid, gid, groups);
         let root = client.mnt(&scratch.export()).unwrap();
         client.create(&root, "f").unwrap();
         let made = std::fs::metadata(scratch.at("f")).unwrap();

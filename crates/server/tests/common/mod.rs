@@ -129,7 +129,7 @@ impl Client {
         Ok(Self { stream, credential: sys(0, 0, &[]), xid: 1000 })
     }
 
-    pub fn as_user(mut self, uid: u32, gid: u32, gids: &[u32]) -> Self {
+    pub fn with_user(mut self, uid: u32, gid: u32, gids: &[u32]) -> Self {
         self.credential = sys(uid, gid, gids);
         self
     }
