@@ -29,6 +29,19 @@ pub(crate) fn may_enter() -> bool {
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
+/// Whether this process sees, and may enter, everything: it has CAP_SYS_ADMIN in the initial user namespace, and its
+/// /proc shows the initial pid namespace. Whoever has it in a container of its own (a user namespace, a pid namespace)
+/// sees a part only.
+pub(crate) fn sees_the_host() -> bool {
+    /// The inode numbers of the kernel's first namespaces (include/uapi/linux/nsfs.h).
+    const FIRST: [(&str, &[u8]); 2] = [("user", b"user:[4026531837]"), ("pid", b"pid:[4026531836]")];
+    may_enter()
+        && FIRST.iter().all(|(kind, first)| {
+            rustix::fs::readlink(format!("/proc/self/ns/{kind}"), Vec::new())
+                .is_ok_and(|link| link.as_bytes() == *first)
+        })
+}
+
 /// The other network namespaces.
 pub(crate) fn others() -> std::io::Result<Vec<Namespace>> {
     let deadline = Instant::now() + MAX_TIME;

@@ -204,7 +204,7 @@ async fn what_is_missing_is_said() {
 
 #[tokio::test]
 async fn an_abstract_socket_is_enough_in_one_network_namespace() {
-    let world = World::with(|options| options.run_dir = None);
+    let world = World::with(|options| (options.run_dir, options.abstract_socket) = (None, true));
     let mut options = RendezvousOptions::new(world.dir.path().join("none"));
     options.trusted_uids = vec![4711];
     let candidates = Rendezvous::register(options).await.unwrap();
@@ -216,7 +216,7 @@ async fn an_abstract_socket_is_enough_in_one_network_namespace() {
 #[tokio::test]
 async fn both_sockets_of_one_server_are_one_candidate() {
     // Registered twice, the nonce would be ambiguous.
-    let world = World::new();
+    let world = World::with(|options| options.abstract_socket = true);
     let candidates = Rendezvous::register(RendezvousOptions::new(world.run_dir())).await.unwrap();
     assert!(world.nonce_arrives(candidates.nonce()));
     assert_eq!(candidates.finish(Duration::ZERO).await.unwrap().instance(), world.instance);

@@ -44,7 +44,7 @@ fn there_and_back<'a, M: xdr::Encode + xdr::Decode<'a> + PartialEq + std::fmt::D
     bytes: &'a mut Vec<u8>,
 ) {
     *bytes = message::encode(message);
-    assert!(bytes.len() <= MAX_MESSAGE && bytes.len() % 4 == 0);
+    assert!(bytes.len() <= MAX_MESSAGE && bytes.len().is_multiple_of(4));
     assert_eq!(message::decode::<M>(bytes).as_ref(), Ok(message));
 }
 

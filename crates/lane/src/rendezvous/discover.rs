@@ -45,8 +45,9 @@ pub(super) fn discover(options: &RendezvousOptions, commitment: Commitment) -> F
             search.other_namespaces();
         } else {
             search.found.reasons.push(Reason::MayNotSearch);
-            search.found.wait_to_be_called = true;
         }
+        // Whoever sees all has found all there is.
+        search.found.wait_to_be_called = !namespaces::sees_the_host();
     }
     search.found
 }

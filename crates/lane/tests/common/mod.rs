@@ -83,6 +83,7 @@ pub struct World {
     pub open: Arc<AtomicUsize>,
     pub gate: Arc<std::sync::Barrier>,
     pub instance: [u8; 16],
+    run_dir: Option<PathBuf>,
 }
 
 impl World {
@@ -101,13 +102,16 @@ impl World {
         std::fs::write(dir.path().join("hello"), "hello").unwrap();
         let instance = random_instance().unwrap();
         let mut options = LaneOptions::new(dir.path().join("run"), instance);
+        // Other tests' clients look through the abstract names of the whole namespace: they'd be counted here.
+        options.abstract_socket = false;
         options.search_namespaces = false;
         change(&mut options);
+        let run_dir = options.run_dir.clone();
         let open = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(std::sync::Barrier::new(2));
         let files = Files { dir: dir.path().into(), open: Arc::clone(&open), gate: Some(Arc::clone(&gate)) };
         let server = LaneServer::start(options, Arc::new(files)).unwrap();
-        Self { dir, server, open, gate, instance }
+        Self { dir, server, open, gate, instance, run_dir }
     }
 
     pub fn limits(change: impl FnOnce(&mut Limits)) -> Self {
@@ -115,7 +119,7 @@ impl World {
     }
 
     pub fn run_dir(&self) -> PathBuf {
-        self.dir.path().join("run")
+        self.run_dir.clone().expect("a run directory")
     }
 
     pub fn socket_file(&self) -> PathBuf {

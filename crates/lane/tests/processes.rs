@@ -1,0 +1,374 @@
+//! Client and server in processes and namespaces of their own: search, call, kill, run out of descriptors.
+//!
+//! The other process is this test program again, with the helper's name and a role in its environment. The two talk
+//! in lines that begin with `@`, over standard input and output: this stands for the NFS connection.
+
+mod common;
+
+use common::{LONG, NFS_PEER, World, by_name, content, root};
+use lane::nonce::{hex, parse_instance, random_instance};
+use lane::{LaneOptions, LaneServer, LaneState, Nonce, OpenError, Rendezvous, RendezvousOptions};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use samehost_lane as lane;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The other process.
+struct Other {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Other {
+    /// Starts this program in a role, inside `wrapper` (such as `unshare --net`), with a directory as its argument.
+    fn start(wrapper: &[&str], role: &str, dir: &Path) -> Self {
+        let exe = std::env::current_exe().unwrap();
+        let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
+        words.push(exe.into());
+        words.extend(["--exact", "helper", "--nocapture", "--test-threads=1"].map(Into::into));
+        let mut child = Command::new(&words[0])
+            .args(&words[1..])
+            .env("SAMEHOST_TEST_ROLE", role)
+            .env("SAMEHOST_TEST_DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, to, from }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.to, "{line}").unwrap();
+    }
+
+    /// Its next line.
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        while self.from.read_line(&mut line).unwrap() > 0 {
+            // The test harness prints things of its own, even before ours on one line.
+            if let Some((_, said)) = line.split_once('@') {
+                return said.trim_end().into();
+            }
+            line.clear();
+        }
+        panic!("the other process ended without a word");
+    }
+
+    /// Its end, well.
+    fn ends(mut self) {
+        drop(self.to);
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Its end by SIGKILL.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn say(line: impl std::fmt::Display) {
+    println!("@{line}");
+    std::io::stdout().flush().unwrap();
+}
+
+fn hear() -> Option<String> {
+    let mut line = String::new();
+    (std::io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().into())
+}
+
+/// Not a test by itself: what the other process does.
+#[test]
+fn helper() {
+    let Ok(role) = std::env::var("SAMEHOST_TEST_ROLE") else { return };
+    let dir = PathBuf::from(std::env::var_os("SAMEHOST_TEST_DIR").unwrap());
+    match role.as_str() {
+        "server" => server(&dir),
+        "client" => client(RendezvousOptions::new(dir.join("run")), Duration::ZERO),
+        "client without capabilities" => {
+            give_up_capabilities();
+            client(RendezvousOptions::new(dir.join("nothing-shared")), LONG);
+        }
+        "client who trusts the unmapped" => {
+            let mut options = RendezvousOptions::new(dir.join("run"));
+            options.trusted_uids.push(sys::peer::overflow_uid());
+            client(options, Duration::ZERO);
+        }
+        "client without descriptors" => client_without_descriptors(&dir),
+        "rounds" => rounds(&dir),
+        other => panic!("no role {other}"),
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn give_up_capabilities() {
+    let mut sets = capabilities(None).unwrap();
+    sets.effective = CapabilitySet::empty();
+    sets.permitted = CapabilitySet::empty();
+    set_capabilities(None, sets).unwrap();
+}
+
+/// Serves until its input ends; each line is a nonce that came over the wire.
+fn server(dir: &Path) {
+    let files = common::Files { dir: dir.into(), open: Arc::default(), gate: None };
+    let options = LaneOptions::new(dir.join("run"), random_instance().unwrap());
+    let server = LaneServer::start(options, Arc::new(files)).unwrap();
+    say("ready");
+    while let Some(nonce) = hear() {
+        let nonce = Nonce(parse_instance(&nonce).unwrap());
+        say(server.uuid_is_local(nonce, NFS_PEER.parse().unwrap()));
+    }
+}
+
+/// One handshake and one file; holds the file until its input ends.
+fn client(options: RendezvousOptions, wait: Duration) {
+    runtime().block_on(async {
+        let candidates = Rendezvous::register(options).await.unwrap();
+        say(hex(&candidates.nonce()));
+        hear();
+        match candidates.finish(wait).await {
+            Ok(lane) => {
+                let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
+                say(format!("{} through {}", content(&opened.grant), lane.through()));
+                hear();
+            }
+            Err(error) => say(error),
+        }
+    });
+}
+
+fn client_without_descriptors(dir: &Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    runtime().block_on(async {
+        let mut options = RendezvousOptions::new(dir.join("run"));
+        options.search_namespaces = false;
+        let candidates = Rendezvous::register(options).await.unwrap();
+        say(hex(&candidates.nonce()));
+        hear();
+        let lane = candidates.finish(Duration::ZERO).await.unwrap();
+        let enough = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..enough }).unwrap();
+        let who = root();
+        for _ in 0..100 {
+            assert_eq!(lane.open(by_name(b"hello", &who)).await.unwrap_err(), OpenError::NoDescriptor);
+        }
+        setrlimit(Resource::Nofile, enough).unwrap();
+        assert_eq!(lane.state(), LaneState::Live);
+        let opened = lane.open(by_name(b"hello", &who)).await.unwrap();
+        say(content(&opened.grant));
+        hear();
+    });
+}
+
+/// Start, load, stop, many times: nothing is left behind.
+fn rounds(dir: &Path) {
+    let count = || {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let maps = maps.lines().filter(|line| line.contains("samehost-lane")).count();
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        (descriptors, maps, threads)
+    };
+    let before = count();
+    for round in 0..50 {
+        let world = World::with(|options| options.run_dir = Some(dir.join("run")));
+        let runtime = runtime();
+        runtime.block_on(async {
+            let lanes = [world.connect().await, world.connect().await];
+            let who = root();
+            let mut held = Vec::new();
+            for number in 0..20 {
+                held.push(lanes[number % 2].open(by_name(b"hello", &who)).await.unwrap());
+            }
+            let under_way = held[0].grant.try_get();
+            match round % 3 {
+                0 => {
+                    drop(under_way);
+                    drop((held, lanes, world));
+                }
+                1 => {
+                    drop((under_way, world));
+                    assert!(held.iter().all(|opened| !opened.grant.is_live()));
+                }
+                _ => {
+                    drop(under_way);
+                    assert!(world.server.drain(LONG));
+                }
+            }
+        });
+        drop(runtime);
+    }
+    let deadline = std::time::Instant::now() + LONG;
+    while count() != before {
+        assert!(std::time::Instant::now() < deadline, "{:?} left of {before:?}", count());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(std::fs::read_dir(dir.join("run")).unwrap().count(), 0);
+    say("nothing left");
+    hear();
+}
+
+/// Whether namespaces can be made here; the tests that need them say so where not.
+fn root_only() -> bool {
+    let may = rustix::process::geteuid().is_root();
+    if !may {
+        eprintln!("only root can make namespaces: nothing tested");
+    }
+    may
+}
+
+fn shared_dir() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(dir.path().join("hello"), "hello").unwrap();
+    dir
+}
+
+#[test]
+fn a_client_on_the_host_finds_a_server_in_another_network_namespace() {
+    if !root_only() {
+        return;
+    }
+    let dir = shared_dir();
+    let mut server = Other::start(&["unshare", "--net", "--"], "server", dir.path());
+    assert_eq!(server.hear(), "ready");
+    runtime().block_on(async {
+        // Nothing shared: the run directory that we look in is another.
+        let candidates = Rendezvous::register(RendezvousOptions::new(dir.path().join("none"))).await.unwrap();
+        server.say(&hex(&candidates.nonce()));
+        assert_eq!(server.hear(), "true");
+        let lane = candidates.finish(Duration::ZERO).await.unwrap();
+        let through = format!("in the network namespace of process {}", server.child.id());
+        assert!(lane.through().contains(&through), "{}", lane.through());
+        assert_eq!(content(lane.open(by_name(b"hello", &root())).await.unwrap().grant), "hello");
+    });
+    server.ends();
+}
+
+#[test]
+fn a_shared_run_directory_works_across_network_namespaces() {
+    if !root_only() {
+        return;
+    }
+    let world = World::new();
+    let mut client = Other::start(&["unshare", "--net", "--"], "client", world.dir.path());
+    let nonce = parse_instance(&client.hear()).unwrap();
+    assert!(world.nonce_arrives(nonce));
+    client.say("");
+    assert_eq!(client.hear(), format!("hello through {}", world.socket_file().display()));
+    client.ends();
+}
+
+#[test]
+fn a_privileged_server_calls_a_client_that_can_t_come() {
+    if !root_only() {
+        return;
+    }
+    let world = World::with(|options| options.search_namespaces = true);
+    let mut client =
+        Other::start(&["unshare", "--net", "--"], "client without capabilities", world.dir.path());
+    let nonce = parse_instance(&client.hear()).unwrap();
+    // Not yet: the search goes on in the background, and the RPC is answered meanwhile.
+    assert!(!world.nonce_arrives(nonce));
+    client.say("");
+    assert_eq!(client.hear(), "hello through a call of the server's");
+    let status = world.server.status();
+    assert_eq!(status.len(), 1);
+    assert_eq!(status[0].bound.process.pid, Some(client.child.id()));
+    assert!(status[0].through.contains("(called)"));
+    // The nonce is used up, whichever way.
+    assert!(!world.nonce_arrives(nonce));
+    assert_eq!(world.server.status().len(), 1);
+    client.ends();
+}
+
+#[test]
+fn a_user_namespace_s_view_decides_whom_the_client_trusts() {
+    if !root_only() {
+        return;
+    }
+    let world = World::new();
+    let wrapper = ["unshare", "--user", "--net", "--"];
+    let mut client = Other::start(&wrapper, "client", world.dir.path());
+    let nonce = parse_instance(&client.hear()).unwrap();
+    assert!(!world.nonce_arrives(nonce));
+    client.say("");
+    let why = client.hear();
+    assert!(why.contains("doesn't map") && why.contains("--trust-uid 65534"), "{why}");
+    client.ends();
+
+    let mut client = Other::start(&wrapper, "client who trusts the unmapped", world.dir.path());
+    let nonce = parse_instance(&client.hear()).unwrap();
+    assert!(world.nonce_arrives(nonce));
+    client.say("");
+    assert!(client.hear().starts_with("hello through"));
+    client.ends();
+}
+
+#[test]
+fn a_client_that_is_killed_releases_everything() {
+    let world = World::new();
+    let mut client = Other::start(&[], "client", world.dir.path());
+    assert!(world.nonce_arrives(parse_instance(&client.hear()).unwrap()));
+    client.say("");
+    assert!(client.hear().starts_with("hello"));
+    assert_eq!(world.open_grants(), 1);
+    client.kill();
+    world.wait_for("the grant's end", |world| world.open_grants() == 0 && world.server.status().is_empty());
+}
+
+#[test]
+fn a_server_that_is_killed_is_noticed_and_the_next_one_found() {
+    let dir = shared_dir();
+    let mut options = RendezvousOptions::new(dir.path().join("run"));
+    options.search_namespaces = false;
+    runtime().block_on(async {
+        let mut instances = Vec::new();
+        for _ in 0..3 {
+            let mut server = Other::start(&[], "server", dir.path());
+            assert_eq!(server.hear(), "ready");
+            let candidates = Rendezvous::register(options.clone()).await.unwrap();
+            server.say(&hex(&candidates.nonce()));
+            assert_eq!(server.hear(), "true");
+            let lane = candidates.finish(Duration::ZERO).await.unwrap();
+            let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
+            let under_way = opened.grant.try_get().unwrap();
+            server.kill();
+            tokio::time::timeout(LONG, lane.gone()).await.unwrap();
+            assert!(opened.grant.try_get().is_none());
+            assert_eq!(content(&under_way), "hello");
+            instances.push(lane.instance());
+        }
+        instances.dedup();
+        assert_eq!(instances.len(), 3);
+    });
+    // Each start removed what the one before had left.
+    assert_eq!(std::fs::read_dir(dir.path().join("run")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_client_without_room_for_a_descriptor_keeps_its_lane() {
+    let world = World::new();
+    let mut client = Other::start(&[], "client without descriptors", world.dir.path());
+    assert!(world.nonce_arrives(parse_instance(&client.hear()).unwrap()));
+    client.say("");
+    assert_eq!(client.hear(), "hello");
+    world.wait_for("the releases of what never arrived", |world| world.open_grants() == 1);
+    client.ends();
+}
+
+#[test]
+fn starts_and_stops_leave_nothing_behind() {
+    let dir = shared_dir();
+    let mut other = Other::start(&[], "rounds", dir.path());
+    assert_eq!(other.hear(), "nothing left");
+    other.ends();
+}
