@@ -252,7 +252,10 @@ impl Reader {
         let Some((head, payload)) = (receive.split)(from.rest()) else { return gather };
         let sensible =
             head <= from.rest().len() && payload <= receive.limit && header_len + head + payload <= len;
-        let (true, Some(mut receive)) = (sensible, slot.receive.take()) else { return gather };
+        if !sensible {
+            return gather;
+        }
+        let Some(mut receive) = slot.receive.take() else { return gather };
         let mut results = if slot.writing { Vec::new() } else { mem::take(&mut slot.frame.head) };
         // The call can't be sent again without its head; it won't be, unless the connection is lost before the rest.
         let keep = results.clone();
