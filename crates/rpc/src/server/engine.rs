@@ -169,6 +169,7 @@ impl Engine {
                 return;
             }
             receive.closed = true;
+            self.memory.hold(&mut receive.held, 0);
             (receive.clear(), receive.turn.is_quiet())
         };
         drop(rest);

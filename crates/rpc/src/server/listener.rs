@@ -23,6 +23,10 @@ const ACCEPTS: usize = 64;
 /// The kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 1024;
 
+/// The send buffer of connections within the host, in bytes (the kernel doubles it). With 128 KiB READs, eight in flight,
+/// this gives twice the throughput at a third of the CPU time of the kernel's own choice of up to 4 MiB.
+const LOOPBACK_SEND_BUFFER: usize = 128 << 10;
+
 /// A listening socket; none once the server stops.
 #[derive(Debug)]
 pub struct Listener {
@@ -130,6 +134,11 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr) -> io::Result<
     sockopt::set_tcp_keepintvl(stream.as_fd(), Duration::from_secs(10))?;
     sockopt::set_tcp_keepcnt(stream.as_fd(), 6)?;
     let local = stream.local_addr()?;
+    if local.ip() == address.ip() || address.ip().is_loopback() {
+        // Nothing is gained by queueing megabytes to oneself, and much is lost: what is queued falls out of the
+        // processor's caches before it is read. A matter of buffers only; nothing else asks where a peer is.
+        sockopt::set_socket_send_buffer_size(&stream, LOOPBACK_SEND_BUFFER)?;
+    }
     let number = engine.number();
     let connection = Connection::new(stream.into(), number, address, local, engine);
     let connection = Arc::new(connection);

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -45,6 +45,9 @@ pub struct Memory {
     granted: AtomicBool,
     /// Mirrors [`Budget::has_waiting`].
     waiting: AtomicBool,
+    /// What those who wait hold already: the beginnings of their calls.
+    held: AtomicUsize,
+    total: usize,
     pool: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -75,6 +78,8 @@ impl Memory {
             budget: Mutex::new(Budget::new(total)),
             granted: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            total,
             pool: Mutex::default(),
         })
     }
@@ -104,6 +109,20 @@ impl Memory {
         let granted = budget.next_granted();
         self.mirror(&budget);
         granted.map(|(who, bytes)| (who, Permit { memory: Arc::clone(self), bytes }))
+    }
+
+    /// Counts that a connection that waits holds `now` bytes instead of `before`; false if all who wait hold more
+    /// than there is receive memory: then one of them must go.
+    pub fn hold(&self, before: &mut usize, now: usize) -> bool {
+        let previous = std::mem::replace(before, now);
+        if now <= previous {
+            if now < previous {
+                self.held.fetch_sub(previous - now, Ordering::Relaxed);
+            }
+            return true;
+        }
+        let more = now - previous;
+        self.held.fetch_add(more, Ordering::Relaxed) + more <= self.total
     }
 
     /// Whether somebody waits for memory.

@@ -78,6 +78,8 @@ pub struct Receive {
     pub closed: bool,
     /// The connection is in the queue for a permit.
     pub queued: bool,
+    /// What it holds while it waits there, as counted by [`Memory::hold`].
+    pub held: usize,
     /// Since when the large call is coming in, and how much of it has come.
     pub large_since: Option<Instant>,
     max_record: usize,
@@ -97,6 +99,7 @@ impl Receive {
             ended: false,
             closed: false,
             queued: false,
+            held: 0,
             large_since: None,
             max_record,
             batch: None,
@@ -264,9 +267,9 @@ impl Receive {
     }
 
     /// Before the turn is released: gives the worker its buffer back and keeps only what is unread, in a buffer of its
-    /// size.
-    pub fn rest(&mut self, spare: &mut Option<Arc<Chunk>>) {
-        let Some(mut chunk) = self.batch.take() else { return };
+    /// size. Returns how many bytes those are.
+    pub fn rest(&mut self, spare: &mut Option<Arc<Chunk>>) -> usize {
+        let Some(mut chunk) = self.batch.take() else { return 0 };
         let unread = self.unread.len();
         if unread > 0 && chunk.bytes.len() == BATCH {
             let kept = chunk.bytes[self.unread.clone()].to_vec();
@@ -274,13 +277,14 @@ impl Receive {
             self.unread = 0..unread;
         } else if unread > 0 {
             self.batch = Some(chunk);
-            return;
+            return unread;
         } else {
             self.unread = 0..0;
         }
         if spare.is_none() && chunk.bytes.len() == BATCH && Arc::get_mut(&mut chunk).is_some() {
             *spare = Some(chunk);
         }
+        unread
     }
 
     /// The length of the unfinished call, if so much of it is there that it may not be kept without a permit.

@@ -232,7 +232,14 @@ impl Worker {
                 None => receive.queued = true,
             }
         }
-        receive.rest(&mut self.spare);
+        let held = receive.rest(&mut self.spare);
+        let held = if receive.queued { held } else { 0 };
+        if !engine.memory.hold(&mut receive.held, held) {
+            tracing::info!(peer = %connection.peer.address, "closed: too many wait for receive memory");
+            drop(receive);
+            engine.close(connection, true);
+            return self.release(connection, ticket);
+        }
         receive.turn.release(ticket);
         self.settle(connection, receive);
     }

@@ -50,6 +50,31 @@ fn who_holds_memory_that_others_wait_for_must_go_on_or_go() {
 }
 
 #[test]
+fn those_who_wait_cannot_hold_more_than_there_is() {
+    let limits = Limits { receive_memory: mib(1), max_record: mib(1) - 1000, ..Limits::default() };
+    let (server, _, address) = serve(limits);
+    let bytes = call(1, LENGTH, &opaque(&vec![1; mib(1) - 2000]));
+    let mut first = Wire::to(address);
+    first.send(&bytes[..1000]);
+    eventually("the first holds the memory", || server.totals().receive_memory > 0);
+    // Each has small calls first, so that more than a header comes in with the beginning of the large one.
+    let small = [call(1, LENGTH, &opaque(&[1; 30_000])).repeat(8), bytes[..60_000].to_vec()].concat();
+    let mut waiting: Vec<_> = (0..100).map(|_| Wire::to(address)).collect();
+    for wire in &mut waiting {
+        let _ = wire.0.write_all(&small);
+    }
+    eventually("every one of them waits or is closed", || {
+        server.connections().iter().filter(|info| info.calls == 8).count() + server.totals().broken as usize
+            >= 100
+    });
+    let mut other = Wire::to(address);
+    other.send(&call(1, ECHO, &opaque(b"unhurt")));
+    assert_eq!(other.results(), (1, opaque(b"unhurt")));
+    first.send(&bytes[1000..]);
+    assert_eq!(first.results().0, 1);
+}
+
+#[test]
 fn who_waits_for_memory_and_leaves_is_forgotten() {
     let limits = Limits { receive_memory: mib(1), ..Limits::default() };
     let (server, program, address) = serve(limits);
