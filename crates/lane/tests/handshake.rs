@@ -232,3 +232,25 @@ fn no_socket_at_all_is_an_error() {
     let error = lane::LaneServer::start(options, std::sync::Arc::new(files)).err().unwrap();
     assert!(error.to_string().contains("--run-dir"), "{error}");
 }
+
+#[test]
+fn who_has_been_answered_doesn_t_wait_to_be_called() {
+    let world = World::new();
+    let options = RendezvousOptions::new(world.run_dir());
+    // Capabilities belong to threads: this one sees less than the host.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective = rustix::thread::CapabilitySet::empty();
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let candidates = Rendezvous::register(options).await.unwrap();
+                assert!(candidates.may_be_called());
+                assert!(world.nonce_arrives(candidates.nonce()));
+                assert!(!candidates.may_be_called());
+                assert_eq!(candidates.finish(LONG).await.unwrap().instance(), world.instance);
+            });
+        });
+    });
+}

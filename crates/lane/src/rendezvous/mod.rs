@@ -91,10 +91,11 @@ impl Candidates {
         self.nonce.0
     }
 
-    /// Whether [`Candidates::finish`] may have to wait, for a server that looks for us. If not, it answers at once.
+    /// Whether [`Candidates::finish`] would have to wait, as things stand: no candidate has answered, and a server that
+    /// we can't reach may yet call us. If not, it answers at once. Asked when UUID_IS_LOCAL has been answered.
     #[must_use]
-    pub const fn may_be_called(&self) -> bool {
-        self.called.is_some()
+    pub fn may_be_called(&self) -> bool {
+        self.called.is_some() && !self.candidates.iter().any(Candidate::has_answered)
     }
 
     /// To be called when UUID_IS_LOCAL has been answered: whether one of the candidates is that server. Doesn't wait:
