@@ -10,6 +10,10 @@ use crate::cli::{Global, LaneWord, RoadArgs};
 use crate::exit::{Exit, Failure};
 use crate::human;
 
+/// How long a session may take to come up. Once it is up a hard one waits for ever, but a URL that never named an NFS
+/// server shouldn't.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Makes sessions, one for each directory that operands name, and keeps them for the next operand.
 ///
 /// Bounded by the number of operands: nothing that a server sends adds to it.
@@ -48,7 +52,11 @@ impl Connector {
         }
         let mut options = self.options.clone();
         url.apply(&mut options).map_err(|error| Failure::usage(&key, error))?;
-        let session = Session::connect(url, options).await.map_err(|error| failure(url, error))?;
+        let connected = tokio::time::timeout(PATIENCE, Session::connect(url, options)).await;
+        let session = match connected {
+            Ok(connected) => connected.map_err(|error| failure(url, error))?,
+            Err(_) => return Err(silent(url)),
+        };
         self.sessions.borrow_mut().insert(key, session.clone());
         Ok(session)
     }
@@ -99,8 +107,9 @@ fn top_of_export(failure: Failure, url: &Url) -> Failure {
     if failure.exit != Exit::Failed {
         return failure;
     }
-    Failure { object: url.to_string(), ..failure }
-        .next("an exported directory itself can't be made, moved or removed over NFS; only what is in it")
+    Failure::new(url.to_string(), "the directory above it isn't exported to this host").next(
+        "name something inside an export: an exported directory itself can't be made, moved or removed over NFS",
+    )
 }
 
 fn options(global: &Global, road: &RoadArgs) -> Options {
@@ -135,6 +144,16 @@ pub fn child(url: &Url, name: &[u8]) -> Url {
     }
     path.extend_from_slice(name);
     url.with_path(&path)
+}
+
+/// Nobody who speaks NFS answered in time.
+fn silent(url: &Url) -> Failure {
+    Failure::new(url.to_string(), format!("no answer that makes sense for {}", human::duration(PATIENCE)))
+        .exit(Exit::Unreachable)
+        .next(format!(
+            "is it an NFS server that listens on this port of {}? -v shows what was tried",
+            url.host()
+        ))
 }
 
 /// What the client says about `url`, with the next step.

@@ -47,6 +47,7 @@ pub struct BenchArgs {
 
 /// What and how long to measure.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Measuring")]
 pub struct LoadArgs {
     /// Operations in flight
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -57,9 +58,9 @@ pub struct LoadArgs {
     /// Milliseconds a run
     #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     pub time: u32,
-    /// Size of the scratch file in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub size: u32,
+    /// Size of the scratch file in MiB (default: 64, and 32 for demo)
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub size: Option<u32>,
 }
 
 pub const DEMO_LONG_HELP: &str = "Makes a scratch directory, serves it on a free port of the loopback interface, shows the handshake, copies a real \

@@ -7,6 +7,9 @@ use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::Output;
 
+/// MiB of the scratch file.
+const DEFAULT_SIZE: u32 = 64;
+
 /// Measures and prints.
 pub async fn bench(global: &Global, args: BenchArgs) -> Ended {
     let mut lane = (args.road.lane != LaneWord::Off).then(|| Connector::new(global, &args.road));
@@ -17,6 +20,7 @@ pub async fn bench(global: &Global, args: BenchArgs) -> Ended {
         url: &args.target.url,
         raw: args.raw.clone(),
         load: &args.load,
+        size: u64::from(args.load.size.unwrap_or(DEFAULT_SIZE)) << 20,
     };
     let report = measure(suite).await?;
     let mut output = Output::stdout();

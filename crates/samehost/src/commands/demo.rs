@@ -15,6 +15,9 @@ use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::{Output, Reporter};
 
+/// MiB of the file that is measured: less than in `bench`, for slow disks, since a demo must not take a minute.
+const DEFAULT_SIZE: u32 = 32;
+
 /// Shows everything, and removes the scratch directory whatever happens.
 pub async fn demo(global: &Global, args: DemoArgs) -> Ended {
     let base = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
@@ -47,7 +50,8 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
     let connector = Connector::new(&global, &road);
     let url = url(&export, server.port)?;
     let session = connector.session(&url).await?;
-    let report = session.lane();
+    // The report of a probe that waited for everything, should the one at the beginning have found nothing.
+    let report = session.probe().await;
     say(&mut output, format!("The handshake with {url}\n  {}", probe::words(&report).join("\n  ")))?;
     if !report.local {
         return Ok(Exit::NotLocal);
@@ -65,6 +69,7 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
         url: &url,
         raw: Some(scratch.join("out")),
         load: &args.load,
+        size: u64::from(args.load.size.unwrap_or(DEFAULT_SIZE)) << 20,
     };
     let report = measure(suite).await?;
     for line in report.lines() {

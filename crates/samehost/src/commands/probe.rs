@@ -31,10 +31,7 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
     connector.options_mut().lane = LaneMode::Auto;
     let url = &args.target.url;
     let session = connector.session(url).await?;
-    let mut report = session.lane();
-    if !report.local {
-        report = session.probe().await;
-    }
+    let report = session.probe().await;
     let mut output = Output::stdout();
     if args.json {
         output.json(&Answer {

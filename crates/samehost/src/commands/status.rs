@@ -115,7 +115,14 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
     for connection in &status.connections {
         table.row(client_row(connection, lanes.get(connection.peer.as_str()).copied()));
     }
-    section(output, &table)
+    section(output, &table)?;
+    if status.connections.iter().any(|connection| !lanes.contains_key(connection.peer.as_str())) {
+        output.line(
+            "  local: no is for clients on other hosts, other programs' clients, and Samehost's own where no lane came \
+             up: `samehost probe URL`, run where the client runs, says why.",
+        )?;
+    }
+    Ok(())
 }
 
 fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [String; 9] {

@@ -27,8 +27,10 @@ pub struct Suite<'a> {
     pub url: &'a Url,
     /// A directory on this machine.
     pub raw: Option<PathBuf>,
-    /// How long and how large.
+    /// How long.
     pub load: &'a LoadArgs,
+    /// Bytes of the file.
+    pub size: u64,
 }
 
 /// The files that are measured.
@@ -71,7 +73,7 @@ async fn with_files(
     spot: &Spot,
     raw_path: Option<&PathBuf>,
 ) -> Result<Report, Failure> {
-    let size = u64::from(suite.load.size) << 20;
+    let size = suite.size;
     let wire = open(&spot.session, spot, url).await?;
     fill(&wire, size).await?;
     let mut report = Report {
@@ -94,7 +96,7 @@ async fn with_files(
     if let Some(connector) = suite.lane {
         connector.options_mut().unstable_max = UNSTABLE_MAX;
         let session = connector.session(suite.url).await?;
-        let found = session.lane();
+        let found = session.probe().await;
         report.local = found.local;
         report.reasons = found.reasons;
         if found.local {
