@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use crate::lexer::{Lexer, Mistake, Place, Word};
 use crate::{Client, ClientSpec, Options};
 
-/// The longest path (Linux PATH_MAX without its NUL).
-const LONGEST_PATH: usize = 4095;
+/// The longest path: the MOUNT protocol has no room for more (RFC 1813 section 5.1.1, MNTPATHLEN).
+const LONGEST_PATH: usize = 1024;
 /// The longest client or option word.
 const LONGEST_WORD: usize = 1024;
 /// The most clients of one export.

@@ -1,6 +1,7 @@
 //! Starting, reloading and stopping a server.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,6 +164,7 @@ impl Server {
             gate: Gate::new(table),
             counters: Counters::default(),
             drc: Drc::default(),
+            writes: Drc::default(),
             mounts: Mounts::default(),
             verifier: Arc::clone(&opening.verifier),
         });
@@ -281,7 +283,9 @@ impl Running {
         let running = Arc::downgrade(self);
         let directory = &self.config.run_dir;
         let instance = lane::nonce::hex(&self.instance);
-        let started = std::fs::create_dir_all(directory).and_then(|()| {
+        // The umask is 0 by now.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        let started = made.and_then(|()| {
             // The socket's owner outlives its thread, but only just: a status asked in between is an empty one.
             StatusSocket::start(directory, &instance, move || {
                 running.upgrade().map(|running| running.status())

@@ -14,6 +14,8 @@ pub(crate) struct Service {
     pub gate: Gate,
     pub counters: Counters,
     pub drc: Drc,
+    /// WRITEs in progress; their replies aren't kept, for once it is done a WRITE can be done again.
+    pub writes: Drc,
     pub mounts: Mounts,
     pub verifier: Arc<WriteVerifier>,
 }

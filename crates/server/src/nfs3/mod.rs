@@ -109,10 +109,10 @@ impl Program for Nfs3 {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
         let call = Call { service: &self.service, cx };
         let counter = self.service.counters.nfs3(procedure);
-        let bytes = if repeatable(procedure) {
-            run(&call, procedure, args, reply)
-        } else {
-            self.once(&call, procedure, args, reply)
+        let bytes = match procedure {
+            Procedure::Write => self.not_twice_at_a_time(&call, args, reply),
+            _ if repeatable(procedure) => run(&call, procedure, args, reply),
+            _ => self.once(&call, procedure, args, reply),
         };
         let failed = !matches!(reply.results(), [0, 0, 0, 0, ..]);
         counter.count(bytes.is_err() || failed, *bytes.as_ref().unwrap_or(&0));
@@ -121,6 +121,20 @@ impl Program for Nfs3 {
 }
 
 impl Nfs3 {
+    /// Runs a WRITE. It may be repeated, but not while it is still running: the client would take the retransmission's
+    /// answer, write something newer to the same place, and the first run would overwrite that.
+    fn not_twice_at_a_time(
+        &self,
+        call: &Call<'_>,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<u64, CallError> {
+        let front = &args.rest()[..args.rest().len().min(WRITE_CHECKSUM)];
+        let key = Key::new(call.cx, nfs3::PROGRAM, Procedure::Write.number(), front);
+        let Seen::New(_running) = self.service.writes.begin(key) else { return Err(CallError::Drop) };
+        run(call, Procedure::Write, args, reply)
+    }
+
     /// Runs what can't be done twice: a retransmission gets the first run's reply.
     fn once(
         &self,
@@ -144,6 +158,9 @@ impl Nfs3 {
         }
     }
 }
+
+/// How much of a WRITE's arguments tells it from another with the same xid: all but its data, and some of that.
+const WRITE_CHECKSUM: usize = 256;
 
 /// Whether running a call twice does the same as running it once.
 const fn repeatable(procedure: Procedure) -> bool {

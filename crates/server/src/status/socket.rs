@@ -1,10 +1,8 @@
 //! The status socket: `<instance>.status` in the run directory, a stream socket that answers every connection with
 //! one JSON text and closes it. Only the server's own user (and root) can connect.
 
-use std::fs::Permissions;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::Status;
 
@@ -19,6 +19,8 @@ use super::Status;
 pub(crate) const SUFFIX: &str = "status";
 /// How long either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Who may wait to be answered.
+const BACKLOG: i32 = 16;
 /// The longest status that is read.
 const LONGEST: u64 = 64 << 20;
 
@@ -43,9 +45,7 @@ impl StatusSocket {
             }
         });
         let path = run_dir.join(format!("{instance}.{SUFFIX}"));
-        let listener = UnixListener::bind(&path)?;
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
+        let listener = listen(&path)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("status".into()).spawn(move || {
@@ -63,6 +63,17 @@ impl Drop for StatusSocket {
         }
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// A listening socket that nobody but its user can connect to, not even for a moment: a socket's file gets the mode
+/// that the socket has when it is bound.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn serve(listener: &UnixListener, stop: &OwnedFd, status: &dyn Fn() -> Option<Status>) {
