@@ -110,8 +110,10 @@ impl Registry {
         let evicted = if own >= self.bounds.per_uid {
             self.oldest_of(uid)
         } else if self.waiting.len() >= self.bounds.total {
+            // Root last: others may come as any number of users (subordinate ids).
+            let greed = |who: u32, many: usize| (who != 0, many, who == uid);
             let greediest =
-                self.per_uid.iter().max_by_key(|(who, many)| (**many, **who == uid)).map(|(who, _)| *who);
+                self.per_uid.iter().max_by_key(|(who, many)| greed(**who, **many)).map(|(who, _)| *who);
             greediest.and_then(|greediest| self.oldest_of(greediest))
         } else {
             None

@@ -10,7 +10,7 @@ mod task;
 
 pub use grant::{Grant, InFlight, Opened};
 
-use crate::interlock::{ClientSide, State};
+use crate::interlock::{ClientSide, Control, State};
 use crate::memory::Memory;
 use crate::message::{self, MAX_RELEASES, Request};
 use crate::nonce::Instance;
@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -76,6 +77,8 @@ struct Shared {
     permits: Semaphore,
     state: watch::Sender<LaneState>,
     flush: Notify,
+    /// The generation that the server has told us of.
+    generation: AtomicU64,
     instance: Instance,
     through: String,
 }
@@ -101,6 +104,7 @@ impl Lane {
             permits: Semaphore::new(outstanding.clamp(1, 1024) as usize),
             state: watch::Sender::new(LaneState::Live),
             flush: Notify::new(),
+            generation: AtomicU64::new(Control::FIRST.generation),
             instance,
             through,
         });
@@ -211,6 +215,14 @@ impl Shared {
         let mut encoder = Encoder::from_vec(bytes);
         message::encode_open(&mut encoder, serial, &releases, request);
         (Unsent { shared: self, serial, releases, bytes: encoder.into_vec(), sent: false }, answer)
+    }
+
+    /// Whether every Open has been answered and the server has nothing else to say: it writes into the interlock before
+    /// it says anything unasked.
+    fn has_all_answers(&self) -> bool {
+        let control = self.interlock.control();
+        let news = control.state != State::Live || control.generation != self.generation.load(Relaxed);
+        !news && self.outbox.lock().expects_nothing()
     }
 
     /// The state, by what the server last wrote and by what the socket last told.

@@ -41,6 +41,11 @@ impl Outbox {
         self.pending.remove(&serial)
     }
 
+    /// Whether every Open has been answered.
+    pub(super) fn expects_nothing(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// As many releases as a message has room for.
     pub(super) fn take_releases(&mut self) -> Vec<u64> {
         if self.releases.len() <= MAX_RELEASES {

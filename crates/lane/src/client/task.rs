@@ -7,10 +7,11 @@ use super::{Grant, LaneState, OpenError, Opened, Owner, Shared};
 use crate::interlock::{Control, State};
 use crate::message::{self, MAX_MESSAGE, Reply};
 use crate::socket::{self, Received};
+use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::io::Interest;
 use tracing::debug;
 
 /// How long a release waits for an Open to ride on.
@@ -27,26 +28,33 @@ pub(super) async fn receive(shared: Arc<Shared>, owner: Weak<Owner>) {
     let ending = Ending(shared);
     let shared = &*ending.0;
     let mut buffer = Box::new([0; MAX_MESSAGE + 1]);
-    loop {
-        let received = shared.socket.async_io(Interest::READABLE, |socket| {
-            socket::receive_descriptor(socket, &mut buffer, false).map_err(std::io::Error::from)
-        });
-        let (length, fd, no_room) = match received.await {
-            Ok(Received::Datagram { length, fd, no_room }) => (length, fd, no_room),
-            Ok(Received::HangUp) | Err(_) => return,
-            Ok(Received::Violation(what)) => {
-                debug!("lane: the server sent {what}");
+    while let Ok(mut ready) = shared.socket.readable().await {
+        loop {
+            let received = socket::receive_descriptor(&shared.socket, &mut buffer, false);
+            let (length, fd, no_room) = match received {
+                Ok(Received::Datagram { length, fd, no_room }) => (length, fd, no_room),
+                Err(Errno::AGAIN) => break,
+                Ok(Received::HangUp) | Err(_) => return,
+                Ok(Received::Violation(what)) => {
+                    debug!("lane: the server sent {what}");
+                    return;
+                }
+            };
+            let Ok(reply) = message::decode::<Reply<'_>>(&buffer[..length]) else {
+                debug!("lane: the server sent no message of the protocol");
+                return;
+            };
+            if understand(shared, &owner, &reply, fd, no_room).is_none() {
+                debug!("lane: the server's message makes no sense here");
                 return;
             }
-        };
-        let Ok(reply) = message::decode::<Reply<'_>>(&buffer[..length]) else {
-            debug!("lane: the server sent no message of the protocol");
-            return;
-        };
-        if understand(shared, &owner, &reply, fd, no_room).is_none() {
-            debug!("lane: the server's message makes no sense here");
-            return;
+            if shared.has_all_answers() {
+                break;
+            }
         }
+        // Either the socket was seen empty, or nothing more can have been in it when we were woken (what comes later
+        // wakes us again): an Open costs one receive, not two.
+        ready.clear_ready();
     }
 }
 
@@ -83,8 +91,8 @@ fn understand(
             let _ = waiter.send(Err(OpenError::Refused(status)));
         }
         Reply::Drain if fd.is_none() => shared.draining(),
-        // The interlock says so already; this is for those who'd only notice with their next I/O.
-        Reply::Recall { .. } if fd.is_none() => {}
+        // The interlock says so already, to whoever does I/O.
+        Reply::Recall { generation } if fd.is_none() => shared.generation.store(generation, Relaxed),
         _ => return None,
     }
     Some(())
