@@ -28,7 +28,7 @@ Exit codes:
 /// Options of `samehost bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// A directory on the server to write to: nfs://HOST[:PORT]/PATH
+    /// A directory on the server to write to: `nfs://HOST[:PORT]/PATH`
     #[arg(value_name = "NFS-URL")]
     pub target: Remote,
     /// What and how long to measure.

@@ -23,7 +23,7 @@ pub struct LsArgs {
     /// With -l: sizes such as 1.5 MiB
     #[arg(long)]
     pub human_readable: bool,
-    /// What to list: nfs://HOST[:PORT]/PATH
+    /// What to list: `nfs://HOST[:PORT]/PATH`
     #[arg(required = true, value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// How to reach the server.
@@ -34,7 +34,7 @@ pub struct LsArgs {
 /// Options of `samehost stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// The file: nfs://HOST[:PORT]/PATH. A symbolic link is shown itself
+    /// The file: `nfs://HOST[:PORT]/PATH`. A symbolic link is shown itself
     #[arg(required = true, value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// Write JSON, one array for all files
@@ -48,7 +48,7 @@ pub struct StatArgs {
 /// Options of `samehost cat`.
 #[derive(Debug, Args)]
 pub struct CatArgs {
-    /// The file: nfs://HOST[:PORT]/PATH
+    /// The file: `nfs://HOST[:PORT]/PATH`
     #[arg(required = true, value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// How to reach the server.
@@ -109,7 +109,7 @@ pub struct RmArgs {
     /// Don't mind what isn't there
     #[arg(short, long)]
     pub force: bool,
-    /// What to remove: nfs://HOST[:PORT]/PATH
+    /// What to remove: `nfs://HOST[:PORT]/PATH`
     #[arg(required = true, value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// How to reach the server.
@@ -126,7 +126,7 @@ pub struct MkdirArgs {
     /// Mode of the new directory, octal
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = octal_mode)]
     pub mode: u32,
-    /// The directory: nfs://HOST[:PORT]/PATH
+    /// The directory: `nfs://HOST[:PORT]/PATH`
     #[arg(required = true, value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// How to reach the server.
@@ -148,7 +148,7 @@ pub struct MvArgs {
 /// Options of `samehost df`.
 #[derive(Debug, Args)]
 pub struct DfArgs {
-    /// The export: nfs://HOST[:PORT]/PATH
+    /// The export: `nfs://HOST[:PORT]/PATH`
     #[arg(required = true, value_name = "NFS-URL")]
     pub targets: Vec<Remote>,
     /// Write JSON, one array for all

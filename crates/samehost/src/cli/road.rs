@@ -46,7 +46,7 @@ pub struct RoadArgs {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=16 << 20))]
     pub wsize: Option<u32>,
 
-    /// Act as this user instead of yourself: UID[:GID[,GID]...]
+    /// Act as this user instead of yourself: `UID[:GID[,GID]...]`
     ///
     /// The server believes it over the wire (that is AUTH_SYS). Over the lane only root may speak for others.
     #[arg(long = "as", value_name = "UID[:GID,...]")]

@@ -38,7 +38,7 @@ Exit codes:
 /// Options of `samehost probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
-    /// The export: nfs://HOST[:PORT]/PATH
+    /// The export: `nfs://HOST[:PORT]/PATH`
     #[arg(value_name = "NFS-URL")]
     pub target: Remote,
     /// Write JSON

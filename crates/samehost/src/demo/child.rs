@@ -41,7 +41,7 @@ impl Child {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(say)?;
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         let stdout = process.stdout.take();
         thread::spawn(move || {
             let mut line = String::new();

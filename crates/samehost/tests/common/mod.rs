@@ -207,7 +207,7 @@ impl Drop for Server {
 pub fn ready(command: &mut Command) -> (Child, String) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
     let stdout = child.stdout.take().expect("a pipe");
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut line = String::new();
         let _ = BufReader::new(stdout).read_line(&mut line);
