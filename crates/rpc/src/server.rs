@@ -17,6 +17,7 @@ mod engine;
 mod limits;
 mod listener;
 mod memory;
+mod pieces;
 mod program;
 mod receive;
 mod registry;

@@ -6,8 +6,7 @@
 
 use std::{
     collections::VecDeque,
-    io::IoSlice,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -16,35 +15,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rustix::{
-    fs::sendfile,
-    io::Errno,
-    net::{SendAncillaryBuffer, SendFlags, sendmsg},
+
+use super::{
+    pieces::{Piece, REPLY_BUFFER, Sent, send_pieces},
+    reply::Attachment,
 };
-
-use super::reply::Attachment;
-
-/// Replies are appended to one another up to this many bytes.
-pub const REPLY_BUFFER: usize = 64 << 10;
 
 /// A reply longer than this becomes a piece of its own instead of being copied behind the one before.
 const COPIED: usize = 16 << 10;
-
-/// Pieces that go out in one call.
-const PIECES: usize = 16;
-
-/// How many empty buffers a worker keeps.
-const SPARES: usize = 4;
-
-const ZEROES: [u8; 4096] = [0; 4096];
-
-/// A part of the stream that we send.
-#[derive(Debug)]
-enum Piece {
-    Bytes { bytes: Vec<u8>, sent: usize },
-    File { file: Arc<OwnedFd>, offset: u64, left: u64 },
-    Zeroes { left: u64 },
-}
 
 /// What has become of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,136 +233,5 @@ impl Send {
     pub fn break_off(&self) {
         let pieces = self.queue.lock().give_up(&self.unread);
         drop(pieces);
-    }
-}
-
-/// How much went out.
-#[derive(Debug, Default)]
-struct Sent {
-    total: u64,
-    memory: usize,
-}
-
-/// Sends from the front until everything is gone or the socket is full.
-fn send_pieces(
-    socket: &impl AsFd,
-    pieces: &mut VecDeque<Piece>,
-    sent: &mut Sent,
-    spares: &mut Vec<Vec<u8>>,
-) -> Result<(), Errno> {
-    loop {
-        let outcome = match pieces.front_mut() {
-            None => return Ok(()),
-            Some(Piece::File { file, offset, left }) => send_file(socket, file, offset, left, sent),
-            Some(_) => send_bytes(socket, pieces, sent),
-        };
-        match outcome {
-            Err(Errno::AGAIN) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-            Ok(replacement) => {
-                while pieces.front().is_some_and(Piece::is_done) {
-                    if let Some(Piece::Bytes { mut bytes, .. }) = pieces.pop_front()
-                        && spares.len() < SPARES
-                        && bytes.capacity() == REPLY_BUFFER
-                    {
-                        bytes.clear();
-                        spares.push(bytes);
-                    }
-                }
-                if let Some(piece) = replacement {
-                    pieces.push_front(piece);
-                }
-            }
-        }
-    }
-}
-
-/// Sends pieces that are in memory, up to the next file or [`PIECES`].
-fn send_bytes(
-    socket: &impl AsFd,
-    pieces: &mut VecDeque<Piece>,
-    sent: &mut Sent,
-) -> Result<Option<Piece>, Errno> {
-    let mut slices = [IoSlice::new(&[]); PIECES];
-    let mut count = 0;
-    for (slice, piece) in slices.iter_mut().zip(pieces.iter()) {
-        *slice = IoSlice::new(match piece {
-            Piece::Bytes { bytes, sent } => &bytes[*sent..],
-            #[allow(clippy::cast_possible_truncation, reason = "at most 4096")]
-            Piece::Zeroes { left } => &ZEROES[..(*left).min(ZEROES.len() as u64) as usize],
-            Piece::File { .. } => break,
-        });
-        count += 1;
-        if matches!(piece, Piece::Zeroes { left } if *left > ZEROES.len() as u64) {
-            break;
-        }
-    }
-    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    if count < pieces.len() {
-        flags |= SendFlags::MORE; // let the file's first bytes share a segment with the header
-    }
-    let mut gone = sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags)?;
-    sent.total += gone as u64;
-    for piece in pieces.iter_mut().take(count) {
-        match piece {
-            Piece::Bytes { bytes, sent: before } => {
-                let some = gone.min(bytes.len() - *before);
-                *before += some;
-                sent.memory += some;
-                gone -= some;
-            }
-            Piece::Zeroes { left } => {
-                let some = (*left).min(gone as u64);
-                *left -= some;
-                #[allow(clippy::cast_possible_truncation, reason = "at most `gone`")]
-                {
-                    gone -= some as usize;
-                }
-            }
-            Piece::File { .. } => break,
-        }
-    }
-    Ok(None)
-}
-
-/// Sends from a file. Where the file has ended, zeroes take its place: the record's length was announced.
-fn send_file(
-    socket: &impl AsFd,
-    file: &OwnedFd,
-    offset: &mut u64,
-    left: &mut u64,
-    sent: &mut Sent,
-) -> Result<Option<Piece>, Errno> {
-    let count = usize::try_from(*left).unwrap_or(usize::MAX);
-    match sendfile(socket, file, Some(offset), count) {
-        Ok(0) => Ok(Some(Piece::Zeroes { left: std::mem::take(left) })),
-        Ok(gone) => {
-            sent.total += gone as u64;
-            *left = left.saturating_sub(gone as u64);
-            Ok(None)
-        }
-        // A filesystem that can't: through memory then, a part at a time.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            let mut bytes = vec![0; count.min(REPLY_BUFFER)];
-            let read = rustix::io::pread(file, &mut bytes[..], *offset)?;
-            if read == 0 {
-                return Ok(Some(Piece::Zeroes { left: std::mem::take(left) }));
-            }
-            bytes.truncate(read);
-            *offset += read as u64;
-            *left -= read as u64;
-            Ok(Some(Piece::Bytes { bytes, sent: 0 }))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-impl Piece {
-    fn is_done(&self) -> bool {
-        match self {
-            Self::Bytes { bytes, sent } => *sent == bytes.len(),
-            Self::File { left, .. } | Self::Zeroes { left } => *left == 0,
-        }
     }
 }

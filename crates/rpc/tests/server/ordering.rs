@@ -163,3 +163,28 @@ fn the_last_replies_reach_a_client_that_has_said_it_is_done() {
     program.wait_for_closed(1);
     eventually("empty", || server.connections().is_empty());
 }
+
+#[test]
+fn several_addresses_of_both_families() {
+    let program = std::sync::Arc::new(crate::rig::Obedient::default());
+    let server = samehost_rpc::server::Server::builder()
+        .program(program)
+        .bind("127.0.0.1:0".parse().unwrap())
+        .bind("[::1]:0".parse().unwrap())
+        .bind("127.0.0.2:0".parse().unwrap())
+        .start()
+        .unwrap();
+    let addresses = server.local_addrs();
+    let mut wires: Vec<_> = addresses.iter().map(|address| Wire::to(*address)).collect();
+    for wire in &mut wires {
+        wire.send(&call(1, ECHO, &opaque(b"x")));
+        assert_eq!(wire.results(), (1, opaque(b"x")));
+    }
+    let mut locals: Vec<_> = server.connections().iter().map(|info| info.peer.local).collect();
+    locals.sort();
+    let mut expected = addresses.clone();
+    expected.sort();
+    assert_eq!(locals, expected);
+    let taken = samehost_rpc::server::Server::builder().bind(addresses[0]).start();
+    assert!(taken.is_err(), "an address that is taken is an error, not a surprise later");
+}
