@@ -35,7 +35,7 @@ check:
 # Measures, and writes docs/benchmarks.md. Takes some minutes; wants an otherwise idle machine.
 bench: nfsload
 	$(CARGO) build --release --locked -p samehost -p samehost-bench
-	target/release/samehost-bench --nfsload target/bench/nfsload --samehost target/release/samehost --write docs/benchmarks.md $(BENCH)
+	SAMEHOST_BIN=$(CURDIR)/target/release/samehost target/release/samehost-bench --write docs/benchmarks.md $(BENCH)
 
 nfsload: target/bench/nfsload
 

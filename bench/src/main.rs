@@ -1,0 +1,123 @@
+//! `make bench`: what docs/benchmarks.md says, measured.
+//!
+//! Figures are ratios of things measured side by side in one run on one machine. What is compared takes turns (A B A B ...),
+//! so that whatever else the machine does meets both; shown are medians and spreads. Servers, disks and networks come
+//! from the harness of the whole-system tests. Needs root, and takes some minutes.
+
+mod figure;
+mod network;
+mod peers;
+mod report;
+mod roads;
+mod small;
+mod start;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+
+use figure::Table;
+use samehost_tests::Scratch;
+use samehost_tests::disk::Disk;
+
+/// Measures Samehost: its roads, and its server beside nfs-ganesha.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// What to measure
+    #[arg(long, value_delimiter = ',', default_value = "roads,small,peers,network,start")]
+    only: Vec<String>,
+    /// On which filesystems: tmpfs, ext4, xfs
+    #[arg(long, value_delimiter = ',', default_value = "tmpfs,ext4")]
+    on: Vec<String>,
+    /// Runs of each measurement, of which the median counts
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Seconds a run
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// The load generator (make nfsload)
+    #[arg(long, default_value = "target/bench/nfsload")]
+    nfsload: PathBuf,
+    /// Write the tables into this file as well
+    #[arg(long)]
+    write: Option<PathBuf>,
+    #[command(subcommand)]
+    part: Option<Part>,
+}
+
+/// What the driver starts itself for.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Open, read and close every file of a directory, one after another; prints JSON
+    #[command(hide = true)]
+    SmallFiles(small::Reader),
+}
+
+/// How much of everything.
+#[derive(Debug, Clone)]
+struct Effort {
+    runs: usize,
+    seconds: f64,
+    nfsload: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    if let Some(Part::SmallFiles(reader)) = cli.part {
+        return reader.run();
+    }
+    samehost_tests::need_root();
+    let nfsload =
+        cli.nfsload.canonicalize().with_context(|| format!("{}: make nfsload", cli.nfsload.display()))?;
+    let effort = Effort { runs: cli.runs.max(1), seconds: cli.seconds, nfsload };
+    let mut tables: Vec<Table> = Vec::new();
+    for part in &cli.only {
+        eprintln!("bench: {part}");
+        match part.as_str() {
+            "start" => tables.push(start::measure(&effort)?),
+            "network" => tables.push(network::measure(&effort)?),
+            "roads" | "small" | "peers" => {
+                for kind in &cli.on {
+                    eprintln!("bench: {part} on {kind}");
+                    let place = Place::new(kind)?;
+                    match part.as_str() {
+                        "roads" => tables.push(roads::measure(&effort, kind, place.path())?),
+                        "small" => tables.push(small::measure(&effort, kind, place.path())?),
+                        _ => tables.extend(peers::measure(&effort, kind, place.path())?),
+                    }
+                }
+            }
+            other => bail!("--only {other}: there are roads, small, peers, network and start"),
+        }
+    }
+    let text = report::markdown(&tables, &effort, &std::env::args().skip(1).collect::<Vec<_>>());
+    print!("{text}");
+    if let Some(path) = cli.write {
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// A directory on a filesystem of some kind.
+enum Place {
+    Memory(Scratch),
+    Disk(Disk),
+}
+
+impl Place {
+    fn new(kind: &str) -> Result<Self> {
+        Ok(match kind {
+            "tmpfs" => Self::Memory(Scratch::in_memory()),
+            "ext4" | "xfs" => Self::Disk(Disk::new(kind, 2048)),
+            other => bail!("--on {other}: there are tmpfs, ext4 and xfs"),
+        })
+    }
+
+    fn path(&self) -> &std::path::Path {
+        match self {
+            Self::Memory(scratch) => scratch.path(),
+            Self::Disk(disk) => disk.path(),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The same client on two servers of the same directory: Samehost over the wire, and Debian's nfs-ganesha.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use samehost_tests::ganesha::Ganesha;
+use samehost_tests::process::Daemon;
+use samehost_tests::samehost::binary;
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Netns, Serve, Server};
+
+use crate::Effort;
+use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_second, ratio};
+use crate::roads::{WORKLOADS, figure, json_of, row, show};
+
+/// Bytes of the file.
+const SIZE: usize = 256 << 20;
+
+/// Both servers, each with the same directory, in one network.
+struct Both {
+    ours: Server,
+    ganesha: Ganesha,
+    netns: Netns,
+    export: std::path::PathBuf,
+}
+
+/// Ours first, then ganesha's.
+#[derive(Clone, Copy)]
+enum Who {
+    Ours,
+    Ganesha,
+}
+
+const BOTH: [Who; 2] = [Who::Ours, Who::Ganesha];
+
+impl Both {
+    fn start(place: &Path) -> Result<Self> {
+        let export = place.join("peers");
+        std::fs::create_dir(&export)?;
+        std::fs::write(export.join("file"), pattern(1, SIZE))?;
+        let netns = Netns::new("bench");
+        let ours = Serve::openly(&export).inside(&netns).start();
+        let ganesha = Ganesha::start(&netns, &export);
+        Ok(Self { ours, ganesha, netns, export })
+    }
+
+    fn daemon(&self, who: Who) -> &Daemon {
+        match who {
+            Who::Ours => self.ours.daemon(),
+            Who::Ganesha => self.ganesha.daemon(),
+        }
+    }
+
+    fn libnfs_url(&self, who: Who) -> String {
+        match who {
+            Who::Ours => self.ours.libnfs_url(self.export.join("file")),
+            Who::Ganesha => self.ganesha.libnfs_url("/file"),
+        }
+    }
+
+    fn url(&self, who: Who) -> String {
+        match who {
+            Who::Ours => self.ours.url(&self.export),
+            Who::Ganesha => format!("nfs://127.0.0.1:{}{}", Ganesha::NFS_PORT, self.export.display()),
+        }
+    }
+}
+
+/// Two tables: by nfsload, and by our own client.
+pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Vec<Table>> {
+    let both = Both::start(place)?;
+    Ok(vec![by_nfsload(effort, kind, &both)?, by_own_client(effort, kind, &both)?])
+}
+
+fn by_nfsload(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
+    let mut rows = Vec::new();
+    for connections in [1, 4] {
+        for (op, block, title) in [
+            ("randread", 4096, "4 KiB random read"),
+            ("randwrite", 4096, "4 KiB random write"),
+            ("read", 128 << 10, "128 KiB sequential read"),
+            ("write", 128 << 10, "128 KiB sequential write"),
+        ] {
+            let mut rate = [Figure::default(), Figure::default()];
+            let mut cost = [Figure::default(), Figure::default()];
+            for _ in 0..effort.runs {
+                for who in BOTH {
+                    let mut command = both.netns.command(&effort.nfsload);
+                    command
+                        .arg(both.libnfs_url(who))
+                        .args(["--op", op, "--bs", &block.to_string(), "--size", &SIZE.to_string()])
+                        .args(["--connections", &connections.to_string(), "--depth", "8", "--warmup", "0"])
+                        .args(["--seconds", &effort.seconds.to_string()]);
+                    let before = both.daemon(who).cpu_time().context("the server runs")?;
+                    let run = json_of(&mut command)?;
+                    let used = both.daemon(who).cpu_time().context("the server runs")? - before;
+                    let number = |key: &str| run[key].as_f64().context("a number");
+                    rate[who as usize].add(number("ops_per_s")?);
+                    cost[who as usize].add(per_operation(used, number("ops")?));
+                }
+            }
+            let shown = |f: &Figure| {
+                if block > 4096 {
+                    f.show(|ops| bytes_per_second(ops * f64::from(block)))
+                } else {
+                    f.show(per_second)
+                }
+            };
+            rows.push(vec![
+                format!("{title}, {connections} conn."),
+                shown(&rate[0]),
+                shown(&rate[1]),
+                ratio(&rate[0], &rate[1]),
+                cost[0].show(microseconds),
+                cost[1].show(microseconds),
+                ratio(&cost[0], &cost[1]),
+            ]);
+        }
+    }
+    Ok(Table {
+        title: format!("Wire: Samehost and nfs-ganesha on {kind}, client libnfs"),
+        about: "bench/nfsload (libnfs, one thread, queue depth 8 a connection) on both servers in turn; CPU is the server's \
+                processor time an operation. Goals: 1.5 (aim 2) times ganesha's operations at 4 KiB, 1.2 (aim 1.5) at 128 KiB; \
+                where the client is the limit, half of ganesha's CPU."
+            .to_owned(),
+        head: vec!["", "Samehost", "ganesha", "ratio", "CPU, Samehost", "CPU, ganesha", "ratio"],
+        rows,
+    })
+}
+
+fn per_operation(used: Duration, operations: f64) -> f64 {
+    if operations > 0.0 { used.as_secs_f64() * 1e6 / operations } else { 0.0 }
+}
+
+fn by_own_client(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
+    let mut rates: Vec<[Figure; 2]> = vec![Default::default(); WORKLOADS.len()];
+    for _ in 0..effort.runs {
+        for who in BOTH {
+            let mut command: Command = both.ganesha.command(binary());
+            command
+                .args(["bench", &both.url(who), "--lane", "off", "--json", "--runs", "1", "--size", "256"])
+                .args(["--time", &format!("{:.0}", effort.seconds * 1000.0)]);
+            let report = json_of(&mut command)?;
+            for ((name, _), rate) in WORKLOADS.iter().zip(&mut rates) {
+                rate[who as usize].add(figure(&row(&report, name)?["wire"]).median());
+            }
+        }
+    }
+    let rows = WORKLOADS
+        .iter()
+        .zip(&rates)
+        .map(|((name, title), [ours, ganesha])| {
+            vec![(*title).to_owned(), show(name, ours), show(name, ganesha), ratio(ours, ganesha)]
+        })
+        .collect();
+    Ok(Table {
+        title: format!("Wire: Samehost and nfs-ganesha on {kind}, our own client"),
+        about:
+            "`samehost bench --lane off` (one thread, queue depth 8, one connection) on both servers in turn."
+                .to_owned(),
+        head: vec!["", "Samehost", "ganesha", "ratio"],
+        rows,
+    })
+}

@@ -1,0 +1,134 @@
+//! Small files: open, read and close thousands of cold ones, over the lane and over the wire.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use client::blocking::Session;
+use client::{OpenOptions, Options, Url};
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Serve, Server};
+
+use crate::Effort;
+use crate::figure::{Figure, Table, microseconds, ratio};
+use crate::roads::json_of;
+
+/// How many.
+const FILES: usize = 5000;
+/// How large.
+const SIZE: usize = 4096;
+
+/// The child that reads them.
+#[derive(Debug, Args)]
+pub struct Reader {
+    url: Url,
+    #[arg(long)]
+    lane: String,
+    #[arg(long)]
+    run_dir: PathBuf,
+}
+
+impl Reader {
+    /// Opens, reads and closes every file, one after another, and prints how long that took and what it cost.
+    pub fn run(self) -> Result<()> {
+        let lane = self.lane.parse().map_err(anyhow::Error::msg)?;
+        let session =
+            Session::connect(&self.url, Options { lane, run_dir: self.run_dir, ..Options::default() })?;
+        let inner = session.session();
+        let names: Vec<String> = (0..FILES).map(name).collect();
+        let mut buffer = vec![0; SIZE];
+        let (elapsed, before, after) = session.run(async {
+            let directory = inner.walk(inner.target(), client::Follow::Yes).await?;
+            let before = inner.counters();
+            let start = Instant::now();
+            for name in &names {
+                let file = inner.open_at(&directory.handle, name.as_bytes(), &OpenOptions::reading()).await?;
+                let count = file.read_at(&mut buffer, 0).await?;
+                file.close().await?;
+                ensure!(count == SIZE, "{name}: {count} bytes");
+            }
+            Ok((start.elapsed(), before, inner.counters()))
+        })?;
+        let trips = after.wire.round_trips + after.lane.round_trips
+            - before.wire.round_trips
+            - before.lane.round_trips;
+        println!(
+            "{}",
+            serde_json::json!({
+                "microseconds_per_file": elapsed.as_secs_f64() * 1e6 / FILES as f64,
+                "round_trips_per_file": trips as f64 / FILES as f64,
+            })
+        );
+        Ok(())
+    }
+}
+
+fn name(i: usize) -> String {
+    format!("file-{i:05}")
+}
+
+/// One table: pinned to one processor, and not.
+pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
+    let export = place.join("small");
+    std::fs::create_dir(&export)?;
+    for i in 0..FILES {
+        std::fs::write(export.join(name(i)), pattern(i as u64, SIZE))?;
+    }
+    let mut rows = Vec::new();
+    for (title, prefix) in [("pinned (taskset -c 1)", &["taskset", "-c", "1"][..]), ("unpinned", &[])] {
+        let mut server = Serve::openly(&export).through(prefix.iter().copied()).start();
+        let mut figures = [Figure::default(), Figure::default()];
+        let mut trips = [Figure::default(), Figure::default()];
+        for _ in 0..effort.runs {
+            for (i, lane) in ["required", "off"].into_iter().enumerate() {
+                // Cold: nothing in the kernel's caches, nothing in the server's.
+                let _ = server.stop();
+                drop_caches()?;
+                server.restart();
+                let run = read_all(&server, &export, lane, prefix)?;
+                let number = |key: &str| run[key].as_f64().context("a number");
+                figures[i].add(number("microseconds_per_file")?);
+                trips[i].add(number("round_trips_per_file")?);
+            }
+        }
+        rows.push(vec![
+            title.to_owned(),
+            figures[0].show(microseconds),
+            figures[1].show(microseconds),
+            format!("{:.2}", trips[0].median()),
+            format!("{:.2}", trips[1].median()),
+            ratio(&figures[1], &figures[0]),
+        ]);
+    }
+    Ok(Table {
+        title: format!("Small files on {kind}"),
+        about: format!(
+            "Open, read and close {FILES} files of 4 KiB, one after another, through the library; before each run the server \
+             is restarted and the kernel's caches are dropped. Time a file; pinned means server and client on one \
+             processor. The goal is 2 for the lane's gain, the aim 3."
+        ),
+        head: vec!["", "lane", "wire", "round trips, lane", "round trips, wire", "gain"],
+        rows,
+    })
+}
+
+fn read_all(server: &Server, export: &Path, lane: &str, prefix: &[&str]) -> Result<serde_json::Value> {
+    let own = std::env::current_exe()?;
+    let mut command = match prefix.split_first() {
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(own);
+            command
+        }
+        None => Command::new(own),
+    };
+    command.args(["small-files", &server.url(export), "--lane", lane]).arg("--run-dir").arg(server.run_dir());
+    json_of(&mut command)
+}
+
+fn drop_caches() -> Result<()> {
+    samehost_tests::run_ok(&mut Command::new("sync"));
+    std::fs::write("/proc/sys/vm/drop_caches", "3").context("/proc/sys/vm/drop_caches")
+}
