@@ -168,3 +168,49 @@ impl Memory {
         self.pool.lock().clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_cannot_hold_more_than_there_is() {
+        let memory = Memory::new(STEP);
+        let (mut first, mut second) = (0, 0);
+        assert!(memory.hold(&mut first, STEP - 10));
+        assert!(memory.hold(&mut second, 10));
+        assert!(!memory.hold(&mut second, 11), "one of them must go");
+        assert!(memory.hold(&mut second, 0), "and goes");
+        assert!(memory.hold(&mut first, STEP), "there is room again");
+    }
+
+    #[test]
+    fn a_permit_comes_back_when_it_is_dropped_and_the_next_one_gets_it() {
+        let memory = Memory::new(2 * STEP);
+        let permit = memory.request(1, STEP + 1).unwrap();
+        assert!(memory.request(2, 1).is_none());
+        assert!(memory.has_waiting() && memory.next_granted().is_none());
+        drop(permit);
+        let (who, permit) = memory.next_granted().unwrap();
+        assert_eq!((who, memory.usage()), (2, (STEP, 2 * STEP)));
+        drop(permit);
+        assert_eq!(memory.usage().0, 0);
+    }
+
+    #[test]
+    fn buffers_are_used_again_and_not_kept_without_end() {
+        let memory = Memory::new(64 << 20);
+        let mut buffer = memory.buffer(40_000);
+        buffer[39_999] = 7;
+        memory.recycle(buffer);
+        assert_eq!(memory.buffer(50_000).len(), 50_000);
+        (0..100)
+            .map(|_| memory.buffer(1 << 20))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|b| memory.recycle(b));
+        assert!(memory.pool.lock().iter().map(Vec::capacity).sum::<usize>() <= POOLED);
+        memory.trim();
+        assert!(memory.pool.lock().is_empty());
+    }
+}

@@ -50,7 +50,7 @@ fn who_holds_memory_that_others_wait_for_must_go_on_or_go() {
 }
 
 #[test]
-fn those_who_wait_cannot_hold_more_than_there_is() {
+fn a_crowd_that_waits_for_memory_hurts_nobody() {
     let limits = Limits { receive_memory: mib(1), max_record: mib(1) - 1000, ..Limits::default() };
     let (server, _, address) = serve(limits);
     let bytes = call(1, LENGTH, &opaque(&vec![1; mib(1) - 2000]));
@@ -63,9 +63,10 @@ fn those_who_wait_cannot_hold_more_than_there_is() {
     for wire in &mut waiting {
         let _ = wire.0.write_all(&small);
     }
+    // A small call that has come in part waits for memory as well, so how far each one gets is a matter of timing.
     eventually("every one of them waits or is closed", || {
-        server.connections().iter().filter(|info| info.calls == 8).count() + server.totals().broken as usize
-            >= 100
+        let served = server.connections().iter().filter(|info| info.bytes_in > 0).count();
+        served + server.totals().broken as usize >= 101
     });
     let mut other = Wire::to(address);
     other.send(&call(1, ECHO, &opaque(b"unhurt")));
