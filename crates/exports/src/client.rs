@@ -99,7 +99,10 @@ impl ClientSpec {
         }
         let name = word.strip_suffix('.').unwrap_or(word);
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-        if name.is_empty() || name.len() > 255 || !name.bytes().all(plain) {
+        if let Ok(address) = IpAddr::from_str(name) {
+            return Ok(Self::Address(address.to_canonical()));
+        }
+        if name.split('.').any(str::is_empty) || name.len() > 255 || !name.bytes().all(plain) {
             return Err(format!("{word:?} is not a host name, address, network or pattern"));
         }
         Ok(Self::Host(name.to_ascii_lowercase()))

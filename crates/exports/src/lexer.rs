@@ -15,7 +15,7 @@ pub(crate) type Mistake = (Place, String);
 pub(crate) struct Word {
     pub bytes: Vec<u8>,
     pub place: Place,
-    /// Whether any of it was quoted, so that an empty word can be told from none.
+    /// Whether any of it was quoted or escaped: what looks like syntax there is meant as it stands.
     pub quoted: bool,
 }
 
@@ -105,7 +105,10 @@ impl<'a> Lexer<'a> {
                 }
                 _ if open.is_none() && (self.at_blank() || stops.contains(&byte)) => break,
                 b'\\' => {
-                    word.bytes.push(self.escape(here)?);
+                    let byte = self.escape(here)?;
+                    // A backslash that escapes nothing is only itself.
+                    word.quoted |= self.place.column > here.column + 1;
+                    word.bytes.push(byte);
                 }
                 0 => return Err((here, "a NUL byte cannot stand here".into())),
                 _ => {

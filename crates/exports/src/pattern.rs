@@ -8,13 +8,15 @@ pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
     if pattern.len() > LONGEST {
         return Err("longer than 255 bytes");
     }
+    if !pattern.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._*?[]!^".contains(&b)) {
+        return Err("only letters, digits, '-', '.', '_', '*', '?' and [classes] of these can stand here");
+    }
     let mut rest = pattern.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
         rest = match first {
             b'[' => class(tail, 0).ok_or("a '[' without its ']'")?.1,
-            b'*' | b'?' | b'-' | b'.' | b'_' => tail,
-            b if b.is_ascii_alphanumeric() => tail,
-            _ => return Err("only letters, digits, '-', '.', '_', '*', '?' and [classes] can stand here"),
+            b']' | b'!' | b'^' => return Err("']', '!' and '^' can stand in a [class] only"),
+            _ => tail,
         };
     }
     Ok(())
