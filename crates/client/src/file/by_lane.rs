@@ -1,7 +1,7 @@
 //! The lane's road: plain system calls on the granted file, each between `try_get` and `put`.
 //!
 //! What stands on the hot path is as little as can be: a load of the grant, the interlock's two atomic operations, the
-//! system call, and two counters.
+//! system call, and two counters of this thread's own.
 //!
 //! A read that has to wait for a disk should not hold up an async executor. Asking the kernel not to wait (RWF_NOWAIT) costs
 //! something on every read, so it is only done while reads have been missing the page cache lately, and for one in
@@ -130,9 +130,7 @@ impl Inner {
     #[inline]
     fn count_read(&self, result: stdio::Result<usize>) -> Result<usize> {
         let count = result.map_err(|error| self.local(error))?;
-        let road = &self.session.inner.live.lane;
-        bump(&road.reads);
-        add(&road.bytes_read, count as u64);
+        self.session.inner.live.hot.read(count as u64);
         Ok(count)
     }
 
@@ -220,9 +218,7 @@ impl Inner {
         };
         granted.soil();
         drop(flight);
-        let road = &self.session.inner.live.lane;
-        bump(&road.writes);
-        add(&road.bytes_written, done as u64);
+        self.session.inner.live.hot.write(done as u64);
         Some(result.map_err(|error| self.local(error)))
     }
 
