@@ -9,6 +9,8 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Room for one datagram, and one byte to see that it was longer.
 pub(crate) type Buffer = [u8; MAX_MESSAGE + 1];
@@ -107,9 +109,18 @@ fn receive(
 }
 
 /// Watches a socket with tokio. An `OwnedFd` is exactly what `AsyncFd` asks for: it stays open, and the same, until
-/// it is dropped. (`AsyncFd::new` is deprecated because other types are not so, and its successor is unsafe for every
-/// type; unsafe code lives in `sys` alone.)
+/// it is dropped. (`AsyncFd::with_interest` is deprecated because other types are not so, and its successor is unsafe
+/// for every type; unsafe code lives in `sys` alone.)
+///
+/// Only one of reading and writing: the kernel reports a Unix socket as writable again each time the other end reads
+/// from it, and that would wake us twice for every Open.
 #[allow(deprecated)]
-pub(crate) fn watch(socket: OwnedFd) -> std::io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
-    tokio::io::unix::AsyncFd::new(socket)
+pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(socket, interest)
+}
+
+/// Waits until there's room to send. Rare: a client has less under way than a socket has room for.
+pub(crate) async fn writable(socket: impl AsFd) -> std::io::Result<()> {
+    let socket = watch(socket.as_fd().try_clone_to_owned()?, Interest::WRITABLE)?;
+    socket.writable().await.map(drop)
 }

@@ -97,7 +97,7 @@ impl Lane {
     pub(crate) fn begin(established: Established) -> std::io::Result<Self> {
         let Established { socket, memory, outstanding, instance, through } = established;
         let shared = Arc::new(Shared {
-            socket: socket::watch(socket)?,
+            socket: socket::watch(socket, Interest::READABLE)?,
             interlock: ClientSide::new(memory),
             outbox: Mutex::default(),
             // More than that is nobody's good; none at all would be no lane.
@@ -131,10 +131,7 @@ impl Lane {
         loop {
             match socket::send(&shared.socket, &unsent.bytes, None) {
                 Ok(()) => break,
-                Err(Errno::AGAIN) => {
-                    let ready = shared.socket.ready(Interest::WRITABLE).await;
-                    ready.map_err(|_| OpenError::Gone)?.clear_ready();
-                }
+                Err(Errno::AGAIN) => socket::writable(&shared.socket).await.map_err(|_| OpenError::Gone)?,
                 Err(_) => {
                     shared.hung_up();
                     return Err(OpenError::Gone);

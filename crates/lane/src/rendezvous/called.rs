@@ -31,7 +31,7 @@ impl Called {
         let socket = run_dir::seqpacket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         rustix::net::listen(&socket, MAX_CALLERS as i32)?;
-        let listener = crate::socket::watch(socket)?;
+        let listener = crate::socket::watch(socket, Interest::READABLE)?;
         Ok(Self { listener, options: options.clone(), commitment })
     }
 
