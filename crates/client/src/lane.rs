@@ -70,6 +70,9 @@ struct Pace {
     reconnects: u64,
     /// Reads and writes on the wire since the last probe.
     wire_ios: u64,
+    /// How often files were let ask the same lane again, and when last.
+    round: u32,
+    round_began: Option<Instant>,
 }
 
 impl Pace {
@@ -84,6 +87,20 @@ impl Pace {
         }
         // A session that was never local is probed again only for the reasons above.
         self.not_before.is_some_and(|at| now >= at)
+    }
+
+    /// One read or write goes over the wire although there is a lane, which has refused the file. It may ask again in
+    /// another round: the export's options may have changed. Returns the round.
+    fn round(&mut self, now: Instant, throttle: u32) -> u32 {
+        self.wire_ios += 1;
+        let began = *self.round_began.get_or_insert(now);
+        let throttled = throttle != 0 && self.wire_ios >= u64::from(throttle);
+        if throttled || now.saturating_duration_since(began) >= LONGEST_PAUSE {
+            self.wire_ios = 0;
+            self.round = self.round.wrapping_add(1);
+            self.round_began = Some(now);
+        }
+        self.round
     }
 
     /// A probe begins.
@@ -219,6 +236,11 @@ impl Keeper {
         }
     }
 
+    /// Lane `number` works.
+    pub(crate) fn is_live(&self, number: u64) -> bool {
+        self.live().is_some_and(|up| up.number == number)
+    }
+
     /// Lane `number` doesn't work any more.
     pub(crate) fn lost(&self, number: u64) {
         let Some(up) = self.up.load_full().filter(|up| up.number == number) else { return };
@@ -287,17 +309,22 @@ impl Session {
         self.lane()
     }
 
-    /// The lane for the next I/O of a file without a grant: its number. Without one, a probe is begun if it is due;
-    /// where a lane is required, it is waited for, and finding none is an error.
+    /// The occasion for a file without a grant to ask for one before its next I/O: a number that is another one for
+    /// every lane and every round. Without a lane, a probe is begun if it is due; where one is required, it is waited
+    /// for, and finding none is an error.
     pub(crate) async fn lane_for_io(&self) -> Result<Option<u64>> {
         let keeper = &self.inner.lane;
+        let occasion = |up: &Up| {
+            let round = keeper.pace.lock().round(Instant::now(), keeper.throttle);
+            up.number << 32 | u64::from(round)
+        };
         if let Some(up) = keeper.live() {
-            return Ok(Some(up.number));
+            return Ok(Some(occasion(&up)));
         }
         if keeper.mode == LaneMode::Required {
             self.probe_once(true).await;
             return match keeper.live() {
-                Some(up) => Ok(Some(up.number)),
+                Some(up) => Ok(Some(occasion(&up))),
                 None => Err(Error::NoLane { object: String::new(), reasons: keeper.report().reasons }),
             };
         }
@@ -485,6 +512,18 @@ mod tests {
         pace.failed(now, false);
         assert!((0..7).all(|_| !pace.is_due(later, 1, 8)));
         assert!(pace.is_due(later, 1, 8), "every 8 reads and writes");
+    }
+
+    #[test]
+    fn a_file_that_was_refused_may_ask_again_now_and_then() {
+        let now = Instant::now();
+        let mut pace = Pace::default();
+        assert!((0..1000).all(|_| pace.round(now, 0) == 0));
+        assert_eq!(pace.round(now + LONGEST_PAUSE, 0), 1);
+        assert_eq!(pace.round(now + LONGEST_PAUSE, 0), 1);
+        let mut throttled = Pace::default();
+        let rounds: Vec<u32> = (0..9).map(|_| throttled.round(now, 4)).collect();
+        assert_eq!(rounds, [0, 0, 0, 1, 1, 1, 1, 2, 2]);
     }
 
     #[test]

@@ -166,35 +166,70 @@ async fn idle_files_give_their_grants_back_when_the_server_drains() {
     }
 }
 
-/// Unstable data written over the wire and a lane that comes up behind it: the same server, so nothing is sent again.
+/// The export forbids the lane for a while: the file goes on over the wire, and back when it may. The server is the same
+/// all the time, so what was written over the wire is made durable through the next grant, and nothing is sent again.
 #[tokio::test]
-async fn what_was_written_over_the_wire_is_committed_by_the_lane() {
-    let served = Served::with_lane();
-    // No lane at first: the session looks in the wrong place.
+async fn an_export_can_forbid_the_lane_for_a_while() {
+    let mut served = Served::with_lane();
     let mut options = served.options(LaneMode::Auto);
     options.probe_throttle = 8;
-    let elsewhere = served.run_dir().with_file_name("elsewhere");
-    options.run_dir.clone_from(&elsewhere);
     let session = Session::connect(&served.url(), options).await.unwrap();
-    if session.lane().local {
-        // Found by its abstract socket all the same: then there is nothing to change to.
-        return;
-    }
-    assert!(!session.lane().reasons.is_empty());
     let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
-    let data = pattern(5, 64 << 10);
-    file.write_at(&data[..32 << 10], 0).await.unwrap();
+    let data = pattern(5, 48 << 10);
+    let third = 16 << 10;
+    file.write_at(&data[..third], 0).await.unwrap();
+    assert_eq!(file.road(), Road::Lane);
+
+    served.reload_with(",no_lane");
+    file.write_at(&data[third..2 * third], third as u64).await.unwrap();
     assert_eq!(file.road(), Road::Wire);
-    std::os::unix::fs::symlink(served.run_dir(), &elsewhere).unwrap();
+    assert_eq!(session.counters().calls(Procedure::Write), 1);
+
+    served.reload_with("");
     let mut buffer = [0; 16];
+    let mut wire_reads = 0;
     while file.road() == Road::Wire {
-        file.read_at(&mut buffer, 0).await.unwrap();
+        assert_eq!(file.read_at(&mut buffer, third as u64).await.unwrap(), 16);
+        assert!(buffer == data[third..third + 16]);
+        wire_reads += 1;
+        assert!(wire_reads <= 16, "the lane is asked again every 8 reads and writes");
     }
-    file.write_at(&data[32 << 10..], 32 << 10).await.unwrap();
+    file.write_at(&data[2 * third..], 2 * third as u64).await.unwrap();
     file.commit().await.unwrap();
     assert!(on_disk(&served.export().join("file")) == data);
     let counters = session.counters();
     assert_eq!((counters.calls(Procedure::Commit), counters.bytes_resent), (0, 0));
+    assert_eq!(counters.road_changes, 2);
+}
+
+/// Unstable data written over the wire, then another server with a lane: what the first may have forgotten is written
+/// again, through the grant.
+#[tokio::test]
+async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
+    let mut served = Served::wire_only();
+    let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    assert!(!session.lane().local);
+    let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
+    let data = pattern(6, 100_000);
+    file.write_at(&data, 0).await.unwrap();
+    served.kill();
+    fs::OpenOptions::new().write(true).open(served.export().join("file")).unwrap().set_len(10).unwrap();
+    served.allow_lane();
+    served.restart();
+    let before = session.counters();
+    // A reconnect is a reason to look for a lane; the file changes roads at one of its next reads.
+    let mut buffer = [0; 10];
+    let start = std::time::Instant::now();
+    while file.road() == Road::Wire {
+        assert_eq!(file.read_at(&mut buffer, 0).await.unwrap(), 10);
+        assert!(start.elapsed() < support::BOUND);
+    }
+    assert!(on_disk(&served.export().join("file")) == data);
+    file.commit().await.unwrap();
+    let after = session.counters();
+    assert_eq!(after.bytes_resent, data.len() as u64);
+    assert_eq!(after.calls(Procedure::Write), before.calls(Procedure::Write));
+    assert_eq!(after.calls(Procedure::Commit), 0);
 }
 
 #[tokio::test]

@@ -334,7 +334,12 @@ impl Inner {
         };
         drop(before);
         bump(&self.session.inner.live.road_changes);
-        keeper.lost(granted.lane);
+        if keeper.is_live(granted.lane) {
+            // Only this grant was taken back: the lane may still give another, perhaps with less access.
+            self.asked.store(0, SeqCst);
+        } else {
+            keeper.lost(granted.lane);
+        }
         if self.write {
             let (file, granted) = (self.clone(), Arc::downgrade(granted));
             keeper.runtime().spawn_blocking(move || {
@@ -358,25 +363,26 @@ impl Inner {
         }
     }
 
-    /// Finds out whether there is a road by lane now: true if there is. Asks each lane only once.
+    /// Finds out whether there is a road by lane now: true if there is. Asks once on every occasion.
     pub(super) async fn take_road(self: &Arc<Self>) -> Result<bool> {
         let session = &self.session;
         let keeper = &session.inner.lane;
         if keeper.mode() == LaneMode::Off {
             return Ok(false);
         }
-        let Some(lane) = session.lane_for_io().await.map_err(|error| error.about(|| self.shown()))? else {
+        let Some(occasion) = session.lane_for_io().await.map_err(|error| error.about(|| self.shown()))?
+        else {
             return Ok(false);
         };
         let required = keeper.mode() == LaneMode::Required;
-        if self.asked.load(SeqCst) == lane && !required {
+        if self.asked.load(SeqCst) == occasion && !required {
             return Ok(self.has_grant());
         }
         let _one = self.asking.lock().await;
         if self.has_grant() {
             return Ok(true);
         }
-        if self.asked.swap(lane, SeqCst) == lane && !required {
+        if self.asked.swap(occasion, SeqCst) == occasion && !required {
             return Ok(false);
         }
         let target = lane::Target::Handle(self.handle.as_bytes());

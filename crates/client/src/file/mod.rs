@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     opened_as: Option<Attributes>,
     /// The lane's road, while there is one.
     granted: ArcSwapOption<Granted>,
-    /// The lane that was last asked for a grant; 0: none.
+    /// The occasion on which a lane was last asked for a grant; 0: none.
     asked: AtomicU64,
     /// This file's number in the session's list of files with grants; 0: not in it.
     listed: AtomicU64,
@@ -83,7 +83,7 @@ pub struct File {
 
 impl File {
     pub(crate) fn new(session: &Session, opening: Opening, name: &[u8], options: &OpenOptions) -> Self {
-        let asked = opening.granted.as_ref().map_or(0, |(_, lane, _)| *lane);
+        let has_grant = opening.granted.is_some();
         let granted =
             opening.granted.map(|(grant, lane, verifier)| Arc::new(Granted::new(grant, lane, verifier)));
         let inner = Arc::new(Inner {
@@ -94,7 +94,7 @@ impl File {
             write: options.write,
             opened_as: opening.attributes,
             granted: ArcSwapOption::new(granted),
-            asked: AtomicU64::new(asked),
+            asked: AtomicU64::new(0),
             listed: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
             lost: Mutex::new(None),
@@ -102,7 +102,7 @@ impl File {
             wire_writers: tokio::sync::RwLock::new(()),
             asking: tokio::sync::Mutex::new(()),
         });
-        if asked != 0 {
+        if has_grant {
             inner.enlist();
         }
         Self { inner }

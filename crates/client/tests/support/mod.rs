@@ -10,6 +10,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use samehost_client::{LaneMode, Options, Session, Url};
@@ -28,7 +29,7 @@ fn server_process() {
     let base = PathBuf::from(base);
     let config = server::Config {
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()))],
-        exports: vec![format!("{} *(rw,sync,no_root_squash,insecure,fsid=7)", base.join("export").display())],
+        export_files: vec![base.join("exports")],
         run_dir: base.join("run"),
         state_dir: Some(base.join("state")),
         lane: std::env::var(LANE).is_ok(),
@@ -38,12 +39,20 @@ fn server_process() {
     let server = server::Server::start(config).expect("the server starts");
     println!("\nserving");
     // Until told to stop, or until the test is gone.
-    let mut line = String::new();
-    let _ = std::io::stdin().read_line(&mut line);
-    if line.trim() == "stop" {
-        server.stop();
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        match line.trim() {
+            "reload" => {
+                server.reload().expect("good exports");
+                println!("\nreloaded");
+            }
+            "stop" => {
+                server.stop();
+                println!("\nstopped");
+                return;
+            }
+            _ => {}
+        }
     }
-    println!("\nstopped");
 }
 
 /// A server process with a scratch export.
@@ -52,6 +61,7 @@ pub struct Served {
     port: u16,
     lane: bool,
     child: Option<Child>,
+    said: Option<Receiver<String>>,
 }
 
 impl Served {
@@ -71,7 +81,8 @@ impl Served {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let port = free_port();
-        let mut served = Self { dir, port, lane, child: None };
+        let mut served = Self { dir, port, lane, child: None, said: None };
+        served.export_with("");
         served.restart();
         served
     }
@@ -119,11 +130,42 @@ impl Served {
         }
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let serving = lines.by_ref().map_while(Result::ok).any(|line| line.trim() == "serving");
-        assert!(serving, "the server did not start");
-        // What it says later must not block it.
-        std::thread::spawn(move || lines.for_each(drop));
+        let (say, said) = std::sync::mpsc::channel();
+        // Read on, so that what nobody listens to can't block it.
+        std::thread::spawn(move || {
+            lines.by_ref().map_while(Result::ok).for_each(|line| drop(say.send(line)));
+        });
         self.child = Some(child);
+        self.said = Some(said);
+        self.hear("serving");
+    }
+
+    /// Waits until the server has said this.
+    fn hear(&self, what: &str) {
+        let said = self.said.as_ref().expect("a server");
+        while said.recv_timeout(BOUND).unwrap_or_else(|_| panic!("the server never said {what:?}")).trim()
+            != what
+        {}
+    }
+
+    /// Writes the exports file; `more`: options that begin with a comma.
+    fn export_with(&self, more: &str) {
+        let options = format!("rw,sync,no_root_squash,insecure,fsid=7{more}");
+        fs::write(self.dir.path().join("exports"), format!("{} *({options})\n", self.export().display()))
+            .unwrap();
+    }
+
+    /// Adds these options to the export and has the server read them.
+    pub fn reload_with(&mut self, more: &str) {
+        self.export_with(more);
+        let child = self.child.as_mut().expect("a server");
+        child.stdin.as_mut().expect("its input").write_all(b"reload\n").unwrap();
+        self.hear("reloaded");
+    }
+
+    /// Gives the next server a lane.
+    pub fn allow_lane(&mut self) {
+        self.lane = true;
     }
 
     /// The URL of the export.
