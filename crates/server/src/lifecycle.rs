@@ -350,22 +350,35 @@ impl Running {
     }
 }
 
-/// What can't be served, and what can't be done for those that are.
+/// What can't be served, and what can't be done for those that are; the same sentence once.
 fn notices_of(table: &Table) -> Vec<String> {
     let mut notices: Vec<String> = Vec::new();
     for entry in table.entries() {
-        let notice = match &entry.store {
-            Err(problem) => format!("{} is not served: {problem}", entry.export.path().display()),
-            Ok(store) => match store.privilege() {
-                Privilege::Full => continue,
-                Privilege::Unprivileged { reason } => {
-                    format!("every client acts as the server's own user: {reason}")
+        let path = entry.export.path().display();
+        let mut more = Vec::new();
+        match &entry.store {
+            Err(problem) => more.push(format!("{path} is not served: {problem}")),
+            Ok(store) => {
+                if let Privilege::Unprivileged { reason } = store.privilege() {
+                    more.push(format!("every client acts as the server's own user: {reason}"));
                 }
-            },
-        };
-        if !notices.contains(&notice) {
-            notices.push(notice);
+                if !store.has_kernel_handles() && !entry.export.subtree_check() {
+                    more.push(format!(
+                        "{path}: its files are found again by their place in the tree, so after a restart a handle of \
+                         a file that was moved meanwhile takes time or is stale (CAP_DAC_READ_SEARCH and a filesystem \
+                         with file handles are needed for better)"
+                    ));
+                }
+                if !store.is_cloned() {
+                    more.push(format!(
+                        "{path}: no private clone of its mount (CAP_SYS_ADMIN is missing), so clients that may only \
+                         read get no files over the lane"
+                    ));
+                }
+            }
         }
+        more.retain(|notice| !notices.contains(notice));
+        notices.append(&mut more);
     }
     notices
 }

@@ -67,6 +67,19 @@ fn each_client_has_its_own_options() {
 }
 
 #[test]
+fn clients_by_name() {
+    // Every Debian's /etc/hosts has this one; nothing else is asked for.
+    let scratch = Scratch::new();
+    let server = scratch.serve("localhost(rw,insecure,no_root_squash)");
+    Client::new(&server).mnt(&scratch.export()).unwrap();
+    assert_eq!(Client::from(&server, ip(9), 0).mnt(&scratch.export()), Err(Mountstat3::Acces));
+    let scratch = Scratch::new();
+    let server = scratch.serve("local*(rw,insecure) 127.0.0.9(ro,insecure)");
+    Client::new(&server).mnt(&scratch.export()).unwrap();
+    Client::from(&server, ip(9), 0).mnt(&scratch.export()).unwrap();
+}
+
+#[test]
 fn reserved_ports() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,no_root_squash)");

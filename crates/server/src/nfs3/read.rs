@@ -7,7 +7,8 @@ use rpc::server::Reply;
 use super::convert::{fattr, post_op};
 use super::{Call, MAX_TRANSFER, Result, outcome};
 
-/// From how many bytes on a payload goes from the page cache to the socket without passing through our memory.
+/// From how many bytes on a payload goes from the page cache to the socket without passing through our memory: from
+/// here on it costs the server half the time (measured on tmpfs: 8 against 15 us at 32 KiB, 20 against 42 at 128 KiB).
 const SEND_FROM_FILE: u32 = 32 << 10;
 
 /// What is known of a READ once its payload is in the reply or attached to it.

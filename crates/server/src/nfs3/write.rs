@@ -4,7 +4,7 @@
 //! everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
 
 use proto::nfs3::{Commit3Args, Commit3ResOk, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
-use store::Wcc;
+use store::{Kind, Wcc};
 use xdr::Encoder;
 
 use super::convert::{stability, stable_how, wcc_data};
@@ -57,6 +57,11 @@ pub(super) fn commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData)
         *body = wcc_data(&wcc);
         done?;
     } else {
+        match node.kind() {
+            Kind::Regular => {}
+            Kind::Directory => return Err(Fault(Nfsstat3::Isdir)),
+            _ => return Err(Fault(Nfsstat3::Inval)),
+        }
         let now = acting.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
     }
