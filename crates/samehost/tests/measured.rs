@@ -3,6 +3,9 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use common::{Server, run, samehost};
 
@@ -64,4 +67,32 @@ fn the_demo_copies_the_tree_it_is_given() {
     let mut command = samehost(["demo", "--tree", tree.to_str().unwrap()]);
     let demo = run(command.args(SHORT)).exits(0);
     assert!(demo.text().contains("copied in   1 file, 3 directories"), "{}", demo.text());
+}
+
+#[test]
+fn the_demo_needs_no_privileges() {
+    if !rustix::process::geteuid().is_root() {
+        return; // then the other tests are this one
+    }
+    // An ordinary user needn't be able to read the directory that the command was built in.
+    let scratch = tempfile::tempdir().unwrap();
+    let program = scratch.path().join("samehost");
+    fs::copy(env!("CARGO_BIN_EXE_samehost"), &program).unwrap();
+    let home = scratch.path().join("home");
+    fs::create_dir(&home).unwrap();
+    for (path, mode) in [(scratch.path(), 0o755), (&program, 0o755), (&home, 0o777)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut command = Command::new(&program);
+    command.arg("demo").args(SHORT).arg("--scratch").arg(&home).current_dir(&home).uid(4711).gid(4711);
+    command
+        .env_remove("SAMEHOST_RUN_DIR")
+        .env_remove("XDG_STATE_HOME")
+        .env("HOME", &home)
+        .stdin(Stdio::null());
+    let demo = run(&mut command).exits(0);
+    for words in ["not started as root", "local: yes", "no difference", "saw READ 0, WRITE 0, COMMIT 0"] {
+        assert!(demo.text().contains(words), "no {words:?} in {}", demo.text());
+    }
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 0, "something stays behind");
 }

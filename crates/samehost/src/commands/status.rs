@@ -169,8 +169,8 @@ fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
     }
     section(output, &table)?;
     output.line(format!(
-        "  grants: {} open, {} given, {} refused. What a client reads and writes through a grant never passes the server \
-         and isn't counted here.",
+        "  grants: {} open, {} given, {} not (refused, or no such file). What a client reads and writes through a \
+         grant never passes the server and isn't counted here.",
         human::thousands(status.grants.open),
         human::thousands(status.grants.granted),
         human::thousands(status.grants.refused)
