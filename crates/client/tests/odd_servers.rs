@@ -1,0 +1,384 @@
+//! The client against servers that follow the letter of RFC 1813 in odd ways, or not at all. They are scripts: each test says
+//! what one procedure answers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use bytes::Bytes;
+use proto::nfs3::{self, Fattr3, Ftype3, Nfsstat3, Nfstime3, Outcome, Procedure, Specdata3, StableHow};
+use proto::{localio, mount3};
+use rpc::server::{CallContext, CallError, Program, Reply, Server};
+use samehost_client as client;
+use xdr::{Array, Decoder, List, Opaque};
+
+use client::{Error, Handle, OpenOptions, Options, Session, Stability, Status, Url};
+
+type Script = dyn Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync;
+
+struct Odd(u32, Box<Script>);
+
+impl Program for Odd {
+    fn number(&self) -> u32 {
+        self.0
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        if self.0 == localio::PROGRAM { 1..=1 } else { 3..=3 }
+    }
+
+    fn call(
+        &self,
+        _: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), CallError> {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        (self.1)(procedure, args, reply)
+    }
+}
+
+fn attributes(kind: Ftype3, size: u64) -> Fattr3 {
+    let time = Nfstime3 { seconds: 1, nseconds: u32::MAX };
+    Fattr3 {
+        kind,
+        mode: 0o644,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        size,
+        used: size,
+        rdev: Specdata3::default(),
+        fsid: 1,
+        fileid: 2,
+        atime: time,
+        mtime: time,
+        ctime: time,
+    }
+}
+
+const HANDLE: &[u8] = b"a handle";
+
+/// A server whose NFS is `script`; what the script calls unavailable gets a plain answer. MOUNT and LOCALIO are there.
+async fn odd(
+    script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
+) -> (Server, Session) {
+    let mount = Odd(
+        mount3::PROGRAM,
+        Box::new(|_, _, reply| {
+            let ok = mount3::Mountres3Ok { fhandle: Opaque(HANDLE), auth_flavors: Array(vec![1]) };
+            reply.encoder().put(&mount3::Mountres3::Ok(ok));
+            Ok(())
+        }),
+    );
+    let plain = move |procedure: Procedure, args: &mut Decoder<'_>, reply: &mut Reply| {
+        match script(procedure, args, reply) {
+            Err(CallError::ProcedureUnavailable) => {}
+            done => return done,
+        }
+        let to = reply.encoder();
+        match procedure {
+            Procedure::Fsinfo => to.put(&Outcome::<_, nfs3::PostOpAttr>::Ok(nfs3::Fsinfo3ResOk {
+                obj_attributes: None,
+                rtmax: 1 << 20,
+                rtpref: 4096,
+                rtmult: 1,
+                wtmax: 1 << 20,
+                wtpref: 4096,
+                wtmult: 1,
+                dtpref: 0,
+                maxfilesize: u64::MAX,
+                time_delta: Nfstime3::default(),
+                properties: 0,
+            })),
+            Procedure::Lookup => to.put(&Outcome::<_, nfs3::PostOpAttr>::Ok(nfs3::Lookup3ResOk {
+                object: Opaque(b"a file"),
+                obj_attributes: None,
+                dir_attributes: None,
+            })),
+            Procedure::Getattr => to.put(&Outcome::<_, ()>::Ok(attributes(Ftype3::Reg, 10))),
+            _ => return Err(CallError::ProcedureUnavailable),
+        }
+        Ok(())
+    };
+    // It answers every nonce, and gives no lane.
+    let localio = Odd(localio::PROGRAM, Box::new(|_, _, _| Ok(())));
+    let server = Server::builder()
+        .program(Arc::new(mount))
+        .program(Arc::new(Odd(nfs3::PROGRAM, Box::new(plain))))
+        .program(Arc::new(localio))
+        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .start()
+        .unwrap();
+    let port = server.local_addrs()[0].port();
+    let empty = tempfile::tempdir().unwrap();
+    let options = Options {
+        run_dir: empty.path().to_owned(),
+        search_namespaces: false,
+        hard: false,
+        timeo: Duration::from_secs(20),
+        ..Options::default()
+    };
+    let session = Session::connect(&Url::new("127.0.0.1", Some(port), b"/odd"), options).await.unwrap();
+    assert!(!session.lane().local);
+    (server, session)
+}
+
+fn both() -> OpenOptions {
+    OpenOptions::new().read(true).write(true)
+}
+
+/// An accepted UUID_IS_LOCAL proves nothing: there is no lane, and a reason.
+#[tokio::test]
+async fn a_server_that_knows_every_nonce_is_not_local() {
+    let (_server, session) = odd(|_, _, _| Err(CallError::ProcedureUnavailable)).await;
+    let report = session.probe().await;
+    assert!(!report.local && !report.reasons.is_empty(), "{report:?}");
+    assert_eq!(session.sizes().dir_preferred, 0);
+    assert_eq!(session.transfer_sizes(), (4096, 4096));
+}
+
+#[tokio::test]
+async fn short_reads_and_writes_are_continued() {
+    let written = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let store = written.clone();
+    let (_server, session) = odd(move |procedure, args, reply| match procedure {
+        Procedure::Read => {
+            let args: nfs3::Read3Args<'_> = args.get()?;
+            // 1000 bytes in all, at most 7 at a time, the end never announced.
+            let end = 1000.min(args.offset + u64::from(args.count)).min(args.offset + 7);
+            let data: Vec<u8> = (args.offset..end.max(args.offset)).map(|at| at as u8).collect();
+            let ok = nfs3::Read3ResOk {
+                attributes: None,
+                count: data.len() as u32,
+                eof: false,
+                data: Opaque(&data),
+            };
+            reply.encoder().put(&Outcome::<_, nfs3::PostOpAttr>::Ok(ok));
+            Ok(())
+        }
+        Procedure::Write => {
+            let args: nfs3::Write3Args<'_> = args.get()?;
+            let some = args.data.0.len().div_ceil(2);
+            let mut store = store.lock();
+            let at = args.offset as usize;
+            let len = store.len().max(at + some);
+            store.resize(len, 0);
+            store[at..at + some].copy_from_slice(&args.data.0[..some]);
+            let ok = nfs3::Write3ResOk {
+                file_wcc: nfs3::WccData::default(),
+                count: some as u32,
+                committed: StableHow::FileSync,
+                verf: [0; 8],
+            };
+            reply.encoder().put(&Outcome::<_, nfs3::WccData>::Ok(ok));
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    })
+    .await;
+    let file = session.open(b"file", &both()).await.unwrap();
+    let data = file.read_into(Vec::new(), 0, 5000).await.unwrap();
+    assert_eq!(data, (0..1000_u32).map(|at| at as u8).collect::<Vec<u8>>());
+    file.write_at(&data, 0).await.unwrap();
+    assert_eq!(*written.lock(), data);
+    file.commit().await.unwrap();
+    assert_eq!(session.counters().calls(client::Procedure::Commit), 0, "it was all FILE_SYNC");
+}
+
+#[tokio::test]
+async fn reads_and_writes_that_lie_are_errors() {
+    let lie = Arc::new(AtomicU64::new(0));
+    let which = lie.clone();
+    let (_server, session) = odd(move |procedure, args, reply| match procedure {
+        Procedure::Read => {
+            let args: nfs3::Read3Args<'_> = args.get()?;
+            let data = vec![0; args.count as usize + if which.load(SeqCst) == 1 { 8 } else { 0 }];
+            let count = if which.load(SeqCst) == 0 { 1 } else { data.len() as u32 };
+            let ok = nfs3::Read3ResOk { attributes: None, count, eof: true, data: Opaque(&data) };
+            reply.encoder().put(&Outcome::<_, nfs3::PostOpAttr>::Ok(ok));
+            Ok(())
+        }
+        Procedure::Write => {
+            let count = if which.load(SeqCst) == 0 { 0 } else { u32::MAX };
+            let ok = nfs3::Write3ResOk {
+                file_wcc: nfs3::WccData::default(),
+                count,
+                committed: StableHow::Unstable,
+                verf: [0; 8],
+            };
+            reply.encoder().put(&Outcome::<_, nfs3::WccData>::Ok(ok));
+            Ok(())
+        }
+        Procedure::Getattr => {
+            reply.encoder().raw(&[0, 0, 0, 0, 0, 0, 0, 99]);
+            Ok(())
+        }
+        Procedure::Access => {
+            reply.encoder().raw(&[0, 0, 0x77, 0x77]);
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    })
+    .await;
+    let handle = Handle::new(b"x").unwrap();
+    let file = session.open_handle(&handle, &both()).await.unwrap();
+    for lies in 0..2 {
+        lie.store(lies, SeqCst);
+        for len in [16, 40_000] {
+            let error = file.read_into(Vec::new(), 0, len).await.unwrap_err();
+            assert!(matches!(error, Error::Protocol { .. } | Error::Rpc { .. }), "{error}");
+        }
+        let error = file.write_at(b"data", 0).await.unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    }
+    let error = session.attributes(&handle).await.unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    let error = session.access(&handle, client::Access::READ).await.unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+}
+
+/// A server whose write verifier changes with every answer never makes anything durable: an error, not a loop.
+#[tokio::test]
+async fn a_server_that_always_forgets_is_an_error() {
+    let clock = AtomicU64::new(0);
+    let (_server, session) = odd(move |procedure, args, reply| {
+        let verf = clock.fetch_add(1, SeqCst).to_be_bytes();
+        match procedure {
+            Procedure::Write => {
+                let args: nfs3::Write3Args<'_> = args.get()?;
+                let count = args.data.0.len() as u32;
+                // Asked for more, it gives less.
+                let ok = nfs3::Write3ResOk {
+                    file_wcc: nfs3::WccData::default(),
+                    count,
+                    committed: StableHow::Unstable,
+                    verf,
+                };
+                reply.encoder().put(&Outcome::<_, nfs3::WccData>::Ok(ok));
+            }
+            Procedure::Commit => {
+                let ok = nfs3::Commit3ResOk { file_wcc: nfs3::WccData::default(), verf };
+                reply.encoder().put(&Outcome::<_, nfs3::WccData>::Ok(ok));
+            }
+            _ => return Err(CallError::ProcedureUnavailable),
+        }
+        Ok(())
+    })
+    .await;
+    let file = session.open(b"file", &both()).await.unwrap();
+    let error = file.write_stable(Bytes::from_static(b"data"), 0, Stability::FileSync).await.unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    assert!(session.counters().bytes_resent >= 4);
+}
+
+#[tokio::test]
+async fn try_again_later_is_tried_again_and_a_soft_session_says_so_in_the_end() {
+    let asked = AtomicU64::new(0);
+    let (_server, session) = odd(move |procedure, _, reply| match procedure {
+        Procedure::Getattr => {
+            let result = if asked.fetch_add(1, SeqCst) < 2 {
+                Outcome::Fail(Nfsstat3::Jukebox, ())
+            } else {
+                Outcome::Ok(attributes(Ftype3::Reg, 5))
+            };
+            reply.encoder().put(&result);
+            Ok(())
+        }
+        Procedure::Remove => {
+            let wcc = nfs3::WccData::default();
+            reply.encoder().put(&Outcome::<nfs3::WccData, _>::Fail(Nfsstat3::Jukebox, wcc));
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    })
+    .await;
+    let root = session.root();
+    let found = session.attributes(&root).await.unwrap();
+    assert_eq!((found.size, found.mtime.nanoseconds), (5, 999_999_999));
+    assert_eq!(session.counters().calls(client::Procedure::Getattr), 3);
+    assert_eq!(session.remove(&root, b"x").await.unwrap_err().status(), Some(Status::TryLater));
+}
+
+/// A listing in pages of three names, which loses its cookies twice, by READDIR because there is no READDIRPLUS.
+#[tokio::test]
+async fn a_listing_starts_over_and_tells_no_name_twice() {
+    let lost = AtomicU64::new(0);
+    let (_server, session) = odd(move |procedure, args, reply| match procedure {
+        Procedure::Readdirplus => {
+            reply.encoder().put(&Outcome::<(), nfs3::PostOpAttr>::Fail(Nfsstat3::Notsupp, None));
+            Ok(())
+        }
+        Procedure::Readdir => {
+            let args: nfs3::Readdir3Args<'_> = args.get()?;
+            let losses = lost.load(SeqCst);
+            if args.cookie >= 6 && losses < 2 {
+                lost.store(losses + 1, SeqCst);
+                reply.encoder().put(&Outcome::<(), nfs3::PostOpAttr>::Fail(Nfsstat3::BadCookie, None));
+                return Ok(());
+            }
+            let names = [&b"."[..], b"..", b"a", b"b/c", b"\xff\xfe", b"d", b"e", b"f\0", b"g"];
+            let from = args.cookie as usize;
+            let to = names.len().min(from + 3);
+            let entries = (from..to).map(|index| nfs3::Entry3 {
+                fileid: 1,
+                name: Opaque(names[index]),
+                cookie: index as u64 + 1,
+            });
+            let head = nfs3::ReaddirHead { dir_attributes: None, cookieverf: [losses as u8; 8] };
+            let list = nfs3::Dirlist3 { entries: List(entries.collect()), eof: to == names.len() };
+            let ok = nfs3::Readdir3ResOk { head, reply: list };
+            reply.encoder().put(&Outcome::<_, nfs3::PostOpAttr>::Ok(ok));
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    })
+    .await;
+    let all = session.read_dir(&session.root(), true).collect().await.unwrap();
+    let names: Vec<&[u8]> = all.iter().map(|entry| &entry.name[..]).collect();
+    // Names that no directory can have are left out: they would lead somebody out of it.
+    assert_eq!(names, [&b"a"[..], b"\xff\xfe", b"d", b"e", b"g"]);
+}
+
+#[tokio::test]
+async fn a_listing_without_an_end_is_an_error() {
+    let page = Arc::new(AtomicU64::new(0));
+    let which = page.clone();
+    let (_server, session) = odd(move |procedure, args, reply| match procedure {
+        Procedure::Readdir => {
+            let _: nfs3::Readdir3Args<'_> = args.get()?;
+            let entry = nfs3::Entry3 { fileid: 1, name: Opaque(b"same"), cookie: 9 };
+            let entries = if which.load(SeqCst) == 0 { vec![] } else { vec![entry] };
+            let head = nfs3::ReaddirHead { dir_attributes: None, cookieverf: [0; 8] };
+            let list = nfs3::Dirlist3 { entries: List(entries), eof: false };
+            let ok = nfs3::Readdir3ResOk { head, reply: list };
+            reply.encoder().put(&Outcome::<_, nfs3::PostOpAttr>::Ok(ok));
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    })
+    .await;
+    for kind in 0..2 {
+        page.store(kind, SeqCst);
+        let error = session.read_dir(&session.root(), false).collect().await.unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    }
+}
+
+/// CREATE need not tell the handle of what it made.
+#[tokio::test]
+async fn a_new_file_without_a_handle_is_looked_up() {
+    let (_server, session) = odd(|procedure, _, reply| match procedure {
+        Procedure::Mkdir => {
+            let new = nfs3::NewObject3 { obj: None, obj_attributes: None, dir_wcc: nfs3::WccData::default() };
+            reply.encoder().put(&Outcome::<_, nfs3::WccData>::Ok(new));
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    })
+    .await;
+    let made = session.make_dir(&session.root(), b"new", &client::SetAttributes::default()).await.unwrap();
+    assert_eq!(made.handle.as_bytes(), b"a file");
+}
