@@ -8,8 +8,7 @@ use std::path::Path;
 use common::{Client, Scratch, wait_for, what};
 use proto::mount3::Mountstat3;
 use proto::nfs3::{Createhow3, Getattr3Args, Nfsstat3, Outcome, Procedure, Readdir3Args, Readdir3Res};
-use samehost_server::lifecycle::Reloaded;
-use samehost_server::{ReloadError, Server, StartError};
+use samehost_server::{ReloadError, Reloaded, Server, StartError};
 use xdr::Opaque;
 
 const OPEN: &str = "*(rw,insecure,no_root_squash,async)";

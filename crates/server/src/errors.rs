@@ -1,0 +1,95 @@
+//! Why a server can't start, and why a reload changed nothing.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::sources::Unreadable;
+
+/// Why a server can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The exports are wrong.
+    #[error("{}", list(.0))]
+    Exports(Vec<exports::ParseError>),
+    /// An exports file can't be read.
+    #[error("exports file {path}: {source}")]
+    ExportsFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nothing is exported.
+    #[error("nothing is exported: give --export 'PATH CLIENT(OPTIONS)' or --exports FILE")]
+    NoExports,
+    /// An address can't be listened on.
+    #[error("cannot listen on {addresses}: {source}")]
+    Listen {
+        /// The addresses.
+        addresses: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The state directory or the key in it.
+    #[error("state directory {path}: {source}; choose another with --state-dir")]
+    StateDir {
+        /// The directory or file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The run directory or a socket in it.
+    #[error("run directory {path}: {source}; choose another with --run-dir or SAMEHOST_RUN_DIR")]
+    RunDir {
+        /// The directory or socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Anything else that the system refuses.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// Why a reload changed nothing: the server goes on with the exports it has.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The exports are wrong.
+    #[error("{}", list(.0))]
+    Exports(Vec<exports::ParseError>),
+    /// An exports file can't be read.
+    #[error("exports file {path}: {source}")]
+    ExportsFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn list(errors: &[exports::ParseError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+impl From<Unreadable> for StartError {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Wrong(errors) => Self::Exports(errors),
+            Unreadable::File(path, source) => Self::ExportsFile { path, source },
+        }
+    }
+}
+
+impl From<Unreadable> for ReloadError {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Wrong(errors) => Self::Exports(errors),
+            Unreadable::File(path, source) => Self::ExportsFile { path, source },
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a running server consists of, and what can be asked of it from any thread: a reload, a status, its notices.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lane::{Instance, LaneInfo, LaneServer};
+use parking_lot::Mutex;
+use store::Privilege;
+
+use crate::Config;
+use crate::errors::ReloadError;
+use crate::service::Service;
+use crate::sources::Sources;
+use crate::status::{self, Status, StatusSocket};
+use crate::table::{Opening, Table};
+
+/// What a reload did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Exports that are new.
+    pub added: Vec<PathBuf>,
+    /// Exports that are gone.
+    pub removed: Vec<PathBuf>,
+    /// Exports whose store was kept, with whatever options they have now.
+    pub kept: Vec<PathBuf>,
+    /// What can't be served, in words.
+    pub notices: Vec<String>,
+}
+
+/// What [`crate::Server`] and the status socket's thread share.
+pub(crate) struct Running {
+    pub config: Config,
+    pub instance: Instance,
+    pub since: Instant,
+    pub sources: Sources,
+    pub opening: Opening,
+    pub service: Arc<Service>,
+    pub lane: Option<Arc<LaneServer>>,
+    pub wire: rpc::server::Server,
+    /// What didn't work at start.
+    pub problems: Mutex<Vec<String>>,
+    /// One reload at a time.
+    pub reloading: Mutex<()>,
+}
+
+impl Running {
+    pub(crate) fn status_socket(self: &Arc<Self>) -> Option<StatusSocket> {
+        let running = Arc::downgrade(self);
+        let directory = &self.config.run_dir;
+        let instance = lane::nonce::hex(&self.instance);
+        // The umask is 0 by now.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        let started = made.and_then(|()| {
+            // The socket's owner outlives its thread, but only just: a status asked in between is an empty one.
+            StatusSocket::start(directory, &instance, move || {
+                running.upgrade().map(|running| running.status())
+            })
+        });
+        match started {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                let problem = format!(
+                    "no status socket in {}: {error}; choose another with --run-dir or SAMEHOST_RUN_DIR",
+                    directory.display()
+                );
+                self.problems.lock().push(problem);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn notices(&self) -> Vec<String> {
+        let mut notices = notices_of(&self.service.gate.table());
+        notices.extend(self.lane.iter().flat_map(|lane| lane.problems().iter().cloned()));
+        notices.extend(self.problems.lock().iter().cloned());
+        notices
+    }
+
+    pub(crate) fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let _one = self.reloading.lock();
+        let exports = self.sources.read()?;
+        let before = self.service.gate.table();
+        self.service.gate.replace(Table::open(&exports, &self.opening, &before));
+        let after = self.service.gate.table();
+        if let Some(lane) = &self.lane {
+            let changed = |lane: &LaneInfo| self.service.gate.differs(&before, &after, lane.bound.nfs_peer);
+            lane.recall(changed);
+        }
+        let mut reloaded = Reloaded { notices: notices_of(&after), ..Reloaded::default() };
+        for entry in after.entries() {
+            let old = before.get(entry.id).and_then(|old| old.store.as_ref().ok());
+            let same = matches!((old, &entry.store), (Some(old), Ok(new)) if Arc::ptr_eq(old, new));
+            let list = if same { &mut reloaded.kept } else { &mut reloaded.added };
+            list.push(entry.export.path().to_owned());
+        }
+        let paths: Vec<_> = after.entries().iter().map(|entry| entry.export.path()).collect();
+        reloaded.removed = before
+            .entries()
+            .iter()
+            .map(|entry| entry.export.path().to_owned())
+            .filter(|path| !paths.contains(&path.as_path()))
+            .collect();
+        Ok(reloaded)
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        status::gather::gather(&status::gather::Parts {
+            instance: &self.instance,
+            since: self.since,
+            notices: self.notices(),
+            service: &self.service,
+            lane: self.lane.as_deref(),
+            wire: &self.wire,
+        })
+    }
+}
+
+/// What can't be served, and what can't be done for those that are; the same sentence once.
+fn notices_of(table: &Table) -> Vec<String> {
+    let mut notices: Vec<String> = Vec::new();
+    for entry in table.entries() {
+        let path = entry.export.path().display();
+        let mut more = Vec::new();
+        match &entry.store {
+            Err(problem) => more.push(format!("{path} is not served: {problem}")),
+            Ok(store) => {
+                if let Privilege::Unprivileged { reason } = store.privilege() {
+                    more.push(format!("every client acts as the server's own user: {reason}"));
+                }
+                if !store.has_kernel_handles() && !entry.export.subtree_check() {
+                    more.push(format!(
+                        "{path}: its files are found again by their place in the tree, so after a restart a handle of \
+                         a file that was moved meanwhile takes time or is stale (CAP_DAC_READ_SEARCH and a filesystem \
+                         with file handles are needed for better)"
+                    ));
+                }
+                if !store.is_cloned() {
+                    more.push(format!(
+                        "{path}: no private clone of its mount (CAP_SYS_ADMIN is missing), so clients that may only \
+                         read get no files over the lane"
+                    ));
+                }
+            }
+        }
+        more.retain(|notice| !notices.contains(notice));
+        notices.append(&mut more);
+    }
+    notices
+}

@@ -1,0 +1,72 @@
+//! Starting the parts: key, lane, wire.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lane::{Instance, LaneOptions, LaneServer};
+
+use crate::config::default_state_dir;
+use crate::errors::StartError;
+use crate::granter::Grants;
+use crate::localio::Localio;
+use crate::mount3::Mount3;
+use crate::nfs3::Nfs3;
+use crate::service::Service;
+use crate::{Config, listen, state_dir};
+
+pub(crate) fn handle_key(config: &Config) -> Result<[u8; 16], StartError> {
+    let directory =
+        config.state_dir.clone().or_else(default_state_dir).ok_or_else(|| StartError::StateDir {
+            path: PathBuf::from("(none)"),
+            source: io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"),
+        })?;
+    state_dir::handle_key(&directory).map_err(|(path, source)| StartError::StateDir { path, source })
+}
+
+/// Starts the lane; without it the wire serves all the same.
+pub(crate) fn start_lane(
+    config: &Config,
+    instance: Instance,
+    service: &Arc<Service>,
+    problems: &mut Vec<String>,
+) -> Option<Arc<LaneServer>> {
+    if !config.lane {
+        return None;
+    }
+    let options = LaneOptions::new(config.run_dir.clone(), instance);
+    match LaneServer::start(options, Arc::new(Grants::new(Arc::clone(service)))) {
+        Ok(lane) => Some(Arc::new(lane)),
+        Err(error) => {
+            problems.push(format!("no lane: {error}; clients of this host use the wire"));
+            None
+        }
+    }
+}
+
+pub(crate) fn start_wire(
+    config: &Config,
+    service: &Arc<Service>,
+    lane: Option<&Arc<LaneServer>>,
+) -> Result<rpc::server::Server, StartError> {
+    let failed = |source: io::Error| StartError::Listen {
+        addresses: config.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        source,
+    };
+    let limits = rpc::server::Limits {
+        threads: config.threads,
+        max_connections: config.max_connections,
+        ..rpc::server::Limits::default()
+    };
+    let mut builder = rpc::server::Server::builder()
+        .limits(limits)
+        .program(Arc::new(Nfs3::new(Arc::clone(service))))
+        .program(Arc::new(Mount3::new(Arc::clone(service))));
+    if let Some(lane) = lane {
+        builder = builder.program(Arc::new(Localio::new(Arc::clone(service), Arc::clone(lane))));
+    }
+    for address in listen::expand(&config.listen).map_err(failed)? {
+        builder = builder.bind(address);
+    }
+    builder.start().map_err(failed)
+}
