@@ -98,8 +98,9 @@ async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &A
         let before = seen.fetch_max(so_far.bytes, Ordering::Relaxed);
         progress.bytes(so_far.bytes.saturating_sub(before));
     };
-    let options =
-        CopyOptions { commit: copy.how.commit, progress: Some(Arc::new(tell)), ..CopyOptions::default() };
+    // On this machine a copy is as durable as cp(1)'s: it isn't synced file by file.
+    let commit = copy.how.commit && matches!(to, Open::Remote(_));
+    let options = CopyOptions { commit, progress: Some(Arc::new(tell)), ..CopyOptions::default() };
     let copied = match (from, to) {
         (Open::Remote(from), Open::Remote(to)) => client::copy(from, to, &options).await,
         (Open::Remote(from), Open::Local(to)) => client::read_from(from, to, &options).await,
