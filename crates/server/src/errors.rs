@@ -38,14 +38,6 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
-    /// The run directory or a socket in it.
-    #[error("run directory {path}: {source}; choose another with --run-dir or SAMEHOST_RUN_DIR")]
-    RunDir {
-        /// The directory or socket.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// Anything else that the system refuses.
     #[error("{what}: {source}")]
     System {
