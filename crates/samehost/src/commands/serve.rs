@@ -154,6 +154,6 @@ fn explain(error: StartError) -> Failure {
             io::ErrorKind::PermissionDenied => failure.next("choose a port above 1023 with --listen"),
             _ => failure.next("choose an address of this host with --listen"),
         },
-        StartError::StateDir { .. } | StartError::System { .. } => failure,
+        _ => failure, // these say it themselves
     }
 }
