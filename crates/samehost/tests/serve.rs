@@ -12,7 +12,7 @@ use rustix::process::Signal;
 fn the_ready_line_says_what_and_where() {
     let server = Server::start();
     let start = format!(
-        "ready: {} on 127.0.0.1:{}; lane through {}",
+        "ready: {} on 127.0.0.1:{}; lane on, run directory {}",
         server.export().display(),
         server.port,
         server.run_dir().display()

@@ -69,7 +69,7 @@ fn config(global: &Global, args: ServeArgs) -> Config {
     }
 }
 
-/// The ready line: `ready: /srv on [::]:2049; lane through /run/samehost; ...`. Scripts wait for its first word.
+/// The ready line: `ready: /srv on [::]:2049; lane on, run directory /run/samehost; ...`. Scripts wait for its first word.
 fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
     let addresses: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
     let exports: Vec<String> = server
@@ -83,9 +83,9 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
         .collect();
     let mut line = format!("ready: {} on {}", exports.join(", "), addresses.join(", "));
     if lane {
-        line.push_str(&format!("; lane through {}", global.run_dir.display()));
+        line.push_str(&format!("; lane on, run directory {}", global.run_dir.display()));
     } else {
-        line.push_str("; no lane (--lane off)");
+        line.push_str("; lane off");
     }
     for notice in server.notices() {
         line.push_str("; ");

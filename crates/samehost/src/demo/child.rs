@@ -120,7 +120,10 @@ mod tests {
 
     #[test]
     fn the_port_is_in_the_ready_line() {
-        assert_eq!(port("ready: /a on b on 127.0.0.1:4711; lane through /run/samehost"), Some(4711));
+        assert_eq!(
+            port("ready: /a on b on 127.0.0.1:4711; lane on, run directory /run/samehost"),
+            Some(4711)
+        );
         assert_eq!(port("ready: /a on 127.0.0.1:4711"), Some(4711));
         assert_eq!(port(""), None);
     }
