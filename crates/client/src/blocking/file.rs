@@ -140,6 +140,6 @@ impl File {
     /// # Errors
     /// As there.
     pub fn close(self) -> Result<()> {
-        if self.inner.inner().is_dirty() { self.commit() } else { self.runtime.block_on(self.inner.close()) }
+        if self.inner.inner().is_dirty() { self.commit() } else { self.inner.inner().take_lost() }
     }
 }

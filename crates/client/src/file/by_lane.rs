@@ -162,6 +162,7 @@ impl Inner {
     }
 
     /// The part of a read that doesn't wait (but see the module's header).
+    #[inline]
     fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Cached {
         let granted = self.granted.load();
         let Some(granted) = granted.as_ref() else { return Cached::NoLane };
@@ -327,6 +328,7 @@ impl Inner {
             if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, granted)) {
                 return;
             }
+            self.has_granted.store(false, Relaxed);
             if self.write {
                 retired.push(granted.clone());
             }
@@ -431,6 +433,7 @@ impl Inner {
             self.kept.lock().clear();
         }
         self.granted.store(Some(granted));
+        self.has_granted.store(true, Relaxed);
         bump(&self.session.inner.live.road_changes);
         self.enlist();
         Ok(true)

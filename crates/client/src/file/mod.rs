@@ -16,7 +16,7 @@ mod by_lane;
 mod by_wire;
 mod unstable;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
@@ -59,6 +59,8 @@ pub(crate) struct Inner {
     opened_as: Option<Attributes>,
     /// The lane's road, while there is one.
     granted: ArcSwapOption<Granted>,
+    /// Whether there is one, most likely: asked where that is cheaper than a look.
+    has_granted: AtomicBool,
     /// The occasion on which a lane was last asked for a grant; 0: none.
     asked: AtomicU64,
     /// This file's number in the session's list of files with grants; 0: not in it.
@@ -94,6 +96,7 @@ impl File {
             write: options.write,
             opened_as: opening.attributes,
             granted: ArcSwapOption::new(granted),
+            has_granted: AtomicBool::new(has_grant),
             asked: AtomicU64::new(0),
             listed: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
@@ -165,7 +168,7 @@ impl File {
         let inner = &self.inner;
         inner.may(inner.read, "reading")?;
         loop {
-            if inner.has_grant() {
+            if inner.has_granted.load(Relaxed) {
                 // Growing costs zeroes once; a buffer that comes back full keeps its length.
                 buffer.resize(len, 0);
                 if let Some(result) = inner.read_granted(&mut buffer, offset).await {
@@ -341,7 +344,7 @@ impl Inner {
     }
 
     /// The error of a sync that nobody waited for, once.
-    fn take_lost(&self) -> Result<()> {
+    pub(crate) fn take_lost(&self) -> Result<()> {
         self.lost.lock().take().map_or(Ok(()), |error| Err(self.local(error)))
     }
 
