@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use samehost_tests::podman::{Container, Podman};
-use samehost_tests::samehost::{Status, binary};
+use samehost_tests::samehost::{Status, binary, reachable_binary};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Netns, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 
@@ -74,12 +74,16 @@ fn probe(start: &impl Fn(&[&str]) -> Command, url: &str) -> String {
 }
 
 /// A starter of `samehost` commands with a run directory, behind other words.
-fn command<'a>(prefix: &'a [String], run_dir: &'a Path) -> impl Fn(&[&str]) -> Command + 'a {
+fn command<'a>(
+    scratch: &'a Scratch,
+    prefix: &'a [String],
+    run_dir: &'a Path,
+) -> impl Fn(&[&str]) -> Command + 'a {
     move |arguments| {
         let mut command = match prefix.split_first() {
             Some((first, rest)) => {
                 let mut command = Command::new(first);
-                command.args(rest).arg(binary());
+                command.args(rest).arg(reachable_binary(scratch));
                 command
             }
             None => Command::new(binary()),
@@ -129,7 +133,7 @@ impl TwoNetworks {
 fn two_networks_one_run_directory() {
     let two = TwoNetworks::new();
     let prefix = two.inside();
-    let start = command(&prefix, two.server.run_dir());
+    let start = command(&two.scratch, &prefix, two.server.run_dir());
     assert_road(Road::Lane, &two.url(), &two.local, start, || two.server.status());
 }
 
@@ -138,7 +142,9 @@ fn two_networks_one_run_directory() {
 fn two_networks_nothing_shared() {
     let two = TwoNetworks::new();
     let prefix = two.inside();
-    assert_road(Road::Lane, &two.url(), &two.local, command(&prefix, &two.empty), || two.server.status());
+    assert_road(Road::Lane, &two.url(), &two.local, command(&two.scratch, &prefix, &two.empty), || {
+        two.server.status()
+    });
 }
 
 /// A client without privileges can't look; the server, which has them, finds the client.
@@ -151,7 +157,7 @@ fn two_networks_nothing_shared_client_unprivileged() {
         two.client.path()
     ));
     // By itself a session doesn't wait for such a call: its first file may be over before it comes.
-    let anyhow = command(&prefix, &two.empty);
+    let anyhow = command(&two.scratch, &prefix, &two.empty);
     let start = |arguments: &[&str]| {
         let mut command = anyhow(arguments);
         command.args(["--lane", "required"]);
@@ -178,9 +184,9 @@ fn two_networks_nothing_shared_nobody_privileged() {
     let server = serve.through(words(&format!("nsenter --net={} -- {drop}", server_netns.path()))).start();
     let prefix = words(&format!("nsenter --net={} -- {drop}", client.path()));
     let url = server.url_at("10.77.1.1", &export);
-    assert_road(Road::Wire, &url, &local, command(&prefix, &empty), || server.status());
+    assert_road(Road::Wire, &url, &local, command(&scratch, &prefix, &empty), || server.status());
     // The same two with the run directory shared: an ordinary user's server and an ordinary user's client have a lane.
-    assert_road(Road::Lane, &url, &local, command(&prefix, server.run_dir()), || server.status());
+    assert_road(Road::Lane, &url, &local, command(&scratch, &prefix, server.run_dir()), || server.status());
 }
 
 /// The admin said no, in each of the places where that can be said.
@@ -188,7 +194,7 @@ fn two_networks_nothing_shared_nobody_privileged() {
 fn switched_off() {
     let two = TwoNetworks::new();
     let prefix = two.inside();
-    let shared = command(&prefix, two.server.run_dir());
+    let shared = command(&two.scratch, &prefix, two.server.run_dir());
     let off = |arguments: &[&str]| {
         let mut command = shared(arguments);
         command.args(["--lane", "off"]);
@@ -198,15 +204,14 @@ fn switched_off() {
 
     let forbidden =
         Serve::new(format!("{} *(rw,insecure,no_root_squash,no_lane)", two.export.display())).start();
-    let start = command(&[], forbidden.run_dir());
+    let start = command(&two.scratch, &[], forbidden.run_dir());
     assert_road(Road::Wire, &forbidden.url(&two.export), &two.local, &start, || forbidden.status());
     let required = run(&mut start(&["cat", "--lane", "required", &forbidden.url(two.export.join("copied"))]));
     assert_eq!(required.status.code(), Some(3), "--lane required without a lane: {required:?}");
 
     let without = Serve::openly(&two.export).arguments(["--lane", "off"]).start();
-    let start = command(&[], without.run_dir());
+    let start = command(&two.scratch, &[], without.run_dir());
     assert_road(Road::Wire, &without.url(&two.export), &two.local, &start, || without.status());
-    drop(two.scratch);
 }
 
 /// In a user namespace of one's own everybody is root, and a lane that believed it would be a hole.
@@ -225,7 +230,7 @@ fn user_namespace_around_the_client() {
     let prefix = words(&format!(
         "setpriv --reuid {USER} --regid {USER} --clear-groups unshare --user --map-root-user --"
     ));
-    let anyone = command(&prefix, server.run_dir());
+    let anyone = command(&scratch, &prefix, server.run_dir());
     // It can't see who the server is, so by itself it wouldn't take a lane at all.
     let refused = run(&mut anyone(&["probe", &url]));
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
@@ -236,7 +241,7 @@ fn user_namespace_around_the_client() {
         command
     };
     // It claims uid 0 (its own view), the kernel says 1000: no grant; the wire decides.
-    assert_road(Road::Wire, &url, &local, &start, || server.status());
+    assert_road(Road::Wire, &url, &local, start, || server.status());
     let secret = run(&mut start(&["cat", &format!("{url}/secret")]));
     assert!(!secret.status.success() && secret.stdout.is_empty(), "root's secret was told: {secret:?}");
     // Speaking as who it really is, it gets the lane.
@@ -269,13 +274,13 @@ fn user_namespace_around_the_server() {
     let outside = words("setpriv --reuid 1001 --regid 1001 --clear-groups");
     let others = scratch.mkdir("others");
     chown(&others, Some(1001), Some(1001)).expect("own directory");
-    assert_road(Road::Wire, &url, &others, command(&outside, server.run_dir()), || server.status());
+    assert_road(Road::Wire, &url, &others, command(&scratch, &outside, server.run_dir()), || server.status());
     let pid = server.daemon().pid();
     let inside =
         words(&format!("nsenter --target {pid} --user --preserve-credentials --setuid 0 --setgid 0 --"));
     let inside: Vec<String> = inside.into_iter().filter(|w| w != "--preserve-credentials").collect();
     fs::remove_file(export.join("copied")).expect("it was copied");
-    assert_road(Road::Lane, &url, &local, command(&inside, server.run_dir()), || server.status());
+    assert_road(Road::Lane, &url, &local, command(&scratch, &inside, server.run_dir()), || server.status());
 }
 
 fn container_status(container: &Container<'_>) -> Status {
@@ -297,7 +302,7 @@ fn server_in_a_container() {
     let container = podman.start(&netns, &[], &[&serve[..], &export[..]].concat());
     wait_for("the server in the container", || container.log().contains("ready: ").then_some(()));
     let url = "nfs://198.18.71.2:2049/srv";
-    assert_road(Road::Lane, url, &local, command(&[], &empty), || container_status(&container));
+    assert_road(Road::Lane, url, &local, command(&scratch, &[], &empty), || container_status(&container));
 }
 
 /// The reverse: the client in a container without privileges, the server on the host.

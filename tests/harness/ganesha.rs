@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{Daemon, wait_for};
+use crate::process::{Daemon, run, wait_for};
 use crate::rpcbind::Rpcbind;
 use crate::{Netns, Scratch};
 
@@ -45,7 +45,7 @@ impl Ganesha {
             &config,
             format!(
                 "NFS_CORE_PARAM {{ NFS_Port = {}; MNT_Port = {}; Protocols = 3; Enable_NLM = false; \
-                 Enable_RQUOTA = false; Enable_UDP = false; }}\n\
+                 Enable_RQUOTA = false; Enable_UDP = false; {} }}\n\
                  NFSV4 {{ Graceless = true; RecoveryRoot = {}; }}\n\
                  EXPORT_DEFAULTS {{ SecType = sys; }}\n\
                  EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /export; Access_Type = RW; Squash = {squash}; \
@@ -53,6 +53,8 @@ impl Ganesha {
                  LOG {{ Default_Log_Level = EVENT; }}\n",
                 Self::NFS_PORT,
                 Self::MOUNT_PORT,
+                // Newer ones insist on a privilege that containers don't have, and older ones don't know the word.
+                if version() >= 6 { "allow_set_io_flusher_fail = true;" } else { "" },
                 recovery.display(),
                 export = export.display(),
             ),
@@ -91,4 +93,11 @@ impl Ganesha {
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
+}
+
+/// The major version of what is installed.
+fn version() -> u32 {
+    let said = run(Command::new("ganesha.nfsd").arg("-v"));
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    said.split_once("= V").and_then(|(_, v)| v.split('.').next()?.parse().ok()).unwrap_or(0)
 }

@@ -53,6 +53,18 @@ pub fn binary() -> &'static Path {
     })
 }
 
+/// A copy of [`binary`] in `scratch`, where every user may run it.
+///
+/// # Panics
+/// When it can't be copied.
+pub fn reachable_binary(scratch: &Scratch) -> PathBuf {
+    let path = scratch.join("samehost");
+    if !path.exists() {
+        fs::copy(binary(), &path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+    path
+}
+
 /// A server to be started. Its directories are its own and stay over restarts.
 #[derive(Debug)]
 pub struct Serve {
@@ -149,16 +161,16 @@ impl Serve {
         server
     }
 
+    /// The command behind the prefix, which may lead to a user who can't reach the directory where it was built.
+    fn behind_prefix(&self) -> Command {
+        let Some((first, rest)) = self.prefix.split_first() else { return Command::new(binary()) };
+        let mut command = Command::new(first);
+        command.args(rest).arg(reachable_binary(&self.scratch));
+        command
+    }
+
     fn spawn(&self) -> Daemon {
-        let (program, leading) = match self.prefix.split_first() {
-            Some((first, rest)) => (first.into(), rest),
-            None => (binary().as_os_str().to_owned(), &[][..]),
-        };
-        let mut command = Command::new(program);
-        command.args(leading);
-        if !self.prefix.is_empty() {
-            command.arg(binary());
-        }
+        let mut command = self.behind_prefix();
         command.args(["serve", "--listen", &self.listen]);
         command.arg("--run-dir").arg(&self.run_dir).arg("--state-dir").arg(&self.state_dir);
         for line in &self.exports {
