@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use sys::KernelHandle;
 use sys::mount::{CloneAttributes, clone_detached};
 
-use crate::acting::Acting;
+use crate::acting::{Acting, Askable};
 use crate::attributes::{Kind, Status, status};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
@@ -120,6 +120,8 @@ pub(crate) struct Inner {
     pub process: Identity,
     pub scheme: Scheme,
     pub filesystem: Filesystem,
+    /// Whether the filesystem says what is cached.
+    pub askable: Askable,
     /// The root is that of a detached clone: nothing is mounted below, and nothing above can be reached.
     pub cloned: bool,
     /// A read-only clone of a store that can be written, for grants to clients that may only read.
@@ -257,6 +259,7 @@ impl Inner {
             process: process_identity(),
             scheme,
             filesystem,
+            askable: Askable::default(),
             cloned,
             reader,
             mount,

@@ -1,6 +1,7 @@
 //! Reading, writing, committing, granting: everything that needs a file open for data.
 //!
-//! What the hot calls cost when the node and its descriptor are there: READ is statx and pread. WRITE is
+//! What the hot calls cost when the node and its descriptor are there: READ is statx and pread (preadv2 where the filesystem can
+//! be asked not to wait, see `cold`). WRITE is
 //! statx, pwrite, statx, and a faccessat2 for users other than the owner and root, because each write moves the ctime
 //! that the kept answers hang on.
 
@@ -27,8 +28,23 @@ impl Acting<'_> {
     /// # Errors
     /// `IsDirectory`, `Invalid` for other files that aren't regular, what [`Acting::may`] says, `Io`.
     pub fn read(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> Result<Read> {
+        self.read_or_wait(node, offset, buffer, || {})
+    }
+
+    /// As [`Acting::read`], and calls `will_wait` before it waits for a disk. Where the filesystem can't be asked whether it would wait it
+    /// isn't called.
+    ///
+    /// # Errors
+    /// As for [`Acting::read`].
+    pub fn read_or_wait(
+        &self,
+        node: &Node,
+        offset: u64,
+        buffer: &mut [u8],
+        will_wait: impl FnOnce(),
+    ) -> Result<Read> {
         let (file, mut attributes) = self.read_file(node)?;
-        let count = ::io::read_at(&*file, buffer, offset)?;
+        let count = self.fill(&file, offset, buffer, attributes.size, will_wait)?;
         let end = offset.saturating_add(count as u64);
         if count < buffer.len() && end < attributes.size {
             attributes = self.live(node)?.attributes;
@@ -36,7 +52,8 @@ impl Acting<'_> {
         Ok(Read { count, eof: count < buffer.len() || end >= attributes.size, attributes })
     }
 
-    /// The open file, for sending from it without a copy, and its attributes, after the same check as [`Acting::read`] makes.
+    /// The open file, for sending from it without a copy (see [`Acting::warm`]), and its attributes, after the same check as
+    /// [`Acting::read`] makes.
     ///
     /// # Errors
     /// As for [`Acting::read`].

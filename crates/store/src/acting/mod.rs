@@ -6,6 +6,7 @@
 
 mod access;
 mod attributes;
+mod cold;
 mod create;
 mod data;
 mod directory;
@@ -19,6 +20,7 @@ use std::rc::Rc;
 
 use parking_lot::MutexGuard;
 
+pub(crate) use cold::Askable;
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
 pub use types::{
     Access, AccessMode, CreateHow, DirEntry, DirPage, FsInfo, FsStat, PathConf, Read, Special, Written,

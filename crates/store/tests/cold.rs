@@ -1,0 +1,97 @@
+//! Reads of what isn't cached say so before they wait; reads of what is say nothing.
+
+extern crate samehost_store as store;
+
+mod common;
+
+use std::fs::File;
+use std::path::Path;
+
+use common::{Export, local, root, root_of};
+
+const SIZE: usize = 1 << 20;
+/// How many files are tried: whether the kernel lets go of a page is its own decision.
+const TRIES: usize = 32;
+
+fn contents() -> Vec<u8> {
+    (0..SIZE).map(|at| (at / 4096) as u8 ^ at as u8).collect()
+}
+
+/// Asks the kernel to forget what it has cached of a file.
+fn cool(path: &Path) {
+    let file = File::open(path).expect("opens");
+    file.sync_all().expect("syncs");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advises");
+}
+
+/// Whether the filesystem says what is cached.
+fn can_be_asked(path: &Path) -> bool {
+    let file = File::open(path).expect("opens");
+    let mut byte = [0];
+    let mut parts = [std::io::IoSliceMut::new(&mut byte)];
+    let asked = rustix::io::preadv2(&file, &mut parts, 0, rustix::io::ReadWriteFlags::NOWAIT);
+    asked != Err(rustix::io::Errno::OPNOTSUPP)
+}
+
+#[test]
+fn what_is_cached_or_on_tmpfs_is_read_without_a_word() {
+    for place in [std::env::temp_dir(), "/dev/shm".into()] {
+        let export = Export::at(&place);
+        local(|| std::fs::write(export.path("f"), contents()).expect("writes"));
+        let store = export.open();
+        let acting = store.act_as(&root()).expect("acts");
+        let node = acting.lookup(&root_of(&acting, &store), b"f").expect("is there");
+        // Whatever the writing left out is cached now.
+        local(|| std::fs::read(export.path("f")).expect("reads"));
+        for (offset, length) in [(0, 4096), (8192, 65536), (SIZE - 10, 100), (SIZE, 10), (SIZE + 10, 10)] {
+            let mut buffer = vec![0; length];
+            let read = acting
+                .read_or_wait(&node, offset as u64, &mut buffer, || panic!("waits at {offset}"))
+                .expect("reads");
+            assert_eq!(read.count, SIZE.saturating_sub(offset).min(length));
+            assert_eq!(buffer[..read.count], contents()[offset.min(SIZE)..][..read.count]);
+            assert_eq!(read.eof, offset + length >= SIZE);
+            let (file, _) = acting.read_file(&node).expect("opens");
+            acting
+                .warm(&file, offset as u64, length as u32, || panic!("waits at {offset}"))
+                .expect("all is there");
+        }
+        let mut one = [0];
+        for offset in [1 << 63, u64::MAX] {
+            let read = acting.read_or_wait(&node, offset, &mut one, || panic!("waits")).expect("reads");
+            assert_eq!((read.count, read.eof), (0, true));
+            let (file, _) = acting.read_file(&node).expect("opens");
+            acting.warm(&file, offset, u32::MAX, || panic!("waits")).expect("nothing to do");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_cached_is_announced_and_read_whole() {
+    let export = Export::at(&std::env::temp_dir());
+    let (mut reads, mut warmings) = (0, 0);
+    let store = export.open();
+    let acting = store.act_as(&root()).expect("acts");
+    for number in 0..TRIES {
+        let name = format!("f{number}");
+        let path = export.path(&name);
+        local(|| std::fs::write(&path, contents()).expect("writes"));
+        if !can_be_asked(&path) {
+            return; // this filesystem can't say; the other test has what follows from that
+        }
+        let node = acting.lookup(&root_of(&acting, &store), name.as_bytes()).expect("is there");
+        cool(&path);
+        let mut buffer = vec![0; 40_000];
+        let read = acting.read_or_wait(&node, 300_001, &mut buffer, || reads += 1).expect("reads");
+        assert_eq!(read.count, buffer.len());
+        assert_eq!(buffer, contents()[300_001..340_001]);
+        cool(&path);
+        let (file, _) = acting.read_file(&node).expect("opens");
+        acting.warm(&file, 0, SIZE as u32, || warmings += 1).expect("is read");
+        acting.warm(&file, 0, SIZE as u32, || panic!("it was read just now")).expect("is there");
+        if reads > 0 && warmings > 0 {
+            return;
+        }
+    }
+    panic!("{TRIES} files were read from the disk, and {reads} and {warmings} times that was said");
+}
