@@ -32,4 +32,4 @@ pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::PeerCredentials;
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
 pub use request::{Access, Attributes, Credential, Kind, OpenRequest, Status, Target, Timestamp};
-pub use server::{Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, StartError};
+pub use server::{Answer, Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, StartError};

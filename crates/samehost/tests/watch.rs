@@ -60,6 +60,21 @@ fn status_names_exports_clients_lanes_and_counters() {
     let line =
         text.lines().find(|line| line.contains(status["connections"][0]["peer"].as_str().unwrap())).unwrap();
     assert!(line.contains("  yes  "), "{text}");
+    assert!(line.contains(", over "), "{text}");
+    assert_eq!(status["connections"][0]["local"], true);
+    assert!(status["connections"][0]["reason"].as_str().unwrap().starts_with("over "), "{status}");
+    // Somebody who speaks no LOCALIO.
+    let silent = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    let peer = silent.local_addr().unwrap().to_string();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let row = loop {
+        let text = server.run(&["status"]).exits(0).text().to_string();
+        if let Some(row) = text.lines().find(|line| line.contains(&peer)) {
+            break row.to_owned();
+        }
+        assert!(std::time::Instant::now() < deadline, "no {peer} in {text}");
+    };
+    assert!(row.contains("  no  ") && row.contains("never asked"), "{row}");
     drop(stdout);
     assert_eq!(wait(&mut client), Some(0));
 }

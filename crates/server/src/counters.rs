@@ -15,6 +15,20 @@ pub(crate) struct Counter {
     bytes: AtomicU64,
 }
 
+/// One number that goes up.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(AtomicU64);
+
+impl Tally {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// All counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -23,6 +37,8 @@ pub(crate) struct Counters {
     localio: [Counter; localio::Procedure::ALL.len()],
     /// Opens on the lane.
     pub open: Counter,
+    /// Those among them of names that don't exist: a client that creates a file asks first.
+    pub open_not_found: Tally,
 }
 
 impl Counter {
@@ -51,6 +67,7 @@ impl Default for Counters {
             mount3: std::array::from_fn(|_| Counter::default()),
             localio: std::array::from_fn(|_| Counter::default()),
             open: Counter::default(),
+            open_not_found: Tally::default(),
         }
     }
 }

@@ -55,11 +55,18 @@ impl Granter for Grants {
     fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
         let decided = self.decide(bound, request);
         self.service.counters.open.count(decided.is_err(), 0);
+        if matches!(decided, Err(Status::NotFound)) {
+            self.service.counters.open_not_found.add();
+        }
         decided
     }
 
     fn verifier(&self) -> [u8; 8] {
         self.service.verifier.get()
+    }
+
+    fn ended(&self, bound: &Bound, why: &str) {
+        self.service.notes.lane_ended(bound.nfs_peer, why);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::access::Gate;
 use crate::counters::Counters;
 use crate::drc::Drc;
 use crate::errors::{ReloadError, StartError};
+use crate::localio::Notes;
 use crate::mount3::Mounts;
 use crate::rpcbind::{self, Registrations};
 use crate::running::{Reloaded, Running};
@@ -62,6 +63,7 @@ impl Server {
             drc: Drc::default(),
             writes: Drc::default(),
             mounts: Mounts::default(),
+            notes: Notes::default(),
             verifier: Arc::clone(&opening.verifier),
         });
         let mut problems = Vec::new();

@@ -112,6 +112,7 @@ impl Running {
             notices: self.notices(),
             service: &self.service,
             lane: self.lane.as_deref(),
+            lane_wanted: self.config.lane,
             wire: &self.wire,
         })
     }

@@ -7,6 +7,7 @@ use store::WriteVerifier;
 use crate::access::Gate;
 use crate::counters::Counters;
 use crate::drc::Drc;
+use crate::localio::Notes;
 use crate::mount3::Mounts;
 
 /// What the programs share.
@@ -17,5 +18,7 @@ pub(crate) struct Service {
     /// WRITEs in progress; their replies aren't kept, for once it is done a WRITE can be done again.
     pub writes: Drc,
     pub mounts: Mounts,
+    /// How connections fared on their way to a lane.
+    pub notes: Notes,
     pub verifier: Arc<WriteVerifier>,
 }

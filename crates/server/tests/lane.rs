@@ -120,7 +120,8 @@ fn refusals_are_those_of_the_wire() {
         std::fs::remove_file(scratch.at("open")).unwrap();
         let stale = open(&lane, Target::Handle(&file), Access::Read, &admin).await;
         assert_eq!(stale.map(|_| ()).err(), Some(Status::Stale));
-        assert_eq!(server.status().grants.refused, 10);
+        let grants = server.status().grants;
+        assert_eq!((grants.granted, grants.refused, grants.not_found), (1, 9, 1));
     });
 }
 
@@ -148,6 +149,94 @@ fn read_only_clients_get_nothing_that_can_be_written() {
             assert_eq!(again.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{clients}");
         });
     }
+}
+
+/// What the status says of a client's connection.
+fn reason(server: &Server, client: &Client) -> (bool, String) {
+    let peer = client.stream.local_addr().unwrap().to_string();
+    let status = server.status();
+    let connection = status.connections.into_iter().find(|connection| connection.peer == peer).unwrap();
+    (connection.local, connection.reason)
+}
+
+fn assert_not_local(server: &Server, client: &Client, words: &str) {
+    let (local, reason) = reason(server, client);
+    assert!(!local && reason.contains(words), "{words:?} in {reason:?}");
+}
+
+#[test]
+fn every_connection_says_why_it_has_no_lane_or_how_it_has_one() {
+    let scratch = Scratch::new();
+    let server =
+        scratch.serve("127.0.0.1(rw,insecure) 127.0.0.2(rw,insecure,no_lane) 127.0.0.4(rw,insecure)");
+    let mut silent = Client::new(&server);
+    silent.mnt(&scratch.export()).unwrap();
+    assert_not_local(&server, &silent, "never asked: not a Samehost client");
+
+    let ask = |client: &mut Client, nonce: [u8; 16]| client.raw(localio::PROGRAM, 1, 1, &nonce).0;
+    let mut stranger = Client::new(&server);
+    assert_eq!(ask(&mut stranger, [7; 16]), ReplyStatus::Success);
+    assert_not_local(&server, &stranger, "nothing on this host registered its nonce");
+    let mut kernel = Client::new(&server);
+    let rpc::message::Credential::Sys(sys) = &mut kernel.credential else { panic!() };
+    sys.stamp = 0;
+    assert_eq!(ask(&mut kernel, [8; 16]), ReplyStatus::Success);
+    assert_not_local(&server, &kernel, "a Linux kernel client asked");
+    let mut nobody = Client::new(&server);
+    nobody.credential = rpc::message::Credential::None;
+    assert_ne!(ask(&mut nobody, [9; 16]), ReplyStatus::Success);
+    assert_not_local(&server, &nobody, "without AUTH_SYS");
+
+    run(async {
+        let mut client = Client::from(&server, [127, 0, 0, 4].into(), 0);
+        let other = Client::from(&server, [127, 0, 0, 4].into(), 0);
+        common::wait_for("the other connection", || server.status().connections.len() == 6);
+        let lane = lane(&scratch, &mut client).await;
+        let (local, how) = reason(&server, &client);
+        assert!(local && how.starts_with("over ") && !how.contains("no_lane"), "{how}");
+        let peer = client.stream.local_addr().unwrap().to_string();
+        assert_not_local(&server, &other, &format!("its address has a lane with {peer}"));
+        drop(lane);
+        common::wait_for("the end of the lane", || server.status().lanes.is_empty());
+        assert_not_local(&server, &client, "had a lane until: the client hung up");
+    });
+
+    run(async {
+        let mut client = Client::from(&server, [127, 0, 0, 2].into(), 0);
+        let lane = lane(&scratch, &mut client).await;
+        let (local, reason) = reason(&server, &client);
+        assert!(local && reason.ends_with("(no_lane)"), "{reason}");
+        drop(lane);
+    });
+}
+
+#[test]
+fn a_nonce_is_good_for_one_lane() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure)");
+    run(async {
+        let mut options = RendezvousOptions::new(scratch.run_dir());
+        options.search_namespaces = false;
+        let candidates = Rendezvous::register(options).await.unwrap();
+        let nonce = candidates.nonce();
+        let (mut first, mut second) = (Client::new(&server), Client::new(&server));
+        for client in [&mut first, &mut second] {
+            client.raw(localio::PROGRAM, 1, 1, &nonce);
+        }
+        let _lane = candidates.finish(Duration::from_secs(5)).await.unwrap();
+        assert!(reason(&server, &first).0);
+        assert_not_local(&server, &second, "a nonce that was used before");
+    });
+}
+
+#[test]
+fn a_server_without_a_lane_says_that_to_all() {
+    let scratch = Scratch::new();
+    let server =
+        Server::start(samehost_server::Config { lane: false, ..scratch.config("*(rw,insecure)") }).unwrap();
+    let mut client = Client::new(&server);
+    client.mnt(&scratch.export()).unwrap();
+    assert_not_local(&server, &client, "the lane is off on this server");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! the registry, and no threads); a nonce that comes over an NFS connection looks through them itself. What a client
 //! has sent before it sends its nonce is in our sockets by then, so looking once, without waiting, is enough.
 
+use super::Answer;
 use crate::message::{self, Refusal, Reply, Request, VERSIONS};
 use crate::nonce::{Commitment, Nonce};
 use crate::peer::PeerCredentials;
@@ -64,7 +65,7 @@ pub(super) enum Claimed {
     /// A lane to be.
     One(Box<Waiting>),
     /// The nonce was used, or registered twice: nothing is local.
-    Never,
+    Never(Answer),
 }
 
 impl Door {
@@ -104,18 +105,18 @@ impl Door {
         unread.into_iter().for_each(|id| self.read(id, now));
         match self.registry.claim(nonce, now) {
             Claim::Nobody => Claimed::Nobody,
-            Claim::Spent => Claimed::Never,
+            Claim::Spent => Claimed::Never(Answer::Spent),
             Claim::Ambiguous(ids) => {
                 debug!("a nonce was registered by {} connections: nothing is local", ids.len());
                 ids.into_iter().for_each(|id| self.refuse(id, Refusal::Ambiguous));
-                Claimed::Never
+                Claimed::Never(Answer::Ambiguous)
             }
             Claim::One(id) => match self.waiting.remove(&id) {
                 Some(waiting) => {
                     let _ = epoll::delete(&self.epoll, &waiting.socket);
                     Claimed::One(Box::new(waiting))
                 }
-                None => Claimed::Never,
+                None => Claimed::Never(Answer::Failed),
             },
         }
     }

@@ -3,7 +3,7 @@
 use super::caller::{Call, Caller};
 use super::door::{self, Claimed, Door, Listener, Waiting};
 use super::lane::{self, LaneShared};
-use super::{Bound, Granter, LaneInfo, LaneOptions, StartError};
+use super::{Answer, Bound, Granter, LaneInfo, LaneOptions, StartError};
 use crate::message::{self, Refusal, Reply};
 use crate::nonce::Nonce;
 use crate::registry::Bounds;
@@ -28,6 +28,8 @@ const STACK: usize = 512 * 1024;
 const DRAIN_TICK: Duration = Duration::from_millis(1);
 /// How long the end of a lane's thread is waited for, beyond the bound of a drain: it may be in the filesystem.
 const THREAD_END: Duration = Duration::from_secs(1);
+/// Why a lane ends that never began.
+const UNTOLD: &str = "the client went before it could be told";
 /// How long the door rests when the process has run out of descriptors.
 const REST: Duration = Duration::from_millis(20);
 
@@ -140,18 +142,29 @@ impl LaneServer {
     /// reply. Never waits for anybody. If it returns `false`, a client that waits to be called may still be found,
     /// later and by another thread.
     pub fn uuid_is_local(&self, nonce: Nonce, nfs_peer: SocketAddr) -> bool {
+        self.answer(nonce, nfs_peer) == Answer::Local
+    }
+
+    /// As [`LaneServer::uuid_is_local`], and says why not.
+    pub fn answer(&self, nonce: Nonce, nfs_peer: SocketAddr) -> Answer {
         let now = Instant::now();
         let claimed = self.hub.door.lock().claim(&nonce, now);
         match claimed {
             Claimed::One(waiting) => self.hub.bind(*waiting, nonce, nfs_peer),
-            Claimed::Never => false,
+            Claimed::Never(why) => why,
             Claimed::Nobody => {
                 if let Some(caller) = &self.hub.caller {
                     caller.ask(Call { nonce, nfs_peer, asked: now });
                 }
-                false
+                Answer::Unknown
             }
         }
+    }
+
+    /// Whether clients in other network namespaces are searched for.
+    #[must_use]
+    pub fn searches(&self) -> bool {
+        self.hub.caller.is_some()
     }
 
     /// All lanes.
@@ -168,7 +181,7 @@ impl LaneServer {
 
     /// Ends the lanes that `which` names. Returns how many it were.
     pub fn revoke(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
-        self.hub.each(which, LaneShared::end)
+        self.hub.each(which, |lane| lane.end("the server revoked it"))
     }
 
     /// Stops accepting, refuses new grants and new local I/O, waits (at most `bound`) until no I/O is under way on a
@@ -197,7 +210,7 @@ impl LaneServer {
         if busy {
             warn!("lane: local I/O was still under way after {bound:?}: going without it");
         }
-        self.hub.all_lanes().iter().for_each(|lane| lane.end());
+        self.hub.all_lanes().iter().for_each(|lane| lane.end("the server is stopping"));
         self.hub.wait_for_lanes(Instant::now() + THREAD_END);
         let _ = rustix::io::write(&self.hub.wake, &1_u64.to_ne_bytes());
         for thread in self.threads.lock().drain(..) {
@@ -314,22 +327,22 @@ impl Hub {
         chosen.map(|lane| act(lane)).count()
     }
 
-    /// Makes a lane of a connection whose nonce has come. Whether Local is in its socket.
-    fn bind(self: &Arc<Self>, waiting: Waiting, nonce: Nonce, nfs_peer: SocketAddr) -> bool {
+    /// Makes a lane of a connection whose nonce has come. `Local`: the word is in its socket.
+    fn bind(self: &Arc<Self>, waiting: Waiting, nonce: Nonce, nfs_peer: SocketAddr) -> Answer {
         let Waiting { socket, process, version, through, .. } = waiting;
-        let refuse = |socket: &OwnedFd, refusal| {
+        let refuse = |socket: &OwnedFd, refusal, answer| {
             let _ = socket::send(socket, &message::encode(&Reply::Refused(refusal)), None);
-            false
+            answer
         };
         let limits = self.options.limits;
         let number = {
             let mut lanes = self.lanes.lock();
             if lanes.stopping {
-                return refuse(&socket, Refusal::Draining);
+                return refuse(&socket, Refusal::Draining, Answer::Draining);
             }
             let of_user = lanes.open.values().filter(|lane| lane.bound.process.uid == process.uid).count();
             if lanes.open.len() >= limits.lanes || process.uid != Some(0) && of_user >= limits.lanes_per_uid {
-                return refuse(&socket, Refusal::TooMany);
+                return refuse(&socket, Refusal::TooMany, Answer::TooMany);
             }
             lanes.next += 1;
             lanes.next
@@ -339,13 +352,13 @@ impl Hub {
             Ok(lane) => Arc::new(lane),
             Err(error) => {
                 warn!("lane: no memory for the interlock: {error}");
-                return false;
+                return Answer::Failed;
             }
         };
         {
             let mut lanes = self.lanes.lock();
             if lanes.stopping {
-                return false;
+                return Answer::Draining;
             }
             lanes.open.insert(number, Arc::clone(&lane));
         }
@@ -363,21 +376,21 @@ impl Hub {
         if let Err(error) = thread {
             warn!("lane: no thread for a lane: {error}");
             self.forget(number);
-            return false;
+            return Answer::Failed;
         }
         if !lane.say_local(version, nonce, self.options.instance) {
-            lane.end();
-            return false;
+            lane.end(UNTOLD);
+            return Answer::Failed;
         }
         debug!(lane = number, process = ?lane.bound.process, %nfs_peer, "lane bound");
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-        told.send(()).is_ok()
+        if told.send(()).is_ok() { Answer::Local } else { Answer::Failed }
     }
 
     /// Makes a lane of a client that we called.
     pub(super) fn bind_called(self: &Arc<Self>, waiting: Waiting, call: &Call) -> bool {
         let fresh = self.door.lock().spend_called(call.nonce.commitment(), Instant::now());
-        fresh && self.bind(waiting, call.nonce, call.nfs_peer)
+        fresh && self.bind(waiting, call.nonce, call.nfs_peer) == Answer::Local
     }
 
     fn forget(&self, number: u64) {

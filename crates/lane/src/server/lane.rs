@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Instant, SystemTime};
 use tracing::debug;
@@ -43,6 +44,8 @@ pub(super) struct LaneShared {
     grants: Mutex<Grants<Held>>,
     granted: AtomicU64,
     refused: AtomicU64,
+    /// Why this server ended it, if it was this server.
+    why: OnceLock<&'static str>,
     limits: Limits,
 }
 
@@ -79,6 +82,7 @@ impl LaneShared {
             grants: Mutex::new(Grants::new(limits.grants, limits.outstanding)),
             granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            why: OnceLock::new(),
             limits,
         })
     }
@@ -130,8 +134,9 @@ impl LaneShared {
         self.tell(&Reply::Drain);
     }
 
-    /// Ends the lane: its thread finds the socket shut.
-    pub(super) fn end(&self) {
+    /// Ends the lane, `why` in words for the status: its thread finds the socket shut.
+    pub(super) fn end(&self, why: &'static str) {
+        let _ = self.why.set(why); // the first reason is the reason
         self.publish(State::Gone);
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
@@ -144,7 +149,7 @@ impl LaneShared {
         drop(grants);
         if nonsense || overdue {
             debug!(lane = self.bound.lane, "the client doesn't acknowledge its grants: ending the lane");
-            self.end();
+            self.end("the client acknowledged its grants wrongly or not at all");
         }
     }
 
@@ -160,7 +165,7 @@ impl LaneShared {
     /// Says something that the client didn't ask for; ends the lane of a client that doesn't listen.
     fn tell(&self, reply: &Reply<'_>) {
         if socket::send(&self.socket, &message::encode(reply), None).is_err() {
-            self.end();
+            self.end("the client didn't take what it was told");
         }
     }
 
@@ -177,13 +182,16 @@ impl LaneShared {
     }
 }
 
+/// A lane that ends otherwise than by its client or its server has a bug behind it.
+const PANICKED: &str = "the server failed";
+
 /// Serves a lane to its end; on the lane's own thread.
 pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter) {
     /// Also if the granter panics where nobody catches it.
     struct Ending<'a>(&'a LaneShared);
     impl Drop for Ending<'_> {
         fn drop(&mut self) {
-            self.0.end();
+            self.0.end(PANICKED);
             let left: Vec<Held> = self.0.grants.lock().end().collect();
             drop(left);
         }
@@ -194,6 +202,8 @@ pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter) {
     loop {
         if let Err(end) = serve_one(lane, granter, &mut buffer, &mut reply) {
             debug!(lane = lane.bound.lane, %end, "lane ended");
+            let why = lane.why.get().map_or_else(|| end.to_string(), |why| (*why).to_owned());
+            granter.ended(&lane.bound, &why);
             return;
         }
     }

@@ -56,6 +56,30 @@ pub trait Granter: Send + Sync + 'static {
 
     /// The write verifier that goes with every grant (RFC 1813 section 3.3.7).
     fn verifier(&self) -> [u8; 8];
+
+    /// A lane has ended, `why` in words. Runs on the lane's own thread, before the lane leaves the status.
+    fn ended(&self, bound: &Bound, why: &str) {
+        let _ = (bound, why);
+    }
+}
+
+/// What came of a nonce ([`LaneServer::answer`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Its client has a lane now, and has been told.
+    Local,
+    /// Nobody here registered it. Where the server may search, its client may still be found, by another thread.
+    Unknown,
+    /// More than one registered it: nothing is local.
+    Ambiguous,
+    /// It was used before.
+    Spent,
+    /// There are as many lanes already as there may be, of this user or altogether.
+    TooMany,
+    /// The server is stopping.
+    Draining,
+    /// The client went before it could be told, or the system had no memory or thread left for a lane.
+    Failed,
 }
 
 /// The bounds of a lane server.
@@ -153,7 +177,7 @@ pub struct LaneInfo {
     pub grants: u64,
     /// Grants that were given since the lane began.
     pub granted: u64,
-    /// Opens that were refused since the lane began.
+    /// Opens that got no file since the lane began, for whatever reason.
     pub refused: u64,
     /// I/O that the client says it has under way on granted files.
     pub in_flight: u64,

@@ -111,31 +111,30 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
         ("received", Align::Right),
         ("sent", Align::Right),
         ("since", Align::Right),
+        ("why", Align::Left),
     ]);
     for connection in &status.connections {
         table.row(client_row(connection, lanes.get(connection.peer.as_str()).copied()));
     }
     section(output, &table)?;
-    if status.connections.iter().any(|connection| !lanes.contains_key(connection.peer.as_str())) {
-        output.line(
-            "  local: no is for clients on other hosts, other programs' clients, and Samehost's own where no lane came \
-             up: `samehost probe URL`, run where the client runs, says why.",
-        )?;
+    if status.connections.iter().any(|connection| !connection.local) {
+        output.line("  `samehost probe URL`, run where a client runs, looks at the other end of it.")?;
     }
     Ok(())
 }
 
-fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [String; 9] {
-    let (local, process, user, grants) = match lane {
+fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [String; 10] {
+    let (local, process, user, grants, why) = match lane {
         Some(lane) => {
             let process = if lane.pid == 0 { "-".to_owned() } else { lane.pid.to_string() };
-            ("yes".to_owned(), process, lane.uid.to_string(), lane.grants.to_string())
+            let why = format!("for {}, {}", human::seconds(lane.age_seconds), connection.reason);
+            ("yes", process, lane.uid.to_string(), lane.grants.to_string(), why)
         }
-        None => ("no".to_owned(), "-".to_owned(), "-".to_owned(), "-".to_owned()),
+        None => ("no", "-".to_owned(), "-".to_owned(), "-".to_owned(), connection.reason.clone()),
     };
     [
         connection.peer.clone(),
-        local,
+        local.to_owned(),
         process,
         user,
         grants,
@@ -143,6 +142,7 @@ fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [Stri
         human::bytes(connection.bytes_in),
         human::bytes(connection.bytes_out),
         human::seconds(connection.age_seconds),
+        why,
     ]
 }
 
@@ -169,11 +169,12 @@ fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
     }
     section(output, &table)?;
     output.line(format!(
-        "  grants: {} open, {} given, {} not (refused, or no such file). What a client reads and writes through a \
-         grant never passes the server and isn't counted here.",
+        "  grants: {} open, {} given, {} refused, {} asked for of files that aren't there. What a client reads and \
+         writes through a grant never passes the server and isn't counted here.",
         human::thousands(status.grants.open),
         human::thousands(status.grants.granted),
-        human::thousands(status.grants.refused)
+        human::thousands(status.grants.refused),
+        human::thousands(status.grants.not_found)
     ))
 }
 

@@ -3,16 +3,19 @@
 //! The answer is void whether or not the nonce is known, as the kernel's is. When it goes out, the lane's message, if
 //! there is one, is already in the client's Unix socket.
 
+mod notes;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use lane::{LaneServer, Nonce};
+use lane::{Answer, LaneServer, Nonce};
 use proto::localio::{self, Procedure, UuidIsLocalArgs};
 use rpc::message::{AuthStat, Credential};
-use rpc::server::{CallContext, CallError, Program, Reply};
+use rpc::server::{CallContext, CallError, Peer, Program, Reply};
 use xdr::Decoder;
 
 use crate::service::Service;
+pub(crate) use notes::{Note, Notes};
 
 /// The program.
 pub(crate) struct Localio {
@@ -43,16 +46,31 @@ impl Program for Localio {
         _: &mut Reply,
     ) -> Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let peer = cx.peer.address;
         let done = match procedure {
             Procedure::Null => Ok(()),
             Procedure::UuidIsLocal => match cx.credential {
-                Credential::Sys(_) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
-                    self.lane.uuid_is_local(Nonce(args.uuid), cx.peer.address);
+                Credential::Sys(sys) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
+                    self.service.notes.asks(peer);
+                    let answer = self.lane.answer(Nonce(args.uuid), peer);
+                    if answer != Answer::Local {
+                        // The kernel's client has written 0 there since Linux 5.1; everybody else a time or a number.
+                        let note = Note::Refused { answer, kernel: sys.stamp == 0 };
+                        self.service.notes.answered(peer, note);
+                    }
                 }),
-                Credential::None => Err(CallError::Denied(AuthStat::TooWeak)),
+                Credential::None => {
+                    self.service.notes.asks(peer);
+                    self.service.notes.answered(peer, Note::Anonymous);
+                    Err(CallError::Denied(AuthStat::TooWeak))
+                }
             },
         };
         self.service.counters.localio(procedure).count(done.is_err(), 0);
         done
+    }
+
+    fn closed(&self, peer: &Peer) {
+        self.service.notes.closed(peer.address);
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use lane::LaneServer;
 
+use super::why::Why;
 use super::{ConnectionStatus, ExportStatus, GrantStatus, LaneStatus, MountStatus, Status};
 use crate::process;
 use crate::service::Service;
@@ -15,6 +16,7 @@ pub(crate) struct Parts<'a> {
     pub notices: Vec<String>,
     pub service: &'a Service,
     pub lane: Option<&'a LaneServer>,
+    pub lane_wanted: bool,
     pub wire: &'a rpc::server::Server,
 }
 
@@ -22,6 +24,8 @@ pub(crate) struct Parts<'a> {
 pub(crate) fn gather(parts: &Parts<'_>) -> Status {
     let lanes = parts.lane.map(LaneServer::status).unwrap_or_default();
     let opens = parts.service.counters.open.status();
+    let not_found = parts.service.counters.open_not_found.get().min(opens.errors);
+    let why = Why::new(parts.service, parts.lane, parts.lane_wanted, &lanes);
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: lane::nonce::hex(parts.instance),
@@ -30,12 +34,13 @@ pub(crate) fn gather(parts: &Parts<'_>) -> Status {
         listen: parts.wire.local_addrs().iter().map(ToString::to_string).collect(),
         notices: parts.notices.clone(),
         exports: exports(parts.service),
-        connections: connections(parts.wire),
+        connections: connections(parts.wire, why),
         mounts: mounts(parts.service),
         grants: GrantStatus {
             open: lanes.iter().map(|lane| lane.grants).sum(),
             granted: opens.ops - opens.errors.min(opens.ops),
-            refused: opens.errors,
+            refused: opens.errors - not_found,
+            not_found,
         },
         lanes: lanes
             .into_iter()
@@ -43,6 +48,7 @@ pub(crate) fn gather(parts: &Parts<'_>) -> Status {
                 nfs_peer: Some(lane.bound.nfs_peer.to_string()),
                 pid: lane.bound.process.pid.and_then(|pid| pid.try_into().ok()).unwrap_or(0),
                 uid: lane.bound.process.uid.unwrap_or(u32::MAX),
+                age_seconds: age(lane.since),
                 grants: lane.grants,
             })
             .collect(),
@@ -65,18 +71,27 @@ fn exports(service: &Service) -> Vec<ExportStatus> {
         .collect()
 }
 
-fn connections(wire: &rpc::server::Server) -> Vec<ConnectionStatus> {
-    let now = SystemTime::now();
+fn connections(wire: &rpc::server::Server, mut why: Why<'_>) -> Vec<ConnectionStatus> {
     wire.connections()
         .into_iter()
-        .map(|connection| ConnectionStatus {
-            peer: connection.peer.address.to_string(),
-            age_seconds: now.duration_since(connection.since).unwrap_or_default().as_secs(),
-            calls: connection.calls,
-            bytes_in: connection.bytes_in,
-            bytes_out: connection.bytes_out,
+        .map(|connection| {
+            let (local, reason) = why.of(connection.peer.address);
+            ConnectionStatus {
+                peer: connection.peer.address.to_string(),
+                local,
+                reason,
+                age_seconds: age(connection.since),
+                calls: connection.calls,
+                bytes_in: connection.bytes_in,
+                bytes_out: connection.bytes_out,
+            }
         })
         .collect()
+}
+
+/// Whole seconds since a moment of the system's clock; 0 if that was set back.
+fn age(since: SystemTime) -> u64 {
+    since.elapsed().unwrap_or_default().as_secs()
 }
 
 fn mounts(service: &Service) -> Vec<MountStatus> {

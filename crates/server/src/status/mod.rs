@@ -2,6 +2,7 @@
 
 pub(crate) mod gather;
 mod socket;
+mod why;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -60,6 +61,12 @@ pub struct ExportStatus {
 pub struct ConnectionStatus {
     /// The client's address and port.
     pub peer: String,
+    /// Whether it has a lane.
+    #[serde(default)]
+    pub local: bool,
+    /// How it has its lane, or why it has none, in words.
+    #[serde(default)]
+    pub reason: String,
     /// Seconds since it was accepted.
     pub age_seconds: u64,
     /// Calls so far.
@@ -88,6 +95,9 @@ pub struct LaneStatus {
     pub pid: i32,
     /// Its user id; 4294967295 if this server's user namespace has none for it.
     pub uid: u32,
+    /// Seconds since it came up.
+    #[serde(default)]
+    pub age_seconds: u64,
     /// Open grants.
     pub grants: u64,
 }
@@ -101,6 +111,9 @@ pub struct GrantStatus {
     pub granted: u64,
     /// Refused since the start.
     pub refused: u64,
+    /// Asked for since the start, of names that don't exist: a client that creates a file asks first.
+    #[serde(default)]
+    pub not_found: u64,
 }
 
 /// Counters of one procedure.
