@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::file::{Inner as FileInner, Opening};
 use crate::options::{Credential, LaneMode, Options};
 use crate::session::{Inner as SessionInner, Session};
-use crate::types::Handle;
+use crate::types::{Attributes, Handle};
 
 /// How long the server may take to answer UUID_IS_LOCAL: a nonce lives no longer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -170,6 +170,8 @@ pub(crate) struct Keeper {
     was_up: AtomicBool,
     /// Files with grants, to be told when the lane goes.
     files: Mutex<Files>,
+    /// The filesystem (its id) that last said it can't be asked not to wait; 0: none did.
+    always_waits: AtomicU64,
 }
 
 impl Keeper {
@@ -200,7 +202,19 @@ impl Keeper {
             background: AtomicBool::new(false),
             was_up: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
+            always_waits: AtomicU64::new(0),
         }
+    }
+
+    /// Files of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no trial.
+    pub(crate) fn always_waits_on(&self, fsid: u64) {
+        self.always_waits.store(fsid, Relaxed);
+    }
+
+    /// Whether a file with these attributes is on such a filesystem.
+    pub(crate) fn waits_on(&self, attributes: Option<&Attributes>) -> bool {
+        let fsid = self.always_waits.load(Relaxed);
+        fsid != 0 && attributes.is_some_and(|attributes| attributes.fsid == fsid)
     }
 
     pub(crate) const fn mode(&self) -> LaneMode {

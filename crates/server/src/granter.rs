@@ -45,9 +45,9 @@ impl Grants {
             lane::Access::Write => AccessMode::Write,
             lane::Access::ReadWrite => AccessMode::ReadWrite,
         };
-        let file = acting.grant(&node, mode).map_err(failed)?;
-        let attributes = attributes(&acting.attributes(&node).map_err(failed)?);
-        Ok(Granted { file, handle: node.handle().as_bytes().to_vec(), attributes, held: None })
+        let (file, found) = acting.grant(&node, mode).map_err(failed)?;
+        let handle = node.handle().as_bytes().to_vec();
+        Ok(Granted { file, handle, attributes: attributes(&found), held: None })
     }
 }
 

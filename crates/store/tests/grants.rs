@@ -29,7 +29,7 @@ fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
         (AccessMode::Write, OFlags::WRONLY),
         (AccessMode::ReadWrite, OFlags::RDWR),
     ] {
-        let file = acting.grant(&node, mode).expect("granted");
+        let (file, _) = acting.grant(&node, mode).expect("granted");
         let has = fcntl_getfl(&file).expect("flags");
         assert_eq!(has & OFlags::RWMODE, flags);
         assert!(
@@ -38,8 +38,8 @@ fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
         );
     }
     let (one, two) = (
-        acting.grant(&node, AccessMode::Read).expect("granted"),
-        acting.grant(&node, AccessMode::Read).expect("granted"),
+        acting.grant(&node, AccessMode::Read).expect("granted").0,
+        acting.grant(&node, AccessMode::Read).expect("granted").0,
     );
     rustix::io::read(&one, &mut [0; 4]).expect("reads");
     assert_eq!(rustix::fs::tell(&two).expect("tells"), 0);
@@ -61,7 +61,7 @@ fn a_read_only_grant_cannot_be_reopened_for_writing() {
             let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
             assert_eq!(acting.grant(&node, AccessMode::Write).err(), Some(Error::ReadOnly));
             assert_eq!(acting.grant(&node, AccessMode::ReadWrite).err(), Some(Error::ReadOnly));
-            let file = acting.grant(&node, AccessMode::Read).expect("granted");
+            let (file, _) = acting.grant(&node, AccessMode::Read).expect("granted");
             // Even for root: it is the mount that refuses.
             local(|| {
                 again(&file, OFlags::RDONLY).expect("reading is fine");

@@ -54,7 +54,8 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    pub(crate) const fn new(grant: Grant, lane: u64, verifier: [u8; 8]) -> Self {
+    /// `always_waits`: other files of the filesystem couldn't be asked.
+    pub(crate) const fn new(grant: Grant, lane: u64, verifier: [u8; 8], always_waits: bool) -> Self {
         Self {
             grant,
             lane,
@@ -62,7 +63,7 @@ impl Granted {
             dirty: AtomicBool::new(false),
             syncing: Mutex::new(()),
             turn: AtomicU32::new(PLAIN + HITS),
-            always_waits: AtomicBool::new(false),
+            always_waits: AtomicBool::new(always_waits),
         }
     }
 
@@ -186,6 +187,9 @@ impl Inner {
                 }
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     granted.always_waits.store(true, Relaxed);
+                    if let Some(attributes) = &self.opened_as {
+                        self.session.inner.lane.always_waits_on(attributes.fsid);
+                    }
                     io::read_at(&granted.grant, buffer, offset)
                 }
                 Err(error) => Err(error.into()),
@@ -390,7 +394,10 @@ impl Inner {
         let target = lane::Target::Handle(self.handle.as_bytes());
         match session.ask_lane(target, &self.name, self.read, self.write).await? {
             Answer::Granted(opening) => match opening.granted {
-                Some((grant, lane, verifier)) => self.change_to(Granted::new(grant, lane, verifier)).await,
+                Some((grant, lane, verifier)) => {
+                    let waits = keeper.waits_on(opening.attributes.as_ref());
+                    self.change_to(Granted::new(grant, lane, verifier, waits)).await
+                }
                 None => Ok(false),
             },
             Answer::Refused(_) | Answer::None => Ok(false),

@@ -86,8 +86,10 @@ pub struct File {
 impl File {
     pub(crate) fn new(session: &Session, opening: Opening, name: &[u8], options: &OpenOptions) -> Self {
         let has_grant = opening.granted.is_some();
-        let granted =
-            opening.granted.map(|(grant, lane, verifier)| Arc::new(Granted::new(grant, lane, verifier)));
+        let waits = session.inner.lane.waits_on(opening.attributes.as_ref());
+        let granted = opening
+            .granted
+            .map(|(grant, lane, verifier)| Arc::new(Granted::new(grant, lane, verifier, waits)));
         let inner = Arc::new(Inner {
             session: session.clone(),
             handle: opening.handle,

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ::io::Stability;
-use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
 use rustix::path::DecInt;
 
 use super::{AccessMode, Acting, Read, Written};
@@ -130,12 +130,14 @@ impl Acting<'_> {
     /// A file description of the caller's own, opened as the user with exactly the access asked, to hand to another process. None of the flags
     /// that change how reads and writes work are set.
     ///
+    /// The attributes are those that the check was made with.
+    ///
     /// For a client that may only read (see [`crate::Store::act_as_reader`]) the file is opened through a read-only mount, so that
     /// re-opening it for writing fails, too. Without the privilege to make such a mount there is no grant.
     ///
     /// # Errors
     /// What [`Acting::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular, `NotSupported` when a read-only grant can't be made.
-    pub fn grant(&self, node: &Node, mode: AccessMode) -> Result<OwnedFd> {
+    pub fn grant(&self, node: &Node, mode: AccessMode) -> Result<(OwnedFd, Attributes)> {
         regular(node)?;
         let status = self.live(node)?;
         self.check(node, &status, mode)?;
@@ -150,9 +152,9 @@ impl Acting<'_> {
         } else {
             self.reopen(node.file(), access)?
         };
-        // It was there so that a lease on the file couldn't make us wait.
-        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-        Ok(file)
+        // O_NONBLOCK was there so that a lease on the file couldn't make us wait; of what can be switched, nothing else is on.
+        fcntl_setfl(&file, OFlags::empty())?;
+        Ok((file, status.attributes))
     }
 
     /// The same file on the read-only clone.
