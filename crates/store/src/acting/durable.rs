@@ -1,6 +1,7 @@
 //! Durable metadata: what a `sync` export promises for changes of names and attributes (exports(5)).
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::Acting;
 use crate::attributes::Kind;
@@ -11,7 +12,8 @@ use ::io::Stability;
 impl Acting<'_> {
     /// Makes what was changed of a directory's entries or of a regular file's attributes durable; the caller was allowed to make the
     /// change, so nothing is checked. A new file is durable with its directory, which is all that can be done for
-    /// links, devices, sockets and pipes: they can't be opened for an fsync.
+    /// links, devices, sockets and pipes: they can't be opened for an fsync. The same goes for directories of filesystems that know no fsync of
+    /// a directory, and for what neither the user nor the process may read.
     ///
     /// # Errors
     /// `Io`, `NoSpace`, `Quota`; the write verifier has changed when a regular file's sync failed.
@@ -26,12 +28,14 @@ impl Acting<'_> {
             Err(Error::Access) => return Ok(()),
             other => other?,
         };
-        ::io::sync(&file, Stability::FileSync).inspect_err(|error| {
-            tracing::warn!(handle = ?node.handle(), %error, "syncing failed");
-            if node.kind() == Kind::Regular {
-                self.store.verifier.change();
-            }
-        })?;
-        Ok(())
+        let Err(error) = ::io::sync(&file, Stability::FileSync) else { return Ok(()) };
+        if node.kind() == Kind::Directory && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) {
+            return Ok(());
+        }
+        tracing::warn!(handle = ?node.handle(), %error, "syncing failed");
+        if node.kind() == Kind::Regular {
+            self.store.verifier.change();
+        }
+        Err(error.into())
     }
 }
