@@ -21,6 +21,34 @@ fn the_ready_line_says_what_and_where() {
 }
 
 #[test]
+fn what_the_server_cannot_do_stands_below_the_ready_line_and_nowhere_else() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut command =
+        samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends", "--run-dir"]);
+    command.arg("/proc/no").arg("--state-dir").arg(scratch.path().join("state"));
+    command.args([
+        "--export",
+        &format!("{} *(ro)", scratch.path().display()),
+        "--export",
+        "/mis\\012sing *(ro)",
+    ]);
+    // Its standard input has ended already, so that it starts, says it all, and stops.
+    let ran = run(&mut command).exits(0);
+    let mut lines = ran.text().lines();
+    let ready = lines.next().unwrap();
+    assert!(ready.starts_with("ready: ") && ready.ends_with("; lane on, run directory /proc/no"), "{ready}");
+    let notes: Vec<&str> = lines.collect();
+    assert!(notes.iter().all(|line| line.starts_with("note: ")), "{notes:?}");
+    for words in
+        ["/mis\\x0asing is not served: ", "no lane socket in /proc/no: ", "no status socket in /proc/no: "]
+    {
+        let those = notes.iter().filter(|line| line.contains(words)).count();
+        assert_eq!(those, 1, "{words}: {notes:?}");
+    }
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
 fn a_start_that_fails_names_the_reason_and_the_next_step() {
     let scratch = tempfile::tempdir().unwrap();
     let serve = |args: &[&str]| {

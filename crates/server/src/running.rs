@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
-use store::Privilege;
+use store::{Privilege, Store};
 
 use crate::Config;
 use crate::errors::ReloadError;
@@ -118,35 +118,72 @@ impl Running {
     }
 }
 
-/// What can't be served, and what can't be done for those that are; the same sentence once.
+/// What can't be served, and what can't be done for those that are: each sentence once, with the exports that it is
+/// about.
 fn notices_of(table: &Table) -> Vec<String> {
-    let mut notices: Vec<String> = Vec::new();
+    let (mut notices, mut served) = (Vec::new(), 0);
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
     for entry in table.entries() {
-        let path = entry.export.path().display();
-        let mut more = Vec::new();
-        match &entry.store {
-            Err(problem) => more.push(format!("{path} is not served: {problem}")),
-            Ok(store) => {
-                if let Privilege::Unprivileged { reason } = store.privilege() {
-                    more.push(format!("every client acts as the server's own user: {reason}"));
-                }
-                if !store.has_kernel_handles() && !entry.export.subtree_check() {
-                    more.push(format!(
-                        "{path}: its files are found again by their place in the tree, so after a restart a handle of \
-                         a file that was moved meanwhile takes time or is stale (CAP_DAC_READ_SEARCH and a filesystem \
-                         with file handles are needed for better)"
-                    ));
-                }
-                if !store.is_cloned() {
-                    more.push(format!(
-                        "{path}: no private clone of its mount (CAP_SYS_ADMIN is missing), so clients that may only \
-                         read get no files over the lane"
-                    ));
-                }
+        let path = entry.export.path().display().to_string();
+        let store = match &entry.store {
+            Err(problem) => {
+                notices.push(format!("{path} is not served: {problem}"));
+                continue;
+            }
+            Ok(store) => store,
+        };
+        served += 1;
+        for sentence in limits_of(store, entry.export.subtree_check()) {
+            match said.iter_mut().find(|(other, _)| *other == sentence) {
+                Some((_, paths)) => paths.push(path.clone()),
+                None => said.push((sentence, vec![path.clone()])),
             }
         }
-        more.retain(|notice| !notices.contains(notice));
-        notices.append(&mut more);
     }
+    notices.extend(said.into_iter().map(|(sentence, paths)| {
+        // Where it is so for all of them, the paths say nothing.
+        if paths.len() == served { sentence } else { format!("{}: {sentence}", paths.join(", ")) }
+    }));
     notices
+}
+
+/// What can't be done for an export that is served, in words.
+fn limits_of(store: &Store, subtree_check: bool) -> Vec<String> {
+    let mut limits = Vec::new();
+    if let Privilege::Unprivileged { reason } = store.privilege() {
+        limits.push(format!("every client acts as the server's own user ({reason})"));
+    }
+    if !store.has_kernel_handles() && !subtree_check {
+        limits.push(
+            "a restart may lose files that are moved meanwhile (needs CAP_DAC_READ_SEARCH and file handles)"
+                .into(),
+        );
+    }
+    if !store.is_cloned() {
+        limits.push("read-only clients get no files over the lane (without CAP_SYS_ADMIN)".into());
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use exports::Exports;
+
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_said_once_for_all_exports_that_it_is_about() {
+        let [there, missing] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let gone = missing.path().display().to_string();
+        drop(missing);
+        let text = format!("{} *\n{gone}/a *\n{gone}/b *\n", there.path().display());
+        let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
+        let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
+        let notices = notices_of(&table);
+        for path in ["/a is not served: ", "/b is not served: "] {
+            assert_eq!(notices.iter().filter(|notice| notice.contains(path)).count(), 1, "{notices:?}");
+        }
+        // The limits of the only one that is served, if there are any here, need no path.
+        assert!(!notices.iter().any(|notice| notice.contains(&there.path().display().to_string())));
+    }
 }

@@ -88,8 +88,8 @@ impl LaneServer {
         let caller = (options.search_namespaces && Caller::is_possible()).then(Caller::new);
         if options.search_namespaces && caller.is_none() {
             problems.push(
-                "without CAP_SYS_ADMIN the server doesn't look for clients in other network namespaces: share the \
-                 run directory with their containers"
+                "containers reach the lane through a shared run directory only (without CAP_SYS_ADMIN nothing is \
+                 searched)"
                     .into(),
             );
         }
@@ -114,7 +114,8 @@ impl LaneServer {
         if server.hub.caller.is_some() {
             spawn("lane-caller", super::caller::run).map_err(os)?;
         }
-        server.problems.iter().for_each(|problem| warn!("lane: {problem}"));
+        // Whoever starts us says them where they are seen ([`LaneServer::problems`]).
+        server.problems.iter().for_each(|problem| debug!("lane: {problem}"));
         info!("lane: listening on {}", server.sockets.join(", "));
         Ok(server)
     }

@@ -69,7 +69,8 @@ fn config(global: &Global, args: ServeArgs) -> Config {
     }
 }
 
-/// The ready line: `ready: /srv on [::]:2049; lane on, run directory /run/samehost; ...`. Scripts wait for its first word.
+/// The ready line, `ready: /srv on [::]:2049; lane on, run directory /run/samehost`, for whose first word scripts wait,
+/// and below it a line for each thing that this server can't do.
 fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
     let addresses: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
     let exports: Vec<String> = server
@@ -87,13 +88,17 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
     } else {
         line.push_str("; lane off");
     }
-    for notice in server.notices() {
-        line.push_str("; ");
-        line.push_str(&notice);
-    }
     notify::ready(&line);
     let mut output = Output::stdout();
-    match output.line(&line).and_then(|()| output.flush()) {
+    let mut say = || {
+        output.line(&line)?;
+        for notice in server.notices() {
+            // A path may be in it, and a path may have line breaks.
+            output.line(format!("note: {}", human::name(notice.as_bytes())))?;
+        }
+        output.flush()
+    };
+    match say() {
         // Whoever started the server doesn't have to listen to it.
         Err(Stop::ReaderGone) => Ok(()),
         other => other,
