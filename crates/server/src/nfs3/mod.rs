@@ -13,6 +13,8 @@ mod lookup;
 mod read;
 mod readdir;
 mod remove;
+#[cfg(test)]
+mod retransmissions;
 mod write;
 
 use std::ops::RangeInclusive;
