@@ -294,3 +294,25 @@ fn a_reload_recalls_the_grants_of_those_whom_it_touches() {
         assert!(untouched.grant.try_get().is_none());
     });
 }
+
+#[test]
+fn a_nonce_that_two_registered_is_nobody_s() {
+    use lane::message::{self, Request};
+    use rustix::net::{SendFlags, SocketAddrUnix, connect, send};
+
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure)");
+    let nonce = lane::Nonce::random().unwrap();
+    let register = Request::Register { lowest: 1, highest: 1, commitment: nonce.commitment() };
+    let path = scratch.run_dir().join(lane::run_dir::lane_name(&server.instance()));
+    let two = [(); 2].map(|()| {
+        let socket = lane::run_dir::seqpacket().unwrap();
+        connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        send(&socket, &message::encode(&register), SendFlags::NOSIGNAL).unwrap();
+        socket
+    });
+    let mut client = Client::new(&server);
+    client.raw(localio::PROGRAM, 1, 1, &nonce.0);
+    assert_not_local(&server, &client, "two had registered its nonce");
+    drop(two);
+}
