@@ -27,18 +27,35 @@ pub trait Target {
 pub struct Raw {
     file: File,
     path: PathBuf,
+    scratch: bool,
 }
 
 impl Raw {
-    /// Opens or makes the file at `path`.
-    pub fn open(path: &Path) -> Result<Self, Failure> {
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
-        let file = opened.map_err(|error| Failure::new(path.display().to_string(), error))?;
-        Ok(Self { file, path: path.to_path_buf() })
+    /// Opens the file at `path`.
+    pub fn existing(path: &Path) -> Result<Self, Failure> {
+        Self::open(path, OpenOptions::new().read(true).write(true), false)
+    }
+
+    /// Makes a file at `path`, which goes when this is dropped.
+    pub fn scratch(path: &Path) -> Result<Self, Failure> {
+        Self::open(path, OpenOptions::new().read(true).write(true).create_new(true), true)
+    }
+
+    fn open(path: &Path, how: &OpenOptions, scratch: bool) -> Result<Self, Failure> {
+        let file = how.open(path).map_err(|error| Failure::new(path.display().to_string(), error))?;
+        Ok(Self { file, path: path.to_path_buf(), scratch })
     }
 
     fn say(&self, error: io::Error) -> Failure {
         Failure::new(self.path.display().to_string(), error)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if self.scratch {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
