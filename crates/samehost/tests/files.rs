@@ -129,11 +129,64 @@ fn a_file_is_not_copied_onto_itself() {
         server.run(&["cp", from, to]).exits(1).complains(&["same file"]);
         assert_eq!(fs::read(&local).unwrap(), b"precious");
     }
-    // Nor a directory into itself, for ever.
-    fs::create_dir(server.export().join("d")).unwrap();
-    fs::write(server.export().join("d/file"), b"x").unwrap();
-    server.run(&["cp", "-r", "{}d", "{}d/copy"]).exits(1).complains(&["into itself"]);
-    assert!(!server.export().join("d/copy/copy/copy").exists());
+}
+
+/// The directory that is filled changes its times all the while: that mustn't hide which it is.
+#[test]
+fn a_directory_is_not_copied_into_itself_for_ever() {
+    let server = Server::start();
+    let d = server.export().join("d");
+    fs::create_dir(&d).unwrap();
+    for number in 0..500 {
+        fs::write(d.join(number.to_string()), b"x").unwrap();
+    }
+    for (number, road) in ROADS.into_iter().enumerate() {
+        let (one, two, three) = (format!("one-{number}"), format!("two-{number}"), format!("three-{number}"));
+        let there = |name: &str| format!("{{}}d/{name}");
+        let here = |name: &str| path(&d.join(name)).to_owned();
+        // Both ends on the server; the source seen on this machine; the goal seen on this machine.
+        for (from, to, name) in
+            [("{}d", there(&one), &one), (path(&d), there(&two), &two), ("{}d", here(&three), &three)]
+        {
+            server.run(&["cp", "-r", road, from, &to]).exits(1).complains(&["into itself"]);
+            assert_eq!(fs::read(d.join(name).join("499")).unwrap(), b"x");
+            assert!(!d.join(name).join(name).exists(), "{road} {from} {to}");
+            fs::remove_dir_all(d.join(name)).unwrap();
+        }
+    }
+}
+
+/// A copy from a server that has stopped answering ends with one word and the server's exit code, wherever it goes.
+#[test]
+fn a_copy_from_a_server_that_goes_away_ends() {
+    use rustix::process::Signal;
+    let server = Server::start();
+    fs::create_dir(server.export().join("tree")).unwrap();
+    for number in 0..100 {
+        // More than anybody can copy meanwhile.
+        fs::File::create(server.export().join(format!("tree/{number}"))).unwrap().set_len(1 << 42).unwrap();
+    }
+    let goal = server.beside("goal");
+    let from = server.url("tree");
+    let mut cp =
+        samehost(["cp", "-r", "--lane=off", "--soft", "--timeo=10", "--retrans=0", &from, path(&goal)]);
+    let cp = cp.env("SAMEHOST_RUN_DIR", server.run_dir());
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| run(cp));
+        let begun = || {
+            let entries = fs::read_dir(&goal).into_iter().flatten().flatten();
+            entries.flat_map(|entry| entry.metadata()).any(|metadata| metadata.len() > 0)
+        };
+        while !begun() && !ran.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        server.signal(Signal::STOP);
+        let ran = ran.join().unwrap();
+        server.signal(Signal::CONT);
+        ran
+    });
+    let ran = ran.exits(4).complains(&[&from]);
+    assert_eq!(ran.stderr.matches("next:").count(), 1, "{}", ran.stderr);
 }
 
 #[test]

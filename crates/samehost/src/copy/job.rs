@@ -17,6 +17,7 @@ pub struct Job {
 
 /// Does it and tells how it went.
 pub async fn run(copy: &Copy<'_>, job: Job) {
+    let _under_way = copy.still.read().await;
     if copy.hopeless.get() {
         return;
     }
@@ -63,7 +64,7 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     let (to, at) = job.goal.create(mode).await?;
     let bytes = transfer(copy, &from, &to, &job.item.at, &at).await?;
     if let Open::Remote(file) = to {
-        file.close().await.map_err(|error| say(&at, error))?;
+        file.close().await.map_err(|error| say(&at, &at, error))?;
     }
     if copy.how.preserve {
         at.preserve(facts).await?;
@@ -111,14 +112,18 @@ async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &A
         }
     };
     copied.map_err(|error| {
-        let failure = say(goal, error);
+        let failure = say(source, goal, error);
         Failure { reason: format!("copying from {}: {}", source.show(), failure.reason), ..failure }
     })
 }
 
-fn say(at: &At, error: client::Error) -> Failure {
-    match at {
-        At::Remote(spot) => crate::connect::failure(&spot.url, error),
-        At::Local(_) => Failure::new(at.show(), error),
+/// What went wrong on the way from `source` to `goal`. Only a server doesn't answer or has no lane, so that is said of the
+/// end that is on one; two servers name themselves in the error.
+fn say(source: &At, goal: &At, error: client::Error) -> Failure {
+    let of_a_server = matches!(error, client::Error::Rpc { .. } | client::Error::NoLane { .. });
+    match (source, goal) {
+        (_, At::Remote(spot)) => crate::connect::failure(&spot.url, error),
+        (At::Remote(spot), At::Local(_)) if of_a_server => crate::connect::failure(&spot.url, error),
+        (_, At::Local(_)) => Failure::new(goal.show(), error),
     }
 }

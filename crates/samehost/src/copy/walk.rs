@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use client::Follow;
 use futures_util::{StreamExt, future, stream};
-use tokio::sync::mpsc;
+use tokio::sync::{RwLock, mpsc};
 
 use super::job::{self, Job};
 use super::remote::is_gone;
@@ -21,6 +21,9 @@ const AHEAD: usize = 8192;
 
 /// Directories within directories. A server may claim any depth; no filesystem has this one.
 const DEEPEST: usize = 8192;
+
+/// How often two directories that may be one are looked at while somebody else changes them.
+const LOOKS: u32 = 16;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub struct Copy<'a> {
     pub copied: Cell<Copied>,
     /// A server went away: what is left would fail in the same way.
     pub hopeless: Cell<bool>,
+    /// Held for reading by every job under way, and for writing by whoever must see directories that nobody fills.
+    pub still: RwLock<()>,
 }
 
 impl Copy<'_> {
@@ -87,7 +92,14 @@ pub async fn copy_all(
         return Err(Failure::usage(goal.show(), "isn't a directory, and several files can't have one name")
             .next("make it with mkdir first"));
     }
-    let copy = Copy { how, reporter, progress, copied: Cell::default(), hopeless: Cell::new(false) };
+    let copy = Copy {
+        how,
+        reporter,
+        progress,
+        copied: Cell::default(),
+        hopeless: Cell::new(false),
+        still: RwLock::new(()),
+    };
     let (queue, jobs) = mpsc::channel(AHEAD);
     let walk = async {
         let mut made = Vec::new();
@@ -155,17 +167,12 @@ async fn tree(
     queue: &mpsc::Sender<Job>,
     made: &mut Vec<Made>,
 ) -> Result<(), Failure> {
-    let root = into.clone();
-    let root_fileid = into.facts().await?.fileid;
+    let root = Item { facts: into.facts().await?, at: into.clone() };
+    refuse_root(top, &root, copy).await?;
     let mut stack = vec![(top.clone(), into, fresh, 0)];
     while let Some((source, into, fresh, depth)) = stack.pop() {
         if copy.hopeless.get() {
             break;
-        }
-        // The directory that is being filled may be inside the one that is being copied.
-        if source.facts.fileid == root_fileid && is_same(&source.at, &root).await {
-            copy.failed(&Failure::new(source.at.show(), "can't be copied into itself"));
-            continue;
         }
         if depth > DEEPEST {
             copy.failed(&Failure::new(source.at.show(), "directories are nested too deeply"));
@@ -185,7 +192,12 @@ async fn tree(
         for (name, item) in entries {
             let entered = match (item, into.inside(&name, fresh)) {
                 (Ok(item), Ok(goal)) if item.facts.kind == Kind::Directory => {
-                    enter(&item, &goal).await.map(|(at, fresh)| stack.push((item, at, fresh, depth + 1)))
+                    match refuse_root(&item, &root, copy).await {
+                        Ok(()) => enter(&item, &goal)
+                            .await
+                            .map(|(at, fresh)| stack.push((item, at, fresh, depth + 1))),
+                        Err(failure) => Err(failure),
+                    }
                 }
                 (Ok(item), Ok(goal)) => submit(item, goal, copy, queue).await,
                 (Err(failure), _) | (_, Err(failure)) => Err(failure),
@@ -198,8 +210,34 @@ async fn tree(
     Ok(())
 }
 
-async fn is_same(one: &At, other: &At) -> bool {
-    matches!((one.facts().await, other.facts().await), (Ok(one), Ok(other)) if one.same_file(&other))
+/// The directory that is being filled, `root`, may be inside the one that is being copied.
+async fn refuse_root(source: &Item, root: &Item, copy: &Copy<'_>) -> Result<(), Failure> {
+    if source.facts.fileid == root.facts.fileid && is_same(&source.at, &root.at, copy).await? {
+        return Err(Failure::new(source.at.show(), "can't be copied into itself"));
+    }
+    Ok(())
+}
+
+/// Whether two names with one file number are names of one directory. Two handles of one server say so by themselves.
+/// Else times decide; and as every file that is copied into a directory changes its times, they are compared while no
+/// job is under way, and count only if they were the same before and after the other's. What never stands still,
+/// because others change it, counts as the same: better to refuse a copy than to make one for ever.
+async fn is_same(one: &At, other: &At, copy: &Copy<'_>) -> Result<bool, Failure> {
+    if let (At::Remote(one), At::Remote(other)) = (one, other)
+        && (one.url.host(), one.url.port()) == (other.url.host(), other.url.port())
+        && one.handle == other.handle
+    {
+        return Ok(true);
+    }
+    let _still = copy.still.write().await;
+    for _ in 0..LOOKS {
+        let before = one.facts().await?;
+        let there = other.facts().await?;
+        if before.same_file(&one.facts().await?) {
+            return Ok(before.same_file(&there));
+        }
+    }
+    Ok(true)
 }
 
 async fn submit(item: Item, goal: Goal, copy: &Copy<'_>, queue: &mpsc::Sender<Job>) -> Result<(), Failure> {
