@@ -5,7 +5,7 @@ use std::fmt;
 /// One mistake in an exports text. A text may have many; all are reported at once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ParseError {
-    /// Where the text came from: a file's path, or `--export`.
+    /// Where the text came from: a file's path, or `--export` (`--export#2` for the second of several).
     pub source_name: String,
     /// The line, from 1.
     pub line: usize,

@@ -40,8 +40,10 @@ impl Sources {
             }
             Err(more) => errors.extend(more),
         };
-        for line in &self.lines {
-            join(line.as_bytes(), "--export");
+        for (line, number) in self.lines.iter().zip(1..) {
+            // One alone needs no number.
+            let name = if self.lines.len() == 1 { "--export".into() } else { format!("--export#{number}") };
+            join(line.as_bytes(), &name);
         }
         for file in &self.files {
             let text = read(file).map_err(|error| Unreadable::File(file.clone(), error))?;
