@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
             assert_eq!(Exports::parse(&printed, "printed").as_ref(), Ok(&all), "{printed}");
             for export in all.list() {
                 for peer in [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
-                    if let Some(options) = export.options_for(peer, &NoNames) {
+                    if let Ok(Some(options)) = export.options_for(peer, &NoNames) {
                         assert!(export.clients().iter().any(|client| &client.options == options));
                     }
                 }

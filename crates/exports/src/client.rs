@@ -11,21 +11,33 @@ use crate::pattern;
 /// are asked for while a client waits.
 pub trait Names {
     /// The addresses of `host`.
-    fn addresses(&self, host: &str) -> Vec<IpAddr>;
+    ///
+    /// # Errors
+    /// [`NotKnownYet`].
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NotKnownYet>;
     /// The names that `address` claims to have; they are believed only if [`Names::addresses`] confirms them.
-    fn names(&self, address: IpAddr) -> Vec<String>;
+    ///
+    /// # Errors
+    /// [`NotKnownYet`].
+    fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet>;
 }
+
+/// A name is still being looked up, so nobody can say yet which entry decides: neither that a client may nor that it
+/// may not. It is to ask again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a host name is still being looked up")]
+pub struct NotKnownYet;
 
 /// No host names at all: only entries by address and `*` match.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNames;
 
 impl Names for NoNames {
-    fn addresses(&self, _: &str) -> Vec<IpAddr> {
-        Vec::new()
+    fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NotKnownYet> {
+        Ok(Vec::new())
     }
-    fn names(&self, _: IpAddr) -> Vec<String> {
-        Vec::new()
+    fn names(&self, _: IpAddr) -> Result<Vec<String>, NotKnownYet> {
+        Ok(Vec::new())
     }
 }
 
@@ -118,27 +130,43 @@ impl ClientSpec {
         }
     }
 
-    fn matches(&self, peer: IpAddr, names: &dyn Names) -> bool {
-        match self {
+    fn matches(&self, peer: IpAddr, names: &dyn Names) -> Result<bool, NotKnownYet> {
+        let has =
+            |host: &str| Ok(names.addresses(host)?.iter().any(|address| address.to_canonical() == peer));
+        Ok(match self {
             Self::Address(address) => *address == peer,
-            Self::Host(host) => names.addresses(host).iter().any(|address| address.to_canonical() == peer),
+            Self::Host(host) => has(host)?,
             Self::Network { address, prefix } => masked(peer, *prefix) == Some(*address),
-            Self::Pattern(pattern) => names.names(peer).iter().any(|claimed| {
-                let name = claimed.strip_suffix('.').unwrap_or(claimed).to_ascii_lowercase();
-                pattern::matches(pattern, &name)
-                    && names.addresses(&name).iter().any(|address| address.to_canonical() == peer)
-            }),
+            Self::Pattern(pattern) => {
+                for claimed in names.names(peer)? {
+                    let name = claimed.strip_suffix('.').unwrap_or(&claimed).to_ascii_lowercase();
+                    if pattern::matches(pattern, &name) && has(&name)? {
+                        return Ok(true);
+                    }
+                }
+                false
+            }
             Self::Anybody => true,
-        }
+        })
     }
 }
 
-/// The entry of `clients` that decides for `peer`: the most specific kind, and of one kind the first.
-pub(crate) fn select<'a>(clients: &'a [Client], peer: IpAddr, names: &dyn Names) -> Option<&'a Client> {
+/// The entry of `clients` that decides for `peer`: the most specific kind, and of one kind the first. Behind an entry
+/// that nobody can judge yet no other one is looked at.
+pub(crate) fn select<'a>(
+    clients: &'a [Client],
+    peer: IpAddr,
+    names: &dyn Names,
+) -> Result<Option<&'a Client>, NotKnownYet> {
     let peer = peer.to_canonical();
-    (0..=3).find_map(|rank| {
-        clients.iter().find(|client| client.spec.rank() == rank && client.spec.matches(peer, names))
-    })
+    for rank in 0..=3 {
+        for client in clients.iter().filter(|client| client.spec.rank() == rank) {
+            if client.spec.matches(peer, names)? {
+                return Ok(Some(client));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn network(word: &str, address: &str, mask: &str) -> Result<ClientSpec, String> {
@@ -207,29 +235,36 @@ mod tests {
     /// One network, by hand.
     struct Zone;
     impl Names for Zone {
-        fn addresses(&self, host: &str) -> Vec<IpAddr> {
-            match host {
+        fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NotKnownYet> {
+            Ok(match host {
+                "slow.example.org" => return Err(NotKnownYet),
                 "alpha.example.org" => vec!["10.1.2.3".parse().unwrap()],
                 "six.example.org" => vec!["2001:db8::6".parse().unwrap()],
                 _ => vec![],
-            }
+            })
         }
-        fn names(&self, address: IpAddr) -> Vec<String> {
-            match address.to_string().as_str() {
+        fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet> {
+            Ok(match address.to_string().as_str() {
                 "10.1.2.3" => vec!["Alpha.Example.Org.".into()],
                 // Whoever owns the reverse zone can claim any name.
                 "10.6.6.6" => vec!["alpha.example.org".into()],
+                "10.7.7.7" => return Err(NotKnownYet),
                 _ => vec![],
-            }
+            })
         }
     }
 
     fn chosen(specs: &[&str], peer: &str) -> Option<String> {
+        decided(specs, peer).unwrap()
+    }
+
+    fn decided(specs: &[&str], peer: &str) -> Result<Option<String>, NotKnownYet> {
         let clients: Vec<_> = specs
             .iter()
             .map(|spec| Client { spec: ClientSpec::parse(spec).unwrap(), options: Options::default() })
             .collect();
-        select(&clients, peer.parse().unwrap(), &Zone).map(|client| client.spec.to_string())
+        let selected = select(&clients, peer.parse().unwrap(), &Zone)?;
+        Ok(selected.map(|client| client.spec.to_string()))
     }
 
     #[test]
@@ -247,6 +282,15 @@ mod tests {
     fn a_claimed_name_without_its_address_is_not_believed() {
         assert_eq!(chosen(&["*.example.org"], "10.6.6.6"), None);
         assert_eq!(chosen(&["alpha.example.org"], "10.6.6.6"), None);
+    }
+
+    #[test]
+    fn what_is_not_known_yet_decides_nothing_and_lets_nothing_behind_it_decide() {
+        assert_eq!(decided(&["slow.example.org", "*"], "10.1.2.3"), Err(NotKnownYet));
+        assert_eq!(decided(&["*.example.org", "*"], "10.7.7.7"), Err(NotKnownYet));
+        // What comes before it decides all the same.
+        assert_eq!(chosen(&["10.1.2.3", "slow.example.org"], "10.1.2.3").unwrap(), "10.1.2.3");
+        assert_eq!(chosen(&["*.example.org", "10.0.0.0/8"], "10.7.7.7").unwrap(), "10.0.0.0/8");
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod parse;
 mod pattern;
 mod table;
 
-pub use client::{Client, ClientSpec, Names, NoNames};
+pub use client::{Client, ClientSpec, Names, NoNames, NotKnownYet};
 pub use error::ParseError;
 pub use identity::{Claim, Squashed};
 pub use options::{Fsid, Options, Squash};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::lexer::{Lexer, Place};
 use crate::parse::{self, MOST_CLIENTS};
-use crate::{Client, Fsid, Names, Options, ParseError, client};
+use crate::{Client, Fsid, Names, NotKnownYet, Options, ParseError, client};
 
 /// The longest text, in bytes.
 const LONGEST_TEXT: usize = 1 << 20;
@@ -165,9 +165,11 @@ impl Export {
 
     /// How `peer` may use this export; `None` if not at all. The most specific kind of entry decides: a single host
     /// before a network, before a pattern, before everybody; and of one kind the first.
-    #[must_use]
-    pub fn options_for(&self, peer: IpAddr, names: &dyn Names) -> Option<&Options> {
-        client::select(&self.clients, peer, names).map(|client| &client.options)
+    ///
+    /// # Errors
+    /// When it takes a name that isn't known yet to say.
+    pub fn options_for(&self, peer: IpAddr, names: &dyn Names) -> Result<Option<&Options>, NotKnownYet> {
+        Ok(client::select(&self.clients, peer, names)?.map(|client| &client.options))
     }
 }
 

@@ -18,7 +18,7 @@ fn error(text: &str) -> String {
 }
 
 fn options(text: &str, peer: &str) -> Options {
-    one(text).options_for(peer.parse::<IpAddr>().unwrap(), &NoNames).unwrap().clone()
+    one(text).options_for(peer.parse::<IpAddr>().unwrap(), &NoNames).unwrap().unwrap().clone()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use exports::{Claim, Options};
+use exports::{Claim, ClientSpec, NotKnownYet, Options};
 use store::{Acting, FileHandle, Identity, Store};
 
 use crate::resolver::Resolver;
@@ -42,6 +42,9 @@ pub(crate) enum Refusal {
     /// The export is gone, or not for this client (any more): RFC 1813 has no other word for access that was revoked.
     #[error("not exported to this client")]
     NotExported,
+    /// Whether it is exported to this client takes a host name that is still being looked up: ask again.
+    #[error("a host name in the exports is still being looked up")]
+    NotKnownYet,
     /// The export wants a reserved source port.
     #[error("the export is for ports below 1024 only (option insecure)")]
     InsecurePort,
@@ -69,7 +72,9 @@ pub(crate) struct Admission {
 
 impl Gate {
     pub(crate) fn new(table: Table) -> Self {
-        Self { table: ArcSwap::from_pointee(table), names: Resolver::default() }
+        let gate = Self { table: ArcSwap::from_pointee(table), names: Resolver::default() };
+        gate.look_up_hosts();
+        gate
     }
 
     /// The table as it is now.
@@ -79,8 +84,20 @@ impl Gate {
 
     /// Puts another table in place; whoever is being served from the old one is finished with it first.
     pub(crate) fn replace(&self, table: Table) {
-        self.names.forget();
         self.table.store(Arc::new(table));
+        self.names.ask_again();
+        self.look_up_hosts();
+    }
+
+    /// Has the table's host names looked up before the first client needs them.
+    fn look_up_hosts(&self) {
+        for entry in self.table().entries() {
+            for client in entry.export.clients() {
+                if let ClientSpec::Host(host) = &client.spec {
+                    self.names.expect(host);
+                }
+            }
+        }
     }
 
     /// Checks whether `asking` may use the export that `handle` says it belongs to.
@@ -93,7 +110,7 @@ impl Gate {
 
     /// Checks whether `asking` may use `entry`.
     pub(crate) fn admit_to(&self, entry: &Arc<Entry>, asking: Asking<'_>) -> Result<Admission, Refusal> {
-        let options = self.options(entry, asking.address).ok_or(Refusal::NotExported)?;
+        let options = self.options(entry, asking.address)?;
         if options.secure && asking.address.port() >= FIRST_UNPRIVILEGED_PORT {
             return Err(Refusal::InsecurePort);
         }
@@ -110,16 +127,22 @@ impl Gate {
     }
 
     /// The options that hold for a client.
-    pub(crate) fn options<'e>(&self, entry: &'e Entry, address: SocketAddr) -> Option<&'e Options> {
-        entry.store.as_ref().ok()?;
-        entry.export.options_for(address.ip(), &self.names)
+    pub(crate) fn options<'e>(&self, entry: &'e Entry, address: SocketAddr) -> Result<&'e Options, Refusal> {
+        if entry.store.is_err() {
+            return Err(Refusal::NotExported);
+        }
+        match entry.export.options_for(address.ip(), &self.names) {
+            Ok(options) => options.ok_or(Refusal::NotExported),
+            Err(NotKnownYet) => Err(Refusal::NotKnownYet),
+        }
     }
 
-    /// Whether a client may do something else under one table than under the other.
+    /// Whether a client may do something else under one table than under the other, or nobody can say.
     pub(crate) fn differs(&self, before: &Table, after: &Table, address: SocketAddr) -> bool {
         before.entries().iter().any(|old| {
-            let new = after.get(old.id).and_then(|new| self.options(new, address));
-            self.options(old, address) != new
+            let new = after.get(old.id).ok_or(Refusal::NotExported);
+            let new = new.and_then(|new| self.options(new, address));
+            new == Err(Refusal::NotKnownYet) || self.options(old, address) != new
         })
     }
 }

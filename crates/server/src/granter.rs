@@ -74,6 +74,8 @@ const fn refused(refusal: Refusal) -> Status {
     match refusal {
         Refusal::BadHandle => Status::BadHandle,
         Refusal::NotExported => Status::Stale,
+        // The wire has a word for it.
+        Refusal::NotKnownYet => Status::TryWire,
         Refusal::InsecurePort => Status::Access,
         Refusal::NoLane => Status::NoLane,
     }

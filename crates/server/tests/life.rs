@@ -168,6 +168,35 @@ fn an_export_that_is_not_there_is_told_and_the_others_are_served() {
 }
 
 #[test]
+fn reloads_with_host_names_in_the_exports_revoke_nothing() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("localhost(rw,insecure,no_root_squash,async)");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = Client::new(&server);
+                let root = client.mnt(&scratch.export()).unwrap();
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        assert_eq!(status(&mut client, &root), 0);
+                    }
+                })
+            })
+            .collect();
+        let reloads = scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                server.reload().unwrap();
+            }
+        });
+        let outcomes: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        reloads.join().unwrap();
+        assert!(outcomes.iter().all(Result::is_ok));
+    });
+}
+
+#[test]
 fn what_prevents_a_start_is_said() {
     let scratch = Scratch::new();
     let start = |change: &dyn Fn(&mut samehost_server::Config)| {
@@ -179,6 +208,8 @@ fn what_prevents_a_start_is_said() {
     assert!(none.contains("--export"), "{none}");
     let wrong = start(&|config| config.exports = vec!["/a *(rw,krb5)".into()]);
     assert!(wrong.starts_with("--export:1:9: option krb5 is not supported"), "{wrong}");
+    let second = start(&|config| config.exports.push("/b *(bogus)".into()));
+    assert!(second.starts_with("--export#2:1:6: "), "{second}");
     let no_file = start(&|config| config.export_files = vec!["/no/such/file".into()]);
     assert!(no_file.contains("/no/such/file"), "{no_file}");
     let state = start(&|config| config.state_dir = Some("/proc/no".into()));

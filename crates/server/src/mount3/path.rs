@@ -54,6 +54,8 @@ pub(super) fn resolve(gate: &Gate, path: &[u8], asking: Asking<'_>) -> Result<Fi
                 };
             }
             Err(Refusal::NotExported) => {}
+            // Not "no", and MOUNT has no "later".
+            Err(Refusal::NotKnownYet) => return Err(Mountstat3::Serverfault),
             Err(_) => break,
         }
     }

@@ -229,6 +229,7 @@ impl From<Refusal> for Fault {
         Self(match refusal {
             Refusal::BadHandle => Nfsstat3::Badhandle,
             Refusal::NotExported => Nfsstat3::Stale,
+            Refusal::NotKnownYet => Nfsstat3::Jukebox,
             Refusal::InsecurePort => Nfsstat3::Perm,
             // Never asked on this road.
             Refusal::NoLane => Nfsstat3::Acces,

@@ -61,7 +61,8 @@ impl<'a> Why<'a> {
         let gate = &self.service.gate;
         *self.no_lane.entry(peer.ip()).or_insert_with(|| {
             let table = gate.table();
-            let mut options = table.entries().iter().filter_map(|entry| gate.options(entry, peer)).peekable();
+            let mut options =
+                table.entries().iter().filter_map(|entry| gate.options(entry, peer).ok()).peekable();
             options.peek().is_some() && options.all(|options| !options.lane)
         })
     }
