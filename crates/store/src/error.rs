@@ -107,9 +107,9 @@ impl From<Errno> for Error {
             Errno::MLINK => Error::TooManyLinks,
             Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => Error::NotSupported,
             Errno::NXIO | Errno::NODEV => Error::NoDevice,
-            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::BUSY | Errno::TXTBSY => {
-                Error::TryLater
-            }
+            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::BUSY => Error::TryLater,
+            // TXTBSY is among them, as in the Linux server: a program may run for years, and clients told to try later would
+            // try for as long.
             other => Error::Io(other),
         }
     }
@@ -123,3 +123,14 @@ impl From<std::io::Error> for Error {
 
 /// The result of an operation on a store.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_program_is_no_reason_to_try_for_ever() {
+        assert_eq!(Error::from(Errno::TXTBSY), Error::Io(Errno::TXTBSY));
+        assert_eq!(Error::from(Errno::AGAIN), Error::TryLater);
+    }
+}

@@ -6,8 +6,8 @@
 //!
 //! 1. A node is made by a look-up or from a handle, and stays in the cache under its handle.
 //! 2. Any operation that finds the link count at 0 takes it out and answers `Stale`.
-//! 3. The tidying thread (see `tidy`) closes data descriptors idle for some seconds, takes out nodes whose file is gone and those
-//!    idle for longer.
+//! 3. The tidying thread (see `tidy`) closes data descriptors idle for some seconds (those that keep a program from being
+//!    started sooner), takes out nodes whose file is gone and those idle for longer.
 //! 4. What is in use when its node leaves the cache is closed with the last use.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -113,6 +113,10 @@ impl DataFile {
         self.0.lock().clone()
     }
 
+    pub fn is_kept(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
     /// Keeps `file` for the next time, unless the process keeps `limit` already.
     pub fn keep(&self, file: &Arc<OwnedFd>, limit: usize) {
         let mut slot = self.0.lock();
@@ -198,6 +202,8 @@ pub(crate) struct NodeCache {
 const DATA_IDLE: u32 = 3;
 /// The same for one through which unstable data went: the kernel writes back within 30 s.
 const DIRTY_IDLE: u32 = 45;
+/// The same for one that keeps a program from being started; 2 is at least one second.
+const PROGRAM_IDLE: u32 = 2;
 /// Rounds for which an idle node is kept.
 const NODE_IDLE: u32 = 60;
 /// Every so many rounds all nodes are asked whether their file still exists.
@@ -234,7 +240,7 @@ impl NodeCache {
     }
 
     /// One round of tidying; `sync_failed` is told when unstable data turned out to be lost.
-    pub fn tidy(&self, sync_failed: &dyn Fn()) {
+    pub fn tidy(&self, privileged: bool, sync_failed: &dyn Fn()) {
         if self.nodes.is_empty() {
             return;
         }
@@ -249,11 +255,15 @@ impl NodeCache {
             }
             if idle >= DATA_IDLE {
                 node.read.take();
-                if !dirty {
-                    node.write.take();
-                } else if idle >= DIRTY_IDLE {
+            }
+            let program = || node.live(0).is_ok_and(|status| is_program(status.attributes.mode, privileged));
+            if idle >= if dirty { DIRTY_IDLE } else { DATA_IDLE }
+                || (idle >= PROGRAM_IDLE && node.write.is_kept() && program())
+            {
+                let file = node.write.take();
+                if dirty {
                     node.set_dirty(false);
-                    syncs.extend(node.write.take());
+                    syncs.extend(file);
                 }
             }
         }
@@ -266,6 +276,12 @@ impl NodeCache {
             }
         }
     }
+}
+
+/// Whether a file with this mode may be one that somebody wants to start, and can be opened for writing again after it was closed: without
+/// privileges an owner who has taken his own write permission away can't.
+pub(crate) fn is_program(mode: u32, privileged: bool) -> bool {
+    mode & 0o111 != 0 && (privileged || mode & 0o200 != 0)
 }
 
 fn is_gone(node: &Node) -> bool {

@@ -275,7 +275,7 @@ impl Inner {
 
     /// One round of tidying.
     pub fn tidy(&self) {
-        self.nodes.tidy(&|| {
+        self.nodes.tidy(self.privilege == Privilege::Full, &|| {
             tracing::warn!("writing back unstable data failed: clients will be told to send it again");
             self.verifier.change();
         });

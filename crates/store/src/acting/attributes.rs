@@ -75,6 +75,7 @@ impl Acting<'_> {
                 Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
             utimensat(file, c"", &times, AtFlags::EMPTY_PATH)?;
         }
+        self.let_run(node, set.mode.unwrap_or(before.attributes.mode));
         Ok(())
     }
 

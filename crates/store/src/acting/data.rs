@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ::io::Stability;
 use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
+use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use super::{AccessMode, Acting, Read, Written};
@@ -18,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::handle::Meaning;
 use crate::identity::as_process_user;
 use crate::locate::walk_from;
-use crate::node::Node;
+use crate::node::{Node, is_program};
 use crate::open::Scheme;
 
 impl Acting<'_> {
@@ -94,6 +95,9 @@ impl Acting<'_> {
             node.set_dirty(true);
         } else {
             self.sync(node, &file, stability)?;
+            if let Some(after) = &wcc.after {
+                self.let_run(node, after.mode);
+            }
         }
         Ok(Written { count, committed: stability })
     }
@@ -109,20 +113,35 @@ impl Acting<'_> {
         *wcc = Wcc { before: Some(status.attributes), after: Some(status.attributes) };
         regular(node)?;
         self.check(node, &status, AccessMode::Write)?;
-        let file = self.data_file(node, true)?;
+        let file = match self.data_file(node, true) {
+            // It runs already; a descriptor for reading syncs as well.
+            Err(Error::Io(Errno::TXTBSY)) => self.data_file(node, false)?,
+            other => other?,
+        };
         // Before the sync: a write that comes while it runs may miss it.
         node.set_dirty(false);
-        self.sync(node, &file, Stability::FileSync).inspect_err(|_| node.set_dirty(true))
+        self.sync(node, &file, Stability::FileSync).inspect_err(|_| node.set_dirty(true))?;
+        self.let_run(node, status.attributes.mode);
+        Ok(())
+    }
+
+    /// A program can't be started while anybody has it open for writing (execve(2), `ETXTBSY`), and a client that has closed it
+    /// expects that it can. So what was written through the kept descriptor being safe, it is closed. What can't
+    /// be opened again stays.
+    pub(super) fn let_run(&self, node: &Node, mode: u32) {
+        if is_program(mode, self.is_privileged()) && !node.is_dirty() {
+            node.data_file(true).take();
+        }
     }
 
     fn sync(&self, node: &Node, file: &OwnedFd, stability: Stability) -> Result<()> {
         ::io::sync(file, stability).map_err(Error::from).inspect_err(|error| {
-            self.lost(node, if let Error::Io(errno) = error { *errno } else { rustix::io::Errno::IO });
+            self.lost(node, if let Error::Io(errno) = error { *errno } else { Errno::IO });
         })
     }
 
     /// Unstable data may be lost.
-    fn lost(&self, node: &Node, errno: rustix::io::Errno) {
+    fn lost(&self, node: &Node, errno: Errno) {
         tracing::warn!(handle = ?node.handle(), %errno, "writing failed: clients will be told to send unstable data again");
         self.store.verifier.change();
     }

@@ -1,0 +1,119 @@
+//! Programs: what is written over NFS can be started on the server, and what runs there answers a writer at once.
+
+extern crate samehost_store as store;
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Export, local, root_of, user};
+use io::Stability;
+use rustix::io::Errno;
+use store::{CreateHow, Error, SetAttributes, Wcc};
+
+/// Whether this process has the file open for writing. (Starting it would tell, too, but not for sure: another test's
+/// child may hold a copy of the descriptor between its fork and its exec.)
+fn open_for_writing(path: &Path) -> bool {
+    let path = path.canonicalize().expect("there");
+    std::fs::read_dir("/proc/self/fd").expect("mounted").flatten().any(|entry| {
+        let name = entry.file_name();
+        // Through a mount clone the link shows the path below its own root.
+        let same = std::fs::read_link(entry.path()).is_ok_and(|link| link.file_name() == path.file_name());
+        let info = Path::new("/proc/self/fdinfo").join(name);
+        let flags = std::fs::read_to_string(info).unwrap_or_default();
+        let flags = flags.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(0);
+        same && flags & 0o3 != 0
+    })
+}
+
+fn mode(mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
+}
+
+fn wcc() -> Wcc {
+    Wcc::default()
+}
+
+#[test]
+fn a_program_that_a_client_has_closed_is_not_held_open_for_writing() {
+    let export = Export::new();
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let make = |name: &str, bits: u32| {
+        acting.create(&dir, name.as_bytes(), &CreateHow::Guarded(mode(bits)), &mut wcc()).expect("creates")
+    };
+    // WRITE, COMMIT.
+    let node = make("committed-program", 0o755);
+    acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
+    assert!(open_for_writing(&export.path("committed-program")), "an error of the write-back must be seen");
+    acting.commit(&node, 0, 0, &mut wcc()).expect("commits");
+    assert!(!open_for_writing(&export.path("committed-program")));
+    // A stable WRITE.
+    let node = make("stable-program", 0o755);
+    acting.write(&node, 0, b"#!/bin/sh\n", Stability::FileSync, &mut wcc()).expect("writes");
+    assert!(!open_for_writing(&export.path("stable-program")));
+    // It becomes a program afterwards, as compilers do it.
+    let node = make("later-program", 0o644);
+    acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
+    acting.commit(&node, 0, 0, &mut wcc()).expect("commits");
+    assert!(open_for_writing(&export.path("later-program")), "other files keep their descriptor");
+    acting.set_attributes(&node, &mode(0o755), None, &mut wcc()).expect("chmod");
+    assert!(!open_for_writing(&export.path("later-program")));
+}
+
+/// Nobody commits (an `async` export's COMMIT doesn't come this far): the tidying does it.
+#[test]
+fn an_idle_program_is_closed_soon_though_it_was_never_committed() {
+    let export = Export::new();
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let how = CreateHow::Guarded(mode(0o755));
+    let node = acting.create(&dir, b"idle-program", &how, &mut wcc()).expect("creates");
+    acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
+    // An ordinary file's descriptor would stay for 45 s.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while open_for_writing(&export.path("idle-program")) {
+        assert!(Instant::now() < deadline, "it is still open for writing");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_program_that_runs_refuses_writers_at_once() {
+    let export = Export::at("/tmp".as_ref());
+    local(|| {
+        std::fs::copy("/bin/sleep", export.path("runs")).expect("copies");
+        std::fs::set_permissions(export.path("runs"), std::fs::Permissions::from_mode(0o777)).expect("chmod");
+    });
+    // A child of another test, forked while the copy was open, may hold it for a moment.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut child = loop {
+        match std::process::Command::new(export.path("runs")).arg("600").spawn() {
+            Ok(child) => break child,
+            Err(error) => assert!(Instant::now() < deadline, "it can't be started: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let node = acting.lookup(&root_of(&acting, &store), b"runs").expect("there");
+    let busy = Error::Io(Errno::TXTBSY);
+    let verifier = store.verifier();
+    let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let wrote = acting.write(&node, 0, b"x", Stability::Unstable, &mut wcc());
+    let cut = acting.set_attributes(&node, &size, None, &mut wcc());
+    let committed = acting.commit(&node, 0, 0, &mut wcc());
+    local(|| {
+        child.kill().expect("ours");
+        child.wait().expect("ours");
+    });
+    assert_eq!(wrote.err(), Some(busy));
+    assert_eq!(cut, Err(busy));
+    assert_eq!(committed, Ok(()), "what was written before it was started can be made durable");
+    assert_eq!(store.verifier(), verifier, "nothing was lost");
+}
