@@ -25,6 +25,7 @@ mod reply;
 mod send;
 mod supervisor;
 mod turn;
+mod unread;
 mod worker;
 
 pub use builder::{Builder, ConnectionInfo, Server, Totals};

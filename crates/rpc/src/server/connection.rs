@@ -47,11 +47,12 @@ impl Connection {
         local: SocketAddr,
         engine: &Engine,
     ) -> Self {
+        let peer = Peer { connection: number, address, local };
         Self {
-            peer: Peer { connection: number, address, local },
+            peer,
             since: SystemTime::now(),
             receive: Mutex::new(Receive::new(engine.limits.max_record)),
-            send: Send::new(Arc::clone(&engine.unread)),
+            send: Send::new(Arc::clone(&engine.unread), peer),
             socket,
         }
     }

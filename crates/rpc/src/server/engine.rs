@@ -20,7 +20,7 @@ use super::{
     listener::Listener,
     memory::{Memory, rounded},
     registry::Registry,
-    send::Unread,
+    unread::Unread,
 };
 
 /// The epoll data of the descriptor that wakes all workers to end them.
@@ -157,6 +157,16 @@ impl Engine {
             };
             drop(unused);
             self.wake_supervisor();
+        }
+    }
+
+    /// Closes those who hold the most while peers leave more unread than there may be. To be called, without a lock,
+    /// after whatever may have left replies in a queue.
+    pub fn reclaim_replies(&self) {
+        while let Some(number) = self.unread.surplus() {
+            let Some(connection) = self.registry.get(number) else { continue };
+            tracing::info!(peer = %connection.peer.address, "closed: it leaves the most replies unread");
+            self.close(&connection, true);
         }
     }
 

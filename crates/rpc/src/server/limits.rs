@@ -21,8 +21,8 @@ pub struct Limits {
     /// Replies to one peer are sent at the latest when so many bytes are ready. While the peer leaves any of them
     /// unread, so that they don't fit into the socket, no further call of that peer is run.
     pub reply_queue: usize,
-    /// Memory for replies that peers leave unread, all connections together, in bytes. A peer that leaves more unread
-    /// when it is used up is closed.
+    /// Memory for replies that peers leave unread, all connections together, in bytes. When it is used up, the
+    /// connection that holds the most is closed, of those from the address that holds the most.
     pub reply_memory: usize,
     /// How long a peer may leave its replies unread, or hold receive memory that others wait for, per 64 KiB moved.
     pub stall: Duration,

@@ -4,21 +4,15 @@
 //! others leave theirs in the queue, and the first one sends those too. When the socket is full the queue stays where
 //! it is, the connection is *blocked*, and no further call of it is run until the socket has room again.
 
-use std::{
-    collections::VecDeque,
-    os::fd::AsFd,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
+use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
 use super::{
+    Peer,
     pieces::{Piece, REPLY_BUFFER, Sent, send_pieces},
     reply::Attachment,
+    unread::Unread,
 };
 
 /// A reply longer than this becomes a piece of its own instead of being copied behind the one before.
@@ -52,56 +46,34 @@ struct Queue {
     bytes_out: u64,
 }
 
-impl Queue {
-    /// Takes nothing more, and holds nothing more. The pieces are to be dropped without the lock.
-    fn give_up(&mut self, unread: &Unread) -> VecDeque<Piece> {
-        self.broken = true;
-        (self.memory, self.total, self.blocked_since) = (0, 0, None);
-        unread.change(std::mem::take(&mut self.counted), 0);
-        std::mem::take(&mut self.pieces)
-    }
-}
-
-/// The memory that peers make us hold by not reading, of all connections.
-#[derive(Debug)]
-pub struct Unread {
-    held: AtomicUsize,
-    limit: usize,
-}
-
-impl Unread {
-    /// At most `limit` bytes.
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { held: AtomicUsize::new(0), limit })
-    }
-
-    /// Bytes held now.
-    pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-
-    /// Counts `after` bytes instead of `before`; false if that is more than there may be.
-    fn change(&self, before: usize, after: usize) -> bool {
-        if after <= before {
-            self.held.fetch_sub(before - after, Ordering::Relaxed);
-            return true;
-        }
-        let more = after - before;
-        self.held.fetch_add(more, Ordering::Relaxed) + more <= self.limit
-    }
-}
-
 /// The sending half.
 #[derive(Debug)]
 pub struct Send {
     queue: Mutex<Queue>,
     unread: Arc<Unread>,
+    peer: Peer,
 }
 
 impl Send {
-    /// Nothing to send yet.
-    pub fn new(unread: Arc<Unread>) -> Self {
-        Self { queue: Mutex::default(), unread }
+    /// Nothing to send to `peer` yet.
+    pub fn new(unread: Arc<Unread>, peer: Peer) -> Self {
+        Self { queue: Mutex::default(), unread, peer }
+    }
+
+    /// Counts `bytes` of the queue as unread.
+    fn count(&self, queue: &mut Queue, bytes: usize) {
+        if queue.counted != bytes {
+            queue.counted = bytes;
+            self.unread.set(&self.peer, bytes);
+        }
+    }
+
+    /// Takes nothing more, and holds nothing more. The pieces are to be dropped without the lock.
+    fn give_up(&self, queue: &mut Queue) -> VecDeque<Piece> {
+        queue.broken = true;
+        (queue.memory, queue.total, queue.blocked_since) = (0, 0, None);
+        self.count(queue, 0);
+        std::mem::take(&mut queue.pieces)
     }
 
     /// Puts a reply, mark included, at the end of the queue. `reply` is left empty, with or without its buffer.
@@ -146,7 +118,8 @@ impl Send {
         queue.total
     }
 
-    /// Sends what is in the queue. `writable` says that the socket has said so.
+    /// Sends what is in the queue. `writable` says that the socket has said so. What stays counts as unread, so there
+    /// may be too much of that afterwards ([`Unread::surplus`]).
     pub fn flush(&self, socket: &impl AsFd, writable: bool, spares: &mut Vec<Vec<u8>>) -> Flushed {
         let mut queue = self.queue.lock();
         if queue.broken {
@@ -156,6 +129,8 @@ impl Send {
             return Flushed::Done;
         }
         if queue.blocked_since.is_some() && !writable {
+            let held = queue.memory;
+            self.count(&mut queue, held);
             return Flushed::Blocked;
         }
         queue.sending = true;
@@ -170,16 +145,14 @@ impl Send {
             queue.memory = queue.memory.saturating_sub(sent.memory);
             if outcome.is_err() || queue.broken {
                 queue.sending = false;
-                let more = queue.give_up(&self.unread);
+                let more = self.give_up(&mut queue);
                 drop(queue);
                 drop(more);
                 return Flushed::Broken;
             }
             if pieces.is_empty() {
                 queue.blocked_since = None;
-                if queue.counted > 0 {
-                    self.unread.change(std::mem::take(&mut queue.counted), 0);
-                }
+                self.count(&mut queue, 0);
                 if queue.pieces.is_empty() {
                     queue.pieces = pieces; // keeps its room
                     queue.sending = false;
@@ -202,13 +175,8 @@ impl Send {
             }
             queue.moved_since_blocked += sent.total;
             let held = queue.memory;
-            if self.unread.change(std::mem::replace(&mut queue.counted, held), held) {
-                return Flushed::Blocked;
-            }
-            let pieces = queue.give_up(&self.unread);
-            drop(queue);
-            drop(pieces);
-            return Flushed::Broken;
+            self.count(&mut queue, held);
+            return Flushed::Blocked;
         }
     }
 
@@ -231,7 +199,9 @@ impl Send {
 
     /// Forgets everything and takes no more.
     pub fn break_off(&self) {
-        let pieces = self.queue.lock().give_up(&self.unread);
+        let mut queue = self.queue.lock();
+        let pieces = self.give_up(&mut queue);
+        drop(queue);
         drop(pieces);
     }
 }

@@ -103,6 +103,7 @@ impl Worker {
         }
         activity.connection.store(0, Ordering::Release);
         engine.serve_waiters();
+        engine.reclaim_replies();
     }
 
     /// Sends, runs, receives, in turns.

@@ -143,6 +143,23 @@ fn peers_together_cannot_leave_more_unread_than_there_is_memory() {
     assert_eq!(other.results(), (1, opaque(b"unhurt")));
 }
 
+#[test]
+fn the_greediest_goes_when_reply_memory_is_used_up_and_not_who_comes_next() {
+    let (server, program, address) = serve(Limits { reply_memory: mib(32), ..Limits::default() });
+    // 30 MiB, of which the sockets' buffers take some, but less than 6.
+    let mut greedy = Wire::narrow([127, 0, 0, 1], address);
+    greedy.send(&call(1, ZEROES, &word(30 << 20)));
+    eventually("the greedy one's reply is left", || server.totals().reply_memory > mib(22));
+    let mut modest = Wire::narrow([127, 0, 0, 2], address);
+    modest.send(&call(2, ZEROES, &word(18 << 20)));
+    program.wait_for_closed(1);
+    assert_eq!(modest.results(), (2, opaque(&vec![0; 18 << 20])));
+    let left: Vec<_> = server.connections().iter().map(|info| info.peer.address.ip()).collect();
+    assert_eq!(left, [std::net::IpAddr::from([127, 0, 0, 2])]);
+    assert_eq!(server.totals().broken, 1);
+    eventually("nothing is held any more", || server.totals().reply_memory == 0);
+}
+
 /// Whether a connection is served.
 fn is_served(address: SocketAddr) -> Option<Wire> {
     let mut wire = Wire::to(address);

@@ -177,6 +177,18 @@ impl Wire {
         Self(stream)
     }
 
+    /// Connects from an address of this host, with a small buffer for what comes back.
+    pub fn narrow(from: [u8; 4], address: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        sockopt::set_socket_recv_buffer_size(&socket, 64 << 10).unwrap();
+        bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+        connect(&socket, &address).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        Self(stream)
+    }
+
     /// Sends bytes as they are.
     pub fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).unwrap();
