@@ -97,7 +97,7 @@ async fn worker<T: Target>(target: &T, workload: Workload, plan: &RefCell<Plan>)
     loop {
         let Some(offset) = plan.borrow_mut().next() else { return Ok(()) };
         if workload.write {
-            target.write(&data, offset).await?;
+            target.write(data.clone(), offset).await?;
         } else {
             buffer = target.read(buffer, offset).await?;
         }

@@ -183,7 +183,7 @@ async fn open(session: &Session, spot: &Spot, url: &Url) -> Result<Served, Failu
 async fn fill<T: Target>(target: &T, size: u64) -> Result<(), Failure> {
     let block = Bytes::from(vec![0xa5; 1 << 20]);
     for offset in (0..size).step_by(block.len()) {
-        target.write(&block, offset).await?;
+        target.write(block.clone(), offset).await?;
     }
     target.commit().await
 }

@@ -17,7 +17,7 @@ pub trait Target {
     fn read(&self, buffer: Vec<u8>, offset: u64) -> impl Future<Output = Result<Vec<u8>, Failure>>;
 
     /// Writes all of `data` at `offset`.
-    fn write(&self, data: &Bytes, offset: u64) -> impl Future<Output = Result<(), Failure>>;
+    fn write(&self, data: Bytes, offset: u64) -> impl Future<Output = Result<(), Failure>>;
 
     /// Makes what was written durable.
     fn commit(&self) -> impl Future<Output = Result<(), Failure>>;
@@ -65,8 +65,8 @@ impl Target for Raw {
         Ok(buffer)
     }
 
-    async fn write(&self, data: &Bytes, offset: u64) -> Result<(), Failure> {
-        self.file.write_all_at(data, offset).map_err(|error| self.say(error))
+    async fn write(&self, data: Bytes, offset: u64) -> Result<(), Failure> {
+        self.file.write_all_at(&data, offset).map_err(|error| self.say(error))
     }
 
     async fn commit(&self) -> Result<(), Failure> {
@@ -98,8 +98,8 @@ impl Target for Served {
         Ok(buffer)
     }
 
-    async fn write(&self, data: &Bytes, offset: u64) -> Result<(), Failure> {
-        self.file.write_bytes(data.clone(), offset).await.map_err(|error| self.say(error))
+    async fn write(&self, data: Bytes, offset: u64) -> Result<(), Failure> {
+        self.file.write_bytes(data, offset).await.map_err(|error| self.say(error))
     }
 
     async fn commit(&self) -> Result<(), Failure> {
