@@ -19,6 +19,8 @@ mod output;
 mod table;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 
@@ -46,6 +48,10 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Ended {
     logging::start(cli.global.verbose)?;
+    // A write beyond the limit of file sizes (`ulimit -f`), be it to a granted file, is to fail with EFBIG and not to
+    // end the process without a word. Nothing is to be done about the signal itself.
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
+        .map_err(|error| Failure::new("signal handlers", error))?;
     let global = cli.global;
     match cli.command {
         Command::Serve(args) => commands::serve::serve(&global, args),

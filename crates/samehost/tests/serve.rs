@@ -76,6 +76,27 @@ fn a_start_that_fails_names_the_reason_and_the_next_step() {
 }
 
 #[test]
+fn the_limit_of_file_sizes_fails_writes_and_ends_nobody() {
+    let server = Server::start();
+    let large = server.beside("large");
+    fs::write(&large, vec![1; 1 << 20]).unwrap();
+    let large = large.to_str().unwrap();
+    // On the lane it is the client's own limit that counts: 128 times 512 bytes.
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -f 128 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_samehost")]);
+    command.args(["cp", "--lane", "required", large, &server.url("by-lane")]);
+    run(command.env("SAMEHOST_RUN_DIR", server.run_dir())).exits(1).complains(&["too large"]);
+    // On the wire it is the server's.
+    let pid = server.status()["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap());
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current = Some(64 << 10);
+    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
+    server.run(&["cp", "--lane", "off", large, "{}by-wire"]).exits(1).complains(&["too large"]);
+    server.run(&["probe", "{}"]).exits(0);
+}
+
+#[test]
 fn every_way_to_stop_leaves_nothing_behind() {
     for stop in [Some(Signal::TERM), Some(Signal::INT), None] {
         let mut server = Server::start();

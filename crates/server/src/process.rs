@@ -1,7 +1,12 @@
-//! What the server asks of its own process: file mode mask, descriptors, memory.
+//! What the server asks of its own process: file mode mask, descriptors, signals, memory.
+
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::status::MemoryStatus;
 
@@ -15,6 +20,18 @@ pub(crate) fn prepare() {
     {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
+    survive_file_size_limit();
+}
+
+/// A write beyond the limit of file sizes (`ulimit -f`) fails with EFBIG, which is the client's affair, instead of
+/// ending the process. A handler that does nothing, for to ignore a signal would be inherited by child processes.
+fn survive_file_size_limit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
+            tracing::warn!(%error, "a write beyond the limit of file sizes will end the server");
+        }
+    });
 }
 
 /// Resident memory, now and at the peak; zeros if /proc doesn't say.
