@@ -26,6 +26,8 @@ mod name;
 mod node;
 mod open;
 mod open_dirs;
+mod places;
+mod survey;
 mod tidy;
 mod verifier;
 

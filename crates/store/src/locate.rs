@@ -3,23 +3,19 @@
 //! An ordinary user may not open by handle, and some filesystems have none. Then a handle says who the file is (inode
 //! number and birth time) and leaves hints of the path on which it was seen. No database is kept:
 //!
-//! 1. While the server runs, a bounded map says in which directory, under which name each file was seen last. The path is put together from the map,
-//!    opened in one step from the root, and what is there must be the file.
+//! 1. While the server runs, a bounded map (`places`) says in which directory, under which name each file was seen last. The path is put
+//!    together from the map, opened in one step from the root, and what is there must be the file.
 //! 2. If it isn't (the server was restarted, or a local process renamed something), the hints lead: in each directory only those
-//!    entries are looked into whose name has the right 16 bits.
-//! 3. If that fails, the whole tree is searched, up to a bound, one search at a time. A file that isn't found is not searched for
-//!    again for a while.
+//!    entries are looked into whose name has the right 16 bits. That is cheap, and bounded to stay so.
+//! 3. If that fails, the whole tree is looked through, up to a bound, by one thread at a time; all others that would have to are told to
+//!    try later. The result (`survey`) answers for every file, for a while: what it hasn't seen is gone. Only where it is
+//!    contradicted (an entry that was there and isn't, a file that was seen later) another is made.
 //!
 //! What isn't found from the root isn't served: that is also all there is to `subtree_check`.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use quick_cache::sync::Cache;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, openat2};
 use rustix::io::Errno;
 
@@ -29,102 +25,15 @@ use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId, MAX_HINTS};
 use crate::identity::as_process_user;
 use crate::open::{Inner, Scheme, file_id};
+use crate::places::Places;
+use crate::survey::{Finding, Survey};
 
-/// How many files' places are remembered.
-const MAX_PLACES: usize = 65_536;
-/// Entries that one search looks at.
-const MAX_ENTRIES: usize = 1_000_000;
-/// Directories deep that a search goes; each level keeps a descriptor open.
+/// Entries that are looked at along the hints. Nobody waits for anybody there, so it must not take long.
+const MAX_HINTED: usize = 20_000;
+/// Directories deep that this goes; each level keeps a descriptor open.
 const MAX_DEPTH: usize = 128;
-/// Directories deep that a remembered path may be.
-const MAX_PATH: usize = 2048;
-/// Files that were searched for in vain.
-const MAX_MISSING: usize = 4096;
-/// For how long they aren't searched for again.
-const MISSING_FOR: Duration = Duration::from_secs(30);
 /// Bytes of a path opened in one step (`PATH_MAX` is 4096).
 const STEP_BYTES: usize = 3800;
-
-/// Where a file was seen last.
-#[derive(Debug)]
-struct Place {
-    handle: FileHandle,
-    parent: FileId,
-    name: CString,
-}
-
-/// The places of the files of one store.
-#[derive(Debug)]
-pub(crate) struct Places {
-    known: Cache<FileId, Arc<Place>>,
-    missing: Mutex<HashMap<FileId, Instant>>,
-    searching: Mutex<()>,
-}
-
-impl Places {
-    pub fn new() -> Places {
-        Places { known: Cache::new(MAX_PLACES), missing: Mutex::default(), searching: Mutex::default() }
-    }
-
-    /// The handle that a file goes by.
-    pub fn handle(&self, id: FileId) -> Option<FileHandle> {
-        self.known.get(&id).map(|place| place.handle)
-    }
-
-    /// The file was seen as `name` in `parent`: the handle that it goes by, the old one if it has one.
-    pub fn note(&self, store: &Inner, parent: FileId, name: &CStr, id: FileId) -> FileHandle {
-        if let Some(place) = self.known.get(&id) {
-            if place.parent != parent || place.name.as_c_str() != name {
-                self.put(id, place.handle, parent, name);
-            }
-            return place.handle;
-        }
-        let mut hints: Vec<u16> = self
-            .path(store, parent)
-            .map(|path| path.iter().map(|name| store.sealer.hint(name.to_bytes())).collect())
-            .unwrap_or_default();
-        hints.push(store.sealer.hint(name.to_bytes()));
-        let handle = store.sealer.located(id, &hints);
-        self.put(id, handle, parent, name);
-        handle
-    }
-
-    fn put(&self, id: FileId, handle: FileHandle, parent: FileId, name: &CStr) {
-        self.missing.lock().remove(&id);
-        self.known.insert(id, Arc::new(Place { handle, parent, name: name.to_owned() }));
-    }
-
-    /// The remembered path from the root.
-    fn path(&self, store: &Inner, id: FileId) -> Option<Vec<CString>> {
-        let mut path = Vec::new();
-        let mut at = id;
-        while at != store.root.id() {
-            if path.len() >= MAX_PATH {
-                return None;
-            }
-            let place = self.known.get(&at)?;
-            path.push(place.name.clone());
-            at = place.parent;
-        }
-        path.reverse();
-        Some(path)
-    }
-
-    fn is_missing(&self, id: FileId) -> bool {
-        self.missing.lock().get(&id).is_some_and(|since| since.elapsed() < MISSING_FOR)
-    }
-
-    fn miss(&self, id: FileId) {
-        let mut missing = self.missing.lock();
-        if missing.len() >= MAX_MISSING {
-            missing.retain(|_, since| since.elapsed() < MISSING_FOR);
-            if missing.len() >= MAX_MISSING {
-                return;
-            }
-        }
-        missing.insert(id, Instant::now());
-    }
-}
 
 impl Acting<'_> {
     /// Opens the file `id` wherever it is below the root now. Returns the handle it goes by; `handle` if it had none.
@@ -143,22 +52,15 @@ impl Acting<'_> {
         if let Some(path) = &known {
             match self.as_searcher(|| walk(store, path)) {
                 Ok(file) if is(store, &file, id) => return Ok((places.handle(id).unwrap_or(*handle), file)),
-                Err(Error::Access) => return Err(Error::Access),
+                Err(error @ (Error::Access | Error::TryLater)) => return Err(error),
                 _ => {}
             }
         }
         if places.is_missing(id) {
             return Err(Error::Stale);
         }
-        let found = {
-            let _one_at_a_time = places.searching.lock();
-            // Who waited for the lock may have waited for the answer to the same question.
-            if places.is_missing(id) {
-                return Err(Error::Stale);
-            }
-            let search = || Ok(Search::new(store, id).run(hints.unwrap_or_default()));
-            if self.can_act() { as_process_user(search)? } else { search()? }
-        };
+        let search = || self.search(places, id, hints.unwrap_or_default());
+        let found = if self.can_act() { as_process_user(search)? } else { search()? };
         let Some(path) = found else {
             places.miss(id);
             return Err(Error::Stale);
@@ -170,6 +72,41 @@ impl Acting<'_> {
         } else {
             Err(Error::Stale)
         }
+    }
+
+    /// The path of a file of which no place is known; `None` when it is gone.
+    fn search(&self, places: &Places, id: FileId, hints: &[u16]) -> Result<Option<Vec<CString>>> {
+        let store = self.inner();
+        let earlier = places.survey();
+        let finding = match &earlier {
+            Some(survey) => survey.find(store, id)?,
+            None => Finding::Unseen,
+        };
+        match finding {
+            Finding::At(path) => return Ok(Some(path)),
+            Finding::Replaced => return Ok(None),
+            Finding::Moved | Finding::Unseen => {}
+        }
+        if let Some(path) = Hinted::new(store, id).run(hints) {
+            return Ok(Some(path));
+        }
+        if let Some(survey) = &earlier
+            && finding == Finding::Unseen
+            && !places.is_newer(id, survey)
+        {
+            return Ok(None);
+        }
+        let _alone = places.only_searcher()?;
+        // One may have ended just now.
+        let later = places.survey().filter(|survey| Some(survey.number()) > earlier.map(|one| one.number()));
+        let survey = match later {
+            Some(survey) => survey,
+            None => places.keep_survey(Survey::make(store, places.begin_survey())?),
+        };
+        Ok(match survey.find(store, id)? {
+            Finding::At(path) => Some(path),
+            _ => None,
+        })
     }
 
     /// Remembers the place of each directory on the way, and of the file under the handle that the client has.
@@ -206,12 +143,12 @@ impl Acting<'_> {
     }
 }
 
-fn is(store: &Inner, file: &OwnedFd, id: FileId) -> bool {
+pub(crate) fn is(store: &Inner, file: &OwnedFd, id: FileId) -> bool {
     status(file, store.filesystem.fsid).is_ok_and(|status| file_id(file, &status) == id)
 }
 
 /// Opens a path from the root, in as few steps as the kernel's bound on paths allows.
-fn walk(store: &Inner, path: &[CString]) -> Result<OwnedFd> {
+pub(crate) fn walk(store: &Inner, path: &[CString]) -> Result<OwnedFd> {
     walk_from(store.root.file(), path)
 }
 
@@ -234,34 +171,37 @@ pub(crate) fn walk_from(root: impl AsFd, path: &[CString]) -> Result<OwnedFd> {
     at.ok_or(Error::Stale)
 }
 
-/// One search for one file.
-struct Search<'s> {
+/// One look along the hints for one file.
+struct Hinted<'s> {
     store: &'s Inner,
     id: FileId,
     entries_left: usize,
+    /// The handle had no room for more hints: the file may be anywhere below where they end.
+    beyond: bool,
     path: Vec<CString>,
 }
 
-impl<'s> Search<'s> {
-    fn new(store: &'s Inner, id: FileId) -> Search<'s> {
-        Search { store, id, entries_left: MAX_ENTRIES, path: Vec::new() }
+impl<'s> Hinted<'s> {
+    fn new(store: &'s Inner, id: FileId) -> Hinted<'s> {
+        Hinted { store, id, entries_left: MAX_HINTED, beyond: false, path: Vec::new() }
     }
 
     fn run(mut self, hints: &[u16]) -> Option<Vec<CString>> {
-        let root = reopen_directory(self.store.root.file()).ok()?;
-        if !hints.is_empty() && self.look_in(&root, Some(hints)) {
-            return Some(self.path);
+        if hints.is_empty() {
+            return None;
         }
-        self.path.clear();
         let root = reopen_directory(self.store.root.file()).ok()?;
-        if self.look_in(&root, None) { Some(self.path) } else { None }
+        self.beyond = hints.len() == MAX_HINTS;
+        self.look_in(&root, hints).then_some(self.path)
     }
 
-    /// Looks for the file in `dir` and below; `hints` are for the names from here on, `None` looks everywhere.
-    fn look_in(&mut self, dir: &OwnedFd, hints: Option<&[u16]>) -> bool {
+    /// Looks for the file in `dir` and below; `hints` are for the names from here on.
+    fn look_in(&mut self, dir: &OwnedFd, hints: &[u16]) -> bool {
         if self.path.len() >= MAX_DEPTH {
             return false;
         }
+        let (hint, rest) = (hints.first(), hints.get(1..).unwrap_or_default());
+        let deeper = self.beyond || !rest.is_empty();
         // The names first, then the descent: reading a directory while deep below would need a buffer for each level.
         let mut directories = Vec::new();
         let mut buffer = Vec::with_capacity(32 * 1024);
@@ -275,9 +215,7 @@ impl<'s> Search<'s> {
             if self.entries_left == 0 {
                 return false;
             }
-            if let Some([hint, ..]) = hints
-                && *hint != self.store.sealer.hint(name.to_bytes())
-            {
+            if hint.is_some_and(|hint| *hint != self.store.sealer.hint(name.to_bytes())) {
                 continue;
             }
             let likely = entry.ino() == self.id.fileid || !self.store.filesystem.true_entry_ids;
@@ -285,23 +223,16 @@ impl<'s> Search<'s> {
                 self.path.push(name.to_owned());
                 return true;
             }
-            if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+            if deeper && matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
                 directories.push(name.to_owned());
             }
         }
-        let below = match hints {
-            None => None,
-            // The hints end here. If the handle had room for more, the file lay in this directory.
-            Some([_]) if self.path.len() + 1 < MAX_HINTS => return false,
-            Some([_]) => None,
-            Some([_, rest @ ..]) => Some(rest),
-            Some([]) => None,
-        };
+        drop(buffer);
         for name in directories {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(inside) = openat2(dir, &name, flags, Mode::empty(), ONE_STEP) else { continue };
             self.path.push(name);
-            if self.look_in(&inside, below) {
+            if self.look_in(&inside, rest) {
                 return true;
             }
             self.path.pop();
@@ -315,7 +246,7 @@ impl<'s> Search<'s> {
     }
 }
 
-fn reopen_directory(dir: impl AsFd) -> std::result::Result<OwnedFd, Errno> {
+pub(crate) fn reopen_directory(dir: impl AsFd) -> std::result::Result<OwnedFd, Errno> {
     rustix::fs::openat(dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 

@@ -21,10 +21,10 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::handle::{FileHandle, FileId, HandleKey, Sealer};
 use crate::identity::{Identity, can_act_as_others, process_identity};
-use crate::locate::Places;
 use crate::locks::Locks;
 use crate::node::{Node, NodeCache};
 use crate::open_dirs::OpenDirs;
+use crate::places::Places;
 use crate::verifier::WriteVerifier;
 
 /// How to open a store.
@@ -201,6 +201,21 @@ impl Store {
         self.0.nodes.len()
     }
 
+    /// How often the whole tree was looked through for files of which only a handle was known. Never with the
+    /// filesystem's own handles.
+    #[must_use]
+    pub fn surveys(&self) -> u64 {
+        match &self.0.scheme {
+            Scheme::Kernel => 0,
+            Scheme::Located(places) => places.surveys(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
     /// From now on this thread acts as `identity` (an unprivileged store: as the process's user, whatever is said).
     ///
     /// # Errors
@@ -280,6 +295,9 @@ impl Inner {
             self.verifier.change();
         });
         self.dirs.tidy();
+        if let Scheme::Located(places) = &self.scheme {
+            places.tidy();
+        }
     }
 }
 

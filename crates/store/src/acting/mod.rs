@@ -30,7 +30,7 @@ use crate::attributes::{Status, Wcc, status};
 use crate::error::{Error, Result};
 use crate::identity::{Identity, Who};
 use crate::node::Node;
-use crate::open::{Inner, Privilege};
+use crate::open::{Inner, Privilege, Scheme};
 
 /// This thread acting as a user in one store. Not `Send`: the user's ids belong to the thread.
 ///
@@ -97,6 +97,9 @@ impl<'s> Acting<'s> {
         node.live(self.fsid()).inspect_err(|error| {
             if *error == Error::Stale {
                 self.store.nodes.remove(node.handle());
+                if let Scheme::Located(places) = &self.store.scheme {
+                    places.miss(node.id());
+                }
             }
         })
     }

@@ -1,0 +1,128 @@
+//! Handles of files that nobody knows the place of: one look through the tree answers for all of them.
+
+extern crate samehost_store as store;
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Export, local, root, root_of};
+use store::{CreateHow, Error, FileHandle, SetAttributes, Store, Wcc};
+
+const FILES: usize = 3000;
+
+/// A tree, and the handles of all its files.
+fn fill(export: &Export) -> Vec<FileHandle> {
+    local(|| {
+        for index in 0..FILES {
+            std::fs::create_dir_all(export.path(&format!("d{}", index % 30))).expect("makes");
+            std::fs::write(export.path(&format!("d{}/f{index}", index % 30)), b"").expect("writes");
+        }
+    });
+    let store = located(export);
+    let acting = store.act_as(&root()).expect("acts");
+    let dir = root_of(&acting, &store);
+    let handle = |index: usize| {
+        let sub = acting.lookup(&dir, format!("d{}", index % 30).as_bytes()).expect("there");
+        *acting.lookup(&sub, format!("f{index}").as_bytes()).expect("there").handle()
+    };
+    (0..FILES).map(handle).collect()
+}
+
+/// Handles of the kind that unprivileged servers use; opening the store again forgets all places, as a restart does.
+fn located(export: &Export) -> Store {
+    export.open_with(|options| options.subtree_check = true)
+}
+
+#[test]
+fn thousands_of_stale_handles_after_a_restart_cost_one_look_through_the_tree() {
+    let export = Export::new();
+    let handles = fill(&export);
+    let (gone, kept) = handles.split_at(FILES - 100);
+    local(|| {
+        (0..gone.len()).for_each(|index| {
+            std::fs::remove_file(export.path(&format!("d{}/f{index}", index % 30))).expect("removes");
+        });
+        // Files that get the inode numbers of those, where the filesystem uses them again.
+        (0..500).for_each(|index| std::fs::write(export.path(&format!("new{index}")), b"").expect("writes"));
+        // And some that are where no hint leads.
+        (FILES - 100..FILES - 50).for_each(|index| {
+            let from = export.path(&format!("d{}/f{index}", index % 30));
+            std::fs::rename(from, export.path(&format!("moved{index}"))).expect("renames");
+        });
+    });
+    let store = located(&export);
+    let acting = store.act_as(&root()).expect("acts");
+    for handle in gone {
+        assert_eq!(acting.node(handle.as_bytes()).err(), Some(Error::Stale));
+    }
+    assert_eq!(store.surveys(), 1);
+    for handle in kept {
+        assert_eq!(acting.node(handle.as_bytes()).expect("found again").handle(), handle);
+    }
+    assert_eq!(store.surveys(), 1);
+}
+
+#[test]
+fn many_who_ask_at_once_wait_for_nobody() {
+    let export = Export::new();
+    let handles = fill(&export);
+    local(|| {
+        (0..30)
+            .for_each(|index| std::fs::remove_dir_all(export.path(&format!("d{index}"))).expect("removes"));
+        // What the search has to look through.
+        (0..FILES).for_each(|index| std::fs::write(export.path(&format!("x{index}")), b"").expect("writes"));
+    });
+    let store = located(&export);
+    let sent_away = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for worker in 0..8 {
+            let (store, handles, sent_away) = (&store, &handles, &sent_away);
+            scope.spawn(move || {
+                let acting = store.act_as(&root()).expect("acts");
+                for handle in handles.iter().skip(worker).step_by(8) {
+                    let deadline = Instant::now() + Duration::from_secs(60);
+                    loop {
+                        match acting.node(handle.as_bytes()).err() {
+                            Some(Error::Stale) => break,
+                            Some(Error::TryLater) => sent_away.fetch_add(1, Ordering::Relaxed),
+                            other => panic!("{other:?}"),
+                        };
+                        assert!(Instant::now() < deadline, "the search doesn't end");
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(store.surveys(), 1, "{} were sent away meanwhile", sent_away.into_inner());
+}
+
+#[test]
+fn what_changed_after_the_look_is_not_declared_gone() {
+    let export = Export::new();
+    let handles = fill(&export);
+    local(|| std::fs::remove_file(export.path("d0/f0")).expect("removes"));
+    let store = located(&export);
+    let acting = store.act_as(&root()).expect("acts");
+    assert_eq!(acting.node(handles[0].as_bytes()).err(), Some(Error::Stale));
+    let dir = root_of(&acting, &store);
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let new = *acting.create(&dir, b"new", &how, &mut Wcc::default()).expect("creates").handle();
+    local(|| {
+        std::fs::rename(export.path("d1/f1"), export.path("seen-then-moved")).expect("renames");
+        std::fs::rename(export.path("new"), export.path("d2/made-then-moved")).expect("renames");
+    });
+    let acting = store.act_as(&root()).expect("acts");
+    assert_eq!(acting.node(handles[1].as_bytes()).expect("there").handle(), &handles[1]);
+    assert_eq!(acting.node(new.as_bytes()).expect("there").handle(), &new);
+    assert_eq!(store.surveys(), 2, "one more look found both");
+    // What this server itself removes needs no search.
+    let dir = root_of(&acting, &store);
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let short = *acting.create(&dir, b"short", &how, &mut Wcc::default()).expect("creates").handle();
+    acting.remove(&dir, b"short", &mut Wcc::default()).expect("removes");
+    assert_eq!(acting.node(short.as_bytes()).err(), Some(Error::Stale));
+    assert_eq!(store.surveys(), 2);
+}
