@@ -3,7 +3,13 @@
 //! A probe is: register a nonce at every rendezvous of this host, send it to the server over the NFS connection, and see
 //! whether one of the rendezvous answers. It is made when the session begins; after a lane was lost, a reconnect, or (if
 //! set) every `probe_throttle` reads and writes on the wire, at the next I/O and in the background; and never more often
-//! than the pace allows.
+//! than the pace allows. A session that must have a lane waits for the probe, and for the next one while the server comes
+//! back or drains.
+//!
+//! A lane whose server doesn't answer an Open for as long as a call may take (`timeo × (retrans + 1)`) is given up: the wire
+//! decides what becomes of the session, by its own rules.
+
+mod probe;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -11,11 +17,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
-use lane::{Candidates, Lane, OpenError, OpenRequest, Rendezvous, RendezvousOptions, Target};
+use lane::{Lane, OpenError, OpenRequest, RendezvousOptions, Target};
 use parking_lot::Mutex;
-use proto::localio;
-use rpc::client::Request;
+use rpc::client::Policy;
 use tokio::runtime::Handle as Runtime;
 use tokio::task::AbortHandle;
 
@@ -25,12 +29,6 @@ use crate::file::{Inner as FileInner, Opening};
 use crate::options::{Credential, LaneMode, Options};
 use crate::session::{Inner as SessionInner, Session};
 use crate::types::{Attributes, Handle};
-
-/// How long the server may take to answer UUID_IS_LOCAL: a nonce lives no longer.
-const ANSWER: Duration = Duration::from_secs(10);
-
-/// How long to wait to be called by a privileged server that looks for us.
-const CALLED: Duration = Duration::from_secs(2);
 
 /// The first pause between probes.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -110,11 +108,12 @@ impl Pace {
         self.not_before = None;
     }
 
-    /// It found no lane. `again`: there was one before, so it may come back.
-    fn failed(&mut self, now: Instant, again: bool) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+    /// It found no lane. `again`: there was one before, so it may come back. Returns the pause until the next one.
+    fn failed(&mut self, now: Instant, again: bool) -> Duration {
+        let pause = pause(self.failures);
         self.failures = self.failures.saturating_add(1);
         self.not_before = again.then(|| now + pause);
+        pause
     }
 
     /// It found one.
@@ -154,6 +153,8 @@ struct Files {
 pub(crate) struct Keeper {
     mode: LaneMode,
     throttle: u32,
+    /// How long an Open may take, and whether the session waits for ever for a lane that it must have.
+    policy: Policy,
     rendezvous: RendezvousOptions,
     /// `None`: with AUTH_NONE there is no lane.
     credential: Option<lane::Credential>,
@@ -187,6 +188,7 @@ impl Keeper {
         Self {
             mode: options.lane,
             throttle: options.probe_throttle,
+            policy: Policy { timeo: options.timeo, retrans: options.retrans, hard: options.hard },
             rendezvous: RendezvousOptions {
                 trusted_uids: options.trusted_uids.clone(),
                 search_namespaces: options.search_namespaces,
@@ -267,6 +269,12 @@ impl Keeper {
         }
     }
 
+    /// Gives up lane `number`, which doesn't work any more, and every grant of it: also those of files that are idle.
+    fn give_up(&self, number: u64) {
+        self.recall(number);
+        self.lost(number);
+    }
+
     /// Takes a file with a grant into the list (or leaves it there, if it has a number); returns its number.
     pub(crate) fn enlist(&self, file: Weak<FileInner>, number: u64) -> u64 {
         if number != 0 {
@@ -301,28 +309,11 @@ async fn watch(session: Weak<SessionInner>, lane: Lane, number: u64) {
     lane.gone().await;
     drop(lane);
     if let Some(session) = session.upgrade() {
-        session.lane.recall(number);
-        session.lane.lost(number);
+        session.lane.give_up(number);
     }
 }
 
 impl Session {
-    /// Looks for a lane now, whatever the pace says, and reports.
-    pub async fn probe(&self) -> LaneReport {
-        if self.inner.options.lane != LaneMode::Off {
-            self.probe_once(true).await;
-        }
-        self.lane()
-    }
-
-    /// The probe at the beginning of a session. Waits to be called by a server only if there must be a lane; else that
-    /// goes on in the background.
-    pub(crate) async fn probe_at_first(&self) -> LaneReport {
-        let wait = self.inner.options.lane == LaneMode::Required;
-        self.probe_once(wait).await;
-        self.lane()
-    }
-
     /// The occasion for a file without a grant to ask for one before its next I/O: a number that is another one for
     /// every lane and every round. Without a lane, a probe is begun if it is due; where one is required, it is waited
     /// for, and finding none is an error.
@@ -336,11 +327,8 @@ impl Session {
             return Ok(Some(occasion(&up)));
         }
         if keeper.mode == LaneMode::Required {
-            self.probe_once(true).await;
-            return match keeper.live() {
-                Some(up) => Ok(Some(occasion(&up))),
-                None => Err(Error::NoLane { object: String::new(), reasons: keeper.report().reasons }),
-            };
+            let up = self.lane_that_must_be().await?;
+            return Ok(Some(occasion(&up)));
         }
         if keeper.is_due(self.inner.rpc.stats().reconnects) && !keeper.background.swap(true, SeqCst) {
             let session = self.clone();
@@ -372,10 +360,6 @@ impl Session {
         let (Some(credential), true) = (&keeper.credential, keeper.mode != LaneMode::Off) else {
             return Ok(Answer::None);
         };
-        self.lane_for_io()
-            .await
-            .map_err(|error| error.about(|| String::from_utf8_lossy(name).into_owned()))?;
-        let Some(up) = keeper.live() else { return Ok(Answer::None) };
         let access = match (read, write) {
             (true, false) => lane::Access::Read,
             (false, true) => lane::Access::Write,
@@ -383,130 +367,70 @@ impl Session {
             (false, false) => return Ok(Answer::None),
         };
         let live = &self.inner.live;
-        bump(&live.lane.round_trips);
-        match up.lane.open(OpenRequest { target, access, credential }).await {
-            Ok(opened) => {
-                bump(&live.lane.opens);
-                let handle = Handle::new(&opened.handle).ok_or_else(|| Error::Protocol {
-                    object: String::from_utf8_lossy(name).into_owned(),
-                    what: "its file handle is longer than a handle can be",
-                })?;
-                Ok(Answer::Granted(Box::new(Opening {
-                    handle,
-                    attributes: Some(opened.attributes.into()),
-                    granted: Some((opened.grant, up.number, opened.verifier)),
-                })))
+        let mut rounds = 0;
+        loop {
+            self.lane_for_io()
+                .await
+                .map_err(|error| error.about(|| String::from_utf8_lossy(name).into_owned()))?;
+            // With a required lane this means that it has just gone again.
+            let up = keeper.live();
+            if up.is_none() && keeper.mode != LaneMode::Required {
+                return Ok(Answer::None);
             }
-            Err(OpenError::Refused(status)) => match status {
-                lane::Status::Denied
-                | lane::Status::NoLane
-                | lane::Status::TooMany
-                | lane::Status::TryWire => required(status.to_string()).map(|_| Answer::Refused(status)),
-                lane::Status::Draining => required(status.to_string()),
-                status => Ok(Answer::Refused(status)),
-            },
-            Err(OpenError::Gone) => {
-                keeper.lost(up.number);
-                required(OpenError::Gone.to_string())
-            }
-            Err(error) => required(error.to_string()),
-        }
-    }
-
-    /// One probe. `wait`: for a server that looks for us, too.
-    async fn probe_once(&self, wait: bool) {
-        let keeper = &self.inner.lane;
-        let _one = keeper.probing.lock().await;
-        if keeper.is_up() {
-            return;
-        }
-        bump(&self.inner.live.probes);
-        keeper.pace.lock().begin(self.inner.rpc.stats().reconnects);
-        let result = self.handshake(wait).await;
-        self.conclude(result);
-    }
-
-    fn conclude(&self, result: Result<Lane, Vec<String>>) {
-        let keeper = &self.inner.lane;
-        match result {
-            Ok(lane) => {
-                let number = keeper.next.fetch_add(1, Relaxed);
-                let session = Arc::downgrade(&self.inner);
-                let watch = keeper.runtime.spawn(watch(session, lane.clone(), number)).abort_handle();
-                keeper.was_up.store(true, Relaxed);
-                keeper.up.store(Some(Arc::new(Up { lane, number, watch })));
-                keeper.pace.lock().succeeded();
-                keeper.reasons.lock().clear();
-            }
-            Err(reasons) => {
-                tracing::debug!(?reasons, "no lane");
-                *keeper.reasons.lock() = reasons;
-                keeper.pace.lock().failed(Instant::now(), keeper.was_up.load(Relaxed));
-            }
-        }
-    }
-
-    async fn handshake(&self, wait: bool) -> Result<Lane, Vec<String>> {
-        let keeper = &self.inner.lane;
-        if keeper.credential.is_none() {
-            return Err(vec!["a lane needs AUTH_SYS, and this session uses AUTH_NONE".to_owned()]);
-        }
-        let candidates = Rendezvous::register(keeper.rendezvous.clone())
-            .await
-            .map_err(|error| vec![format!("no nonce could be made: {error}")])?;
-        self.uuid_is_local(candidates.nonce()).await?;
-        let patience = if candidates.may_be_called() { CALLED } else { Duration::ZERO };
-        if patience > Duration::ZERO && !wait {
-            self.finish_later(candidates);
-            return Err(vec![
-                "no rendezvous found; still waiting to be called by a privileged server".to_owned(),
-            ]);
-        }
-        finish(candidates, patience).await
-    }
-
-    /// Tells the server the nonce, over the NFS connection.
-    async fn uuid_is_local(&self, nonce: [u8; 16]) -> Result<(), Vec<String>> {
-        let server = self.inner.rpc.address();
-        let request = Request {
-            program: localio::PROGRAM,
-            version: localio::VERSION,
-            procedure: localio::Procedure::UuidIsLocal.number(),
-            credential: &self.inner.credential,
-            payload: Bytes::new(),
-            receive: None,
-        };
-        let call = self.inner.rpc.call(request, |to| to.put(&localio::UuidIsLocalArgs { uuid: nonce }));
-        match tokio::time::timeout(ANSWER, call).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(rpc::client::Error::ProgramUnavailable { .. })) => Err(vec![format!(
-                "the server at {server} does not offer LOCALIO (RPC program 400122): it is no Samehost server, or was \
-                 started with --lane off"
-            )]),
-            Ok(Err(error)) => Err(vec![format!("UUID_IS_LOCAL failed: {error}")]),
-            Err(_) => {
-                Err(vec![format!("the server at {server} did not answer UUID_IS_LOCAL within {ANSWER:?}")])
-            }
-        }
-    }
-
-    /// Waits in the background for a server that looks for us.
-    fn finish_later(&self, candidates: Candidates) {
-        let session = Arc::downgrade(&self.inner);
-        self.inner.lane.runtime.spawn(async move {
-            let result = finish(candidates, CALLED).await;
-            if let Some(inner) = session.upgrade() {
-                let session = Self { inner };
-                if !session.inner.lane.is_up() {
-                    session.conclude(result);
+            let mut why = OpenError::Gone.to_string();
+            if let Some(up) = up {
+                bump(&live.lane.round_trips);
+                let patience = keeper.policy.patience();
+                let request = OpenRequest { target, access, credential };
+                match tokio::time::timeout(patience, up.lane.open(request)).await {
+                    Ok(Ok(opened)) => {
+                        bump(&live.lane.opens);
+                        let handle = Handle::new(&opened.handle).ok_or_else(|| Error::Protocol {
+                            object: String::from_utf8_lossy(name).into_owned(),
+                            what: "its file handle is longer than a handle can be",
+                        })?;
+                        return Ok(Answer::Granted(Box::new(Opening {
+                            handle,
+                            attributes: Some(opened.attributes.into()),
+                            granted: Some((opened.grant, up.number, opened.verifier)),
+                        })));
+                    }
+                    Ok(Err(OpenError::Refused(status))) => match status {
+                        lane::Status::Denied
+                        | lane::Status::NoLane
+                        | lane::Status::TooMany
+                        | lane::Status::TryWire => {
+                            return required(status.to_string()).map(|_| Answer::Refused(status));
+                        }
+                        lane::Status::Draining => {
+                            keeper.give_up(up.number);
+                            why = status.to_string();
+                        }
+                        status => return Ok(Answer::Refused(status)),
+                    },
+                    Ok(Err(OpenError::Gone)) => keeper.give_up(up.number),
+                    Ok(Err(error)) => return required(error.to_string()),
+                    Err(_) => {
+                        tracing::warn!(?patience, "the lane does not answer: it is given up");
+                        up.lane.end();
+                        keeper.give_up(up.number);
+                        why = format!("the lane did not answer within {patience:?}");
+                    }
                 }
             }
-        });
+            // The wire knows. Where there must be a lane, the next one: as often as a call would be made again.
+            if keeper.mode != LaneMode::Required || !keeper.policy.hard && rounds >= keeper.policy.retrans {
+                return required(why);
+            }
+            tokio::time::sleep(pause(rounds)).await;
+            rounds = rounds.saturating_add(1);
+        }
     }
 }
 
-async fn finish(candidates: Candidates, patience: Duration) -> Result<Lane, Vec<String>> {
-    candidates.finish(patience).await.map_err(|none| none.reasons.iter().map(ToString::to_string).collect())
+/// The pause after this many that brought no lane.
+fn pause(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

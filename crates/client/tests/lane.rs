@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use samehost_client as client;
 
-use client::{Counters, Error, LaneMode, OpenOptions, Procedure, Road, Session, Stability, Status};
+use client::{Counters, Error, LaneMode, OpenOptions, Options, Procedure, Road, Session, Stability, Status};
 use support::{Served, on_disk, pattern, wait_for};
 
 fn wire_io(counters: &Counters) -> u64 {
@@ -134,6 +134,76 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
         assert_eq!(wire_io(&changed[0]), 0, "before the first restart all went by the lane");
         assert!(session.lane().local);
     }
+}
+
+/// A server that hangs: the lane is given up as fast as a soft call, and the wire decides. A soft session fails then; a
+/// hard one waits for the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_does_not_answer_is_given_up() {
+    let served = Served::with_lane();
+    std::fs::write(served.export().join("file"), b"there").unwrap();
+    for hard in [false, true] {
+        for lane in [LaneMode::Auto, LaneMode::Required] {
+            let patient = served.options(lane);
+            let options = Options { hard, timeo: Duration::from_millis(250), retrans: 1, ..patient };
+            let session = Session::connect(&served.url(), options).await.unwrap();
+            let idle = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+            served.freeze().await;
+            let opening = tokio::spawn({
+                let session = session.clone();
+                async move { session.open(b"file", &OpenOptions::reading()).await }
+            });
+            wait_for("the lane's end", || !session.lane().local).await;
+            assert_eq!(idle.road(), Road::Wire, "what was granted goes with the lane");
+            if !hard {
+                let error =
+                    tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap_err();
+                assert!(matches!(&error, Error::Rpc { source, .. } if source.is_timeout()), "{error}");
+                served.thaw();
+                continue;
+            }
+            served.thaw();
+            let file = tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap();
+            assert_eq!(file.read_into(Vec::new(), 0, 9).await.unwrap(), b"there");
+            if lane == LaneMode::Required {
+                assert_eq!(file.road(), Road::Lane);
+            }
+        }
+    }
+}
+
+/// A hard session that must have a lane outlives its server, as a hard session over the wire does. Only a server that is
+/// there and gives no lane ends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_required_lane_is_waited_for_while_the_server_restarts() {
+    let mut served = Served::with_lane();
+    std::fs::write(served.export().join("file"), b"there").unwrap();
+    let session = served.lane().await;
+    let open = || {
+        let session = session.clone();
+        tokio::spawn(async move { session.open(b"file", &OpenOptions::reading()).await })
+    };
+    for cleanly in [false, true, false] {
+        let lost = session.counters().probes;
+        if cleanly {
+            served.stop();
+        } else {
+            served.kill();
+        }
+        let opening = open();
+        // It has registered with nobody, or is about to.
+        wait_for("a probe", || session.counters().probes > lost).await;
+        served.restart();
+        let file = tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap();
+        assert_eq!(file.road(), Road::Lane);
+        assert_eq!(file.read_into(Vec::new(), 0, 9).await.unwrap(), b"there");
+    }
+    served.kill();
+    let opening = open();
+    served.forbid_lane();
+    served.restart();
+    let error = tokio::time::timeout(support::BOUND, opening).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, Error::NoLane { .. }), "{error}");
 }
 
 /// A recall reaches files that are idle: their descriptors are closed, so nothing of ours keeps the export busy.

@@ -71,10 +71,7 @@ impl Session {
         inner.sizes = sizes;
         let session = Self { inner: Arc::new(inner) };
         if session.inner.options.lane != LaneMode::Off {
-            let report = session.probe_at_first().await;
-            if !report.local && session.inner.options.lane == LaneMode::Required {
-                return Err(Error::NoLane { object: url.to_string(), reasons: report.reasons });
-            }
+            session.probe_at_first().await.map_err(|error| error.about(|| url.to_string()))?;
         }
         Ok(session)
     }

@@ -168,6 +168,32 @@ impl Served {
         self.lane = true;
     }
 
+    /// Takes it from the next server.
+    pub fn forbid_lane(&mut self) {
+        self.lane = false;
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> u32 {
+        let child = self.child.as_ref().expect("a server");
+        rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("it is there");
+        child.id()
+    }
+
+    /// Lets it hang: returns when the last of its threads has stopped.
+    pub async fn freeze(&self) {
+        let tasks = format!("/proc/{}/task", self.signal(rustix::process::Signal::STOP));
+        let is_stopped = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+        };
+        wait_for("the stop", || fs::read_dir(&tasks).unwrap().flatten().all(is_stopped)).await;
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
     /// The URL of the export.
     pub fn url(&self) -> Url {
         Url::new("127.0.0.1", Some(self.port), self.export().to_str().unwrap().as_bytes())

@@ -155,6 +155,12 @@ impl Lane {
         let _ = state.wait_for(|state| *state != LaneState::Live).await;
     }
 
+    /// Ends the lane now, with everything that was granted through it: for a server that doesn't answer. Opens under way
+    /// end with [`OpenError::Gone`].
+    pub fn end(&self) {
+        self.owner.shared.hung_up();
+    }
+
     /// The server instance at the other end.
     #[must_use]
     pub fn instance(&self) -> Instance {
