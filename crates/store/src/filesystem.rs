@@ -1,9 +1,17 @@
-//! What is particular about a filesystem: limits that no system call tells.
+//! What is particular about a filesystem: limits that the kernel knows (`s_time_gran`, `s_maxbytes`, `s_max_links`) and no
+//! system call tells.
+//!
+//! They are told by the filesystem's magic number, and where that isn't enough the choice is the one that doesn't hurt a client that
+//! believes it. A largest size that is too small would keep it from writing what could be written; one that is too
+//! large costs it an `NFS3ERR_FBIG`. So sizes are the largest possible: of ext3, and of ext4 without extents, and of
+//! ntfs3 with small clusters, they say too much. A granularity of time that is too fine makes it see its
+//! own times changed, so that is the coarsest: what can't be known is what lies behind overlayfs, FUSE and the network filesystems.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::{StatVfsMountFlags, fstatfs, fstatvfs};
 
+use crate::attributes::status;
 use crate::error::Result;
 
 const EXT: u64 = 0xEF53;
@@ -19,6 +27,8 @@ const NTFS3: u64 = 0x7366_746E;
 const CIFS: u64 = 0xFF53_4D42;
 const SMB2: u64 = 0xFE53_4D42;
 
+const SECOND: u32 = 1_000_000_000;
+
 /// One filesystem's traits, read when the store opens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filesystem {
@@ -30,11 +40,13 @@ pub(crate) struct Filesystem {
     pub name_max: u32,
     /// The largest size of a file in bytes.
     pub max_file_size: u64,
+    /// SETATTR keeps times to so many nanoseconds.
+    pub time_delta: u32,
     /// Hard links and symbolic links work, owners and modes are kept.
     pub posix: bool,
     /// Names that differ in case only are the same.
     pub case_insensitive: bool,
-    /// A directory's cookies mean something to this process's open directory only.
+    /// A directory's cookies mean something to one open directory only, or are positions that move when entries before them go.
     pub volatile_cookies: bool,
     /// The inode numbers in directories are those of the files (overlayfs shows the lower ones there).
     pub true_entry_ids: bool,
@@ -46,12 +58,15 @@ impl Filesystem {
     pub fn of(root: impl AsFd) -> Result<Filesystem> {
         let root = root.as_fd();
         let magic = fstatfs(root)?.f_type as u64 & 0xFFFF_FFFF;
+        // Inodes of 128 bytes have no room for birth times, nor for parts of a second. So it is with ext2, and mostly with ext3.
+        let old_ext = magic == EXT && status(root, 0)?.birth.is_none();
         let vfs = fstatvfs(root)?;
         let fsid = if vfs.f_fsid == 0 { rustix::fs::fstat(root)?.st_dev } else { vfs.f_fsid };
         let foreign = matches!(magic, MSDOS | EXFAT);
         Ok(Filesystem {
             fsid,
             link_max: match magic {
+                EXT if old_ext => 32_000,
                 EXT => 65_000,
                 XFS => i32::MAX as u32,
                 BTRFS => 65_535,
@@ -67,13 +82,62 @@ impl Filesystem {
                 // 2^32 - 1 blocks with extents.
                 EXT => vfs.f_bsize.saturating_mul(u64::from(u32::MAX)),
                 MSDOS => u64::from(u32::MAX),
+                // As many blocks of 4 KiB as an inode's tree can hold.
+                F2FS => 4_329_690_886_144,
                 _ => i64::MAX as u64,
             },
+            time_delta: time_delta(magic, !old_ext),
             posix: !foreign,
             case_insensitive: matches!(magic, MSDOS | EXFAT | NTFS3 | CIFS | SMB2),
-            volatile_cookies: matches!(magic, OVERLAY | RAMFS),
+            volatile_cookies: match magic {
+                OVERLAY | RAMFS => true,
+                TMPFS => !tmpfs_keeps_cookies(rustix::system::uname().release().to_bytes()),
+                _ => false,
+            },
             true_entry_ids: magic != OVERLAY,
             read_only: vfs.f_flag.contains(StatVfsMountFlags::RDONLY),
         })
+    }
+}
+
+/// In nanoseconds; `births`: the inodes have room for birth times.
+fn time_delta(magic: u64, births: bool) -> u32 {
+    match magic {
+        EXT if !births => SECOND,
+        // FAT's modification times, exFAT's access times. (FAT's access times are days.)
+        MSDOS | EXFAT => 2 * SECOND,
+        NTFS3 | CIFS | SMB2 => 100,
+        _ => 1,
+    }
+}
+
+/// Since Linux 6.6 each entry of a tmpfs directory has a number that stays; before, cookies were positions. What can't be read is
+/// taken for older.
+fn tmpfs_keeps_cookies(release: &[u8]) -> bool {
+    let mut numbers = release
+        .split(|byte| !byte.is_ascii_digit())
+        .map(|digits| std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()));
+    matches!((numbers.next().flatten(), numbers.next().flatten()), (Some(major), Some(minor)) if (major, minor) >= (6, 6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_promised_as_coarse_as_they_are_kept() {
+        assert_eq!((time_delta(EXT, true), time_delta(EXT, false)), (1, 1_000_000_000));
+        assert_eq!((time_delta(MSDOS, true), time_delta(EXFAT, true)), (2_000_000_000, 2_000_000_000));
+        assert_eq!((time_delta(NTFS3, true), time_delta(XFS, true), time_delta(XFS, false)), (100, 1, 1));
+    }
+
+    #[test]
+    fn the_kernel_that_gave_tmpfs_lasting_cookies() {
+        for release in ["6.6.0", "6.6", "6.12.9+deb13-amd64", "7.0.0-rc1", "10.1"] {
+            assert!(tmpfs_keeps_cookies(release.as_bytes()), "{release}");
+        }
+        for release in ["6.5.13", "6.1.0-25-amd64", "5.15.0", "4.18.0-553.el8", "6", "", "linux", "6.x"] {
+            assert!(!tmpfs_keeps_cookies(release.as_bytes()), "{release}");
+        }
     }
 }

@@ -106,3 +106,19 @@ fn a_file_deleted_behind_the_back_gives_its_space_back_by_itself() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+#[test]
+fn limits_are_those_of_the_filesystem() {
+    let export = Export::at("/dev/shm".as_ref());
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    let info = acting.fs_info(&dir).expect("says");
+    assert_eq!((info.time_delta, info.max_file_size), (1, i64::MAX as u64), "tmpfs");
+    // A time goes in and comes out as fine as was said.
+    let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+    let time = store::Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
+    let set = SetAttributes { mtime: store::SetTime::To(time), ..SetAttributes::default() };
+    acting.set_attributes(&node, &set, None, &mut Wcc::default()).expect("sets");
+    assert_eq!(acting.attributes(&node).expect("attributes").mtime, time);
+}

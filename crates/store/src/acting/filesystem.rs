@@ -34,7 +34,7 @@ impl Acting<'_> {
         let filesystem = &self.store.filesystem;
         Ok(FsInfo {
             max_file_size: filesystem.max_file_size,
-            time_delta: 1,
+            time_delta: filesystem.time_delta,
             links: filesystem.posix,
             symlinks: filesystem.posix,
             homogeneous: true,
