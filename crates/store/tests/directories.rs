@@ -132,3 +132,53 @@ fn dots_are_listed_and_the_root_is_its_own_parent() {
     let gone = acting.read_dir(&sub, 0, [0; 8], &mut |_| ControlFlow::Continue(()));
     assert_eq!(gone.err(), Some(Error::Stale));
 }
+
+/// ramfs has positions for cookies, as tmpfs had before Linux 6.6.
+#[test]
+fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
+    let export = Export::new();
+    local(|| std::fs::create_dir(export.path("ram")).expect("makes"));
+    let Some(_mounted) = common::Mounted::new(export.path("ram"), "ramfs", "mode=777") else {
+        eprintln!("no ramfs here: nothing was tested");
+        return;
+    };
+    local(|| {
+        (0..20).for_each(|index| std::fs::write(export.path(&format!("ram/{index}")), b"").expect("writes"));
+    });
+    let store = export.open_with(|options| options.path = export.path("ram"));
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    // Five entries a page; the names and where it ended.
+    let page = |acting: &store::Acting<'_>, cookie: u64, verifier: [u8; 8]| {
+        let (mut names, mut last) = (Vec::new(), cookie);
+        let end = acting.read_dir(&dir, cookie, verifier, &mut |entry| {
+            if names.len() == 5 {
+                return ControlFlow::Break(());
+            }
+            names.push(entry.name.to_vec());
+            last = entry.cookie;
+            ControlFlow::Continue(())
+        });
+        end.map(|end| (names, last, end.verifier))
+    };
+    let (names, cookie, verifier) = page(&acting, 0, [0; 8]).expect("reads");
+    let (second, _, _) = page(&acting, cookie, verifier).expect("reads on");
+    let (again, _, _) =
+        page(&acting, cookie, verifier).expect("nothing has changed: any open directory will do");
+    assert_eq!(second, again);
+    // What was listed goes, as with rm -r: the directory that is still open knows where it stands.
+    let (_, cookie, verifier) = page(&acting, 0, [0; 8]).expect("reads");
+    common::wait_for_clock_tick();
+    local(|| {
+        let plain = names.iter().filter(|name| !name.starts_with(b"."));
+        plain.for_each(|name| {
+            std::fs::remove_file(export.path("ram").join(std::str::from_utf8(name).expect("digits")))
+                .expect("removes");
+        });
+    });
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let (rest, _, _) = page(&acting, cookie, verifier).expect("reads on");
+    assert_eq!(rest, second, "nothing is passed over");
+    // The same cookie once more finds no open directory, and would now be another entry.
+    assert_eq!(page(&acting, cookie, verifier).err(), Some(Error::BadCookie));
+}

@@ -1,8 +1,10 @@
 //! READDIR.
 //!
 //! A cookie is the filesystem's own position in the directory (`d_off`), so that paging survives entries that come and go
-//! meanwhile, and needs no memory here. The verifier says which directory the cookies belong to, and, for filesystems whose
-//! positions don't outlive an open directory, which run of the server.
+//! meanwhile, and needs no memory here. The verifier says which directory the cookies belong to. For filesystems whose
+//! positions don't outlive an open directory, or move when entries go (see `Filesystem::volatile_cookies`), it says, too, which run of
+//! the server and which state of the directory: there a cookie is good as long as the directory is still open where the last page ended, or
+//! hasn't changed. Otherwise the client must begin again; an entry that is passed over it would never miss.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,14 +12,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 
 use super::{AccessMode, Acting, DirEntry, DirPage};
-use crate::attributes::Kind;
+use crate::attributes::{Kind, Status};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
 /// Room for the entries of one getdents64(2), in bytes.
 const BUFFER: usize = 32 * 1024;
 
+/// Bytes of the verifier that say which directory it is of; the others say which state of it.
+const WHO: usize = 4;
+
 const PURPOSE_DIRECTORY: u8 = 3;
+const PURPOSE_DIRECTORY_STATE: u8 = 4;
 
 impl Acting<'_> {
     /// Calls `each` with the entries after `cookie` (0: from the start), "." and ".." among them, until it breaks or there are no
@@ -39,16 +45,22 @@ impl Acting<'_> {
         }
         let status = self.live(dir)?;
         self.check(dir, &status, AccessMode::Read)?;
-        let ours = self.directory_verifier(dir);
-        if cookie != 0 && (verifier != ours || i64::try_from(cookie).is_err()) {
+        let ours = self.directory_verifier(dir, &status);
+        let (who, state) = ours.split_at(WHO);
+        if cookie != 0 && (&verifier[..WHO] != who || i64::try_from(cookie).is_err()) {
             return Err(Error::BadCookie);
         }
-        let file = self.open_at(dir, cookie)?;
+        let current = cookie == 0 || &verifier[WHO..] == state;
+        let file = self.open_at(dir, cookie, current)?;
         let (reached, eof) = self.walk_entries(dir, &file, cookie, each)?;
         if !eof && reached != 0 {
-            self.store.dirs.put(*dir.handle(), reached, file);
+            // The kernel has read ahead. It goes back now, while the way back is still the same.
+            if !self.store.filesystem.volatile_cookies || seek(&file, SeekFrom::Start(reached)).is_ok() {
+                self.store.dirs.put(*dir.handle(), reached, file);
+            }
         }
-        Ok(DirPage { verifier: ours, eof })
+        // Positions that were reached from an older state are none of this one.
+        Ok(DirPage { verifier: if current { ours } else { verifier }, eof })
     }
 
     /// The cookie after the last entry taken, and whether it was the last of all.
@@ -80,11 +92,12 @@ impl Acting<'_> {
         Ok((reached, true))
     }
 
-    /// The directory open for reading, standing at `cookie`.
-    fn open_at(&self, dir: &Node, cookie: u64) -> Result<OwnedFd> {
+    /// The directory open for reading, standing at `cookie`, which means something to any open directory if it is `current`.
+    fn open_at(&self, dir: &Node, cookie: u64, current: bool) -> Result<OwnedFd> {
         let kept = if cookie == 0 { None } else { self.store.dirs.take(dir.handle(), cookie) };
         let file = match kept {
             Some(file) => file,
+            None if cookie != 0 && !current => return Err(Error::BadCookie),
             None => self.reopen(dir.file(), OFlags::RDONLY | OFlags::DIRECTORY)?,
         };
         if cookie != 0 {
@@ -93,14 +106,18 @@ impl Acting<'_> {
         Ok(file)
     }
 
-    fn directory_verifier(&self, dir: &Node) -> [u8; 8] {
+    fn directory_verifier(&self, dir: &Node, status: &Status) -> [u8; 8] {
         let store = self.store;
         let fileid = dir.id().fileid.to_be_bytes();
         let generation = dir.id().generation.to_be_bytes();
-        let run: &[u8] = if store.filesystem.volatile_cookies { &store.instance } else { &[] };
-        let hash = store.key.hash(PURPOSE_DIRECTORY, &[&fileid, &generation, run]);
+        let change = status.attributes.change.to_be_bytes();
+        let (run, state): (&[u8], &[u8]) =
+            if store.filesystem.volatile_cookies { (&store.instance, &change) } else { (&[], &[]) };
+        let who = store.key.hash(PURPOSE_DIRECTORY, &[&fileid, &generation, run]);
+        let state = store.key.hash(PURPOSE_DIRECTORY_STATE, &[&fileid, &generation, state]);
         let mut verifier = [0; 8];
-        verifier.copy_from_slice(&hash[..8]);
+        verifier[..WHO].copy_from_slice(&who[..WHO]);
+        verifier[WHO..].copy_from_slice(&state[..8 - WHO]);
         verifier
     }
 }
