@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use common::{Server, ready, run, samehost};
@@ -37,6 +39,7 @@ fn what_the_server_cannot_do_stands_below_the_ready_line_and_nowhere_else() {
     let mut lines = ran.text().lines();
     let ready = lines.next().unwrap();
     assert!(ready.starts_with("ready: ") && ready.ends_with("; lane on, run directory /proc/no"), "{ready}");
+    assert!(!ready.contains("sing"), "what isn't served stands below: {ready}");
     let notes: Vec<&str> = lines.collect();
     assert!(notes.iter().all(|line| line.starts_with("note: ")), "{notes:?}");
     for words in
@@ -63,6 +66,10 @@ fn a_start_that_fails_names_the_reason_and_the_next_step() {
     let export = format!("{} *(rw)", scratch.path().display());
     serve(&["--export", "/tmp *(rw,frobnicate)"]).exits(1).complains(&["frobnicate", "next:"]);
     serve(&["--export", "relative *(rw)"]).exits(1).complains(&["relative"]);
+    serve(&["--export", "/nowhere *(rw)"]).exits(1).complains(&["/nowhere is not served: ", "next:"]);
+    serve(&["--export", "/tmp *(rw)", "--export", "/tmp  *(rw,bogus)"])
+        .exits(1)
+        .complains(&["--export#2:1:"]);
     serve(&["--exports", "/nowhere/exports"]).exits(1).complains(&["/nowhere/exports", "next:"]);
     fs::write(scratch.path().join("none"), "# nothing\n").unwrap();
     serve(&["--exports", scratch.path().join("none").to_str().unwrap()]).exits(1).complains(&["--export"]);
@@ -142,6 +149,116 @@ fn sighup_reads_the_exports_again() {
     server.signal(Signal::HUP);
     assert_eq!(cat("two").exits(0).stdout, b"two");
     assert_eq!(cat("one").exits(0).stdout, b"one");
+}
+
+#[test]
+fn a_reload_that_hangs_keeps_nobody_from_stopping_the_server() {
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+    let scratch = tempfile::tempdir().unwrap();
+    let exports = scratch.path().join("exports");
+    fs::write(&exports, format!("{} *(ro)\n", scratch.path().display())).unwrap();
+    let mut server = Server::with(&["--exports", exports.to_str().unwrap()], "127.0.0.1(rw,insecure)");
+    // A file that says nothing and doesn't end.
+    fs::remove_file(&exports).unwrap();
+    mknodat(CWD, &exports, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    server.signal(Signal::HUP);
+    let mut silent = None;
+    wait_for("the reload to read the file", || {
+        // Can be opened so only when somebody reads.
+        silent = open(&exports, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
+        silent.is_some()
+    });
+    server.signal(Signal::HUP);
+    server.run(&["probe", "{}"]).exits(0);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended(), Some(0));
+    drop(silent);
+}
+
+#[test]
+fn a_doubled_signal_is_one_and_a_second_one_later_leaves_at_once_and_no_sockets() {
+    for later in [false, true] {
+        let mut server = Server::with(&["--grace", "60"], "127.0.0.1(rw,insecure)");
+        let file = fs::File::create(server.export().join("file")).unwrap();
+        file.set_len(1 << 20).unwrap();
+        // More replies than fit into sockets: the server waits for them to be read.
+        let mut slow = Wire::reading(&server, "file", 32);
+        slow.0.peek(&mut [0]).unwrap();
+        server.signal(Signal::TERM);
+        wait_for("the server to begin to stop", || {
+            fs::read_dir(server.run_dir())
+                .unwrap()
+                .all(|entry| entry.unwrap().path().extension().unwrap() != "lane")
+        });
+        assert_eq!(fs::read_dir(server.run_dir()).unwrap().count(), 1, "the status can still be asked for");
+        if later {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        server.signal(Signal::TERM);
+        if later {
+            assert_eq!(server.ended(), Some(1));
+        } else {
+            let read = std::io::copy(&mut slow.0, &mut std::io::sink()).unwrap();
+            assert!(read > 32 << 20, "{read}");
+            assert_eq!(server.ended(), Some(0));
+        }
+        assert_eq!(fs::read_dir(server.run_dir()).unwrap().count(), 0, "{later}");
+    }
+}
+
+/// An NFS client that sends, and reads when it likes.
+struct Wire(TcpStream);
+
+impl Wire {
+    /// Asks for `count` MiB of a file, and reads none of it.
+    fn reading(server: &Server, name: &str, count: usize) -> Self {
+        let mut wire = Self(TcpStream::connect(("127.0.0.1", server.port)).unwrap());
+        wire.0.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        wire.call(100_005, 1, &opaque(server.export().to_str().unwrap().as_bytes()));
+        let root = wire.handle();
+        wire.call(100_003, 3, &[opaque(&root), opaque(name.as_bytes())].concat());
+        let file = wire.handle();
+        let args = [opaque(&file), vec![0; 8], (1_u32 << 20).to_be_bytes().to_vec()].concat();
+        wire.0.write_all(&record(100_003, 6, &args).repeat(count)).unwrap();
+        wire
+    }
+
+    fn call(&mut self, program: u32, procedure: u32, args: &[u8]) {
+        self.0.write_all(&record(program, procedure, args)).unwrap();
+    }
+
+    /// The handle with which a reply's results begin.
+    fn handle(&mut self) -> Vec<u8> {
+        let mut mark = [0; 4];
+        self.0.read_exact(&mut mark).unwrap();
+        let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        self.0.read_exact(&mut reply).unwrap();
+        // REPLY, accepted, no verifier, success; and the procedure's own success.
+        assert_eq!(reply[4..28], [1, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat());
+        let length = u32::from_be_bytes(reply[28..32].try_into().unwrap()) as usize;
+        reply[32..32 + length].to_vec()
+    }
+}
+
+/// A call without a credential, as a record.
+fn record(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    // xid, CALL, RPC version, program, version, procedure, credential, verifier
+    let header = [1, 0, 2, program, 3, procedure, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let mark = 0x8000_0000 | u32::try_from(header.len() + args.len()).unwrap();
+    [&mark.to_be_bytes(), header.as_slice(), args].concat()
+}
+
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let padding = bytes.len().next_multiple_of(4) - bytes.len();
+    [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes, &[0; 3][..padding]].concat()
+}
+
+fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + common::PATIENCE;
+    while !ready() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub enum StartError {
     /// Nothing is exported.
     #[error("nothing is exported: give --export 'PATH CLIENT(OPTIONS)' or --exports FILE")]
     NoExports,
+    /// None of the exports can be served; each with its reason.
+    #[error("none of the exports can be served: {}", .0.join("; "))]
+    NothingServed(Vec<String>),
     /// An address can't be listened on.
     #[error("cannot listen on {addresses}: {source}")]
     Listen {

@@ -14,8 +14,10 @@ use crate::access::Gate;
 use crate::counters::Counters;
 use crate::drc::Drc;
 use crate::errors::{ReloadError, StartError};
+use crate::leftovers::Leftovers;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
+use crate::reloads::Reloads;
 use crate::rpcbind::{self, Registrations};
 use crate::running::{Reloaded, Running};
 use crate::service::Service;
@@ -37,6 +39,7 @@ pub struct Server {
     status_socket: Option<StatusSocket>,
     registrations: Option<Registrations>,
     running: Arc<Running>,
+    reloads: Arc<Reloads>,
 }
 
 impl Server {
@@ -57,6 +60,9 @@ impl Server {
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
         let table = Table::open(&exports, &opening, &Table::default());
+        if table.entries().iter().all(|entry| entry.store.is_err()) {
+            return Err(StartError::NothingServed(table.unserved()));
+        }
         let service = Arc::new(Service {
             gate: Gate::new(table),
             counters: Counters::default(),
@@ -87,7 +93,7 @@ impl Server {
             reloading: Mutex::new(()),
         });
         let status_socket = running.status_socket();
-        Ok(Self { status_socket, registrations, running })
+        Ok(Self { status_socket, registrations, running, reloads: Arc::default() })
     }
 
     /// The addresses it listens on, with the real ports.
@@ -115,6 +121,38 @@ impl Server {
     /// [`ReloadError`]; the exports are then as they were.
     pub fn reload(&self) -> Result<Reloaded, ReloadError> {
         self.running.reload()
+    }
+
+    /// Has a thread of its own [reload](Self::reload), so that the caller isn't held up by an export on a mount that
+    /// hangs. One at a time: what is asked for meanwhile is one more. What came of it goes to the log (`tracing`).
+    pub fn reload_in_background(&self) {
+        let running = Arc::downgrade(&self.running);
+        let started = self.reloads.request(move || {
+            let Some(running) = running.upgrade() else { return };
+            match running.reload() {
+                Ok(reloaded) => {
+                    tracing::info!(
+                        added = ?reloaded.added, removed = ?reloaded.removed, kept = reloaded.kept.len(),
+                        "exports read again"
+                    );
+                    reloaded.notices.iter().for_each(|notice| tracing::warn!("{notice}"));
+                }
+                Err(error) => tracing::error!("exports not changed: {error}"),
+            }
+        });
+        if let Err(error) = started {
+            tracing::error!(%error, "exports not changed: no thread to read them");
+        }
+    }
+
+    /// The sockets that are left in the run directory if the process ends before [`Server::stop`] has returned.
+    #[must_use]
+    pub fn leftovers(&self) -> Leftovers {
+        let running = &self.running;
+        Leftovers {
+            run_dir: running.config.run_dir.clone(),
+            instance: lane::nonce::hex(&running.instance).to_string(),
+        }
     }
 
     /// A snapshot.
@@ -150,10 +188,7 @@ impl Server {
             if signal != SIGHUP {
                 break;
             }
-            match self.reload() {
-                Ok(reloaded) => tracing::info!(?reloaded, "exports read again"),
-                Err(error) => tracing::error!(%error, "exports stay as they were"),
-            }
+            self.reload_in_background();
         }
         self.stop();
         Ok(())

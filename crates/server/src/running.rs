@@ -121,17 +121,11 @@ impl Running {
 /// What can't be served, and what can't be done for those that are: each sentence once, with the exports that it is
 /// about.
 fn notices_of(table: &Table) -> Vec<String> {
-    let (mut notices, mut served) = (Vec::new(), 0);
+    let (mut notices, mut served) = (table.unserved(), 0);
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
     for entry in table.entries() {
+        let Ok(store) = &entry.store else { continue };
         let path = entry.export.path().display().to_string();
-        let store = match &entry.store {
-            Err(problem) => {
-                notices.push(format!("{path} is not served: {problem}"));
-                continue;
-            }
-            Ok(store) => store,
-        };
         served += 1;
         for sentence in limits_of(store, entry.export.subtree_check()) {
             match said.iter_mut().find(|(other, _)| *other == sentence) {

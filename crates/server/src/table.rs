@@ -75,6 +75,16 @@ impl Table {
     pub(crate) fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
+
+    /// What isn't served, and why, one sentence each.
+    pub(crate) fn unserved(&self) -> Vec<String> {
+        let sentence = |entry: &Arc<Entry>| {
+            entry
+                .problem()
+                .map(|problem| format!("{} is not served: {problem}", entry.export.path().display()))
+        };
+        self.entries.iter().filter_map(sentence).collect()
+    }
 }
 
 impl Entry {

@@ -206,6 +206,8 @@ fn what_prevents_a_start_is_said() {
     };
     let none = start(&|config| config.exports.clear());
     assert!(none.contains("--export"), "{none}");
+    let gone = start(&|config| config.exports = vec!["/no/such/a *".into(), "/no/such/b *".into()]);
+    assert!(gone.contains("/no/such/a is not served") && gone.contains("/no/such/b is not served"), "{gone}");
     let wrong = start(&|config| config.exports = vec!["/a *(rw,krb5)".into()]);
     assert!(wrong.starts_with("--export:1:9: option krb5 is not supported"), "{wrong}");
     let second = start(&|config| config.exports.push("/b *(bogus)".into()));

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use server::{Config, Server, StartError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,6 +16,10 @@ use crate::{human, notify};
 
 /// Read when neither `--export` nor `--exports` is given.
 const DEFAULT_EXPORTS: &str = "/etc/exports";
+
+/// Signals to stop within this time are one request: timeout(1) sends two, one to the command and one to its process
+/// group, and so does a terminal together with the shell.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input.
 pub fn serve(global: &Global, args: ServeArgs) -> Ended {
@@ -31,15 +35,18 @@ pub fn serve(global: &Global, args: ServeArgs) -> Ended {
     }
     for signal in signals.forever() {
         match signal {
-            SIGHUP => reload(&server),
+            SIGHUP => server.reload_in_background(),
             _ => break,
         }
     }
+    let asked = Instant::now();
     notify::stopping();
     let impatient = signals.handle();
+    let leftovers = server.leftovers();
     let watcher = thread::spawn(move || {
         // A second request to stop means: now.
-        if signals.forever().any(|signal| signal != SIGHUP) {
+        if signals.forever().any(|signal| signal != SIGHUP && asked.elapsed() >= ONE_REQUEST) {
+            leftovers.remove();
             complain("serve: stopped by a second signal before everything was drained");
             std::process::exit(Exit::Failed as i32);
         }
@@ -77,6 +84,7 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
         .status()
         .exports
         .iter()
+        .filter(|export| export.problem.is_none())
         .map(|export| {
             use std::os::unix::ffi::OsStrExt;
             human::name(export.path.as_os_str().as_bytes())
@@ -102,21 +110,6 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
         // Whoever started the server doesn't have to listen to it.
         Err(Stop::ReaderGone) => Ok(()),
         other => other,
-    }
-}
-
-fn reload(server: &Server) {
-    match server.reload() {
-        Ok(reloaded) => {
-            tracing::info!(
-                added = ?reloaded.added, removed = ?reloaded.removed, kept = reloaded.kept.len(),
-                "exports read again"
-            );
-            for notice in reloaded.notices {
-                tracing::warn!("{notice}");
-            }
-        }
-        Err(error) => tracing::error!("exports not changed: {error}"),
     }
 }
 
@@ -152,6 +145,9 @@ fn explain(error: StartError) -> Failure {
             failure.next("name a readable file with --exports, or give --export")
         }
         StartError::NoExports => failure.next("for example: samehost serve --export '/srv *(ro)'"),
+        StartError::NothingServed(_) => {
+            failure.next("create the directory, or correct its path in the exports")
+        }
         StartError::Listen { source, .. } => match source.kind() {
             io::ErrorKind::AddrInUse => failure.next(
                 "stop the other NFS server (systemctl stop nfs-server), or choose a port with --listen",
