@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::AtomicBool;
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use signal_hook::consts::SIGXFSZ;
 
@@ -20,7 +20,23 @@ pub(crate) fn prepare() {
     {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
+    make_room_for_descriptors();
     survive_file_size_limit();
+}
+
+/// As many descriptors as the kernel's table gets room for at once (8 bytes each).
+const ROOM: u64 = 1 << 16;
+
+/// Lets the kernel grow the descriptor table now. It grows by doubling, and in a process with threads each step waits
+/// for an RCU grace period: 10 ms and more, several times, in the first seconds of a server whose caches fill.
+fn make_room_for_descriptors() {
+    let room = getrlimit(Resource::Nofile).current.map_or(ROOM, |limit| limit.min(ROOM));
+    let highest = i32::try_from(room).unwrap_or(1).saturating_sub(1);
+    let made = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|any| rustix::io::fcntl_dupfd_cloexec(&any, highest));
+    if let Err(error) = made {
+        tracing::debug!(%error, "the descriptor table grows when it must");
+    }
 }
 
 /// A write beyond the limit of file sizes (`ulimit -f`) fails with EFBIG, which is the client's affair, instead of
