@@ -168,3 +168,34 @@ impl Admission {
         self.entry.id == other.entry.id
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use exports::Exports;
+
+    use super::*;
+    use crate::table::Opening;
+
+    #[test]
+    fn who_cannot_be_told_yet_is_neither_let_in_nor_turned_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
+        let table = |clients: &str| {
+            let text = format!("{} {clients}", dir.path().display());
+            Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default())
+        };
+        let address = SocketAddr::from(([192, 0, 2, 1], 700));
+        let asking = Asking { address, claim: None, road: Road::Wire };
+        let gate = Gate {
+            table: ArcSwap::from_pointee(table("slow.example(rw) *(ro)")),
+            names: Resolver::in_vain(),
+        };
+        let refused = |gate: &Gate| gate.admit_to(&gate.table().entries()[0], asking).map(drop);
+        assert_eq!(refused(&gate), Err(Refusal::NotKnownYet));
+        // A lane whose client can't be told is asked anew.
+        assert!(gate.differs(&table("*(ro)"), &gate.table(), address));
+        assert!(!gate.differs(&table("*(ro)"), &table("*(ro)"), address));
+        gate.replace(table("192.0.2.1(rw) slow.example(rw)"));
+        assert_eq!(refused(&gate), Ok(()));
+    }
+}

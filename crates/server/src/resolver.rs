@@ -135,6 +135,15 @@ impl Resolver {
         Self { shared: Arc::new(Shared { memory, work, news, look_up, patience, max_remembered }) }
     }
 
+    /// Its name server never answers, and nobody waits for it.
+    #[cfg(test)]
+    pub(crate) fn in_vain() -> Self {
+        let never = |_: &Question| loop {
+            std::thread::park();
+        };
+        Self::with(never, Duration::ZERO, 16)
+    }
+
     /// Whatever is needed from now on is asked for again; until the answers are there the old ones serve. For a reload
     /// of the exports, which reloads the names in them, too.
     pub(crate) fn ask_again(&self) {
