@@ -109,8 +109,8 @@ impl SetAttributes {
 
 /// An object's attributes before and after an operation that changes it (RFC 1813 section 2.6, weak cache consistency).
 ///
-/// Filled by the store for failed operations, too, as far as it came. No other operation through this store fell
-/// between the two; a local process on the server may have.
+/// Filled by the store for failed operations, too, as far as it came. No other operation through this store that changes
+/// the object's entries, size or data fell between the two (where one did, `before` is left out); a local process on the server may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
     /// Before the operation.

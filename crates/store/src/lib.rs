@@ -28,6 +28,8 @@ mod open;
 mod open_dirs;
 mod places;
 mod survey;
+#[cfg(test)]
+mod testing;
 mod tidy;
 mod verifier;
 

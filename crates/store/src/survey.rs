@@ -176,24 +176,10 @@ fn true_id(dir: &OwnedFd, name: &CStr) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
+    use crate::Identity;
     use crate::open::{Scheme, file_id};
-    use crate::{HandleKey, Identity, Store, StoreOptions, WriteVerifier};
-
-    fn store(path: &std::path::Path) -> Store {
-        Store::open(StoreOptions {
-            path: path.to_owned(),
-            export_id: 1,
-            key: HandleKey::new([1; 16]),
-            read_only: false,
-            subtree_check: true,
-            verifier: Arc::new(WriteVerifier::new()),
-            max_nodes: None,
-        })
-        .expect("opens")
-    }
+    use crate::testing::store;
 
     fn id_of(store: &Inner, path: &std::path::Path) -> FileId {
         let file = std::fs::File::open(path).expect("there");

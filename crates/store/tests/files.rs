@@ -94,9 +94,10 @@ fn concurrent_writers_each_see_their_own_change_only() {
                 let write = |index: u64| {
                     let mut seen = wcc();
                     acting.write(&node, name * 1000 + index, b"x", Unstable, &mut seen).expect("writes");
-                    (seen.before.expect("before").change, seen.after.expect("after").change)
+                    // Who wasn't alone is told nothing of before.
+                    seen.before.map(|before| (before.change, seen.after.expect("after").change))
                 };
-                (0..200).map(write).collect::<Vec<_>>()
+                (0..200).filter_map(write).collect::<Vec<_>>()
             })
         };
         let writers: Vec<_> = (0..4).map(writer).collect();
@@ -303,4 +304,53 @@ fn opening_what_cannot_be_served_says_why() {
     };
     assert!(open(export.path("f")).contains("isn't a directory"));
     assert!(open(export.path("none")).contains("can't open"));
+}
+
+#[test]
+fn a_write_has_attributes_from_before_only_if_it_was_alone() {
+    let export = Export::new();
+    let store = export.open();
+    let handle = {
+        let acting = store.act_as(&user(1000)).expect("acts");
+        let dir = root_of(&acting, &store);
+        let how = CreateHow::Guarded(SetAttributes::default());
+        *acting.create(&dir, b"f", &how, &mut Wcc::default()).expect("creates").handle()
+    };
+    // With nobody else about each write's before is the after of the one before it.
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let node = acting.node(handle.as_bytes()).expect("there");
+    let mut last = acting.attributes(&node).expect("attributes");
+    for offset in 0..10 {
+        let mut wcc = Wcc::default();
+        acting.write(&node, offset, b"x", io::Stability::Unstable, &mut wcc).expect("writes");
+        assert_eq!(wcc.before, Some(last));
+        last = wcc.after.expect("after");
+    }
+    // Many at once: whoever has a before was alone, so the sizes that were seen fit together.
+    let alone: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4_u64)
+            .map(|thread| {
+                let store = &store;
+                scope.spawn(move || {
+                    let acting = store.act_as(&user(1000)).expect("acts");
+                    let node = acting.node(handle.as_bytes()).expect("there");
+                    let mut alone = Vec::new();
+                    for round in 0..200 {
+                        let mut wcc = Wcc::default();
+                        let offset = 100 + round * 4 + thread;
+                        acting.write(&node, offset, b"y", io::Stability::Unstable, &mut wcc).expect("writes");
+                        let after = wcc.after.expect("after").size;
+                        if let Some(before) = wcc.before {
+                            assert_eq!(after, before.size.max(offset + 1), "nobody else grew it");
+                            alone.push((before.size, after));
+                        }
+                    }
+                    alone
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("ran")).collect()
+    });
+    assert!(alone.iter().all(|(before, after)| before <= after));
+    assert_eq!(acting.attributes(&node).expect("attributes").size, 100 + 800);
 }

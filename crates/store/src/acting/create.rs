@@ -84,6 +84,7 @@ impl Acting<'_> {
         if node.kind() != Kind::Regular {
             return Err(Error::Exists);
         }
+        let _turn = self.store.locks.enter(node.fileid());
         let status = self.live(&node)?;
         match how {
             CreateHow::Exclusive(verifier) if !made_with(&status.attributes, *verifier) => Err(Error::Exists),

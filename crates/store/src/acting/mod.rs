@@ -108,7 +108,8 @@ impl<'s> Acting<'s> {
         self.store.locks.one(node.fileid())
     }
 
-    /// Runs a change of `node` with the attributes taken before and after, and nobody else's change through this store between.
+    /// Runs a change of `node` with the attributes taken before and after, and nobody else's change of its names or attributes
+    /// through this store between.
     fn changing<T>(
         &self,
         node: &Node,
@@ -116,11 +117,25 @@ impl<'s> Acting<'s> {
         change: impl FnOnce(&Status) -> Result<T>,
     ) -> Result<T> {
         let _alone = self.lock(node);
+        self.overlapping(node, wcc, change)
+    }
+
+    /// As [`Acting::changing`], but others may change the node meanwhile; if anybody did there are no attributes from before.
+    fn overlapping<T>(
+        &self,
+        node: &Node,
+        wcc: &mut Wcc,
+        change: impl FnOnce(&Status) -> Result<T>,
+    ) -> Result<T> {
+        let turn = self.store.locks.enter(node.fileid());
         let before = self.live(node)?;
         wcc.before = Some(before.attributes);
         let result =
             if self.read_only { Err(Error::ReadOnly) } else { self.wear().and_then(|()| change(&before)) };
         wcc.after = status(node.file(), self.fsid()).ok().map(|after| after.attributes);
+        if !turn.was_alone() {
+            wcc.before = None;
+        }
         result
     }
 

@@ -1,0 +1,20 @@
+//! What the unit tests share.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{HandleKey, Store, StoreOptions, WriteVerifier};
+
+/// A store whose handles are located, for which no privileges are needed.
+pub(crate) fn store(path: &Path) -> Store {
+    Store::open(StoreOptions {
+        path: path.to_owned(),
+        export_id: 1,
+        key: HandleKey::new([1; 16]),
+        read_only: false,
+        subtree_check: true,
+        verifier: Arc::new(WriteVerifier::new()),
+        max_nodes: None,
+    })
+    .expect("opens")
+}
