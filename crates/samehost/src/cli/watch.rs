@@ -17,7 +17,7 @@ Exit codes:
 /// Options of `samehost status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Write JSON: {\"servers\": [...]}
+    /// Write JSON: {"servers": [...]}
     #[arg(long)]
     pub json: bool,
     /// Show the counters of every procedure, too

@@ -27,6 +27,9 @@ pub fn status(global: &Global, args: &StatusArgs) -> Ended {
         std::io::ErrorKind::PermissionDenied => {
             Failure::new(&dir, error).next("run as the user of the server, or as root")
         }
+        std::io::ErrorKind::TimedOut => Failure::new(&dir, error).next(
+            "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it",
+        ),
         _ => Failure::new(&dir, error)
             .next("a server answered with something else than a status: is it another version?"),
     })?;

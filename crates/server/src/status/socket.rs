@@ -116,14 +116,38 @@ pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
     let mut found = Vec::new();
     for path in sockets(run_dir)? {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        match UnixStream::connect(&path) {
-            Ok(stream) => found.push(read(stream).map_err(named)?),
+        match connect(&path) {
+            Ok(stream) => {
+                let process = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.pid);
+                found.push(read(stream).map_err(|error| match (error.kind(), process) {
+                    (io::ErrorKind::WouldBlock, Ok(pid)) => {
+                        let what = format!("process {pid} does not answer within {PATIENCE:?}");
+                        io::Error::new(io::ErrorKind::TimedOut, what)
+                    }
+                    _ => named(error),
+                })?);
+            }
+            // A server that hangs doesn't accept either: those who gave up wait there in front of us.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let what = format!("{}: its server does not accept connections", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
             Err(error) => return Err(named(error)),
         }
     }
     Ok(found)
+}
+
+/// Connects without waiting for room in the backlog.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 fn read(stream: UnixStream) -> io::Result<Status> {
