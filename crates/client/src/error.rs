@@ -150,6 +150,14 @@ pub enum Error {
         /// Why.
         source: rpc::client::Error,
     },
+    /// The session did not come up in time (`retry`).
+    #[error("{object}: no answer that makes sense within {after:?}")]
+    NoAnswer {
+        /// The URL.
+        object: String,
+        /// How long it was tried.
+        after: std::time::Duration,
+    },
     /// MOUNT was refused for the path and everything above it.
     #[error("{path:?} cannot be mounted from {server}: {reason}")]
     Mount {
@@ -242,6 +250,7 @@ impl Error {
         match self {
             Self::Url(_) => Errno::INVAL,
             Self::Resolve { .. } => Errno::HOSTUNREACH,
+            Self::NoAnswer { .. } => Errno::TIMEDOUT,
             Self::Rpc { source, .. } if source.is_timeout() => Errno::TIMEDOUT,
             Self::Rpc { .. } | Self::Protocol { .. } => Errno::IO,
             Self::Mount { .. } => Errno::ACCESS,

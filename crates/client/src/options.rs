@@ -90,6 +90,9 @@ pub struct Options {
     pub hard: bool,
     /// How long an answer may take before it counts as a retry; 60 s.
     pub timeo: Duration,
+    /// How long a session may take to come up: the address, MOUNT, the sizes and, if required, the lane. Also for a hard
+    /// session, which only waits for ever for a server that it has known: 2 minutes.
+    pub retry: Duration,
     /// Retries before a soft session gives up, or a hard one says that the server does not answer; 2.
     pub retrans: u32,
     /// TCP connections to the server, 1..=16.
@@ -121,6 +124,7 @@ impl Default for Options {
             probe_throttle: 0,
             hard: true,
             timeo: Duration::from_secs(60),
+            retry: Duration::from_secs(120),
             retrans: 2,
             nconnect: 1,
             rsize: None,

@@ -26,7 +26,7 @@ pub enum UrlError {
     Escape(String),
     /// An option we don't have.
     #[error(
-        "the URL option {0:?} is not known (known: version, nfsport, mountport, uid, gid, timeo, retrans, soft, hard, rsize, wsize, nconnect, resvport, lane)"
+        "the URL option {0:?} is not known (known: version, nfsport, mountport, uid, gid, timeo, retrans, retry, soft, hard, rsize, wsize, nconnect, resvport, lane, localio_probe_throttle)"
     )]
     Option(String),
     /// An option's value is not one of its values.
@@ -127,6 +127,13 @@ fn apply_one(options: &mut Options, name: &str, value: &str) -> Result<(), UrlEr
             options.timeo = Duration::from_millis(u64::from(tenths) * 100);
         }
         "retrans" => options.retrans = number(name, value, "a number of retries")?,
+        "retry" => {
+            let minutes: u32 = number(name, value, "minutes, 1 to 10000")?;
+            if !(1..=10_000).contains(&minutes) {
+                return Err(invalid(name, value, "minutes, 1 to 10000"));
+            }
+            options.retry = Duration::from_secs(u64::from(minutes) * 60);
+        }
         "soft" => options.hard = false,
         "hard" => options.hard = true,
         "rsize" => options.rsize = Some(number(name, value, "bytes")?),
@@ -140,6 +147,13 @@ fn apply_one(options: &mut Options, name: &str, value: &str) -> Result<(), UrlEr
         "resvport" => options.reserved_port = ReservedPort::Yes,
         "noresvport" => options.reserved_port = ReservedPort::No,
         "lane" => options.lane = value.parse().map_err(|_| invalid(name, value, "auto, off or required"))?,
+        "localio_probe_throttle" => {
+            let expected = "0 (off) or a power of two";
+            options.probe_throttle = number(name, value, expected)?;
+            if options.probe_throttle != 0 && !options.probe_throttle.is_power_of_two() {
+                return Err(invalid(name, value, expected));
+            }
+        }
         other => return Err(UrlError::Option(other.to_owned())),
     }
     Ok(())
@@ -278,6 +292,8 @@ mod tests {
         assert_eq!(options.credential, Credential::Sys { uid: 7, gid: 8, groups: vec![] });
         assert_eq!((options.hard, options.timeo, options.nconnect), (false, Duration::from_millis(1500), 4));
         assert_eq!((options.rsize, options.lane), (Some(65536), crate::LaneMode::Required));
+        parsed("nfs://h/x?retry=3&localio_probe_throttle=8").apply(&mut options).unwrap();
+        assert_eq!((options.retry, options.probe_throttle), (Duration::from_secs(180), 8));
     }
 
     #[test]
@@ -290,6 +306,8 @@ mod tests {
         assert!(matches!(error("nfs://h/%00"), UrlError::Escape(_)));
         assert!(matches!(error("nfs://h/?frobnicate"), UrlError::Option(_)));
         assert!(matches!(error("nfs://h/?nconnect=17"), UrlError::Value { .. }));
+        assert!(matches!(error("nfs://h/?retry=0"), UrlError::Value { .. }));
+        assert!(matches!(error("nfs://h/?localio_probe_throttle=12"), UrlError::Value { .. }));
         assert!(matches!(error("nfs://h/?version=4"), UrlError::Value { .. }));
         assert!(matches!(error("nfs://[::1/"), UrlError::Host(_)));
     }

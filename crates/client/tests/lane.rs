@@ -136,6 +136,28 @@ async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
     }
 }
 
+/// A tree that is copied in costs two round trips a file: CREATE, which tells the handle, and one Open. Copied in again it
+/// costs one. Only the first file of either kind costs one more, for nobody knows what it will be.
+#[tokio::test]
+async fn files_that_are_made_cost_two_round_trips_and_files_that_are_there_one() {
+    let served = Served::with_lane();
+    let session = served.lane().await;
+    for (made, trips) in [(true, 2), (false, 1)] {
+        let before = session.counters();
+        for number in 0..20 {
+            let name = number.to_string();
+            let file = session.open(name.as_bytes(), &OpenOptions::replacing()).await.unwrap();
+            assert_eq!(file.road(), Road::Lane);
+            file.write_at(b"x", 0).await.unwrap();
+        }
+        let after = session.counters();
+        let creates = after.calls(Procedure::Create) - before.calls(Procedure::Create);
+        assert_eq!(creates, if made { 20 } else { 1 });
+        let sum = |counters: &Counters| counters.lane.round_trips + counters.wire.round_trips;
+        assert_eq!(sum(&after) - sum(&before), 20 * trips + 1);
+    }
+}
+
 /// A server that hangs: the lane is given up as fast as a soft call, and the wire decides. A soft session fails then; a
 /// hard one waits for the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

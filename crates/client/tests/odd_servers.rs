@@ -224,7 +224,7 @@ async fn reads_and_writes_that_lie_are_errors() {
     })
     .await;
     let handle = Handle::new(b"x").unwrap();
-    let file = session.open_handle(&handle, &both()).await.unwrap();
+    let file = session.open_handle(&handle, b"it", &both()).await.unwrap();
     for lies in 0..2 {
         lie.store(lies, SeqCst);
         for len in [16, 40_000] {
@@ -381,4 +381,20 @@ async fn a_new_file_without_a_handle_is_looked_up() {
     .await;
     let made = session.make_dir(&session.root(), b"new", &client::SetAttributes::default()).await.unwrap();
     assert_eq!(made.handle.as_bytes(), b"a file");
+}
+
+/// Something that takes connections and says nothing is no server: also a hard session says so, in time.
+#[tokio::test]
+async fn what_never_answers_is_given_up_even_by_a_hard_session() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = Url::new("127.0.0.1", Some(listener.local_addr().unwrap().port()), b"/x");
+    let options = Options {
+        retry: Duration::from_millis(300),
+        timeo: Duration::from_millis(50),
+        retrans: 0,
+        ..Options::default()
+    };
+    let error = Session::connect(&url, options).await.unwrap_err();
+    assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
+    assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT);
 }

@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::human;
 
 /// How long a session may take to come up. Once it is up a hard one waits for ever, but a URL that never named an NFS
-/// server shouldn't.
+/// server shouldn't. The URL's option `retry` gives it more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes sessions, one for each directory that operands name, and keeps them for the next operand.
@@ -52,11 +52,7 @@ impl Connector {
         }
         let mut options = self.options.clone();
         url.apply(&mut options).map_err(|error| Failure::usage(&key, error))?;
-        let connected = tokio::time::timeout(PATIENCE, Session::connect(url, options)).await;
-        let session = match connected {
-            Ok(connected) => connected.map_err(|error| failure(url, error))?,
-            Err(_) => return Err(silent(url)),
-        };
+        let session = Session::connect(url, options).await.map_err(|error| failure(url, error))?;
         self.sessions.borrow_mut().insert(key, session.clone());
         Ok(session)
     }
@@ -124,6 +120,8 @@ fn options(global: &Global, road: &RoadArgs) -> Options {
         hard: !road.soft,
         timeo: Duration::from_millis(u64::from(road.timeo) * 100),
         retrans: road.retrans,
+        retry: PATIENCE,
+        probe_throttle: road.localio_probe_throttle,
         nconnect: road.nconnect.into(),
         rsize: road.rsize,
         wsize: road.wsize,
@@ -146,16 +144,6 @@ pub fn child(url: &Url, name: &[u8]) -> Url {
     url.with_path(&path)
 }
 
-/// Nobody who speaks NFS answered in time.
-fn silent(url: &Url) -> Failure {
-    Failure::new(url.to_string(), format!("no answer that makes sense for {}", human::duration(PATIENCE)))
-        .exit(Exit::Unreachable)
-        .next(format!(
-            "is it an NFS server that listens on this port of {}? -v shows what was tried",
-            url.host()
-        ))
-}
-
 /// What the client says about `url`, with the next step.
 pub fn failure(url: &Url, error: Error) -> Failure {
     explain(url.to_string(), url.host(), error)
@@ -176,6 +164,13 @@ fn explain(object: String, host: &str, error: Error) -> Failure {
         Error::Rpc { source, .. } => Failure::new(object, source)
             .exit(Exit::Unreachable)
             .next(format!("is an NFS server running on {host}, and is the port right and not blocked?")),
+        Error::NoAnswer { after, .. } => {
+            Failure::new(object, format!("no answer that makes sense for {}", human::duration(after)))
+                .exit(Exit::Unreachable)
+                .next(format!(
+                    "is it an NFS server that listens on this port of {host}? -v shows what was tried"
+                ))
+        }
         Error::NoLane { reasons, .. } => {
             let mut reason = "no lane came up and --lane required was given".to_owned();
             for each in &reasons {

@@ -90,3 +90,26 @@ fn two_servers_in_one_run_directory_are_both_shown() {
     one.run(&["probe", "{}"]).exits(0);
     one.run(&["probe", &other.url("")]).exits(0);
 }
+
+#[test]
+fn status_names_a_server_that_hangs() {
+    use rustix::process::Signal;
+    let server = Server::start();
+    let pid = server.status()["pid"].as_u64().unwrap();
+    server.signal(Signal::STOP);
+    let says = [&*format!("process {pid} does not answer within 2s"), "next:"];
+    let ran = server.run(&["status"]);
+    server.signal(Signal::CONT);
+    ran.exits(1).complains(&says);
+    let help = server.run(&["status", "--help"]).exits(0);
+    assert!(help.text().contains(r#"{"servers": [...]}"#), "{}", help.text());
+}
+
+#[test]
+fn the_probe_throttle_is_a_power_of_two() {
+    let server = Server::start();
+    for (throttle, code) in [("0", 0), ("64", 0), ("12", 2), ("-1", 2)] {
+        server.run(&["probe", &format!("--localio-probe-throttle={throttle}"), "{}"]).exits(code);
+        server.run(&["probe", &format!("{{}}?localio_probe_throttle={throttle}")]).exits(code);
+    }
+}

@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use proto::mount3::{self, Mountres3, Mountstat3};
 use proto::{nfs3, rpcbind};
@@ -34,12 +35,21 @@ const LARGE: u32 = 1 << 20;
 const HEADROOM: usize = 64 << 10;
 
 impl Session {
-    /// Connects, mounts, asks for the sizes, and looks for a lane.
+    /// Connects, mounts, asks for the sizes, and looks for a lane; all that within [`Options::retry`].
     ///
     /// # Errors
-    /// [`Error::Resolve`], [`Error::Rpc`], [`Error::Mount`]; with [`LaneMode::Required`], [`Error::NoLane`].
+    /// [`Error::Resolve`], [`Error::Rpc`], [`Error::NoAnswer`], [`Error::Mount`]; with [`LaneMode::Required`],
+    /// [`Error::NoLane`].
     pub async fn connect(url: &Url, mut options: Options) -> Result<Self> {
         url.apply(&mut options)?;
+        let after = options.retry;
+        match tokio::time::timeout(after, Box::pin(Self::come_up(url, options))).await {
+            Ok(session) => session,
+            Err(_) => Err(Error::NoAnswer { object: url.to_string(), after }),
+        }
+    }
+
+    async fn come_up(url: &Url, options: Options) -> Result<Self> {
         let rpc = connect_any(url, &options).await?;
         let credential = wire_credential(&options.credential);
         let mut door = Door { rpc: &rpc, other: None, options: &options, credential: &credential };
@@ -55,6 +65,7 @@ impl Session {
             rsize: SMALL as usize,
             wsize: SMALL as usize,
             live: Arc::new(Live::default()),
+            names_are_new: AtomicBool::new(false),
             credential,
             rpc,
             options,

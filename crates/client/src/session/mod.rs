@@ -17,6 +17,7 @@ mod path;
 mod procedures;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub(crate) use call::body;
 
@@ -53,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) wsize: usize,
     pub(crate) live: Arc<Live>,
     pub(crate) lane: Keeper,
+    /// Whether the last file that was to be made if it is missing was missing.
+    names_are_new: AtomicBool,
 }
 
 impl Session {

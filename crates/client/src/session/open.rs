@@ -3,6 +3,8 @@
 //! Over a lane one message does it: lookup, access check, attributes and grant. Over the wire a LOOKUP finds the file; ACCESS
 //! is not asked, for with AUTH_SYS the server checks every READ and WRITE anyway.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use proto::nfs3::Procedure;
 
 use super::path::Way;
@@ -47,13 +49,12 @@ impl Session {
         self.open_in(directory, name, name, options).await
     }
 
-    /// Opens the file with this handle.
+    /// Opens the file with this handle, which errors will call `name`.
     ///
     /// # Errors
     /// As [`Session::open`].
-    pub async fn open_handle(&self, file: &Handle, options: &OpenOptions) -> Result<File> {
-        let name = format!("{file:?}");
-        self.open_found(&Found { handle: *file, attributes: None }, name.as_bytes(), options).await
+    pub async fn open_handle(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
+        self.open_found(&Found { handle: *file, attributes: None }, name, options).await
     }
 
     async fn open_in(
@@ -67,17 +68,23 @@ impl Session {
             let found = self.create_exclusive(directory, name, options).await?;
             return self.open_found(&found, path, options).await;
         }
+        let names_are_new = &self.inner.names_are_new;
         for _ in 0..ROUNDS {
-            // An existing name first, if a lane can open it in one message; else making it first saves one.
-            if options.create && !self.inner.lane.is_up() {
+            // A lane opens what exists in one message, and then making it first would be one too many; for a new name
+            // it saves one. Whoever makes one file makes more: the last name tells what the next will be.
+            if options.create && (!self.inner.lane.is_up() || names_are_new.load(Relaxed)) {
                 match self.create_guarded(directory, name, options).await {
                     Ok(found) => return self.open_found(&found, path, options).await,
-                    Err(error) if error.status() == Some(Status::Exists) => {}
+                    Err(error) if error.status() == Some(Status::Exists) => {
+                        names_are_new.store(false, Relaxed);
+                    }
                     Err(error) => return Err(error.about(|| shown(path))),
                 }
             }
             match self.open_existing(directory, name, path, options).await {
-                Err(error) if options.create && error.status() == Some(Status::NoEntry) => {}
+                Err(error) if options.create && error.status() == Some(Status::NoEntry) => {
+                    names_are_new.store(true, Relaxed);
+                }
                 other => return other,
             }
             match self.create_guarded(directory, name, options).await {

@@ -46,6 +46,10 @@ pub struct RoadArgs {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1024..=16 << 20))]
     pub wsize: Option<u32>,
 
+    /// Look for a lane again after this many READs and WRITEs over the wire: a power of two, or 0 not to
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = throttle)]
+    pub localio_probe_throttle: u32,
+
     /// Act as this user instead of yourself: `UID[:GID[,GID]...]`
     ///
     /// The server believes it over the wire (that is AUTH_SYS). Over the lane only root may speak for others.
@@ -57,6 +61,12 @@ pub struct RoadArgs {
     /// Whoever offers the lane decides what your reads return. It must be a user whom you would trust with that.
     #[arg(long, value_name = "UID")]
     pub trust_uid: Vec<u32>,
+}
+
+/// The values of the kernel's nfs3_localio_probe_throttle.
+fn throttle(text: &str) -> Result<u32, String> {
+    let number = text.parse::<u32>().map_err(|error| error.to_string())?;
+    if number == 0 || number.is_power_of_two() { Ok(number) } else { Err("not a power of two".to_owned()) }
 }
 
 /// The word that switches the lane.

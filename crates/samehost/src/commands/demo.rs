@@ -94,6 +94,7 @@ fn road() -> RoadArgs {
         soft: false,
         hard: true,
         timeo: 600,
+        localio_probe_throttle: 0,
         retrans: 2,
         nconnect: 1,
         rsize: None,

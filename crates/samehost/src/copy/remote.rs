@@ -107,7 +107,8 @@ impl Spot {
     }
 
     pub async fn open(&self) -> Result<File, Failure> {
-        self.session.open_handle(&self.handle, &OpenOptions::reading()).await.map_err(self.say())
+        let reading = OpenOptions::reading();
+        self.session.open_handle(&self.handle, self.url.path(), &reading).await.map_err(self.say())
     }
 
     pub async fn existing(&self, name: &[u8], follow: Follow) -> Result<Option<Item>, Failure> {
