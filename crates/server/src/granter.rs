@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use exports::Claim;
 use lane::{Bound, Granted, Granter, OpenRequest, Status, Target};
-use store::{AccessMode, Attributes, Kind, Timestamp};
+use store::{AccessMode, Attributes, Found, Kind, Timestamp};
 
 use crate::access::{Asking, Refusal, Road};
 use crate::service::Service;
@@ -28,11 +28,12 @@ impl Grants {
         };
         let admitted = self.service.gate.admit(handle, asking).map_err(refused)?;
         let acting = admitted.acting().map_err(failed)?;
-        let mut node = acting.node(handle).map_err(failed)?;
-        if let Target::Entry { name, .. } = request.target {
-            node = acting.lookup(&node, name).map_err(failed)?;
-        }
-        match node.kind() {
+        let node = acting.node(handle).map_err(failed)?;
+        let found = match request.target {
+            Target::Handle(_) => Found::from(node),
+            Target::Entry { name, .. } => acting.find(&node, name).map_err(failed)?,
+        };
+        match found.node.kind() {
             Kind::Regular => {}
             Kind::Directory => return Err(Status::IsDirectory),
             Kind::Symlink => return Err(Status::Symlink),
@@ -45,9 +46,9 @@ impl Grants {
             lane::Access::Write => AccessMode::Write,
             lane::Access::ReadWrite => AccessMode::ReadWrite,
         };
-        let (file, found) = acting.grant(&node, mode).map_err(failed)?;
-        let handle = node.handle().as_bytes().to_vec();
-        Ok(Granted { file, handle, attributes: attributes(&found), held: None })
+        let (file, now) = acting.grant_found(&found, mode).map_err(failed)?;
+        let handle = found.node.handle().as_bytes().to_vec();
+        Ok(Granted { file, handle, attributes: attributes(&now), held: None })
     }
 }
 

@@ -34,7 +34,7 @@ mod tidy;
 mod verifier;
 
 pub use acting::{
-    Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, FsInfo, FsStat, PathConf, Read, Special,
+    Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special,
     Written,
 };
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};

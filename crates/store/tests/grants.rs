@@ -99,3 +99,45 @@ fn a_reader_changes_nothing() {
     assert_eq!(acting.may(&node, AccessMode::Write), refused);
     assert_eq!(common::names(&acting, &dir, 10), [b"f".to_vec()]);
 }
+
+#[test]
+fn a_grant_of_what_was_just_found_is_checked_as_any_other() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let export = Export::new();
+    let make = |name: &str, mode: u32| {
+        std::fs::write(export.path(name), b"12345").expect("writes");
+        chown(export.path(name), Some(1000), Some(1000)).expect("chown");
+        std::fs::set_permissions(export.path(name), PermissionsExt::from_mode(mode)).expect("chmod");
+    };
+    local(|| {
+        for (name, mode) in [("open", 0o644), ("closed", 0o600), ("program", 0o711), ("own", 0o000)] {
+            make(name, mode);
+        }
+        std::fs::create_dir(export.path("d")).expect("makes");
+    });
+    for subtree_check in [false, true] {
+        // The first round finds files that nobody knows yet, the second those in the cache.
+        let store = export.open_with(|options| options.subtree_check = subtree_check);
+        for round in 0..2 {
+            let grant = |uid: u32, name: &[u8], mode: AccessMode| {
+                let acting = store.act_as(&user(uid)).expect("acts");
+                let dir = root_of(&acting, &store);
+                let found = acting.find(&dir, name).expect("there");
+                let granted = acting.grant_found(&found, mode);
+                let now = acting.attributes(&found.node).expect("attributes");
+                granted.map(|(_, attributes)| assert_eq!(attributes, now, "round {round}"))
+            };
+            let access = Err(Error::Access);
+            assert_eq!(grant(1001, b"open", AccessMode::Read), Ok(()));
+            assert_eq!(grant(1001, b"open", AccessMode::Write), access);
+            assert_eq!(grant(1001, b"open", AccessMode::ReadWrite), access);
+            assert_eq!(grant(1001, b"closed", AccessMode::Read), access);
+            assert_eq!(grant(1001, b"program", AccessMode::Read), Ok(()), "to start it is to read it");
+            assert_eq!(grant(1001, b"program", AccessMode::ReadWrite), access);
+            assert_eq!(grant(1001, b"own", AccessMode::Read), access);
+            assert_eq!(grant(1000, b"own", AccessMode::ReadWrite), Ok(()), "the owner's own");
+            assert_eq!(grant(0, b"own", AccessMode::ReadWrite), Ok(()));
+            assert_eq!(grant(0, b"d", AccessMode::Read), Err(Error::IsDirectory));
+        }
+    }
+}

@@ -32,15 +32,8 @@ impl Acting<'_> {
     }
 
     pub(super) fn check(&self, node: &Node, status: &Status, mode: AccessMode) -> Result<()> {
+        self.check_changeable(status, mode)?;
         let (read, write) = (mode != AccessMode::Write, mode != AccessMode::Read);
-        if write {
-            if self.read_only {
-                return Err(Error::ReadOnly);
-            }
-            if status.immutable {
-                return Err(Error::Permission);
-            }
-        }
         if status.attributes.kind == Kind::Regular && self.overrides(status) {
             return Ok(());
         }
@@ -56,6 +49,16 @@ impl Acting<'_> {
             return Err(Error::Access);
         }
         Ok(())
+    }
+
+    /// The part of the check that isn't about the user.
+    pub(super) fn check_changeable(&self, status: &Status, mode: AccessMode) -> Result<()> {
+        match mode {
+            AccessMode::Read => Ok(()),
+            _ if self.read_only => Err(Error::ReadOnly),
+            _ if status.immutable => Err(Error::Permission),
+            _ => Ok(()),
+        }
     }
 
     /// Root, or the owner: no mode keeps them from reading and writing a regular file.

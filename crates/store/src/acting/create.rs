@@ -69,7 +69,7 @@ impl Acting<'_> {
             OFlags::PATH | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let node = self.adopt(dir, name, path_only)?;
+        let node = self.adopt(dir, name, path_only)?.node;
         node.data_file(true).keep(&Arc::new(file), self.store.data_limit);
         // The kernel had the mode already, and a new file's size is 0.
         let rest = SetAttributes { mode: None, size: set.size.filter(|size| *size > 0), ..*set };

@@ -13,8 +13,8 @@ use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use super::{AccessMode, Acting, Read, Written};
-use crate::attributes::{Attributes, Kind, Wcc};
+use super::{AccessMode, Acting, Found, Read, Written};
+use crate::attributes::{Attributes, Kind, Status, Wcc};
 use crate::error::{Error, Result};
 use crate::handle::Meaning;
 use crate::identity::as_process_user;
@@ -161,17 +161,41 @@ impl Acting<'_> {
     pub fn grant(&self, node: &Node, mode: AccessMode) -> Result<(OwnedFd, Attributes)> {
         regular(node)?;
         let status = self.live(node)?;
-        self.check(node, &status, mode)?;
+        self.grant_with(node, &status, mode)
+    }
+
+    /// As [`Acting::grant`], for what [`Acting::find`] has just found.
+    ///
+    /// # Errors
+    /// As for [`Acting::grant`].
+    pub fn grant_found(&self, found: &Found, mode: AccessMode) -> Result<(OwnedFd, Attributes)> {
+        match &found.status {
+            Some(status) => {
+                regular(&found.node)?;
+                self.grant_with(&found.node, status, mode)
+            }
+            None => self.grant(&found.node, mode),
+        }
+    }
+
+    fn grant_with(&self, node: &Node, status: &Status, mode: AccessMode) -> Result<(OwnedFd, Attributes)> {
+        self.check_changeable(status, mode)?;
         let access = match mode {
             AccessMode::Read => OFlags::RDONLY,
             AccessMode::Write => OFlags::WRONLY,
             AccessMode::ReadWrite => OFlags::RDWR,
         };
         let read_only_mount = self.store.filesystem.read_only || (self.store.read_only && self.store.cloned);
-        let file = if self.read_only && !read_only_mount {
-            self.reopen(self.through_reader(node)?.as_fd(), access)?
-        } else {
-            self.reopen(node.file(), access)?
+        let other = if self.read_only && !read_only_mount { Some(self.through_reader(node)?) } else { None };
+        let closed = other.as_ref().map_or(node.file(), AsFd::as_fd);
+        self.wear()?;
+        // What the kernel opens for the user it has checked. Only when it refuses is the question whether we allow more.
+        let file = match self.open_again(closed, access) {
+            Err(Error::Access) => {
+                self.check(node, status, mode)?;
+                self.reopen(closed, access)?
+            }
+            other => other?,
         };
         // O_NONBLOCK was there so that a lease on the file couldn't make us wait; of what can be switched, nothing else is on.
         fcntl_setfl(&file, OFlags::empty())?;
@@ -207,15 +231,18 @@ impl Acting<'_> {
     /// Opens a file of which we have an `O_PATH` descriptor, as the user. Where the kernel refuses what our check allowed (an owner
     /// against his mode, execute permission for reading) as the process.
     pub(super) fn reopen(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
-        let open = || -> Result<OwnedFd> {
-            let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-            Ok(openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty())?)
-        };
+        let open = || self.open_again(file, access);
         self.wear()?;
         match open() {
             Err(Error::Access) if self.is_privileged() => as_process_user(open),
             result => result,
         }
+    }
+
+    /// Opens a file of which we have an `O_PATH` descriptor, as whoever the thread is.
+    fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        Ok(openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty())?)
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use sys::KernelHandle;
 
-use super::Acting;
-use crate::attributes::{Kind, status};
+use super::{Acting, Found};
+use crate::attributes::{Kind, Status, status};
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId, Meaning};
 use crate::identity::as_process_user;
@@ -66,20 +66,32 @@ impl Acting<'_> {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `Access` (also for what is mounted there), `InvalidName`, `NameTooLong`, `Stale`.
     pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+        self.find(dir, name).map(|found| found.node)
+    }
+
+    /// As [`Acting::lookup`], with what was learned on the way, for a [`Acting::grant_found`] at once.
+    ///
+    /// # Errors
+    /// As for [`Acting::lookup`].
+    pub fn find(&self, dir: &Node, name: &[u8]) -> Result<Found> {
         let name = name::any(name)?;
         if dir.kind() != Kind::Directory {
             return Err(Error::NotDirectory);
         }
         self.wear()?;
         match name.as_bytes() {
-            b"." => self.node(dir.handle().as_bytes()),
-            b".." => self.parent(dir),
-            _ => self.gone_or(dir, self.child(dir, &name)),
+            b"." => self.node(dir.handle().as_bytes()).map(Found::from),
+            b".." => self.parent(dir).map(Found::from),
+            _ => self.gone_or(dir, self.entry(dir, &name)),
         }
     }
 
     /// A name proper, already checked, with the user's ids worn.
     pub(super) fn child(&self, dir: &Node, name: &CStr) -> Result<Arc<Node>> {
+        self.entry(dir, name).map(|found| found.node)
+    }
+
+    fn entry(&self, dir: &Node, name: &CStr) -> Result<Found> {
         if let Scheme::Kernel = self.store.scheme {
             // A file in use costs one system call. Not where something may be mounted on the name.
             if self.store.cloned {
@@ -87,7 +99,7 @@ impl Acting<'_> {
                 if let Some(node) =
                     self.store.sealer.kernel(&kernel).and_then(|handle| self.store.nodes.get(&handle))
                 {
-                    return Ok(node);
+                    return Ok(node.into());
                 }
             }
         }
@@ -97,20 +109,23 @@ impl Acting<'_> {
     }
 
     /// The node of a file that was opened as `name` in `dir`.
-    pub(super) fn adopt(&self, dir: &Node, name: &CStr, file: OwnedFd) -> Result<Arc<Node>> {
+    pub(super) fn adopt(&self, dir: &Node, name: &CStr, file: OwnedFd) -> Result<Found> {
         match &self.store.scheme {
             Scheme::Kernel => {
                 let kernel = KernelHandle::of(&file, c"")?;
                 let handle = self.store.sealer.kernel(&kernel).ok_or(Error::NotSupported)?;
-                self.store.nodes.get(&handle).map_or_else(|| self.keep(handle, None, file), Ok)
+                let cached = self.store.nodes.get(&handle).map(Found::from);
+                cached.map_or_else(|| self.keep_found(handle, None, status(&file, self.fsid())?, file), Ok)
             }
             Scheme::Located(places) => {
-                let id = file_id(&file, &status(&file, self.fsid())?);
+                let status = status(&file, self.fsid())?;
+                let id = file_id(&file, &status);
                 if id == self.store.root.id() {
-                    return Ok(Arc::clone(&self.store.root));
+                    return Ok(Arc::clone(&self.store.root).into());
                 }
                 let handle = places.note(self.store, dir.id(), name, id);
-                self.store.nodes.get(&handle).map_or_else(|| self.keep(handle, Some(id), file), Ok)
+                let cached = self.store.nodes.get(&handle).map(Found::from);
+                cached.map_or_else(|| self.keep_found(handle, Some(id), status, file), Ok)
             }
         }
     }
@@ -118,11 +133,23 @@ impl Acting<'_> {
     /// Puts an opened file in the cache.
     fn keep(&self, handle: FileHandle, id: Option<FileId>, file: OwnedFd) -> Result<Arc<Node>> {
         let status = status(&file, self.fsid())?;
+        self.keep_found(handle, id, status, file).map(|found| found.node)
+    }
+
+    /// As `keep`; the kernel has been asked about the file.
+    fn keep_found(
+        &self,
+        handle: FileHandle,
+        id: Option<FileId>,
+        status: Status,
+        file: OwnedFd,
+    ) -> Result<Found> {
         if status.attributes.nlink == 0 {
             return Err(Error::Stale);
         }
         let id = id.unwrap_or(FileId { fileid: status.attributes.fileid, generation: 0 });
-        Ok(self.store.nodes.put(Node::new(handle, id, status.attributes.kind, file)))
+        let node = self.store.nodes.put(Node::new(handle, id, status.attributes.kind, file));
+        Ok(Found { node, status: Some(status) })
     }
 
     /// The handle under which `name` is cached, if it is: what a removal makes worth looking at.

@@ -23,7 +23,7 @@ use parking_lot::MutexGuard;
 pub(crate) use cold::Askable;
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
 pub use types::{
-    Access, AccessMode, CreateHow, DirEntry, DirPage, FsInfo, FsStat, PathConf, Read, Special, Written,
+    Access, AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,
 };
 
 use crate::attributes::{Status, Wcc, status};

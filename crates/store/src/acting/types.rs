@@ -1,8 +1,11 @@
 //! The words in which operations are asked for and answered.
 
+use std::sync::Arc;
+
 use ::io::Stability;
 
-use crate::attributes::{Attributes, SetAttributes};
+use crate::attributes::{Attributes, SetAttributes, Status};
+use crate::node::Node;
 
 /// A set of the rights that NFSv3's ACCESS asks about (RFC 1813 section 3.3.4), with its bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -76,6 +79,21 @@ pub enum Special {
     Socket,
     /// A named pipe.
     Fifo,
+}
+
+/// What [`Acting::find`](crate::Acting::find) found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The file.
+    pub node: Arc<Node>,
+    /// What the kernel said of it, if it had to be asked.
+    pub(crate) status: Option<Status>,
+}
+
+impl From<Arc<Node>> for Found {
+    fn from(node: Arc<Node>) -> Found {
+        Found { node, status: None }
+    }
 }
 
 /// What a read found.
