@@ -48,14 +48,14 @@ impl Reloads {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
 
     use super::*;
 
     #[test]
     fn one_at_a_time_and_one_more_for_all_that_were_asked_for_meanwhile() {
         let reloads = Arc::new(Reloads::default());
-        let ((began, beginnings), (go, going)) = (channel(), channel());
+        let ((began, beginnings), (go, going)) = (sync_channel(4), sync_channel(4));
         let going = Mutex::new(going);
         reloads
             .request(move || {

@@ -276,7 +276,7 @@ fn says_no(error: &LookupError) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::{SyncSender, sync_channel};
 
     use super::*;
 
@@ -292,8 +292,8 @@ mod tests {
     }
 
     /// A resolver whose lookups are answered, one after another, with what is sent.
-    fn by_hand(patience: Duration) -> (Resolver, Sender<Option<Answer>>) {
-        let (sender, answers) = channel();
+    fn by_hand(patience: Duration) -> (Resolver, SyncSender<Option<Answer>>) {
+        let (sender, answers) = sync_channel(64);
         let answers = Mutex::new(answers);
         (Resolver::with(move |_| answers.lock().recv().ok().flatten(), patience, 16), sender)
     }
