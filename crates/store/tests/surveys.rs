@@ -45,7 +45,8 @@ fn thousands_of_stale_handles_after_a_restart_cost_one_look_through_the_tree() {
             std::fs::remove_file(export.path(&format!("d{}/f{index}", index % 30))).expect("removes");
         });
         // Files that get the inode numbers of those, where the filesystem uses them again.
-        (0..500).for_each(|index| std::fs::write(export.path(&format!("new{index}")), b"").expect("writes"));
+        std::fs::create_dir(export.path("new")).expect("makes");
+        (0..500).for_each(|index| std::fs::write(export.path(&format!("new/{index}")), b"").expect("writes"));
         // And some that are where no hint leads.
         (FILES - 100..FILES - 50).for_each(|index| {
             let from = export.path(&format!("d{}/f{index}", index % 30));
@@ -72,7 +73,8 @@ fn many_who_ask_at_once_wait_for_nobody() {
         (0..30)
             .for_each(|index| std::fs::remove_dir_all(export.path(&format!("d{index}"))).expect("removes"));
         // What the search has to look through.
-        (0..FILES).for_each(|index| std::fs::write(export.path(&format!("x{index}")), b"").expect("writes"));
+        std::fs::create_dir(export.path("x")).expect("makes");
+        (0..FILES).for_each(|index| std::fs::write(export.path(&format!("x/{index}")), b"").expect("writes"));
     });
     let store = located(&export);
     let sent_away = AtomicUsize::new(0);
