@@ -44,6 +44,11 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
     }
     let mut server = Child::start(&export, scratch)?;
     say(&mut output, format!("A server: process {}\n  {}", server.id(), server.ready))?;
+    for status in server::status::query(&scratch.join("run")).unwrap_or_default() {
+        for notice in status.notices {
+            say(&mut output, format!("  note: {}", human::name(notice.as_bytes())))?;
+        }
+    }
 
     let road = road();
     let global = Global { run_dir: scratch.join("run"), ..global.clone() };
