@@ -164,7 +164,7 @@ impl Inner {
 
     /// The part of a read that doesn't wait (but see the module's header).
     #[inline]
-    pub(super) fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Cached {
+    fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Cached {
         let granted = self.granted.load();
         let Some(granted) = granted.as_ref() else { return Cached::NoLane };
         let Some(flight) = granted.grant.try_get() else {
@@ -448,7 +448,7 @@ impl Inner {
 }
 
 /// What became of a read that should not wait.
-pub(super) enum Cached {
+enum Cached {
     Done(Result<usize>),
     NoLane,
     Miss,

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Attributes, Handle, SetAttributes};
-use by_lane::{Cached, Granted};
+use by_lane::Granted;
 use unstable::Unstable;
 
 /// Which way a file's bytes go.
@@ -147,11 +147,11 @@ impl File {
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let inner = &self.inner;
         inner.may(inner.read, "reading")?;
-        if let Cached::Done(result) = inner.read_cached(buffer, offset) {
+        if let Some(result) = inner.read_granted(buffer, offset).await {
             return result;
         }
         loop {
-            if inner.has_grant() || inner.take_road().await? {
+            if inner.take_road().await? {
                 match inner.read_granted(buffer, offset).await {
                     Some(result) => return result,
                     None => continue,
