@@ -26,7 +26,7 @@ use tokio::task::AbortHandle;
 use crate::counters::bump;
 use crate::error::{Error, Result};
 use crate::file::{Inner as FileInner, Opening};
-use crate::options::{Credential, LaneMode, Options};
+use crate::options::{LaneMode, Options};
 use crate::session::{Inner as SessionInner, Session};
 use crate::types::{Attributes, Handle};
 
@@ -156,8 +156,8 @@ pub(crate) struct Keeper {
     /// How long an Open may take, and whether the session waits for ever for a lane that it must have.
     policy: Policy,
     rendezvous: RendezvousOptions,
-    /// `None`: with AUTH_NONE there is no lane.
-    credential: Option<lane::Credential>,
+    /// Whether the session's owner is somebody: with AUTH_NONE there is no lane.
+    has_owner: bool,
     runtime: Runtime,
     up: ArcSwapOption<Up>,
     next: AtomicU64,
@@ -177,14 +177,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// No lane yet. In a tokio runtime.
-    pub(crate) fn new(options: &Options) -> Self {
-        let credential = match &options.credential {
-            Credential::None => None,
-            Credential::Sys { uid, gid, groups } => {
-                let gids = groups.iter().copied().take(lane::request::MAX_GIDS).collect();
-                Some(lane::Credential { uid: *uid, gid: *gid, gids })
-            }
-        };
+    pub(crate) fn new(options: &Options, has_owner: bool) -> Self {
         Self {
             mode: options.lane,
             throttle: options.probe_throttle,
@@ -194,7 +187,7 @@ impl Keeper {
                 search_namespaces: options.search_namespaces,
                 ..RendezvousOptions::new(options.run_dir.clone())
             },
-            credential,
+            has_owner,
             runtime: Runtime::current(),
             up: ArcSwapOption::empty(),
             next: AtomicU64::new(1),
@@ -300,7 +293,7 @@ impl Keeper {
 
     /// Whether a probe in the background is due now.
     fn is_due(&self, reconnects: u64) -> bool {
-        self.credential.is_some() && self.pace.lock().is_due(Instant::now(), reconnects, self.throttle)
+        self.has_owner && self.pace.lock().is_due(Instant::now(), reconnects, self.throttle)
     }
 }
 
@@ -357,7 +350,7 @@ impl Session {
             }),
             _ => Ok(Answer::None),
         };
-        let (Some(credential), true) = (&keeper.credential, keeper.mode != LaneMode::Off) else {
+        let (Some(credential), true) = (&self.user.lane, keeper.mode != LaneMode::Off) else {
             return Ok(Answer::None);
         };
         let access = match (read, write) {

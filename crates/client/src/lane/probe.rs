@@ -150,7 +150,7 @@ impl Session {
     /// connection is made anew meanwhile, it begins again.
     async fn handshake(&self, wait: bool) -> Result<Lane, Missing> {
         let keeper = &self.inner.lane;
-        if keeper.credential.is_none() {
+        if !keeper.has_owner {
             let reason = "a lane needs AUTH_SYS, and this session uses AUTH_NONE".to_owned();
             return Err(Missing::new(Cause::No, reason));
         }
@@ -193,7 +193,7 @@ impl Session {
             program: localio::PROGRAM,
             version: localio::VERSION,
             procedure: procedure.number(),
-            credential: &self.inner.credential,
+            credential: &self.inner.owner.wire,
             payload: Bytes::new(),
             receive: None,
         };
@@ -229,7 +229,7 @@ impl Session {
         self.inner.lane.runtime.spawn(async move {
             let result = finish(candidates, CALLED).await;
             if let Some(inner) = session.upgrade() {
-                let session = Self { inner };
+                let session = Self { user: inner.owner.clone(), inner };
                 if !session.inner.lane.is_up() {
                     session.conclude(result);
                 }

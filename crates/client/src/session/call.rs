@@ -41,7 +41,7 @@ impl Session {
                 program: nfs3::PROGRAM,
                 version: nfs3::VERSION,
                 procedure: procedure.number(),
-                credential: &inner.credential,
+                credential: &self.user.wire,
                 payload: payload.clone(),
                 receive: receive.take(),
             };

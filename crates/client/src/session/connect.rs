@@ -11,14 +11,14 @@ use std::sync::atomic::AtomicBool;
 use proto::mount3::{self, Mountres3, Mountstat3};
 use proto::{nfs3, rpcbind};
 use rpc::client::{Client, Error as RpcError, Policy, Reply, Request};
-use rpc::message::{AuthSys, Credential as Wire};
+use rpc::message::Credential as Wire;
 use xdr::{Decoder, Encode, Opaque};
 
-use super::{Inner, Session};
+use super::{Inner, Session, User};
 use crate::counters::Live;
 use crate::error::{Error, Result};
 use crate::lane::Keeper;
-use crate::options::{Credential, LaneMode, Options, ReservedPort};
+use crate::options::{LaneMode, Options, ReservedPort};
 use crate::types::{ExportEntry, FsInfo, Handle};
 use crate::url::Url;
 
@@ -51,12 +51,12 @@ impl Session {
 
     async fn come_up(url: &Url, options: Options) -> Result<Self> {
         let rpc = connect_any(url, &options).await?;
-        let credential = wire_credential(&options.credential);
-        let mut door = Door { rpc: &rpc, other: None, options: &options, credential: &credential };
+        let owner = Arc::new(User::new(options.credential.clone()));
+        let mut door = Door { rpc: &rpc, other: None, options: &options, credential: &owner.wire };
         let mounted = mount(&mut door, url).await?;
         let mount = door.other.map(|client| client.address());
         let mut inner = Inner {
-            lane: Keeper::new(&options),
+            lane: Keeper::new(&options, owner.lane.is_some()),
             mount,
             mounted: mounted.path,
             target: mounted.target,
@@ -66,12 +66,12 @@ impl Session {
             wsize: SMALL as usize,
             live: Arc::new(Live::default()),
             names_are_new: AtomicBool::new(false),
-            credential,
+            owner: owner.clone(),
             rpc,
             options,
         };
         // FSINFO is asked by a session that has no sizes yet.
-        let session = Self { inner: Arc::new(inner) };
+        let session = Self { inner: Arc::new(inner), user: owner.clone() };
         let sizes = session.fs_info(&mounted.root).await.map_err(|error| error.about(|| url.to_string()))?;
         inner = Arc::try_unwrap(session.inner).map_err(|_| Error::Protocol {
             object: url.to_string(),
@@ -80,7 +80,7 @@ impl Session {
         inner.rsize = agreed(inner.options.rsize, sizes.read_preferred, sizes.read_max);
         inner.wsize = agreed(inner.options.wsize, sizes.write_preferred, sizes.write_max);
         inner.sizes = sizes;
-        let session = Self { inner: Arc::new(inner) };
+        let session = Self { inner: Arc::new(inner), user: owner };
         if session.inner.options.lane != LaneMode::Off {
             session.probe_at_first().await.map_err(|error| error.about(|| url.to_string()))?;
         }
@@ -131,7 +131,7 @@ impl Session {
                     .map_err(|source| Error::Rpc { object: "MOUNT".to_owned(), source })?,
             ),
         };
-        Ok(Door { rpc: &inner.rpc, other, options: &inner.options, credential: &inner.credential })
+        Ok(Door { rpc: &inner.rpc, other, options: &inner.options, credential: &inner.owner.wire })
     }
 }
 
@@ -154,19 +154,6 @@ fn rpc_options(options: &Options, connections: usize) -> rpc::client::Options {
         },
         max_reply: LARGE as usize + HEADROOM,
         ..rpc::client::Options::default()
-    }
-}
-
-fn wire_credential(credential: &Credential) -> Wire {
-    match credential {
-        Credential::None => Wire::None,
-        Credential::Sys { uid, gid, groups } => Wire::Sys(AuthSys {
-            stamp: std::process::id(),
-            machine_name: rustix::system::uname().nodename().to_bytes().to_vec(),
-            uid: *uid,
-            gid: *gid,
-            gids: groups.clone(),
-        }),
     }
 }
 

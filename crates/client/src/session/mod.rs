@@ -8,6 +8,7 @@
 //! | `path` | following paths |
 //! | `directory` | listings |
 //! | `open` | from a name to an open file |
+//! | `user` | the same session for another user |
 
 mod call;
 mod connect;
@@ -15,6 +16,7 @@ mod directory;
 mod open;
 mod path;
 mod procedures;
+mod user;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,18 +30,23 @@ use crate::types::{FsInfo, Handle};
 
 pub use directory::Directory;
 pub use path::Follow;
+pub(crate) use user::User;
 
 /// A session with a server. Clones share it; so do the files that were opened with it.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(crate) inner: Arc<Inner>,
+    /// Who calls.
+    pub(crate) user: Arc<User>,
 }
 
+/// What all users of a session share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) rpc: rpc::client::Client,
-    pub(crate) credential: rpc::message::Credential,
+    /// Who the session was made for: mounts, and shakes hands over the lane.
+    pub(crate) owner: Arc<User>,
     /// Where MOUNT is served, if not beside NFS.
     mount: Option<std::net::SocketAddr>,
     /// The path that was mounted, as the server has it.
