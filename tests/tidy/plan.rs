@@ -34,6 +34,7 @@ const HOUSE: &[(&str, Floor)] = &[
     ("io", Ground),
     ("store", Server),
     ("lane", Ground),
+    ("control", Ground),
     ("server", Server),
     ("client", Client),
     ("mount", Client),
@@ -47,6 +48,7 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     ("io", &["xdr", "rpc", "proto"], "moves bytes, knows no protocol"),
     ("store", &["xdr", "rpc", "proto", "exports"], "a filesystem, knows no protocol"),
     ("lane", &["rpc", "proto"], "knows files and credentials, not NFS"),
+    ("control", &["xdr", "rpc", "proto", "io"], "an exchange of JSON"),
 ];
 
 /// What a crate's tests may use although the crate itself must not.

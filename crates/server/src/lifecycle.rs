@@ -23,7 +23,6 @@ use crate::running::{Reloaded, Running};
 use crate::service::Service;
 use crate::sources::Sources;
 use crate::start::{handle_key, start_lane, start_wire};
-use crate::status::StatusSocket;
 use crate::table::{Opening, Table};
 use crate::{Config, Status, process};
 
@@ -36,7 +35,7 @@ use crate::{Config, Status, process};
 /// 3. [`Server::stop`]: rpcbind is told, the lanes drain, the calls in execution finish, the sockets go.
 pub struct Server {
     // In the order in which dropping them is right.
-    status_socket: Option<StatusSocket>,
+    status_socket: Option<control::Socket>,
     registrations: Option<Registrations>,
     running: Arc<Running>,
     reloads: Arc<Reloads>,

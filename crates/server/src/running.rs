@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use control::{Reply, Socket};
 use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
 use store::{Privilege, Store};
@@ -13,7 +14,7 @@ use crate::Config;
 use crate::errors::ReloadError;
 use crate::service::Service;
 use crate::sources::Sources;
-use crate::status::{self, Status, StatusSocket};
+use crate::status::{self, Status};
 use crate::table::{Opening, Table};
 
 /// What a reload did.
@@ -46,7 +47,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn status_socket(self: &Arc<Self>) -> Option<StatusSocket> {
+    pub(crate) fn status_socket(self: &Arc<Self>) -> Option<Socket> {
         let running = Arc::downgrade(self);
         let directory = &self.config.run_dir;
         let instance = lane::nonce::hex(&self.instance);
@@ -54,8 +55,8 @@ impl Running {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
         let started = made.and_then(|()| {
             // The socket's owner outlives its thread, but only just: a status asked in between is an empty one.
-            StatusSocket::start(directory, &instance, move || {
-                running.upgrade().map(|running| running.status())
+            Socket::start(directory, &instance, control::SERVER, move |request| {
+                running.upgrade().and_then(|running| running.answer(request))
             })
         });
         match started {
@@ -69,6 +70,15 @@ impl Running {
                 None
             }
         }
+    }
+
+    /// The answer to a request at the socket, as JSON.
+    fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+        if request.is_empty() {
+            return serde_json::to_vec(&self.status()).ok();
+        }
+        let reason = "this server has nothing that can be changed while it runs".to_owned();
+        serde_json::to_vec(&Reply::Error { reason, next: None }).ok()
     }
 
     pub(crate) fn notices(&self) -> Vec<String> {

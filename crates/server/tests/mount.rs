@@ -101,11 +101,12 @@ fn the_status_is_true_and_comes_over_its_socket() {
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let second = Server::start(config.clone()).unwrap();
     assert_eq!(status::query(&scratch.run_dir()).unwrap().len(), 2);
-    drop(std::os::unix::net::UnixListener::bind(scratch.run_dir().join("dead.status")).unwrap());
+    let dead = scratch.run_dir().join("00112233445566778899aabbccddeeff.status");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     assert_eq!(status::query(&scratch.run_dir()).unwrap().len(), 2);
     drop(second);
     let third = Server::start(config).unwrap();
-    assert!(!scratch.run_dir().join("dead.status").exists());
+    assert!(!dead.exists());
     server.stop();
     assert_eq!(status::query(&scratch.run_dir()).unwrap().len(), 1);
     drop(third);

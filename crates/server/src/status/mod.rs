@@ -1,16 +1,21 @@
-//! The answer to "what is this server doing?": a snapshot, and the Unix socket that hands it out as JSON.
+//! The answer to "what is this server doing?": a snapshot, which `control`'s socket hands out as JSON.
 
 pub(crate) mod gather;
-mod socket;
 mod why;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use socket::StatusSocket;
-pub use socket::query;
+/// Asks every running server in `run_dir` for its [`Status`]; the sockets of dead servers are passed over.
+///
+/// # Errors
+/// As [`control::query`].
+pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
+    Ok(control::query(run_dir, control::SERVER)?.into_iter().map(|asked| asked.answer).collect())
+}
 
 /// A snapshot of a running server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,72 @@
+//! Asking and telling, with processes that answer, that are dead, and that say too much.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use samehost_control::{LONGEST_REQUEST, MOUNT, Reply, SERVER, Socket, query, tell};
+
+const ONE: &str = "00112233445566778899aabbccddeeff";
+const OTHER: &str = "ffeeddccbbaa99887766554433221100";
+
+/// A process with the status `name`, whose only change is the one that it is told.
+fn process(dir: &Path, instance: &str, ending: &str, name: &'static str) -> Socket {
+    Socket::start(dir, instance, ending, move |request| {
+        let answer = match serde_json::from_slice::<String>(request) {
+            _ if request.is_empty() => return serde_json::to_vec(name).ok(),
+            Ok(change) => Reply::Done(format!("{name} does {change}")),
+            Err(error) => Reply::Error { reason: error.to_string(), next: Some("write JSON".to_owned()) },
+        };
+        serde_json::to_vec(&answer).ok()
+    })
+    .unwrap()
+}
+
+#[test]
+fn each_kind_of_process_is_asked_apart_and_told_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    // Longer than a socket's address has room for.
+    let dir = scratch.path().join("d".repeat(120));
+    std::fs::create_dir(&dir).unwrap();
+    let (one, other) = (process(&dir, ONE, SERVER, "one"), process(&dir, OTHER, SERVER, "other"));
+    let mount = process(&dir, ONE, MOUNT, "mount");
+    let answers = |ending| -> Vec<String> {
+        query(&dir, ending).unwrap().into_iter().map(|asked| asked.answer).collect()
+    };
+    assert_eq!(answers(SERVER), ["one", "other"]);
+    assert_eq!(answers(MOUNT), ["mount"]);
+    assert_eq!(tell(mount.path(), &"this").unwrap(), Reply::Done("mount does this".to_owned()));
+    let refused = tell(mount.path(), &7).unwrap();
+    assert!(matches!(&refused, Reply::Error { next: Some(next), .. } if next == "write JSON"), "{refused:?}");
+    assert_eq!(std::fs::metadata(one.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    drop(other);
+    assert_eq!(answers(SERVER), ["one"]);
+}
+
+#[test]
+fn the_dead_are_passed_over_and_cleared_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let dead = dir.path().join(format!("{OTHER}.{SERVER}"));
+    drop(UnixListener::bind(&dead).unwrap());
+    assert!(query::<String>(dir.path(), SERVER).unwrap().is_empty());
+    assert_eq!(tell(&dead, &1).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    let _one = process(dir.path(), ONE, SERVER, "one");
+    assert!(!dead.exists());
+    assert!(query::<String>(&dir.path().join("none"), SERVER).is_err());
+}
+
+#[test]
+fn who_says_nothing_or_too_much_holds_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = process(dir.path(), ONE, SERVER, "one");
+    let silent: Vec<_> = (0..15).map(|_| UnixStream::connect(one.path()).unwrap()).collect();
+    assert_eq!(query::<String>(dir.path(), SERVER).unwrap()[0].answer, "one");
+    let mut endless = UnixStream::connect(one.path()).unwrap();
+    // It is cut off: before everything is written, or when an answer is waited for.
+    let long = vec![b' '; LONGEST_REQUEST + 1];
+    let cut = endless.write_all(&long).and_then(|()| endless.read_exact(&mut [0]));
+    assert!(cut.is_err());
+    drop(silent);
+    assert_eq!(query::<String>(dir.path(), SERVER).unwrap()[0].answer, "one");
+}
