@@ -1,0 +1,279 @@
+//! Runs plans.
+//!
+//! One rule above all: a segment that fails or comes up short ends the request with the count so far, and nothing behind
+//! it is written. A client that is told of so many bytes must find the others as they were.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+
+use crate::aligned::{Aligned, Payload};
+use crate::mode::{Alignment, Fallbacks, Mode};
+use crate::plan::{self, Segment};
+use crate::{MAX_OFFSET, plain};
+
+/// `RWF_DONTCACHE` (Linux 6.14), for which rustix has no name yet. Older kernels and filesystems without it answer
+/// `EOPNOTSUPP`.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+
+/// The descriptors of one file.
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'a> {
+    /// For the page cache.
+    pub buffered: BorrowedFd<'a>,
+    /// With `O_DIRECT`, and the alignment it asks for; none where that isn't wanted or isn't known.
+    pub direct: Option<(BorrowedFd<'a>, Alignment)>,
+}
+
+impl<'a> Files<'a> {
+    fn alignment(&self) -> Option<Alignment> {
+        self.direct.map(|(_, alignment)| alignment)
+    }
+
+    fn with(&self, mode: Mode) -> BorrowedFd<'a> {
+        match self.direct {
+            Some((file, _)) if mode == Mode::Direct => file,
+            _ => self.buffered,
+        }
+    }
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrote {
+    /// Bytes that went into the file, from the front.
+    pub count: usize,
+    /// Whether all of them passed by the page cache.
+    pub direct: bool,
+}
+
+/// Writes `data` at `offset`, as [`plan::write`] says for `mode`.
+///
+/// When an error comes after some bytes went, the count so far is returned; the caller's next write meets the error. A
+/// filesystem that refuses a mode altogether is written to in the ordinary way, now and from now on.
+///
+/// # Errors
+/// What pwritev2(2) says, when nothing was written; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
+pub fn write(
+    files: Files<'_>,
+    mode: Mode,
+    data: &[u8],
+    offset: u64,
+    fallbacks: &Fallbacks,
+) -> io::Result<Wrote> {
+    let mode = fallbacks.instead_of(mode);
+    if !data.is_empty() && offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
+        return Err(Errno::FBIG.into());
+    }
+    let plan = plan::write(offset, data.len(), data.as_ptr().addr(), mode, files.alignment());
+    let mut wrote = Wrote { count: 0, direct: true };
+    for segment in plan.segments() {
+        let bytes = &data[segment.start..segment.start + segment.length];
+        match write_segment(files, segment, bytes, offset + segment.start as u64, fallbacks) {
+            Ok((count, direct)) => {
+                wrote.count += count;
+                wrote.direct &= direct;
+                if count < segment.length {
+                    break;
+                }
+            }
+            Err(_) if wrote.count > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(wrote)
+}
+
+/// Writes one segment; says how much of it went, and whether by O_DIRECT.
+fn write_segment(
+    files: Files<'_>,
+    segment: &Segment,
+    bytes: &[u8],
+    at: u64,
+    fallbacks: &Fallbacks,
+) -> io::Result<(usize, bool)> {
+    let written = match segment.mode {
+        Mode::Buffered => return plain::write_at(files.buffered, bytes, at).map(|count| (count, false)),
+        Mode::DontCache => write_once(files.buffered, bytes, at, DONTCACHE),
+        Mode::Direct if segment.copy => {
+            fallbacks.copied();
+            let mut aligned = Aligned::new(bytes.len());
+            aligned.copy_from_slice(bytes);
+            write_once(files.with(Mode::Direct), &aligned, at, ReadWriteFlags::empty())
+        }
+        Mode::Direct => write_once(files.with(Mode::Direct), bytes, at, ReadWriteFlags::empty()),
+    };
+    match written {
+        Ok(count) => Ok((count, segment.mode == Mode::Direct)),
+        Err(errno) if is_refusal(errno, segment.mode) => {
+            fallbacks.refused(segment.mode);
+            plain::write_at(files.buffered, bytes, at).map(|count| (count, false))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// One call, repeated when a signal came before it had done anything.
+fn write_once(file: BorrowedFd<'_>, bytes: &[u8], at: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {
+    loop {
+        match pwritev2(file, &[IoSlice::new(bytes)], at, flags) {
+            Ok(0) => return Err(Errno::IO),
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Whether an error says that the filesystem doesn't do `mode` at all.
+fn is_refusal(errno: Errno, mode: Mode) -> bool {
+    match mode {
+        Mode::Buffered => false,
+        Mode::DontCache => matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS),
+        Mode::Direct => matches!(errno, Errno::INVAL | Errno::OPNOTSUPP),
+    }
+}
+
+/// Reads `length` bytes at `offset` into memory of its own, as [`plan::read`] says for `mode`: what is asked for lies
+/// in the middle of it and needn't be copied. Fewer bytes are the file's last.
+///
+/// # Errors
+/// What preadv2(2) says, when nothing was read.
+pub fn fetch(
+    files: Files<'_>,
+    mode: Mode,
+    offset: u64,
+    length: usize,
+    fallbacks: &Fallbacks,
+) -> io::Result<Payload> {
+    let plan = plan::read(offset, length, fallbacks.instead_of(mode), files.alignment());
+    let mut buffer = Aligned::new(plan.length);
+    let got = fill(files, plan.mode, &mut buffer, plan.offset, fallbacks)?;
+    let count = plan.of_use(got);
+    Ok(Payload { buffer, range: plan.skip..plan.skip + count })
+}
+
+/// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read. A direct read goes straight
+/// into `buffer` if that and the range are aligned, else through memory that is.
+///
+/// # Errors
+/// As [`fetch`].
+pub fn read(
+    files: Files<'_>,
+    mode: Mode,
+    buffer: &mut [u8],
+    offset: u64,
+    fallbacks: &Fallbacks,
+) -> io::Result<usize> {
+    let mode = fallbacks.instead_of(mode);
+    let plan = plan::read(offset, buffer.len(), mode, files.alignment());
+    let suits = files.alignment().is_none_or(|a| buffer.as_ptr().addr().is_multiple_of(a.memory()));
+    if plan.mode != Mode::Direct || (suits && plan.length == buffer.len()) {
+        return fill(files, plan.mode, buffer, offset, fallbacks);
+    }
+    let payload = fetch(files, mode, offset, buffer.len(), fallbacks)?;
+    buffer[..payload.len()].copy_from_slice(&payload);
+    Ok(payload.len())
+}
+
+/// Reads until `into` is full or the file ends. When some bytes were read before an error the count is returned, and the next
+/// call meets the error.
+fn fill(
+    files: Files<'_>,
+    mode: Mode,
+    into: &mut [u8],
+    offset: u64,
+    fallbacks: &Fallbacks,
+) -> io::Result<usize> {
+    let flags = match mode {
+        Mode::Buffered => return plain::read_at(files.buffered, into, offset),
+        Mode::DontCache => DONTCACHE,
+        Mode::Direct => ReadWriteFlags::empty(),
+    };
+    let block = files.alignment().map_or(1, |alignment| alignment.offset() as usize);
+    let mut done = 0;
+    while done < into.len() {
+        let at = offset.saturating_add(done as u64);
+        if at > MAX_OFFSET {
+            break;
+        }
+        let room = (into.len() - done).min(usize::try_from(MAX_OFFSET - at).unwrap_or(usize::MAX));
+        match preadv2(files.with(mode), &mut [IoSliceMut::new(&mut into[done..done + room])], at, flags) {
+            Ok(0) => break,
+            Ok(count) => {
+                done += count;
+                // The file's last block; there is no going on from the middle of one.
+                if mode == Mode::Direct && !count.is_multiple_of(block) {
+                    break;
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) if is_refusal(errno, mode) => {
+                fallbacks.refused(mode);
+                return plain::read_at(files.buffered, &mut into[done..], at).map(|count| done + count);
+            }
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// A pipe takes no offset: a descriptor that fails every write.
+    fn failing() -> std::os::fd::OwnedFd {
+        rustix::fs::open("/dev/full", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())
+            .expect("a device")
+    }
+
+    #[test]
+    fn nothing_is_written_behind_a_segment_that_failed() {
+        let file = tempfile::tempfile().expect("a scratch file");
+        plain::write_at(&file, &[b'.'; 4096], 0).expect("writes");
+        let broken = failing();
+        let alignment = Alignment::new(1, 512).expect("powers of two");
+        let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)) };
+        // Edge, middle, edge: the middle fails with ENOSPC.
+        let wrote =
+            write(files, Mode::Direct, &[b'x'; 1600], 500, &Fallbacks::default()).expect("a count so far");
+        assert_eq!(wrote, Wrote { count: 12, direct: false });
+        let mut after = [0; 4096];
+        plain::read_at(&file, &mut after, 0).expect("reads");
+        assert!(after[500..512].iter().all(|b| *b == b'x'));
+        assert!(after[512..].iter().all(|b| *b == b'.'), "the suffix must not have been written");
+    }
+
+    #[test]
+    fn a_first_segment_that_fails_is_the_request_s_error() {
+        let file = tempfile::tempfile().expect("a scratch file");
+        let broken = failing();
+        let alignment = Alignment::new(1, 512).expect("powers of two");
+        let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)) };
+        let error = write(files, Mode::Direct, &[1; 600], 512, &Fallbacks::default()).expect_err("full");
+        assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        assert_eq!(file.metadata().expect("there").len(), 0);
+    }
+
+    #[test]
+    fn offsets_at_the_edges_read_nothing_and_write_nothing() {
+        let file = tempfile::tempfile().expect("a scratch file");
+        let files = Files { buffered: file.as_fd(), direct: None };
+        let fallbacks = Fallbacks::default();
+        for mode in [Mode::Buffered, Mode::DontCache, Mode::Direct] {
+            for offset in [u64::MAX, MAX_OFFSET + 1, MAX_OFFSET, MAX_OFFSET - 3] {
+                assert_eq!(
+                    fetch(files, mode, offset, 32, &fallbacks).expect("reads").len(),
+                    0,
+                    "{offset:#x}"
+                );
+                let error = write(files, mode, b"1234", offset, &fallbacks).expect_err("too big");
+                assert_eq!(error.raw_os_error(), Some(Errno::FBIG.raw_os_error()), "at {offset:#x}");
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The I/O modes against a model: whatever the offset, length, place in memory, mode and stability, on tmpfs, ext4
+//! and xfs, a file holds what was written to it, byte for byte, and reads give what it holds.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use io::{Alignment, Fallbacks, Files, Mode, Stability};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use rustix::fs::{CWD, Mode as Bits, OFlags, openat};
+use samehost_tests::disk::Disk;
+use samehost_tests::need_root;
+
+/// The model is this long at most.
+const LONGEST: usize = 300_000;
+
+#[derive(Debug, Clone)]
+struct Step {
+    write: bool,
+    offset: u64,
+    length: usize,
+    /// How far behind a page's beginning the bytes lie in memory.
+    shift: usize,
+    mode: Mode,
+    stability: Stability,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let mode = prop_oneof![1 => Just(Mode::Buffered), 1 => Just(Mode::DontCache), 3 => Just(Mode::Direct)];
+    let stability = prop_oneof![
+        6 => Just(Stability::Unstable), 1 => Just(Stability::DataSync), 1 => Just(Stability::FileSync)
+    ];
+    let edge = |most: u64| {
+        prop_oneof![
+            (0..most),
+            (0..most / 512).prop_map(|block| block * 512),
+            (0..most / 4096).prop_map(|page| page * 4096)
+        ]
+    };
+    let length = prop_oneof![3 => edge(60_000), 1 => 0u64..600];
+    let shift = prop_oneof![Just(0), Just(512), 0usize..4096];
+    let step = (any::<bool>(), edge(200_000), length, shift, mode, stability).prop_map(
+        |(write, offset, length, shift, mode, stability)| Step {
+            write,
+            offset,
+            length: length as usize,
+            shift,
+            mode,
+            stability,
+        },
+    );
+    prop::collection::vec(step, 1..24)
+}
+
+struct Opened {
+    buffered: OwnedFd,
+    direct: Option<(OwnedFd, Alignment)>,
+}
+
+impl Opened {
+    fn new(path: &Path) -> Self {
+        let open = |more| openat(CWD, path, OFlags::RDWR | OFlags::CREATE | more, Bits::RUSR | Bits::WUSR);
+        let buffered = open(OFlags::TRUNC).expect("opens");
+        let alignment = Alignment::of(&buffered);
+        let direct = alignment.map(|alignment| (open(OFlags::DIRECT).expect("opens"), alignment));
+        Self { buffered, direct }
+    }
+
+    fn files(&self) -> Files<'_> {
+        let direct = self.direct.as_ref().map(|(file, alignment)| (file.as_fd(), *alignment));
+        Files { buffered: self.buffered.as_fd(), direct }
+    }
+}
+
+/// Memory of which a part begins `shift` bytes behind a page's beginning.
+struct Shifted(Vec<u8>, usize);
+
+impl Shifted {
+    fn new(shift: usize, length: usize) -> Self {
+        let memory = vec![0; 2 * 4096 + length];
+        let base = memory.as_ptr().addr().wrapping_neg() % 4096;
+        Self(memory, base + shift)
+    }
+
+    fn part(&mut self, length: usize) -> &mut [u8] {
+        &mut self.0[self.1..self.1 + length]
+    }
+}
+
+fn follow(path: &Path, steps: &[Step], fallbacks: &Fallbacks) -> Result<(), TestCaseError> {
+    let opened = Opened::new(path);
+    let mut model: Vec<u8> = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let at = step.offset as usize;
+        let mut memory = Shifted::new(step.shift, step.length);
+        let bytes = memory.part(step.length);
+        if step.write {
+            let fill = |(index, byte): (usize, &mut u8)| *byte = (index * 7 + number * 31 + 1) as u8;
+            bytes.iter_mut().enumerate().for_each(fill);
+            let wrote = io::write(opened.files(), step.mode, bytes, step.offset, fallbacks).expect("writes");
+            prop_assert_eq!(
+                wrote.count,
+                step.length,
+                "the total is the request's, whatever the segments were"
+            );
+            io::sync(&opened.buffered, step.stability).expect("syncs");
+            if step.length > 0 {
+                model.resize(model.len().max(at + step.length), 0);
+                model[at..at + step.length].copy_from_slice(bytes);
+            }
+        } else {
+            let expected = &model[at.min(model.len())..(at + step.length).min(model.len())];
+            let count = io::read(opened.files(), step.mode, bytes, step.offset, fallbacks).expect("reads");
+            prop_assert!(bytes[..count] == *expected, "step {} {:?}: {} bytes", number, step, count);
+            prop_assert!(bytes[count..].iter().all(|byte| *byte == 0), "nothing beyond the end was touched");
+            let fetched =
+                io::fetch(opened.files(), step.mode, step.offset, step.length, fallbacks).expect("reads");
+            prop_assert!(*fetched == *expected, "step {} {:?} fetched", number, step);
+        }
+    }
+    let whole = std::fs::read(path).expect("there");
+    prop_assert!(whole == model, "the file is {} bytes, the model {}", whole.len(), model.len());
+    prop_assert!(model.len() <= LONGEST);
+    Ok(())
+}
+
+fn every_step_on(directory: &Path) -> Fallbacks {
+    let fallbacks = Fallbacks::default();
+    let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&steps(), |steps| follow(&directory.join("model"), &steps, &fallbacks))
+        .unwrap_or_else(|failure| panic!("on {}: {failure}", directory.display()));
+    fallbacks
+}
+
+#[test]
+fn a_file_is_what_was_written_on_tmpfs() {
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
+    let fallbacks = every_step_on(directory.path());
+    assert_eq!(fallbacks.copies(), 0, "it tells no alignment, so nothing goes directly");
+}
+
+#[test]
+fn a_file_is_what_was_written_on_ext4_and_xfs() {
+    need_root();
+    for (kind, mebibytes) in [("ext4", 64), ("xfs", 320)] {
+        let disk = Disk::new(kind, mebibytes);
+        let fallbacks = every_step_on(disk.path());
+        assert!(fallbacks.copies() > 0, "{kind}: misplaced bytes were among the cases");
+        assert!(
+            !fallbacks.notes().iter().any(|note| note.contains("refused")),
+            "{kind}: {:?}",
+            fallbacks.notes()
+        );
+    }
+}
