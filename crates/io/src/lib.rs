@@ -7,18 +7,21 @@
 //! - `mode`: the three ways there are, and what a filesystem turned out not to do;
 //! - `plan`: which bytes go which way, decided by arithmetic alone;
 //! - `engine`: does what a plan says;
-//! - `aligned`: memory that O_DIRECT takes.
+//! - `aligned`: memory that O_DIRECT takes;
+//! - `stable`: writes that are durable when they return.
 
 mod aligned;
 mod engine;
 mod mode;
 mod plain;
 pub mod plan;
+mod stable;
 
 pub use aligned::{Aligned, Payload};
 pub use engine::{Files, Wrote, fetch, read, write};
 pub use mode::{Alignment, Fallbacks, Mode, Modes};
 pub use plain::{read_at, sync, try_read_at, write_at};
+pub use stable::write_stably_at;
 
 /// How durable a write must be before it is acknowledged (RFC 1813 section 3.3.7, `stable_how`).
 ///
@@ -26,7 +29,10 @@ pub use plain::{read_at, sync, try_read_at, write_at};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stability {
     /// In the page cache; COMMIT makes it durable later.
+    Unstable,
+    /// The data, and the metadata needed to read it again, are on stable storage.
     DataSync,
+    /// The data and all metadata, time stamps included, are on stable storage.
     FileSync,
 }
 

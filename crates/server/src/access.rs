@@ -160,7 +160,9 @@ impl Admission {
     /// From now on this thread acts as the client's user in the export's store.
     pub(crate) fn acting(&self) -> Result<Acting<'_>, store::Error> {
         let store = self.store()?;
-        if self.read_only { store.act_as_reader(&self.identity) } else { store.act_as(&self.identity) }
+        let acting =
+            if self.read_only { store.act_as_reader(&self.identity) } else { store.act_as(&self.identity) }?;
+        Ok(if self.sync { acting } else { acting.without_promises() })
     }
 
     /// Whether two handles that were admitted are of one export.

@@ -52,6 +52,9 @@ pub(crate) struct Filesystem {
     pub true_entry_ids: bool,
     /// The mount itself is read-only.
     pub read_only: bool,
+    /// A write with `RWF_DSYNC` or `RWF_SYNC` does what fdatasync(2) or fsync(2) after it would for its range: sure where writes
+    /// go through the kernel's `generic_write_sync`, but network filesystems and FUSE had their own ideas for years.
+    pub syncs_in_writes: bool,
 }
 
 impl Filesystem {
@@ -96,6 +99,7 @@ impl Filesystem {
             },
             true_entry_ids: magic != OVERLAY,
             read_only: vfs.f_flag.contains(StatVfsMountFlags::RDONLY),
+            syncs_in_writes: matches!(magic, EXT | XFS | BTRFS | F2FS | TMPFS),
         })
     }
 }

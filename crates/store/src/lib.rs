@@ -24,6 +24,7 @@ mod locate;
 mod locks;
 mod name;
 mod node;
+mod nodes;
 mod open;
 mod open_dirs;
 mod places;
@@ -31,6 +32,7 @@ mod survey;
 #[cfg(test)]
 mod testing;
 mod tidy;
+mod unsynced;
 mod verifier;
 
 pub use acting::{

@@ -1,25 +1,18 @@
-//! One file, and the cache of those in use.
+//! One file.
 //!
 //! A node holds an `O_PATH` descriptor of its file, which is the file whatever happens to its names, and, opened when first
-//! needed, one descriptor for reading and one for writing. A deleted file's space stays taken while any of them is open, so
-//! nodes don't live on their own account:
-//!
-//! 1. A node is made by a look-up or from a handle, and stays in the cache under its handle.
-//! 2. Any operation that finds the link count at 0 takes it out and answers `Stale`.
-//! 3. The tidying thread (see `tidy`) closes data descriptors idle for some seconds (those that keep a program from being
-//!    started sooner), takes out nodes whose file is gone and those idle for longer.
-//! 4. What is in use when its node leaves the cache is closed with the last use.
+//! needed, one descriptor for reading and one for writing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use quick_cache::sync::Cache;
 
 use crate::attributes::{Kind, Status, status};
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId};
+use crate::unsynced::{Syncs, Unsynced};
 
 /// One file of a store.
 #[derive(Debug)]
@@ -32,9 +25,10 @@ pub struct Node {
     read: DataFile,
     write: DataFile,
     decisions: Mutex<Decisions>,
+    /// The cache's tick when it was last used.
     used: AtomicU32,
-    /// Unstable data may be in the page cache: the descriptor for writing must live to see an error of the write-back.
-    dirty: AtomicBool,
+    unsynced: Unsynced,
+    syncs: Syncs,
 }
 
 impl Node {
@@ -48,7 +42,8 @@ impl Node {
             write: DataFile::default(),
             decisions: Mutex::default(),
             used: AtomicU32::new(0),
-            dirty: AtomicBool::new(false),
+            unsynced: Unsynced::default(),
+            syncs: Syncs::default(),
         }
     }
 
@@ -92,12 +87,21 @@ impl Node {
         &self.decisions
     }
 
-    pub(crate) fn set_dirty(&self, dirty: bool) {
-        self.dirty.store(dirty, Ordering::Release);
+    pub(crate) fn unsynced(&self) -> &Unsynced {
+        &self.unsynced
     }
 
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Acquire)
+    pub(crate) fn syncs(&self) -> &Syncs {
+        &self.syncs
+    }
+
+    pub(crate) fn touch(&self, tick: u32) {
+        self.used.store(tick, Ordering::Relaxed);
+    }
+
+    /// Ticks since it was last used.
+    pub(crate) fn idle(&self, now: u32) -> u32 {
+        now.wrapping_sub(self.used.load(Ordering::Relaxed))
     }
 }
 
@@ -124,6 +128,15 @@ impl DataFile {
             *slot = Some(Arc::clone(file));
         } else if slot.is_none() {
             DATA_FILES.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps `file` unless there is another, whatever the limit.
+    pub fn hold(&self, file: &Arc<OwnedFd>) {
+        let mut slot = self.0.lock();
+        if slot.is_none() {
+            DATA_FILES.fetch_add(1, Ordering::Relaxed);
+            *slot = Some(Arc::clone(file));
         }
     }
 
@@ -190,102 +203,10 @@ impl Decisions {
     }
 }
 
-/// The nodes in use, at most as many as it was made for.
-#[derive(Debug)]
-pub(crate) struct NodeCache {
-    nodes: Cache<FileHandle, Arc<Node>>,
-    /// Goes up with every round of tidying.
-    tick: AtomicU32,
-}
-
-/// Rounds (seconds) for which an idle data descriptor is kept.
-const DATA_IDLE: u32 = 3;
-/// The same for one through which unstable data went: the kernel writes back within 30 s.
-const DIRTY_IDLE: u32 = 45;
-/// The same for one that keeps a program from being started; 2 is at least one second.
-const PROGRAM_IDLE: u32 = 2;
-/// Rounds for which an idle node is kept.
-const NODE_IDLE: u32 = 60;
-/// Every so many rounds all nodes are asked whether their file still exists.
-const GONE_EVERY: u32 = 4;
-
-impl NodeCache {
-    pub fn new(capacity: usize) -> NodeCache {
-        NodeCache { nodes: Cache::new(capacity.max(8)), tick: AtomicU32::new(0) }
-    }
-
-    pub fn get(&self, handle: &FileHandle) -> Option<Arc<Node>> {
-        let node = self.nodes.get(handle)?;
-        node.used.store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
-        Some(node)
-    }
-
-    /// The node for its handle: the one that is there already, or this.
-    pub fn put(&self, node: Node) -> Arc<Node> {
-        if let Some(existing) = self.get(&node.handle) {
-            return existing;
-        }
-        node.used.store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
-        let node = Arc::new(node);
-        self.nodes.insert(*node.handle(), Arc::clone(&node));
-        node
-    }
-
-    pub fn remove(&self, handle: &FileHandle) {
-        self.nodes.remove(handle);
-    }
-
-    pub fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// One round of tidying; `sync_failed` is told when unstable data turned out to be lost.
-    pub fn tidy(&self, privileged: bool, sync_failed: &dyn Fn()) {
-        if self.nodes.is_empty() {
-            return;
-        }
-        let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let mut syncs = Vec::new();
-        let mut out = Vec::new();
-        for (handle, node) in self.nodes.iter() {
-            let idle = now.wrapping_sub(node.used.load(Ordering::Relaxed));
-            let dirty = node.is_dirty();
-            if idle >= NODE_IDLE || (now.is_multiple_of(GONE_EVERY) && is_gone(&node)) {
-                out.push(handle);
-            }
-            if idle >= DATA_IDLE {
-                node.read.take();
-            }
-            let program = || node.live(0).is_ok_and(|status| is_program(status.attributes.mode, privileged));
-            if idle >= if dirty { DIRTY_IDLE } else { DATA_IDLE }
-                || (idle >= PROGRAM_IDLE && node.write.is_kept() && program())
-            {
-                let file = node.write.take();
-                if dirty {
-                    node.set_dirty(false);
-                    syncs.extend(file);
-                }
-            }
-        }
-        for handle in out {
-            self.nodes.remove(&handle);
-        }
-        for file in syncs {
-            if ::io::sync(&*file, ::io::Stability::DataSync).is_err() {
-                sync_failed();
-            }
-        }
-    }
-}
-
 /// Whether a file with this mode may be one that somebody wants to start, and can be opened for writing again after it was closed: without
 /// privileges an owner who has taken his own write permission away can't.
 pub(crate) fn is_program(mode: u32, privileged: bool) -> bool {
     mode & 0o111 != 0 && (privileged || mode & 0o200 != 0)
-}
-
-fn is_gone(node: &Node) -> bool {
-    node.live(0).is_err()
 }
 
 #[cfg(test)]

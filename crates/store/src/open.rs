@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::io::Stability;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Resource, getrlimit};
 use sys::KernelHandle;
@@ -22,7 +23,8 @@ use crate::filesystem::Filesystem;
 use crate::handle::{FileHandle, FileId, HandleKey, Sealer};
 use crate::identity::{Identity, can_act_as_others, process_identity};
 use crate::locks::Locks;
-use crate::node::{Node, NodeCache};
+use crate::node::Node;
+use crate::nodes::NodeCache;
 use crate::open_dirs::OpenDirs;
 use crate::places::Places;
 use crate::verifier::WriteVerifier;
@@ -290,13 +292,22 @@ impl Inner {
 
     /// One round of tidying.
     pub fn tidy(&self) {
-        self.nodes.tidy(self.privilege == Privilege::Full, &|| {
-            tracing::warn!("writing back unstable data failed: clients will be told to send it again");
-            self.verifier.change();
+        self.nodes.tidy(self.privilege == Privilege::Full, &|node, file| {
+            let sync = || self.sync_whole(node, file, Stability::DataSync);
+            let _ = node.syncs().try_whole(Stability::DataSync, sync);
         });
         self.dirs.tidy();
         if let Scheme::Located(places) = &self.scheme {
             places.tidy();
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// With the descriptors goes the knowledge of what was lost.
+    fn drop(&mut self) {
+        if !self.nodes.pins.is_empty() {
+            self.verifier.change();
         }
     }
 }

@@ -34,6 +34,8 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
         call.cx.will_block();
     }
     let mut wcc = Wcc::default();
+    // Should the data be lost between the write and the answer, the client must see another one with its COMMIT.
+    let verf = call.service.verifier.get();
     let written = acting.write(&node, args.offset, data, stability(asked), &mut wcc);
     *body = wcc_data(&wcc);
     let written = written?;
@@ -42,7 +44,7 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
         file_wcc: *body,
         count: u32::try_from(written.count).unwrap_or(MAX_TRANSFER),
         committed: if admitted.sync { committed } else { committed.max(args.stable) },
-        verf: call.service.verifier.get(),
+        verf,
     })
 }
 
@@ -65,5 +67,6 @@ pub(super) fn commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData)
         let now = acting.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
     }
+    // After the sync: what it, or anybody's until now, found lost has changed it.
     Ok(Commit3ResOk { file_wcc: *body, verf: call.service.verifier.get() })
 }

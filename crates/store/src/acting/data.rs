@@ -20,7 +20,7 @@ use crate::handle::Meaning;
 use crate::identity::as_process_user;
 use crate::locate::walk_from;
 use crate::node::{Node, is_program};
-use crate::open::Scheme;
+use crate::open::{Inner, Scheme};
 
 impl Acting<'_> {
     /// Reads at `offset` into `buffer`. Beyond the end of the file, however far, 0 bytes and `eof`. The attributes are from before the read,
@@ -65,50 +65,75 @@ impl Acting<'_> {
         Ok((self.data_file(node, false)?, status.attributes))
     }
 
-    /// Writes `data` at `offset`, as durable as asked: `committed` is what was asked, for the server has no reason to do more.
+    /// Writes `data` at `offset`, as durable as asked or more: [`Written::committed`] says which.
     ///
-    /// A failure of the device or of the sync changes the write verifier. Writes to one file go on side by side; those that overlapped with
-    /// another change leave `wcc.before` out.
+    /// A failure of the device or of the sync changes the write verifier; the caller answers with the one from before the
+    /// call. Writes to one file go on side by side; those that overlapped with another change leave `wcc.before` out.
     ///
     /// # Errors
     /// `FileTooLarge` for an end beyond the largest offset, `NoSpace`, `Quota`, `IsDirectory`, `Invalid` for other files that aren't regular, what
     /// [`Acting::may`] says, `Io`.
     pub fn write(
         &self,
-        node: &Node,
+        node: &Arc<Node>,
         offset: u64,
         data: &[u8],
         stability: Stability,
         wcc: &mut Wcc,
     ) -> Result<Written> {
         // Not under the lock: one device that hangs would take as many workers as there are writes to its file.
-        let (file, count) = self.overlapping(node, wcc, |before| {
+        let written = self.overlapping(node, wcc, |before| {
             regular(node)?;
             self.check(node, before, AccessMode::Write)?;
             let file = self.data_file(node, true)?;
-            let count = ::io::write_at(&*file, data, offset).map_err(Error::from).inspect_err(|error| {
-                if let Error::Io(errno) = error {
-                    self.lost(node, *errno);
-                }
-            })?;
-            Ok((file, count))
+            self.write_to(node, &file, offset, data, stability)
         })?;
+        if written.committed != Stability::Unstable
+            && let Some(after) = &wcc.after
+        {
+            self.let_run(node, after.mode);
+        }
+        Ok(written)
+    }
+
+    fn write_to(
+        &self,
+        node: &Arc<Node>,
+        file: &Arc<OwnedFd>,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<Written> {
+        let write = |stability| {
+            let result = if self.store.filesystem.syncs_in_writes || stability == Stability::Unstable {
+                ::io::write_stably_at(&**file, data, offset, stability)
+            } else {
+                ::io::write_at(&**file, data, offset)
+            };
+            result.map_err(|error| self.failed(node, error, stability))
+        };
         if stability == Stability::Unstable {
-            node.set_dirty(true);
-        } else {
-            self.sync(node, &file, stability)?;
-            if let Some(after) = &wcc.after {
-                self.let_run(node, after.mode);
+            if !self.promises {
+                return Ok(Written { count: write(stability)?, committed: stability });
+            }
+            if let Some(_writing) = self.store.nodes.pins.promise(node, file) {
+                return Ok(Written { count: write(stability)?, committed: stability });
             }
         }
-        Ok(Written { count, committed: stability })
+        // What can't be promised is done.
+        let committed = stability.max(Stability::DataSync);
+        let count = node.syncs().in_write(|| write(committed))?;
+        if !self.store.filesystem.syncs_in_writes {
+            node.syncs().whole(committed, || self.store.sync_whole(node, file, committed))?;
+        }
+        Ok(Written { count, committed })
     }
 
     /// Makes all that was written to the file durable. `offset` and `count` (0: to the end) say which part the client means; the kernel
     /// syncs whole files. The attributes before and after are the same: a COMMIT changes none.
     ///
     /// # Errors
-    /// As for [`Acting::write`]; the write verifier has changed when it is `Io`.
+    /// As for [`Acting::write`]. When the sync failed the write verifier has changed; the caller answers with the one from after the call.
     pub fn commit(&self, node: &Node, offset: u64, count: u64, wcc: &mut Wcc) -> Result<()> {
         let _ = (offset, count);
         let status = self.live(node)?;
@@ -120,9 +145,8 @@ impl Acting<'_> {
             Err(Error::Io(Errno::TXTBSY)) => self.data_file(node, false)?,
             other => other?,
         };
-        // Before the sync: a write that comes while it runs may miss it.
-        node.set_dirty(false);
-        self.sync(node, &file, Stability::FileSync).inspect_err(|_| node.set_dirty(true))?;
+        let all = Stability::FileSync;
+        node.syncs().whole(all, || self.store.sync_whole(node, &file, all))?;
         self.let_run(node, status.attributes.mode);
         Ok(())
     }
@@ -131,21 +155,20 @@ impl Acting<'_> {
     /// expects that it can. So what was written through the kept descriptor being safe, it is closed. What can't
     /// be opened again stays.
     pub(super) fn let_run(&self, node: &Node, mode: u32) {
-        if is_program(mode, self.is_privileged()) && !node.is_dirty() {
-            node.data_file(true).take();
+        if is_program(mode, self.is_privileged()) {
+            self.store.nodes.pins.close_unless_pinned(node);
         }
     }
 
-    fn sync(&self, node: &Node, file: &OwnedFd, stability: Stability) -> Result<()> {
-        ::io::sync(file, stability).map_err(Error::from).inspect_err(|error| {
-            self.lost(node, if let Error::Io(errno) = error { *errno } else { Errno::IO });
-        })
-    }
-
-    /// Unstable data may be lost.
-    fn lost(&self, node: &Node, errno: Errno) {
-        tracing::warn!(handle = ?node.handle(), %errno, "writing failed: clients will be told to send unstable data again");
-        self.store.verifier.change();
+    /// A write's error in words. What failed in the device, or in the sync that was part of the write, may have been somebody's unstable
+    /// data; a full disk that says so at once has lost none.
+    fn failed(&self, node: &Node, error: std::io::Error, stability: Stability) -> Error {
+        let error = Error::from(error);
+        let refused = matches!(error, Error::NoSpace | Error::Quota) && stability == Stability::Unstable;
+        if !refused && !matches!(error, Error::FileTooLarge | Error::Invalid) {
+            self.store.lost(node, error);
+        }
+        error
     }
 
     /// A file description of the caller's own, opened as the user with exactly the access asked, to hand to another process. None of the flags
@@ -243,6 +266,25 @@ impl Acting<'_> {
     fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty())?)
+    }
+}
+
+impl Inner {
+    /// Syncs a file, with nobody else at it (see `unsynced`), and lets go of its promise.
+    pub(crate) fn sync_whole(&self, node: &Node, file: &OwnedFd, how: Stability) -> Result<()> {
+        node.unsynced().sync_begins();
+        let result = ::io::sync(file, how).map_err(Error::from);
+        if let Err(error) = result {
+            self.lost(node, error);
+        }
+        self.nodes.pins.release(node);
+        result
+    }
+
+    /// Unstable data may be lost.
+    fn lost(&self, node: &Node, error: Error) {
+        tracing::warn!(handle = ?node.handle(), %error, "writing failed: clients will be told to send unstable data again");
+        self.verifier.change();
     }
 }
 

@@ -40,14 +40,23 @@ pub struct Acting<'s> {
     store: &'s Inner,
     who: Rc<Who>,
     read_only: bool,
+    /// Unstable data that gets lost is noticed.
+    promises: bool,
 }
 
 impl<'s> Acting<'s> {
     pub(crate) fn new(store: &'s Inner, identity: &Identity, read_only: bool) -> Result<Acting<'s>> {
         let identity = if store.privilege == Privilege::Full { identity } else { &store.process };
-        let acting = Acting { store, who: Who::of(identity), read_only };
+        let acting = Acting { store, who: Who::of(identity), read_only, promises: true };
         acting.wear()?;
         Ok(acting)
+    }
+
+    /// From now on nobody minds if unstable data gets lost, and no descriptor is kept to notice it: what an `async` export
+    /// promises (exports(5)).
+    #[must_use]
+    pub fn without_promises(self) -> Self {
+        Acting { promises: false, ..self }
     }
 
     /// The user that operations are done as: not the one asked for when the store is unprivileged.

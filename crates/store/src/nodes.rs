@@ -1,0 +1,131 @@
+//! The cache of nodes in use.
+//!
+//! A deleted file's space stays taken while any of a node's descriptors is open, so nodes don't live on their own account:
+//!
+//! 1. A node is made by a look-up or from a handle, and stays in the cache under its handle.
+//! 2. Any operation that finds the link count at 0 takes it out and answers `Stale`.
+//! 3. The tidying thread (see `tidy`) closes data descriptors idle for some seconds (those that keep a program from being
+//!    started sooner), takes out nodes whose file is gone and those idle for longer.
+//! 4. A node with unstable data is pinned (see `unsynced`): it may leave the cache, but is found again, and its
+//!    descriptor for writing stays until the data was synced: by a client's COMMIT, or in the end by the tidying thread.
+//! 5. What is in use when its node leaves the cache is closed with the last use.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quick_cache::sync::Cache;
+
+use crate::handle::FileHandle;
+use crate::node::{Node, is_program};
+use crate::unsynced::Pins;
+
+/// The nodes in use, at most as many as it was made for.
+#[derive(Debug)]
+pub(crate) struct NodeCache {
+    nodes: Cache<FileHandle, Arc<Node>>,
+    /// Those with unstable data, in the cache or not.
+    pub pins: Pins,
+    /// Goes up with every round of tidying.
+    tick: AtomicU32,
+}
+
+/// Rounds (seconds) for which an idle data descriptor is kept.
+const DATA_IDLE: u32 = 3;
+/// The same for one through which unstable data went: the kernel writes back within 30 s.
+const DIRTY_IDLE: u32 = 45;
+/// The same for one that keeps a program from being started; 2 is at least one second.
+const PROGRAM_IDLE: u32 = 2;
+/// Rounds for which an idle node is kept.
+const NODE_IDLE: u32 = 60;
+/// Every so many rounds all nodes are asked whether their file still exists.
+const GONE_EVERY: u32 = 4;
+
+impl NodeCache {
+    pub fn new(capacity: usize) -> NodeCache {
+        let capacity = capacity.max(8);
+        NodeCache { nodes: Cache::new(capacity), pins: Pins::new(capacity / 2), tick: AtomicU32::new(0) }
+    }
+
+    pub fn get(&self, handle: &FileHandle) -> Option<Arc<Node>> {
+        let node = self.nodes.get(handle).or_else(|| {
+            let node = self.pins.get(handle)?;
+            self.nodes.insert(*handle, Arc::clone(&node));
+            Some(node)
+        })?;
+        node.touch(self.tick.load(Ordering::Relaxed));
+        Some(node)
+    }
+
+    /// The node for its handle: the one that is there already, or this.
+    pub fn put(&self, node: Node) -> Arc<Node> {
+        if let Some(existing) = self.get(node.handle()) {
+            return existing;
+        }
+        node.touch(self.tick.load(Ordering::Relaxed));
+        let node = Arc::new(node);
+        self.nodes.insert(*node.handle(), Arc::clone(&node));
+        node
+    }
+
+    /// Takes out a node whose file is gone.
+    pub fn remove(&self, handle: &FileHandle) {
+        self.nodes.remove(handle);
+        self.pins.forget(handle);
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// One round of tidying; `sync` makes a file's unstable data durable, as [`Syncs::try_whole`](crate::unsynced::Syncs::try_whole).
+    pub fn tidy(&self, privileged: bool, sync: &dyn Fn(&Node, &OwnedFd)) {
+        if self.nodes.is_empty() && self.pins.is_empty() {
+            return;
+        }
+        let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let mut gone = Vec::new();
+        let mut idle = Vec::new();
+        for (handle, node) in self.nodes.iter() {
+            if now.is_multiple_of(GONE_EVERY) && is_gone(&node) {
+                gone.push(handle);
+            } else if node.idle(now) >= NODE_IDLE {
+                idle.push(handle);
+            }
+            if node.idle(now) >= DATA_IDLE {
+                node.data_file(false).take();
+            }
+            if node.data_file(true).is_kept()
+                && (node.idle(now) >= DATA_IDLE || blocks_a_program(&node, now, privileged))
+            {
+                self.pins.close_unless_pinned(&node);
+            }
+        }
+        for handle in idle {
+            self.nodes.remove(&handle);
+        }
+        for node in self.pins.all() {
+            if now.is_multiple_of(GONE_EVERY) && is_gone(&node) {
+                gone.push(*node.handle());
+            } else if (node.idle(now) >= DIRTY_IDLE || blocks_a_program(&node, now, privileged))
+                && let Some(file) = node.data_file(true).get()
+            {
+                sync(&node, &file);
+                self.pins.close_unless_pinned(&node);
+            }
+        }
+        for handle in gone {
+            self.remove(&handle);
+        }
+    }
+}
+
+/// Whether the node's descriptor for writing keeps somebody from starting a program, without being used any more.
+fn blocks_a_program(node: &Node, now: u32, privileged: bool) -> bool {
+    node.idle(now) >= PROGRAM_IDLE
+        && node.live(0).is_ok_and(|status| is_program(status.attributes.mode, privileged))
+}
+
+fn is_gone(node: &Node) -> bool {
+    node.live(0).is_err()
+}

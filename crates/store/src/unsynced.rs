@@ -1,0 +1,274 @@
+//! Unstable data: which files have any, and who may say that it is safe.
+//!
+//! A WRITE that was answered UNSTABLE is a promise: the client's COMMIT either makes the data durable or says, by an error or a
+//! changed write verifier, that it was lost (RFC 1813 section 3.3.21). The kernel keeps its half of it so: a failed write-back is
+//! told once to every file description that was open when it happened, by the next fsync or synchronous write through it; one that is
+//! opened later hears of it only if nobody else has heard yet and the inode is still in memory (fsync(2), `errseq_t`). From
+//! that follow three rules:
+//!
+//! 1. *The descriptor lives as long as the promise.* A file with unstable data is pinned: its node and its descriptor for
+//!    writing stay, whatever the caches would rather have, until a sync. Pins are bounded. Where there is no room
+//!    for one the write is made durable before it is answered, and then nothing was promised.
+//! 2. *Whoever hears of a failure says so before anybody can believe the opposite.* Threads share the descriptor, so one's sync
+//!    may be told of the error in another's data. The verifier is changed inside [`Syncs`], and a COMMIT has that for
+//!    itself: when it answers, nobody knows more than the verifier says.
+//! 3. *A WRITE is answered with the verifier from before it wrote*, a COMMIT with that from after it synced. (The server.)
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use ::io::Stability;
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::Result;
+use crate::handle::FileHandle;
+use crate::node::Node;
+
+const PINNED: u32 = 1;
+const DIRTY: u32 = 2;
+const WRITER: u32 = 4;
+
+/// What is unstable of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Unsynced(AtomicU32);
+
+/// Somebody is writing what will be unstable. From before its first byte until after the last.
+#[derive(Debug)]
+pub(crate) struct Writing<'n> {
+    unsynced: &'n Unsynced,
+    pinned: bool,
+}
+
+impl Unsynced {
+    fn enter(&self) -> Writing<'_> {
+        let before = self.0.fetch_add(WRITER, Ordering::AcqRel);
+        Writing { unsynced: self, pinned: before & PINNED != 0 }
+    }
+
+    /// What was written so far is about to be synced.
+    pub fn sync_begins(&self) {
+        self.0.fetch_and(!DIRTY, Ordering::AcqRel);
+    }
+
+    /// A promise may be open: the node and its descriptor must stay.
+    pub fn is_pinned(&self) -> bool {
+        self.0.load(Ordering::Acquire) & PINNED != 0
+    }
+
+    fn pin(&self) {
+        self.0.fetch_or(PINNED, Ordering::AcqRel);
+    }
+
+    /// Unpins if nothing was written since the last sync began, and nobody is writing.
+    fn unpin_if_clean(&self) -> bool {
+        self.0.compare_exchange(PINNED, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn unpin(&self) {
+        self.0.fetch_and(!PINNED, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let leave = |state: u32| Some(state.wrapping_sub(WRITER) | DIRTY);
+        let _ = self.unsynced.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, leave);
+    }
+}
+
+/// How the last sync of a whole file went.
+#[derive(Debug)]
+struct Last {
+    number: u64,
+    how: Stability,
+    result: Result<()>,
+}
+
+/// One file's syncs: who may meet an error of its write-back, and when.
+#[derive(Debug)]
+pub(crate) struct Syncs {
+    /// Syncs of the whole file begun so far.
+    begun: AtomicU64,
+    /// Taken for reading by synchronous writes, for writing by syncs of the whole file.
+    last: RwLock<Last>,
+}
+
+impl Default for Syncs {
+    fn default() -> Syncs {
+        let last = Last { number: 0, how: Stability::Unstable, result: Ok(()) };
+        Syncs { begun: AtomicU64::new(0), last: RwLock::new(last) }
+    }
+}
+
+impl Syncs {
+    /// Syncs the whole file, alone. Who has waited for another's sync that began after he came has had his own by
+    /// that, if it was as strong.
+    pub fn whole(&self, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.whole_after(self.begun.load(Ordering::SeqCst), how, sync)
+    }
+
+    /// For somebody who came when `seen` syncs had begun.
+    fn whole_after(&self, seen: u64, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut last = self.last.write();
+        if last.number > seen && (last.how >= how || last.result.is_err()) {
+            return last.result;
+        }
+        self.run(&mut last, how, sync)
+    }
+
+    /// As [`Syncs::whole`], unless somebody is at it.
+    pub fn try_whole(&self, how: Stability, sync: impl FnOnce() -> Result<()>) -> Option<Result<()>> {
+        self.last.try_write().map(|mut last| self.run(&mut last, how, sync))
+    }
+
+    fn run(&self, last: &mut Last, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let result = sync();
+        *last = Last { number, how, result };
+        result
+    }
+
+    /// Runs a synchronous write, which may meet the error of others' data: none of the syncs of the whole file runs meanwhile.
+    pub fn in_write<T>(&self, write: impl FnOnce() -> T) -> T {
+        let _shared = self.last.read();
+        write()
+    }
+}
+
+/// The files with unstable data, at most as many as it was made for.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    nodes: Mutex<HashMap<FileHandle, Arc<Node>>>,
+    /// How many there are, to be asked without the lock.
+    count: AtomicUsize,
+    limit: usize,
+}
+
+impl Pins {
+    pub fn new(limit: usize) -> Pins {
+        Pins { nodes: Mutex::default(), count: AtomicUsize::new(0), limit }
+    }
+
+    /// Before unstable data is written through `file`: pins the node, with the descriptor. `None`: there is no room.
+    pub fn promise<'n>(&self, node: &'n Arc<Node>, file: &Arc<OwnedFd>) -> Option<Writing<'n>> {
+        let writing = node.unsynced().enter();
+        if writing.pinned {
+            return Some(writing);
+        }
+        let mut nodes = self.nodes.lock();
+        if nodes.len() >= self.limit && !nodes.contains_key(node.handle()) {
+            return None;
+        }
+        nodes.insert(*node.handle(), Arc::clone(node));
+        self.count.store(nodes.len(), Ordering::Release);
+        node.data_file(true).hold(file);
+        node.unsynced().pin();
+        Some(writing)
+    }
+
+    /// After a sync: lets go of the node, unless it has been written to since.
+    pub fn release(&self, node: &Node) {
+        if !node.unsynced().is_pinned() {
+            return;
+        }
+        let mut nodes = self.nodes.lock();
+        if node.unsynced().unpin_if_clean() {
+            nodes.remove(node.handle());
+            self.count.store(nodes.len(), Ordering::Release);
+        }
+    }
+
+    /// The file is gone, and its data with it.
+    pub fn forget(&self, handle: &FileHandle) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut nodes = self.nodes.lock();
+        let gone = nodes.remove(handle);
+        self.count.store(nodes.len(), Ordering::Release);
+        if let Some(node) = &gone {
+            node.unsynced().unpin();
+        }
+        drop(nodes);
+    }
+
+    /// The node, if it is pinned.
+    pub fn get(&self, handle: &FileHandle) -> Option<Arc<Node>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.nodes.lock().get(handle).cloned()
+    }
+
+    /// Closes the node's descriptor for writing, unless a promise needs it.
+    pub fn close_unless_pinned(&self, node: &Node) {
+        // Under the lock: nobody can have found the slot full and pin it now.
+        let nodes = self.nodes.lock();
+        let closed = if node.unsynced().is_pinned() { None } else { node.data_file(true).take() };
+        drop(nodes);
+        drop(closed);
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<Node>> {
+        if self.is_empty() { Vec::new() } else { self.nodes.lock().values().cloned().collect() }
+    }
+
+    /// No promise is open.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use rustix::io::Errno;
+
+    const LOST: Result<()> = Err(Error::Io(Errno::IO));
+
+    #[test]
+    fn a_write_during_a_sync_keeps_the_promise_open() {
+        let unsynced = Unsynced::default();
+        let first = unsynced.enter();
+        assert!(!first.pinned);
+        unsynced.pin();
+        unsynced.sync_begins();
+        assert!(!unsynced.unpin_if_clean(), "somebody is writing");
+        drop(first);
+        assert!(!unsynced.unpin_if_clean(), "it was not synced");
+        unsynced.sync_begins();
+        drop(unsynced.enter());
+        assert!(!unsynced.unpin_if_clean(), "written since");
+        unsynced.sync_begins();
+        assert!(unsynced.unpin_if_clean() && !unsynced.is_pinned());
+        assert!(!unsynced.unpin_if_clean(), "once");
+    }
+
+    /// What comes of a sync for somebody who came before the last one began, and how many have run then.
+    fn shared(how: Stability, last: Result<()>) -> (Result<()>, u64) {
+        let syncs = Syncs::default();
+        assert_eq!(syncs.whole(how, || last), last);
+        let result = syncs.whole_after(0, Stability::FileSync, || Ok(()));
+        (result, syncs.begun.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn who_came_before_a_sync_began_has_its_outcome() {
+        assert_eq!(shared(Stability::FileSync, Ok(())), (Ok(()), 1));
+        assert_eq!(shared(Stability::FileSync, LOST), (LOST, 1), "what was lost may have been his");
+        assert_eq!(shared(Stability::DataSync, LOST), (LOST, 1));
+        assert_eq!(shared(Stability::DataSync, Ok(())), (Ok(()), 2), "weaker than he needs");
+    }
+
+    #[test]
+    fn a_sync_waits_for_synchronous_writes_and_the_tidying_thread_does_not() {
+        let syncs = Syncs::default();
+        syncs.in_write(|| assert_eq!(syncs.try_whole(Stability::DataSync, || Ok(())), None));
+        assert_eq!(syncs.try_whole(Stability::DataSync, || LOST), Some(LOST));
+        assert_eq!(syncs.whole(Stability::DataSync, || Ok(())), Ok(()), "the next one knows nothing of it");
+    }
+}
