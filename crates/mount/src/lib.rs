@@ -1,0 +1,3 @@
+//! The FUSE front over `client`, with passthrough for granted files.
+
+pub mod options;

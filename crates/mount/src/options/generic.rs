@@ -1,0 +1,115 @@
+//! Options of every filesystem: mount(8)'s, fstab(5)'s and systemd's.
+
+use super::split::Item;
+use super::{Building, Known, OptionError};
+
+/// The names.
+pub const NAMES: &[&str] = &[
+    "_netdev",
+    "async",
+    "atime",
+    "auto",
+    "bind",
+    "comment",
+    "context",
+    "defaults",
+    "dev",
+    "diratime",
+    "dirsync",
+    "exec",
+    "group",
+    "iversion",
+    "lazytime",
+    "loud",
+    "mand",
+    "move",
+    "noatime",
+    "noauto",
+    "nodev",
+    "nodiratime",
+    "noexec",
+    "nofail",
+    "nogroup",
+    "noiversion",
+    "nolazytime",
+    "nomand",
+    "noowner",
+    "norelatime",
+    "nostrictatime",
+    "nosuid",
+    "nosymfollow",
+    "nouser",
+    "nousers",
+    "owner",
+    "rbind",
+    "relatime",
+    "remount",
+    "ro",
+    "rw",
+    "silent",
+    "strictatime",
+    "suid",
+    "sync",
+    "user",
+    "users",
+];
+
+/// Takes an option if it is one of these.
+pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
+    let mount = &mut to.parsed.mount;
+    let flags = &mut mount.flags;
+    match item.name.as_str() {
+        // For programs, not for filesystems.
+        name if name.starts_with("x-") || name.starts_with("X-") => {}
+        "comment" => {}
+        "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "nouser" | "nousers" | "nogroup"
+        | "noowner" | "silent" | "loud" | "nomand" | "noiversion" => item.bare()?,
+        // fstab(5): whoever lets others mount doesn't let them bring programs of root and devices along.
+        "user" | "users" => {
+            (flags.nosuid, flags.nodev, flags.noexec) = (true, true, true);
+        }
+        "owner" | "group" => (flags.nosuid, flags.nodev) = (true, true),
+        "ro" | "rw" => {
+            item.bare()?;
+            mount.read_only = item.name == "ro";
+        }
+        "sync" | "async" => {
+            item.bare()?;
+            mount.sync = item.name == "sync";
+        }
+        "suid" | "nosuid" => {
+            item.bare()?;
+            flags.nosuid = item.name == "nosuid";
+        }
+        "dev" | "nodev" => {
+            item.bare()?;
+            flags.nodev = item.name == "nodev";
+        }
+        "exec" | "noexec" => {
+            item.bare()?;
+            flags.noexec = item.name == "noexec";
+        }
+        "atime" | "noatime" => {
+            item.bare()?;
+            flags.noatime = item.name == "noatime";
+        }
+        // The server keeps the times of access and decides; changes to directories are durable before they are answered
+        // wherever the export is sync.
+        "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "lazytime" | "nolazytime"
+        | "diratime" | "nodiratime" | "dirsync" => item.bare()?,
+        "remount" => {
+            return Err(item.impossible(
+                "a mount's options stay as they are. Unmount it and mount it again with others",
+            ));
+        }
+        "bind" | "rbind" | "move" => {
+            return Err(item.impossible("it isn't about a filesystem on a server. Use mount(8) without -t"));
+        }
+        "mand" => return Err(item.impossible("Linux has no mandatory locks any more. Leave it out")),
+        "iversion" | "context" | "nosymfollow" => {
+            return Err(item.impossible("FUSE mounts don't have it. Leave it out"));
+        }
+        _ => return Ok(Known::No),
+    }
+    Ok(Known::Yes)
+}

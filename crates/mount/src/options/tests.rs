@@ -1,0 +1,151 @@
+//! Options, read one by one and together.
+
+use proptest::prelude::*;
+
+use super::*;
+use client::{Credential, LaneMode, ReservedPort};
+
+fn read(text: &str) -> Result<Parsed, OptionError> {
+    parse(text, client::Options::default(), false, false)
+}
+
+fn good(text: &str) -> Parsed {
+    read(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn says(text: &str) -> String {
+    read(text).expect_err(text).to_string()
+}
+
+#[test]
+fn nothing_means_the_defaults_of_nfs() {
+    for text in ["", "defaults", ",,", "rw,hard,fg,tcp,vers=3,ac,cto,suid,dev,exec,async,nolock"] {
+        let parsed = good(text);
+        assert_eq!(parsed.mount, MountOptions::default(), "{text}");
+        assert_eq!(parsed.retry, Duration::from_secs(120));
+        assert!(parsed.session.hard && !parsed.background && parsed.port.is_none());
+        assert_eq!(parsed.session.timeo, Duration::from_secs(60));
+    }
+    assert!(parse("", client::Options::default(), true, false).unwrap().mount.allow_other);
+}
+
+#[test]
+fn names_and_units_are_those_of_nfs() {
+    let parsed =
+        good("port=20490,mountport=635,rsize=65536,wsize=100000,nconnect=4,timeo=50,retrans=7,retry=3");
+    assert_eq!((parsed.port, parsed.session.mount_port), (Some(20490), Some(635)));
+    assert_eq!((parsed.session.rsize, parsed.session.wsize), (Some(65536), Some(99_328)));
+    assert_eq!((parsed.session.nconnect, parsed.session.retrans), (4, 7));
+    assert_eq!((parsed.session.timeo, parsed.retry), (Duration::from_secs(5), Duration::from_secs(180)));
+    assert_eq!(good("rsize=1").session.rsize, Some(4096));
+    assert_eq!(good("bg").retry, Duration::from_secs(600_000));
+    assert_eq!(good("bg,retry=0").retry, Duration::ZERO);
+    let times = good("acregmin=1,acregmax=2,acdirmin=3,acdirmax=4").mount.attributes;
+    let [one, two, three, four] = [1, 2, 3, 4].map(Duration::from_secs);
+    assert_eq!((times.file_min, times.file_max), (one, two));
+    assert_eq!((times.directory_min, times.directory_max), (three, four));
+    let all = good("acregmin=9,actimeo=2").mount.attributes;
+    assert!(
+        [all.file_min, all.file_max, all.directory_min, all.directory_max].iter().all(|each| *each == two)
+    );
+    let without = good("noac").mount;
+    assert!(!without.attributes.caching && without.sync);
+    assert_eq!(good("lookupcache=pos").mount.lookup_cache, LookupCache::Positive);
+    assert_eq!(good("lookupcache=none").mount.lookup_cache, LookupCache::None);
+    assert!(!good("nocto").mount.close_to_open);
+    let soft = good("softerr");
+    assert!(!soft.session.hard && soft.mount.soft_is_timed_out);
+    let soft = good("softerr,soft");
+    assert!(!soft.session.hard && !soft.mount.soft_is_timed_out);
+    assert!(good("soft,hard").session.hard);
+    assert_eq!(good("sec=none").session.credential, Credential::None);
+    assert_eq!(good("noresvport").session.reserved_port, ReservedPort::No);
+}
+
+#[test]
+fn options_of_our_own() {
+    let parsed = good("lane=required,odirect=server,run_dir=\"/a,b\",trust_uid=7,trust_uid=7,allow_other");
+    assert_eq!(parsed.session.lane, LaneMode::Required);
+    assert_eq!(parsed.mount.o_direct, ODirect::Server);
+    assert_eq!(parsed.session.run_dir, std::path::Path::new("/a,b"));
+    assert_eq!(parsed.session.trusted_uids, [7]);
+    assert!(parsed.mount.allow_other);
+    assert_eq!(good("localio_probe_throttle=64").session.probe_throttle, 64);
+}
+
+#[test]
+fn options_of_every_filesystem() {
+    let parsed =
+        good("ro,nosuid,nodev,noexec,noatime,relatime,nodiratime,_netdev,nofail,noauto,x-systemd.automount");
+    assert!(parsed.mount.read_only);
+    let all = MountFlags { nosuid: true, nodev: true, noexec: true, noatime: true };
+    assert_eq!(parsed.mount.flags, all);
+    assert_eq!(good("user").mount.flags, MountFlags { noatime: false, ..all });
+    assert_eq!(good("user=me,exec").mount.flags, MountFlags { noatime: false, noexec: false, ..all });
+    good("comment=what ever,x-a.b=c,X-mount.mkdir,defaults");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_would_be_right() {
+    for (text, words) in [
+        ("rsiz=4096", &["'rsiz'", "'rsize'"][..]),
+        ("frobnicate", &["'frobnicate' is not known"]),
+        ("vers=4.2", &["vers=4.2", "NFSv4 is planned", "vers=3"]),
+        ("vers=5", &["vers=5", "must be 3"]),
+        ("proto=udp", &["proto=udp", "proto=tcp"]),
+        ("timeo=1s", &["timeo=1s", "tenths of a second"]),
+        ("timeo", &["'timeo' needs a value"]),
+        ("timeo=", &["'timeo' needs a value"]),
+        ("ro=1", &["'ro' takes no value"]),
+        ("nconnect=17", &["nconnect=17", "1 to 16"]),
+        ("port=0", &["port=0", "1 to 65535"]),
+        ("port=+5", &["port=+5"]),
+        ("sec=krb5p", &["sec=krb5p", "sec=sys"]),
+        ("lock", &["'lock'", "on this host", "nolock"]),
+        ("lane=maybe", &["lane=maybe", "auto, off or required"]),
+        ("run_dir=here", &["run_dir=here", "whole path"]),
+        ("localio_probe_throttle=12", &["power of two"]),
+        ("remount,ro", &["'remount'", "mount it again"]),
+        ("run_dir=\"/a", &["quotation mark"]),
+    ] {
+        let said = says(text);
+        for word in words {
+            assert!(said.contains(word), "{text}: no {word:?} in {said:?}");
+        }
+    }
+}
+
+#[test]
+fn sloppy_passes_over_what_is_wrong_and_says_so() {
+    let parsed = good("sloppy,quota=1,timeo=x,soft");
+    assert_eq!(parsed.passed_over.len(), 2);
+    assert!(!parsed.session.hard);
+    assert_eq!(parse("quota", client::Options::default(), false, true).unwrap().passed_over.len(), 1);
+}
+
+#[test]
+fn every_name_is_known_and_stands_once() {
+    let mut all: Vec<_> = names().collect();
+    for name in &all {
+        for text in [(*name).to_owned(), format!("{name}=1")] {
+            assert!(!matches!(read(&text), Err(OptionError::Unknown { .. })), "{text}");
+        }
+    }
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_understood_or_refused(text in "\\PC{0,64}") {
+        let _ = read(&text);
+    }
+
+    #[test]
+    fn a_later_option_wins(first in 1_u32..100, second in 1_u32..100) {
+        let parsed = good(&format!("timeo={first},timeo={second}"));
+        prop_assert_eq!(parsed.session.timeo, Duration::from_millis(u64::from(second) * 100));
+    }
+}
