@@ -3,6 +3,7 @@
 use proto::nfs3;
 
 use crate::error::Status;
+use crate::observer::Before;
 use crate::types::{Attributes, FileKind, FsInfo, FsStat, PathConf, SetAttributes, SetTime, Timestamp};
 
 impl From<nfs3::Nfsstat3> for Status {
@@ -88,6 +89,12 @@ impl From<nfs3::Fattr3> for Attributes {
             mtime: from.mtime.into(),
             ctime: from.ctime.into(),
         }
+    }
+}
+
+impl From<&nfs3::WccAttr> for Before {
+    fn from(from: &nfs3::WccAttr) -> Self {
+        Self { size: from.size, mtime: from.mtime.into(), ctime: from.ctime.into() }
     }
 }
 

@@ -228,6 +228,17 @@ impl Error {
         }
     }
 
+    /// Whether the server did not answer as long as a soft session waits. Its errno is ETIMEDOUT, as with nfs(5)'s softerr;
+    /// a face for `soft` says EIO instead.
+    #[must_use]
+    pub const fn is_timeout(&self) -> bool {
+        match self {
+            Self::Rpc { source, .. } => source.is_timeout(),
+            Self::NoAnswer { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The same error, about something the caller has a better name for.
     #[must_use]
     pub fn about(mut self, name: impl FnOnce() -> String) -> Self {

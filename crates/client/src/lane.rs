@@ -12,7 +12,7 @@
 mod probe;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use tokio::task::AbortHandle;
 use crate::counters::bump;
 use crate::error::{Error, Result};
 use crate::file::{Inner as FileInner, Opening};
+use crate::observer::{Observer, Seen};
 use crate::options::{LaneMode, Options};
 use crate::session::{Inner as SessionInner, Session};
 use crate::types::{Attributes, Handle};
@@ -151,7 +152,9 @@ struct Files {
 /// The session's end of the lane.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    mode: LaneMode,
+    /// A [`LaneMode`].
+    mode: AtomicU8,
+    observer: Option<Arc<dyn Observer>>,
     throttle: u32,
     /// How long an Open may take, and whether the session waits for ever for a lane that it must have.
     policy: Policy,
@@ -179,7 +182,8 @@ impl Keeper {
     /// No lane yet. In a tokio runtime.
     pub(crate) fn new(options: &Options, has_owner: bool) -> Self {
         Self {
-            mode: options.lane,
+            mode: AtomicU8::new(options.lane as u8),
+            observer: options.observer.clone(),
             throttle: options.probe_throttle,
             policy: Policy { timeo: options.timeo, retrans: options.retrans, hard: options.hard },
             rendezvous: RendezvousOptions {
@@ -212,8 +216,21 @@ impl Keeper {
         fsid != 0 && attributes.is_some_and(|attributes| attributes.fsid == fsid)
     }
 
-    pub(crate) const fn mode(&self) -> LaneMode {
-        self.mode
+    pub(crate) fn mode(&self) -> LaneMode {
+        const OFF: u8 = LaneMode::Off as u8;
+        const REQUIRED: u8 = LaneMode::Required as u8;
+        match self.mode.load(Relaxed) {
+            OFF => LaneMode::Off,
+            REQUIRED => LaneMode::Required,
+            _ => LaneMode::Auto,
+        }
+    }
+
+    /// Says how things are now.
+    fn announce(&self) {
+        if let Some(observer) = &self.observer {
+            observer.road(&self.report());
+        }
     }
 
     pub(crate) const fn runtime(&self) -> &Runtime {
@@ -230,7 +247,7 @@ impl Keeper {
     }
 
     pub(crate) fn report(&self) -> LaneReport {
-        if self.mode == LaneMode::Off {
+        if self.mode() == LaneMode::Off {
             let reasons = vec!["the lane is switched off for this session (lane=off)".to_owned()];
             return LaneReport { reasons, ..LaneReport::default() };
         }
@@ -259,6 +276,7 @@ impl Keeper {
             *self.reasons.lock() =
                 vec!["the lane that there was is gone: the server stopped or took it back".to_owned()];
             self.pace.lock().lost(Instant::now());
+            self.announce();
         }
     }
 
@@ -307,6 +325,40 @@ async fn watch(session: Weak<SessionInner>, lane: Lane, number: u64) {
 }
 
 impl Session {
+    /// Whether to use the lane from now on: the mode that the session was made with is only the first. When it is switched
+    /// off, files with a grant go on over the wire with their next read or write; when it is switched on, a lane is
+    /// looked for in the background ([`Session::probe`] waits for it).
+    pub fn set_lane_mode(&self, mode: LaneMode) {
+        let keeper = &self.inner.lane;
+        let before = keeper.mode.swap(mode as u8, SeqCst);
+        if before == mode as u8 {
+            return;
+        }
+        match keeper.up.load_full() {
+            Some(up) if mode == LaneMode::Off => {
+                up.lane.end();
+                keeper.give_up(up.number);
+            }
+            Some(_) => keeper.announce(),
+            None => {
+                keeper.announce();
+                if mode != LaneMode::Off {
+                    self.probe_in_background();
+                }
+            }
+        }
+    }
+
+    fn probe_in_background(&self) {
+        if !self.inner.lane.background.swap(true, SeqCst) {
+            let session = self.clone();
+            self.inner.lane.runtime.spawn(async move {
+                session.probe_once(true).await;
+                session.inner.lane.background.store(false, SeqCst);
+            });
+        }
+    }
+
     /// The occasion for a file without a grant to ask for one before its next I/O: a number that is another one for
     /// every lane and every round. Without a lane, a probe is begun if it is due; where one is required, it is waited
     /// for, and finding none is an error.
@@ -319,16 +371,11 @@ impl Session {
         if let Some(up) = keeper.live() {
             return Ok(Some(occasion(&up)));
         }
-        if keeper.mode == LaneMode::Required {
-            let up = self.lane_that_must_be().await?;
-            return Ok(Some(occasion(&up)));
+        if keeper.mode() == LaneMode::Required {
+            return Ok(self.lane_that_must_be().await?.as_deref().map(occasion));
         }
-        if keeper.is_due(self.inner.rpc.stats().reconnects) && !keeper.background.swap(true, SeqCst) {
-            let session = self.clone();
-            tokio::spawn(async move {
-                session.probe_once(true).await;
-                session.inner.lane.background.store(false, SeqCst);
-            });
+        if keeper.is_due(self.inner.rpc.stats().reconnects) {
+            self.probe_in_background();
         }
         Ok(None)
     }
@@ -343,14 +390,14 @@ impl Session {
         write: bool,
     ) -> Result<Answer> {
         let keeper = &self.inner.lane;
-        let required = |reason: String| match keeper.mode {
+        let required = |reason: String| match keeper.mode() {
             LaneMode::Required => Err(Error::NoLane {
                 object: String::from_utf8_lossy(name).into_owned(),
                 reasons: vec![reason],
             }),
             _ => Ok(Answer::None),
         };
-        let (Some(credential), true) = (&self.user.lane, keeper.mode != LaneMode::Off) else {
+        let (Some(credential), true) = (&self.user.lane, keeper.mode() != LaneMode::Off) else {
             return Ok(Answer::None);
         };
         let access = match (read, write) {
@@ -367,12 +414,13 @@ impl Session {
                 .map_err(|error| error.about(|| String::from_utf8_lossy(name).into_owned()))?;
             // With a required lane this means that it has just gone again.
             let up = keeper.live();
-            if up.is_none() && keeper.mode != LaneMode::Required {
+            if up.is_none() && keeper.mode() != LaneMode::Required {
                 return Ok(Answer::None);
             }
             let mut why = OpenError::Gone.to_string();
             if let Some(up) = up {
                 bump(&live.lane.round_trips);
+                let asked = Instant::now();
                 let patience = keeper.policy.patience();
                 let request = OpenRequest { target, access, credential };
                 match tokio::time::timeout(patience, up.lane.open(request)).await {
@@ -382,10 +430,15 @@ impl Session {
                             object: String::from_utf8_lossy(name).into_owned(),
                             what: "its file handle is longer than a handle can be",
                         })?;
+                        let attributes = Some(opened.attributes.into());
+                        if let Some(observer) = &keeper.observer {
+                            observer.seen(&handle, &Seen { before: None, attributes, asked });
+                        }
                         return Ok(Answer::Granted(Box::new(Opening {
                             handle,
-                            attributes: Some(opened.attributes.into()),
+                            attributes,
                             granted: Some((opened.grant, up.number, opened.verifier)),
+                            refused: None,
                         })));
                     }
                     Ok(Err(OpenError::Refused(status))) => match status {
@@ -412,7 +465,7 @@ impl Session {
                 }
             }
             // The wire knows. Where there must be a lane, the next one: as often as a call would be made again.
-            if keeper.mode != LaneMode::Required || !keeper.policy.hard && rounds >= keeper.policy.retrans {
+            if keeper.mode() != LaneMode::Required || !keeper.policy.hard && rounds >= keeper.policy.retrans {
                 return required(why);
             }
             tokio::time::sleep(pause(rounds)).await;

@@ -16,6 +16,7 @@ mod counters;
 mod error;
 mod file;
 mod lane;
+mod observer;
 mod options;
 mod session;
 mod types;
@@ -27,8 +28,9 @@ pub use error::{Error, Result, Status};
 pub use file::{File, Road};
 pub use io::Stability;
 pub use lane::LaneReport;
+pub use observer::{Before, Observer, Seen};
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
-pub use session::{Directory, Follow, Session};
+pub use session::{Directory, Follow, Page, Session};
 pub use types::{
     Access, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node,
     PathConf, SetAttributes, SetTime, Timestamp,

@@ -1,7 +1,10 @@
 //! How a session behaves and how a file is opened. The names are those of nfs(5) where it has them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::observer::Observer;
 
 /// Whether to use the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +115,8 @@ pub struct Options {
     pub unstable_max: usize,
     /// Requests in flight for one large read or write; 8.
     pub window: usize,
+    /// Who is told the attributes that replies carry, and changes of road; nobody.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Options {
@@ -134,6 +139,7 @@ impl Default for Options {
             mount_port: None,
             unstable_max: 64 << 20,
             window: 8,
+            observer: None,
         }
     }
 }

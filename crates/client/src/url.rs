@@ -134,7 +134,8 @@ fn apply_one(options: &mut Options, name: &str, value: &str) -> Result<(), UrlEr
             }
             options.retry = Duration::from_secs(u64::from(minutes) * 60);
         }
-        "soft" => options.hard = false,
+        // A soft session's error says what it is anyway: nfs(5) tells the two apart by the errno only.
+        "soft" | "softerr" => options.hard = false,
         "hard" => options.hard = true,
         "rsize" => options.rsize = Some(number(name, value, "bytes")?),
         "wsize" => options.wsize = Some(number(name, value, "bytes")?),

@@ -8,6 +8,7 @@
 //! [`PLAIN`] reads otherwise, to notice when they begin to.
 
 use std::io as stdio;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub(crate) struct Granted {
     verifier: [u8; 8],
     /// Written since the last sync began.
     dirty: AtomicBool,
+    /// Others write through the descriptor, unseen: it is never known to be clean.
+    passed: AtomicBool,
     /// Held during a sync, so that nobody believes a sync done that has only begun.
     syncing: Mutex<()>,
     /// Reads to come: from [`PLAIN`] on ones that ask not to wait, below it plain ones.
@@ -61,6 +64,7 @@ impl Granted {
             lane,
             verifier,
             dirty: AtomicBool::new(false),
+            passed: AtomicBool::new(false),
             syncing: Mutex::new(()),
             turn: AtomicU32::new(PLAIN + HITS),
             always_waits: AtomicBool::new(always_waits),
@@ -72,7 +76,7 @@ impl Granted {
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.load(SeqCst)
+        self.dirty.load(SeqCst) || self.passed.load(SeqCst)
     }
 
     /// A write has gone to the file. After it, not before: a sync that begins in between would forget it.
@@ -86,7 +90,7 @@ impl Granted {
     /// durable even if the server has taken the grant back.
     fn sync(&self) -> stdio::Result<bool> {
         let _one = self.syncing.lock();
-        if !self.dirty.swap(false, SeqCst) {
+        if !self.dirty.swap(false, SeqCst) && !self.passed.load(SeqCst) {
             return Ok(false);
         }
         io::sync(&self.grant, Stability::FileSync).map(|()| true)
@@ -227,15 +231,40 @@ impl Inner {
         Some(result.map_err(|error| self.local(error)))
     }
 
-    /// The granted file's length.
-    pub(crate) fn size_granted(self: &Arc<Self>) -> Option<Result<u64>> {
+    /// Runs `f` with the granted descriptor, between `try_get` and `put`; `passed`: the descriptor goes to somebody who may
+    /// write through it from now on.
+    pub(super) fn lend<R>(self: &Arc<Self>, passed: bool, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+        let granted = self.granted.load();
+        let granted = granted.as_ref()?;
+        let Some(flight) = granted.grant.try_get() else {
+            self.leave(granted);
+            return None;
+        };
+        if self.write && passed {
+            granted.passed.store(true, SeqCst);
+        }
+        let result = f(granted.grant.as_fd());
+        if self.write {
+            granted.soil();
+        }
+        drop(flight);
+        Some(result)
+    }
+
+    /// As [`Inner::lend`], for looking only.
+    pub(super) fn look<R>(self: &Arc<Self>, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         let granted = self.granted.load();
         let granted = granted.as_ref()?;
         let Some(_flight) = granted.grant.try_get() else {
             self.leave(granted);
             return None;
         };
-        let stat = rustix::fs::fstat(&granted.grant);
+        Some(f(granted.grant.as_fd()))
+    }
+
+    /// The granted file's length.
+    pub(crate) fn size_granted(self: &Arc<Self>) -> Option<Result<u64>> {
+        let stat = self.look(|file| rustix::fs::fstat(file))?;
         Some(
             stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0))
                 .map_err(|error| self.local(error.into())),
@@ -311,6 +340,10 @@ impl Inner {
             Err(error) => {
                 self.lost.lock().get_or_insert(error);
             }
+        }
+        if granted.passed.load(SeqCst) {
+            // It stays until the file is closed, for commits to come.
+            return true;
         }
         let mut retired = self.retired.lock();
         // The list and we: nobody else is in the middle of a write any more, so nothing can soil it.
@@ -400,7 +433,11 @@ impl Inner {
                 }
                 None => Ok(false),
             },
-            Answer::Refused(_) | Answer::None => Ok(false),
+            Answer::Refused(status) => {
+                *self.refused.lock() = Some(status);
+                Ok(false)
+            }
+            Answer::None => Ok(false),
         }
     }
 

@@ -14,7 +14,6 @@ use super::Inner;
 use super::unstable::Verifier;
 use crate::counters::{add, bump};
 use crate::error::{Error, Result};
-use crate::session::body;
 
 /// How many pieces a file keeps before it commits by itself, however small they are.
 const MAX_PIECES: usize = 1 << 16;
@@ -41,17 +40,20 @@ impl Inner {
         let procedure = Procedure::Read;
         let args = nfs3::Read3Args { file: Opaque(self.handle.as_bytes()), offset, count: len as u32 };
         let receive = Receive { into: buffer, limit: len, split };
-        let reply = self.session.nfs_with(procedure, &args, Bytes::new(), Some(receive)).await;
-        let reply = reply.map_err(|error| error.about(|| self.shown()))?;
-        let head = body::<nfs3::Read3Head, nfs3::PostOpAttr>(procedure, &reply)
+        let replied = self.session.nfs_with(procedure, &args, Bytes::new(), Some(receive)).await;
+        let replied = replied.map_err(|error| error.about(|| self.shown()))?;
+        let head = self
+            .session
+            .body::<nfs3::Read3Head, nfs3::PostOpAttr>(procedure, &replied, &[&self.handle])
             .map_err(|error| error.about(|| self.shown()))?;
-        if head.count as usize != reply.payload.len() || reply.payload.len() > len {
+        let payload = replied.reply.payload;
+        if head.count as usize != payload.len() || payload.len() > len {
             return Err(self.protocol("it says one length and sends another"));
         }
         let road = &self.session.inner.live.wire;
         bump(&road.reads);
-        add(&road.bytes_read, reply.payload.len() as u64);
-        Ok((reply.payload, head.eof))
+        add(&road.bytes_read, payload.len() as u64);
+        Ok((payload, head.eof))
     }
 
     /// One piece of at most rsize, short answers continued.
@@ -155,9 +157,11 @@ impl Inner {
                 length: data.len() as u32,
             };
             let procedure = Procedure::Write;
-            let reply = self.session.nfs_with(procedure, &args, data.clone(), None).await;
-            let reply = reply.map_err(|error| error.about(|| self.shown()))?;
-            let ok = body::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &reply)
+            let replied = self.session.nfs_with(procedure, &args, data.clone(), None).await;
+            let replied = replied.map_err(|error| error.about(|| self.shown()))?;
+            let ok = self
+                .session
+                .body::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
                 .map_err(|error| error.about(|| self.shown()))?;
             let count = ok.count as usize;
             if count == 0 || count > data.len() {
@@ -183,8 +187,11 @@ impl Inner {
     async fn commit_call(&self) -> Result<Verifier> {
         let procedure = Procedure::Commit;
         let args = nfs3::Commit3Args { file: Opaque(self.handle.as_bytes()), offset: 0, count: 0 };
-        let reply = self.session.nfs(procedure, &args).await.map_err(|error| error.about(|| self.shown()))?;
-        let ok = body::<nfs3::Commit3ResOk, nfs3::WccData>(procedure, &reply)
+        let replied =
+            self.session.nfs(procedure, &args).await.map_err(|error| error.about(|| self.shown()))?;
+        let ok = self
+            .session
+            .body::<nfs3::Commit3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
             .map_err(|error| error.about(|| self.shown()))?;
         bump(&self.session.inner.live.wire.commits);
         Ok(ok.verf)

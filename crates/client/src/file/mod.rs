@@ -14,6 +14,7 @@
 
 mod by_lane;
 mod by_wire;
+mod local;
 mod unstable;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -47,6 +48,8 @@ pub(crate) struct Opening {
     pub(crate) attributes: Option<Attributes>,
     /// The grant, its lane's number, and the server's write verifier.
     pub(crate) granted: Option<(lane::Grant, u64, [u8; 8])>,
+    /// Why the lane, if there is one, gave none.
+    pub(crate) refused: Option<lane::Status>,
 }
 
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub(crate) struct Inner {
     read: bool,
     write: bool,
     opened_as: Option<Attributes>,
+    /// Why the lane gave no grant when it was last asked.
+    refused: Mutex<Option<lane::Status>>,
     /// The lane's road, while there is one.
     granted: ArcSwapOption<Granted>,
     /// Whether there is one, most likely: asked where that is cheaper than a look.
@@ -97,6 +102,7 @@ impl File {
             read: options.read,
             write: options.write,
             opened_as: opening.attributes,
+            refused: Mutex::new(opening.refused),
             granted: ArcSwapOption::new(granted),
             has_granted: AtomicBool::new(has_grant),
             asked: AtomicU64::new(0),
@@ -255,13 +261,26 @@ impl File {
         granted.and(retired).and(kept)
     }
 
-    /// The file's attributes as of now, asked of the server.
+    /// The file's attributes as of now: asked of the granted file if there is one, else of the server.
     ///
     /// # Errors
-    /// The server's or the call's.
+    /// The server's or the call's, or the granted file's error.
     pub async fn attributes(&self) -> Result<Attributes> {
         let inner = &self.inner;
+        if let Some(result) = self.attributes_now() {
+            return result;
+        }
         inner.session.attributes(&inner.handle).await.map_err(|error| error.about(|| inner.shown()))
+    }
+
+    /// Makes durable what would be lost if the server restarted: what was written over the wire. What was written over the
+    /// lane is in this kernel's page cache, where only [`File::commit`] is more than the close of a local file does.
+    ///
+    /// # Errors
+    /// As [`File::commit`].
+    pub async fn flush(&self) -> Result<()> {
+        let kept = self.inner.commit_kept().await;
+        kept.and(self.inner.take_lost())
     }
 
     /// The file's length in bytes as of now: asked of the granted file if there is one, else of the server.

@@ -61,7 +61,7 @@ impl From<NotLocal> for Missing {
 impl Session {
     /// Looks for a lane now, whatever the pace says, and reports.
     pub async fn probe(&self) -> LaneReport {
-        if self.inner.options.lane != LaneMode::Off {
+        if self.inner.lane.mode() != LaneMode::Off {
             self.probe_once(true).await;
         }
         self.lane()
@@ -73,7 +73,7 @@ impl Session {
     /// # Errors
     /// With a required lane, that there is none.
     pub(crate) async fn probe_at_first(&self) -> Result<()> {
-        if self.inner.options.lane == LaneMode::Required {
+        if self.inner.lane.mode() == LaneMode::Required {
             return self.lane_that_must_be().await.map(drop);
         }
         self.probe_once(false).await;
@@ -81,17 +81,21 @@ impl Session {
     }
 
     /// Probes until there is a lane or the server says that there is none: at the pace, while the server stops, starts
-    /// or doesn't answer; for ever in a hard session, and as long as a call may take in a soft one.
+    /// or doesn't answer; for ever in a hard session, and as long as a call may take in a soft one. `None`: it need not be
+    /// any more.
     ///
     /// # Errors
     /// [`Error::NoLane`]; [`Error::Rpc`] when the session's policy gives up on the server.
-    pub(super) async fn lane_that_must_be(&self) -> Result<Arc<Up>> {
+    pub(super) async fn lane_that_must_be(&self) -> Result<Option<Arc<Up>>> {
         let keeper = &self.inner.lane;
         let began = Instant::now();
         loop {
+            if keeper.mode() != LaneMode::Required {
+                return Ok(keeper.live());
+            }
             let missing = self.probe_once(true).await;
             if let Some(up) = keeper.live() {
-                return Ok(up);
+                return Ok(Some(up));
             }
             let spent = !keeper.policy.hard && began.elapsed() >= keeper.policy.patience();
             match missing.map(|missing| missing.cause) {
@@ -134,6 +138,12 @@ impl Session {
                 keeper.up.store(Some(Arc::new(Up { lane, number, watch })));
                 keeper.pace.lock().succeeded();
                 keeper.reasons.lock().clear();
+                if keeper.mode() == LaneMode::Off {
+                    // Switched off meanwhile.
+                    keeper.give_up(number);
+                } else {
+                    keeper.announce();
+                }
                 None
             }
             Err(missing) => {
@@ -174,7 +184,7 @@ impl Session {
                 Err(missing) => missing,
             };
             // Has the server that knew the nonce said no, or has it died meanwhile? One that answers is alive.
-            if keeper.mode == LaneMode::Required && matches!(missing.cause, Cause::No) {
+            if keeper.mode() == LaneMode::Required && matches!(missing.cause, Cause::No) {
                 self.localio(localio::Procedure::Null, None).await?;
                 if self.inner.rpc.stats().reconnects != before {
                     missing.cause = Cause::Later;

@@ -1,6 +1,6 @@
-//! One NFS call: counted, sent, waited for, and sent again while the server asks for patience.
+//! One NFS call: counted, sent, waited for, sent again while the server asks for patience, and its results taken apart.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::nfs3::{self, Nfsstat3, Outcome, Procedure};
@@ -8,7 +8,9 @@ use rpc::client::{Receive, Reply, Request};
 use xdr::{Decode, Decoder, Encode};
 
 use super::Session;
+use super::told::{Listener, Tells};
 use crate::error::{Error, Result};
+use crate::types::Handle;
 
 /// The first pause after NFS3ERR_JUKEBOX; it doubles up to [`LONGEST_NAP`].
 const FIRST_NAP: Duration = Duration::from_millis(50);
@@ -16,10 +18,17 @@ const FIRST_NAP: Duration = Duration::from_millis(50);
 /// The longest pause after NFS3ERR_JUKEBOX: the kernel client's.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
 
+/// A reply, whatever it says.
+pub(crate) struct Replied {
+    pub(crate) reply: Reply,
+    /// When the call was made, if anybody wants to know.
+    asked: Option<Instant>,
+}
+
 impl Session {
     /// Calls `procedure`. The reply is not looked into, except that a server which says "try again later" is asked
     /// again: for ever by a hard session, `retrans` times by a soft one.
-    pub(crate) async fn nfs(&self, procedure: Procedure, args: &impl Encode) -> Result<Reply> {
+    pub(crate) async fn nfs(&self, procedure: Procedure, args: &impl Encode) -> Result<Replied> {
         self.nfs_with(procedure, args, Bytes::new(), None).await
     }
 
@@ -30,8 +39,9 @@ impl Session {
         args: &impl Encode,
         payload: Bytes,
         mut receive: Option<Receive>,
-    ) -> Result<Reply> {
+    ) -> Result<Replied> {
         let inner = &*self.inner;
+        let asked = inner.options.observer.as_ref().map(|_| Instant::now());
         let into = receive.as_ref().map(|receive| (receive.limit, receive.split));
         let mut nap = FIRST_NAP;
         let mut tries = 0;
@@ -55,7 +65,7 @@ impl Session {
                 || procedure == Procedure::Null
                 || (!inner.options.hard && tries >= inner.options.retrans)
             {
-                return Ok(reply);
+                return Ok(Replied { reply, asked });
             }
             tries += 1;
             receive = into.map(|(limit, split)| Receive { into: reply.payload, limit, split });
@@ -63,16 +73,35 @@ impl Session {
             nap = (nap * 2).min(LONGEST_NAP);
         }
     }
-}
 
-/// The results of `procedure`: the successful body, or what is wrong.
-pub(crate) fn body<'a, O: Decode<'a>, F: Decode<'a>>(procedure: Procedure, reply: &'a Reply) -> Result<O> {
-    let object = || procedure.name().to_owned();
-    let mut from = Decoder::new(&reply.results);
-    match from.get::<Outcome<O, F>>() {
-        Ok(Outcome::Ok(body)) => Ok(body),
-        Ok(Outcome::Fail(status, _)) => Err(Error::Status { object: object(), status: status.into() }),
-        Err(_) => Err(Error::Protocol { object: object(), what: "its results can't be decoded" }),
+    /// The results of `procedure`: the successful body, or what is wrong. What either tells about the files `about`, which
+    /// the call's arguments name in this order, goes to the observer.
+    pub(crate) fn body<'a, O, F>(
+        &self,
+        procedure: Procedure,
+        replied: &'a Replied,
+        about: &[&Handle],
+    ) -> Result<O>
+    where
+        O: Decode<'a> + Tells,
+        F: Decode<'a> + Tells,
+    {
+        let object = || procedure.name().to_owned();
+        let outcome: Outcome<O, F> = Decoder::new(&replied.reply.results)
+            .get()
+            .map_err(|_| Error::Protocol { object: object(), what: "its results can't be decoded" })?;
+        let listener = self.inner.options.observer.as_deref().zip(replied.asked);
+        let listener = listener.map(|(observer, asked)| Listener { observer, about, asked });
+        match outcome {
+            Outcome::Ok(body) => {
+                listener.iter().for_each(|listener| body.tells(listener));
+                Ok(body)
+            }
+            Outcome::Fail(status, rest) => {
+                listener.iter().for_each(|listener| rest.tells(listener));
+                Err(Error::Status { object: object(), status: status.into() })
+            }
+        }
     }
 }
 

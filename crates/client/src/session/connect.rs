@@ -81,7 +81,7 @@ impl Session {
         inner.wsize = agreed(inner.options.wsize, sizes.write_preferred, sizes.write_max);
         inner.sizes = sizes;
         let session = Self { inner: Arc::new(inner), user: owner };
-        if session.inner.options.lane != LaneMode::Off {
+        if session.inner.lane.mode() != LaneMode::Off {
             session.probe_at_first().await.map_err(|error| error.about(|| url.to_string()))?;
         }
         Ok(session)

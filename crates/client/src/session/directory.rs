@@ -1,4 +1,4 @@
-//! A directory's listing as a stream of pages.
+//! A directory's listing: pages, and a stream of them.
 //!
 //! A server may say in the middle that it can't go on from where it was (NFS3ERR_BAD_COOKIE: the directory changed too
 //! much). The listing then starts over and leaves out the names that the caller has had: it remembers a 64-bit hash of
@@ -8,11 +8,10 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 
 use proto::nfs3::{self, Procedure};
-use rpc::client::Reply;
 use xdr::Opaque;
 
 use super::Session;
-use super::call::body;
+use super::call::Replied;
 use crate::error::{Error, Result, Status};
 use crate::types::{DirEntry, Handle};
 
@@ -44,7 +43,71 @@ pub struct Directory {
     restarts: u32,
 }
 
+/// What one READDIR or READDIRPLUS brought.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// The entries as the server has them, `.` and `..` included.
+    pub entries: Vec<DirEntry>,
+    /// Goes with the entries' cookies.
+    pub verifier: [u8; 8],
+    /// The directory ends with the last of them.
+    pub eof: bool,
+}
+
 impl Session {
+    /// One READDIR, or (`plus`) READDIRPLUS: the entries behind a cookie of an earlier page, or from the beginning with
+    /// cookie and verifier 0; `count`: how many bytes the results may have, handles and attributes included.
+    ///
+    /// # Errors
+    /// The server's or the call's. [`Status::BadCookie`]: the directory has changed so that it must be read from the
+    /// beginning. [`Status::TooSmall`]: `count` has no room for an entry.
+    pub async fn read_dir_page(
+        &self,
+        directory: &Handle,
+        (cookie, cookieverf): (u64, [u8; 8]),
+        count: u32,
+        plus: bool,
+    ) -> Result<Page> {
+        let dir = Opaque(directory.as_bytes());
+        if plus {
+            let procedure = Procedure::Readdirplus;
+            let args = nfs3::Readdirplus3Args { dir, cookie, cookieverf, dircount: count, maxcount: count };
+            let replied = self.nfs(procedure, &args).await?;
+            self.page_plus(procedure, &replied, directory)
+        } else {
+            let procedure = Procedure::Readdir;
+            let args = nfs3::Readdir3Args { dir, cookie, cookieverf, count };
+            let replied = self.nfs(procedure, &args).await?;
+            self.page(procedure, &replied, directory)
+        }
+    }
+
+    fn page_plus(&self, procedure: Procedure, replied: &Replied, directory: &Handle) -> Result<Page> {
+        let page =
+            self.body::<nfs3::Readdirplus3ResOk<'_>, nfs3::PostOpAttr>(procedure, replied, &[directory])?;
+        let entries = page.reply.entries.0.into_iter().map(|entry| DirEntry {
+            name: entry.name.0.to_vec(),
+            fileid: entry.fileid,
+            cookie: entry.cookie,
+            handle: entry.name_handle.and_then(|handle| Handle::new(handle.0)),
+            attributes: entry.name_attributes.map(Into::into),
+        });
+        Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
+    }
+
+    fn page(&self, procedure: Procedure, replied: &Replied, directory: &Handle) -> Result<Page> {
+        let page =
+            self.body::<nfs3::Readdir3ResOk<'_>, nfs3::PostOpAttr>(procedure, replied, &[directory])?;
+        let entries = page.reply.entries.0.into_iter().map(|entry| DirEntry {
+            name: entry.name.0.to_vec(),
+            fileid: entry.fileid,
+            cookie: entry.cookie,
+            handle: None,
+            attributes: None,
+        });
+        Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
+    }
+
     /// Lists a directory: names only (READDIR), or with handles and attributes (READDIRPLUS; a server that doesn't
     /// have it is asked for names only).
     #[must_use]
@@ -125,63 +188,23 @@ impl Directory {
         Ok(())
     }
 
-    /// One page.
+    /// The next page.
     async fn fetch(&mut self) -> Result<()> {
-        let dir = self.directory;
-        let dir = Opaque(dir.as_bytes());
-        let (procedure, reply) = if self.plus {
-            let args = nfs3::Readdirplus3Args {
-                dir,
-                cookie: self.cookie,
-                cookieverf: self.verifier,
-                dircount: self.page,
-                maxcount: self.page,
-            };
-            (Procedure::Readdirplus, self.session.nfs(Procedure::Readdirplus, &args).await?)
-        } else {
-            let args =
-                nfs3::Readdir3Args { dir, cookie: self.cookie, cookieverf: self.verifier, count: self.page };
-            (Procedure::Readdir, self.session.nfs(Procedure::Readdir, &args).await?)
-        };
-        let before = self.cookie;
-        self.take(procedure, &reply)?;
-        let stuck = self.entries.back().is_none_or(|entry| entry.cookie == before);
-        if stuck && !self.eof {
-            return Err(Error::Protocol {
-                object: procedure.name().to_owned(),
-                what: "the listing neither ends nor goes on",
-            });
+        let at = (self.cookie, self.verifier);
+        let page = self.session.read_dir_page(&self.directory, at, self.page, self.plus).await?;
+        let procedure = if self.plus { Procedure::Readdirplus } else { Procedure::Readdir };
+        match page.entries.last() {
+            Some(last) if last.cookie != self.cookie => self.cookie = last.cookie,
+            _ if page.eof => {}
+            _ => {
+                return Err(Error::Protocol {
+                    object: procedure.name().to_owned(),
+                    what: "the listing neither ends nor goes on",
+                });
+            }
         }
-        Ok(())
-    }
-
-    fn take(&mut self, procedure: Procedure, reply: &Reply) -> Result<()> {
-        if procedure == Procedure::Readdirplus {
-            let page = body::<nfs3::Readdirplus3ResOk<'_>, nfs3::PostOpAttr>(procedure, reply)?;
-            self.verifier = page.head.cookieverf;
-            self.eof = page.reply.eof;
-            self.entries.extend(page.reply.entries.0.into_iter().map(|entry| DirEntry {
-                name: entry.name.0.to_vec(),
-                fileid: entry.fileid,
-                cookie: entry.cookie,
-                handle: entry.name_handle.and_then(|handle| Handle::new(handle.0)),
-                attributes: entry.name_attributes.map(Into::into),
-            }));
-        } else {
-            let page = body::<nfs3::Readdir3ResOk<'_>, nfs3::PostOpAttr>(procedure, reply)?;
-            self.verifier = page.head.cookieverf;
-            self.eof = page.reply.eof;
-            self.entries.extend(page.reply.entries.0.into_iter().map(|entry| DirEntry {
-                name: entry.name.0.to_vec(),
-                fileid: entry.fileid,
-                cookie: entry.cookie,
-                handle: None,
-                attributes: None,
-            }));
-        }
-        if let Some(last) = self.entries.back() {
-            self.cookie = last.cookie;
-        }
+        (self.verifier, self.eof) = (page.verifier, page.eof);
+        self.entries.extend(page.entries);
         Ok(())
     }
 }

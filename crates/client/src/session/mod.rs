@@ -8,6 +8,7 @@
 //! | `path` | following paths |
 //! | `directory` | listings |
 //! | `open` | from a name to an open file |
+//! | `told` | which attributes results tell |
 //! | `user` | the same session for another user |
 
 mod call;
@@ -16,19 +17,18 @@ mod directory;
 mod open;
 mod path;
 mod procedures;
+mod told;
 mod user;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-pub(crate) use call::body;
 
 use crate::counters::{Counters, Live};
 use crate::lane::{Keeper, LaneReport};
 use crate::options::Options;
 use crate::types::{FsInfo, Handle};
 
-pub use directory::Directory;
+pub use directory::{Directory, Page};
 pub use path::Follow;
 pub(crate) use user::User;
 

@@ -24,7 +24,7 @@ fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-fn refused(name: &[u8], status: Status) -> Error {
+fn refusal(name: &[u8], status: Status) -> Error {
     Error::Status { object: shown(name), status }
 }
 
@@ -36,7 +36,7 @@ impl Session {
     pub async fn open(&self, path: &[u8], options: &OpenOptions) -> Result<File> {
         let (directory, name) = self.walk_parent(path).await?;
         if name.is_empty() {
-            return Err(refused(path, Status::IsDirectory));
+            return Err(refusal(path, Status::IsDirectory));
         }
         self.open_in(&directory, &name, path, options).await
     }
@@ -94,7 +94,7 @@ impl Session {
             }
         }
         // Somebody makes and removes the name in step with us.
-        Err(refused(path, Status::TryLater))
+        Err(refusal(path, Status::TryLater))
     }
 
     /// Opens a name that exists.
@@ -112,7 +112,7 @@ impl Session {
                 Answer::Refused(lane::Status::Symlink) => {}
                 Answer::Refused(status) => {
                     if let Some(status) = lane_refusal(status) {
-                        return Err(refused(path, status));
+                        return Err(refusal(path, status));
                     }
                 }
                 Answer::None => {}
@@ -138,21 +138,22 @@ impl Session {
         let absolute = target.first() == Some(&b'/');
         let rest = if absolute {
             way = Way::new();
-            self.inside(&target).ok_or_else(|| refused(path, Status::NoEntry))?
+            self.inside(&target).ok_or_else(|| refusal(path, Status::NoEntry))?
         } else {
             &target[..]
         };
         self.go(&mut way, rest, path, Follow::Yes).await.map_err(|error| error.about(|| shown(path)))?;
-        way.end().copied().ok_or_else(|| refused(path, Status::IsDirectory))
+        way.end().copied().ok_or_else(|| refusal(path, Status::IsDirectory))
     }
 
     /// Opens what was found.
     async fn open_found(&self, found: &Found, path: &[u8], options: &OpenOptions) -> Result<File> {
         match found.attributes.map(|attributes| attributes.kind) {
             None | Some(FileKind::Regular) => {}
-            Some(FileKind::Directory) => return Err(refused(path, Status::IsDirectory)),
-            Some(_) => return Err(refused(path, Status::Invalid)),
+            Some(FileKind::Directory) => return Err(refusal(path, Status::IsDirectory)),
+            Some(_) => return Err(refusal(path, Status::Invalid)),
         }
+        let mut refused = None;
         match self
             .ask_lane(lane::Target::Handle(found.handle.as_bytes()), path, options.read, options.write)
             .await?
@@ -160,13 +161,14 @@ impl Session {
             Answer::Granted(opening) => return self.opened(*opening, path, options).await,
             Answer::Refused(status) => {
                 if let Some(status) = lane_refusal(status) {
-                    return Err(refused(path, status));
+                    return Err(refusal(path, status));
                 }
+                refused = Some(status);
             }
             Answer::None => {}
         }
         bump(&self.inner.live.wire.opens);
-        let opening = Opening { handle: found.handle, attributes: found.attributes, granted: None };
+        let opening = Opening { handle: found.handle, attributes: found.attributes, granted: None, refused };
         self.opened(opening, path, options).await
     }
 

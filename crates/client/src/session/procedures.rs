@@ -4,7 +4,7 @@ use proto::nfs3::{self, Procedure};
 use xdr::Opaque;
 
 use super::Session;
-use super::call::{body, named};
+use super::call::named;
 use crate::convert::nfs_time;
 use crate::error::{Error, Result};
 use crate::types::{
@@ -42,7 +42,7 @@ impl Session {
     /// The server's or the call's.
     pub async fn attributes(&self, file: &Handle) -> Result<Attributes> {
         let reply = self.nfs(Procedure::Getattr, &nfs3::Getattr3Args { object: fh(file) }).await?;
-        body::<nfs3::Fattr3, ()>(Procedure::Getattr, &reply).map(Into::into)
+        self.body::<nfs3::Fattr3, ()>(Procedure::Getattr, &reply, &[file]).map(Into::into)
     }
 
     /// SETATTR: changes attributes; with `guard` only if the file's ctime is still that. Returns the attributes
@@ -59,7 +59,7 @@ impl Session {
         let args =
             nfs3::Setattr3Args { object: fh(file), new_attributes: set.into(), guard: guard.map(nfs_time) };
         let reply = self.nfs(Procedure::Setattr, &args).await?;
-        let wcc = body::<nfs3::WccData, nfs3::WccData>(Procedure::Setattr, &reply)?;
+        let wcc = self.body::<nfs3::WccData, nfs3::WccData>(Procedure::Setattr, &reply, &[file])?;
         Ok(wcc.after.map(Into::into))
     }
 
@@ -71,7 +71,8 @@ impl Session {
         let procedure = Procedure::Lookup;
         let args = nfs3::Lookup3Args { what: entry(directory, name) };
         let reply = self.nfs(procedure, &args).await?;
-        let ok = body::<nfs3::Lookup3ResOk<'_>, nfs3::PostOpAttr>(procedure, &reply)
+        let ok = self
+            .body::<nfs3::Lookup3ResOk<'_>, nfs3::PostOpAttr>(procedure, &reply, &[directory])
             .map_err(|error| error.about(|| named("lookup of", name)))?;
         found(procedure, ok.object.0, ok.obj_attributes)
     }
@@ -83,7 +84,7 @@ impl Session {
     pub async fn access(&self, file: &Handle, wanted: Access) -> Result<Access> {
         let args = nfs3::Access3Args { object: fh(file), access: wanted.0 };
         let reply = self.nfs(Procedure::Access, &args).await?;
-        let ok = body::<nfs3::Access3ResOk, nfs3::PostOpAttr>(Procedure::Access, &reply)?;
+        let ok = self.body::<nfs3::Access3ResOk, nfs3::PostOpAttr>(Procedure::Access, &reply, &[file])?;
         Ok(Access(ok.access & wanted.0))
     }
 
@@ -93,7 +94,8 @@ impl Session {
     /// The server's or the call's.
     pub async fn read_link(&self, link: &Handle) -> Result<Vec<u8>> {
         let reply = self.nfs(Procedure::Readlink, &nfs3::Readlink3Args { symlink: fh(link) }).await?;
-        let ok = body::<nfs3::Readlink3ResOk<'_>, nfs3::PostOpAttr>(Procedure::Readlink, &reply)?;
+        let ok =
+            self.body::<nfs3::Readlink3ResOk<'_>, nfs3::PostOpAttr>(Procedure::Readlink, &reply, &[link])?;
         Ok(ok.data.0.to_vec())
     }
 
@@ -176,7 +178,8 @@ impl Session {
         args: &impl xdr::Encode,
     ) -> Result<Found> {
         let reply = self.nfs(procedure, args).await?;
-        let new = body::<nfs3::NewObject3<'_>, nfs3::WccData>(procedure, &reply)
+        let new = self
+            .body::<nfs3::NewObject3<'_>, nfs3::WccData>(procedure, &reply, &[directory])
             .map_err(|error| error.about(|| named(procedure.name(), name)))?;
         match new.obj {
             Some(handle) => found(procedure, handle.0, new.obj_attributes),
@@ -191,7 +194,7 @@ impl Session {
     pub async fn remove(&self, directory: &Handle, name: &[u8]) -> Result<()> {
         let args = nfs3::Remove3Args { object: entry(directory, name) };
         let reply = self.nfs(Procedure::Remove, &args).await?;
-        body::<nfs3::WccData, nfs3::WccData>(Procedure::Remove, &reply)
+        self.body::<nfs3::WccData, nfs3::WccData>(Procedure::Remove, &reply, &[directory])
             .map_err(|error| error.about(|| named("removal of", name)))?;
         Ok(())
     }
@@ -203,7 +206,7 @@ impl Session {
     pub async fn remove_dir(&self, directory: &Handle, name: &[u8]) -> Result<()> {
         let args = nfs3::Rmdir3Args { object: entry(directory, name) };
         let reply = self.nfs(Procedure::Rmdir, &args).await?;
-        body::<nfs3::WccData, nfs3::WccData>(Procedure::Rmdir, &reply)
+        self.body::<nfs3::WccData, nfs3::WccData>(Procedure::Rmdir, &reply, &[directory])
             .map_err(|error| error.about(|| named("removal of directory", name)))?;
         Ok(())
     }
@@ -221,7 +224,12 @@ impl Session {
     ) -> Result<()> {
         let args = nfs3::Rename3Args { from: entry(from_directory, from), to: entry(to_directory, to) };
         let reply = self.nfs(Procedure::Rename, &args).await?;
-        body::<nfs3::Rename3Body, nfs3::Rename3Body>(Procedure::Rename, &reply).map_err(|error| {
+        self.body::<nfs3::Rename3Body, nfs3::Rename3Body>(
+            Procedure::Rename,
+            &reply,
+            &[from_directory, to_directory],
+        )
+        .map_err(|error| {
             error.about(|| format!("{} to {}", named("renaming", from), named("", to).trim()))
         })?;
         Ok(())
@@ -234,7 +242,7 @@ impl Session {
     pub async fn link(&self, file: &Handle, directory: &Handle, name: &[u8]) -> Result<()> {
         let args = nfs3::Link3Args { file: fh(file), link: entry(directory, name) };
         let reply = self.nfs(Procedure::Link, &args).await?;
-        body::<nfs3::Link3Body, nfs3::Link3Body>(Procedure::Link, &reply)
+        self.body::<nfs3::Link3Body, nfs3::Link3Body>(Procedure::Link, &reply, &[file, directory])
             .map_err(|error| error.about(|| named("linking", name)))?;
         Ok(())
     }
@@ -245,7 +253,7 @@ impl Session {
     /// The server's or the call's.
     pub async fn fs_stat(&self, file: &Handle) -> Result<FsStat> {
         let reply = self.nfs(Procedure::Fsstat, &nfs3::Fsstat3Args { fsroot: fh(file) }).await?;
-        let ok = body::<nfs3::Fsstat3ResOk, nfs3::PostOpAttr>(Procedure::Fsstat, &reply)?;
+        let ok = self.body::<nfs3::Fsstat3ResOk, nfs3::PostOpAttr>(Procedure::Fsstat, &reply, &[file])?;
         Ok((&ok).into())
     }
 
@@ -255,7 +263,7 @@ impl Session {
     /// The server's or the call's.
     pub async fn fs_info(&self, file: &Handle) -> Result<FsInfo> {
         let reply = self.nfs(Procedure::Fsinfo, &nfs3::Fsinfo3Args { fsroot: fh(file) }).await?;
-        let ok = body::<nfs3::Fsinfo3ResOk, nfs3::PostOpAttr>(Procedure::Fsinfo, &reply)?;
+        let ok = self.body::<nfs3::Fsinfo3ResOk, nfs3::PostOpAttr>(Procedure::Fsinfo, &reply, &[file])?;
         Ok((&ok).into())
     }
 
@@ -265,7 +273,7 @@ impl Session {
     /// The server's or the call's.
     pub async fn path_conf(&self, file: &Handle) -> Result<PathConf> {
         let reply = self.nfs(Procedure::Pathconf, &nfs3::Pathconf3Args { object: fh(file) }).await?;
-        let ok = body::<nfs3::Pathconf3ResOk, nfs3::PostOpAttr>(Procedure::Pathconf, &reply)?;
+        let ok = self.body::<nfs3::Pathconf3ResOk, nfs3::PostOpAttr>(Procedure::Pathconf, &reply, &[file])?;
         Ok((&ok).into())
     }
 }

@@ -1,0 +1,117 @@
+//! What can be done with a granted file without leaving the thread: for a caller that has threads of its own, like a
+//! mounted filesystem, and for whom `None` (there is no lane now) means to go the async way.
+
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
+
+use super::File;
+use crate::error::Result;
+use crate::observer::Seen;
+use crate::types::{Attributes, FileKind, Timestamp};
+
+impl File {
+    /// As [`File::read_at`] over the lane, waiting on this thread if a disk must be waited for.
+    #[inline]
+    #[must_use]
+    pub fn read_now(&self, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        if let Err(error) = self.inner.readable() {
+            return Some(Err(error));
+        }
+        self.inner.pread(buffer, offset)
+    }
+
+    /// As [`File::write_at`] over the lane, on this thread.
+    #[inline]
+    #[must_use]
+    pub fn write_now(&self, data: &[u8], offset: u64) -> Option<Result<()>> {
+        if let Err(error) = self.inner.writable() {
+            return Some(Err(error));
+        }
+        self.inner.write_granted(data, offset)
+    }
+
+    /// As [`File::commit`] where everything has gone over the lane, waiting on this thread.
+    #[must_use]
+    pub fn commit_now(&self) -> Option<Result<()>> {
+        let inner = &self.inner;
+        if inner.keeps_any() || !inner.has_grant() {
+            return None;
+        }
+        Some(inner.sync_granted_now().and_then(|()| inner.sync_retired_now()))
+    }
+
+    /// As [`File::attributes`], asked of the granted file. Also `None` if the owner is another one than when the file was
+    /// opened.
+    #[must_use]
+    pub fn attributes_now(&self) -> Option<Result<Attributes>> {
+        let inner = &self.inner;
+        let opened_as = inner.opened_as?;
+        let asked = Instant::now();
+        let stat =
+            inner.look(|file| rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS))?;
+        // A server in another user namespace calls the owner by another number: then only it can tell.
+        if stat.is_ok_and(|stat| (stat.stx_uid, stat.stx_gid) != (opened_as.uid, opened_as.gid)) {
+            return None;
+        }
+        Some(stat.map_err(|error| inner.local(error.into())).map(|stat| {
+            // And it has its own number for the filesystem.
+            let attributes = attributes(&stat, opened_as.fsid);
+            if let Some(observer) = &inner.session.inner.options.observer {
+                let seen = Seen { before: None, attributes: Some(attributes), asked };
+                observer.seen(&inner.handle, &seen);
+            }
+            attributes
+        }))
+    }
+
+    /// Runs `f` with the granted descriptor, which has exactly the access that the file was opened with, for system calls that
+    /// the library has no method for. The server waits for its end (bounded) before it goes: no long affairs.
+    pub fn with_granted<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+        self.inner.lend(false, f)
+    }
+
+    /// As [`File::with_granted`] for a caller who hands the descriptor on, as FUSE passthrough does: others may write
+    /// through it, so from now on each [`File::commit`] syncs it, also when the server has taken the grant back.
+    pub fn pass_granted<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+        self.inner.lend(true, f)
+    }
+
+    /// Why the lane gave no grant for this file when it was last asked, if it was: [`crate::Session::lane`] says why
+    /// there is no lane at all.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        let refused = *self.inner.refused.lock();
+        refused.filter(|_| !self.inner.has_grant()).map(|status| status.to_string())
+    }
+}
+
+fn attributes(stat: &rustix::fs::Statx, fsid: u64) -> Attributes {
+    let time = |time: &StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+    let mode = u32::from(stat.stx_mode);
+    Attributes {
+        kind: match FileType::from_raw_mode(mode) {
+            FileType::Directory => FileKind::Directory,
+            FileType::Symlink => FileKind::Symlink,
+            FileType::BlockDevice => FileKind::Block,
+            FileType::CharacterDevice => FileKind::Character,
+            FileType::Socket => FileKind::Socket,
+            FileType::Fifo => FileKind::Fifo,
+            // Only regular files are granted.
+            _ => FileKind::Regular,
+        },
+        mode: mode & 0o7777,
+        nlink: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        used: stat.stx_blocks * 512,
+        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        fsid,
+        fileid: stat.stx_ino,
+        atime: time(&stat.stx_atime),
+        mtime: time(&stat.stx_mtime),
+        ctime: time(&stat.stx_ctime),
+    }
+}

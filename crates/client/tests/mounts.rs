@@ -1,0 +1,315 @@
+//! What a mounted filesystem needs of the library: what replies tell in passing, pages of directories, the granted
+//! descriptor, and switching the lane.
+
+mod support;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use samehost_client as client;
+
+use client::{
+    Attributes, Credential, Error, Handle, LaneMode, LaneReport, Observer, OpenOptions, Options, Procedure,
+    Road, Seen, Session, SetAttributes, Status,
+};
+use support::{Served, pattern, wait_for};
+
+/// Remembers everything.
+#[derive(Debug, Default)]
+struct Notebook {
+    seen: Mutex<Vec<(Handle, Seen)>>,
+    roads: Mutex<Vec<LaneReport>>,
+}
+
+impl Observer for Notebook {
+    fn seen(&self, file: &Handle, seen: &Seen) {
+        self.seen.lock().push((*file, *seen));
+    }
+
+    fn road(&self, report: &LaneReport) {
+        self.roads.lock().push(report.clone());
+    }
+}
+
+impl Notebook {
+    /// What was seen since the last look, by file; the last word counts, but that there was a word about before does, too.
+    fn news(&self) -> HashMap<Handle, (bool, Option<Attributes>)> {
+        let mut news = HashMap::new();
+        for (file, seen) in self.seen.lock().drain(..) {
+            let entry: &mut (bool, Option<Attributes>) = news.entry(file).or_default();
+            *entry = (entry.0 || seen.before.is_some(), seen.attributes);
+        }
+        news
+    }
+}
+
+async fn observed(served: &Served, lane: LaneMode) -> (Session, Arc<Notebook>) {
+    let notebook = Arc::new(Notebook::default());
+    let options = Options { observer: Some(notebook.clone()), ..served.options(lane) };
+    (Session::connect(&served.url(), options).await.unwrap(), notebook)
+}
+
+fn true_size(served: &Served, name: &str) -> u64 {
+    fs::metadata(served.export().join(name)).unwrap().size()
+}
+
+#[tokio::test]
+async fn every_reply_tells_its_attributes_failures_too() {
+    let served = Served::wire_only();
+    let (session, notebook) = observed(&served, LaneMode::Off).await;
+    let root = session.root();
+    notebook.news();
+
+    let set = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
+    let made = session.create(&root, b"file", &client::Create::Guarded(set)).await.unwrap();
+    let news = notebook.news();
+    assert!(news[&root].0 && news[&root].1.is_some(), "the directory before and after");
+    assert_eq!(news[&made.handle].1, made.attributes);
+
+    let file =
+        session.open_handle(&made.handle, b"file", &OpenOptions::new().read(true).write(true)).await.unwrap();
+    file.write_at(b"hello", 0).await.unwrap();
+    let (before, after) = notebook.news()[&made.handle];
+    assert!(before);
+    assert_eq!(after.unwrap().size, true_size(&served, "file"));
+    file.commit().await.unwrap();
+    assert!(notebook.news()[&made.handle].1.is_some());
+    file.read_into(Vec::new(), 0, 5).await.unwrap();
+    assert_eq!(notebook.news()[&made.handle].1.unwrap().size, 5);
+
+    let missing = session.lookup(&root, b"missing").await.unwrap_err();
+    assert_eq!(missing.status(), Some(Status::NoEntry));
+    assert!(notebook.news()[&root].1.is_some(), "for a cache of names that don't exist");
+    session.access(&made.handle, client::Access::READ).await.unwrap();
+    assert!(notebook.news()[&made.handle].1.is_some());
+    session
+        .set_attributes(&made.handle, &SetAttributes { size: Some(2), ..SetAttributes::default() }, None)
+        .await
+        .unwrap();
+    let (before, after) = notebook.news()[&made.handle];
+    assert!(before);
+    assert_eq!(after.unwrap().size, 2);
+
+    let dir =
+        session.make_dir(&root, b"dir", &SetAttributes { mode: Some(0o755), ..set }).await.unwrap().handle;
+    notebook.news();
+    session.rename(&root, b"file", &dir, b"moved").await.unwrap();
+    let news = notebook.news();
+    assert!(news[&root].0 && news[&dir].0, "both directories");
+    session.link(&made.handle, &root, b"again").await.unwrap();
+    let news = notebook.news();
+    assert_eq!(news[&made.handle].1.unwrap().nlink, 2);
+    assert!(news[&root].0);
+    let refused = session.remove_dir(&root, b"dir").await.unwrap_err();
+    assert_eq!(refused.status(), Some(Status::NotEmpty));
+    assert!(notebook.news()[&root].1.is_some());
+    session.remove(&dir, b"moved").await.unwrap();
+    assert!(notebook.news()[&dir].0);
+    session.symlink(&root, b"link", b"again", &SetAttributes::default()).await.unwrap();
+    let link = session.lookup(&root, b"link").await.unwrap().handle;
+    notebook.news();
+    session.read_link(&link).await.unwrap();
+    assert!(notebook.news()[&link].1.is_some());
+    session.fs_stat(&root).await.unwrap();
+    assert!(notebook.news()[&root].1.is_some());
+    session.read_dir_page(&root, (0, [0; 8]), 32 << 10, true).await.unwrap();
+    let news = notebook.news();
+    assert!(news[&root].1.is_some() && news[&link].1.is_some() && news[&made.handle].1.is_some());
+}
+
+#[tokio::test]
+async fn an_open_over_the_lane_tells_and_an_open_file_is_asked_without_the_server() {
+    let served = Served::with_lane();
+    let (session, notebook) = observed(&served, LaneMode::Required).await;
+    assert!(notebook.roads.lock().last().unwrap().local);
+    fs::write(served.export().join("file"), b"four").unwrap();
+    notebook.news();
+    let both = OpenOptions::new().read(true).write(true);
+    let file = session.open_at(&session.root(), b"file", &both).await.unwrap();
+    assert_eq!(notebook.news()[&file.handle()].1, file.opened_as());
+    let before = session.counters();
+    file.write_now(b"hello", 0).unwrap().unwrap();
+    let attributes = file.attributes().await.unwrap();
+    assert_eq!(attributes.size, 5);
+    assert_eq!(notebook.news()[&file.handle()].1, Some(attributes));
+    assert_eq!(session.counters().wire.round_trips, before.wire.round_trips);
+    // And the server says the same, to the last bit.
+    assert_eq!(session.attributes(&file.handle()).await.unwrap(), attributes);
+    // An owner that has changed may be one that we call by another number: the server knows.
+    chown(served.export().join("file"), Some(7), Some(8)).unwrap();
+    assert!(file.attributes_now().is_none());
+    assert_eq!(file.attributes().await.unwrap().uid, 7);
+}
+
+#[tokio::test]
+async fn pages_go_on_where_a_cookie_says() {
+    let served = Served::wire_only();
+    for number in 0..200 {
+        fs::write(served.export().join(format!("file-{number}")), b"").unwrap();
+    }
+    let session = served.wire().await;
+    let root = session.root();
+    for plus in [false, true] {
+        let (mut names, mut at) = (Vec::new(), (0, [0; 8]));
+        let mut pages = 0;
+        loop {
+            let page = session.read_dir_page(&root, at, 4096, plus).await.unwrap();
+            pages += 1;
+            assert!(page.entries.iter().all(|entry| {
+                let name = &entry.name[..];
+                (plus && name != b"..") == entry.handle.is_some() || name == b".."
+            }));
+            at = (page.entries.last().unwrap().cookie, page.verifier);
+            names.extend(page.entries.into_iter().map(|entry| entry.name));
+            if page.eof {
+                break;
+            }
+        }
+        assert!(pages > 1);
+        names.sort();
+        let mut expected: Vec<Vec<u8>> =
+            (0..200).map(|number| format!("file-{number}").into_bytes()).collect();
+        expected.extend([b".".to_vec(), b"..".to_vec()]);
+        expected.sort();
+        assert_eq!(names, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_granted_descriptor_is_lent_with_the_access_that_was_asked_for() {
+    let served = Served::with_lane();
+    let session = served.lane().await;
+    fs::write(served.export().join("file"), pattern(1, 10_000)).unwrap();
+    let reading = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+    let copied = reading.with_granted(|file| file.try_clone_to_owned().unwrap()).unwrap();
+    let mut own = fs::File::from(copied);
+    let mut bytes = Vec::new();
+    own.read_to_end(&mut bytes).unwrap();
+    assert!(bytes == pattern(1, 10_000));
+    assert!(own.write_all(b"no").is_err(), "granted for reading only");
+    let commits = session.counters().lane.commits;
+    reading.commit().await.unwrap();
+    assert_eq!(session.counters().lane.commits, commits, "nothing to sync");
+
+    let writing = session.open(b"file", &OpenOptions::new().write(true)).await.unwrap();
+    let mut passed = fs::File::from(writing.pass_granted(|file| file.try_clone_to_owned().unwrap()).unwrap());
+    for round in 1..=3 {
+        passed.rewind().unwrap();
+        passed.write_all(b"behind its back").unwrap();
+        writing.commit().await.unwrap();
+        assert_eq!(session.counters().lane.commits, commits + round, "what was passed on is always synced");
+    }
+    // Also when the lane is gone.
+    session.set_lane_mode(LaneMode::Off);
+    passed.write_all(b"still").unwrap();
+    writing.commit().await.unwrap();
+    assert!(session.counters().lane.commits >= commits + 4);
+    assert!(writing.pass_granted(|_| ()).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lane_is_switched_off_and_on_under_open_files() {
+    let served = Served::with_lane();
+    let (session, notebook) = observed(&served, LaneMode::Auto).await;
+    let file = session.open(b"file", &OpenOptions::replacing().read(true)).await.unwrap();
+    let data = pattern(5, 1 << 16);
+    let mut at = 0;
+    let mut write = async |road: Road| {
+        loop {
+            let piece = &data[at % data.len()..][..64];
+            file.write_at(piece, at as u64).await.unwrap();
+            assert!(file.read_into(Vec::new(), at as u64, 64).await.unwrap() == piece);
+            at = (at + 64) % data.len();
+            if file.road() == road {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    write(Road::Lane).await;
+    for _ in 0..3 {
+        session.set_lane_mode(LaneMode::Off);
+        assert_eq!(file.road(), Road::Wire);
+        assert!(session.lane().reasons[0].contains("lane=off"), "{:?}", session.lane());
+        let probes = session.counters().probes;
+        write(Road::Wire).await;
+        assert_eq!(session.counters().probes, probes, "off is off");
+        session.set_lane_mode(LaneMode::Auto);
+        wait_for("a lane", || session.lane().local).await;
+        write(Road::Lane).await;
+    }
+    file.commit().await.unwrap();
+    let roads: Vec<bool> = notebook.roads.lock().iter().map(|report| report.local).collect();
+    // A change, and the word that it may be looked for again, in between.
+    assert_eq!(roads.iter().filter(|local| **local).count(), 4, "{roads:?}");
+    assert_eq!(session.counters().reconnects, 0);
+    session.set_lane_mode(LaneMode::Required);
+    assert!(session.open(b"file", &OpenOptions::reading()).await.is_ok());
+}
+
+/// What nobody but its owner may write, its owner may write while he makes it: as git does all day.
+#[tokio::test]
+async fn a_file_that_is_made_read_only_is_written_by_whoever_made_it() {
+    let served = Served::with_lane();
+    fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
+    let session = served.lane().await.as_user(Credential::Sys { uid: 1000, gid: 1000, groups: vec![] });
+    for (name, options) in [
+        ("new", OpenOptions::new().write(true).create_new(true).mode(0o444)),
+        ("made", OpenOptions::new().write(true).read(true).create(true).mode(0o400)),
+    ] {
+        let file = session.open_at(&session.root(), name.as_bytes(), &options).await.unwrap();
+        assert_eq!(file.road(), Road::Lane, "{name}");
+        file.write_at(b"object", 0).await.unwrap();
+        assert_eq!(fs::read(served.export().join(name)).unwrap(), b"object");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_the_lane_refuses_says_why() {
+    let mut served = Served::with_lane();
+    fs::write(served.export().join("file"), b"wire").unwrap();
+    let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    let local = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+    assert_eq!(local.refusal(), None);
+    served.reload_with(",no_lane");
+    let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+    assert_eq!(file.road(), Road::Wire);
+    assert!(file.refusal().unwrap().contains("forbids the lane"), "{:?}", file.refusal());
+    assert_eq!(session.counters().calls(Procedure::Read), 0);
+}
+
+/// A call that nobody waits for any more leaves nothing behind, whether the server answers late or never.
+#[tokio::test]
+async fn calls_are_forgotten_when_nobody_waits_for_them() {
+    let served = Served::wire_only();
+    let session = served.wire().await;
+    served.freeze().await;
+    for _ in 0..500 {
+        let root = session.root();
+        let call = session.attributes(&root);
+        let impatient = tokio::time::timeout(std::time::Duration::from_micros(200), call).await;
+        assert!(impatient.is_err(), "the server is frozen");
+    }
+    served.thaw();
+    for _ in 0..200 {
+        session.attributes(&session.root()).await.unwrap();
+    }
+    assert_eq!(session.counters().reconnects, 0);
+}
+
+#[tokio::test]
+async fn a_soft_session_gives_up_and_says_so() {
+    let served = Served::wire_only();
+    let mut options = served.options(LaneMode::Off);
+    (options.hard, options.retrans, options.timeo) = (false, 0, std::time::Duration::from_millis(100));
+    let session = Session::connect(&served.url(), options).await.unwrap();
+    served.freeze().await;
+    let error = session.attributes(&session.root()).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert!(matches!(error, Error::Rpc { .. }));
+    served.thaw();
+}
