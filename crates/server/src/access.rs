@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use exports::{Claim, ClientSpec, NotKnownYet, Options};
-use store::{Acting, FileHandle, Identity, Store};
+use lane::PeerCredentials;
+use store::{Acting, FileHandle, Holder, Identity, Store};
 
 use crate::resolver::Resolver;
 use crate::table::{Entry, Table};
@@ -65,7 +66,7 @@ pub(crate) struct Gate {
 pub(crate) struct Admission {
     entry: Arc<Entry>,
     identity: Identity,
-    read_only: bool,
+    options: Options,
     /// Whether changes must be on stable storage before the reply (exports(5), `sync`).
     pub sync: bool,
 }
@@ -117,11 +118,10 @@ impl Gate {
         if asking.road == Road::Lane && !options.lane {
             return Err(Refusal::NoLane);
         }
-        let squashed = options.identity(asking.claim);
         Ok(Admission {
             entry: Arc::clone(entry),
-            identity: Identity { uid: squashed.uid, gid: squashed.gid, groups: squashed.gids },
-            read_only: options.read_only,
+            identity: squashed(options, asking.claim),
+            options: options.clone(),
             sync: options.sync,
         })
     }
@@ -160,9 +160,31 @@ impl Admission {
     /// From now on this thread acts as the client's user in the export's store.
     pub(crate) fn acting(&self) -> Result<Acting<'_>, store::Error> {
         let store = self.store()?;
-        let acting =
-            if self.read_only { store.act_as_reader(&self.identity) } else { store.act_as(&self.identity) }?;
+        let acting = if self.options.read_only {
+            store.act_as_reader(&self.identity)
+        } else {
+            store.act_as(&self.identity)
+        }?;
         Ok(if self.sync { acting } else { acting.without_promises() })
+    }
+
+    /// What may stand behind a descriptor that the process `peer` gets: could it do more with the file, by the ids that the kernel knows it by,
+    /// than this export lets it when it asks as itself? (By whom it claims to be here nothing is decided: root may claim anybody.) And could root, as
+    /// which some process may run where the peer runs?
+    pub(crate) fn holder(&self, peer: &PeerCredentials) -> Result<Holder, store::Error> {
+        let store = self.store()?;
+        let becomes =
+            |uid: u32, gid: u32, gids: &[u32]| squashed(&self.options, Some(Claim { uid, gid, gids }));
+        let (Some(uid), Some(gid)) = (peer.uid, peer.gid) else { return Ok(Holder::Stronger) };
+        let itself = becomes(uid, gid, &peer.groups);
+        let itself = store.becomes(&itself);
+        let lent = |gid: &u32| itself.gid == *gid || itself.groups.contains(gid);
+        let groups = uid == 0 || lent(&gid) && peer.groups.iter().all(lent);
+        if itself.uid != uid || !groups {
+            return Ok(Holder::Stronger);
+        }
+        let root = becomes(0, 0, &[]);
+        Ok(if store.becomes(&root).uid == 0 { Holder::Equal } else { Holder::Backed })
     }
 
     /// Whether two handles that were admitted are of one export.
@@ -171,12 +193,63 @@ impl Admission {
     }
 }
 
+/// Whom an export makes of a claim.
+fn squashed(options: &Options, claim: Option<Claim<'_>>) -> Identity {
+    let squashed = options.identity(claim);
+    Identity { uid: squashed.uid, gid: squashed.gid, groups: squashed.gids }
+}
+
 #[cfg(test)]
 mod tests {
     use exports::Exports;
 
     use super::*;
     use crate::table::Opening;
+
+    #[test]
+    fn a_holder_is_measured_by_what_the_export_makes_of_him() {
+        let dir = tempfile::tempdir().unwrap();
+        let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
+        let holder = |options: &str, uid: Option<u32>, gid: u32, groups: &[u32]| {
+            let text = format!("{} *(rw,insecure,{options})", dir.path().display());
+            let gate =
+                Gate::new(Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default()));
+            // Whom it claims to be is all the same.
+            let claim = Some(Claim { uid: 1000, gid: 1000, gids: &[] });
+            let asking = Asking { address: SocketAddr::from(([127, 0, 0, 1], 1)), claim, road: Road::Lane };
+            let admission = gate.admit_to(&gate.table().entries()[0], asking).unwrap();
+            let peer = PeerCredentials { pid: None, uid, gid: Some(gid), groups: groups.to_vec() };
+            admission.holder(&peer).unwrap()
+        };
+        let privileged = store::Store::open(store::StoreOptions {
+            path: dir.path().to_owned(),
+            export_id: 1,
+            key: store::HandleKey::new([1; 16]),
+            read_only: false,
+            subtree_check: false,
+            verifier: Arc::default(),
+            max_nodes: None,
+        });
+        assert_eq!(privileged.unwrap().privilege(), &store::Privilege::Full, "this test needs root");
+        let table = [
+            ("root_squash", Some(0), 0, &[][..], Holder::Stronger),
+            ("root_squash", Some(1000), 1000, &[27], Holder::Backed),
+            ("root_squash", Some(1000), 0, &[], Holder::Stronger),
+            ("root_squash", Some(1000), 1000, &[27, 0], Holder::Stronger),
+            ("root_squash", None, 1000, &[], Holder::Stronger),
+            ("no_root_squash", Some(0), 0, &[], Holder::Equal),
+            ("no_root_squash", Some(0), 5, &[7], Holder::Equal),
+            ("no_root_squash", Some(1000), 1000, &[27, 0], Holder::Equal),
+            ("all_squash", Some(0), 0, &[], Holder::Stronger),
+            ("all_squash", Some(1000), 1000, &[], Holder::Stronger),
+            ("all_squash,anonuid=1000,anongid=1000", Some(1000), 1000, &[], Holder::Backed),
+            ("all_squash,anonuid=1000,anongid=1000", Some(1000), 1000, &[27], Holder::Stronger),
+            ("all_squash,anonuid=0,anongid=0", Some(0), 5, &[], Holder::Equal),
+        ];
+        for (options, uid, gid, groups, expected) in table {
+            assert_eq!(holder(options, uid, gid, groups), expected, "{options}: {uid:?}, {gid}, {groups:?}");
+        }
+    }
 
     #[test]
     fn who_cannot_be_told_yet_is_neither_let_in_nor_turned_away() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use exports::Claim;
 use lane::{Bound, Granted, Granter, OpenRequest, Status, Target};
-use store::{AccessMode, Attributes, Found, Kind, Timestamp};
+use store::{AccessMode, Attributes, Found, Grant, Kind, Timestamp};
 
 use crate::access::{Asking, Refusal, Road};
 use crate::service::Service;
@@ -27,8 +27,14 @@ impl Grants {
             Target::Handle(handle) | Target::Entry { directory: handle, .. } => handle,
         };
         let admitted = self.service.gate.admit(handle, asking).map_err(refused)?;
+        let holder = admitted.holder(&bound.process).map_err(failed)?;
         let acting = admitted.acting().map_err(failed)?;
         let node = acting.node(handle).map_err(failed)?;
+        if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
+            && let Some(grant) = acting.grant_entry(&node, name, holder)
+        {
+            return Ok(granted(grant));
+        }
         let found = match request.target {
             Target::Handle(_) => Found::from(node),
             Target::Entry { name, .. } => acting.find(&node, name).map_err(failed)?,
@@ -46,10 +52,13 @@ impl Grants {
             lane::Access::Write => AccessMode::Write,
             lane::Access::ReadWrite => AccessMode::ReadWrite,
         };
-        let (file, now) = acting.grant_found(&found, mode).map_err(failed)?;
-        let handle = found.node.handle().as_bytes().to_vec();
-        Ok(Granted { file, handle, attributes: attributes(&now), held: None })
+        acting.grant_found(&found, mode, holder).map(granted).map_err(failed)
     }
+}
+
+fn granted(grant: Grant) -> Granted {
+    let handle = grant.handle.as_bytes().to_vec();
+    Granted { file: grant.file, handle, attributes: attributes(&grant.attributes), held: None }
 }
 
 impl Granter for Grants {

@@ -164,7 +164,11 @@ fn limits_of(store: &Store, subtree_check: bool) -> Vec<String> {
         );
     }
     if !store.is_cloned() {
-        limits.push("read-only clients get no files over the lane (without CAP_SYS_ADMIN)".into());
+        limits.push(
+            "read-only clients, and processes that are squashed, get no files for reading over the lane (without \
+             CAP_SYS_ADMIN)"
+                .into(),
+        );
     }
     limits
 }

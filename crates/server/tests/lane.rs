@@ -151,6 +151,82 @@ fn read_only_clients_get_nothing_that_can_be_written() {
     }
 }
 
+/// Becomes an ordinary user, on this thread alone.
+fn become_user(id: u32) {
+    use rustix::process::{Gid, Uid};
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_gid(Gid::from_raw(id)).unwrap();
+    rustix::thread::set_thread_uid(Uid::from_raw(id)).unwrap();
+}
+
+/// A descriptor as `granted` gives it, in the hands of root: in a container without a user namespace he can always get at those of
+/// the users there.
+fn in_roots_hands(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::OwnedFd> {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.at("f"), "root's").unwrap();
+    std::fs::set_permissions(scratch.at("f"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let server = scratch.serve(clients);
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    let file = client.lookup(&root, "f");
+    let (scratch, client) = (&scratch, &mut client);
+    let ask = move || {
+        if peer != 0 {
+            become_user(peer);
+        }
+        let mut got = Vec::new();
+        run(async {
+            let lane = lane(scratch, client).await;
+            let who = user(claim, claim, &[]);
+            for target in [Target::Entry { directory: &root, name: b"f" }, Target::Handle(&file)] {
+                let written = open(&lane, target, Access::Write, &who).await.map(|_| ()).err();
+                let opened = open(&lane, target, Access::Read, &who).await;
+                let opened = opened
+                    .unwrap_or_else(|status| panic!("{clients}, {peer} as {claim}, {target:?}: {status}"));
+                if clients.contains("squash") && !clients.contains("no_root_squash") {
+                    assert_eq!(written, Some(Status::Access), "the export doesn't let him");
+                }
+                got.push(opened.grant.as_fd().try_clone_to_owned().unwrap());
+            }
+        });
+        got
+    };
+    std::thread::scope(|scope| scope.spawn(ask).join().unwrap())
+}
+
+#[test]
+fn who_is_squashed_cannot_write_by_opening_again_what_he_may_read() {
+    for (clients, peer, claim) in [
+        ("*(rw,insecure,root_squash)", 0, 0),
+        // Root claims to be somebody whom nobody squashes.
+        ("*(rw,insecure,root_squash)", 0, 1000),
+        // Root sends an ordinary user to ask.
+        ("*(rw,insecure,root_squash)", 1000, 1000),
+        ("*(rw,insecure,all_squash)", 0, 0),
+        ("*(rw,insecure,all_squash)", 1000, 1000),
+    ] {
+        for file in in_roots_hands(clients, peer, claim) {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let mut options = std::fs::OpenOptions::new();
+            for options in [options.write(true), std::fs::OpenOptions::new().read(true).write(true)] {
+                let again = options.open(&path).unwrap_err();
+                assert_eq!(
+                    again.kind(),
+                    std::io::ErrorKind::ReadOnlyFilesystem,
+                    "{clients}, {peer}, {claim}"
+                );
+            }
+            let chmod = rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o4755));
+            assert_eq!(chmod, Err(rustix::io::Errno::ROFS));
+        }
+    }
+    // Where root is root there is nothing to keep from him.
+    for file in in_roots_hands("*(rw,insecure,no_root_squash)", 0, 0) {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    }
+}
+
 /// What the status says of a client's connection.
 fn reason(server: &Server, client: &Client) -> (bool, String) {
     let peer = client.stream.local_addr().unwrap().to_string();

@@ -1,5 +1,6 @@
 //! A file's attributes, read with one statx(2) and kept in protocol-neutral words.
 
+use std::ffi::CStr;
 use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
@@ -131,8 +132,14 @@ pub(crate) struct Status {
 
 /// Asks the kernel about an open file (`O_PATH` will do). `fsid` is the store's number for the filesystem.
 pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<Status> {
+    status_at(file, c"", fsid)
+}
+
+/// As [`status`], of the file `name` in the directory `dir`; nothing is followed, nothing mounted.
+pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<Status> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let raw = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let raw = rustix::fs::statx(dir, name, flags, wanted)?;
     let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
     let mode = u32::from(raw.stx_mode);
     let ctime = time(raw.stx_ctime);

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_groups};
-use sys::credentials::{fsgid, fsuid, set_fsgid, set_fsuid};
+use sys::credentials::{set_fsgid, set_fsuid};
 
 use crate::error::{Error, Result};
 
@@ -51,7 +51,7 @@ struct Worn {
     gid: Option<u32>,
     /// Whose groups; `None` when unknown or the process's own.
     groups: Option<Vec<u32>>,
-    /// What it wore before the first identity.
+    /// What it goes back to.
     own: Option<Own>,
 }
 
@@ -124,7 +124,7 @@ impl Worn {
 }
 
 impl Own {
-    /// Remembers what the thread has, and lays down the right to exceed quotas and take reserved blocks: it isn't among those that
+    /// Remembers what the process is, and lays down the right to exceed quotas and take reserved blocks: it isn't among those that
     /// setfsuid takes away.
     fn leave() -> rustix::io::Result<Own> {
         let mut sets = capabilities(None)?;
@@ -133,7 +133,9 @@ impl Own {
             sets.effective.remove(CapabilitySet::SYS_RESOURCE);
             set_capabilities(None, sets)?;
         }
-        Ok(Own { uid: fsuid(), gid: fsgid(), groups: rustix::process::getgroups()?, resource })
+        // The effective ids, not the filesystem's: a thread inherits those of the one that started it, which may be acting as a user.
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(Own { uid, gid, groups: rustix::process::getgroups()?, resource })
     }
 }
 
@@ -229,10 +231,37 @@ pub(crate) fn can_act_as_others() -> std::result::Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use sys::credentials::{fsgid, fsuid};
+
     use super::*;
 
     fn user(uid: u32, groups: &[u32]) -> Identity {
         Identity { uid, gid: uid, groups: groups.to_vec() }
+    }
+
+    #[test]
+    fn a_thread_started_by_one_that_acts_as_a_user_finds_back_to_the_process() {
+        if can_act_as_others().is_err() {
+            return;
+        }
+        std::thread::spawn(|| {
+            Who::of(&user(1000, &[])).wear().expect("root may");
+            std::thread::spawn(|| {
+                assert_eq!(fsuid(), 1000, "inherited");
+                Who::of(&user(1001, &[])).wear().expect("root may");
+                as_process_user(|| {
+                    assert_eq!(fsuid(), rustix::process::geteuid().as_raw());
+                    let effective = capabilities(None).expect("capabilities").effective;
+                    assert!(effective.contains(CapabilitySet::DAC_READ_SEARCH));
+                    Ok(())
+                })
+                .expect("root may");
+            })
+            .join()
+            .expect("ran");
+        })
+        .join()
+        .expect("ran");
     }
 
     #[test]

@@ -36,8 +36,8 @@ mod unsynced;
 mod verifier;
 
 pub use acting::{
-    Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special,
-    Written,
+    Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf,
+    Read, Special, Written,
 };
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};

@@ -4,8 +4,8 @@
 //! needed, one descriptor for reading and one for writing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -22,6 +22,8 @@ pub struct Node {
     id: FileId,
     /// `O_PATH`.
     file: OwnedFd,
+    /// The same on the read-only clone of the mount, for a directory through which files are granted for reading.
+    reader: OnceLock<OwnedFd>,
     read: DataFile,
     write: DataFile,
     decisions: Mutex<Decisions>,
@@ -38,6 +40,7 @@ impl Node {
             kind,
             id,
             file,
+            reader: OnceLock::new(),
             read: DataFile::default(),
             write: DataFile::default(),
             decisions: Mutex::default(),
@@ -71,6 +74,10 @@ impl Node {
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    pub(crate) fn reader(&self) -> &OnceLock<OwnedFd> {
+        &self.reader
     }
 
     /// What the kernel says of the file; `Stale` when its last name is gone.

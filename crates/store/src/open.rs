@@ -197,6 +197,12 @@ impl Store {
         self.0.verifier.get()
     }
 
+    /// Whom operations are done as for somebody who should be `identity`: an unprivileged store makes everybody its process.
+    #[must_use]
+    pub fn becomes<'a>(&'a self, identity: &'a Identity) -> &'a Identity {
+        if self.0.privilege == Privilege::Full { identity } else { &self.0.process }
+    }
+
     /// How many files are kept open now.
     #[must_use]
     pub fn open_nodes(&self) -> usize {

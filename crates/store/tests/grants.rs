@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use common::{Export, local, root_of, user};
 use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, openat};
 use rustix::io::Errno;
-use store::{AccessMode, Error, Wcc};
+use store::{AccessMode, Error, Grant, Holder, Wcc};
 
 fn again(file: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     openat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), flags | OFlags::CLOEXEC, Mode::empty())
@@ -29,7 +29,7 @@ fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
         (AccessMode::Write, OFlags::WRONLY),
         (AccessMode::ReadWrite, OFlags::RDWR),
     ] {
-        let (file, _) = acting.grant(&node, mode).expect("granted");
+        let Grant { file, .. } = acting.grant(&node, mode, Holder::Equal).expect("granted");
         let has = fcntl_getfl(&file).expect("flags");
         assert_eq!(has & OFlags::RWMODE, flags);
         assert!(
@@ -38,12 +38,88 @@ fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
         );
     }
     let (one, two) = (
-        acting.grant(&node, AccessMode::Read).expect("granted").0,
-        acting.grant(&node, AccessMode::Read).expect("granted").0,
+        acting.grant(&node, AccessMode::Read, Holder::Equal).expect("granted").file,
+        acting.grant(&node, AccessMode::Read, Holder::Equal).expect("granted").file,
     );
     rustix::io::read(&one, &mut [0; 4]).expect("reads");
     assert_eq!(rustix::fs::tell(&two).expect("tells"), 0);
-    assert_eq!(acting.grant(&dir, AccessMode::Read).err(), Some(Error::IsDirectory));
+    let refused = acting.grant(&dir, AccessMode::Read, Holder::Equal).err();
+    assert_eq!(refused, Some(Error::IsDirectory));
+}
+
+/// Even for root: it is the mount that refuses.
+fn is_for_reading_only(file: &OwnedFd) {
+    local(|| {
+        again(file, OFlags::RDONLY).expect("reading is fine");
+        assert_eq!(again(file, OFlags::RDWR).err(), Some(Errno::ROFS));
+        assert_eq!(again(file, OFlags::WRONLY | OFlags::TRUNC).err(), Some(Errno::ROFS));
+        assert_eq!(rustix::fs::fchmod(file, Mode::from_raw_mode(0o777)).err(), Some(Errno::ROFS));
+        assert_eq!(rustix::fs::fchown(file, Some(rustix::fs::Uid::ROOT), None).err(), Some(Errno::ROFS));
+    });
+}
+
+#[test]
+fn what_a_stronger_holder_gets_for_reading_stays_so() {
+    let export = Export::new();
+    local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
+    for subtree_check in [false, true] {
+        let store = export.open_with(|options| options.subtree_check = subtree_check);
+        let acting = store.act_as(&user(65534)).expect("acts");
+        let dir = root_of(&acting, &store);
+        let node = acting.lookup(&dir, b"f").expect("there");
+        let ways = |holder| {
+            let found = acting.find(&dir, b"f").expect("there");
+            [
+                acting.grant_found(&found, AccessMode::Read, holder).ok(),
+                acting.grant(&node, AccessMode::Read, holder).ok(),
+                acting.grant_entry(&dir, b"f", holder),
+            ]
+        };
+        for holder in [Holder::Backed, Holder::Stronger] {
+            for (way, grant) in ways(holder).into_iter().enumerate() {
+                // The short way is one of the kernel's handles only.
+                assert_eq!(grant.is_some(), way < 2 || !subtree_check, "{holder:?}, way {way}");
+                grant.inspect(|grant| is_for_reading_only(&grant.file));
+            }
+        }
+        for grant in ways(Holder::Equal).into_iter().flatten() {
+            local(|| again(&grant.file, OFlags::RDWR)).expect("root may");
+        }
+    }
+}
+
+#[test]
+fn the_short_way_leads_to_readable_regular_files_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let export = Export::new();
+    local(|| {
+        std::fs::write(export.path("f"), b"12345").expect("writes");
+        std::fs::write(export.path("closed"), b"x").expect("writes");
+        std::fs::set_permissions(export.path("closed"), PermissionsExt::from_mode(0o600)).expect("chmod");
+        std::fs::create_dir(export.path("d")).expect("makes");
+        std::os::unix::fs::symlink("f", export.path("l")).expect("links");
+        rustix::fs::mknodat(CWD, export.path("p"), rustix::fs::FileType::Fifo, 0o666.into(), 0)
+            .expect("makes");
+    });
+    // Whoever waits in open(2) for a reader of the pipe goes on waiting.
+    let pipe = openat(CWD, export.path("p"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+    assert_eq!(pipe.err(), Some(Errno::NXIO));
+    let store = export.open();
+    let acting = store.act_as(&user(1000)).expect("acts");
+    let dir = root_of(&acting, &store);
+    for holder in [Holder::Equal, Holder::Stronger] {
+        let grant = acting.grant_entry(&dir, b"f", holder).expect("a regular file");
+        let node = acting.lookup(&dir, b"f").expect("there");
+        assert_eq!(grant.handle, *node.handle());
+        assert_eq!(grant.attributes, acting.attributes(&node).expect("attributes"));
+        let has = fcntl_getfl(&grant.file).expect("flags");
+        assert_eq!(has & OFlags::RWMODE, OFlags::RDONLY);
+        assert!(!has.intersects(OFlags::NONBLOCK | OFlags::PATH), "{has:?}");
+        for name in [&b"closed"[..], b"d", b"l", b"p", b"missing", b".", b"..", b"", b"d/../f"] {
+            assert!(acting.grant_entry(&dir, name, holder).is_none(), "{}", String::from_utf8_lossy(name));
+        }
+        assert!(acting.grant_entry(&node, b"f", holder).is_none());
+    }
 }
 
 #[test]
@@ -59,16 +135,12 @@ fn a_read_only_grant_cannot_be_reopened_for_writing() {
             });
             let acting = store.act_as_reader(&user(1000)).expect("acts");
             let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
-            assert_eq!(acting.grant(&node, AccessMode::Write).err(), Some(Error::ReadOnly));
-            assert_eq!(acting.grant(&node, AccessMode::ReadWrite).err(), Some(Error::ReadOnly));
-            let (file, _) = acting.grant(&node, AccessMode::Read).expect("granted");
-            // Even for root: it is the mount that refuses.
-            local(|| {
-                again(&file, OFlags::RDONLY).expect("reading is fine");
-                assert_eq!(again(&file, OFlags::RDWR).err(), Some(Errno::ROFS));
-                assert_eq!(again(&file, OFlags::WRONLY | OFlags::TRUNC).err(), Some(Errno::ROFS));
-                assert_eq!(rustix::fs::fchmod(&file, Mode::from_raw_mode(0o777)).err(), Some(Errno::ROFS));
-            });
+            for mode in [AccessMode::Write, AccessMode::ReadWrite] {
+                let refused = acting.grant(&node, mode, Holder::Equal).err();
+                assert_eq!(refused, Some(Error::ReadOnly));
+            }
+            let granted = acting.grant(&node, AccessMode::Read, Holder::Equal).expect("granted");
+            is_for_reading_only(&granted.file);
         }
     }
 }
@@ -123,9 +195,9 @@ fn a_grant_of_what_was_just_found_is_checked_as_any_other() {
                 let acting = store.act_as(&user(uid)).expect("acts");
                 let dir = root_of(&acting, &store);
                 let found = acting.find(&dir, name).expect("there");
-                let granted = acting.grant_found(&found, mode);
+                let granted = acting.grant_found(&found, mode, Holder::Equal);
                 let now = acting.attributes(&found.node).expect("attributes");
-                granted.map(|(_, attributes)| assert_eq!(attributes, now, "round {round}"))
+                granted.map(|grant| assert_eq!(grant.attributes, now, "round {round}"))
             };
             let access = Err(Error::Access);
             assert_eq!(grant(1001, b"open", AccessMode::Read), Ok(()));

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use common::{Export, as_ordinary_user, local, names, root, root_of, user};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use store::{AccessMode, CreateHow, Error, FileHandle, Privilege, SetAttributes, Wcc};
+use store::{AccessMode, CreateHow, Error, FileHandle, Holder, Privilege, SetAttributes, Wcc};
 
 const USER: u32 = 1234;
 
@@ -44,10 +44,14 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         assert_eq!(acting.read(&node, 0, &mut buffer).expect("reads").count, 5);
         let set = SetAttributes { uid: Some(1), ..SetAttributes::default() };
         assert_eq!(acting.set_attributes(&node, &set, None, &mut wcc()), Err(Error::Permission));
-        acting.grant(&node, AccessMode::ReadWrite).expect("granted");
+        acting.grant(&node, AccessMode::ReadWrite, Holder::Stronger).expect("granted");
         // Without a read-only clone of the mount nothing would keep the peer from re-opening it for writing.
         let reader = store.act_as_reader(&root()).expect("acts");
-        assert_eq!(reader.grant(&node, AccessMode::Read).err(), Some(Error::NotSupported));
+        for holder in [Holder::Equal, Holder::Stronger] {
+            assert_eq!(reader.grant(&node, AccessMode::Read, holder).err(), Some(Error::NotSupported));
+        }
+        assert_eq!(acting.grant(&node, AccessMode::Read, Holder::Stronger).err(), Some(Error::NotSupported));
+        acting.grant(&node, AccessMode::Read, Holder::Backed).expect("granted");
         assert_eq!(reader.read(&node, 0, &mut buffer).expect("the wire still works").count, 5);
         // A file that is born without write permission can be filled through what was opened at its birth.
         let closed = acting.create(&dir, b"closed", &guarded(0o444), &mut wcc()).expect("creates");

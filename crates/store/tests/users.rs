@@ -6,7 +6,7 @@ mod common;
 
 use common::{Export, local, root, root_of, user};
 use std::os::unix::fs::{PermissionsExt, chown};
-use store::{Access, AccessMode, CreateHow, Error, Identity, SetAttributes, SetTime, Timestamp, Wcc};
+use store::{Access, AccessMode, CreateHow, Error, Holder, Identity, SetAttributes, SetTime, Timestamp, Wcc};
 
 fn mode(mode: u32) -> SetAttributes {
     SetAttributes { mode: Some(mode), ..SetAttributes::default() }
@@ -39,7 +39,7 @@ fn what_a_user_makes_is_his_and_closed_to_others() {
     let refused = acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Access));
     assert_eq!(acting.may(&node, AccessMode::Read), Err(Error::Access));
-    assert_eq!(acting.grant(&node, AccessMode::Read).err(), Some(Error::Access));
+    assert_eq!(acting.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Access));
     assert_eq!(acting.set_attributes(&node, &mode(0o666), None, &mut Wcc::default()), Err(Error::Permission));
 
     let acting = store.act_as(&root()).expect("acts");
@@ -200,7 +200,7 @@ fn devices_are_roots() {
     let node = acting.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default()).expect("root");
     let attributes = acting.attributes(&node).expect("attributes");
     assert_eq!((attributes.rdev, attributes.mode), ((1, 3), 0o666));
-    assert_eq!(acting.grant(&node, AccessMode::Read).err(), Some(Error::Invalid));
+    assert_eq!(acting.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Invalid));
     assert_eq!(acting.read(&node, 0, &mut [0; 4]).err(), Some(Error::Invalid));
 }
 

@@ -1,26 +1,24 @@
-//! Reading, writing, committing, granting: everything that needs a file open for data.
+//! Reading, writing, committing: everything that needs a file open for data and keeps it. Giving it away is `grant`'s.
 //!
 //! What the hot calls cost when the node and its descriptor are there: READ is statx and pread (preadv2 where the filesystem can
 //! be asked not to wait, see `cold`). WRITE is
 //! statx, pwrite, statx, and a faccessat2 for users other than the owner and root, because each write moves the ctime
 //! that the kept answers hang on.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ::io::Stability;
-use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use super::{AccessMode, Acting, Found, Read, Written};
-use crate::attributes::{Attributes, Kind, Status, Wcc};
+use super::{AccessMode, Acting, Read, Written};
+use crate::attributes::{Attributes, Kind, Wcc};
 use crate::error::{Error, Result};
-use crate::handle::Meaning;
 use crate::identity::as_process_user;
-use crate::locate::walk_from;
 use crate::node::{Node, is_program};
-use crate::open::{Inner, Scheme};
+use crate::open::Inner;
 
 impl Acting<'_> {
     /// Reads at `offset` into `buffer`. Beyond the end of the file, however far, 0 bytes and `eof`. The attributes are from before the read,
@@ -171,74 +169,6 @@ impl Acting<'_> {
         error
     }
 
-    /// A file description of the caller's own, opened as the user with exactly the access asked, to hand to another process. None of the flags
-    /// that change how reads and writes work are set.
-    ///
-    /// The attributes are those that the check was made with.
-    ///
-    /// For a client that may only read (see [`crate::Store::act_as_reader`]) the file is opened through a read-only mount, so that
-    /// re-opening it for writing fails, too. Without the privilege to make such a mount there is no grant.
-    ///
-    /// # Errors
-    /// What [`Acting::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular, `NotSupported` when a read-only grant can't be made.
-    pub fn grant(&self, node: &Node, mode: AccessMode) -> Result<(OwnedFd, Attributes)> {
-        regular(node)?;
-        let status = self.live(node)?;
-        self.grant_with(node, &status, mode)
-    }
-
-    /// As [`Acting::grant`], for what [`Acting::find`] has just found.
-    ///
-    /// # Errors
-    /// As for [`Acting::grant`].
-    pub fn grant_found(&self, found: &Found, mode: AccessMode) -> Result<(OwnedFd, Attributes)> {
-        match &found.status {
-            Some(status) => {
-                regular(&found.node)?;
-                self.grant_with(&found.node, status, mode)
-            }
-            None => self.grant(&found.node, mode),
-        }
-    }
-
-    fn grant_with(&self, node: &Node, status: &Status, mode: AccessMode) -> Result<(OwnedFd, Attributes)> {
-        self.check_changeable(status, mode)?;
-        let access = match mode {
-            AccessMode::Read => OFlags::RDONLY,
-            AccessMode::Write => OFlags::WRONLY,
-            AccessMode::ReadWrite => OFlags::RDWR,
-        };
-        let read_only_mount = self.store.filesystem.read_only || (self.store.read_only && self.store.cloned);
-        let other = if self.read_only && !read_only_mount { Some(self.through_reader(node)?) } else { None };
-        let closed = other.as_ref().map_or(node.file(), AsFd::as_fd);
-        self.wear()?;
-        // What the kernel opens for the user it has checked. Only when it refuses is the question whether we allow more.
-        let file = match self.open_again(closed, access) {
-            Err(Error::Access) => {
-                self.check(node, status, mode)?;
-                self.reopen(closed, access)?
-            }
-            other => other?,
-        };
-        // O_NONBLOCK was there so that a lease on the file couldn't make us wait; of what can be switched, nothing else is on.
-        fcntl_setfl(&file, OFlags::empty())?;
-        Ok((file, status.attributes))
-    }
-
-    /// The same file on the read-only clone.
-    fn through_reader(&self, node: &Node) -> Result<OwnedFd> {
-        let reader = self.store.reader.as_ref().ok_or(Error::NotSupported)?;
-        match (self.store.sealer.open(node.handle())?, &self.store.scheme) {
-            (Meaning::Kernel(kernel), Scheme::Kernel) => self.open_by_handle(&kernel, Some(reader)),
-            _ => {
-                let path = self.store.known_path(node.id()).ok_or(Error::NotSupported)?;
-                let file = as_process_user(|| walk_from(reader, &path))?;
-                let same = rustix::fs::fstat(&file)?.st_ino == node.fileid();
-                if same { Ok(file) } else { Err(Error::NotSupported) }
-            }
-        }
-    }
-
     /// The node's descriptor for reading or for writing. The check has been made.
     pub(super) fn data_file(&self, node: &Node, for_writing: bool) -> Result<Arc<OwnedFd>> {
         let slot = node.data_file(for_writing);
@@ -263,7 +193,7 @@ impl Acting<'_> {
     }
 
     /// Opens a file of which we have an `O_PATH` descriptor, as whoever the thread is.
-    fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
+    pub(super) fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty())?)
     }
@@ -288,7 +218,7 @@ impl Inner {
     }
 }
 
-fn regular(node: &Node) -> Result<()> {
+pub(super) fn regular(node: &Node) -> Result<()> {
     match node.kind() {
         Kind::Regular => Ok(()),
         Kind::Directory => Err(Error::IsDirectory),

@@ -46,7 +46,7 @@ impl Acting<'_> {
         }
         match (self.store.sealer.open(&handle)?, &self.store.scheme) {
             (Meaning::Kernel(kernel), Scheme::Kernel) => {
-                let file = self.open_by_handle(&kernel, self.store.mount.as_ref())?;
+                let file = self.open_by_handle(&kernel, self.store.mount.as_ref(), PATH_ONLY)?;
                 self.keep(handle, None, file)
             }
             (Meaning::Located { id, hints }, Scheme::Located(_)) => {
@@ -168,10 +168,15 @@ impl Acting<'_> {
     }
 
     /// Opening by handle needs a capability that no user has.
-    pub(super) fn open_by_handle(&self, kernel: &KernelHandle, mount: Option<&OwnedFd>) -> Result<OwnedFd> {
+    pub(super) fn open_by_handle(
+        &self,
+        kernel: &KernelHandle,
+        mount: Option<&OwnedFd>,
+        flags: OFlags,
+    ) -> Result<OwnedFd> {
         let mount = mount.ok_or(Error::NotSupported)?;
         as_process_user(|| {
-            kernel.open(mount, PATH_ONLY).map_err(|errno| match Error::from(errno) {
+            kernel.open(mount, flags).map_err(|errno| match Error::from(errno) {
                 Error::NotFound | Error::Invalid => Error::Stale,
                 other => other,
             })

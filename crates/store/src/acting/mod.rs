@@ -12,6 +12,7 @@ mod data;
 mod directory;
 mod durable;
 mod filesystem;
+mod grant;
 mod lookup;
 mod remove;
 mod types;
@@ -21,6 +22,7 @@ use std::rc::Rc;
 use parking_lot::MutexGuard;
 
 pub(crate) use cold::Askable;
+pub use grant::{Grant, Holder};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
 pub use types::{
     Access, AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,

@@ -1,0 +1,190 @@
+//! Giving open files away.
+//!
+//! Whoever holds a descriptor can open its file again (/proc/self/fd) with ids and capabilities of his own, or pass it to
+//! somebody who has more. The one thing that stops him is the mount that the descriptor belongs to. So where the holder
+//! could do more with the file than the export lets him, what is granted for reading comes from the read-only clone of the
+//! export's mount: opening it again for writing, and changing its mode or owner, fails with EROFS, also for root.
+//!
+//! The reading of a file in a directory is the common case and has a short way of its own: the name is opened as the user
+//! in one step, and what was opened is compared with what was looked at. No node is made for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, fcntl_setfl, fstat, openat2};
+use sys::KernelHandle;
+
+use super::data::regular;
+use super::{AccessMode, Acting, Found, ONE_STEP, PATH_ONLY};
+use crate::attributes::{Attributes, Kind, Status, status_at};
+use crate::error::{Error, Result};
+use crate::handle::{FileHandle, Meaning};
+use crate::identity::as_process_user;
+use crate::locate::walk_from;
+use crate::name;
+use crate::node::Node;
+use crate::open::Scheme;
+
+/// O_NONBLOCK so that a lease on the file can't make us wait; it is switched off before the file is given away.
+const TO_GIVE: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// What may stand behind a descriptor that is given away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody who could do more with the file than he may do through the store.
+    Equal,
+    /// The holder couldn't, but a process to which he passes it might: root that is squashed when it asks itself. Granted for reading through
+    /// the read-only clone where there is one.
+    Backed,
+    /// The holder himself could. Granted for reading through the read-only clone, or not at all.
+    Stronger,
+}
+
+/// An open file to give away.
+#[derive(Debug)]
+pub struct Grant {
+    /// A file description of its own, open for exactly what was asked. None of the flags that change how reads and writes work are set.
+    pub file: OwnedFd,
+    /// The file's handle.
+    pub handle: FileHandle,
+    /// The attributes that the check was made with.
+    pub attributes: Attributes,
+}
+
+impl Acting<'_> {
+    /// Opens a file as the user, with exactly the access asked, to hand it to another process.
+    ///
+    /// A client that may only read (see [`crate::Store::act_as_reader`]) counts as [`Holder::Stronger`] than his rights, whoever he is.
+    ///
+    /// # Errors
+    /// What [`Acting::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular, `NotSupported` when it has to come from a
+    /// read-only mount and there is none.
+    pub fn grant(&self, node: &Node, mode: AccessMode, holder: Holder) -> Result<Grant> {
+        regular(node)?;
+        let status = self.live(node)?;
+        self.grant_with(node, &status, mode, holder)
+    }
+
+    /// As [`Acting::grant`], for what [`Acting::find`] has just found.
+    ///
+    /// # Errors
+    /// As for [`Acting::grant`].
+    pub fn grant_found(&self, found: &Found, mode: AccessMode, holder: Holder) -> Result<Grant> {
+        match &found.status {
+            Some(status) => {
+                regular(&found.node)?;
+                self.grant_with(&found.node, status, mode, holder)
+            }
+            None => self.grant(&found.node, mode, holder),
+        }
+    }
+
+    /// The short way to a grant for reading the file `name` in `dir`: five system calls, and nothing stays open here.
+    /// `None` when it can't be gone or doesn't lead to a grant; [`Acting::find`] and [`Acting::grant_found`] then say why.
+    #[must_use]
+    pub fn grant_entry(&self, dir: &Node, name: &[u8], holder: Holder) -> Option<Grant> {
+        let name = name::any(name).ok().filter(|name| !matches!(name.as_bytes(), b"." | b".."))?;
+        // Elsewhere something may be mounted on the name, or a handle takes more than the file.
+        if dir.kind() != Kind::Directory || !self.store.cloned || !matches!(self.store.scheme, Scheme::Kernel)
+        {
+            return None;
+        }
+        let dir = match self.reader_for(AccessMode::Read, holder).ok()? {
+            Some(reader) => self.reading_side(dir, reader)?,
+            None => dir.file(),
+        };
+        self.wear().ok()?;
+        // Looked at before it is opened: opening a pipe wakes whoever waits for a reader.
+        let attributes = status_at(dir, &name, self.fsid()).ok()?.attributes;
+        if attributes.kind != Kind::Regular || attributes.nlink == 0 {
+            return None;
+        }
+        let flags = TO_GIVE | OFlags::RDONLY | OFlags::NOFOLLOW;
+        let file = openat2(dir, &*name, flags, Mode::empty(), ONE_STEP).ok()?;
+        let opened = fstat(&file).ok()?;
+        let ctime = (attributes.ctime.seconds, u64::from(attributes.ctime.nanoseconds));
+        if opened.st_ino != attributes.fileid || (opened.st_ctime, opened.st_ctime_nsec) != ctime {
+            return None;
+        }
+        let handle = self.store.sealer.kernel(&KernelHandle::of(&file, c"").ok()?)?;
+        fcntl_setfl(&file, OFlags::empty()).ok()?;
+        Some(Grant { file, handle, attributes })
+    }
+
+    /// The read-only clone, where this grant has to come from it.
+    fn reader_for(&self, mode: AccessMode, holder: Holder) -> Result<Option<&OwnedFd>> {
+        let on_one = self.store.filesystem.read_only || (self.store.read_only && self.store.cloned);
+        if mode != AccessMode::Read || on_one {
+            return Ok(None);
+        }
+        let reader = self.store.reader.as_ref();
+        let must = self.read_only || holder == Holder::Stronger;
+        if must && reader.is_none() {
+            return Err(Error::NotSupported);
+        }
+        Ok(reader.filter(|_| must || holder == Holder::Backed))
+    }
+
+    /// The directory on the read-only clone; kept with the node.
+    fn reading_side<'n>(&self, dir: &'n Node, reader: &OwnedFd) -> Option<BorrowedFd<'n>> {
+        let kept = dir.reader();
+        if kept.get().is_none() {
+            let Meaning::Kernel(kernel) = self.store.sealer.open(dir.handle()).ok()? else { return None };
+            let there = self.open_by_handle(&kernel, Some(reader), PATH_ONLY).ok()?;
+            // Another thread may have been faster.
+            let _ = kept.set(there);
+        }
+        kept.get().map(AsFd::as_fd)
+    }
+
+    fn grant_with(&self, node: &Node, status: &Status, mode: AccessMode, holder: Holder) -> Result<Grant> {
+        self.check_changeable(status, mode)?;
+        let file = match self.reader_for(mode, holder)? {
+            Some(reader) => self.open_on(reader, node, status)?,
+            None => self.open_to_give(node.file(), node, status, mode)?,
+        };
+        // Of what can be switched, nothing else is on.
+        fcntl_setfl(&file, OFlags::empty())?;
+        Ok(Grant { file, handle: *node.handle(), attributes: status.attributes })
+    }
+
+    /// Opens what the kernel opens for the user it has checked. Only when it refuses is the question whether we allow more.
+    fn open_to_give(
+        &self,
+        closed: BorrowedFd<'_>,
+        node: &Node,
+        status: &Status,
+        mode: AccessMode,
+    ) -> Result<OwnedFd> {
+        let access = match mode {
+            AccessMode::Read => OFlags::RDONLY,
+            AccessMode::Write => OFlags::WRONLY,
+            AccessMode::ReadWrite => OFlags::RDWR,
+        };
+        self.wear()?;
+        match self.open_again(closed, access) {
+            Err(Error::Access) => {
+                self.check(node, status, mode)?;
+                self.reopen(closed, access)
+            }
+            other => other,
+        }
+    }
+
+    /// Opens the file for reading on the read-only clone.
+    fn open_on(&self, reader: &OwnedFd, node: &Node, status: &Status) -> Result<OwnedFd> {
+        match (self.store.sealer.open(node.handle())?, &self.store.scheme) {
+            (Meaning::Kernel(kernel), Scheme::Kernel) => {
+                self.check(node, status, AccessMode::Read)?;
+                self.open_by_handle(&kernel, Some(reader), TO_GIVE | OFlags::RDONLY)
+            }
+            _ => {
+                let path = self.store.known_path(node.id()).ok_or(Error::NotSupported)?;
+                let closed = as_process_user(|| walk_from(reader, &path))?;
+                if fstat(&closed)?.st_ino != node.fileid() {
+                    return Err(Error::NotSupported);
+                }
+                self.open_to_give(closed.as_fd(), node, status, AccessMode::Read)
+            }
+        }
+    }
+}
