@@ -226,7 +226,7 @@ fn lane_messages() -> std::io::Result<()> {
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
     let credential = Credential { uid: 1, gid: 2, gids: vec![3, 4] };
-    let register = Request::Register { lowest: 1, highest: 1, commitment: Commitment([0xcc; 32]) };
+    let register = Request::Register { lowest: 2, highest: 2, commitment: Commitment([0xcc; 32]) };
     seed("register", encode(&register))?;
     let by_handle = Request::Open {
         serial: 1,
@@ -246,9 +246,9 @@ fn lane_messages() -> std::io::Result<()> {
     seed("open-entry", encode(&by_name))?;
     seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
     let local =
-        Reply::Local { version: 1, nonce: Nonce([1; 16]), instance: [2; 16], grants: 1024, outstanding: 64 };
+        Reply::Local { version: 2, nonce: Nonce([1; 16]), instance: [2; 16], grants: 1024, outstanding: 64, slots: 58 };
     seed("local", encode(&local))?;
-    seed("refused-version", encode(&Reply::Refused(Refusal::Version { lowest: 1, highest: 1 })))?;
+    seed("refused-version", encode(&Reply::Refused(Refusal::Version { lowest: 2, highest: 2 })))?;
     seed("refused-draining", encode(&Reply::Refused(Refusal::Draining)))?;
     let opened = Reply::Opened {
         serial: 1,

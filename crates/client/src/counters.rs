@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use sys::place::{self, PLACES};
 
 pub use proto::nfs3::Procedure;
 
@@ -82,38 +82,6 @@ impl Road {
     }
 }
 
-/// Shards that belong to one thread each; further threads share the last one.
-const SHARDS: usize = 64;
-
-/// Which shard a thread has. A thread's end gives it back.
-struct Place(usize);
-
-static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
-
-impl Place {
-    fn take() -> Self {
-        let mut free = FREE.lock();
-        let (given_back, next) = &mut *free;
-        Self(given_back.pop().unwrap_or_else(|| {
-            let place = (*next).min(SHARDS);
-            *next = place + 1;
-            place
-        }))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.0 < SHARDS {
-            FREE.lock().0.push(self.0);
-        }
-    }
-}
-
-thread_local! {
-    static PLACE: Place = Place::take();
-}
-
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
@@ -124,7 +92,7 @@ struct Shard {
 }
 
 /// Reads and writes over the lane. They are counted where a locked instruction would be felt, so every thread counts
-/// for itself: only it writes its shard, and a plain load and store do.
+/// for itself: only it writes its shard, and a plain load and store do. Threads without a place share the last one.
 #[derive(Debug)]
 pub(crate) struct Hot {
     shards: Box<[Shard]>,
@@ -132,17 +100,16 @@ pub(crate) struct Hot {
 
 impl Default for Hot {
     fn default() -> Self {
-        Self { shards: (0..=SHARDS).map(|_| Shard::default()).collect() }
+        Self { shards: (0..=PLACES).map(|_| Shard::default()).collect() }
     }
 }
 
 impl Hot {
     #[inline]
     fn count(&self, bytes: u64, which: impl Fn(&Shard) -> (&AtomicU64, &AtomicU64)) {
-        // A thread that is ending has no place any more.
-        let place = PLACE.try_with(|place| place.0).unwrap_or(SHARDS).min(SHARDS);
-        let (ops, sum) = which(&self.shards[place]);
-        if place < SHARDS {
+        let place = place::of_this_thread();
+        let (ops, sum) = which(&self.shards[place.unwrap_or(PLACES).min(PLACES)]);
+        if place.is_some() {
             ops.store(ops.load(Relaxed).wrapping_add(1), Relaxed);
             sum.store(sum.load(Relaxed).wrapping_add(bytes), Relaxed);
         } else {
@@ -227,7 +194,7 @@ mod tests {
         let hot = Hot::default();
         for _ in 0..3 {
             std::thread::scope(|scope| {
-                for _ in 0..SHARDS + 20 {
+                for _ in 0..PLACES + 20 {
                     scope.spawn(|| (0..100).for_each(|_| hot.read(3)));
                 }
                 (0..100).for_each(|_| hot.write(5));
@@ -235,7 +202,7 @@ mod tests {
         }
         let mut road = RoadCounters::default();
         hot.add_to(&mut road);
-        let reads = 3 * 100 * (SHARDS as u64 + 20);
+        let reads = 3 * 100 * (PLACES as u64 + 20);
         assert_eq!((road.reads, road.bytes_read), (reads, reads * 3));
         assert_eq!((road.writes, road.bytes_written), (300, 1500));
     }

@@ -1,36 +1,49 @@
 //! What keeps a server's shutdown and a client's local I/O from meeting in the wrong order.
 //!
 //! One small shared memory a lane. The server writes one word, *control* (state and generation); the client writes
-//! two, *in flight* (local I/O under way) and *received* (grants that have arrived). The order of things is Dekker's:
+//! the others: *in flight* (local I/O under way), in a *slot* for each thread and in one word that the other threads
+//! share, and *received* (grants that have arrived). The order of things is Dekker's:
 //!
 //! - a client's `try_get` first counts itself in flight, then looks at control, and takes itself back if control is
 //!   no longer what it was when the grant was given;
 //! - a server first writes control, then looks at in flight.
 //!
-//! Every access is sequentially consistent, so at least one of the two sees the other: I/O that the server doesn't
-//! see under way was not begun, or was refused. Either side may be killed at any instant: the server then leaves a
-//! stale word, and the client learns of the hang-up from the socket; the client leaves a stale count, and the server
-//! stops looking at it.
+//! At least one of the two must see the other: I/O that the server doesn't see under way was not begun, or was
+//! refused. A store that must be seen before a later load costs a locked instruction (5 to 10 ns), and a client would
+//! pay two for each I/O. So a thread that has a slot to itself uses a plain store there, and the server, which drains
+//! once in its life, has a barrier on all processors (membarrier(2)) between its store and its loads: what
+//! a thread had stored before the barrier is seen after it, and what a thread loads after it is what the server stored
+//! before. The shared word is counted with locked instructions and needs no barrier.
+//!
+//! Either side may be killed at any instant: the server then leaves a stale word, and the client learns of the hang-up
+//! from the socket; the client leaves stale counts, and the server stops looking at them.
 //!
 //! Neither side believes the other: nothing that stands in this memory is an index, a length or an address. The
 //! worst that a lying client does is to be waited for in vain, for a bounded time.
 //!
-//! The memory, in host byte order: control at 0, in flight at 128, received at 256; 4096 bytes in all. The client's
-//! words have cache lines (and their neighbours, which processors fetch in pairs) of their own.
+//! The memory, in host byte order, 4096 bytes in all: control at 0, the shared in flight at 128, received at 256, and
+//! from 384 on the slots, one in 64 bytes. So a word that one side writes often shares its cache line with none that
+//! the other does.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Release, Ordering::SeqCst, compiler_fence};
 
 /// Bytes of memory.
 pub const SIZE: usize = 4096;
 /// Where control stands.
 pub const CONTROL: usize = 0;
-/// Where in flight stands.
+/// Where the shared count of I/O in flight stands.
 pub const IN_FLIGHT: usize = 128;
 /// Where received stands.
 pub const RECEIVED: usize = 256;
+/// Where the first slot stands.
+pub const FIRST_SLOT: usize = 384;
+/// Bytes from one slot to the next.
+pub const SLOT_SIZE: usize = 64;
+/// How many slots there are.
+pub const SLOTS: usize = (SIZE - FIRST_SLOT) / SLOT_SIZE;
 
-/// A 64-bit atomic word with sequentially consistent accesses. The shared memory's words in earnest; a model
-/// checker's in tests.
+/// A 64-bit atomic word; accesses are sequentially consistent unless they say otherwise. The shared memory's words in
+/// earnest; a model checker's in tests.
 pub trait Word {
     /// The value.
     fn load(&self) -> u64;
@@ -40,6 +53,9 @@ pub trait Word {
     fn add(&self, value: u64) -> u64;
     /// Subtracts, wrapping; returns the value before.
     fn sub(&self, value: u64) -> u64;
+    /// Puts a value there after everything that this thread did before. Others may see it late: after this thread's
+    /// next loads, unless a barrier comes between.
+    fn put(&self, value: u64);
 }
 
 impl Word for AtomicU64 {
@@ -62,16 +78,25 @@ impl Word for AtomicU64 {
     fn sub(&self, value: u64) -> u64 {
         self.fetch_sub(value, SeqCst)
     }
+
+    #[inline]
+    fn put(&self, value: u64) {
+        self.store(value, Release);
+        // The processor may be late with it, and the barrier mends that; the compiler may not.
+        compiler_fence(SeqCst);
+    }
 }
 
-/// The three words, wherever they are.
+/// The words, wherever they are.
 pub trait Words {
     /// Their type.
     type Word: Word;
     /// State and generation.
     fn control(&self) -> &Self::Word;
-    /// Local I/O under way.
+    /// Local I/O under way in threads that have no slot.
     fn in_flight(&self) -> &Self::Word;
+    /// Local I/O under way in one thread; `index` is below [`SLOTS`].
+    fn slot(&self, index: usize) -> &Self::Word;
     /// Grants that have arrived.
     fn received(&self) -> &Self::Word;
 }
@@ -122,13 +147,20 @@ impl Control {
 #[derive(Debug)]
 pub struct ServerSide<W> {
     words: W,
+    /// How many slots it looks at.
+    slots: usize,
 }
 
 impl<W: Words> ServerSide<W> {
-    /// Begins a lane.
-    pub fn new(words: W) -> Self {
+    /// Begins a lane with a client that may use the first `slots` slots, at most [`SLOTS`]; 0 where there's no barrier.
+    pub fn new(words: W, slots: usize) -> Self {
         words.control().store(Control::FIRST.word());
-        Self { words }
+        Self { words, slots: slots.min(SLOTS) }
+    }
+
+    /// How many slots this side looks at.
+    pub const fn slots(&self) -> usize {
+        self.slots
     }
 
     /// The memory.
@@ -141,10 +173,13 @@ impl<W: Words> ServerSide<W> {
         self.words.control().store(control.word());
     }
 
-    /// The I/O that the client has under way, as it says.
+    /// The I/O that the client has under way, as it says. If it may use slots, none means none only after a barrier on
+    /// all processors has followed the last [`ServerSide::publish`].
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.words.in_flight().load()
+        let slots = (0..self.slots).map(|index| self.words.slot(index).load());
+        // A liar's sum shall not come round to nothing.
+        slots.fold(self.words.in_flight().load(), u64::saturating_add)
     }
 
     /// The number of grants that have arrived since the lane began, as the client says.
@@ -158,12 +193,19 @@ impl<W: Words> ServerSide<W> {
 #[derive(Debug)]
 pub struct ClientSide<W> {
     words: W,
+    /// How many of the slots the server looks at.
+    slots: usize,
 }
 
+/// Where an I/O was counted: its own thread's slot, or the shared word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Counted(Option<usize>);
+
 impl<W: Words> ClientSide<W> {
-    /// Joins a lane.
-    pub const fn new(words: W) -> Self {
-        Self { words }
+    /// Joins a lane whose server looks at the first `slots` slots, after a barrier; 0: at none.
+    pub const fn new(words: W, slots: usize) -> Self {
+        Self { words, slots: if slots < SLOTS { slots } else { SLOTS } }
     }
 
     /// What the server says now.
@@ -172,23 +214,41 @@ impl<W: Words> ClientSide<W> {
         Control::of(self.words.control().load())
     }
 
-    /// Begins one I/O under a grant that was given when control was `expected` (as a word). If `false`, it must not
-    /// be begun; if `true`, [`ClientSide::put`] must follow.
+    /// Begins one I/O under a grant that was given when control was `expected` (as a word), on a thread that has
+    /// `place` to itself, if it has one. If `None`, it must not be begun; otherwise [`ClientSide::put`] must follow on
+    /// the same thread.
     #[inline]
-    #[must_use]
-    pub fn try_get(&self, expected: u64) -> bool {
-        self.words.in_flight().add(1);
-        if self.words.control().load() == expected {
-            return true;
+    pub fn try_get(&self, place: Option<usize>, expected: u64) -> Option<Counted> {
+        let counted = Counted(place.filter(|place| *place < self.slots));
+        match counted.0 {
+            // Only this thread writes there: it may have one I/O inside another.
+            Some(index) => {
+                let slot = self.words.slot(index);
+                slot.put(slot.load().wrapping_add(1));
+            }
+            None => {
+                self.words.in_flight().add(1);
+            }
         }
-        self.words.in_flight().sub(1);
-        false
+        if self.words.control().load() == expected {
+            return Some(counted);
+        }
+        self.put(counted);
+        None
     }
 
     /// Ends one I/O.
     #[inline]
-    pub fn put(&self) {
-        self.words.in_flight().sub(1);
+    pub fn put(&self, counted: Counted) {
+        match counted.0 {
+            Some(index) => {
+                let slot = self.words.slot(index);
+                slot.put(slot.load().wrapping_sub(1));
+            }
+            None => {
+                self.words.in_flight().sub(1);
+            }
+        }
     }
 
     /// Whether `try_get` would work.

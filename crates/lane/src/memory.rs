@@ -1,6 +1,6 @@
 //! The interlock's words in a sealed memfd that both processes map.
 
-use crate::interlock::{CONTROL, IN_FLIGHT, RECEIVED, SIZE, Words};
+use crate::interlock::{CONTROL, FIRST_SLOT, IN_FLIGHT, RECEIVED, SIZE, SLOT_SIZE, SLOTS, Words};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use sys::SharedMemory;
@@ -27,7 +27,7 @@ impl Memory {
     fn word(&self, offset: usize) -> &AtomicU64 {
         match self.0.wide((offset / 8) as u16) {
             Some(word) => word,
-            // The offsets are constants inside the layout, which `create` and `from_peer` have checked.
+            // All offsets are inside the layout, which `create` and `from_peer` have checked.
             None => unreachable!("the interlock's words are inside its memory"),
         }
     }
@@ -44,6 +44,11 @@ impl Words for Memory {
     #[inline]
     fn in_flight(&self) -> &AtomicU64 {
         self.word(IN_FLIGHT)
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> &AtomicU64 {
+        self.word(FIRST_SLOT + index.min(SLOTS - 1) * SLOT_SIZE)
     }
 
     #[inline]

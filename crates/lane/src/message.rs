@@ -13,7 +13,7 @@ use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 /// The largest datagram of the protocol, in bytes.
 pub const MAX_MESSAGE: usize = 8192;
 /// The protocol versions that this crate speaks.
-pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
+pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=2;
 /// How many releases one message has room for.
 pub const MAX_RELEASES: usize = 256;
 
@@ -71,6 +71,9 @@ pub enum Reply<'a> {
         grants: u32,
         /// How many Opens the client may have under way.
         outstanding: u32,
+        /// How many of the interlock's slots the server looks at (after a barrier on all processors); 0: none, and
+        /// the client uses none.
+        slots: u32,
     },
     /// There will be no lane on this connection, which ends here.
     Refused(Refusal),
@@ -203,13 +206,14 @@ fn access(value: u32) -> Result<Access, Error> {
 impl Encode for Reply<'_> {
     fn encode(&self, to: &mut Encoder) {
         match self {
-            Self::Local { version, nonce, instance, grants, outstanding } => {
+            Self::Local { version, nonce, instance, grants, outstanding, slots } => {
                 to.u32(LOCAL);
                 to.u32(*version);
                 to.fixed(&nonce.0);
                 to.fixed(instance);
                 to.u32(*grants);
                 to.u32(*outstanding);
+                to.u32(*slots);
             }
             Self::Refused(refusal) => {
                 to.u32(REFUSED);
@@ -247,6 +251,7 @@ impl<'a> Decode<'a> for Reply<'a> {
                 instance: from.fixed()?,
                 grants: from.u32()?,
                 outstanding: from.u32()?,
+                slots: from.u32()?,
             },
             REFUSED => Self::Refused(from.get()?),
             OPENED => Self::Opened {
@@ -344,10 +349,11 @@ mod tests {
 
     #[test]
     fn versions_meet_at_the_highest_common_one() {
-        assert_eq!(negotiate(1, 1), Some(1));
-        assert_eq!(negotiate(1, u32::MAX), Some(1));
-        assert_eq!(negotiate(0, 5), Some(1));
-        assert_eq!(negotiate(2, 5), None);
+        assert_eq!(negotiate(2, 2), Some(2));
+        assert_eq!(negotiate(2, u32::MAX), Some(2));
+        assert_eq!(negotiate(1, 5), Some(2));
+        assert_eq!(negotiate(3, 5), None);
+        assert_eq!(negotiate(1, 1), None);
         assert_eq!(negotiate(0, 0), None);
         assert_eq!(negotiate(5, 1), None);
     }
@@ -375,8 +381,8 @@ mod tests {
 
     #[test]
     fn register_to_the_byte() {
-        let register = Request::Register { lowest: 1, highest: 1, commitment: Commitment([0xcc; 32]) };
-        let mut bytes = vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
+        let register = Request::Register { lowest: 1, highest: 2, commitment: Commitment([0xcc; 32]) };
+        let mut bytes = vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2];
         bytes.extend([0xcc; 32]);
         assert_eq!(encode(&register), bytes);
         assert_eq!(decode::<Request<'_>>(&bytes), Ok(register));

@@ -21,8 +21,8 @@ fn all_closed(reader: &OwnedFd) -> bool {
 
 fn garbage() -> Vec<Vec<u8>> {
     let register = message::encode(&Request::Register {
-        lowest: 1,
-        highest: 1,
+        lowest: 2,
+        highest: 2,
         commitment: Nonce([3; 16]).commitment(),
     });
     let mut all = vec![
@@ -83,8 +83,8 @@ async fn garbage_on_a_lane_ends_that_lane() {
 fn descriptors_that_nobody_asked_for_are_closed_with_the_connection() {
     let world = World::new();
     let register = message::encode(&Request::Register {
-        lowest: 1,
-        highest: 1,
+        lowest: 2,
+        highest: 2,
         commitment: Nonce([4; 16]).commitment(),
     });
     for many in [1, 8] {
@@ -227,7 +227,7 @@ async fn what_a_server_may_not_say_in_the_handshake() {
         }),
         ("a version that we didn't offer", |fake, nonce, raw| {
             let (nonce, instance) = (Nonce(nonce), fake.instance);
-            let local = Reply::Local { version: 2, nonce, instance, grants: 1, outstanding: 1 };
+            let local = Reply::Local { version: 3, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
             raw.try_send(&message::encode(&local), &[memory().as_fd()]).unwrap();
         }),
         ("closed the connection", |_, _, raw| {

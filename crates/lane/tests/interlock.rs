@@ -1,90 +1,105 @@
-//! The interlock under a model checker: no interleaving of a client's I/O and a server's drain goes wrong.
+//! The interlock under a model checker, on memory whose plain stores are late: no interleaving of a client's I/O and a
+//! server's drain goes wrong. And the switch that an open file keeps its grant in, which rests on the same order.
 
+#[path = "common/late.rs"]
+mod late;
+
+use late::{Late, Machine};
 use samehost_lane::interlock::{ClientSide, Control, ServerSide, State, Word, Words};
 use shuttle::sync::Arc;
-use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use sys::switch::announce_and_look;
 
-struct Atomic(AtomicU64);
-
-impl Word for Atomic {
-    fn load(&self) -> u64 {
-        self.0.load(SeqCst)
-    }
-    fn store(&self, value: u64) {
-        self.0.store(value, SeqCst);
-    }
-    fn add(&self, value: u64) -> u64 {
-        self.0.fetch_add(value, SeqCst)
-    }
-    fn sub(&self, value: u64) -> u64 {
-        self.0.fetch_sub(value, SeqCst)
-    }
-}
-
-struct Shared([Atomic; 3]);
+/// As many as a model needs.
+const SLOTS: usize = 2;
 
 #[derive(Clone)]
-struct Both(Arc<Shared>);
+struct Shared(Machine, Arc<Vec<Late>>);
 
-impl Words for Both {
-    type Word = Atomic;
-    fn control(&self) -> &Atomic {
-        &self.0.0[0]
+impl Words for Shared {
+    type Word = Late;
+    fn control(&self) -> &Late {
+        &self.1[0]
     }
-    fn in_flight(&self) -> &Atomic {
-        &self.0.0[1]
+    fn in_flight(&self) -> &Late {
+        &self.1[1]
     }
-    fn received(&self) -> &Atomic {
-        &self.0.0[2]
+    fn received(&self) -> &Late {
+        &self.1[2]
+    }
+    fn slot(&self, index: usize) -> &Late {
+        &self.1[3 + index]
     }
 }
 
-fn words() -> Both {
-    Both(Arc::new(Shared([0; 3].map(|zero| Atomic(AtomicU64::new(zero))))))
+fn words() -> Shared {
+    let machine = Machine::new(3 + SLOTS);
+    let words = Arc::new(machine.words());
+    Shared(machine, words)
 }
 
-const INTERLEAVINGS: usize = 20_000;
+const INTERLEAVINGS: usize = 1_500;
 
-/// Two threads of a client do I/O while the server drains. When the server has seen draining and then no I/O under
-/// way, it takes the ground away; nobody may stand on it then or come back later.
+/// Threads of a client do I/O, two of them with a slot of their own, while the server drains. When the server has said
+/// draining, had its barrier, and then seen no I/O under way, it takes the ground away; nobody may stand on it then or
+/// come back later.
+fn drain(slots: usize, with_barrier: bool) {
+    let words = words();
+    let server = ServerSide::new(words.clone(), slots);
+    let client = Arc::new(ClientSide::new(words.clone(), slots));
+    let ground_is_gone = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = [Some(0), Some(1), None]
+        .into_iter()
+        .map(|place| {
+            let (client, ground_is_gone) = (client.clone(), ground_is_gone.clone());
+            thread::spawn(move || {
+                if let Some(counted) = client.try_get(place, Control::FIRST.word()) {
+                    assert!(!ground_is_gone.load(SeqCst), "I/O began: the ground is gone");
+                    let inside = client.try_get(place, Control::FIRST.word());
+                    inside.into_iter().for_each(|counted| client.put(counted));
+                    assert!(!ground_is_gone.load(SeqCst), "I/O under way: the ground is gone");
+                    client.put(counted);
+                }
+            })
+        })
+        .collect();
+    server.publish(Control { state: State::Draining, ..Control::FIRST });
+    if with_barrier {
+        words.0.barrier();
+    }
+    while server.in_flight() != 0 {
+        thread::yield_now();
+    }
+    ground_is_gone.store(true, SeqCst);
+    server.publish(Control { state: State::Gone, ..Control::FIRST });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    words.0.barrier();
+    assert_eq!(server.in_flight(), 0);
+    assert_eq!(client.try_get(Some(0), Control::FIRST.word()), None);
+}
+
 #[test]
 fn no_io_after_the_drain_has_seen_none() {
-    shuttle::check_random(
-        || {
-            let words = words();
-            let server = ServerSide::new(words.clone());
-            let client = Arc::new(ClientSide::new(words));
-            let ground_is_gone = Arc::new(AtomicBool::new(false));
-            let threads: Vec<_> = (0..2)
-                .map(|_| {
-                    let (client, ground_is_gone) = (client.clone(), ground_is_gone.clone());
-                    thread::spawn(move || {
-                        for _ in 0..2 {
-                            if client.try_get(Control::FIRST.word()) {
-                                assert!(!ground_is_gone.load(SeqCst), "I/O began on nothing");
-                                thread::yield_now();
-                                assert!(!ground_is_gone.load(SeqCst), "the ground went away under I/O");
-                                client.put();
-                            }
-                        }
-                    })
-                })
-                .collect();
-            server.publish(Control { state: State::Draining, ..Control::FIRST });
-            while server.in_flight() != 0 {
-                thread::yield_now();
-            }
-            ground_is_gone.store(true, SeqCst);
-            server.publish(Control { state: State::Gone, ..Control::FIRST });
-            for thread in threads {
-                thread.join().unwrap();
-            }
-            assert_eq!(server.in_flight(), 0);
-            assert!(!client.try_get(Control::FIRST.word()));
-        },
-        INTERLEAVINGS,
-    );
+    shuttle::check_random(|| drain(SLOTS, true), INTERLEAVINGS);
+}
+
+#[test]
+fn a_server_without_a_barrier_offers_no_slots_and_needs_none() {
+    shuttle::check_random(|| drain(0, false), INTERLEAVINGS);
+}
+
+/// That the model finds what the barrier is there for.
+#[test]
+fn slots_without_a_barrier_would_go_wrong() {
+    let wrong =
+        catch_unwind(AssertUnwindSafe(|| shuttle::check_random(|| drain(SLOTS, false), INTERLEAVINGS)));
+    let said = wrong.expect_err("it must go wrong");
+    let said = said.downcast_ref::<String>().map(String::as_str).or(said.downcast_ref::<&str>().copied());
+    assert!(said.is_some_and(|said| said.contains("the ground is gone")), "{said:?}");
 }
 
 /// A recall ends the grants of one generation and leaves those of the next alone.
@@ -93,26 +108,25 @@ fn a_recall_is_for_one_generation() {
     shuttle::check_random(
         || {
             let words = words();
-            let server = ServerSide::new(words.clone());
-            let client = Arc::new(ClientSide::new(words));
+            let server = ServerSide::new(words.clone(), SLOTS);
+            let client = Arc::new(ClientSide::new(words.clone(), SLOTS));
             let recalled = Arc::new(AtomicBool::new(false));
             let old = {
                 let (client, recalled) = (client.clone(), recalled.clone());
                 thread::spawn(move || {
                     let was_recalled = recalled.load(SeqCst);
-                    let began = client.try_get(Control::FIRST.word());
-                    assert!(!(was_recalled && began), "I/O began after the recall");
-                    if began {
-                        client.put();
-                    }
+                    let began = client.try_get(Some(0), Control::FIRST.word());
+                    assert!(!(was_recalled && began.is_some()), "I/O began after the recall");
+                    began.into_iter().for_each(|counted| client.put(counted));
                 })
             };
             let next = Control { generation: 2, ..Control::FIRST };
             server.publish(next);
             recalled.store(true, SeqCst);
-            assert!(client.try_get(next.word()));
-            client.put();
+            let counted = client.try_get(Some(1), next.word()).expect("the next generation's");
+            client.put(counted);
             old.join().unwrap();
+            words.0.barrier();
             assert_eq!(server.in_flight(), 0);
         },
         INTERLEAVINGS,
@@ -125,8 +139,8 @@ fn receipts_add_up() {
     shuttle::check_random(
         || {
             let words = words();
-            let server = ServerSide::new(words.clone());
-            let client = Arc::new(ClientSide::new(words));
+            let server = ServerSide::new(words.clone(), SLOTS);
+            let client = Arc::new(ClientSide::new(words, SLOTS));
             let threads: Vec<_> = (0..3)
                 .map(|_| {
                     let client = client.clone();
@@ -141,4 +155,61 @@ fn receipts_add_up() {
         },
         1_000,
     );
+}
+
+/// A liar's counts never add up to nothing.
+#[test]
+fn counts_that_make_no_sense_are_still_counts() {
+    shuttle::check_random(
+        || {
+            let words = words();
+            let server = ServerSide::new(words.clone(), SLOTS);
+            words.in_flight().store(u64::MAX);
+            words.slot(0).store(1);
+            assert_eq!(server.in_flight(), u64::MAX);
+        },
+        1,
+    );
+}
+
+/// `sys::Switch`: two threads look, one changes and sweeps. What a look has found isn't let go of meanwhile.
+fn switch(with_barrier: bool) {
+    const VALUES: usize = 2;
+    let machine = Machine::new(3);
+    let words = Arc::new(machine.words());
+    let current = |words: &Arc<Vec<Late>>| words[0].load();
+    words[0].store(1);
+    let freed: Arc<Vec<_>> = Arc::new((0..=VALUES).map(|_| AtomicBool::new(false)).collect());
+    let readers: Vec<_> = (1..3)
+        .map(|place| {
+            let (words, freed) = (words.clone(), freed.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let found = announce_and_look(0, || current(&words), |value| words[place].put(value));
+                    if let Some(found) = found {
+                        thread::yield_now();
+                        assert!(!freed[found as usize].load(SeqCst), "used after it was let go of");
+                    }
+                    words[place].put(0);
+                }
+            })
+        })
+        .collect();
+    words[0].store(2);
+    if with_barrier {
+        machine.barrier();
+    }
+    if !(1..3).any(|place| words[place].load() == 1) {
+        freed[1].store(true, SeqCst);
+    }
+    for reader in readers {
+        reader.join().unwrap();
+    }
+}
+
+#[test]
+fn what_a_look_has_found_is_not_let_go_of() {
+    shuttle::check_random(|| switch(true), INTERLEAVINGS);
+    let wrong = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(|| switch(false), INTERLEAVINGS)));
+    assert!(wrong.is_err(), "without its barrier it must go wrong");
 }

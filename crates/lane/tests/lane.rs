@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{FakeServer, LONG, World, by_name, content, root};
+use common::{FakeServer, LONG, Raw, World, by_name, content, root};
+use lane::interlock::{Control, FIRST_SLOT, IN_FLIGHT, SLOT_SIZE, SLOTS, State};
 use lane::message::{self, Reply, Request};
-use lane::{Access, LaneState, OpenError, OpenRequest, Status, Target};
+use lane::{Access, Attributes, LaneState, OpenError, OpenRequest, Status, Target};
 use samehost_lane as lane;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 #[tokio::test]
@@ -345,4 +347,52 @@ async fn grants_are_file_descriptions_of_their_own() {
     );
     rustix::fs::seek(&a.grant, rustix::fs::SeekFrom::Start(3)).unwrap();
     assert_eq!(rustix::fs::tell(&b.grant).unwrap(), 0);
+}
+
+/// A server without a barrier, one with, and one that claims more slots than there are.
+#[tokio::test]
+async fn io_is_counted_where_the_server_looks() {
+    for slots in [0, SLOTS as u32, u32::MAX] {
+        let mut fake = FakeServer::new();
+        fake.slots = slots;
+        let (lane, raw, memory) = fake.lane().await;
+        let opened = fake_open(&lane, &raw).await;
+        let word = |offset: usize| memory.wide((offset / 8) as u16).unwrap().load(SeqCst);
+        let counts = || {
+            let own: u64 = (0..SLOTS).map(|slot| word(FIRST_SLOT + slot * SLOT_SIZE)).sum();
+            (word(IN_FLIGHT), own)
+        };
+        // Threads beyond the slots count in the shared word, and this may be one of them.
+        let has_slot = sys::place::of_this_thread().is_some_and(|place| place < SLOTS.min(slots as usize));
+        let expected = |many| if has_slot { (0, many) } else { (many, 0) };
+        let first = opened.try_get().unwrap();
+        let inside = opened.try_get().unwrap();
+        assert_eq!(counts(), expected(2));
+        drop(first);
+        assert_eq!(counts(), expected(1));
+        drop(inside);
+        memory.wide(0).unwrap().store(Control { state: State::Draining, ..Control::FIRST }.word(), SeqCst);
+        assert!(opened.try_get().is_none());
+        assert_eq!(counts(), (0, 0));
+    }
+}
+
+/// A grant from a server that is in the test's hands.
+async fn fake_open(lane: &lane::Lane, raw: &Raw) -> lane::Grant {
+    let (file, _peer) = std::io::pipe().unwrap();
+    let answer = async {
+        let (bytes, _) = raw.receive().unwrap();
+        let Ok(Request::Open { serial, .. }) = message::decode(&bytes) else { panic!("no Open") };
+        let opened = Reply::Opened {
+            serial,
+            grant: 1,
+            generation: 1,
+            verifier: [0; 8],
+            handle: b"handle",
+            attributes: Attributes::default(),
+        };
+        raw.try_send(&message::encode(&opened), &[file.as_fd()]).unwrap();
+    };
+    let who = root();
+    tokio::join!(lane.open(by_name(b"hello", &who)), answer).0.unwrap().grant
 }

@@ -100,13 +100,13 @@ proptest! {
     #[test]
     fn other_replies(
         (version, nonce, instance) in any::<(u32, [u8; 16], [u8; 16])>(),
-        (grants, outstanding, serial) in any::<(u32, u32, u32)>(),
+        (grants, outstanding, slots, serial) in any::<(u32, u32, u32, u32)>(),
         generation in any::<u64>(),
         status in 1..=15_u32,
     ) {
         let nonce = Nonce(nonce);
         let status = Status::from_number(status).unwrap();
-        there_and_back(&Reply::Local { version, nonce, instance, grants, outstanding }, &mut Vec::new());
+        there_and_back(&Reply::Local { version, nonce, instance, grants, outstanding, slots }, &mut Vec::new());
         there_and_back(&Reply::NotOpened { serial, status }, &mut Vec::new());
         there_and_back(&Reply::Recall { generation }, &mut Vec::new());
         there_and_back(&Reply::Drain, &mut Vec::new());

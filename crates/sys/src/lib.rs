@@ -1,20 +1,25 @@
 //! What Linux offers and no crate wraps; the only crate with unsafe code.
 //!
 //! Everything that [rustix](rustix) wraps is used from there. Here is the rest: file handles, filesystem ids of a
-//! thread, a few path-less calls, memory shared with another process, and what the kernel knows about the peer of a
-//! Unix socket. Each function is thin: one system call (or the few that belong together), its errno as it came.
+//! thread, a few path-less calls, memory shared with another process, what the kernel knows about the peer of a Unix
+//! socket, and a shared pointer that is read without a locked instruction. Each function is thin: one system call (or
+//! the few that belong together), its errno as it came.
 
+pub mod barrier;
 pub mod credentials;
 pub mod handle;
 pub mod mount;
 pub mod namespace;
 pub mod pathless;
 pub mod peer;
+pub mod place;
 pub mod shared_memory;
+pub mod switch;
 
 pub use handle::KernelHandle;
 pub use peer::PeerCredentials;
 pub use shared_memory::SharedMemory;
+pub use switch::Switch;
 
 use rustix::io::Errno;
 

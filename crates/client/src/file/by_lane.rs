@@ -1,7 +1,7 @@
 //! The lane's road: plain system calls on the granted file, each between `try_get` and `put`.
 //!
-//! What stands on the hot path is as little as can be: a load of the grant, the interlock's two atomic operations, the
-//! system call, and two counters of this thread's own.
+//! What stands on the hot path is as little as can be, and no locked instruction: a look at the switch that holds the
+//! grant, the interlock, the system call, and two counters of this thread's own.
 //!
 //! A read that has to wait for a disk should not hold up an async executor. Asking the kernel not to wait (RWF_NOWAIT) costs
 //! something on every read, so it is only done while reads have been missing the page cache lately, and for one in
@@ -10,13 +10,16 @@
 use std::io as stdio;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst, fence,
+};
 use std::time::Duration;
 
 use io::Stability;
 use lane::Grant;
 use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
+use sys::switch::Look;
 
 use super::Inner;
 use crate::counters::{add, bump};
@@ -115,18 +118,14 @@ impl Granted {
 
 impl Inner {
     pub(super) fn has_grant(&self) -> bool {
-        self.granted.load().is_some()
+        self.granted.is_some()
     }
 
     /// Reads by the lane, waiting for the disk if it must; `None` if there is no lane (any more).
     #[inline]
     pub(crate) fn pread(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
-        let granted = self.granted.load();
-        let granted = granted.as_ref()?;
-        let Some(flight) = granted.grant.try_get() else {
-            self.leave(granted);
-            return None;
-        };
+        let granted = self.granted.look()?;
+        let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
         let result = io::read_at(&granted.grant, buffer, offset);
         drop(flight);
         Some(self.count_read(result))
@@ -169,11 +168,9 @@ impl Inner {
     /// The part of a read that doesn't wait (but see the module's header).
     #[inline]
     fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Cached {
-        let granted = self.granted.load();
-        let Some(granted) = granted.as_ref() else { return Cached::NoLane };
+        let Some(granted) = self.granted.look() else { return Cached::NoLane };
         let Some(flight) = granted.grant.try_get() else {
-            self.leave(granted);
-            return Cached::NoLane;
+            return self.leave(granted).unwrap_or(Cached::NoLane);
         };
         let result = if granted.asks_not_to_wait() {
             let mut parts = [stdio::IoSliceMut::new(buffer)];
@@ -209,12 +206,8 @@ impl Inner {
     /// continued, and an error ends it.
     #[inline]
     pub(crate) fn write_granted(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
-        let granted = self.granted.load();
-        let granted = granted.as_ref()?;
-        let Some(flight) = granted.grant.try_get() else {
-            self.leave(granted);
-            return None;
-        };
+        let granted = self.granted.look()?;
+        let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
         let mut done = 0;
         let result = loop {
             match io::write_at(&granted.grant, &data[done..], offset.saturating_add(done as u64)) {
@@ -234,12 +227,8 @@ impl Inner {
     /// Runs `f` with the granted descriptor, between `try_get` and `put`; `passed`: the descriptor goes to somebody who may
     /// write through it from now on.
     pub(super) fn lend<R>(self: &Arc<Self>, passed: bool, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
-        let granted = self.granted.load();
-        let granted = granted.as_ref()?;
-        let Some(flight) = granted.grant.try_get() else {
-            self.leave(granted);
-            return None;
-        };
+        let granted = self.granted.look()?;
+        let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
         if self.write && passed {
             granted.passed.store(true, SeqCst);
         }
@@ -253,12 +242,8 @@ impl Inner {
 
     /// As [`Inner::lend`], for looking only.
     pub(super) fn look<R>(self: &Arc<Self>, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
-        let granted = self.granted.load();
-        let granted = granted.as_ref()?;
-        let Some(_flight) = granted.grant.try_get() else {
-            self.leave(granted);
-            return None;
-        };
+        let granted = self.granted.look()?;
+        let Some(_flight) = granted.grant.try_get() else { return self.leave(granted) };
         Some(f(granted.grant.as_fd()))
     }
 
@@ -273,12 +258,8 @@ impl Inner {
 
     /// Cuts the granted file off, or fills it with zeros.
     pub(crate) fn set_len_granted(self: &Arc<Self>, len: u64) -> Option<Result<()>> {
-        let granted = self.granted.load();
-        let granted = granted.as_ref()?;
-        let Some(flight) = granted.grant.try_get() else {
-            self.leave(granted);
-            return None;
-        };
+        let granted = self.granted.look()?;
+        let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
         let result =
             if len > io::MAX_OFFSET { Err(Errno::FBIG) } else { rustix::fs::ftruncate(&granted.grant, len) };
         granted.soil();
@@ -288,7 +269,7 @@ impl Inner {
 
     /// Makes what was written by the lane durable.
     pub(super) async fn sync_granted(self: &Arc<Self>) -> Result<()> {
-        let dirty = self.granted.load().as_ref().is_some_and(|granted| granted.is_dirty());
+        let dirty = self.granted.look().is_some_and(|granted| granted.is_dirty());
         if !dirty {
             return Ok(());
         }
@@ -300,11 +281,10 @@ impl Inner {
 
     /// As [`Inner::sync_granted`], waiting on this thread.
     pub(crate) fn sync_granted_now(self: &Arc<Self>) -> Result<()> {
-        let Some(granted) = self.granted.load_full() else { return Ok(()) };
+        let Some(granted) = self.granted.look() else { return Ok(()) };
         let Some(_flight) = granted.grant.try_get() else {
             // What it has unsynced is the retired grants' business now.
-            self.leave(&granted);
-            return Ok(());
+            return self.leave(granted).unwrap_or(Ok(()));
         };
         if granted.sync().map_err(|error| self.local(error))? {
             bump(&self.session.inner.live.lane.commits);
@@ -327,13 +307,21 @@ impl Inner {
     pub(crate) fn sync_retired_now(&self) -> Result<()> {
         let retired: Vec<Arc<Granted>> = self.retired.lock().clone();
         for granted in retired {
-            self.settle_once(granted);
+            self.settle_once(&granted);
         }
         self.take_lost()
     }
 
-    /// Syncs a retired grant; true if it is done with.
-    fn settle_once(&self, granted: Arc<Granted>) -> bool {
+    /// Syncs a retired grant; true if it is done with, and nothing but `granted` keeps it open.
+    fn settle_once(&self, granted: &Arc<Granted>) -> bool {
+        // First nobody may be in the middle of a write any more; then nothing can soil it again.
+        self.granted.sweep();
+        let mut retired = self.retired.lock();
+        let listed = retired.iter().any(|other| Arc::ptr_eq(other, granted));
+        let unused = Arc::strong_count(granted) <= 1 + usize::from(listed);
+        drop(retired);
+        // What the last user has done comes before what follows.
+        fence(Acquire);
         match granted.sync() {
             Ok(true) => bump(&self.session.inner.live.lane.commits),
             Ok(false) => {}
@@ -345,33 +333,35 @@ impl Inner {
             // It stays until the file is closed, for commits to come.
             return true;
         }
-        let mut retired = self.retired.lock();
-        // The list and we: nobody else is in the middle of a write any more, so nothing can soil it.
-        if Arc::strong_count(&granted) > 2 || granted.is_dirty() {
-            return false;
+        if unused {
+            retired = self.retired.lock();
+            retired.retain(|other| !Arc::ptr_eq(other, granted));
         }
-        retired.retain(|other| !Arc::ptr_eq(other, &granted));
-        true
+        unused
     }
 
-    /// Gives up a grant that the server has taken back.
+    /// Gives up a grant that the server has taken back. Returns `None`, for whoever has nothing to return.
     #[cold]
-    pub(crate) fn leave(self: &Arc<Self>, granted: &Arc<Granted>) {
+    fn leave<T>(self: &Arc<Self>, granted: Look<'_, Granted>) -> Option<T> {
+        let kept = granted.to_arc();
+        drop(granted);
+        self.give_up(kept);
+        None
+    }
+
+    #[cold]
+    fn give_up(self: &Arc<Self>, granted: Arc<Granted>) {
         let keeper = &self.session.inner.lane;
-        let before = {
+        {
             // Whoever looks for unsynced writes finds the grant either here or there.
             let mut retired = self.retired.lock();
-            let before = self.granted.compare_and_swap(granted, None);
-            if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, granted)) {
+            if !self.granted.unset(&granted) {
                 return;
             }
-            self.has_granted.store(false, Relaxed);
             if self.write {
                 retired.push(granted.clone());
             }
-            before
-        };
-        drop(before);
+        }
         bump(&self.session.inner.live.road_changes);
         if keeper.is_live(granted.lane) {
             // Only this grant was taken back: the lane may still give another, perhaps with less access.
@@ -379,26 +369,23 @@ impl Inner {
         } else {
             keeper.lost(granted.lane);
         }
-        if self.write {
-            let (file, granted) = (self.clone(), Arc::downgrade(granted));
-            keeper.runtime().spawn_blocking(move || {
-                for _ in 0..SETTLE_ROUNDS {
-                    let Some(granted) = granted.upgrade() else { return };
-                    if file.settle_once(granted) {
-                        return;
-                    }
-                    std::thread::sleep(SETTLE_NAP);
+        let file = self.clone();
+        keeper.runtime().spawn_blocking(move || {
+            for _ in 0..SETTLE_ROUNDS {
+                if file.settle_once(&granted) {
+                    return;
                 }
-            });
-        }
+                std::thread::sleep(SETTLE_NAP);
+            }
+        });
     }
 
     /// Gives up the grant of this lane, if the file has one: the lane is going, and this file may be idle.
     pub(crate) fn recall(self: &Arc<Self>, lane: u64) {
-        if let Some(granted) = self.granted.load_full()
+        if let Some(granted) = self.granted.load()
             && granted.lane == lane
         {
-            self.leave(&granted);
+            self.give_up(granted);
         }
     }
 
@@ -476,8 +463,7 @@ impl Inner {
             add(&self.session.inner.live.bytes_resent, resent);
             self.kept.lock().clear();
         }
-        self.granted.store(Some(granted));
-        self.has_granted.store(true, Relaxed);
+        self.granted.set(Some(granted));
         bump(&self.session.inner.live.road_changes);
         self.enlist();
         Ok(true)

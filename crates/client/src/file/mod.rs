@@ -17,13 +17,13 @@ mod by_wire;
 mod local;
 mod unstable;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use io::Stability;
 use parking_lot::Mutex;
+use sys::Switch;
 
 use crate::error::{Error, Result};
 use crate::options::OpenOptions;
@@ -63,9 +63,7 @@ pub(crate) struct Inner {
     /// Why the lane gave no grant when it was last asked.
     refused: Mutex<Option<lane::Status>>,
     /// The lane's road, while there is one.
-    granted: ArcSwapOption<Granted>,
-    /// Whether there is one, most likely: asked where that is cheaper than a look.
-    has_granted: AtomicBool,
+    granted: Switch<Granted>,
     /// The occasion on which a lane was last asked for a grant; 0: none.
     asked: AtomicU64,
     /// This file's number in the session's list of files with grants; 0: not in it.
@@ -103,8 +101,7 @@ impl File {
             write: options.write,
             opened_as: opening.attributes,
             refused: Mutex::new(opening.refused),
-            granted: ArcSwapOption::new(granted),
-            has_granted: AtomicBool::new(has_grant),
+            granted: Switch::new(granted),
             asked: AtomicU64::new(0),
             listed: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
@@ -134,7 +131,7 @@ impl File {
     /// Which road the next read or write would take.
     #[must_use]
     pub fn road(&self) -> Road {
-        match &*self.inner.granted.load() {
+        match self.inner.granted.look() {
             Some(granted) if granted.is_live() => Road::Lane,
             _ => Road::Wire,
         }
@@ -176,7 +173,7 @@ impl File {
         let inner = &self.inner;
         inner.may(inner.read, "reading")?;
         loop {
-            if inner.has_granted.load(Relaxed) {
+            if inner.has_grant() {
                 // Growing costs zeroes once; a buffer that comes back full keeps its length.
                 buffer.resize(len, 0);
                 if let Some(result) = inner.read_granted(&mut buffer, offset).await {
@@ -361,7 +358,7 @@ impl Inner {
     pub(crate) fn is_dirty(&self) -> bool {
         !self.kept.lock().is_empty()
             || !self.retired.lock().is_empty()
-            || self.granted.load().as_ref().is_some_and(|granted| granted.is_dirty())
+            || self.granted.look().is_some_and(|granted| granted.is_dirty())
     }
 
     /// Whether a COMMIT is due over the wire.

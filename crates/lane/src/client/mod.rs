@@ -88,6 +88,8 @@ pub(crate) struct Established {
     pub(crate) socket: OwnedFd,
     pub(crate) memory: Memory,
     pub(crate) outstanding: u32,
+    /// How many of the interlock's slots the server looks at.
+    pub(crate) slots: u32,
     pub(crate) instance: Instance,
     pub(crate) through: String,
 }
@@ -95,10 +97,10 @@ pub(crate) struct Established {
 impl Lane {
     /// Begins a lane; in a runtime.
     pub(crate) fn begin(established: Established) -> std::io::Result<Self> {
-        let Established { socket, memory, outstanding, instance, through } = established;
+        let Established { socket, memory, outstanding, slots, instance, through } = established;
         let shared = Arc::new(Shared {
             socket: socket::watch(socket, Interest::READABLE)?,
-            interlock: ClientSide::new(memory),
+            interlock: ClientSide::new(memory, slots as usize),
             outbox: Mutex::default(),
             // More than that is nobody's good; none at all would be no lane.
             permits: Semaphore::new(outstanding.clamp(1, 1024) as usize),

@@ -68,9 +68,9 @@ impl Candidate {
             Ok(Received::HangUp) | Err(_) => return Answer::Never(Reason::HungUp(through())),
             Ok(Received::Violation(what)) => return violation(what),
         };
-        let (version, theirs, instance, outstanding) = match message::decode(&buffer[..length]) {
-            Ok(Reply::Local { version, nonce, instance, outstanding, .. }) => {
-                (version, nonce, instance, outstanding)
+        let (version, theirs, instance, outstanding, slots) = match message::decode(&buffer[..length]) {
+            Ok(Reply::Local { version, nonce, instance, outstanding, slots, .. }) => {
+                (version, nonce, instance, outstanding, slots)
             }
             Ok(Reply::Refused(refusal)) => {
                 return Answer::Never(Reason::Refused { through: through(), refusal });
@@ -96,6 +96,13 @@ impl Candidate {
                 return Answer::Never(Reason::Failed { through: through(), error: error.to_string() });
             }
         };
-        Answer::Local(Box::new(Established { socket, memory, outstanding, instance, through: through() }))
+        Answer::Local(Box::new(Established {
+            socket,
+            memory,
+            outstanding,
+            slots,
+            instance,
+            through: through(),
+        }))
     }
 }

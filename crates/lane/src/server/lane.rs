@@ -12,7 +12,7 @@
 
 use super::{Bound, Granted, Granter, LaneInfo, Limits};
 use crate::grants::Grants;
-use crate::interlock::{Control, ServerSide, State};
+use crate::interlock::{Control, SLOTS, ServerSide, State};
 use crate::memory::Memory;
 use crate::message::{self, MAX_MESSAGE, Reply, Request};
 use crate::nonce::{Instance, Nonce};
@@ -26,6 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Instant, SystemTime};
+use sys::barrier::{Reach, is_offered};
 use tracing::debug;
 use xdr::Encoder;
 
@@ -77,7 +78,7 @@ impl LaneShared {
             through,
             since: SystemTime::now(),
             socket,
-            interlock: ServerSide::new(Memory::create()?),
+            interlock: ServerSide::new(Memory::create()?, if is_offered(Reach::Host) { SLOTS } else { 0 }),
             control: Mutex::new(Control::FIRST),
             grants: Mutex::new(Grants::new(limits.grants, limits.outstanding)),
             granted: AtomicU64::new(0),
@@ -95,6 +96,7 @@ impl LaneShared {
             instance,
             grants: self.limits.grants,
             outstanding: self.limits.outstanding,
+            slots: self.interlock.slots() as u32,
         };
         socket::send(&self.socket, &message::encode(&local), Some(self.interlock.words().as_fd())).is_ok()
     }
@@ -112,7 +114,7 @@ impl LaneShared {
         }
     }
 
-    /// The I/O that the client says it has under way.
+    /// The I/O that the client says it has under way; exact after a barrier.
     pub(super) fn in_flight(&self) -> u64 {
         self.interlock.in_flight()
     }

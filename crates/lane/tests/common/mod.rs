@@ -195,8 +195,8 @@ impl Raw {
 
     pub fn register(&self, nonce: &Nonce) {
         self.send(&message::encode(&Request::Register {
-            lowest: 1,
-            highest: 1,
+            lowest: 2,
+            highest: 2,
             commitment: nonce.commitment(),
         }));
     }
@@ -282,6 +282,8 @@ pub struct FakeServer {
     pub listener: OwnedFd,
     pub instance: [u8; 16],
     pub path: PathBuf,
+    /// What it says of the interlock's slots.
+    pub slots: u32,
 }
 
 impl FakeServer {
@@ -290,7 +292,7 @@ impl FakeServer {
         let instance = random_instance().unwrap();
         let path = dir.path().join(lane::run_dir::lane_name(&instance));
         let listener = lane::run_dir::listen(&path, 16).unwrap();
-        Self { dir, listener, instance, path }
+        Self { dir, listener, instance, path, slots: 0 }
     }
 
     pub fn client_options(&self) -> RendezvousOptions {
@@ -310,11 +312,12 @@ impl FakeServer {
     /// The Local that a true server would send.
     pub fn local(&self, nonce: [u8; 16]) -> Vec<u8> {
         message::encode(&Reply::Local {
-            version: 1,
+            version: 2,
             nonce: Nonce(nonce),
             instance: self.instance,
             grants: 100,
             outstanding: 4,
+            slots: self.slots,
         })
     }
 
