@@ -68,7 +68,7 @@ impl Opened {
 
     fn files(&self) -> Files<'_> {
         let direct = self.direct.as_ref().map(|(file, alignment)| (file.as_fd(), *alignment));
-        Files { buffered: self.buffered.as_fd(), direct }
+        Files { buffered: self.buffered.as_fd(), direct, handle: b"" }
     }
 }
 
@@ -97,13 +97,14 @@ fn follow(path: &Path, steps: &[Step], fallbacks: &Fallbacks) -> Result<(), Test
         if step.write {
             let fill = |(index, byte): (usize, &mut u8)| *byte = (index * 7 + number * 31 + 1) as u8;
             bytes.iter_mut().enumerate().for_each(fill);
-            let wrote = io::write(opened.files(), step.mode, bytes, step.offset, fallbacks).expect("writes");
+            let (files, offset) = (opened.files(), step.offset);
+            let wrote =
+                io::write(files, step.mode, bytes, offset, step.stability, fallbacks).expect("writes");
             prop_assert_eq!(
                 wrote.count,
                 step.length,
                 "the total is the request's, whatever the segments were"
             );
-            io::sync(&opened.buffered, step.stability).expect("syncs");
             if step.length > 0 {
                 model.resize(model.len().max(at + step.length), 0);
                 model[at..at + step.length].copy_from_slice(bytes);

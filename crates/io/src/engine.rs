@@ -11,7 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use crate::aligned::{Aligned, Payload};
 use crate::mode::{Alignment, Fallbacks, Mode};
 use crate::plan::{self, Segment};
-use crate::{MAX_OFFSET, plain};
+use crate::{MAX_OFFSET, Stability, plain, stable, trace, write_stably_at};
 
 /// `RWF_DONTCACHE` (Linux 6.14), for which rustix has no name yet. Older kernels and filesystems without it answer
 /// `EOPNOTSUPP`.
@@ -24,6 +24,8 @@ pub struct Files<'a> {
     pub buffered: BorrowedFd<'a>,
     /// With `O_DIRECT`, and the alignment it asks for; none where that isn't wanted or isn't known.
     pub direct: Option<(BorrowedFd<'a>, Alignment)>,
+    /// The file's NFS handle, for trace events.
+    pub handle: &'a [u8],
 }
 
 impl<'a> Files<'a> {
@@ -39,88 +41,95 @@ impl<'a> Files<'a> {
     }
 }
 
-/// What a write did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrote {
-    /// Bytes that went into the file, from the front.
-    pub count: usize,
-    /// Whether all of them passed by the page cache.
-    pub direct: bool,
-}
-
-/// Writes `data` at `offset`, as [`plan::write`] says for `mode`.
+/// Writes `data` at `offset`, as [`plan::write`] says for `mode`, as durable as `stability` says when this returns; returns
+/// how many bytes went into the file, from the front.
 ///
-/// When an error comes after some bytes went, the count so far is returned; the caller's next write meets the error. A
+/// An unstable write that meets an error after some bytes went returns the count so far; the caller's next write meets
+/// the error. A stable one returns the error: it may be that of an earlier write-back, which the kernel tells but once. A
 /// filesystem that refuses a mode altogether is written to in the ordinary way, now and from now on.
 ///
 /// # Errors
-/// What pwritev2(2) says, when nothing was written; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
+/// What pwritev2(2) and fsync(2) say; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
 pub fn write(
     files: Files<'_>,
     mode: Mode,
     data: &[u8],
     offset: u64,
+    stability: Stability,
     fallbacks: &Fallbacks,
-) -> io::Result<Wrote> {
+) -> io::Result<usize> {
     let mode = fallbacks.instead_of(mode);
+    if mode == Mode::Buffered {
+        return write_stably_at(files.buffered, data, offset, stability);
+    }
     if !data.is_empty() && offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
         return Err(Errno::FBIG.into());
     }
     let plan = plan::write(offset, data.len(), data.as_ptr().addr(), mode, files.alignment());
-    let mut wrote = Wrote { count: 0, direct: true };
+    let mut done = 0;
     for segment in plan.segments() {
         let bytes = &data[segment.start..segment.start + segment.length];
-        match write_segment(files, segment, bytes, offset + segment.start as u64, fallbacks) {
-            Ok((count, direct)) => {
-                wrote.count += count;
-                wrote.direct &= direct;
+        let run = Run { files, bytes, at: offset + segment.start as u64, stability, fallbacks };
+        match run.write(segment) {
+            Ok(count) => {
+                done += count;
                 if count < segment.length {
                     break;
                 }
             }
-            Err(_) if wrote.count > 0 => break,
+            Err(_) if done > 0 && stability == Stability::Unstable => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(wrote)
+    Ok(done)
 }
 
-/// Writes one segment; says how much of it went, and whether by O_DIRECT.
-fn write_segment(
-    files: Files<'_>,
-    segment: &Segment,
-    bytes: &[u8],
+/// One segment on its way.
+struct Run<'a> {
+    files: Files<'a>,
+    bytes: &'a [u8],
     at: u64,
-    fallbacks: &Fallbacks,
-) -> io::Result<(usize, bool)> {
-    let written = match segment.mode {
-        Mode::Buffered => return plain::write_at(files.buffered, bytes, at).map(|count| (count, false)),
-        Mode::DontCache => write_once(files.buffered, bytes, at, DONTCACHE),
-        Mode::Direct if segment.copy => {
-            fallbacks.copied();
-            let mut aligned = Aligned::new(bytes.len());
-            aligned.copy_from_slice(bytes);
-            write_once(files.with(Mode::Direct), &aligned, at, ReadWriteFlags::empty())
-        }
-        Mode::Direct => write_once(files.with(Mode::Direct), bytes, at, ReadWriteFlags::empty()),
-    };
-    match written {
-        Ok(count) => Ok((count, segment.mode == Mode::Direct)),
-        Err(errno) if is_refusal(errno, segment.mode) => {
-            fallbacks.refused(segment.mode);
-            plain::write_at(files.buffered, bytes, at).map(|count| (count, false))
-        }
-        Err(errno) => Err(errno.into()),
-    }
+    stability: Stability,
+    fallbacks: &'a Fallbacks,
 }
 
-/// One call, repeated when a signal came before it had done anything.
-fn write_once(file: BorrowedFd<'_>, bytes: &[u8], at: u64, flags: ReadWriteFlags) -> Result<usize, Errno> {
-    loop {
-        match pwritev2(file, &[IoSlice::new(bytes)], at, flags) {
-            Ok(0) => return Err(Errno::IO),
-            Err(Errno::INTR) => {}
-            other => return other,
+impl Run<'_> {
+    /// Writes the segment; returns how much of it went.
+    fn write(&self, segment: &Segment) -> io::Result<usize> {
+        let written = match segment.mode {
+            Mode::Buffered => return self.buffered(),
+            Mode::DontCache => self.once(self.files.buffered, self.bytes, DONTCACHE),
+            Mode::Direct if segment.copy => {
+                self.fallbacks.copied();
+                let mut aligned = Aligned::new(self.bytes.len());
+                aligned.copy_from_slice(self.bytes);
+                self.once(self.files.with(Mode::Direct), &aligned, ReadWriteFlags::empty())
+            }
+            Mode::Direct => self.once(self.files.with(Mode::Direct), self.bytes, ReadWriteFlags::empty()),
+        };
+        match written {
+            Ok(count) => Ok(count),
+            Err(errno) if is_refusal(errno, segment.mode) => {
+                self.fallbacks.refused(segment.mode);
+                self.buffered()
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn buffered(&self) -> io::Result<usize> {
+        write_stably_at(self.files.buffered, self.bytes, self.at, self.stability)
+    }
+
+    /// One call, repeated when a signal came before it had done anything.
+    fn once(&self, file: BorrowedFd<'_>, bytes: &[u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
+        let flags = flags | stable::flags(self.stability);
+        loop {
+            match pwritev2(file, &[IoSlice::new(bytes)], self.at, flags) {
+                Ok(0) => return Err(Errno::IO),
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
         }
     }
 }
@@ -186,9 +195,18 @@ fn fill(
     fallbacks: &Fallbacks,
 ) -> io::Result<usize> {
     let flags = match mode {
-        Mode::Buffered => return plain::read_at(files.buffered, into, offset),
-        Mode::DontCache => DONTCACHE,
-        Mode::Direct => ReadWriteFlags::empty(),
+        Mode::Buffered => {
+            trace::read_vector(files.handle, offset, into.len() as u64);
+            return plain::read_at(files.buffered, into, offset);
+        }
+        Mode::DontCache => {
+            trace::read_vector(files.handle, offset, into.len() as u64);
+            DONTCACHE
+        }
+        Mode::Direct => {
+            trace::read_direct(files.handle, offset, into.len() as u64);
+            ReadWriteFlags::empty()
+        }
     };
     let block = files.alignment().map_or(1, |alignment| alignment.offset() as usize);
     let mut done = 0;
@@ -237,11 +255,12 @@ mod tests {
         plain::write_at(&file, &[b'.'; 4096], 0).expect("writes");
         let broken = failing();
         let alignment = Alignment::new(1, 512).expect("powers of two");
-        let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)) };
+        let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)), handle: b"" };
         // Edge, middle, edge: the middle fails with ENOSPC.
         let wrote =
-            write(files, Mode::Direct, &[b'x'; 1600], 500, &Fallbacks::default()).expect("a count so far");
-        assert_eq!(wrote, Wrote { count: 12, direct: false });
+            write(files, Mode::Direct, &[b'x'; 1600], 500, Stability::Unstable, &Fallbacks::default())
+                .expect("a count so far");
+        assert_eq!(wrote, 12);
         let mut after = [0; 4096];
         plain::read_at(&file, &mut after, 0).expect("reads");
         assert!(after[500..512].iter().all(|b| *b == b'x'));
@@ -253,8 +272,9 @@ mod tests {
         let file = tempfile::tempfile().expect("a scratch file");
         let broken = failing();
         let alignment = Alignment::new(1, 512).expect("powers of two");
-        let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)) };
-        let error = write(files, Mode::Direct, &[1; 600], 512, &Fallbacks::default()).expect_err("full");
+        let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)), handle: b"" };
+        let error = write(files, Mode::Direct, &[1; 600], 512, Stability::Unstable, &Fallbacks::default())
+            .expect_err("full");
         assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
         assert_eq!(file.metadata().expect("there").len(), 0);
     }
@@ -262,7 +282,7 @@ mod tests {
     #[test]
     fn offsets_at_the_edges_read_nothing_and_write_nothing() {
         let file = tempfile::tempfile().expect("a scratch file");
-        let files = Files { buffered: file.as_fd(), direct: None };
+        let files = Files { buffered: file.as_fd(), direct: None, handle: b"" };
         let fallbacks = Fallbacks::default();
         for mode in [Mode::Buffered, Mode::DontCache, Mode::Direct] {
             for offset in [u64::MAX, MAX_OFFSET + 1, MAX_OFFSET, MAX_OFFSET - 3] {
@@ -271,7 +291,8 @@ mod tests {
                     0,
                     "{offset:#x}"
                 );
-                let error = write(files, mode, b"1234", offset, &fallbacks).expect_err("too big");
+                let error = write(files, mode, b"1234", offset, Stability::Unstable, &fallbacks)
+                    .expect_err("too big");
                 assert_eq!(error.raw_os_error(), Some(Errno::FBIG.raw_os_error()), "at {offset:#x}");
             }
         }

@@ -8,7 +8,8 @@
 //! - `plan`: which bytes go which way, decided by arithmetic alone;
 //! - `engine`: does what a plan says;
 //! - `aligned`: memory that O_DIRECT takes;
-//! - `stable`: writes that are durable when they return.
+//! - `stable`: writes that are durable when they return;
+//! - `trace`: trace events, for logs and for perf and its like.
 
 mod aligned;
 mod engine;
@@ -16,12 +17,12 @@ mod mode;
 mod plain;
 pub mod plan;
 mod stable;
+pub mod trace;
 
 pub use aligned::{Aligned, Payload};
-pub use engine::{Files, Wrote, fetch, read, write};
+pub use engine::{Files, fetch, read, write};
 pub use mode::{Alignment, Fallbacks, Mode, Modes};
 pub use plain::{read_at, sync, try_read_at, write_at};
-pub use stable::write_stably_at;
 
 /// How durable a write must be before it is acknowledged (RFC 1813 section 3.3.7, `stable_how`).
 ///

@@ -107,7 +107,7 @@ impl Fallbacks {
     }
 
     /// It has answered that it doesn't do `mode`.
-    pub(crate) fn refused(&self, mode: Mode) {
+    pub fn refused(&self, mode: Mode) {
         match mode {
             Mode::Buffered => {}
             Mode::DontCache => self.no_dontcache.store(true, Relaxed),

@@ -1,0 +1,92 @@
+//! Trace events: what becomes of each READ, WRITE and COMMIT, by the names that Linux's knfsd gives them.
+//!
+//! Each event goes two ways. As a `tracing` event at TRACE level it lands in the log (`SAMEHOST_LOG=samehost_io=trace`). As a USDT probe of the
+//! provider `samehost` it can be attached to in a running process by perf, bpftrace, gdb or SystemTap, with the arguments
+//! handle hash, offset, length (of an error: handle hash, offset, errno or NFS status). Off, an event is two loads and
+//! two branches: a probe's instruction is behind its semaphore, and the hash is made only for somebody who looks.
+//!
+//! The hash is the CRC-32 of the handle's bytes, which is what Wireshark shows as `nfs.fh.hash` and knfsd's own trace points as
+//! `fh_hash`: one file can be followed through all three.
+
+/// The CRC-32 (IEEE 802.3) of a file handle's bytes.
+#[must_use]
+pub fn handle_hash(handle: &[u8]) -> u32 {
+    !handle.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))
+    })
+}
+
+/// Defines one function an event.
+macro_rules! events {
+    ($($(#[doc = $doc:literal])+ $name:ident($third:ident);)*) => {
+        /// The names of all events.
+        pub const EVENTS: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            $(#[doc = $doc])+
+            #[inline]
+            pub fn $name(handle: &[u8], offset: u64, $third: u64) {
+                probe::probe_lazy!(samehost, $name, handle_hash(handle), offset, $third);
+                if tracing::enabled!(tracing::Level::TRACE) {
+                    let fh_hash = format_args!("{:#010x}", handle_hash(handle));
+                    tracing::trace!(fh_hash, offset, $third, "{}", stringify!($name));
+                }
+            }
+        )*
+    };
+}
+
+events! {
+    /// A READ begins.
+    read_start(length);
+    /// The payload goes from the page cache to the socket by sendfile(2).
+    read_splice(length);
+    /// A read through the page cache, DONTCACHE or not.
+    read_vector(length);
+    /// A read by O_DIRECT: the range after it was expanded to whole blocks.
+    read_direct(length);
+    /// A READ's bytes are there, this many.
+    read_io_done(length);
+    /// A READ failed.
+    read_err(status);
+    /// A READ is answered.
+    read_done(length);
+    /// A WRITE begins.
+    write_start(length);
+    /// The file is open and the user may write to it.
+    write_opened(length);
+    /// A segment is written by O_DIRECT.
+    write_direct(length);
+    /// A segment is written through the page cache, DONTCACHE or not.
+    write_vector(length);
+    /// A WRITE's bytes are in the file, this many.
+    write_io_done(length);
+    /// A WRITE failed.
+    write_err(status);
+    /// A WRITE is answered.
+    write_done(length);
+    /// A COMMIT begins.
+    commit_start(length);
+    /// A COMMIT is answered.
+    commit_done(length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_crc_that_others_show() {
+        assert_eq!(handle_hash(b"123456789"), 0xCBF4_3926, "the check value of CRC-32/ISO-HDLC");
+        assert_eq!(handle_hash(b""), 0);
+    }
+
+    #[test]
+    fn every_event_has_a_name_of_its_own() {
+        let mut names = EVENTS.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), EVENTS.len());
+        read_start(b"handle", 0, 1);
+    }
+}
