@@ -11,7 +11,8 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use crate::aligned::{Aligned, Payload};
 use crate::mode::{Alignment, Fallbacks, Mode};
 use crate::plan::{self, Segment};
-use crate::{MAX_OFFSET, Stability, plain, stable, trace, write_stably_at};
+use crate::stable::{self, write_stably_at};
+use crate::{MAX_OFFSET, Stability, plain, trace};
 
 /// `RWF_DONTCACHE` (Linux 6.14), for which rustix has no name yet. Older kernels and filesystems without it answer
 /// `EOPNOTSUPP`.

@@ -16,6 +16,7 @@
 
 mod acting;
 mod attributes;
+mod direct;
 mod error;
 mod filesystem;
 mod handle;

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::attributes::{Kind, Status, status};
+use crate::direct::Direct;
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId};
 use crate::unsynced::{Syncs, Unsynced};
@@ -26,6 +27,7 @@ pub struct Node {
     reader: OnceLock<OwnedFd>,
     read: DataFile,
     write: DataFile,
+    direct: Direct,
     decisions: Mutex<Decisions>,
     /// The cache's tick when it was last used.
     used: AtomicU32,
@@ -43,6 +45,7 @@ impl Node {
             reader: OnceLock::new(),
             read: DataFile::default(),
             write: DataFile::default(),
+            direct: Direct::default(),
             decisions: Mutex::default(),
             used: AtomicU32::new(0),
             unsynced: Unsynced::default(),
@@ -88,6 +91,10 @@ impl Node {
 
     pub(crate) fn data_file(&self, for_writing: bool) -> &DataFile {
         if for_writing { &self.write } else { &self.read }
+    }
+
+    pub(crate) fn direct(&self) -> &Direct {
+        &self.direct
     }
 
     pub(crate) fn decisions(&self) -> &Mutex<Decisions> {

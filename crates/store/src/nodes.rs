@@ -94,6 +94,8 @@ impl NodeCache {
             }
             if node.idle(now) >= DATA_IDLE {
                 node.data_file(false).take();
+                node.direct().file(false).take();
+                node.direct().file(true).take();
             }
             if node.data_file(true).is_kept()
                 && (node.idle(now) >= DATA_IDLE || blocks_a_program(&node, now, privileged))

@@ -124,6 +124,8 @@ pub(crate) struct Inner {
     pub filesystem: Filesystem,
     /// Whether the filesystem says what is cached.
     pub askable: Askable,
+    /// What it turned out not to do of the I/O modes.
+    pub fallbacks: ::io::Fallbacks,
     /// The root is that of a detached clone: nothing is mounted below, and nothing above can be reached.
     pub cloned: bool,
     /// A read-only clone of a store that can be written, for grants to clients that may only read.
@@ -209,6 +211,18 @@ impl Store {
         self.0.nodes.len()
     }
 
+    /// What is done instead of the I/O modes that were asked for, in words for an admin: known once it has happened.
+    #[must_use]
+    pub fn io_notes(&self) -> Vec<&'static str> {
+        self.0.fallbacks.notes()
+    }
+
+    /// How many direct writes had to be copied to aligned memory first.
+    #[must_use]
+    pub fn copied_writes(&self) -> u64 {
+        self.0.fallbacks.copies()
+    }
+
     /// How often the whole tree was looked through for files of which only a handle was known. Never with the
     /// filesystem's own handles.
     #[must_use]
@@ -283,6 +297,7 @@ impl Inner {
             scheme,
             filesystem,
             askable: Askable::default(),
+            fallbacks: ::io::Fallbacks::default(),
             cloned,
             reader,
             mount,

@@ -208,7 +208,7 @@ impl Pins {
         let nodes = self.nodes.lock();
         let closed = if node.unsynced().is_pinned() { None } else { node.data_file(true).take() };
         drop(nodes);
-        drop(closed);
+        drop((closed, node.direct().file(true).take()));
     }
 
     /// All of them.

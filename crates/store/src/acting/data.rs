@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
+use super::modes::files;
 use super::{AccessMode, Acting, Read, Written};
 use crate::attributes::{Attributes, Kind, Wcc};
 use crate::error::{Error, Result};
@@ -102,13 +103,19 @@ impl Acting<'_> {
         data: &[u8],
         stability: Stability,
     ) -> Result<Written> {
+        let mode = self.store.fallbacks.instead_of(self.modes.write);
+        let direct = self.direct_file(node, true, mode)?;
         let write = |stability| {
-            let result = if self.store.filesystem.syncs_in_writes || stability == Stability::Unstable {
-                ::io::write_stably_at(&**file, data, offset, stability)
-            } else {
-                ::io::write_at(&**file, data, offset)
-            };
-            result.map_err(|error| self.failed(node, error, stability))
+            let at_once = if self.store.filesystem.syncs_in_writes { stability } else { Stability::Unstable };
+            ::io::write(
+                files(node, file, direct.as_ref()),
+                mode,
+                data,
+                offset,
+                at_once,
+                &self.store.fallbacks,
+            )
+            .map_err(|error| self.failed(node, error, stability))
         };
         if stability == Stability::Unstable {
             if !self.promises {

@@ -14,6 +14,7 @@ mod durable;
 mod filesystem;
 mod grant;
 mod lookup;
+mod modes;
 mod remove;
 mod types;
 
@@ -44,12 +45,19 @@ pub struct Acting<'s> {
     read_only: bool,
     /// Unstable data that gets lost is noticed.
     promises: bool,
+    modes: ::io::Modes,
 }
 
 impl<'s> Acting<'s> {
     pub(crate) fn new(store: &'s Inner, identity: &Identity, read_only: bool) -> Result<Acting<'s>> {
         let identity = if store.privilege == Privilege::Full { identity } else { &store.process };
-        let acting = Acting { store, who: Who::of(identity), read_only, promises: true };
+        let acting = Acting {
+            store,
+            who: Who::of(identity),
+            read_only,
+            promises: true,
+            modes: ::io::Modes::default(),
+        };
         acting.wear()?;
         Ok(acting)
     }

@@ -1,0 +1,105 @@
+//! Reading and writing by an I/O mode: which descriptors that takes, and what becomes of a mode that the file can't do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ::io::{Alignment, Files, Mode, Modes, Payload};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::{Acting, Read};
+use crate::error::{Error, Result};
+use crate::node::Node;
+
+/// A direct descriptor and its alignment.
+pub(super) type DirectFile = (Arc<OwnedFd>, Alignment);
+
+impl Acting<'_> {
+    /// From now on reads and writes go by these modes, as far as the filesystem and the file can; see [`crate::Store::io_notes`].
+    #[must_use]
+    pub fn with_modes(self, modes: Modes) -> Self {
+        Acting { modes, ..self }
+    }
+
+    /// How [`Acting::fetch`] would read this file. Where that is buffered there are better ways: [`Acting::read`], and sending
+    /// from [`Acting::read_file`].
+    pub fn read_mode(&self, node: &Node) -> Mode {
+        match self.store.fallbacks.instead_of(self.modes.read) {
+            Mode::Direct if self.alignment(node).is_none() => Mode::Buffered,
+            mode => mode,
+        }
+    }
+
+    /// Reads `count` bytes at `offset` by the mode for reads, into memory of its own. It waits for the disk, most likely. What it
+    /// says of the file is as with [`Acting::read`].
+    ///
+    /// # Errors
+    /// As for [`Acting::read`].
+    pub fn fetch(&self, node: &Node, offset: u64, count: usize) -> Result<(Payload, Read)> {
+        let (file, mut attributes) = self.read_file(node)?;
+        let mode = self.read_mode(node);
+        let direct = self.direct_file(node, false, mode)?;
+        let payload =
+            ::io::fetch(files(node, &file, direct.as_ref()), mode, offset, count, &self.store.fallbacks)?;
+        let end = offset.saturating_add(payload.len() as u64);
+        if payload.len() < count && end < attributes.size {
+            attributes = self.live(node)?.attributes;
+        }
+        let eof = payload.len() < count || end >= attributes.size;
+        let found = Read { count: payload.len(), eof, attributes };
+        Ok((payload, found))
+    }
+
+    /// What direct I/O with the file asks for; `None` if it can't be done or nobody knows.
+    pub(super) fn alignment(&self, node: &Node) -> Option<Alignment> {
+        node.direct().alignment(|| {
+            let alignment = Alignment::of(node.file());
+            if alignment.is_none() {
+                self.store.fallbacks.tells_no_alignment();
+            }
+            alignment
+        })
+    }
+
+    /// The node's direct descriptor, if `mode` wants one and there can be one. The check has been made.
+    pub(super) fn direct_file(
+        &self,
+        node: &Node,
+        for_writing: bool,
+        mode: Mode,
+    ) -> Result<Option<DirectFile>> {
+        if mode != Mode::Direct {
+            return Ok(None);
+        }
+        let Some(alignment) = self.alignment(node) else { return Ok(None) };
+        let slot = node.direct().file(for_writing);
+        if let Some(file) = slot.get() {
+            return Ok(Some((file, alignment)));
+        }
+        let access = if for_writing { OFlags::WRONLY } else { OFlags::RDONLY };
+        let file = match self.reopen(node.file(), access | OFlags::DIRECT) {
+            Ok(file) => Arc::new(file),
+            // open(2): the filesystem doesn't support it.
+            Err(Error::Invalid | Error::Io(Errno::INVAL)) => {
+                self.store.fallbacks.refused(Mode::Direct);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        slot.keep(&file, self.store.data_limit);
+        Ok(Some((file, alignment)))
+    }
+}
+
+/// The descriptors as the engine wants them.
+pub(super) fn files<'f>(
+    node: &'f Node,
+    buffered: &'f Arc<OwnedFd>,
+    direct: Option<&'f DirectFile>,
+) -> Files<'f> {
+    Files {
+        buffered: buffered.as_fd(),
+        direct: direct.map(|(file, alignment)| (file.as_fd(), *alignment)),
+        handle: node.handle().as_bytes(),
+    }
+}
