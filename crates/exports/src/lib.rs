@@ -7,6 +7,7 @@
 mod client;
 mod error;
 mod identity;
+mod io_mode;
 mod lexer;
 mod options;
 mod parse;
@@ -16,5 +17,6 @@ mod table;
 pub use client::{Client, ClientSpec, Names, NoNames, NotKnownYet};
 pub use error::ParseError;
 pub use identity::{Claim, Squashed};
+pub use io_mode::IoMode;
 pub use options::{Fsid, Options, Squash};
 pub use table::{Export, Exports};

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::IoMode;
+
 /// The anonymous user and group unless told otherwise (exports(5)).
 pub const NOBODY: u32 = 65534;
 
@@ -46,6 +48,10 @@ pub struct Options {
     pub subtree_check: bool,
     /// Our own `lane` (default) or `no_lane`: whether files may be granted locally.
     pub lane: bool,
+    /// Our own `read_io=buffered|dontcache|direct`; without it, what holds for the server.
+    pub read_io: Option<IoMode>,
+    /// Our own `write_io=`, likewise.
+    pub write_io: Option<IoMode>,
 }
 
 impl Default for Options {
@@ -60,6 +66,8 @@ impl Default for Options {
             fsid: None,
             subtree_check: false,
             lane: true,
+            read_io: None,
+            write_io: None,
         }
     }
 }
@@ -76,6 +84,8 @@ impl Options {
             Some(("anongid", value)) => id("anongid", value).map(|id| self.anon_gid = id),
             Some(("fsid", value)) => fsid(value).map(|fsid| self.fsid = Some(fsid)),
             Some(("sec", value)) => sec(value),
+            Some(("read_io", value)) => io_mode("read_io", value).map(|mode| self.read_io = Some(mode)),
+            Some(("write_io", value)) => io_mode("write_io", value).map(|mode| self.write_io = Some(mode)),
             Some((name, _)) => Err(unsupported(name, option)),
         }
     }
@@ -98,7 +108,7 @@ impl Options {
             "no_subtree_check" => self.subtree_check = false,
             "lane" => self.lane = true,
             "no_lane" => self.lane = false,
-            "anonuid" | "anongid" | "fsid" | "sec" => {
+            "anonuid" | "anongid" | "fsid" | "sec" | "read_io" | "write_io" => {
                 return Err(format!("option {option} needs a value: {option}=..."));
             }
             "" => return Err("an empty option: remove the comma".into()),
@@ -116,6 +126,10 @@ fn id(name: &str, value: &str) -> Result<u32, String> {
         Some(id) => Ok(id),
         None => Err(format!("{name}={value}: not a number from 0 to 4294967294")),
     }
+}
+
+fn io_mode(name: &str, value: &str) -> Result<IoMode, String> {
+    value.parse().map_err(|why| format!("{name}={value}: {why}"))
 }
 
 fn fsid(value: &str) -> Result<Fsid, String> {
@@ -167,7 +181,8 @@ fn unsupported(name: &str, option: &str) -> String {
         "nordirplus" => "remove it, and mount with nordirplus on the client",
         _ => {
             "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, anonuid=, anongid=, \
-             secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, sec=sys, lane, no_lane"
+             secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, sec=sys, lane, no_lane, \
+             read_io=, write_io="
         }
     };
     format!("option {option} is not supported: {advice}")
@@ -208,6 +223,12 @@ impl fmt::Display for Options {
         f.write_str(if self.subtree_check { ",subtree_check" } else { ",no_subtree_check" })?;
         if !self.lane {
             f.write_str(",no_lane")?;
+        }
+        if let Some(mode) = self.read_io {
+            write!(f, ",read_io={mode}")?;
+        }
+        if let Some(mode) = self.write_io {
+            write!(f, ",write_io={mode}")?;
         }
         Ok(())
     }
@@ -260,6 +281,9 @@ mod tests {
             "refer=/a@b",
             "Rw",
             "anonuid=4294967295",
+            "read_io",
+            "read_io=",
+            "write_io=Direct",
         ] {
             assert!(apply(bad).is_err(), "{bad}");
         }

@@ -56,6 +56,7 @@ fn run(cli: Cli) -> Ended {
     match cli.command {
         Command::Serve(args) => commands::serve::serve(&global, args),
         Command::Status(args) => commands::status::status(&global, &args),
+        Command::Ctl(args) => commands::ctl::ctl(&global, &args),
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { dir } => commands::manual::man(dir.as_deref()),
         Command::Ls(args) => block_on(commands::ls::ls(&global, args)),

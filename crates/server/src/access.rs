@@ -7,12 +7,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use exports::{Claim, ClientSpec, NotKnownYet, Options};
+use exports::{Claim, ClientSpec, IoMode, NotKnownYet, Options};
 use lane::PeerCredentials;
 use store::{Acting, FileHandle, Holder, Identity, Store};
 
+use crate::io_modes::{self, Direction, Switches};
 use crate::resolver::Resolver;
 use crate::table::{Entry, Table};
 
@@ -59,6 +61,10 @@ pub(crate) enum Refusal {
 pub(crate) struct Gate {
     table: ArcSwap<Table>,
     names: Resolver,
+    /// The I/O modes where no export says otherwise.
+    pub io: Switches,
+    /// Whether any client's writes go directly.
+    direct_writes: AtomicBool,
 }
 
 /// A client let in.
@@ -67,13 +73,20 @@ pub(crate) struct Admission {
     entry: Arc<Entry>,
     identity: Identity,
     options: Options,
+    modes: io::Modes,
     /// Whether changes must be on stable storage before the reply (exports(5), `sync`).
     pub sync: bool,
 }
 
 impl Gate {
-    pub(crate) fn new(table: Table) -> Self {
-        let gate = Self { table: ArcSwap::from_pointee(table), names: Resolver::default() };
+    pub(crate) fn new(table: Table, io: Switches) -> Self {
+        let gate = Self {
+            table: ArcSwap::from_pointee(table),
+            names: Resolver::default(),
+            io,
+            direct_writes: AtomicBool::new(false),
+        };
+        gate.modes_changed();
         gate.look_up_hosts();
         gate
     }
@@ -86,8 +99,24 @@ impl Gate {
     /// Puts another table in place; whoever is being served from the old one is finished with it first.
     pub(crate) fn replace(&self, table: Table) {
         self.table.store(Arc::new(table));
+        self.modes_changed();
         self.names.ask_again();
         self.look_up_hosts();
+    }
+
+    /// To be called when modes have changed.
+    pub(crate) fn modes_changed(&self) {
+        let direct = self.table().entries().iter().any(|entry| {
+            let mut options = entry.export.clients().iter().map(|client| &client.options);
+            let mode = |options| io_modes::effective(&self.io, &entry.io, options, Direction::Write);
+            options.any(|options| mode(options) == IoMode::Direct)
+        });
+        self.direct_writes.store(direct, Ordering::Relaxed);
+    }
+
+    /// Whether payloads of WRITEs had better lie in memory as they will lie in the file.
+    pub(crate) fn has_direct_writes(&self) -> bool {
+        self.direct_writes.load(Ordering::Relaxed)
     }
 
     /// Has the table's host names looked up before the first client needs them.
@@ -122,6 +151,7 @@ impl Gate {
             entry: Arc::clone(entry),
             identity: squashed(options, asking.claim),
             options: options.clone(),
+            modes: io_modes::modes(&self.io, &entry.io, options),
             sync: options.sync,
         })
     }
@@ -165,6 +195,7 @@ impl Admission {
         } else {
             store.act_as(&self.identity)
         }?;
+        let acting = acting.with_modes(self.modes);
         Ok(if self.sync { acting } else { acting.without_promises() })
     }
 
@@ -264,6 +295,8 @@ mod tests {
         let gate = Gate {
             table: ArcSwap::from_pointee(table("slow.example(rw) *(ro)")),
             names: Resolver::in_vain(),
+            io: Switches::default(),
+            direct_writes: AtomicBool::new(false),
         };
         let refused = |gate: &Gate| gate.admit_to(&gate.table().entries()[0], asking).map(drop);
         assert_eq!(refused(&gate), Err(Refusal::NotKnownYet));

@@ -4,6 +4,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use exports::IoMode;
+
 /// The port of NFS, for all three programs.
 pub const DEFAULT_PORT: u16 = 2049;
 
@@ -26,6 +28,10 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Whether to offer the lane at all (`--lane off` clears it).
     pub lane: bool,
+    /// How files are read where no export says otherwise (`read_io=`).
+    pub read_io: IoMode,
+    /// How files are written where no export says otherwise (`write_io=`).
+    pub write_io: IoMode,
     /// Whether to register MOUNT and NFS with the rpcbind of this host, where one runs.
     pub rpcbind: bool,
     /// Worker threads for calls on the wire, 1 to 256.
@@ -45,6 +51,8 @@ impl Default for Config {
             run_dir: PathBuf::from(DEFAULT_RUN_DIR),
             state_dir: None,
             lane: true,
+            read_io: IoMode::Buffered,
+            write_io: IoMode::Buffered,
             rpcbind: true,
             threads: 16,
             max_connections: 4096,

@@ -8,11 +8,13 @@
 //! order that loses nothing; several servers can live in one process.
 
 mod access;
+mod change;
 pub mod config;
 mod counters;
 mod drc;
 mod errors;
 mod granter;
+mod io_modes;
 mod leftovers;
 mod lifecycle;
 mod listen;
@@ -31,8 +33,11 @@ mod state_dir;
 pub mod status;
 mod table;
 
+pub use change::Change;
 pub use config::Config;
 pub use errors::{ReloadError, StartError};
+pub use exports::IoMode;
+pub use io_modes::Direction;
 pub use leftovers::Leftovers;
 pub use lifecycle::Server;
 pub use running::Reloaded;

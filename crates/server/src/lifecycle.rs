@@ -14,6 +14,7 @@ use crate::access::Gate;
 use crate::counters::Counters;
 use crate::drc::Drc;
 use crate::errors::{ReloadError, StartError};
+use crate::io_modes::Switches;
 use crate::leftovers::Leftovers;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
@@ -63,7 +64,7 @@ impl Server {
             return Err(StartError::NothingServed(table.unserved()));
         }
         let service = Arc::new(Service {
-            gate: Gate::new(table),
+            gate: Gate::new(table, Switches::new(config.read_io, config.write_io)),
             counters: Counters::default(),
             drc: Drc::default(),
             writes: Drc::default(),

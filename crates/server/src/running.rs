@@ -77,8 +77,14 @@ impl Running {
         if request.is_empty() {
             return serde_json::to_vec(&self.status()).ok();
         }
-        let reason = "this server has nothing that can be changed while it runs".to_owned();
-        serde_json::to_vec(&Reply::Error { reason, next: None }).ok()
+        let reply = match serde_json::from_slice(request) {
+            Ok(change) => self.change(change),
+            Err(error) => Reply::Error {
+                reason: format!("this server knows no such change: {error}"),
+                next: Some("use the `samehost` of the server's own version".to_owned()),
+            },
+        };
+        serde_json::to_vec(&reply).ok()
     }
 
     pub(crate) fn notices(&self) -> Vec<String> {

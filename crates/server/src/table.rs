@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::io_modes::Switches;
 use exports::{Export, Exports, Fsid};
 use store::{HandleKey, Store, StoreOptions, WriteVerifier};
 
@@ -31,6 +32,8 @@ pub(crate) struct Entry {
     pub id: u32,
     /// The store, or why there's none, in words.
     pub store: Result<Arc<Store>, String>,
+    /// The I/O modes that were set for it while the server runs.
+    pub io: Arc<Switches>,
     /// Which directory the store is of.
     directory: Option<(u64, u64)>,
 }
@@ -59,7 +62,8 @@ impl Table {
                 (None, Some(old)) => old.store.clone(),
                 (None, None) => open(export, id, opening),
             };
-            let entry = Arc::new(Entry { export: export.clone(), id, store, directory });
+            let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
+            let entry = Arc::new(Entry { export: export.clone(), id, store, io, directory });
             table.by_id.entry(id).or_insert_with(|| Arc::clone(&entry));
             table.entries.push(entry);
         }

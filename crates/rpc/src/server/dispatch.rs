@@ -6,8 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
 use super::{
-    CallContext, CallError, Peer, Program, Reply, credentials::Credentials, pieces::REPLY_BUFFER,
-    reply::Attachment,
+    CallContext, CallError, Peer, Program, Reply,
+    credentials::Credentials,
+    pieces::REPLY_BUFFER,
+    reply::{Attachment, FilePart},
 };
 use crate::message::{AuthFlavor, AuthStat, CallHeader, RPC_VERSION, ReplyHeader, ReplyStatus};
 
@@ -131,7 +133,7 @@ impl Dispatcher {
 
     /// Reads a small payload into the reply, and sets the mark.
     fn complete(&mut self, reply: &mut Reply, hand_over: &dyn Fn()) -> Result<(), Errno> {
-        if let Some(attachment) = reply.take_small_attachment(SENDFILE_FROM) {
+        if let Some(attachment) = reply.take_small_file(SENDFILE_FROM) {
             let length = attachment.length as usize;
             let buffer = reply.encoder().buffer();
             let start = buffer.len();
@@ -142,8 +144,8 @@ impl Dispatcher {
     }
 
     /// Reads until `into` is full or the file ends. If the disk is needed, somebody else drives meanwhile.
-    fn read(&mut self, attachment: &Attachment, into: &mut [u8], hand_over: &dyn Fn()) -> Result<(), Errno> {
-        let Attachment { file, offset, .. } = attachment;
+    fn read(&mut self, attachment: &FilePart, into: &mut [u8], hand_over: &dyn Fn()) -> Result<(), Errno> {
+        let FilePart { file, offset, .. } = attachment;
         let mut filled = 0;
         // tmpfs and others can't say whether they will wait: then asking is for nothing, most of the time.
         let mut patient = self.unasked > 0;

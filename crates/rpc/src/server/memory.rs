@@ -7,7 +7,7 @@ use std::sync::{
 
 use parking_lot::Mutex;
 
-use super::budget::Budget;
+use super::{budget::Budget, placing::PLACED};
 
 /// What one receive can bring at most, when calls are small; every worker has one such buffer.
 pub const BATCH: usize = 64 << 10;
@@ -66,9 +66,9 @@ impl Drop for Permit {
     }
 }
 
-/// The size of the buffer for a call of `length` bytes.
+/// The size of the buffer for a call of `length` bytes, with room to place its payload.
 pub const fn rounded(length: usize) -> usize {
-    length.div_ceil(STEP) * STEP
+    (length + PLACED).div_ceil(STEP) * STEP
 }
 
 impl Memory {

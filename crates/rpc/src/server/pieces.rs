@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use super::reply::Payload;
 use rustix::{
     fs::sendfile,
     io::Errno,
@@ -29,6 +30,7 @@ const ZEROES: [u8; 4096] = [0; 4096];
 #[derive(Debug)]
 pub enum Piece {
     Bytes { bytes: Vec<u8>, sent: usize },
+    Lent { bytes: Box<dyn Payload>, sent: usize },
     File { file: Arc<OwnedFd>, offset: u64, left: u64 },
     Zeroes { left: u64 },
 }
@@ -88,6 +90,7 @@ fn send_bytes(
     for (slice, piece) in slices.iter_mut().zip(pieces.iter()) {
         *slice = IoSlice::new(match piece {
             Piece::Bytes { bytes, sent } => &bytes[*sent..],
+            Piece::Lent { bytes, sent } => &(**bytes).as_ref()[*sent..],
             #[allow(clippy::cast_possible_truncation, reason = "at most 4096")]
             Piece::Zeroes { left } => &ZEROES[..(*left).min(ZEROES.len() as u64) as usize],
             Piece::File { .. } => break,
@@ -107,6 +110,12 @@ fn send_bytes(
         match piece {
             Piece::Bytes { bytes, sent: before } => {
                 let some = gone.min(bytes.len() - *before);
+                *before += some;
+                sent.memory += some;
+                gone -= some;
+            }
+            Piece::Lent { bytes, sent: before } => {
+                let some = gone.min((**bytes).as_ref().len() - *before);
                 *before += some;
                 sent.memory += some;
                 gone -= some;
@@ -161,6 +170,7 @@ impl Piece {
     fn is_done(&self) -> bool {
         match self {
             Self::Bytes { bytes, sent } => *sent == bytes.len(),
+            Self::Lent { bytes, sent } => *sent == (**bytes).as_ref().len(),
             Self::File { left, .. } | Self::Zeroes { left } => *left == 0,
         }
     }

@@ -5,6 +5,22 @@ use std::ops::RangeInclusive;
 use super::{CallContext, Peer, Reply};
 use crate::message::AuthStat;
 
+/// Where a call's payload had better lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Anywhere.
+    Anywhere,
+    /// That can't be told before more of the call has come.
+    NotYet,
+    /// The bytes from `at` on should lie at an address that leaves the same remainder as `offset` when divided by the size of a page.
+    At {
+        /// Counted from the beginning of the arguments.
+        at: usize,
+        /// Where they go in their file.
+        offset: u64,
+    },
+}
+
 /// An RPC program in one or more versions.
 pub trait Program: Send + Sync + 'static {
     /// Its number.
@@ -26,6 +42,19 @@ pub trait Program: Send + Sync + 'static {
         args: &mut xdr::Decoder<'_>,
         reply: &mut Reply,
     ) -> Result<(), CallError>;
+
+    /// Whether [`Program::place`] has anything to say at present. Then connections receive the beginnings of calls by themselves, which
+    /// costs small calls something.
+    fn places(&self) -> bool {
+        false
+    }
+
+    /// Where the payload of a call should lie, of which `args` is what has come of the arguments. A wish: a call that has come in one
+    /// piece with others, or in fragments, isn't moved.
+    fn place(&self, version: u32, procedure: u32, args: &[u8]) -> Placement {
+        let _ = (version, procedure, args);
+        Placement::Anywhere
+    }
 
     /// A connection has gone; no call of its is running any more.
     fn closed(&self, peer: &Peer) {

@@ -17,7 +17,9 @@ use rustix::{
 };
 
 use super::{
+    Placement, Program,
     memory::{BATCH, Chunk, LARGE, Memory, Permit},
+    placing::{self, gap},
     turn::Turn,
 };
 use crate::record::{self, Framing, MARK, Reader};
@@ -59,8 +61,17 @@ pub enum Received {
 /// A large call that is coming in.
 #[derive(Debug)]
 enum Large {
-    Whole { bytes: Vec<u8>, filled: usize, permit: Permit },
-    Fragments { reader: Reader, permit: Permit },
+    /// The call is what is behind the first `start` bytes.
+    Whole {
+        bytes: Vec<u8>,
+        start: usize,
+        filled: usize,
+        permit: Permit,
+    },
+    Fragments {
+        reader: Reader,
+        permit: Permit,
+    },
 }
 
 /// The receiving half.
@@ -86,6 +97,8 @@ pub struct Receive {
     batch: Option<Arc<Chunk>>,
     unread: Range<usize>,
     reach: usize,
+    /// Where the payload of the large call to come should lie.
+    place: Placement,
     large: Option<Large>,
 }
 
@@ -105,15 +118,17 @@ impl Receive {
             batch: None,
             unread: 0..0,
             reach: SMALL_REACH,
+            place: Placement::Anywhere,
             large: None,
         }
     }
 
-    /// Takes the next call out of what has been received.
-    pub fn next(&mut self) -> Result<Next, record::Error> {
+    /// Takes the next call out of what has been received. `programs` are asked where payloads should lie, if any of them
+    /// cares.
+    pub fn next(&mut self, programs: Option<&[Arc<dyn Program>]>) -> Result<Next, record::Error> {
         if let Some(large) = &mut self.large {
             let whole = match large {
-                Large::Whole { bytes, filled, .. } => *filled == bytes.len(),
+                Large::Whole { bytes, start, filled, .. } => *start + *filled == bytes.len(),
                 Large::Fragments { reader, .. } => {
                     let batch = self.batch.as_deref().map_or(&[][..], |chunk| &chunk.bytes);
                     let mut unread = &batch[self.unread.clone()];
@@ -140,26 +155,32 @@ impl Receive {
             self.calls += 1;
             return Ok(Next::Call(Arc::clone(chunk), start..start + fragment.length));
         }
-        Ok(if fragment.length > LARGE { Next::Permit(fragment.length) } else { Next::Receive })
+        self.place = programs.map_or(Placement::Anywhere, |programs| placing::place(programs, rest));
+        Ok(match self.place {
+            Placement::NotYet => Next::Receive,
+            Placement::At { .. } => Next::Permit(fragment.length),
+            Placement::Anywhere if fragment.length > LARGE => Next::Permit(fragment.length),
+            Placement::Anywhere => Next::Receive,
+        })
     }
 
     /// Ends the large call that is whole now.
     fn large_call(&mut self, assembled: Option<Vec<u8>>) -> Next {
-        let (bytes, permit) = match (self.large.take(), assembled) {
-            (Some(Large::Fragments { permit, .. }), Some(bytes)) => (bytes, permit),
-            (Some(Large::Whole { bytes, permit, .. }), _) => (bytes, permit),
+        let (bytes, start, permit) = match (self.large.take(), assembled) {
+            (Some(Large::Fragments { permit, .. }), Some(bytes)) => (bytes, 0, permit),
+            (Some(Large::Whole { bytes, start, permit, .. }), _) => (bytes, start, permit),
             _ => return Next::Receive,
         };
         self.large_since = None;
         self.calls += 1;
         let length = bytes.len();
-        Next::Call(Arc::new(Chunk { bytes, permit: Some(permit) }), 0..length)
+        Next::Call(Arc::new(Chunk { bytes, permit: Some(permit) }), start..length)
     }
 
     /// Whether [`Receive::next`] has something to say without receiving more.
     pub fn has_next(&self) -> bool {
         match &self.large {
-            Some(Large::Whole { bytes, filled, .. }) => *filled == bytes.len(),
+            Some(Large::Whole { bytes, start, filled, .. }) => *start + *filled == bytes.len(),
             Some(Large::Fragments { .. }) => !self.unread.is_empty(),
             None => {
                 let Some(chunk) = &self.batch else { return false };
@@ -189,10 +210,16 @@ impl Receive {
             return;
         }
         let mut bytes = memory.buffer(fragment.length);
+        let start = match std::mem::replace(&mut self.place, Placement::Anywhere) {
+            Placement::At { at, offset } => gap(bytes.as_ptr().addr(), at, offset),
+            _ => 0,
+        };
+        // Within its capacity: the bytes stay where they are.
+        bytes.resize(start + fragment.length, 0);
         let filled = rest.len().min(fragment.length);
-        bytes[..filled].copy_from_slice(&rest[..filled]);
+        bytes[start..start + filled].copy_from_slice(&rest[..filled]);
         self.unread = 0..0;
-        self.large = Some(Large::Whole { bytes, filled, permit });
+        self.large = Some(Large::Whole { bytes, start, filled, permit });
     }
 
     /// Whether a large call is unfinished, and how many of its bytes have come.
@@ -203,14 +230,15 @@ impl Receive {
         }
     }
 
-    /// Receives once. `spare` is the worker's buffer; it is taken if needed.
+    /// Receives once. `spare` is the worker's buffer; it is taken if needed. With `placing` no more than the next call's beginning.
     pub fn receive(
         &mut self,
         socket: &impl std::os::fd::AsFd,
         spare: &mut Option<Arc<Chunk>>,
+        placing: bool,
     ) -> Result<Received, Errno> {
-        let (room, brought) = if let Some(Large::Whole { bytes, filled, .. }) = &mut self.large {
-            let into = &mut bytes[*filled..];
+        let (room, brought) = if let Some(Large::Whole { bytes, start, filled, .. }) = &mut self.large {
+            let into = &mut bytes[*start + *filled..];
             let room = into.len();
             let brought = retry(|| recv(socket, &mut *into, RecvFlags::DONTWAIT)).map(|(brought, _)| brought);
             if let Ok(brought) = brought {
@@ -218,6 +246,9 @@ impl Receive {
             }
             (room, brought)
         } else {
+            if placing {
+                self.reach = self.reach.min(placing::REACH);
+            }
             let into = self.make_room(spare);
             let room = into.len();
             let brought = retry(|| recv(socket, &mut *into, RecvFlags::DONTWAIT)).map(|(brought, _)| brought);

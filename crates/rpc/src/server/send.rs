@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::{
     Peer,
     pieces::{Piece, REPLY_BUFFER, Sent, send_pieces},
-    reply::Attachment,
+    reply::{Attachment, FilePart},
     unread::Unread,
 };
 
@@ -104,16 +104,23 @@ impl Send {
                 queue.pieces.push_back(Piece::Bytes { bytes: std::mem::replace(reply, fresh), sent: 0 });
             }
         }
-        if let Some(Attachment { file, offset, length }) = attachment
-            && length > 0
-        {
-            let left = u64::from(length);
-            queue.pieces.push_back(Piece::File { file, offset, left });
-            let padding = xdr::padding(length as usize) as u64;
+        if let Some(attachment) = attachment.filter(|attachment| !attachment.is_empty()) {
+            let length = attachment.len();
+            let padding = xdr::padding(length) as u64;
+            queue.total += length as u64 + padding;
+            let piece = match attachment {
+                Attachment::File(FilePart { file, offset, length }) => {
+                    Piece::File { file, offset, left: length.into() }
+                }
+                Attachment::Memory(bytes) => {
+                    queue.memory += length;
+                    Piece::Lent { bytes, sent: 0 }
+                }
+            };
+            queue.pieces.push_back(piece);
             if padding > 0 {
                 queue.pieces.push_back(Piece::Zeroes { left: padding });
             }
-            queue.total += left + padding;
         }
         queue.total
     }

@@ -109,6 +109,7 @@ impl Worker {
     /// Sends, runs, receives, in turns.
     fn steps(&mut self, connection: &Arc<Connection>, ticket: Ticket, flags: EventFlags) -> End {
         let engine = Arc::clone(&self.engine);
+        let placing = engine.programs.iter().any(|program| program.places());
         let step = &engine.activity[self.index].steps;
         let mut replies_wait = !connection.send.state().1;
         if flags.intersects(EventFlags::ERR)
@@ -138,7 +139,7 @@ impl Worker {
                         return End::Release;
                     }
                     step.fetch_add(1, Ordering::Relaxed);
-                    match receive.next() {
+                    match receive.next(placing.then_some(&engine.programs[..])) {
                         Ok(Next::Call(chunk, range)) => (chunk, range),
                         Ok(Next::Receive) => break,
                         Ok(Next::Permit(length)) => {
@@ -198,7 +199,7 @@ impl Worker {
             if receive.closed || receive.queued || receive.ended || engine.is_stopping() {
                 return End::Release;
             }
-            match receive.receive(connection, &mut self.spare) {
+            match receive.receive(connection, &mut self.spare, placing) {
                 Ok(Received::Some { .. }) => {}
                 Ok(Received::Nothing) => return End::Release,
                 Ok(Received::End) => {

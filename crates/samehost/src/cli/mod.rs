@@ -4,6 +4,7 @@
 //! generated from them. Option names that nfs(5) has are used with nfs(5)'s meaning and units.
 
 mod bench;
+mod ctl;
 mod files;
 mod road;
 mod serve;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use bench::{BenchArgs, DemoArgs, LoadArgs};
+pub use ctl::{CtlArgs, CtlCommand, IoModeArgs};
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use road::{LaneWord, RoadArgs};
 pub use serve::{OnOff, ServeArgs};
@@ -116,6 +118,9 @@ pub enum Command {
     /// Show what the servers on this host are doing, and who reads and writes over which road
     #[command(after_long_help = watch::STATUS_LONG_HELP)]
     Status(StatusArgs),
+    /// Change how a running server works
+    #[command(after_long_help = ctl::CTL_LONG_HELP)]
+    Ctl(CtlArgs),
     /// Try to bring up a lane to a server and say why when it doesn't come up
     #[command(after_long_help = watch::PROBE_LONG_HELP)]
     Probe(ProbeArgs),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use server::IoMode;
 
 pub const LONG_HELP: &str = "The server runs in the foreground and writes one line to standard output when it takes calls: where it listens, what \
 it exports, where the lane is, and what it can't do without privileges.
@@ -48,6 +49,16 @@ pub struct ServeArgs {
     /// Whether clients on this host may have a lane
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true, default_value_t = OnOff::On)]
     pub lane: OnOff,
+
+    /// How files are read: buffered, dontcache or direct
+    ///
+    /// Holds where an export's option read_io= doesn't say otherwise; `samehost ctl io-mode` changes it while the server runs.
+    #[arg(long, value_name = "MODE", default_value_t = IoMode::Buffered)]
+    pub read_io: IoMode,
+
+    /// How files are written: buffered, dontcache or direct; likewise, with write_io=
+    #[arg(long, value_name = "MODE", default_value_t = IoMode::Buffered)]
+    pub write_io: IoMode,
 
     /// Worker threads: how many calls on the wire can wait for the filesystem at the same time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cat;
 pub mod cp;
+pub mod ctl;
 pub mod demo;
 pub mod df;
 pub mod ls;

@@ -69,6 +69,8 @@ fn config(global: &Global, args: ServeArgs) -> Config {
         run_dir: global.run_dir.clone(),
         state_dir: args.state_dir,
         lane: args.lane == OnOff::On,
+        read_io: args.read_io,
+        write_io: args.write_io,
         rpcbind: !args.no_rpcbind,
         threads: args.threads.into(),
         max_connections: usize::try_from(args.max_connections).unwrap_or(usize::MAX),

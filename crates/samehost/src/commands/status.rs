@@ -73,6 +73,10 @@ fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), St
         human::bytes(status.memory.resident),
         human::bytes(status.memory.peak)
     ))?;
+    output.line(format!(
+        "  I/O modes   {} for reads, {} for writes, where no export says otherwise",
+        status.io.read, status.io.write
+    ))?;
     for notice in &status.notices {
         output.line(format!("  note        {notice}"))?;
     }
@@ -86,15 +90,33 @@ fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), St
 }
 
 fn exports(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut table = Table::new(&[("export", Align::Left), ("clients", Align::Left)]);
+    let mut table = Table::new(&[
+        ("export", Align::Left),
+        ("read I/O", Align::Left),
+        ("write I/O", Align::Left),
+        ("clients", Align::Left),
+    ]);
     for export in &status.exports {
         let mut clients = export.clients.join(" ");
         if let Some(problem) = &export.problem {
             clients.push_str(&format!("  NOT SERVED: {problem}"));
         }
-        table.row([human::name(export.path.as_os_str().as_bytes()), clients]);
+        let name = human::name(export.path.as_os_str().as_bytes());
+        table.row([name, export.io.read.clone(), export.io.write.clone(), clients]);
     }
-    section(output, &table)
+    section(output, &table)?;
+    for export in &status.exports {
+        let name = human::name(export.path.as_os_str().as_bytes());
+        for note in &export.io_notes {
+            output.line(format!("  {name}: {note}"))?;
+        }
+        if export.copied_writes > 0 {
+            let count = human::thousands(export.copied_writes);
+            output
+                .line(format!("  {name}: {count} direct writes had to be copied to aligned memory first"))?;
+        }
+    }
+    Ok(())
 }
 
 fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {

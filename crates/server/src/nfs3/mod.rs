@@ -23,7 +23,7 @@ use std::sync::Arc;
 use exports::Claim;
 use proto::nfs3::{self, Nfsstat3, Outcome, Procedure};
 use rpc::message::Credential;
-use rpc::server::{CallContext, CallError, Program, Reply};
+use rpc::server::{CallContext, CallError, Placement, Program, Reply};
 use store::{Acting, Node};
 use xdr::{Decoder, Encode, Encoder};
 
@@ -99,6 +99,14 @@ impl Program for Nfs3 {
 
     fn versions(&self) -> RangeInclusive<u32> {
         nfs3::VERSION..=nfs3::VERSION
+    }
+
+    fn places(&self) -> bool {
+        self.service.gate.has_direct_writes()
+    }
+
+    fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
+        if procedure == Procedure::Write.number() { write::place(args) } else { Placement::Anywhere }
     }
 
     fn call(

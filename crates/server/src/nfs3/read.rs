@@ -1,8 +1,9 @@
 //! READ (RFC 1813 section 3.3.6): small payloads are read into the reply, large ones stay in the page cache until
-//! the socket takes them.
+//! the socket takes them. In the other I/O modes they are read into memory that they are sent from.
 
 use proto::nfs3::{Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
 use rpc::server::Reply;
+use store::{Acting, Node};
 
 use super::convert::{fattr, post_op};
 use super::{Call, MAX_TRANSFER, Result, outcome};
@@ -44,6 +45,9 @@ fn attempt(
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
     let count = args.count.min(MAX_TRANSFER);
+    if acting.read_mode(&node) != io::Mode::Buffered {
+        return fetch(call, &acting, &node, args.offset, count, reply, body);
+    }
     if count >= SEND_FROM_FILE {
         let file = acting.read_file(&node);
         if file.is_err() {
@@ -85,6 +89,29 @@ fn attempt(
     let mut front = xdr::Encoder::new();
     front.put(&result(&Done { attributes: Some(fattr(&found.attributes)), count, eof: found.eof }));
     to.buffer()[start..payload].copy_from_slice(front.as_slice());
+    Ok(count.into())
+}
+
+/// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which it is sent.
+fn fetch(
+    call: &Call<'_>,
+    acting: &Acting<'_>,
+    node: &Node,
+    offset: u64,
+    count: u32,
+    reply: &mut Reply,
+    body: &mut PostOpAttr,
+) -> Result<u64> {
+    call.cx.will_block();
+    let fetched = acting.fetch(node, offset, count as usize);
+    if fetched.is_err() {
+        *body = post_op(acting, node);
+    }
+    let (payload, found) = fetched?;
+    let count = u32::try_from(found.count).unwrap_or(count);
+    let start = reply.encoder().position();
+    head(reply, start, &Done { attributes: Some(fattr(&found.attributes)), count, eof: found.eof });
+    reply.attach_bytes(Box::new(payload));
     Ok(count.into())
 }
 

@@ -18,6 +18,7 @@ use xdr::{Encode, Encoder, Opaque};
 use crate::Config;
 use crate::access::{Asking, Gate, Road};
 use crate::drc::{Key, Seen};
+use crate::io_modes::Switches;
 use crate::service::Service;
 use crate::start::start_wire;
 use crate::table::{Opening, Table};
@@ -46,7 +47,7 @@ impl Rig {
         let opening = Opening { key: HandleKey::new([1; 16]), verifier: Arc::default() };
         let table = Table::open(&Exports::parse(&text, "test").unwrap(), &opening, &Table::default());
         let service = Arc::new(Service {
-            gate: Gate::new(table),
+            gate: Gate::new(table, Switches::default()),
             counters: Default::default(),
             drc: Default::default(),
             writes: Default::default(),

@@ -3,12 +3,33 @@
 //! On a `sync` export a WRITE is as durable as it was asked to be. On an `async` one nothing is waited for and
 //! everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
 
-use proto::nfs3::{Commit3Args, Commit3ResOk, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
+use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
+use rpc::server::Placement;
 use store::{Kind, Wcc};
-use xdr::Encoder;
+use xdr::{Decoder, Encoder};
 
 use super::convert::{stability, stable_how, wcc_data};
 use super::{Call, Fault, MAX_TRANSFER, Result, outcome};
+
+/// Payloads below this are written through the page cache whatever the mode: no device has smaller blocks.
+const SMALLEST_BLOCK: u32 = 512;
+
+/// Where the payload of a WRITE should lie, of which `args` has come: so that what is a whole block in the file is one
+/// in memory.
+pub(super) fn place(args: &[u8]) -> Placement {
+    let mut from = Decoder::new(args);
+    let mut head = || -> std::result::Result<_, xdr::Error> {
+        let _handle = from.opaque(FHSIZE)?;
+        let offset = from.u64()?;
+        let (_count, _stable, length) = (from.u32()?, from.u32()?, from.u32()?);
+        Ok((offset, length, args.len() - from.rest().len()))
+    };
+    match head() {
+        Ok((offset, length, at)) if length >= SMALLEST_BLOCK => Placement::At { at, offset },
+        Ok(_) => Placement::Anywhere,
+        Err(_) => Placement::NotYet,
+    }
+}
 
 /// Answers; returns the payload's bytes.
 pub(super) fn write(call: &Call<'_>, args: Write3Args<'_>, to: &mut Encoder) -> u64 {

@@ -3,11 +3,14 @@
 use std::time::{Instant, SystemTime};
 
 use lane::LaneServer;
+use store::Store;
 
 use super::why::Why;
-use super::{ConnectionStatus, ExportStatus, GrantStatus, LaneStatus, MountStatus, Status};
+use super::{ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status};
+use crate::io_modes::{Direction, effective};
 use crate::process;
 use crate::service::Service;
+use crate::table::Entry;
 
 /// The parts.
 pub(crate) struct Parts<'a> {
@@ -33,6 +36,7 @@ pub(crate) fn gather(parts: &Parts<'_>) -> Status {
         uptime_seconds: parts.since.elapsed().as_secs(),
         listen: parts.wire.local_addrs().iter().map(ToString::to_string).collect(),
         notices: parts.notices.clone(),
+        io: server_io(parts.service),
         exports: exports(parts.service),
         connections: connections(parts.wire, why),
         mounts: mounts(parts.service),
@@ -67,8 +71,38 @@ fn exports(service: &Service) -> Vec<ExportStatus> {
             id: entry.id,
             clients: entry.export.clients().iter().map(ToString::to_string).collect(),
             problem: entry.problem(),
+            io: export_io(service, entry),
+            io_notes: store(entry).map(|store| words(&store.io_notes())).unwrap_or_default(),
+            copied_writes: store(entry).map_or(0, Store::copied_writes),
         })
         .collect()
+}
+
+fn store(entry: &Entry) -> Option<&Store> {
+    entry.store.as_deref().ok()
+}
+
+fn words(notes: &[&str]) -> Vec<String> {
+    notes.iter().map(|note| (*note).to_owned()).collect()
+}
+
+fn server_io(service: &Service) -> IoStatus {
+    let mode = |direction| service.gate.io.get(direction).unwrap_or_default().to_string();
+    IoStatus { read: mode(Direction::Read), write: mode(Direction::Write) }
+}
+
+fn export_io(service: &Service, entry: &Entry) -> IoStatus {
+    let modes = |direction| {
+        let mut modes: Vec<String> = Vec::new();
+        for client in entry.export.clients() {
+            let mode = effective(&service.gate.io, &entry.io, &client.options, direction).to_string();
+            if !modes.contains(&mode) {
+                modes.push(mode);
+            }
+        }
+        modes.join(", ")
+    };
+    IoStatus { read: modes(Direction::Read), write: modes(Direction::Write) }
 }
 
 fn connections(wire: &rpc::server::Server, mut why: Why<'_>) -> Vec<ConnectionStatus> {

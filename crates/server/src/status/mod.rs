@@ -32,6 +32,9 @@ pub struct Status {
     pub listen: Vec<String>,
     /// What it can't do, in words, as said at start.
     pub notices: Vec<String>,
+    /// How files are read and written where no export says otherwise.
+    #[serde(default)]
+    pub io: IoStatus,
     /// The exports.
     pub exports: Vec<ExportStatus>,
     /// The TCP connections.
@@ -59,6 +62,24 @@ pub struct ExportStatus {
     pub clients: Vec<String>,
     /// Why it can't be served now, if it can't.
     pub problem: Option<String>,
+    /// How its files are read and written.
+    #[serde(default)]
+    pub io: IoStatus,
+    /// What the filesystem doesn't do of that, and what is done instead, in words: known once it has happened.
+    #[serde(default)]
+    pub io_notes: Vec<String>,
+    /// How many direct writes had to be copied to aligned memory first.
+    #[serde(default)]
+    pub copied_writes: u64,
+}
+
+/// The I/O modes: `buffered`, `dontcache` or `direct`. Several, with commas, where an export's clients have different ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoStatus {
+    /// Of READ.
+    pub read: String,
+    /// Of WRITE.
+    pub write: String,
 }
 
 /// One TCP connection.

@@ -1,0 +1,56 @@
+//! `samehost ctl`: what can be changed of a running process.
+
+use clap::{Args, Subcommand};
+
+pub const CTL_LONG_HELP: &str =
+    "What is changed lasts until it is taken back or the process ends; it is written nowhere.
+
+Exit codes:
+  0  changed
+  1  refused, or the process didn't answer
+  2  the command line couldn't be understood; nothing was tried
+  4  no such process is running";
+
+/// Options of `samehost ctl`.
+#[derive(Debug, Args)]
+pub struct CtlArgs {
+    /// What to change.
+    #[command(subcommand)]
+    pub what: CtlCommand,
+}
+
+/// What can be changed.
+#[derive(Debug, Subcommand)]
+pub enum CtlCommand {
+    /// How a server reads or writes its files
+    #[command(after_long_help = IO_MODE_LONG_HELP, override_usage = "samehost ctl io-mode [OPTIONS] [EXPORT] <read|write> <buffered|dontcache|direct|default>")]
+    IoMode(IoModeArgs),
+}
+
+const IO_MODE_LONG_HELP: &str = "Modes:
+  buffered   through the page cache, and the data stays there
+  dontcache  through the page cache, which lets go of the data when it is written or has been read (Linux 6.14, ext4, xfs
+             and some others; elsewhere it is buffered)
+  direct     past the page cache (O_DIRECT): whole blocks; what is left at the ends of a write is buffered
+  default    takes back what was set with ctl before
+
+With EXPORT it is set for all clients of that export, whatever its options say. Without, for the server: it holds where
+no export's options (read_io=, write_io=) and no earlier ctl for an export say otherwise.
+
+Examples:
+  samehost ctl io-mode write direct
+  samehost ctl io-mode /srv read dontcache
+  samehost ctl io-mode /srv read default
+  samehost status                               # shows the modes, and what became of them";
+
+/// Options of `samehost ctl io-mode`.
+#[derive(Debug, Args)]
+pub struct IoModeArgs {
+    /// Which server, if several run: the beginning of its instance as `samehost status` shows it
+    #[arg(long, value_name = "INSTANCE")]
+    pub server: Option<String>,
+
+    /// The exported directory, if it isn't for the whole server; `read` or `write`; the mode
+    #[arg(value_name = "WORD", num_args = 2..=3, required = true)]
+    pub words: Vec<String>,
+}

@@ -1,0 +1,32 @@
+//! `ctl`: asks a running process to do something otherwise from now on.
+
+mod io_mode;
+
+use control::Reply;
+
+use crate::cli::{CtlArgs, CtlCommand, Global};
+use crate::exit::{Ended, Exit, Failure};
+use crate::output::Output;
+
+/// Asks, and says what came of it.
+pub fn ctl(global: &Global, args: &CtlArgs) -> Ended {
+    match &args.what {
+        CtlCommand::IoMode(args) => io_mode::io_mode(global, args),
+    }
+}
+
+/// Tells the user what a process has answered.
+fn report(about: &str, reply: Reply) -> Ended {
+    match reply {
+        Reply::Done(words) => {
+            let mut output = Output::stdout();
+            output.line(words)?;
+            output.flush()?;
+            Ok(Exit::Done)
+        }
+        Reply::Error { reason, next } => {
+            let failure = Failure::new(about, reason);
+            Err(next.into_iter().fold(failure, Failure::next).into())
+        }
+    }
+}
