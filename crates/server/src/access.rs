@@ -243,8 +243,10 @@ mod tests {
         let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
         let holder = |options: &str, uid: Option<u32>, gid: u32, groups: &[u32]| {
             let text = format!("{} *(rw,insecure,{options})", dir.path().display());
-            let gate =
-                Gate::new(Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default()));
+            let gate = Gate::new(
+                Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default()),
+                Switches::default(),
+            );
             // Whom it claims to be is all the same.
             let claim = Some(Claim { uid: 1000, gid: 1000, gids: &[] });
             let asking = Asking { address: SocketAddr::from(([127, 0, 0, 1], 1)), claim, road: Road::Lane };
