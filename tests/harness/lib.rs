@@ -7,6 +7,7 @@
 pub mod capture;
 pub mod cpio;
 pub mod disk;
+pub mod failing;
 pub mod ganesha;
 pub mod netns;
 pub mod podman;

@@ -352,6 +352,8 @@ pub fn status_in(run_dir: &Path) -> Option<Status> {
     sockets.iter().find_map(|path| {
         let mut stream = UnixStream::connect(path).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        // An empty request asks for the status.
+        stream.shutdown(std::net::Shutdown::Write).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
         serde_json::from_str(&text).ok().map(Status)
