@@ -80,6 +80,8 @@ impl FailingDisk {
     /// When its blocks can't be found.
     pub fn fail(&self, file: &Path) {
         let opened = File::open(file).expect("it is there");
+        // The first call may tell of a failure from before.
+        let _ = rustix::fs::syncfs(&opened);
         rustix::fs::syncfs(&opened).expect("the disk is whole");
         let image = File::options().write(true).open(self.image()).expect("own file");
         fallocate(&image, FallocateFlags::empty(), 0, self.size).expect("there is room");
