@@ -251,8 +251,8 @@ fn full_disk(kind: &str, megabytes: u64) {
         let free = statvfs(disk.path()).map(|now| now.f_bavail * now.f_frsize).expect("mounted");
         // 4 MiB are left, or what the filesystem says is left without meaning it.
         let length = free - (4 << 20);
-        let room = (0..16)
-            .find_map(|i| fallocate(&file, FallocateFlags::empty(), 0, length - (i << 20)).ok().map(|()| ()));
+        let room =
+            (0..16).find_map(|i| fallocate(&file, FallocateFlags::empty(), 0, length - (i << 20)).ok());
         room.expect("some of it can be had");
     };
     full(disk.path(), Status::NoSpace, fill, || fs::remove_file(&filler).expect("own file"));
