@@ -57,7 +57,6 @@ pub const NAMES: &[&str] = &[
 /// Takes an option if it is one of these.
 pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
     let mount = &mut to.parsed.mount;
-    let flags = &mut mount.flags;
     match item.name.as_str() {
         // For programs, not for filesystems.
         name if name.starts_with("x-") || name.starts_with("X-") => {}
@@ -66,9 +65,9 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
         | "noowner" | "silent" | "loud" | "nomand" | "noiversion" => item.bare()?,
         // fstab(5): whoever lets others mount doesn't let them bring programs of root and devices along.
         "user" | "users" => {
-            (flags.nosuid, flags.nodev, flags.noexec) = (true, true, true);
+            (mount.suid, mount.dev, mount.exec) = (false, false, false);
         }
-        "owner" | "group" => (flags.nosuid, flags.nodev) = (true, true),
+        "owner" | "group" => (mount.suid, mount.dev) = (false, false),
         "ro" | "rw" => {
             item.bare()?;
             mount.read_only = item.name == "ro";
@@ -79,19 +78,19 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
         }
         "suid" | "nosuid" => {
             item.bare()?;
-            flags.nosuid = item.name == "nosuid";
+            mount.suid = item.name == "suid";
         }
         "dev" | "nodev" => {
             item.bare()?;
-            flags.nodev = item.name == "nodev";
+            mount.dev = item.name == "dev";
         }
         "exec" | "noexec" => {
             item.bare()?;
-            flags.noexec = item.name == "noexec";
+            mount.exec = item.name == "exec";
         }
         "atime" | "noatime" => {
             item.bare()?;
-            flags.noatime = item.name == "noatime";
+            mount.noatime = item.name == "noatime";
         }
         // The server keeps the times of access and decides; changes to directories are durable before they are answered
         // wherever the export is sync.

@@ -6,7 +6,6 @@
 
 mod error;
 mod generic;
-mod meaning;
 mod nearest;
 mod nfs;
 mod ours;
@@ -15,14 +14,14 @@ mod split;
 use std::time::Duration;
 
 pub use error::OptionError;
-pub use meaning::{AttributeTimes, LookupCache, MountFlags, MountOptions, ODirect};
 
+use crate::settings::MountOptions;
 use split::Item;
 
 /// What a mount is told.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// What the filesystem does.
+    /// How the filesystem behaves. Its source is left empty.
     pub mount: MountOptions,
     /// How the session with the server behaves.
     pub session: client::Options,
@@ -52,7 +51,8 @@ enum Known {
 }
 
 /// What the comma-separated list of options `text` means, on top of the session's own `defaults`. `privileged`: root
-/// mounts, and every user may enter (`allow_other`). `sloppy`: as mount(8)'s `-s`, an option that is wrong is passed over
+/// mounts, so every user may enter (`allow_other`), and set-id bits and devices count unless they are switched off, as
+/// mount(8) has it. `sloppy`: as mount(8)'s `-s`, an option that is wrong is passed over
 /// and reported in [`Parsed::passed_over`].
 ///
 /// # Errors
@@ -63,7 +63,13 @@ pub fn parse(
     privileged: bool,
     sloppy: bool,
 ) -> Result<Parsed, OptionError> {
-    let mount = MountOptions { allow_other: privileged, ..MountOptions::default() };
+    let mount = MountOptions {
+        source: String::new(),
+        allow_other: privileged,
+        suid: privileged,
+        dev: privileged,
+        ..MountOptions::default()
+    };
     let mut building = Building {
         parsed: Parsed {
             mount,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use client::{Credential, ReservedPort};
 
 use super::split::Item;
-use super::{Building, Known, LookupCache, OptionError};
+use super::{Building, Known, OptionError};
+use crate::settings::LookupCache;
 
 /// `retry` in the foreground.
 pub const RETRY_FG: Duration = Duration::from_secs(2 * 60);
@@ -119,14 +120,16 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
         "hard" => bare(item, || session.hard = true)?,
         "soft" | "softerr" => bare(item, || {
             session.hard = false;
-            mount.soft_is_timed_out = item.name == "softerr";
+            mount.softerr = item.name == "softerr";
         })?,
         "softreval" => {
             return Err(item.impossible(
                 "attributes and names aren't served from memory while the server is down. Leave it out",
             ));
         }
-        "nosoftreval" | "intr" | "nointr" | "noacl" | "nofsc" | "nosharecache" | "sloppy" => item.bare()?,
+        "nosoftreval" | "cto" | "intr" | "nointr" | "noacl" | "nofsc" | "nosharecache" | "sloppy" => {
+            item.bare()?
+        }
         "timeo" => {
             let tenths: u32 =
                 item.number(1..=36_000, "tenths of a second, 1 to 36000 (timeo=600 is a minute)")?;
@@ -148,10 +151,10 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
             (times.file_min, times.file_max) = (all, all);
             (times.directory_min, times.directory_max) = (all, all);
         }
-        "ac" => bare(item, || times.caching = true)?,
+        "ac" => bare(item, || times.on = true)?,
         // nfs(5): noac is actimeo=0 and sync.
         "noac" => bare(item, || {
-            times.caching = false;
+            times.on = false;
             mount.sync = true;
         })?,
         "lookupcache" => {
@@ -162,8 +165,11 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
                 _ => return Err(item.wrong("it must be all, positive (pos) or none")),
             }
         }
-        "cto" => bare(item, || mount.close_to_open = true)?,
-        "nocto" => bare(item, || mount.close_to_open = false)?,
+        "nocto" => {
+            return Err(
+                item.impossible("what was closed elsewhere is always seen by the next open. Leave it out")
+            );
+        }
         "sec" => match item.value()? {
             "sys" => {}
             "none" => session.credential = Credential::None,

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::split::Item;
-use super::{Building, Known, ODirect, OptionError};
+use super::{Building, Known, OptionError};
+use crate::settings::Direct;
 
 /// The names.
 pub const NAMES: &[&str] = &[
@@ -13,7 +14,9 @@ pub const NAMES: &[&str] = &[
     "lane",
     "localio_probe_throttle",
     "noallow_other",
+    "nopassthrough",
     "odirect",
+    "passthrough",
     "run_dir",
     "trust_uid",
 ];
@@ -27,11 +30,15 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
             session.lane = word.parse().map_err(|_| item.wrong("it must be auto, off or required"))?;
         }
         "odirect" => {
-            mount.o_direct = match item.value()? {
-                "end-to-end" => ODirect::EndToEnd,
-                "server" => ODirect::Server,
+            mount.direct = match item.value()? {
+                "end-to-end" => Direct::EndToEnd,
+                "server" => Direct::Server,
                 _ => return Err(item.wrong("it must be end-to-end or server")),
             }
+        }
+        "passthrough" | "nopassthrough" => {
+            item.bare()?;
+            mount.passthrough = item.name == "passthrough";
         }
         "run_dir" => {
             let path = PathBuf::from(item.value()?);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::settings::{Direct, LookupCache};
 use client::{Credential, LaneMode, ReservedPort};
 
 fn read(text: &str) -> Result<Parsed, OptionError> {
@@ -19,14 +20,19 @@ fn says(text: &str) -> String {
 
 #[test]
 fn nothing_means_the_defaults_of_nfs() {
-    for text in ["", "defaults", ",,", "rw,hard,fg,tcp,vers=3,ac,cto,suid,dev,exec,async,nolock"] {
+    for text in ["", "defaults", ",,", "rw,hard,fg,tcp,vers=3,ac,cto,nosuid,nodev,exec,async,nolock"] {
         let parsed = good(text);
-        assert_eq!(parsed.mount, MountOptions::default(), "{text}");
+        assert_eq!(parsed.mount, good("").mount, "{text}");
         assert_eq!(parsed.retry, Duration::from_secs(120));
         assert!(parsed.session.hard && !parsed.background && parsed.port.is_none());
         assert_eq!(parsed.session.timeo, Duration::from_secs(60));
     }
-    assert!(parse("", client::Options::default(), true, false).unwrap().mount.allow_other);
+    let ordinary = good("").mount;
+    assert!(!ordinary.allow_other && !ordinary.suid && !ordinary.dev && ordinary.exec);
+    let root = parse("", client::Options::default(), true, false).unwrap().mount;
+    assert!(root.allow_other && root.suid && root.dev && root.exec);
+    let root = parse("user,noallow_other", client::Options::default(), true, false).unwrap().mount;
+    assert!(!root.allow_other && !root.suid && !root.dev && !root.exec);
 }
 
 #[test]
@@ -49,14 +55,13 @@ fn names_and_units_are_those_of_nfs() {
         [all.file_min, all.file_max, all.directory_min, all.directory_max].iter().all(|each| *each == two)
     );
     let without = good("noac").mount;
-    assert!(!without.attributes.caching && without.sync);
+    assert!(!without.attributes.on && without.sync);
     assert_eq!(good("lookupcache=pos").mount.lookup_cache, LookupCache::Positive);
     assert_eq!(good("lookupcache=none").mount.lookup_cache, LookupCache::None);
-    assert!(!good("nocto").mount.close_to_open);
     let soft = good("softerr");
-    assert!(!soft.session.hard && soft.mount.soft_is_timed_out);
+    assert!(!soft.session.hard && soft.mount.softerr);
     let soft = good("softerr,soft");
-    assert!(!soft.session.hard && !soft.mount.soft_is_timed_out);
+    assert!(!soft.session.hard && !soft.mount.softerr);
     assert!(good("soft,hard").session.hard);
     assert_eq!(good("sec=none").session.credential, Credential::None);
     assert_eq!(good("noresvport").session.reserved_port, ReservedPort::No);
@@ -66,10 +71,11 @@ fn names_and_units_are_those_of_nfs() {
 fn options_of_our_own() {
     let parsed = good("lane=required,odirect=server,run_dir=\"/a,b\",trust_uid=7,trust_uid=7,allow_other");
     assert_eq!(parsed.session.lane, LaneMode::Required);
-    assert_eq!(parsed.mount.o_direct, ODirect::Server);
+    assert_eq!(parsed.mount.direct, Direct::Server);
     assert_eq!(parsed.session.run_dir, std::path::Path::new("/a,b"));
     assert_eq!(parsed.session.trusted_uids, [7]);
-    assert!(parsed.mount.allow_other);
+    assert!(parsed.mount.allow_other && parsed.mount.passthrough);
+    assert!(!good("nopassthrough").mount.passthrough);
     assert_eq!(good("localio_probe_throttle=64").session.probe_throttle, 64);
 }
 
@@ -77,11 +83,10 @@ fn options_of_our_own() {
 fn options_of_every_filesystem() {
     let parsed =
         good("ro,nosuid,nodev,noexec,noatime,relatime,nodiratime,_netdev,nofail,noauto,x-systemd.automount");
-    assert!(parsed.mount.read_only);
-    let all = MountFlags { nosuid: true, nodev: true, noexec: true, noatime: true };
-    assert_eq!(parsed.mount.flags, all);
-    assert_eq!(good("user").mount.flags, MountFlags { noatime: false, ..all });
-    assert_eq!(good("user=me,exec").mount.flags, MountFlags { noatime: false, noexec: false, ..all });
+    let mount = parsed.mount;
+    assert!(mount.read_only && mount.noatime && !mount.suid && !mount.dev && !mount.exec);
+    assert!(good("user=me,exec,dev").mount.exec);
+    assert!(good("suid,dev").mount.suid);
     good("comment=what ever,x-a.b=c,X-mount.mkdir,defaults");
 }
 
@@ -102,6 +107,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("port=+5", &["port=+5"]),
         ("sec=krb5p", &["sec=krb5p", "sec=sys"]),
         ("lock", &["'lock'", "on this host", "nolock"]),
+        ("nocto", &["'nocto'", "Leave it out"]),
         ("lane=maybe", &["lane=maybe", "auto, off or required"]),
         ("run_dir=here", &["run_dir=here", "whole path"]),
         ("localio_probe_throttle=12", &["power of two"]),
