@@ -239,6 +239,16 @@ impl Error {
         }
     }
 
+    /// Whether the server couldn't be reached, which may change by itself: it may be starting.
+    #[must_use]
+    pub const fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Rpc { source, .. } => source.is_unreachable(),
+            Self::NoAnswer { .. } | Self::Resolve { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The same error, about something the caller has a better name for.
     #[must_use]
     pub fn about(mut self, name: impl FnOnce() -> String) -> Self {

@@ -123,4 +123,10 @@ impl Error {
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }
+
+    /// Whether the server couldn't be reached, which may change by itself.
+    #[must_use]
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::TimedOut { .. } | Self::Closed { .. })
+    }
 }
