@@ -7,6 +7,7 @@
 
 pub mod barrier;
 pub mod credentials;
+pub mod fuse;
 pub mod handle;
 pub mod mount;
 pub mod namespace;

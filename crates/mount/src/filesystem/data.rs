@@ -1,0 +1,103 @@
+//! READ, WRITE, FLUSH and FSYNC of files that aren't passed through.
+
+use std::io::IoSlice;
+use std::time::Instant;
+
+use bytes::Bytes;
+use client::{File, Stability};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::Filesystem;
+use crate::fuse::abi;
+use crate::fuse::answer::Answer;
+use crate::fuse::request::Io;
+use crate::inodes::Node;
+use crate::open::OpenFile;
+
+impl Filesystem {
+    pub(super) fn opened(&self, fh: u64) -> Result<std::sync::Arc<OpenFile>, Errno> {
+        self.files.get(fh).ok_or(Errno::BADF)
+    }
+
+    pub(crate) async fn read(&self, io: &Io) -> Result<Answer, Errno> {
+        let open = self.opened(io.fh)?;
+        let buffer = self.buffers.take();
+        let read = open.file.read_into(buffer, io.offset, io.size as usize).await;
+        read.map(Answer).map_err(|error| self.errno(&error))
+    }
+
+    pub(crate) async fn write(&self, io: &Io, data: Bytes) -> Result<Answer, Errno> {
+        let open = self.opened(io.fh)?;
+        let flags = OFlags::from_bits_retain(io.flags);
+        let count = io.size;
+        let stability = if flags.contains(OFlags::SYNC) || self.options.sync {
+            Stability::FileSync
+        } else if flags.contains(OFlags::DSYNC) {
+            Stability::DataSync
+        } else {
+            Stability::Unstable
+        };
+        let from_cache = io.how & abi::WRITE_CACHE != 0;
+        open.node.state.lock().cache.write(Instant::now());
+        let written = if flags.contains(OFlags::APPEND) && !from_cache {
+            self.append(&open.node, &open.file, data, stability).await
+        } else {
+            open.file.write_stable(data, io.offset, stability).await
+        };
+        open.node.state.lock().cache.write(Instant::now());
+        written.map_err(|error| self.errno(&error))?;
+        Ok(Answer::with_capacity(8).written(count))
+    }
+
+    /// Writes behind the end of the file. Over the lane the filesystem knows where that is; over the wire it is where the
+    /// server last said, and two clients that append at once overwrite each other, as with every NFS client (open(2)).
+    async fn append(
+        &self,
+        node: &Node,
+        file: &File,
+        data: Bytes,
+        stability: Stability,
+    ) -> client::Result<()> {
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            let appended = file.pass_granted(|fd| {
+                rustix::io::pwritev2(fd, &[IoSlice::new(rest)], 0, ReadWriteFlags::APPEND)
+            });
+            match appended {
+                Some(Ok(count)) => rest = &rest[count..],
+                Some(Err(Errno::INTR)) => {}
+                Some(Err(errno)) => {
+                    let (object, source) = ("append".to_owned(), errno.into());
+                    return Err(client::Error::Local { object, source });
+                }
+                None => break,
+            }
+        }
+        if rest.is_empty() {
+            return if stability == Stability::Unstable { Ok(()) } else { file.commit().await };
+        }
+        let valid = |node: &Node| {
+            let state = node.state.lock();
+            let valid = state.cache.valid(Instant::now(), &self.options.attributes);
+            state.cache.attributes().filter(|_| !valid.is_zero()).map(|attributes| attributes.size)
+        };
+        let end = match valid(node) {
+            Some(end) => end,
+            None => file.size().await?,
+        };
+        file.write_stable(data.slice_ref(rest), end, stability).await
+    }
+
+    pub(crate) async fn flush(&self, fh: u64) -> Result<Answer, Errno> {
+        let open = self.opened(fh)?;
+        open.file.flush().await.map_err(|error| self.errno(&error))?;
+        Ok(Answer::default())
+    }
+
+    pub(crate) async fn fsync(&self, fh: u64) -> Result<Answer, Errno> {
+        let open = self.opened(fh)?;
+        open.file.commit().await.map_err(|error| self.errno(&error))?;
+        Ok(Answer::default())
+    }
+}

@@ -1,0 +1,71 @@
+//! OPENDIR, READDIR, READDIRPLUS and RELEASEDIR.
+
+use client::{Access, DirEntry};
+use rustix::io::Errno;
+
+use super::{Call, Filesystem};
+use crate::fuse::answer::{Answer, Dirent};
+use crate::fuse::request::Io;
+use crate::listing::Listing;
+use crate::open::OpenDirectory;
+
+impl Filesystem {
+    pub(crate) async fn open_dir(&self, call: &Call) -> Result<Answer, Errno> {
+        let (node, user) = (self.node(call)?, self.user(call));
+        let known = node.state.lock().rights(&user, Access::READ, call.asked);
+        let granted = match known {
+            Some(granted) => granted,
+            None => self.ask_rights(&user, &node, Access::READ).await?,
+        };
+        if granted != Access::READ {
+            return Err(Errno::ACCESS);
+        }
+        let listing = tokio::sync::Mutex::new(Listing::default());
+        let fh = self.directories.insert(OpenDirectory { node, user, listing });
+        Ok(Answer::with_capacity(16).open(fh, 0, 0))
+    }
+
+    pub(crate) async fn read_dir(&self, call: &Call, io: &Io, plus: bool) -> Result<Answer, Errno> {
+        let open = self.directories.get(io.fh).ok_or(Errno::BADF)?;
+        let (size, mut answer) = (io.size as usize, Answer::with_capacity(io.size as usize));
+        let mut listing = open.listing.lock().await;
+        let entries = listing.behind(&open.user.session, &open.node.handle, io.offset, plus).await;
+        for entry in entries.map_err(|error| self.errno(&error))? {
+            // A name that no path can contain is not a name (a server may send any bytes).
+            if entry.name.is_empty() || entry.name.contains(&b'/') || entry.name.contains(&0) {
+                continue;
+            }
+            let dirent = Dirent {
+                fileid: entry.fileid,
+                offset: entry.cookie,
+                kind: entry.attributes.map(|attributes| attributes.kind),
+                name: &entry.name,
+            };
+            let look_up = || self.entry_of(call, &open, entry);
+            let look_up: Option<&dyn Fn() -> _> = if plus { Some(&look_up) } else { None };
+            if !answer.add_dirent(size, &dirent, look_up) {
+                break;
+            }
+        }
+        Ok(answer)
+    }
+
+    /// What READDIRPLUS tells of an entry; nothing of `.` and `..`, and of what the server says nothing about.
+    fn entry_of(
+        &self,
+        call: &Call,
+        open: &OpenDirectory,
+        entry: &DirEntry,
+    ) -> Option<(u64, client::Attributes, crate::fuse::answer::Valid)> {
+        if matches!(&entry.name[..], b"." | b"..") {
+            return None;
+        }
+        let (handle, attributes) = (entry.handle?, entry.attributes?);
+        let told = self.meet(&handle, &attributes, (&open.node, &entry.name), call.asked);
+        Some((told.0.number, told.1, told.2))
+    }
+
+    pub(crate) fn release_dir(&self, fh: u64) -> Result<Answer, Errno> {
+        self.directories.remove(fh).map(|_| Answer::default()).ok_or(Errno::BADF)
+    }
+}

@@ -1,0 +1,264 @@
+//! OPEN, CREATE and RELEASE: from a request to an open file, and which way its bytes will go.
+//!
+//! The server is asked at every open: for a grant of exactly the access that is wanted, over the lane, or with ACCESS over the
+//! wire. Either answer brings the attributes, and with them whether the kernel's cached data is still good (close-to-open).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::{Access, Attributes, File, OpenOptions, Road, Session};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::{Call, Filesystem};
+use crate::backing::{self, Backing};
+use crate::fuse::abi::fopen;
+use crate::fuse::answer::Answer;
+use crate::inodes::{Node, State};
+use crate::open::OpenFile;
+use crate::passthrough::{self, Hold, Plan, Wish};
+use crate::requests::Untold;
+use crate::settings::Direct;
+
+/// Opened to be executed: include/linux/fs.h, `__FMODE_EXEC`.
+const FMODE_EXEC: u32 = 0x20;
+
+/// What open(2) was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    flags: OFlags,
+    read: bool,
+    write: bool,
+    execute: bool,
+}
+
+impl Wanted {
+    fn of(flags: u32) -> Result<Self, Errno> {
+        let (read, write) = match flags & OFlags::ACCMODE.bits() {
+            mode if mode == OFlags::RDONLY.bits() => (true, false),
+            mode if mode == OFlags::WRONLY.bits() => (false, true),
+            mode if mode == OFlags::RDWR.bits() => (true, true),
+            _ => return Err(Errno::INVAL),
+        };
+        let execute = flags & FMODE_EXEC != 0;
+        Ok(Self { flags: OFlags::from_bits_retain(flags), read, write, execute })
+    }
+
+    const fn has(&self, flag: OFlags) -> bool {
+        self.flags.contains(flag)
+    }
+
+    fn options(&self) -> OpenOptions {
+        OpenOptions::new().read(self.read).write(self.write).no_follow(true)
+    }
+
+    fn rights(&self) -> Access {
+        let mut rights = Access(0);
+        if self.execute {
+            rights = rights | Access::EXECUTE;
+        } else if self.read {
+            rights = rights | Access::READ;
+        }
+        if self.write {
+            rights = rights | Access::MODIFY | Access::EXTEND;
+        }
+        rights
+    }
+}
+
+/// How an open is answered: the flags for the kernel, the backing file, what it counts as.
+struct Way {
+    flags: u32,
+    backing: Option<Arc<Backing>>,
+    hold: Hold,
+}
+
+impl Filesystem {
+    pub(crate) async fn open(&self, call: &Call, flags: u32) -> Result<Answer, Errno> {
+        let (node, user, wanted) = (self.node(call)?, self.user(call), Wanted::of(flags)?);
+        if wanted.write && self.options.read_only {
+            return Err(Errno::ROFS);
+        }
+        let name = node.state.lock().place.as_ref().map(|(_, name)| name.clone()).unwrap_or_default();
+        let asked = Instant::now();
+        let file = user.session.open_handle(&node.handle, &name, &wanted.options()).await;
+        let file = file.map_err(|error| self.errno(&error))?;
+        if file.road() == Road::Wire {
+            let rights = wanted.rights();
+            if self.ask_rights(&user, &node, rights).await? != rights {
+                return Err(Errno::ACCESS);
+            }
+        }
+        if wanted.write && wanted.has(OFlags::TRUNC) {
+            file.set_len(0).await.map_err(|error| self.errno(&error))?;
+            node.state.lock().cache.write(Instant::now());
+        }
+        self.fresh(&user.session, &node, asked).await?;
+        let (fh, way) = self.settle(&node, file, &wanted)?;
+        Ok(Answer::with_capacity(16).open(fh, way.flags, way.number()))
+    }
+
+    pub(crate) async fn create(
+        &self,
+        call: &Call,
+        name: &[u8],
+        flags: u32,
+        mode: u32,
+    ) -> Result<Answer, Errno> {
+        let (directory, user, wanted) = (self.node(call)?, self.user(call), Wanted::of(flags)?);
+        let options = wanted
+            .options()
+            .create(true)
+            .create_new(wanted.has(OFlags::EXCL))
+            .truncate(wanted.has(OFlags::TRUNC))
+            .mode(mode & 0o7777);
+        let file = user.session.open_at(&directory.handle, name, &options).await;
+        let file = file.map_err(|error| self.errno(&error))?;
+        let attributes = self.attributes_of_new(&user.session, &file).await?;
+        let (node, attributes, valid) =
+            self.meet(&file.handle(), &attributes, (&directory, name), call.asked);
+        let (fh, way) = match self.settle(&node, file, &wanted) {
+            Ok(settled) => settled,
+            Err(errno) => {
+                self.inodes.forget(node.number, 1);
+                return Err(errno);
+            }
+        };
+        let answer = Answer::with_capacity(144).entry(node.number, &attributes, valid);
+        Ok(answer.open(fh, way.flags, way.number()))
+    }
+
+    async fn attributes_of_new(&self, session: &Session, file: &File) -> Result<Attributes, Errno> {
+        if let Some(attributes) = file.opened_as() {
+            return Ok(attributes);
+        }
+        session.attributes(&file.handle()).await.map_err(|error| self.errno(&error))
+    }
+
+    /// Decides how the open is answered, and enters it into the tables. Nothing here waits: the answer follows at once.
+    fn settle(&self, node: &Arc<Node>, file: File, wanted: &Wanted) -> Result<(u64, Way), Errno> {
+        let mut state = node.state.lock();
+        let way = self.way(node, &mut state, &file, wanted)?;
+        if state.cache.is_told_otherwise() {
+            // The kernel would go on believing the old size.
+            let _ = self.device.get_ref().forget_attributes(node.number, false);
+        }
+        state.opens += 1;
+        let first = state.opens == 1;
+        if wanted.write {
+            state.cache.open_writer();
+        }
+        drop(state);
+        if first {
+            self.places.opened(node);
+        }
+        let fh =
+            self.files.insert(OpenFile { node: node.clone(), file, hold: way.hold, write: wanted.write });
+        Ok((fh, way))
+    }
+
+    fn way(&self, node: &Arc<Node>, state: &mut State, file: &File, wanted: &Wanted) -> Result<Way, Errno> {
+        let granted = file.road() == Road::Lane;
+        let direct = wanted.has(OFlags::DIRECT) && self.options.direct == Direct::Server;
+        let wish = if granted && self.passing.is_allowed() && !direct {
+            Wish::Pass
+        } else if wanted.write && wanted.has(OFlags::APPEND) {
+            // The end of the file is where the server has it, not where the kernel believes it.
+            Wish::Direct
+        } else {
+            Wish::Cached
+        };
+        match state.mode.plan(wish, wanted.write) {
+            Plan::Register => {
+                if let Some(way) = self.register(state, file) {
+                    return Ok(way);
+                }
+                Ok(cached(state, wanted))
+            }
+            Plan::Share(backing) => {
+                // From now on the kernel writes to the file, too.
+                file.pass_granted(|_| ());
+                self.passing.passed();
+                let hold = state.mode.share();
+                Ok(Way { flags: fopen::PASSTHROUGH | fopen::NOFLUSH, backing: Some(backing), hold })
+            }
+            Plan::Beside(backing) => {
+                let hold = state.mode.share();
+                let flags = fopen::PASSTHROUGH | fopen::DIRECT_IO;
+                Ok(Way { flags, backing: Some(backing), hold })
+            }
+            Plan::Cached => Ok(cached(state, wanted)),
+            Plan::Direct => Ok(Way { flags: fopen::DIRECT_IO, backing: None, hold: Hold::None }),
+            Plan::Elsewhere => {
+                self.inodes.replace(node);
+                Err(Errno::STALE)
+            }
+        }
+    }
+
+    /// Registers a granted file; `None` if the kernel doesn't take it.
+    fn register(&self, state: &mut State, file: &File) -> Option<Way> {
+        let registered = file.pass_granted(|fd| {
+            (Backing::register(&self.device, fd), !self.options.read_only && backing::is_read_only(fd))
+        });
+        match registered? {
+            (Ok(backing), read_only) => {
+                self.passing.passed();
+                let backing = Arc::new(backing);
+                let hold = state.mode.pass(passthrough::Backing { file: backing.clone(), read_only });
+                Some(Way { flags: fopen::PASSTHROUGH | fopen::NOFLUSH, backing: Some(backing), hold })
+            }
+            (Err(refusal), _) => {
+                self.passing.refused(refusal);
+                None
+            }
+        }
+    }
+
+    /// The kernel didn't hear of what was opened.
+    pub(crate) async fn take_back(&self, what: Untold) {
+        match what {
+            Untold::File(fh) => drop(self.release(fh).await),
+            Untold::NewFile(node, fh) => {
+                drop(self.release(fh).await);
+                self.forget(node, 1);
+            }
+            Untold::Directory(fh) => drop(self.release_dir(fh)),
+        }
+    }
+
+    pub(crate) async fn release(&self, fh: u64) -> Result<Answer, Errno> {
+        let Some(open) = self.files.remove(fh) else { return Err(Errno::BADF) };
+        let (backing, last) = {
+            let mut state = open.node.state.lock();
+            let backing = state.mode.release(open.hold);
+            if open.write {
+                state.cache.close_writer(Instant::now());
+            }
+            state.opens -= 1;
+            (backing, state.opens == 0)
+        };
+        drop(backing);
+        if let Err(error) = open.file.flush().await {
+            // FLUSH has come and reported what it could; this came behind it (mmap).
+            tracing::warn!(%error, "data written after the last close is lost");
+        }
+        if last {
+            self.places.closed(&open.node);
+            self.remove_hidden(&open.node).await;
+        }
+        Ok(Answer::default())
+    }
+}
+
+impl Way {
+    fn number(&self) -> u32 {
+        self.backing.as_ref().map_or(0, |backing| backing.number)
+    }
+}
+
+fn cached(state: &mut State, wanted: &Wanted) -> Way {
+    let keep = if state.cache.keep_data() { fopen::KEEP_CACHE } else { 0 };
+    let flush = if wanted.write { 0 } else { fopen::NOFLUSH };
+    Way { flags: keep | flush, backing: None, hold: state.mode.cache() }
+}

@@ -1,0 +1,189 @@
+//! The filesystem: what each request means in terms of the client.
+//!
+//! | module | what |
+//! |---|---|
+//! | `names` | LOOKUP, the making and removing of names, FORGET |
+//! | `hidden` | what happens to a file that is removed while it is open |
+//! | `files` | OPEN, CREATE, RELEASE |
+//! | `data` | READ, WRITE, FLUSH, FSYNC |
+//! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
+//! | `status` | GETATTR, SETATTR, ACCESS, STATFS |
+//! | `directories` | OPENDIR, READDIR, READDIRPLUS |
+
+mod data;
+mod directories;
+mod files;
+mod hidden;
+mod names;
+mod space;
+mod status;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Attributes, Found, Seen, Session};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::OnceCell;
+
+use crate::buffers::Buffers;
+use crate::fuse::answer::Valid;
+use crate::fuse::device::Device;
+use crate::fuse::request::Header;
+use crate::inodes::{Inodes, Node};
+use crate::open::{OpenDirectory, OpenFile, Opened};
+use crate::report::Passing;
+use crate::settings::MountOptions;
+use crate::users::{User, Users};
+use hidden::Places;
+
+/// A mounted filesystem.
+#[derive(Debug)]
+pub(crate) struct Filesystem {
+    pub(crate) session: Session,
+    pub(crate) options: MountOptions,
+    pub(crate) device: Arc<AsyncFd<Device>>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) files: Opened<OpenFile>,
+    directories: Opened<OpenDirectory>,
+    users: Users,
+    places: Places,
+    pub(crate) passing: Passing,
+    pub(crate) buffers: Arc<Buffers>,
+    name_max: OnceCell<u32>,
+}
+
+/// One request under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) header: Header,
+    /// When it was read.
+    pub(crate) asked: Instant,
+}
+
+impl Filesystem {
+    pub(crate) fn new(
+        session: Session,
+        options: MountOptions,
+        device: Arc<AsyncFd<Device>>,
+        inodes: Arc<Inodes>,
+        passing: Passing,
+    ) -> Self {
+        Self {
+            users: Users::new(session.clone()),
+            session,
+            options,
+            device,
+            inodes,
+            files: Opened::default(),
+            directories: Opened::default(),
+            places: Places::default(),
+            passing,
+            buffers: Arc::default(),
+            name_max: OnceCell::new(),
+        }
+    }
+
+    /// Who asks.
+    fn user(&self, call: &Call) -> Arc<User> {
+        self.users.of(&call.header, call.asked)
+    }
+
+    /// The file that is asked about.
+    fn node(&self, call: &Call) -> Result<Arc<Node>, Errno> {
+        self.node_of(call.header.node)
+    }
+
+    fn node_of(&self, number: u64) -> Result<Arc<Node>, Errno> {
+        self.inodes.get(number).ok_or(Errno::STALE)
+    }
+
+    /// How the application hears of an error.
+    fn errno(&self, error: &client::Error) -> Errno {
+        match error.errno() {
+            // nfs(5): soft gives EIO, softerr gives ETIMEDOUT.
+            Errno::TIMEDOUT if !self.options.softerr => Errno::IO,
+            errno => errno,
+        }
+    }
+
+    /// For how long the kernel may believe what it is told of a file; it counts as told.
+    fn tell(&self, node: &Node, now: Instant) -> Duration {
+        let mut state = node.state.lock();
+        state.cache.tell();
+        state.cache.valid(now, &self.options.attributes)
+    }
+
+    /// The attributes of a file, as of `asked` or later: what a reply has brought in passing, or what the server says now.
+    async fn fresh(&self, session: &Session, node: &Node, asked: Instant) -> Result<Attributes, Errno> {
+        {
+            let state = node.state.lock();
+            if let Some(attributes) = state.cache.attributes()
+                && state.cache.is_newer_than(asked)
+            {
+                return Ok(*attributes);
+            }
+        }
+        let now = Instant::now();
+        let attributes = session.attributes(&node.handle).await.map_err(|error| self.errno(&error))?;
+        self.learn(node, attributes, now);
+        Ok(attributes)
+    }
+
+    fn learn(&self, node: &Node, attributes: Attributes, asked: Instant) {
+        let seen = Seen { before: None, attributes: Some(attributes), asked };
+        node.learn(&seen, Instant::now(), &self.options.attributes);
+    }
+
+    /// Tells the kernel of a file that was found in a directory: its node, which counts as told, and its attributes.
+    async fn introduce(
+        &self,
+        session: &Session,
+        found: &Found,
+        (directory, name): (&Node, &[u8]),
+        asked: Instant,
+    ) -> Result<(Arc<Node>, Attributes, Valid), Errno> {
+        let attributes = match found.attributes {
+            Some(attributes) => attributes,
+            None => session.attributes(&found.handle).await.map_err(|error| self.errno(&error))?,
+        };
+        Ok(self.meet(&found.handle, &attributes, (directory, name), asked))
+    }
+
+    /// As [`Filesystem::introduce`], with the attributes at hand.
+    fn meet(
+        &self,
+        handle: &client::Handle,
+        attributes: &Attributes,
+        (directory, name): (&Node, &[u8]),
+        asked: Instant,
+    ) -> (Arc<Node>, Attributes, Valid) {
+        let node = self.inodes.remember(handle, 1);
+        self.learn(&node, *attributes, asked);
+        let now = Instant::now();
+        let valid = Valid { entry: self.name_valid(directory, now), attributes: self.tell(&node, now) };
+        let mut state = node.state.lock();
+        // While it is open, it is known by the name that it was opened with.
+        if state.opens == 0 {
+            state.place = Some((directory.number, name.into()));
+        }
+        // What is known may be newer than this reply.
+        let attributes = state.cache.attributes().copied().unwrap_or(*attributes);
+        drop(state);
+        (node, attributes, valid)
+    }
+
+    /// For how long the kernel may believe a name in a directory: as long as the directory's attributes are believed.
+    ///
+    /// The kernel walks over names it knows without asking who walks. In a directory that not everybody may search, names are
+    /// therefore not to be kept: each user asks, and the server decides.
+    fn name_valid(&self, directory: &Node, now: Instant) -> Duration {
+        let state = directory.state.lock();
+        let open_to_all = state.cache.attributes().is_some_and(|attributes| attributes.mode & 0o001 != 0);
+        if self.options.lookup_cache == crate::LookupCache::None || (self.options.allow_other && !open_to_all)
+        {
+            return Duration::ZERO;
+        }
+        state.cache.valid(now, &self.options.attributes)
+    }
+}

@@ -1,0 +1,84 @@
+//! FALLOCATE, LSEEK and COPY_FILE_RANGE. NFSv3 has none of them; on a granted file the system calls of the same name do it,
+//! and over the wire what can be told is told, and the rest is `EOPNOTSUPP`, which makes the kernel copy by reading and
+//! writing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::Filesystem;
+use crate::fuse::answer::Answer;
+use crate::fuse::request::CopyRange;
+
+/// As much as one COPY_FILE_RANGE copies: the server waits for its end before it stops.
+const COPY_MAX: u64 = 64 << 20;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// Runs a system call that may wait for a disk where that holds up nobody.
+async fn elsewhere<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> Result<R, Errno> {
+    tokio::task::spawn_blocking(call).await.map_err(|_| Errno::IO)
+}
+
+impl Filesystem {
+    pub(crate) async fn fallocate(&self, fh: u64, offset: u64, len: u64, mode: u32) -> Result<Answer, Errno> {
+        let open = self.opened(fh)?;
+        let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
+        let file = open.file.clone();
+        let done = elsewhere(move || file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len)));
+        done.await?.ok_or(Errno::OPNOTSUPP)??;
+        open.node.state.lock().cache.write(Instant::now());
+        Ok(Answer::default())
+    }
+
+    pub(crate) async fn seek(&self, fh: u64, offset: u64, whence: u32) -> Result<Answer, Errno> {
+        let open = self.opened(fh)?;
+        let to = match whence {
+            SEEK_DATA => SeekFrom::Data(offset),
+            SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        let file = open.file.clone();
+        let found = elsewhere(move || file.with_granted(|fd| rustix::fs::seek(fd, to))).await?;
+        if let Some(found) = found {
+            return Ok(Answer::default().offset(found?));
+        }
+        // All of it is data, and behind it there is a hole: lseek(2) allows that much ignorance.
+        let size = open.file.size().await.map_err(|error| self.errno(&error))?;
+        match whence {
+            _ if offset >= size => Err(Errno::NXIO),
+            SEEK_DATA => Ok(Answer::default().offset(offset)),
+            _ => Ok(Answer::default().offset(size)),
+        }
+    }
+
+    pub(crate) async fn copy_range(&self, range: &CopyRange) -> Result<Answer, Errno> {
+        let (from, to) = (self.opened(range.from)?, self.opened(range.to)?);
+        if range.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let len = usize::try_from(range.len.min(COPY_MAX)).unwrap_or(usize::MAX);
+        let (mut from_offset, mut to_offset) = (range.from_offset, range.to_offset);
+        let (source, target) = (from.file.clone(), to.file.clone());
+        let copied = elsewhere(move || {
+            source.with_granted(|source| {
+                target.pass_granted(|target| {
+                    rustix::fs::copy_file_range(
+                        source,
+                        Some(&mut from_offset),
+                        target,
+                        Some(&mut to_offset),
+                        len,
+                    )
+                })
+            })
+        });
+        let count = copied.await?.flatten().ok_or(Errno::OPNOTSUPP)??;
+        let node = Arc::clone(&to.node);
+        node.state.lock().cache.write(Instant::now());
+        Ok(Answer::with_capacity(8).written(u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+}

@@ -1,0 +1,277 @@
+//! What follows `struct fuse_out_header` in an answer, encoded in the machine's byte order.
+
+use std::time::Duration;
+
+use client::{Attributes, FileKind, FsStat, Timestamp};
+
+use super::abi::{self, init};
+
+/// File type bits of a mode, S_IFMT.
+const fn type_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Fifo => 0o010_000,
+        FileKind::Character => 0o020_000,
+        FileKind::Directory => 0o040_000,
+        FileKind::Block => 0o060_000,
+        FileKind::Regular => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
+    }
+}
+
+/// A device number as the kernel's `new_encode_dev`.
+pub(crate) const fn device(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12
+}
+
+/// The other way round: major and minor.
+pub(crate) const fn undevice(rdev: u32) -> (u32, u32) {
+    ((rdev & 0xfff00) >> 8, (rdev & 0xff) | (rdev >> 12) & 0xfff00)
+}
+
+/// How long the kernel may believe a name and the attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Valid {
+    pub(crate) entry: Duration,
+    pub(crate) attributes: Duration,
+}
+
+/// An answer being written.
+#[derive(Debug, Default)]
+pub(crate) struct Answer(pub(crate) Vec<u8>);
+
+impl Answer {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
+    fn u16(&mut self, value: u16) {
+        self.0.extend(value.to_ne_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.0.extend(value.to_ne_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend(value.to_ne_bytes());
+    }
+
+    /// `struct fuse_attr`.
+    fn attributes(&mut self, from: &Attributes) {
+        let seconds = |time: Timestamp| time.seconds.cast_unsigned();
+        self.u64(from.fileid);
+        self.u64(from.size);
+        self.u64(from.used.div_ceil(512));
+        for time in [from.atime, from.mtime, from.ctime] {
+            self.u64(seconds(time));
+        }
+        for time in [from.atime, from.mtime, from.ctime] {
+            self.u32(time.nanoseconds);
+        }
+        self.u32(type_bits(from.kind) | from.mode & 0o7777);
+        self.u32(from.nlink);
+        self.u32(from.uid);
+        self.u32(from.gid);
+        self.u32(device(from.rdev.0, from.rdev.1));
+        // st_blksize: how much is best read or written at once.
+        self.u32(BLOCK);
+        self.u32(0);
+    }
+
+    /// `struct fuse_entry_out`.
+    pub(crate) fn entry(mut self, node: u64, attributes: &Attributes, valid: Valid) -> Self {
+        self.put_entry(node, Some(attributes), valid);
+        self
+    }
+
+    /// An entry that says there is no such name, for as long as it says.
+    pub(crate) fn no_entry(mut self, valid: Duration) -> Self {
+        self.put_entry(0, None, Valid { entry: valid, attributes: Duration::ZERO });
+        self
+    }
+
+    fn put_entry(&mut self, node: u64, attributes: Option<&Attributes>, valid: Valid) {
+        self.u64(node);
+        // Nodes are never used again: no generation is needed.
+        self.u64(0);
+        self.u64(valid.entry.as_secs());
+        self.u64(valid.attributes.as_secs());
+        self.u32(valid.entry.subsec_nanos());
+        self.u32(valid.attributes.subsec_nanos());
+        match attributes {
+            Some(attributes) => self.attributes(attributes),
+            None => self.0.extend([0; 88]),
+        }
+    }
+
+    /// `struct fuse_attr_out`.
+    pub(crate) fn attr(mut self, attributes: &Attributes, valid: Duration) -> Self {
+        self.u64(valid.as_secs());
+        self.u32(valid.subsec_nanos());
+        self.u32(0);
+        self.attributes(attributes);
+        self
+    }
+
+    /// `struct fuse_open_out`; `flags` are of [`abi::fopen`], `backing` 0 for none.
+    pub(crate) fn open(mut self, fh: u64, flags: u32, backing: u32) -> Self {
+        self.u64(fh);
+        self.u32(flags);
+        self.u32(backing);
+        self
+    }
+
+    /// `struct fuse_write_out`.
+    pub(crate) fn written(mut self, count: u32) -> Self {
+        self.u32(count);
+        self.u32(0);
+        self
+    }
+
+    /// `struct fuse_lseek_out`.
+    pub(crate) fn offset(mut self, offset: u64) -> Self {
+        self.u64(offset);
+        self
+    }
+
+    /// `struct fuse_statfs_out`.
+    pub(crate) fn statfs(mut self, stat: &FsStat, name_max: u32) -> Self {
+        let block = u64::from(STATFS_BLOCK);
+        for bytes in [stat.total_bytes, stat.free_bytes, stat.available_bytes] {
+            self.u64(bytes / block);
+        }
+        self.u64(stat.total_files);
+        self.u64(stat.free_files);
+        self.u32(BLOCK);
+        self.u32(name_max);
+        self.u32(STATFS_BLOCK);
+        self.0.extend([0; 28]);
+        self
+    }
+
+    /// `struct fuse_init_out`.
+    pub(crate) fn init(mut self, agreed: &Agreed) -> Self {
+        self.u32(abi::MAJOR);
+        self.u32(abi::MINOR);
+        self.u32(agreed.max_readahead);
+        self.u32(agreed.flags as u32);
+        self.u16(agreed.max_background);
+        self.u16(agreed.max_background / 4 * 3);
+        self.u32(agreed.max_write);
+        // Times are good to the nanosecond.
+        self.u32(1);
+        self.u16((agreed.max_write / 4096) as u16);
+        self.u16(0);
+        self.u32((agreed.flags >> 32) as u32);
+        self.u32(if agreed.flags & init::PASSTHROUGH == 0 { 0 } else { 1 });
+        self.0.extend([0; 24]);
+        self
+    }
+
+    /// One `struct fuse_dirent`, or `fuse_direntplus` if there is an entry; false (and nothing written) if it doesn't
+    /// fit into `limit` bytes.
+    pub(crate) fn add_dirent(
+        &mut self,
+        limit: usize,
+        dirent: &Dirent<'_>,
+        plus: Option<&dyn Fn() -> Option<(u64, Attributes, Valid)>>,
+    ) -> bool {
+        let entry = if plus.is_some() { 128 } else { 0 };
+        let len = (entry + 24 + dirent.name.len()).next_multiple_of(8);
+        if self.0.len() + len > limit {
+            return false;
+        }
+        let end = self.0.len() + len;
+        if let Some(look_up) = plus {
+            match look_up() {
+                Some((node, attributes, valid)) => self.put_entry(node, Some(&attributes), valid),
+                None => self.put_entry(0, None, Valid::default()),
+            }
+        }
+        self.u64(dirent.fileid);
+        self.u64(dirent.offset);
+        self.u32(dirent.name.len() as u32);
+        self.u32(dirent.kind.map_or(0, |kind| type_bits(kind) >> 12));
+        self.0.extend(dirent.name);
+        self.0.resize(end, 0);
+        true
+    }
+}
+
+/// The preferred size of a transfer, st_blksize.
+const BLOCK: u32 = 1 << 20;
+
+/// What statfs(2) counts in.
+const STATFS_BLOCK: u32 = 4096;
+
+/// One line of a listing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dirent<'a> {
+    pub(crate) fileid: u64,
+    /// Where the listing goes on behind it.
+    pub(crate) offset: u64,
+    pub(crate) kind: Option<FileKind>,
+    pub(crate) name: &'a [u8],
+}
+
+/// What INIT has settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// Bits of [`init`].
+    pub(crate) flags: u64,
+    pub(crate) max_readahead: u32,
+    /// Bytes of the largest WRITE, and of the largest READ; a multiple of 4096.
+    pub(crate) max_write: u32,
+    pub(crate) max_background: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_are_as_long_as_the_kernel_has_them() {
+        let attributes = Attributes {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 5,
+            used: 4096,
+            rdev: (0, 0),
+            fsid: 1,
+            fileid: 12,
+            atime: Timestamp::default(),
+            mtime: Timestamp::default(),
+            ctime: Timestamp::default(),
+        };
+        let len = |answer: Answer| answer.0.len();
+        let new = Answer::default;
+        assert_eq!(len(new().entry(2, &attributes, Valid::default())), 128);
+        assert_eq!(len(new().no_entry(Duration::ZERO)), 128);
+        assert_eq!(len(new().attr(&attributes, Duration::ZERO)), 104);
+        assert_eq!(len(new().open(1, 0, 0)), 16);
+        assert_eq!(len(new().statfs(&FsStat::default(), 255)), 80);
+        let agreed = Agreed { flags: 0, max_readahead: 0, max_write: 4096, max_background: 1 };
+        assert_eq!(len(new().init(&agreed)), 64);
+    }
+
+    #[test]
+    fn device_numbers_go_there_and_back() {
+        for (major, minor) in [(0, 0), (8, 1), (259, 70_000), (0xfff, 0xf_ffff)] {
+            assert_eq!(undevice(device(major, minor)), (major, minor));
+        }
+    }
+
+    #[test]
+    fn a_listing_ends_where_it_is_full() {
+        let mut answer = Answer::default();
+        let dirent = Dirent { fileid: 1, offset: 1, kind: Some(FileKind::Directory), name: b"abc" };
+        assert!(answer.add_dirent(32, &dirent, None));
+        assert_eq!(answer.0.len(), 32);
+        assert!(!answer.add_dirent(63, &dirent, None));
+        assert_eq!(answer.0.len(), 32);
+    }
+}
