@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use io::Stability;
 use lane::Grant;
-use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
 use sys::switch::Look;
 
 use super::Inner;
+use super::syncs::Syncs;
 use crate::counters::{add, bump};
 use crate::error::Result;
 use crate::lane::Answer;
@@ -51,8 +51,7 @@ pub(crate) struct Granted {
     dirty: AtomicBool,
     /// Others write through the descriptor, unseen: it is never known to be clean.
     passed: AtomicBool,
-    /// Held during a sync, so that nobody believes a sync done that has only begun.
-    syncing: Mutex<()>,
+    syncs: Syncs,
     /// Reads to come: from [`PLAIN`] on ones that ask not to wait, below it plain ones.
     turn: AtomicU32,
     /// The filesystem can't be asked not to wait.
@@ -61,14 +60,14 @@ pub(crate) struct Granted {
 
 impl Granted {
     /// `always_waits`: other files of the filesystem couldn't be asked.
-    pub(crate) const fn new(grant: Grant, lane: u64, verifier: [u8; 8], always_waits: bool) -> Self {
+    pub(crate) fn new(grant: Grant, lane: u64, verifier: [u8; 8], always_waits: bool) -> Self {
         Self {
             grant,
             lane,
             verifier,
             dirty: AtomicBool::new(false),
             passed: AtomicBool::new(false),
-            syncing: Mutex::new(()),
+            syncs: Syncs::default(),
             turn: AtomicU32::new(PLAIN + HITS),
             always_waits: AtomicBool::new(always_waits),
         }
@@ -92,11 +91,12 @@ impl Granted {
     /// Makes durable what was written, if there is anything. Doesn't ask the interlock: what was acknowledged must become
     /// durable even if the server has taken the grant back.
     fn sync(&self) -> stdio::Result<bool> {
-        let _one = self.syncing.lock();
-        if !self.dirty.swap(false, SeqCst) && !self.passed.load(SeqCst) {
-            return Ok(false);
-        }
-        io::sync(&self.grant, Stability::FileSync).map(|()| true)
+        self.syncs.run(|| {
+            if !self.dirty.swap(false, SeqCst) && !self.passed.load(SeqCst) {
+                return Ok(false);
+            }
+            io::sync(&self.grant, Stability::FileSync).map(|()| true)
+        })
     }
 
     /// Whether the next read is to ask the kernel not to wait.
@@ -428,22 +428,49 @@ impl Inner {
         }
     }
 
-    /// Takes a grant into use. First everything that was written over the wire becomes durable through it: from here
-    /// on nothing is kept, and nothing old can be written over something newer.
+    /// Takes a grant into use. First everything that was written over the wire becomes durable: from here on nothing is
+    /// kept, and nothing old can be written over something newer.
     async fn change_to(self: &Arc<Self>, granted: Granted) -> Result<bool> {
         let granted = Arc::new(granted);
         let _writers = self.wire_writers.write().await;
-        let (kept, forgotten) = {
-            let kept = self.kept.lock();
-            (kept.all(), !kept.all_under(granted.verifier))
+        if self.keeps_any() && !self.settle_kept(&granted).await? {
+            // The wire keeps what it has, and tries for itself.
+            return Ok(false);
+        }
+        self.granted.set(Some(granted));
+        bump(&self.session.inner.live.road_changes);
+        self.enlist();
+        Ok(true)
+    }
+
+    /// Makes durable what was written over the wire; false if that didn't work. Nobody else writes over the wire meanwhile.
+    ///
+    /// A sync through the grant wouldn't do for a server that still has the data: whether some of it was lost is known to the descriptor
+    /// that was open when it was written, which is the server's (fsync(2)), so that is asked by a COMMIT. What it has forgotten is
+    /// written again through the grant.
+    async fn settle_kept(self: &Arc<Self>, granted: &Arc<Granted>) -> Result<bool> {
+        let remembered = self.kept.lock().all_under(granted.verifier);
+        let again = if remembered {
+            match self.commit_call().await {
+                Ok(verifier) => {
+                    let mut kept = self.kept.lock();
+                    let mark = kept.mark();
+                    kept.committed(mark, verifier)
+                }
+                Err(error) => {
+                    tracing::debug!(file = %self.shown(), %error, "staying on the wire");
+                    return Ok(false);
+                }
+            }
+        } else {
+            self.kept.lock().all()
         };
-        if !kept.is_empty() {
-            let resent: u64 =
-                if forgotten { kept.iter().map(|(_, data)| data.len() as u64).sum() } else { 0 };
+        if !again.is_empty() {
+            let resent: u64 = again.iter().map(|(_, data)| data.len() as u64).sum();
             let file = granted.clone();
             let settle = move || -> stdio::Result<()> {
                 let _flight = file.grant.try_get().ok_or(Errno::NXIO)?;
-                for (offset, data) in kept.iter().filter(|_| forgotten) {
+                for (offset, data) in &again {
                     let mut done = 0;
                     while done < data.len() {
                         done += io::write_at(&file.grant, &data[done..], offset + done as u64)?;
@@ -453,7 +480,6 @@ impl Inner {
             };
             match tokio::task::spawn_blocking(settle).await {
                 Ok(Ok(())) => {}
-                // The wire keeps what it has, and tries for itself.
                 Ok(Err(error)) => {
                     tracing::debug!(file = %self.shown(), %error, "staying on the wire");
                     return Ok(false);
@@ -461,11 +487,8 @@ impl Inner {
                 Err(error) => return Err(self.local(stdio::Error::other(error))),
             }
             add(&self.session.inner.live.bytes_resent, resent);
-            self.kept.lock().clear();
         }
-        self.granted.set(Some(granted));
-        bump(&self.session.inner.live.road_changes);
-        self.enlist();
+        self.kept.lock().clear();
         Ok(true)
     }
 }

@@ -184,7 +184,7 @@ impl Inner {
     }
 
     /// One COMMIT of the whole file: the server's verifier.
-    async fn commit_call(&self) -> Result<Verifier> {
+    pub(super) async fn commit_call(&self) -> Result<Verifier> {
         let procedure = Procedure::Commit;
         let args = nfs3::Commit3Args { file: Opaque(self.handle.as_bytes()), offset: 0, count: 0 };
         let replied =

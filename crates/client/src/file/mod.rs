@@ -7,14 +7,15 @@
 //!
 //! Two rules keep every byte that the caller was told is durable:
 //! 1. *A file with a grant keeps no unstable data.* What was written over the wire and not committed is made durable
-//!    before the grant is used: synced through the grant if it has the same write verifier, written again and synced
-//!    if it has not.
+//!    before the grant is used: by a COMMIT if the grant came with the same write verifier, else (or if that finds it forgotten)
+//!    it is written again through the grant and synced.
 //! 2. *A grant with unsynced writes is synced before it is closed*, at the latest by the next [`File::commit`], which
 //!    also reports it if that failed.
 
 mod by_lane;
 mod by_wire;
 mod local;
+mod syncs;
 mod unstable;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
