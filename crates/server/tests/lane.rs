@@ -379,7 +379,11 @@ fn a_nonce_that_two_registered_is_nobody_s() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure)");
     let nonce = lane::Nonce::random().unwrap();
-    let register = Request::Register { lowest: 1, highest: 1, commitment: nonce.commitment() };
+    let register = Request::Register {
+        lowest: *message::VERSIONS.start(),
+        highest: *message::VERSIONS.end(),
+        commitment: nonce.commitment(),
+    };
     let path = scratch.run_dir().join(lane::run_dir::lane_name(&server.instance()));
     let two = [(); 2].map(|()| {
         let socket = lane::run_dir::seqpacket().unwrap();
