@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use samehost_tests::disk::Disk;
 use samehost_tests::qemu::{self, Job};
 use samehost_tests::{Scratch, Serve, need_root};
 
@@ -60,4 +61,33 @@ fn kernel_client_does_everything() {
         "{:?}",
         status.json()
     );
+}
+
+/// Direct I/O below: what the kernel's client sends in whole blocks must go to the disk as it was received.
+#[test]
+fn kernel_client_writes_to_a_direct_export_without_a_copy() {
+    need_root();
+    let disk = Disk::new("ext4", 96);
+    let path = disk.path().display().to_string();
+    let data: Vec<u8> = (0..5_000_001_u32).map(|at| (at >> 5) as u8 ^ at as u8).collect();
+    std::fs::write(disk.path().join("from"), &data).expect("there is room");
+    let server =
+        Serve::new(format!("{path} *(rw,insecure,no_root_squash,read_io=direct,write_io=direct)")).start();
+    let plan = format!(
+        "mount_export direct {path} rw\n\
+         cp /mnt/direct/from /mnt/direct/cached && echo PASS cached\n\
+         dd if=/mnt/direct/from of=/mnt/direct/synced bs=65536 conv=fsync 2>/dev/null && echo PASS synced\n\
+         dd if=/mnt/direct/from of=/mnt/direct/odd bs=47008 conv=fsync 2>/dev/null && echo PASS odd\n\
+         umount /mnt/direct && echo PASS umount\n"
+    );
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
+    let report = qemu::boot(&job, None, BOUND, |_| String::new());
+    report.assert_passed(4);
+    for name in ["cached", "synced", "odd"] {
+        assert!(std::fs::read(disk.path().join(name)).expect("copied") == data, "{name}");
+    }
+    let status = server.status();
+    let export = &status.json()["exports"][0];
+    assert_eq!(export["copied_writes"], 0, "{export}");
+    assert_eq!(export["io_notes"].as_array().map(Vec::len), Some(0), "{export}");
 }
