@@ -49,7 +49,7 @@ fn direct(directory: &Path) -> Serve {
 /// Writes, reads and truncates at random, and compares with a model in the end; on the lane or on the wire.
 fn follow_a_model(server: &Server, directory: &Path, lane: LaneMode, cases: u32) {
     let session = session(server, directory, lane);
-    let mut options = OpenOptions::new();
+    let options = OpenOptions::new();
     let path = directory.join("model");
     let file = session.open(b"model", &options.read(true).write(true).create(true)).expect("opens");
     let mut model: Vec<u8> = Vec::new();
