@@ -52,6 +52,12 @@ impl Wanted {
         OpenOptions::new().read(self.read).write(self.write).no_follow(true)
     }
 
+    /// Whether not even the owner may do this. An NFS server lets the owner read and write all the same, for it doesn't know
+    /// what was open before the mode was changed, and grants accordingly; open(2) doesn't.
+    const fn is_odd(&self, attributes: &Attributes) -> bool {
+        (self.read && attributes.mode & 0o400 == 0) || (self.write && attributes.mode & 0o200 == 0)
+    }
+
     fn rights(&self) -> Access {
         let mut rights = Access(0);
         if self.execute {
@@ -83,7 +89,8 @@ impl Filesystem {
         let asked = Instant::now();
         let file = user.session.open_handle(&node.handle, &name, &wanted.options()).await;
         let file = file.map_err(|error| self.errno(&error))?;
-        if file.road() == Road::Wire {
+        if file.road() == Road::Wire || file.opened_as().is_some_and(|attributes| wanted.is_odd(&attributes))
+        {
             let rights = wanted.rights();
             if self.ask_rights(&user, &node, rights).await? != rights {
                 return Err(Errno::ACCESS);

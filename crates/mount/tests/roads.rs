@@ -1,0 +1,360 @@
+//! A mounted filesystem on each of its roads: passed through, served from granted files, over the wire.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::process::{Command, Stdio};
+
+use client::Procedure;
+use samehost_mount::{Direct, MountOptions};
+use support::{ROADS, Road, Served, pattern, shell_as, wait_for};
+
+#[test]
+fn what_is_written_is_read_on_every_road_and_goes_that_road() {
+    let served = Served::start();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        let data = pattern(1, 3_000_000);
+        fs::write(mounted.path("file"), &data).unwrap();
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), data);
+        assert_eq!(fs::read(served.export().join("file")).unwrap(), data, "{road:?}");
+        let file = OpenOptions::new().read(true).write(true).open(mounted.path("file")).unwrap();
+        file.write_all_at(b"in the middle", 1_234_567).unwrap();
+        file.sync_all().unwrap();
+        let mut middle = [0; 13];
+        file.read_exact_at(&mut middle, 1_234_567).unwrap();
+        assert_eq!(&middle, b"in the middle");
+        file.set_len(10).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 10);
+        drop(file);
+        let report = mounted.mount.report();
+        let wire = &report.counters.wire;
+        let lane = &report.counters.lane;
+        match road {
+            Road::Passed => {
+                assert!(report.opens_passed >= 3 && report.opens_refused == 0, "{report:?}");
+                assert_eq!((wire.reads, wire.writes, lane.reads, lane.writes), (0, 0, 0, 0));
+            }
+            Road::Served => {
+                assert_eq!((report.opens_passed, wire.reads, wire.writes), (0, 0, 0));
+                assert!(lane.writes > 0 && !report.passthrough && report.passthrough_reason.is_some());
+            }
+            Road::Wire => assert!(wire.writes > 0 && lane.writes == 0 && wire.commits > 0),
+        }
+        fs::remove_file(mounted.path("file")).unwrap();
+    }
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    let served = Served::start();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        for (how, name) in [("removed", "gone"), ("replaced", "other")] {
+            fs::write(mounted.path(name), b"old").unwrap();
+            let mut open = OpenOptions::new().read(true).write(true).open(mounted.path(name)).unwrap();
+            if how == "removed" {
+                fs::remove_file(mounted.path(name)).unwrap();
+                assert!(!mounted.path(name).exists());
+            } else {
+                fs::write(mounted.path("new"), b"new").unwrap();
+                fs::rename(mounted.path("new"), mounted.path(name)).unwrap();
+                assert_eq!(fs::read(mounted.path(name)).unwrap(), b"new");
+            }
+            open.write_all(b"still here").unwrap();
+            open.seek(SeekFrom::Start(0)).unwrap();
+            let mut all = String::new();
+            open.read_to_string(&mut all).unwrap();
+            assert_eq!(all, "still here", "{how} {road:?}");
+            assert_eq!(open.metadata().unwrap().len(), 10);
+            drop(open);
+            let _ = fs::remove_file(mounted.path(name));
+        }
+        wait_for("the hidden names to go", || fs::read_dir(served.export()).unwrap().next().is_none());
+    }
+}
+
+#[test]
+fn a_file_without_the_right_to_write_can_be_made_and_written() {
+    let served = Served::start();
+    fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        let script = format!(
+            "set -e; cd {}; umask 022; (set -C; umask 0333; echo data > ro); ls -l ro; cat ro; \
+             python3 -c 'import os; fd=os.open(\"x\", os.O_RDWR|os.O_CREAT|os.O_EXCL, 0o444); os.write(fd, b\"object\"); \
+             os.fchmod(fd, 0o400); os.ftruncate(fd, 3)'; cat x; ! sh -c 'echo more >> x'",
+            mounted.root().display()
+        );
+        let (said, ok) = shell_as(4321, 4321, "", &script);
+        assert!(ok && said.contains("obj"), "{road:?}: {said}");
+        assert_eq!(fs::metadata(mounted.path("x")).unwrap().uid(), 4321);
+        fs::remove_file(mounted.path("x")).unwrap();
+        fs::remove_file(mounted.path("ro")).unwrap();
+    }
+}
+
+#[test]
+fn users_act_as_themselves_with_all_their_groups() {
+    let served = Served::start();
+    fs::write(served.export().join("group"), b"for the group").unwrap();
+    fs::set_permissions(served.export().join("group"), fs::Permissions::from_mode(0o660)).unwrap();
+    std::os::unix::fs::chown(served.export().join("group"), Some(0), Some(777)).unwrap();
+    fs::create_dir(served.export().join("private")).unwrap();
+    fs::write(served.export().join("private/inside"), b"open to all, but for the way").unwrap();
+    fs::set_permissions(served.export().join("private"), fs::Permissions::from_mode(0o700)).unwrap();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        let read = |uid, groups: &str, name: &str| {
+            shell_as(uid, uid, groups, &format!("cat {}", mounted.path(name).display())).1
+        };
+        assert!(read(1000, "5,777", "group"), "{road:?}");
+        assert!(!read(1000, "5", "group") && !read(1000, "", "group"), "{road:?}");
+        assert!(read(0, "", "private/inside"));
+        assert!(!read(1000, "", "private/inside"), "{road:?}: the kernel knew the way from somebody else");
+        assert!(!shell_as(1000, 1000, "", &format!("ls {}", mounted.path("private").display())).1);
+        assert!(!shell_as(1000, 1000, "", &format!("test -w {}", mounted.path("group").display())).1);
+        assert!(shell_as(1000, 1000, "777", &format!("test -w {}", mounted.path("group").display())).1);
+    }
+}
+
+#[test]
+fn opens_of_every_kind_get_along_on_one_file() {
+    let served = Served::start();
+    for direct in [Direct::EndToEnd, Direct::Server] {
+        let mounted = served.mount_with(Road::Passed, MountOptions { direct, ..MountOptions::default() });
+        fs::write(mounted.path("file"), vec![b'-'; 8192]).unwrap();
+        let open = |read, write, flags| {
+            let mut options = OpenOptions::new();
+            options.read(read).write(write).custom_flags(flags).open(mounted.path("file")).unwrap()
+        };
+        let direct_flag = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        let append = rustix::fs::OFlags::APPEND.bits().cast_signed();
+        let (reader, writer) = (open(true, false, 0), open(false, true, 0));
+        let (both, appender) = (open(true, true, 0), open(false, true, append));
+        let unbuffered = open(true, true, direct_flag);
+        writer.write_all_at(b"writer", 0).unwrap();
+        both.write_all_at(b"both", 10).unwrap();
+        (&appender).write_all(b"appended").unwrap();
+        let mut page = Page([0; 4096]);
+        assert_eq!(unbuffered.read_at(&mut page.0, 0).unwrap(), 4096);
+        assert_eq!(&page.0[..16], b"writer----both--");
+        page.0.fill(b'd');
+        unbuffered.write_all_at(&page.0, 4096).unwrap();
+        let mut all = Vec::new();
+        (&reader).read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 8200);
+        assert_eq!((&all[4096..4100], &all[8192..]), (&b"dddd"[..], &b"appended"[..]));
+        for file in [reader, writer, both, appender, unbuffered] {
+            drop(file);
+        }
+        assert_eq!(mounted.mount.report().opens_refused, 0);
+        fs::remove_file(mounted.path("file")).unwrap();
+    }
+}
+
+/// As O_DIRECT wants it.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+#[test]
+fn a_writer_comes_after_readers_whose_backing_file_is_read_only() {
+    let served = Served::with("all_squash,anonuid=1234,anongid=1234");
+    fs::write(served.export().join("file"), b"before").unwrap();
+    std::os::unix::fs::chown(served.export().join("file"), Some(1234), Some(1234)).unwrap();
+    let mounted = served.mount(Road::Passed);
+    let mut reader = File::open(mounted.path("file")).unwrap();
+    let writer = OpenOptions::new().read(true).write(true).open(mounted.path("file")).unwrap();
+    writer.write_all_at(b"AFTER!", 0).unwrap();
+    let mut all = String::new();
+    reader.read_to_string(&mut all).unwrap();
+    assert_eq!(all, "AFTER!");
+    let second = File::open(mounted.path("file")).unwrap();
+    assert_eq!(second.metadata().unwrap().ino(), reader.metadata().unwrap().ino());
+    drop((reader, writer, second));
+    fs::write(mounted.path("file"), b"again").unwrap();
+    assert_eq!(fs::read(served.export().join("file")).unwrap(), b"again");
+}
+
+#[test]
+fn a_close_here_is_seen_by_the_next_open_there() {
+    let served = Served::start();
+    for (one, other) in [(Road::Wire, Road::Wire), (Road::Wire, Road::Passed), (Road::Served, Road::Wire)] {
+        let (one, other) = (served.mount(one), served.mount(other));
+        fs::write(one.path("file"), b"first").unwrap();
+        for round in 0..20 {
+            let (from, to) = if round % 2 == 0 { (&one, &other) } else { (&other, &one) };
+            assert!(fs::metadata(to.path("file")).is_ok());
+            let text = format!("round {round} {}", "x".repeat(round * 500));
+            fs::write(from.path("file"), &text).unwrap();
+            assert_eq!(fs::read_to_string(to.path("file")).unwrap(), text);
+            let mut appender = OpenOptions::new().append(true).open(to.path("file")).unwrap();
+            appender.write_all(b"+").unwrap();
+            drop(appender);
+            assert_eq!(fs::read_to_string(from.path("file")).unwrap(), text + "+");
+        }
+        fs::remove_file(one.path("file")).unwrap();
+    }
+}
+
+#[test]
+fn unchanged_files_are_read_from_the_kernels_cache() {
+    let served = Served::start();
+    let mounted = served.mount(Road::Wire);
+    fs::write(mounted.path("file"), pattern(3, 200_000)).unwrap();
+    let reads = || mounted.mount.session().counters().calls(Procedure::Read);
+    fs::read(mounted.path("file")).unwrap();
+    let first = reads();
+    for _ in 0..5 {
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), pattern(3, 200_000));
+    }
+    assert_eq!(reads(), first);
+    fs::write(served.export().join("file"), b"somebody else").unwrap();
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"somebody else");
+}
+
+#[test]
+fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
+    let served = Served::start();
+    let dir = served.export().join("many");
+    fs::create_dir(&dir).unwrap();
+    for number in 0..5000 {
+        File::create(dir.join(format!("file-with-a-name-{number:05}"))).unwrap();
+    }
+    let mounted = served.mount(Road::Wire);
+    let names = |entries: fs::ReadDir| {
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(fs::read_dir(mounted.path("many")).unwrap()), names(fs::read_dir(&dir).unwrap()));
+    let mut open = rustix::fs::Dir::read_from(File::open(mounted.path("many")).unwrap()).unwrap();
+    let mut all = Vec::new();
+    while let Some(entry) = open.read() {
+        let entry = entry.unwrap();
+        all.push((entry.offset(), entry.file_name().to_owned()));
+    }
+    for at in [10, 4000, 100, 4999] {
+        open.seek(all[at].0).unwrap();
+        let next = open.read().map(|entry| entry.unwrap().file_name().to_owned());
+        assert_eq!(next.as_ref(), all.get(at + 1).map(|(_, name)| name), "behind entry {at}");
+    }
+    open.rewind();
+    assert_eq!(open.read().unwrap().unwrap().file_name().to_owned(), all[0].1);
+}
+
+#[test]
+fn whoever_waits_for_a_server_that_is_down_can_be_killed() {
+    let served = Served::start();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        fs::write(mounted.path("file"), b"data").unwrap();
+        served.freeze();
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                &format!("trap : USR1; echo ready; stat {}/missing-{road:?}", mounted.root().display()),
+            ])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        wait_for("the request", || mounted.mount.report().under_way > 0);
+        let waiting = children(child.id());
+        for pid in &waiting {
+            // A signal that kills nobody changes nothing, nor does it use up the interruption.
+            let _ = Command::new("kill").args(["-WINCH", &pid.to_string()]).status();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(mounted.mount.report().under_way > 0);
+        for pid in waiting {
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_for("the request to be given up", || mounted.mount.report().under_way == 0);
+        served.thaw();
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), b"data");
+        fs::remove_file(mounted.path("file")).unwrap();
+    }
+}
+
+fn children(of: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_restart_of_the_server_is_felt_by_nobody() {
+    let mut served = Served::start();
+    for clean in [true, false] {
+        let mounted = served.mount(Road::Passed);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
+        let file = file.open(mounted.path("file")).unwrap();
+        file.write_all_at(b"before", 0).unwrap();
+        if clean {
+            served.stop()
+        } else {
+            served.kill()
+        }
+        wait_for("the lane to go", || !mounted.mount.report().lane.local);
+        // The kernel holds the file: nothing is missed.
+        file.write_all_at(b"during", 6).unwrap();
+        served.restart();
+        file.write_all_at(b"after!", 12).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), b"beforeduringafter!");
+        wait_for("the lane to come back", || {
+            let _ = fs::read(mounted.path("file"));
+            mounted.mount.report().lane.local
+        });
+        let passed = mounted.mount.report().opens_passed;
+        drop(file);
+        wait_for("passing through again", || {
+            let _ = fs::read(mounted.path("file"));
+            mounted.mount.report().opens_passed > passed
+        });
+    }
+}
+
+#[test]
+fn it_can_be_unmounted_while_the_server_is_down() {
+    let mut served = Served::start();
+    let mounted = served.mount(Road::Wire);
+    fs::write(mounted.path("file"), b"data").unwrap();
+    served.kill();
+    mounted.mount.unmount(false).unwrap();
+    assert!(!samehost_mount::is_attached(mounted.root()));
+}
+
+#[test]
+fn space_is_allocated_sought_and_copied_where_the_filesystem_can() {
+    let served = Served::start();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
+        let (file, copy) = (file.open(mounted.path("a")).unwrap(), file.open(mounted.path("b")).unwrap());
+        file.write_all_at(b"head", 0).unwrap();
+        file.write_all_at(b"tail", 1 << 20).unwrap();
+        let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
+        let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
+        assert_eq!((hole <= (1 << 20) + 4, data), (true, 0));
+        let copied =
+            rustix::fs::copy_file_range(&file, Some(&mut (1 << 20)), &copy, Some(&mut 0), 4).unwrap();
+        assert_eq!(copied, 4);
+        assert_eq!(fs::read(mounted.path("b")).unwrap(), b"tail", "{road:?}");
+        let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 2 << 20);
+        if road == Road::Wire {
+            assert_eq!(allocated, Err(rustix::io::Errno::OPNOTSUPP));
+        } else {
+            allocated.unwrap();
+            assert_eq!(file.metadata().unwrap().len(), 2 << 20);
+        }
+        drop((file, copy));
+        fs::remove_file(mounted.path("a")).unwrap();
+        fs::remove_file(mounted.path("b")).unwrap();
+    }
+}
