@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use sys::place::{self, PLACES};
+use sys::place::PLACES;
 
 pub use proto::nfs3::Procedure;
 
@@ -106,9 +106,8 @@ impl Default for Hot {
 
 impl Hot {
     #[inline]
-    fn count(&self, bytes: u64, which: impl Fn(&Shard) -> (&AtomicU64, &AtomicU64)) {
-        let place = place::of_this_thread();
-        let (ops, sum) = which(&self.shards[place.unwrap_or(PLACES).min(PLACES)]);
+    fn count(&self, place: Option<usize>, bytes: u64, which: impl Fn(&Shard) -> (&AtomicU64, &AtomicU64)) {
+        let (ops, sum) = which(&self.shards[place.map_or(PLACES, |place| place.min(PLACES))]);
         if place.is_some() {
             ops.store(ops.load(Relaxed).wrapping_add(1), Relaxed);
             sum.store(sum.load(Relaxed).wrapping_add(bytes), Relaxed);
@@ -118,16 +117,16 @@ impl Hot {
         }
     }
 
-    /// One read of so many bytes.
+    /// One read of so many bytes, by a thread that has `place` to itself.
     #[inline]
-    pub(crate) fn read(&self, bytes: u64) {
-        self.count(bytes, |shard| (&shard.reads, &shard.bytes_read));
+    pub(crate) fn read(&self, place: Option<usize>, bytes: u64) {
+        self.count(place, bytes, |shard| (&shard.reads, &shard.bytes_read));
     }
 
-    /// One write of so many bytes.
+    /// One write of so many bytes, likewise.
     #[inline]
-    pub(crate) fn write(&self, bytes: u64) {
-        self.count(bytes, |shard| (&shard.writes, &shard.bytes_written));
+    pub(crate) fn write(&self, place: Option<usize>, bytes: u64) {
+        self.count(place, bytes, |shard| (&shard.writes, &shard.bytes_written));
     }
 
     fn add_to(&self, road: &mut RoadCounters) {
@@ -188,6 +187,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sys::place::of_this_thread;
 
     #[test]
     fn every_thread_counts_and_nothing_is_lost() {
@@ -195,9 +195,9 @@ mod tests {
         for _ in 0..3 {
             std::thread::scope(|scope| {
                 for _ in 0..PLACES + 20 {
-                    scope.spawn(|| (0..100).for_each(|_| hot.read(3)));
+                    scope.spawn(|| (0..100).for_each(|_| hot.read(of_this_thread(), 3)));
                 }
-                (0..100).for_each(|_| hot.write(5));
+                (0..100).for_each(|_| hot.write(of_this_thread(), 5));
             });
         }
         let mut road = RoadCounters::default();

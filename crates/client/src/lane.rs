@@ -372,7 +372,8 @@ impl Session {
             return Ok(Some(occasion(&up)));
         }
         if keeper.mode() == LaneMode::Required {
-            return Ok(self.lane_that_must_be().await?.as_deref().map(occasion));
+            // In a box: it is rare, and large.
+            return Ok(Box::pin(self.lane_that_must_be()).await?.as_deref().map(occasion));
         }
         if keeper.is_due(self.inner.rpc.stats().reconnects) {
             self.probe_in_background();

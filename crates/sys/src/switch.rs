@@ -130,6 +130,7 @@ impl<T> Switch<T> {
     }
 
     /// Whether there is anything now.
+    #[inline]
     #[must_use]
     pub fn is_some(&self) -> bool {
         if self.announces { !self.fast.load(Acquire).is_null() } else { self.state().there.is_some() }
@@ -185,6 +186,16 @@ impl<T> Switch<T> {
 }
 
 impl<T> Look<'_, T> {
+    /// The [`place`](crate::place) of the thread that looks, if it is known: to save asking again.
+    #[inline]
+    #[must_use]
+    pub fn place(&self) -> Option<usize> {
+        match self.value {
+            Held::Announced(_, place) => Some(place),
+            Held::Counted(_) => None,
+        }
+    }
+
     fn new(value: Held<T>) -> Self {
         Self { value, _switch: PhantomData, _thread: PhantomData }
     }

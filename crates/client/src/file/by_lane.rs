@@ -125,17 +125,17 @@ impl Inner {
     #[inline]
     pub(crate) fn pread(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
         let granted = self.granted.look()?;
-        let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
+        let place = granted.place();
+        let Some(flight) = granted.grant.try_get_at(place) else { return self.leave(granted) };
         let result = io::read_at(&granted.grant, buffer, offset);
         drop(flight);
-        Some(self.count_read(result))
-    }
-
-    #[inline]
-    fn count_read(&self, result: stdio::Result<usize>) -> Result<usize> {
-        let count = result.map_err(|error| self.local(error))?;
-        self.session.inner.live.hot.read(count as u64);
-        Ok(count)
+        Some(match result {
+            Ok(count) => {
+                self.session.inner.live.hot.read(place, count as u64);
+                Ok(count)
+            }
+            Err(error) => Err(self.local(error)),
+        })
     }
 
     /// As [`Inner::pread`], for an async caller: a read that has to wait does so elsewhere.
@@ -144,10 +144,22 @@ impl Inner {
         buffer: &mut [u8],
         offset: u64,
     ) -> Option<Result<usize>> {
-        match self.read_cached(buffer, offset) {
-            Cached::Done(result) => return Some(result),
-            Cached::NoLane => return None,
-            Cached::Miss => {}
+        let step = self.read_cached(buffer, offset);
+        self.finish_read(step, buffer, offset).await
+    }
+
+    /// What is left to do of a read after [`Inner::read_cached`].
+    pub(super) async fn finish_read(
+        self: &Arc<Self>,
+        step: Step,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Option<Result<usize>> {
+        match step {
+            Step::Done(count) => return Some(Ok(count)),
+            Step::Failed(error) => return Some(Err(self.local(error))),
+            Step::NoLane => return None,
+            Step::Miss => {}
         }
         let (file, len) = (self.clone(), buffer.len());
         let read = move || {
@@ -167,39 +179,49 @@ impl Inner {
 
     /// The part of a read that doesn't wait (but see the module's header).
     #[inline]
-    fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Cached {
-        let Some(granted) = self.granted.look() else { return Cached::NoLane };
-        let Some(flight) = granted.grant.try_get() else {
-            return self.leave(granted).unwrap_or(Cached::NoLane);
+    pub(super) fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Step {
+        let Some(granted) = self.granted.look() else { return Step::NoLane };
+        let place = granted.place();
+        let Some(flight) = granted.grant.try_get_at(place) else {
+            return self.leave(granted).unwrap_or(Step::NoLane);
         };
-        let result = if granted.asks_not_to_wait() {
-            let mut parts = [stdio::IoSliceMut::new(buffer)];
-            let flags = ReadWriteFlags::NOWAIT;
-            match rustix::io::preadv2(&granted.grant, &mut parts, offset.min(io::MAX_OFFSET), flags) {
-                Ok(count) if count == buffer.len() || count == 0 => {
-                    granted.did_not_wait(true);
-                    Ok(count)
-                }
-                // The rest isn't cached, or there is none: see what a plain read says.
-                Ok(_) | Err(Errno::INTR) => io::read_at(&granted.grant, buffer, offset),
-                Err(Errno::AGAIN) => {
-                    granted.did_not_wait(false);
-                    return Cached::Miss;
-                }
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    granted.always_waits.store(true, Relaxed);
-                    if let Some(attributes) = &self.opened_as {
-                        self.session.inner.lane.always_waits_on(attributes.fsid);
-                    }
-                    io::read_at(&granted.grant, buffer, offset)
-                }
-                Err(error) => Err(error.into()),
-            }
+        let step = if granted.asks_not_to_wait() {
+            self.read_not_waiting(&granted, buffer, offset)
         } else {
-            io::read_at(&granted.grant, buffer, offset)
+            io::read_at(&granted.grant, buffer, offset).into()
         };
         drop(flight);
-        Cached::Done(self.count_read(result))
+        if let Step::Done(count) = step {
+            self.session.inner.live.hot.read(place, count as u64);
+        }
+        step
+    }
+
+    /// One of the reads that ask the kernel not to wait.
+    #[inline(never)]
+    fn read_not_waiting(&self, granted: &Granted, buffer: &mut [u8], offset: u64) -> Step {
+        let mut parts = [stdio::IoSliceMut::new(buffer)];
+        let flags = ReadWriteFlags::NOWAIT;
+        match rustix::io::preadv2(&granted.grant, &mut parts, offset.min(io::MAX_OFFSET), flags) {
+            Ok(count) if count == buffer.len() || count == 0 => {
+                granted.did_not_wait(true);
+                Step::Done(count)
+            }
+            // The rest isn't cached, or there is none: see what a plain read says.
+            Ok(_) | Err(Errno::INTR) => io::read_at(&granted.grant, buffer, offset).into(),
+            Err(Errno::AGAIN) => {
+                granted.did_not_wait(false);
+                Step::Miss
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                granted.always_waits.store(true, Relaxed);
+                if let Some(attributes) = &self.opened_as {
+                    self.session.inner.lane.always_waits_on(attributes.fsid);
+                }
+                io::read_at(&granted.grant, buffer, offset).into()
+            }
+            Err(error) => Step::Failed(error.into()),
+        }
     }
 
     /// Writes by the lane; `None` if there is no lane (any more). Never in part: what the kernel takes in pieces is
@@ -207,7 +229,8 @@ impl Inner {
     #[inline]
     pub(crate) fn write_granted(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
         let granted = self.granted.look()?;
-        let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
+        let place = granted.place();
+        let Some(flight) = granted.grant.try_get_at(place) else { return self.leave(granted) };
         let mut done = 0;
         let result = loop {
             match io::write_at(&granted.grant, &data[done..], offset.saturating_add(done as u64)) {
@@ -220,8 +243,11 @@ impl Inner {
         };
         granted.soil();
         drop(flight);
-        self.session.inner.live.hot.write(done as u64);
-        Some(result.map_err(|error| self.local(error)))
+        self.session.inner.live.hot.write(place, done as u64);
+        Some(match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.local(error)),
+        })
     }
 
     /// Runs `f` with the granted descriptor, between `try_get` and `put`; `passed`: the descriptor goes to somebody who may
@@ -404,6 +430,12 @@ impl Inner {
         if self.asked.load(SeqCst) == occasion && !required {
             return Ok(self.has_grant());
         }
+        // Asking is rare, and its future large.
+        Box::pin(self.ask_for_road(occasion, required)).await
+    }
+
+    async fn ask_for_road(self: &Arc<Self>, occasion: u64, required: bool) -> Result<bool> {
+        let (session, keeper) = (&self.session, &self.session.inner.lane);
         let _one = self.asking.lock().await;
         if self.has_grant() {
             return Ok(true);
@@ -493,9 +525,21 @@ impl Inner {
     }
 }
 
-/// What became of a read that should not wait.
-enum Cached {
-    Done(Result<usize>),
+/// What became of the first step of a read, which should not wait.
+#[derive(Debug)]
+pub(super) enum Step {
+    Done(usize),
     NoLane,
     Miss,
+    Failed(stdio::Error),
+}
+
+impl From<stdio::Result<usize>> for Step {
+    #[inline]
+    fn from(result: stdio::Result<usize>) -> Self {
+        match result {
+            Ok(count) => Self::Done(count),
+            Err(error) => Self::Failed(error),
+        }
+    }
 }

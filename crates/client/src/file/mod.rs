@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Attributes, Handle, SetAttributes};
-use by_lane::Granted;
+use by_lane::{Granted, Step};
 use unstable::Unstable;
 
 /// Which way a file's bytes go.
@@ -151,17 +151,10 @@ impl File {
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let inner = &self.inner;
         inner.may(inner.read, "reading")?;
-        if let Some(result) = inner.read_granted(buffer, offset).await {
-            return result;
-        }
-        loop {
-            if inner.take_road().await? {
-                match inner.read_granted(buffer, offset).await {
-                    Some(result) => return result,
-                    None => continue,
-                }
-            }
-            return inner.read_wire(buffer, offset).await;
+        match inner.read_cached(buffer, offset) {
+            Step::Done(count) => Ok(count),
+            // In a box, here and below: the futures of the roads that wait are large, and callers move ours about.
+            step => Box::pin(inner.read_on(buffer, offset, step)).await,
         }
     }
 
@@ -173,19 +166,19 @@ impl File {
     pub async fn read_into(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
         let inner = &self.inner;
         inner.may(inner.read, "reading")?;
-        loop {
-            if inner.has_grant() {
-                // Growing costs zeroes once; a buffer that comes back full keeps its length.
+        let mut step = Step::NoLane;
+        if inner.has_grant() {
+            // Growing costs zeroes once; a buffer that comes back full keeps its length.
+            if buffer.len() != len {
                 buffer.resize(len, 0);
-                if let Some(result) = inner.read_granted(&mut buffer, offset).await {
-                    buffer.truncate(result?);
-                    return Ok(buffer);
-                }
             }
-            if !inner.take_road().await? {
-                return inner.read_wire_into(buffer, offset, len).await;
+            step = inner.read_cached(&mut buffer, offset);
+            if let Step::Done(count) = step {
+                buffer.truncate(count);
+                return Ok(buffer);
             }
         }
+        Box::pin(inner.read_on_into(buffer, offset, len, step)).await
     }
 
     /// Writes all of `data` at `offset`; [`File::commit`] makes it durable.
@@ -195,10 +188,10 @@ impl File {
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let inner = &self.inner;
         inner.may(inner.write, "writing")?;
-        match inner.write_granted(data, offset) {
-            Some(result) => result,
-            None => self.write_stable(Bytes::copy_from_slice(data), offset, Stability::Unstable).await,
+        if let Some(result) = inner.write_granted(data, offset) {
+            return result;
         }
+        Box::pin(self.write_stable(Bytes::copy_from_slice(data), offset, Stability::Unstable)).await
     }
 
     /// Writes all of `data` at `offset` without copying it.
@@ -211,7 +204,7 @@ impl File {
         if let Some(result) = inner.write_granted(&data, offset) {
             return result;
         }
-        self.write_stable(data, offset, Stability::Unstable).await
+        Box::pin(self.write_stable(data, offset, Stability::Unstable)).await
     }
 
     /// Writes all of `data` at `offset`, as durable as `stability` says when this returns.
@@ -335,14 +328,52 @@ impl File {
 }
 
 impl Inner {
+    /// The rest of a read after its first `step`: whichever road it takes, waiting.
+    async fn read_on(self: &Arc<Self>, buffer: &mut [u8], offset: u64, step: Step) -> Result<usize> {
+        let mut read = self.finish_read(step, buffer, offset).await;
+        loop {
+            if let Some(result) = read {
+                return result;
+            }
+            if !self.take_road().await? {
+                return self.read_wire(buffer, offset).await;
+            }
+            read = self.read_granted(buffer, offset).await;
+        }
+    }
+
+    /// As [`Inner::read_on`], into a buffer that the wire may take.
+    async fn read_on_into(
+        self: &Arc<Self>,
+        mut buffer: Vec<u8>,
+        offset: u64,
+        len: usize,
+        step: Step,
+    ) -> Result<Vec<u8>> {
+        let mut read = self.finish_read(step, &mut buffer, offset).await;
+        loop {
+            if let Some(result) = read {
+                buffer.truncate(result?);
+                return Ok(buffer);
+            }
+            if !self.take_road().await? {
+                return self.read_wire_into(buffer, offset, len).await;
+            }
+            buffer.resize(len, 0);
+            read = self.read_granted(&mut buffer, offset).await;
+        }
+    }
+
     fn shown(&self) -> String {
         String::from_utf8_lossy(&self.name).into_owned()
     }
 
+    #[cold]
     fn local(&self, source: std::io::Error) -> Error {
         Error::Local { object: self.shown(), source }
     }
 
+    #[inline]
     pub(crate) fn may(&self, allowed: bool, wanted: &'static str) -> Result<()> {
         if allowed { Ok(()) } else { Err(Error::NotOpenFor { object: self.shown(), wanted }) }
     }
@@ -389,5 +420,26 @@ impl Drop for Inner {
         if self.is_dirty() {
             tracing::debug!(file = %self.shown(), "closed without a commit");
         }
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<A, F>(_: impl FnOnce(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A caller's future contains these, and an operation over the lane shouldn't cost a copy of what only the wire needs.
+    #[test]
+    fn futures_of_the_hot_path_are_small() {
+        type Reading<'a> = (&'a File, &'a mut [u8]);
+        let sizes = [
+            size(|(file, buffer): Reading<'static>| file.read_at(buffer, 0)),
+            size(|file: &'static File| file.read_into(Vec::new(), 0, 0)),
+            size(|file: &'static File| file.write_at(&[], 0)),
+            size(|file: &'static File| file.write_bytes(Bytes::new(), 0)),
+        ];
+        assert!(sizes.iter().all(|size| *size <= 128), "{sizes:?}");
     }
 }
