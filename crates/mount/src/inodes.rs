@@ -46,6 +46,8 @@ pub(crate) struct State {
     /// Its name was removed while it was open; what it is called until the last release.
     pub(crate) hidden: Option<Hidden>,
     rights: Vec<Rights>,
+    /// Of a directory: the kernel may walk over names in it without asking who walks.
+    pub(crate) names_told: bool,
 }
 
 /// A file that was removed, or replaced by another, while it was open.
@@ -184,6 +186,13 @@ impl Inodes {
         {
             table.by_handle.remove(&node.handle);
         }
+    }
+
+    /// The names in a directory under which files were last found.
+    pub(crate) fn names_in(&self, directory: u64) -> Vec<Box<[u8]>> {
+        let nodes: Vec<Arc<Node>> = self.0.lock().nodes.values().cloned().collect();
+        let place = |node: &Arc<Node>| node.state.lock().place.clone();
+        nodes.iter().filter_map(place).filter(|(at, _)| *at == directory).map(|(_, name)| name).collect()
     }
 
     /// How many files the kernel knows of.

@@ -47,6 +47,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::PARALLEL_DIROPS
     | init::MAX_PAGES
     | init::CACHE_SYMLINKS
+    | init::HANDLE_KILLPRIV_V2
     | init::INIT_EXT
     | init::DIRECT_IO_ALLOW_MMAP
     | init::NO_EXPORT_SUPPORT;

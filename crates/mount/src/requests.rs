@@ -227,13 +227,13 @@ impl Requests {
                 filesystem.rename(call, name, to, to_name, flags).await
             }
             Operation::Link { from, name } => filesystem.link(call, from, name).await,
-            Operation::Open { flags } => {
+            Operation::Open { flags, how } => {
                 kind = Kind::Open;
-                filesystem.open(call, flags).await
+                filesystem.open(call, flags, how).await
             }
-            Operation::Create { name, flags, mode } => {
+            Operation::Create { name, flags, mode, how } => {
                 kind = Kind::Create;
-                filesystem.create(call, name, flags, mode).await
+                filesystem.create(call, name, (flags, how), mode).await
             }
             Operation::Read(io) => filesystem.read(&io).await,
             Operation::Write(io, data) => filesystem.write(&io, message.slice_ref(data)).await,
@@ -251,10 +251,10 @@ impl Requests {
             Operation::StatFs => filesystem.stat_fs(call).await,
             Operation::Access { mask } => filesystem.access(call, mask).await,
             Operation::FAllocate { fh, offset, len, mode } => {
-                filesystem.fallocate(fh, offset, len, mode).await
+                filesystem.fallocate(call, fh, (offset, len), mode).await
             }
             Operation::LSeek { fh, offset, whence } => filesystem.seek(fh, offset, whence).await,
-            Operation::CopyFileRange(range) => filesystem.copy_range(&range).await,
+            Operation::CopyFileRange(range) => filesystem.copy_range(call, &range).await,
             Operation::Forget { .. }
             | Operation::BatchForget { .. }
             | Operation::Interrupt { .. }

@@ -10,7 +10,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Credential, Session};
+use client::{Attributes, Credential, Session};
 use parking_lot::Mutex;
 
 use crate::fuse::request::Header;
@@ -34,6 +34,28 @@ struct Identity {
 pub(crate) struct User {
     /// The mount's session, acting as them.
     pub(crate) session: Session,
+    identity: Identity,
+}
+
+impl User {
+    /// Whether the permission bits alone say that the user may; `wanted`: those of one class, 0 to 7. Where they don't, the
+    /// server may still have its reasons (root, access control lists, an owner, a program that is run).
+    pub(crate) fn may_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
+        self.identity.may_by_mode(attributes, wanted)
+    }
+}
+
+impl Identity {
+    fn may_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
+        let class = if self.uid == attributes.uid {
+            6
+        } else if self.gid == attributes.gid || self.groups.contains(&attributes.gid) {
+            3
+        } else {
+            0
+        };
+        attributes.mode >> class & wanted == wanted
+    }
 }
 
 #[derive(Debug, Default)]
@@ -81,9 +103,9 @@ impl Users {
             }
         }
         let user = users.entry(identity.clone()).or_insert_with(|| {
-            let Identity { uid, gid, groups } = identity;
+            let Identity { uid, gid, groups } = identity.clone();
             let session = self.session.as_user(Credential::Sys { uid, gid, groups });
-            Arc::new(User { session })
+            Arc::new(User { session, identity })
         });
         let user = user.clone();
         callers.insert(key, (user.clone(), now));

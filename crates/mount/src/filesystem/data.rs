@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use client::{File, Stability};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::Filesystem;
@@ -39,6 +39,9 @@ impl Filesystem {
             Stability::Unstable
         };
         let from_cache = io.how & abi::WRITE_CACHE != 0;
+        if io.how & abi::WRITE_KILL_SUIDGID != 0 {
+            Self::drop_set_id(&open.node, &open.file);
+        }
         open.node.state.lock().cache.write(Instant::now());
         let written = if flags.contains(OFlags::APPEND) && !from_cache {
             self.append(&open.node, &open.file, data, stability).await
@@ -87,6 +90,23 @@ impl Filesystem {
             None => file.size().await?,
         };
         file.write_stable(data.slice_ref(rest), end, stability).await
+    }
+
+    /// Takes set-id bits away from a granted file that is about to be changed by somebody who may not keep them: this process
+    /// may, so the kernel wouldn't. Over the wire the server acts as the user, and sees to it.
+    pub(super) fn drop_set_id(node: &Node, file: &File) {
+        if node.attributes().is_none_or(|attributes| attributes.mode & 0o6000 == 0) {
+            return;
+        }
+        file.with_granted(|fd| {
+            let mode = rustix::fs::fstat(fd).map_or(0, |stat| stat.st_mode & 0o7777);
+            // Without its x bit the set-group bit once meant mandatory locking, and stays.
+            let gone = 0o4000 | if mode & 0o010 == 0 { 0 } else { 0o2000 };
+            if mode & gone != 0 {
+                // A process that isn't root needn't: the kernel takes them from it.
+                let _ = rustix::fs::fchmod(fd, Mode::from_raw_mode(mode & !gone));
+            }
+        });
     }
 
     pub(crate) async fn flush(&self, fh: u64) -> Result<Answer, Errno> {

@@ -6,19 +6,20 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{Access, Attributes, File, OpenOptions, Road, Session};
+use client::{Access, Attributes, File, OpenOptions, Road, Session, SetAttributes};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{Call, Filesystem};
 use crate::backing::{self, Backing};
-use crate::fuse::abi::fopen;
+use crate::fuse::abi::{self, fopen};
 use crate::fuse::answer::Answer;
 use crate::inodes::{Node, State};
 use crate::open::OpenFile;
 use crate::passthrough::{self, Hold, Plan, Wish};
 use crate::requests::Untold;
 use crate::settings::Direct;
+use crate::users::User;
 
 /// Opened to be executed: include/linux/fs.h, `__FMODE_EXEC`.
 const FMODE_EXEC: u32 = 0x20;
@@ -30,10 +31,12 @@ struct Wanted {
     read: bool,
     write: bool,
     execute: bool,
+    /// Emptying the file takes its set-id bits away.
+    kill: bool,
 }
 
 impl Wanted {
-    fn of(flags: u32) -> Result<Self, Errno> {
+    fn of(flags: u32, how: u32) -> Result<Self, Errno> {
         let (read, write) = match flags & OFlags::ACCMODE.bits() {
             mode if mode == OFlags::RDONLY.bits() => (true, false),
             mode if mode == OFlags::WRONLY.bits() => (false, true),
@@ -41,7 +44,8 @@ impl Wanted {
             _ => return Err(Errno::INVAL),
         };
         let execute = flags & FMODE_EXEC != 0;
-        Ok(Self { flags: OFlags::from_bits_retain(flags), read, write, execute })
+        let kill = how & abi::OPEN_KILL_SUIDGID != 0;
+        Ok(Self { flags: OFlags::from_bits_retain(flags), read, write, execute, kill })
     }
 
     const fn has(&self, flag: OFlags) -> bool {
@@ -52,10 +56,12 @@ impl Wanted {
         OpenOptions::new().read(self.read).write(self.write).no_follow(true)
     }
 
-    /// Whether not even the owner may do this. An NFS server lets the owner read and write all the same, for it doesn't know
-    /// what was open before the mode was changed, and grants accordingly; open(2) doesn't.
-    const fn is_odd(&self, attributes: &Attributes) -> bool {
-        (self.read && attributes.mode & 0o400 == 0) || (self.write && attributes.mode & 0o200 == 0)
+    /// Whether a grant alone says that this is allowed. An NFS server lets an owner read and write whatever the mode says, for
+    /// it doesn't know what was open before the mode was changed, and lets a file be read that may be run; open(2) doesn't.
+    fn is_plain(&self, user: &User, attributes: &Attributes) -> bool {
+        let read = if self.execute { 1 } else { 4 * u32::from(self.read) };
+        let write = if self.write || self.has(OFlags::TRUNC) { 2 } else { 0 };
+        user.may_by_mode(attributes, read | write)
     }
 
     fn rights(&self) -> Access {
@@ -67,6 +73,8 @@ impl Wanted {
         }
         if self.write {
             rights = rights | Access::MODIFY | Access::EXTEND;
+        } else if self.has(OFlags::TRUNC) {
+            rights = rights | Access::MODIFY;
         }
         rights
     }
@@ -80,39 +88,60 @@ struct Way {
 }
 
 impl Filesystem {
-    pub(crate) async fn open(&self, call: &Call, flags: u32) -> Result<Answer, Errno> {
-        let (node, user, wanted) = (self.node(call)?, self.user(call), Wanted::of(flags)?);
-        if wanted.write && self.options.read_only {
+    pub(crate) async fn open(&self, call: &Call, flags: u32, how: u32) -> Result<Answer, Errno> {
+        let (node, user, wanted) = (self.node(call)?, self.user(call), Wanted::of(flags, how)?);
+        if (wanted.write || wanted.has(OFlags::TRUNC)) && self.options.read_only {
             return Err(Errno::ROFS);
         }
         let name = node.state.lock().place.as_ref().map(|(_, name)| name.clone()).unwrap_or_default();
         let asked = Instant::now();
         let file = user.session.open_handle(&node.handle, &name, &wanted.options()).await;
         let file = file.map_err(|error| self.errno(&error))?;
-        if file.road() == Road::Wire || file.opened_as().is_some_and(|attributes| wanted.is_odd(&attributes))
-        {
+        let is_plain = file.opened_as().is_some_and(|attributes| wanted.is_plain(&user, &attributes));
+        let granted = file.road() == Road::Lane;
+        if !granted || !is_plain {
             let rights = wanted.rights();
-            if self.ask_rights(&user, &node, rights).await? != rights {
+            // A grant brought the attributes, and with other ones the rights were forgotten.
+            let known = if granted { node.state.lock().rights(&user, rights, asked) } else { None };
+            let has = match known {
+                Some(has) => has,
+                None => self.ask_rights(&user, &node, rights).await?,
+            };
+            if has != rights {
                 return Err(Errno::ACCESS);
             }
         }
-        if wanted.write && wanted.has(OFlags::TRUNC) {
-            file.set_len(0).await.map_err(|error| self.errno(&error))?;
-            node.state.lock().cache.write(Instant::now());
+        if wanted.has(OFlags::TRUNC) {
+            self.empty(&user, &node, &file, &wanted).await.map_err(|error| self.errno(&error))?;
         }
         self.fresh(&user.session, &node, asked).await?;
         let (fh, way) = self.settle(&node, file, &wanted)?;
         Ok(Answer::with_capacity(16).open(fh, way.flags, way.number()))
     }
 
+    /// O_TRUNC, which comes without the right to write through the descriptor, too.
+    async fn empty(&self, user: &User, node: &Node, file: &File, wanted: &Wanted) -> client::Result<()> {
+        if wanted.write {
+            if wanted.kill {
+                Self::drop_set_id(node, file);
+            }
+            file.set_len(0).await?;
+        } else {
+            let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+            user.session.set_attributes(&node.handle, &set, None).await?;
+        }
+        node.state.lock().cache.write(Instant::now());
+        Ok(())
+    }
+
     pub(crate) async fn create(
         &self,
         call: &Call,
         name: &[u8],
-        flags: u32,
+        (flags, how): (u32, u32),
         mode: u32,
     ) -> Result<Answer, Errno> {
-        let (directory, user, wanted) = (self.node(call)?, self.user(call), Wanted::of(flags)?);
+        let (directory, user, wanted) = (self.node(call)?, self.user(call), Wanted::of(flags, how)?);
         let options = wanted
             .options()
             .create(true)
@@ -167,7 +196,9 @@ impl Filesystem {
     fn way(&self, node: &Arc<Node>, state: &mut State, file: &File, wanted: &Wanted) -> Result<Way, Errno> {
         let granted = file.road() == Road::Lane;
         let direct = wanted.has(OFlags::DIRECT) && self.options.direct == Direct::Server;
-        let wish = if granted && self.passing.is_allowed() && !direct {
+        // The kernel writes with this process's rights, which keep set-id bits.
+        let set_id = state.cache.attributes().is_some_and(|attributes| attributes.mode & 0o6000 != 0);
+        let wish = if granted && self.passing.is_allowed() && !direct && !(wanted.write && set_id) {
             Wish::Pass
         } else if wanted.write && wanted.has(OFlags::APPEND) {
             // The end of the file is where the server has it, not where the kernel believes it.

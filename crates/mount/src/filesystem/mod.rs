@@ -30,7 +30,7 @@ use crate::buffers::Buffers;
 use crate::fuse::answer::Valid;
 use crate::fuse::device::Device;
 use crate::fuse::request::Header;
-use crate::inodes::{Inodes, Node};
+use crate::inodes::{Inodes, Node, State};
 use crate::open::{OpenDirectory, OpenFile, Opened};
 use crate::report::Passing;
 use crate::settings::MountOptions;
@@ -133,6 +133,25 @@ impl Filesystem {
     fn learn(&self, node: &Node, attributes: Attributes, asked: Instant) {
         let seen = Seen { before: None, attributes: Some(attributes), asked };
         node.learn(&seen, Instant::now(), &self.options.attributes);
+        let closed = {
+            let mut state = node.state.lock();
+            state.names_told && !is_open_to_all(&state) && std::mem::take(&mut state.names_told)
+        };
+        if closed {
+            self.expire_names(node.number);
+        }
+    }
+
+    /// Has the kernel look up again what it knows of the names in a directory. Elsewhere, for it waits for the operations on the
+    /// directory that are under way: this may be one.
+    fn expire_names(&self, directory: u64) {
+        let (device, inodes) = (self.device.clone(), self.inodes.clone());
+        tokio::task::spawn_blocking(move || {
+            for name in inodes.names_in(directory) {
+                // What the kernel doesn't know of needs no forgetting.
+                let _ = device.get_ref().expire_name(directory, &name);
+            }
+        });
     }
 
     /// Tells the kernel of a file that was found in a directory: its node, which counts as told, and its attributes.
@@ -178,12 +197,18 @@ impl Filesystem {
     /// The kernel walks over names it knows without asking who walks. In a directory that not everybody may search, names are
     /// therefore not to be kept: each user asks, and the server decides.
     fn name_valid(&self, directory: &Node, now: Instant) -> Duration {
-        let state = directory.state.lock();
-        let open_to_all = state.cache.attributes().is_some_and(|attributes| attributes.mode & 0o001 != 0);
-        if self.options.lookup_cache == crate::LookupCache::None || (self.options.allow_other && !open_to_all)
-        {
+        let mut state = directory.state.lock();
+        let open = !self.options.allow_other || is_open_to_all(&state);
+        if self.options.lookup_cache == crate::LookupCache::None || !open {
             return Duration::ZERO;
         }
-        state.cache.valid(now, &self.options.attributes)
+        let valid = state.cache.valid(now, &self.options.attributes);
+        state.names_told |= self.options.allow_other && !valid.is_zero();
+        valid
     }
+}
+
+/// Whether everybody may search a directory, in whichever class they are.
+fn is_open_to_all(state: &State) -> bool {
+    state.cache.attributes().is_some_and(|attributes| attributes.mode & 0o111 == 0o111)
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::Filesystem;
+use super::{Call, Filesystem};
 use crate::fuse::answer::Answer;
 use crate::fuse::request::CopyRange;
 
@@ -24,8 +24,17 @@ async fn elsewhere<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static)
 }
 
 impl Filesystem {
-    pub(crate) async fn fallocate(&self, fh: u64, offset: u64, len: u64, mode: u32) -> Result<Answer, Errno> {
+    pub(crate) async fn fallocate(
+        &self,
+        call: &Call,
+        fh: u64,
+        (offset, len): (u64, u64),
+        mode: u32,
+    ) -> Result<Answer, Errno> {
         let open = self.opened(fh)?;
+        if call.header.uid != 0 {
+            Self::drop_set_id(&open.node, &open.file);
+        }
         let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
         let file = open.file.clone();
         let done = elsewhere(move || file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len)));
@@ -55,8 +64,11 @@ impl Filesystem {
         }
     }
 
-    pub(crate) async fn copy_range(&self, range: &CopyRange) -> Result<Answer, Errno> {
+    pub(crate) async fn copy_range(&self, call: &Call, range: &CopyRange) -> Result<Answer, Errno> {
         let (from, to) = (self.opened(range.from)?, self.opened(range.to)?);
+        if call.header.uid != 0 {
+            Self::drop_set_id(&to.node, &to.file);
+        }
         if range.flags != 0 {
             return Err(Errno::INVAL);
         }

@@ -70,6 +70,9 @@ impl Filesystem {
             node.state.lock().cache.write(Instant::now());
             // Whoever has the file open for writing may cut it, whatever its mode says by now.
             if let Some(open) = self.files.get(set.fh).filter(|open| has(fattr::FH) && open.write) {
+                if has(fattr::KILL_SUIDGID) {
+                    Self::drop_set_id(&node, &open.file);
+                }
                 open.file.set_len(size).await.map_err(|error| self.errno(&error))?;
                 to.size = None;
             }

@@ -59,6 +59,7 @@ pub(crate) mod init {
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const PASSTHROUGH: u64 = 1 << 37;
@@ -84,12 +85,17 @@ pub(crate) mod fattr {
     pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// What the kernel is told unasked.
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
+    pub(crate) const INVAL_ENTRY: i32 = 3;
 }
+
+/// [`notify::INVAL_ENTRY`]: the name is only to be looked up again when it is used (Linux 6.2).
+pub(crate) const EXPIRE_ONLY: u32 = 1;
 
 /// GETATTR: the file handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1;
@@ -99,3 +105,9 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 
 /// WRITE: from the page cache, whoever wrote it.
 pub(crate) const WRITE_CACHE: u32 = 1;
+
+/// WRITE: set-id bits are to be taken away, for the writer has no right to keep them.
+pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+
+/// OPEN and CREATE: the same, where the file is emptied.
+pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;

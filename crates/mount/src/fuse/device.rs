@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
-use super::abi::notify;
+use super::abi::{EXPIRE_ONLY, notify};
 
 /// An open /dev/fuse that belongs to a mount.
 #[derive(Debug)]
@@ -45,6 +45,16 @@ impl Device {
         body[..8].copy_from_slice(&node.to_ne_bytes());
         body[8..16].copy_from_slice(&offset.to_ne_bytes());
         self.send(notify::INVAL_INODE, 0, &[&body])
+    }
+
+    /// Tells the kernel to look a name up again before it walks over it. This waits for operations on the directory that are
+    /// under way: never to be called where that would keep them from being answered.
+    pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) -> rustix::io::Result<()> {
+        let mut body = [0; 16];
+        body[..8].copy_from_slice(&directory.to_ne_bytes());
+        body[8..12].copy_from_slice(&(name.len() as u32).to_ne_bytes());
+        body[12..].copy_from_slice(&EXPIRE_ONLY.to_ne_bytes());
+        self.send(notify::INVAL_ENTRY, 0, &[&body, name, &[0]])
     }
 
     fn send(&self, error: i32, unique: u64, parts: &[&[u8]]) -> rustix::io::Result<()> {

@@ -74,8 +74,8 @@ pub(crate) enum Operation<'a> {
     RmDir { name: &'a [u8] },
     Rename { name: &'a [u8], to: u64, to_name: &'a [u8], flags: u32 },
     Link { from: u64, name: &'a [u8] },
-    Open { flags: u32 },
-    Create { name: &'a [u8], flags: u32, mode: u32 },
+    Open { flags: u32, how: u32 },
+    Create { name: &'a [u8], flags: u32, mode: u32, how: u32 },
     Read(Io),
     Write(Io, &'a [u8]),
     Flush { fh: u64 },
@@ -199,11 +199,12 @@ impl<'a> Operation<'a> {
                 Self::Rename { name: from.name()?, to, to_name: from.name()?, flags }
             }
             opcode::LINK => Self::Link { from: from.u64()?, name: from.name()? },
-            opcode::OPEN => Self::Open { flags: from.u32()? },
+            opcode::OPEN => Self::Open { flags: from.u32()?, how: from.u32()? },
             opcode::CREATE => {
                 let (flags, mode) = (from.u32()?, from.u32()?);
-                from.skip(8)?;
-                Self::Create { name: from.name()?, flags, mode }
+                from.skip(4)?;
+                let how = from.u32()?;
+                Self::Create { name: from.name()?, flags, mode, how }
             }
             opcode::READ => Self::Read(io(from)?),
             opcode::WRITE => {
