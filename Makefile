@@ -3,6 +3,8 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
+# Where mount(8) looks for helpers; nowhere else.
+SBINDIR ?= /sbin
 DESTDIR ?=
 MAN = target/man
 COMPLETIONS = target/completions
@@ -60,6 +62,8 @@ completions: all
 
 install: all man completions
 	install -D -m 755 target/release/samehost $(DESTDIR)$(PREFIX)/bin/samehost
+	install -d $(DESTDIR)$(SBINDIR)
+	ln -sf $(PREFIX)/bin/samehost $(DESTDIR)$(SBINDIR)/mount.samehost
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(MAN)/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -D -m 644 $(COMPLETIONS)/samehost.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/samehost

@@ -5,13 +5,17 @@
 //! from the harness of the whole-system tests. Needs root, and takes some minutes.
 
 mod figure;
+mod mount;
 mod network;
 mod peers;
+mod plot;
 mod report;
 mod roads;
 mod small;
 mod start;
+mod trees;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -21,11 +25,14 @@ use figure::Table;
 use samehost_tests::Scratch;
 use samehost_tests::disk::Disk;
 
+/// The picture of the mount's figures, beside the file that `--write` names.
+const PLOT: &str = "benchmarks-mount.svg";
+
 /// Measures Samehost: its roads, and its server beside nfs-ganesha.
 #[derive(Debug, Parser)]
 struct Cli {
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_value = "roads,small,peers,network,start")]
+    #[arg(long, value_delimiter = ',', default_value = "roads,small,mount,peers,network,start")]
     only: Vec<String>,
     /// On which filesystems: tmpfs, ext4, xfs
     #[arg(long, value_delimiter = ',', default_value = "tmpfs,ext4")]
@@ -72,11 +79,29 @@ fn main() -> Result<()> {
         cli.nfsload.canonicalize().with_context(|| format!("{}: make nfsload", cli.nfsload.display()))?;
     let effort = Effort { runs: cli.runs.max(1), seconds: cli.seconds, nfsload };
     let mut tables: Vec<Table> = Vec::new();
+    let mut cells: Vec<mount::Cell> = Vec::new();
     for part in &cli.only {
         eprintln!("bench: {part}");
         match part.as_str() {
             "start" => tables.push(start::measure(&effort)?),
             "network" => tables.push(network::measure(&effort)?),
+            "mount" => {
+                for kind in ["tmpfs", "ext4", "xfs"] {
+                    let place = Place::new(kind)?;
+                    let found = mount::cells(&effort, kind, place.path())?;
+                    let mut table = mount::table(kind, &found);
+                    if cells.is_empty() {
+                        let _ = write!(table.about, "\n\n![All of the mount's figures]({PLOT})");
+                    }
+                    tables.push(table);
+                    cells.extend(found);
+                }
+                let place = Place::new("tmpfs")?;
+                tables.push(mount::beside_nfs_cp(&effort, "tmpfs", place.path())?);
+                for kind in &cli.on {
+                    tables.push(trees::measure(&effort, kind, Place::new(kind)?.path())?);
+                }
+            }
             "roads" | "small" | "peers" => {
                 for kind in &cli.on {
                     eprintln!("bench: {part} on {kind}");
@@ -88,11 +113,15 @@ fn main() -> Result<()> {
                     }
                 }
             }
-            other => bail!("--only {other}: there are roads, small, peers, network and start"),
+            other => bail!("--only {other}: there are roads, small, mount, peers, network and start"),
         }
     }
+    let plot = cli.write.as_ref().filter(|_| !cells.is_empty()).map(|path| path.with_file_name(PLOT));
     let text = report::markdown(&tables, &effort, &std::env::args().skip(1).collect::<Vec<_>>());
     print!("{text}");
+    if let Some(path) = plot {
+        std::fs::write(&path, plot::svg(&cells)).with_context(|| path.display().to_string())?;
+    }
     if let Some(path) = cli.write {
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
     }

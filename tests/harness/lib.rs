@@ -9,6 +9,7 @@ pub mod cpio;
 pub mod disk;
 pub mod failing;
 pub mod ganesha;
+pub mod mount;
 pub mod netns;
 pub mod podman;
 pub mod process;
@@ -17,6 +18,7 @@ pub mod rpcbind;
 pub mod samehost;
 pub mod scratch;
 
+pub use mount::Mount;
 pub use netns::Netns;
 pub use process::{Daemon, run, run_ok, wait_for};
 pub use samehost::{Serve, Server};

@@ -1,17 +1,39 @@
-//! Logs: structured, to standard error, quiet unless asked.
+//! Logs: structured, to standard error, quiet unless asked. A mount in the background, which has no standard error any
+//! more, logs to the system's log.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::exit::{Failure, Stop};
 
 /// The environment variable with filters in tracing's syntax; it wins over `-v`.
-const VARIABLE: &str = "SAMEHOST_LOG";
+pub const VARIABLE: &str = "SAMEHOST_LOG";
+
+/// Where syslog(3) and the journal listen.
+const SYSLOG: &str = "/dev/log";
+
+/// Lines of this priority and more urgent ones go to standard error, the others to the system's log.
+static SHOWN: AtomicU8 = AtomicU8::new(u8::MAX);
+
+/// Whose log it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A command's.
+    Command,
+    /// A mount's in the foreground: it says, without being asked, when its road changes.
+    Mount,
+    /// A mount's that is going to the background. What it says without being asked is for the system's log.
+    BackgroundMount,
+}
 
 /// Switches logging on for the rest of the process.
-pub fn start(verbose: u8) -> Result<(), Stop> {
+pub fn start(verbose: u8, who: Who) -> Result<(), Stop> {
     let level = match verbose {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -22,12 +44,101 @@ pub fn start(verbose: u8) -> Result<(), Stop> {
         Ok(text) => EnvFilter::try_new(text).map_err(|error| {
             Failure::usage(VARIABLE, error).next(format!("write a filter such as {VARIABLE}=info"))
         })?,
+        Err(_) if who != Who::Command && verbose == 0 => EnvFilter::new("warn,samehost_mount=info"),
         Err(_) => EnvFilter::default().add_directive(level.into()),
     };
-    let subscriber = tracing_subscriber::fmt()
+    let background = who == Who::BackgroundMount;
+    if background && verbose == 0 {
+        SHOWN.store(Priority::Warning as u8, Relaxed);
+    }
+    let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).map_err(|error| Failure::new("logging", error).into())
+        .with_writer(Destination)
+        .with_ansi(!background && io::stderr().is_terminal());
+    // The system's log has a clock of its own.
+    let set = if background {
+        tracing::subscriber::set_global_default(builder.without_time().finish())
+    } else {
+        tracing::subscriber::set_global_default(builder.finish())
+    };
+    set.map_err(|error| Failure::new("logging", error).into())
+}
+
+/// From now on to the system's log.
+pub fn detach() {
+    SHOWN.store(0, Relaxed);
+}
+
+/// Where lines go, decided for each.
+struct Destination;
+
+impl<'a> MakeWriter<'a> for Destination {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line { priority: Priority::Information, text: Vec::new() }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Line {
+        Line { priority: Priority::of(*metadata.level()), text: Vec::new() }
+    }
+}
+
+/// syslog(3)'s, of the facility "daemon".
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Priority {
+    Error = 3 << 3 | 3,
+    Warning = 3 << 3 | 4,
+    Information = 3 << 3 | 6,
+    Debug = 3 << 3 | 7,
+}
+
+impl Priority {
+    fn of(level: Level) -> Self {
+        match level {
+            Level::ERROR => Self::Error,
+            Level::WARN => Self::Warning,
+            Level::INFO => Self::Information,
+            _ => Self::Debug,
+        }
+    }
+}
+
+/// One line, which leaves as a whole.
+struct Line {
+    priority: Priority,
+    text: Vec<u8>,
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // There is nobody to tell that a line couldn't be logged.
+        if self.priority as u8 <= SHOWN.load(Relaxed) {
+            let _ = io::stderr().lock().write_all(&self.text);
+        } else {
+            let _ = to_syslog(self.priority, &self.text);
+        }
+    }
+}
+
+/// One datagram (RFC 3164 section 4.1, as syslog(3) sends it to its own host). A log that doesn't keep up loses lines
+/// rather than hold up a filesystem.
+fn to_syslog(priority: Priority, text: &[u8]) -> io::Result<()> {
+    let mut datagram = format!("<{}>samehost[{}]: ", priority as u8, std::process::id()).into_bytes();
+    datagram.extend_from_slice(text.trim_ascii_end());
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to(&datagram, SYSLOG).map(drop)
 }

@@ -14,6 +14,7 @@ mod human;
 mod ids;
 mod logging;
 mod measure;
+mod mountinfo;
 mod notify;
 mod output;
 mod table;
@@ -28,6 +29,10 @@ use cli::{Cli, Command};
 use exit::{Ended, Exit, Failure, Stop};
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    if commands::mount::helper::is_meant(words.next().as_deref()) {
+        return commands::mount::helper::run(words, run);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -47,7 +52,12 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Ended {
-    logging::start(cli.global.verbose)?;
+    let who = match &cli.command {
+        Command::Mount(args) if args.report => logging::Who::BackgroundMount,
+        Command::Mount(args) if args.foreground => logging::Who::Mount,
+        _ => logging::Who::Command,
+    };
+    logging::start(cli.global.verbose, who)?;
     // A write beyond the limit of file sizes (`ulimit -f`), be it to a granted file, is to fail with EFBIG and not to
     // end the process without a word. Nothing is to be done about the signal itself.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
@@ -57,6 +67,8 @@ fn run(cli: Cli) -> Ended {
         Command::Serve(args) => commands::serve::serve(&global, args),
         Command::Status(args) => commands::status::status(&global, &args),
         Command::Ctl(args) => commands::ctl::ctl(&global, &args),
+        Command::Mount(args) => commands::mount::mount(&global, &args),
+        Command::Umount(args) => commands::umount::umount(&args),
         Command::Completions { shell } => commands::manual::completions(shell),
         Command::Man { dir } => commands::manual::man(dir.as_deref()),
         Command::Ls(args) => block_on(commands::ls::ls(&global, args)),

@@ -102,7 +102,7 @@ fn status_names_a_server_that_hangs() {
     server.signal(Signal::CONT);
     ran.exits(1).complains(&says);
     let help = server.run(&["status", "--help"]).exits(0);
-    assert!(help.text().contains(r#"{"servers": [...]}"#), "{}", help.text());
+    assert!(help.text().contains(r#"{"servers": [...], "mounts": [...]}"#), "{}", help.text());
 }
 
 #[test]

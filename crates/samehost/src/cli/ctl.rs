@@ -1,6 +1,10 @@
 //! `samehost ctl`: what can be changed of a running process.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
+
+use super::road::LaneWord;
 
 pub const CTL_LONG_HELP: &str =
     "What is changed lasts until it is taken back or the process ends; it is written nowhere.
@@ -25,6 +29,28 @@ pub enum CtlCommand {
     /// How a server reads or writes its files
     #[command(after_long_help = IO_MODE_LONG_HELP, override_usage = "samehost ctl io-mode [OPTIONS] [EXPORT] <read|write> <buffered|dontcache|direct|default>")]
     IoMode(IoModeArgs),
+    /// Whether a mount uses the lane
+    #[command(after_long_help = LANE_LONG_HELP)]
+    Lane(LaneArgs),
+}
+
+const LANE_LONG_HELP: &str = "Files that are open go on by the new road with their next read or write; what the kernel passes through, when it is opened \
+again. `required` lets reads and writes wait for a lane (on a hard mount), and fail without one (on a soft one).
+
+Examples:
+  samehost ctl lane off                         # if only one share is mounted
+  samehost ctl lane auto --mount /mnt";
+
+/// Options of `samehost ctl lane`.
+#[derive(Debug, Args)]
+pub struct LaneArgs {
+    /// auto: take the lane where it comes up; off: the wire only; required: nothing without a lane
+    #[arg(value_enum, value_name = "auto|off|required", hide_possible_values = true)]
+    pub word: LaneWord,
+
+    /// Which mount, if several are there
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub mount: Option<PathBuf>,
 }
 
 const IO_MODE_LONG_HELP: &str = "Modes:

@@ -6,6 +6,7 @@
 mod bench;
 mod ctl;
 mod files;
+mod mount;
 mod road;
 mod serve;
 mod target;
@@ -16,8 +17,9 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use bench::{BenchArgs, DemoArgs, LoadArgs};
-pub use ctl::{CtlArgs, CtlCommand, IoModeArgs};
+pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
+pub use mount::{MountArgs, UmountArgs};
 pub use road::{LaneWord, RoadArgs};
 pub use serve::{OnOff, ServeArgs};
 pub use target::{Place, Remote};
@@ -115,7 +117,13 @@ pub enum Command {
     /// Show how full an exported filesystem is
     #[command(after_long_help = EXIT_CODES)]
     Df(DfArgs),
-    /// Show what the servers on this host are doing, and who reads and writes over which road
+    /// Mount a server's directory as a filesystem
+    #[command(after_long_help = mount::MOUNT_LONG_HELP)]
+    Mount(MountArgs),
+    /// Unmount what `mount` has mounted
+    #[command(after_long_help = mount::UMOUNT_LONG_HELP)]
+    Umount(UmountArgs),
+    /// Show what the servers and mounts on this host are doing, and who reads and writes over which road
     #[command(after_long_help = watch::STATUS_LONG_HELP)]
     Status(StatusArgs),
     /// Change how a running server works

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 /// How to reach the server. Names and units are nfs(5)'s.
 #[derive(Clone, Debug, Args)]
@@ -70,7 +71,8 @@ fn throttle(text: &str) -> Result<u32, String> {
 }
 
 /// The word that switches the lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LaneWord {
     /// Take it where it comes up.
     Auto,
@@ -78,6 +80,17 @@ pub enum LaneWord {
     Off,
     /// Fail without it.
     Required,
+}
+
+impl LaneWord {
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Required => "required",
+        }
+    }
 }
 
 /// A user as AUTH_SYS names one.

@@ -5,19 +5,20 @@ use clap::Args;
 use super::road::RoadArgs;
 use super::target::Remote;
 
-pub const STATUS_LONG_HELP: &str = "Every server with a status socket in the run directory is asked. For each client the table says whether it is \
-local and, if not, why not.
+pub const STATUS_LONG_HELP: &str = "Every server and every mount with a socket in the run directory is asked; for ordinary users also in \
+$XDG_RUNTIME_DIR/samehost, where their mounts have it if they may not write to the run directory. For each client of a server, and for each mount, it says \
+whether it is local and, if not, why not.
 
 Exit codes:
-  0  every server that was found answered
-  1  a server was found and didn't answer
+  0  every server and mount that was found answered
+  1  one was found and didn't answer
   2  the command line couldn't be understood; nothing was tried
-  4  no server is running";
+  4  no server is running, and nothing is mounted";
 
 /// Options of `samehost status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Write JSON: {"servers": [...]}
+    /// Write JSON: {"servers": [...], "mounts": [...]}
     #[arg(long)]
     pub json: bool,
     /// Show the counters of every procedure, too

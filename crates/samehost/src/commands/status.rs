@@ -1,6 +1,10 @@
-//! `status`: asks every server on this host what it is doing, and answers "is it local, and if not, why not?".
+//! `status`: asks every server and every mount on this host what it is doing, and answers "is it local, and if not, why
+//! not?".
+
+pub mod mounts;
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
@@ -8,6 +12,7 @@ use server::Status;
 use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
 
 use crate::cli::{Global, StatusArgs};
+use crate::commands::mount::MountStatus;
 use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::human;
 use crate::output::Output;
@@ -17,31 +22,32 @@ use crate::table::{Align, Table};
 #[derive(Serialize)]
 struct Everything {
     servers: Vec<Status>,
+    mounts: Vec<MountStatus>,
 }
 
 /// Asks and prints.
 pub fn status(global: &Global, args: &StatusArgs) -> Ended {
     let dir = global.run_dir.display().to_string();
-    let servers = server::status::query(&global.run_dir).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => nobody(&dir),
-        std::io::ErrorKind::PermissionDenied => {
-            Failure::new(&dir, error).next("run as the user of the server, or as root")
-        }
-        std::io::ErrorKind::TimedOut => Failure::new(&dir, error).next(
-            "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it",
-        ),
-        _ => Failure::new(&dir, error)
-            .next("a server answered with something else than a status: is it another version?"),
-    })?;
+    let servers = server::status::query(&global.run_dir)
+        .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(Vec::new()) } else { Err(error) })
+        .map_err(|error| explain(&dir, error, "server"))?;
+    let mounts: Vec<MountStatus> = mounts::query(&global.run_dir)
+        .map_err(|error| explain(&dir, error, "mount"))?
+        .into_iter()
+        .map(|asked| asked.answer)
+        .collect();
+    let none = servers.is_empty() && mounts.is_empty();
     let mut output = Output::stdout();
     if args.json {
-        let none = servers.is_empty();
-        output.json(&Everything { servers })?;
+        output.json(&Everything { servers, mounts })?;
         output.flush()?;
         return Ok(if none { Exit::Unreachable } else { Exit::Done });
     }
-    if servers.is_empty() {
-        return Err(nobody(&dir).into());
+    if none {
+        return Err(Failure::new(&dir, "no server is running here, and nothing is mounted")
+            .exit(Exit::Unreachable)
+            .next("start one with `samehost serve`, or name its run directory with --run-dir or SAMEHOST_RUN_DIR")
+            .into());
     }
     for (index, status) in servers.iter().enumerate() {
         if index > 0 {
@@ -49,14 +55,27 @@ pub fn status(global: &Global, args: &StatusArgs) -> Ended {
         }
         show(&mut output, status, args.procedures)?;
     }
+    for (index, status) in mounts.iter().enumerate() {
+        if index > 0 || !servers.is_empty() {
+            output.line("")?;
+        }
+        mounts::show(&mut output, status)?;
+    }
     output.flush()?;
     Ok(Exit::Done)
 }
 
-fn nobody(dir: &str) -> Failure {
-    Failure::new(dir, "no server is running here")
-        .exit(Exit::Unreachable)
-        .next("start one with `samehost serve`, or name its run directory with --run-dir or SAMEHOST_RUN_DIR")
+fn explain(dir: &str, error: std::io::Error, what: &str) -> Failure {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            Failure::new(dir, error).next(format!("run as the user of the {what}, or as root"))
+        }
+        ErrorKind::TimedOut => Failure::new(dir, error).next(
+            "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it",
+        ),
+        _ => Failure::new(dir, error)
+            .next(format!("a {what} answered with something else than a status: is it another version?")),
+    }
 }
 
 fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), Stop> {

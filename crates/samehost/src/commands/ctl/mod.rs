@@ -1,6 +1,7 @@
 //! `ctl`: asks a running process to do something otherwise from now on.
 
 mod io_mode;
+mod lane;
 
 use control::Reply;
 
@@ -12,6 +13,7 @@ use crate::output::Output;
 pub fn ctl(global: &Global, args: &CtlArgs) -> Ended {
     match &args.what {
         CtlCommand::IoMode(args) => io_mode::io_mode(global, args),
+        CtlCommand::Lane(args) => lane::lane(global, args),
     }
 }
 

@@ -1,0 +1,85 @@
+//! `mount` and `umount`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+pub const MOUNT_LONG_HELP: &str = "Mounts a server's directory as a filesystem (FUSE) and returns when it is mounted, or with the reason why not. A process \
+in the background serves it until it is unmounted, with `samehost umount` or umount(8); it logs to the system's log. Users \
+of the mount act as themselves, and the server decides what they may do.
+
+When the server is on this host, files are opened over the lane and, where the kernel can (Linux 6.9 or later, mounted with \
+CAP_SYS_ADMIN outside of user namespaces), passed through: reads and writes then reach the server's filesystem without any \
+process of Samehost. Otherwise the mount's process reads and writes the files itself, and where there is no lane, it asks \
+the server over the wire. `samehost status` says which it is, and why.
+
+Options behind -o, separated by commas, have the names and units of nfs(5). An unknown one is an error.
+  port= mountport= nconnect= rsize= wsize=     the server's ports, connections, bytes a READ and WRITE
+  hard soft softerr timeo= retrans=            patience with a server: for ever (hard), or EIO or ETIMEDOUT (softerr)
+  retry= fg bg                                 minutes to try to reach it at first; bg returns and goes on trying
+  acregmin= acregmax= acdirmin= acdirmax=      seconds for which attributes of files and directories are believed
+  actimeo= ac noac lookupcache=all|pos|none    all four of them; whether at all; which names are believed
+  ro rw sync async sec=sys|none                as everywhere; sync: a write is stable when it returns
+  resvport noresvport                          whether to come from a port below 1024
+  nosuid nodev noexec noatime                  mount(8)'s; so are defaults, user, _netdev, nofail, noauto and x-...
+  lane=auto|off|required                       take the lane where it comes up; never; fail without it
+  passthrough nopassthrough                    whether the kernel may be given the files (where it can), or never
+  odirect=end-to-end|server                    what O_DIRECT by-passes: the server's page cache, too, or this mount's only
+  run_dir=DIR trust_uid=UID                    where servers' sockets are; whose are trusted besides root's and one's own
+  allow_other noallow_other                    whether other users may enter; root's mounts let them
+Locks (flock, fcntl) are kept on this host, as with nfs(5)'s nolock.
+
+Examples:
+  samehost mount nfs://fileserver/srv /mnt
+  samehost mount fileserver:/srv /mnt -o ro,soft,timeo=100
+  mount -t samehost fileserver:/srv /mnt -o lane=required
+
+Exit codes:
+  0  mounted (with bg: or trying)
+  1  it can't be mounted
+  2  the command line couldn't be understood; nothing was tried
+  3  no lane came up and lane=required was given
+  4  the server couldn't be reached
+As mount(8)'s helper (mount.samehost) it ends with mount(8)'s codes: 0, 1 usage or permission, 2 system, 32 failure.";
+
+/// Options of `samehost mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// What to mount: `nfs://HOST[:PORT]/PATH` or `HOST:/PATH`
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+    /// The directory to mount it on
+    #[arg(value_name = "MOUNTPOINT")]
+    pub mountpoint: PathBuf,
+    /// Mount options, separated by commas; may be repeated
+    #[arg(short, value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground and log to standard error, until unmounted, SIGTERM or SIGINT
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// The process in the background: it says on standard output how it went
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    pub report: bool,
+}
+
+pub const UMOUNT_LONG_HELP: &str =
+    "Works while the server is down. umount(8) does the same for whoever may use it.
+
+Exit codes:
+  0  unmounted
+  1  it couldn't be unmounted
+  2  the command line couldn't be understood; nothing was tried";
+
+/// Options of `samehost umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// Where a Samehost share is mounted
+    #[arg(required = true, value_name = "MOUNTPOINT")]
+    pub mountpoints: Vec<PathBuf>,
+    /// Take it out of the tree at once, and end it when nobody uses it any more
+    #[arg(short, long)]
+    pub lazy: bool,
+    /// End what waits for the server first: those calls fail with ECONNABORTED or ENOTCONN
+    #[arg(short, long)]
+    pub force: bool,
+}

@@ -1,0 +1,48 @@
+//! `ctl lane`: whether a mount uses the lane.
+
+use std::path::Path;
+
+use control::Asked;
+
+use super::report;
+use crate::cli::{Global, LaneArgs};
+use crate::commands::mount::{MountStatus, Request};
+use crate::commands::status::mounts;
+use crate::exit::{Ended, Exit, Failure};
+use crate::mountinfo;
+
+/// Switches it.
+pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
+    let dir = global.run_dir.display().to_string();
+    let all = mounts::query(&global.run_dir)
+        .map_err(|error| Failure::new(&dir, error).next("run as the user who mounted it, or as root"))?;
+    let mount = chosen(all, args.mount.as_deref(), &dir)?;
+    let reply = control::tell(&mount.path, &Request::Lane(args.word))
+        .map_err(|error| Failure::new(mounts::shown(&mount.answer.mountpoint), error))?;
+    report("lane", reply)
+}
+
+/// The mount that is meant: the one at this place, or the only one.
+fn chosen(
+    mut all: Vec<Asked<MountStatus>>,
+    at: Option<&Path>,
+    dir: &str,
+) -> Result<Asked<MountStatus>, Failure> {
+    if let Some(at) = at {
+        // The mount may hang, so it isn't touched.
+        let whole = mountinfo::whole(at).unwrap_or_else(|_| at.to_owned());
+        all.retain(|mount| mount.answer.mountpoint == whole);
+    }
+    match (all.pop(), all.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(_), false) => {
+            Err(Failure::new(dir, "several shares are mounted").next("name one with --mount"))
+        }
+        (None, _) => {
+            let what = at.map_or_else(|| dir.to_owned(), |at| at.display().to_string());
+            Err(Failure::new(what, "no mount of Samehost is here").exit(Exit::Unreachable).next(
+                "`samehost status` lists them; name their run directory with --run-dir or SAMEHOST_RUN_DIR",
+            ))
+        }
+    }
+}

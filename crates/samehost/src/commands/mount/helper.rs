@@ -1,0 +1,206 @@
+//! mount(8)'s helper: the command under the name mount.samehost, which `mount -t samehost` and fstab(5) start.
+//!
+//! mount(8), "EXTERNAL HELPERS": `mount.samehost SOURCE DIRECTORY [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::exit::{Exit, Stop};
+use crate::output::complain;
+
+/// The name that makes the command the helper.
+const NAME: &str = "mount.samehost";
+
+/// mount(8)'s exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Code {
+    /// "incorrect invocation or permissions"
+    Usage = 1,
+    /// "mount failure"
+    Failed = 32,
+}
+
+/// What mount(8) asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    source: OsString,
+    directory: OsString,
+    options: Vec<OsString>,
+    /// `-s`: pass over options that are wrong.
+    sloppy: bool,
+    /// `-f`: do everything but mount.
+    fake: bool,
+    /// `-v`, as often.
+    verbose: usize,
+}
+
+/// Whether this process was started as the helper.
+pub fn is_meant(program: Option<&OsStr>) -> bool {
+    program.is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new(NAME)))
+}
+
+/// Mounts as mount(8) asks, and ends with its codes.
+pub fn run(
+    arguments: impl Iterator<Item = OsString>,
+    mount: impl FnOnce(Cli) -> Result<Exit, Stop>,
+) -> ExitCode {
+    let asked = match understand(arguments) {
+        Ok(asked) => asked,
+        Err(what) => {
+            complain(&format!(
+                "{NAME}: {what}\n  next: it is started by mount(8): mount -t samehost SOURCE DIRECTORY [-o OPTIONS]"
+            ));
+            return (Code::Usage as u8).into();
+        }
+    };
+    let fake = asked.fake;
+    let cli = match Cli::try_parse_from(words(asked)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return (Code::Usage as u8).into();
+        }
+    };
+    if fake {
+        let Command::Mount(args) = &cli.command else { return (Code::Usage as u8).into() };
+        return match super::plan::Plan::make(&cli.global, args) {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(failure) => code(Err(failure.into())),
+        };
+    }
+    code(mount(cli))
+}
+
+fn code(ended: Result<Exit, Stop>) -> ExitCode {
+    match ended {
+        Ok(_) | Err(Stop::ReaderGone) => ExitCode::SUCCESS,
+        Err(Stop::Failed(failure)) => {
+            complain(&failure.to_string());
+            let code = if failure.exit == Exit::Usage { Code::Usage } else { Code::Failed };
+            (code as u8).into()
+        }
+    }
+}
+
+/// The command line of `samehost` that does it.
+fn words(asked: Asked) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["samehost".into(), "mount".into()];
+    words.extend((0..asked.verbose).map(|_| "-v".into()));
+    if asked.sloppy {
+        words.extend(["-o".into(), "sloppy".into()]);
+    }
+    for options in asked.options {
+        words.extend(["-o".into(), options]);
+    }
+    words.extend(["--".into(), asked.source, asked.directory]);
+    words
+}
+
+fn understand(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    let mut places = Vec::new();
+    let mut arguments = arguments;
+    let mut only_places = false;
+    while let Some(argument) = arguments.next() {
+        let bytes = argument.as_bytes();
+        if only_places || bytes.len() < 2 || bytes[0] != b'-' {
+            places.push(argument);
+            continue;
+        }
+        if bytes == b"--" {
+            only_places = true;
+            continue;
+        }
+        let mut letters = &bytes[1..];
+        while let Some((letter, rest)) = letters.split_first() {
+            letters = rest;
+            match letter {
+                b's' => asked.sloppy = true,
+                b'f' => asked.fake = true,
+                // There is no mtab to keep out of.
+                b'n' => {}
+                b'v' => asked.verbose += 1,
+                // The value is the rest of the word, or the next one.
+                b'o' | b't' | b'N' => {
+                    let value = if rest.is_empty() {
+                        arguments.next().ok_or_else(|| format!("-{} needs a value", char::from(*letter)))?
+                    } else {
+                        OsStr::from_bytes(rest).to_owned()
+                    };
+                    letters = &[];
+                    match letter {
+                        b'o' => asked.options.push(value),
+                        // The type has led here already.
+                        b't' => {}
+                        _ => return Err("mounting in another namespace (-N) isn't possible".to_owned()),
+                    }
+                }
+                other => return Err(format!("-{} is not known", char::from(*other))),
+            }
+        }
+    }
+    match <[OsString; 2]>::try_from(places) {
+        Ok([source, directory]) => Ok(Asked { source, directory, ..asked }),
+        Err(places) => Err(format!("a source and a directory are needed, {} given", places.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn understood(words: &[&str]) -> Result<Asked, String> {
+        understand(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn the_name_makes_the_helper() {
+        assert!(is_meant(Some(OsStr::new("/sbin/mount.samehost"))));
+        assert!(!is_meant(Some(OsStr::new("/usr/local/bin/samehost"))));
+        assert!(!is_meant(None));
+    }
+
+    #[test]
+    fn what_mount_passes_is_understood() {
+        let asked =
+            understood(&["h:/s", "/mnt", "-sfnv", "-v", "-o", "ro,soft", "-t", "samehost", "-oport=7"]);
+        let expected = Asked {
+            source: "h:/s".into(),
+            directory: "/mnt".into(),
+            options: vec!["ro,soft".into(), "port=7".into()],
+            sloppy: true,
+            fake: true,
+            verbose: 2,
+        };
+        assert_eq!(asked, Ok(expected));
+        let expected = Asked { source: "-x:/s".into(), directory: "/mnt".into(), ..Asked::default() };
+        assert_eq!(understood(&["--", "-x:/s", "/mnt"]), Ok(expected));
+        for wrong in [
+            &["h:/s"][..],
+            &[],
+            &["a", "b", "c"],
+            &["a", "b", "-o"],
+            &["a", "b", "-q"],
+            &["a", "b", "-N", "1"],
+        ] {
+            assert!(understood(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn it_becomes_a_command_line_of_ours() {
+        let asked = understood(&["-x:/s", "/mnt", "-sv", "-o", "ro"]);
+        assert!(asked.is_err(), "a source that looks like options must be behind --");
+        let words = words(understood(&["h:/s", "/mnt", "-sv", "-o", "ro"]).unwrap());
+        let cli = Cli::try_parse_from(words).unwrap();
+        let Command::Mount(args) = cli.command else { panic!("{:?}", cli.command) };
+        assert_eq!((args.source.as_str(), args.options.len(), cli.global.verbose), ("h:/s", 2, 1));
+        assert!(!args.foreground && !args.report);
+    }
+}

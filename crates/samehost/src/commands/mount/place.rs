@@ -1,0 +1,52 @@
+//! Where it is to be mounted: what can be wrong with the directory is found before anybody is asked for anything.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::exit::Failure;
+use crate::human;
+use crate::mountinfo::{self, OURS};
+
+/// The absolute path of a directory on which can be mounted.
+pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let shown = human::name(mountpoint.as_os_str().as_bytes());
+    let metadata = std::fs::metadata(mountpoint).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Failure::new(&shown, "there is no such directory").next(format!("make it: mkdir -p {shown}"))
+        }
+        ErrorKind::NotConnected => Failure::new(&shown, "the process of a mount that is here has died")
+            .next(format!("take the mount away: samehost umount {shown}")),
+        ErrorKind::PermissionDenied => {
+            Failure::new(&shown, error).next("name a directory that you may enter, or mount as root")
+        }
+        _ => Failure::new(&shown, error),
+    })?;
+    if !metadata.is_dir() {
+        return Err(Failure::new(&shown, "it isn't a directory").next("name a directory to mount on"));
+    }
+    let whole = mountpoint.canonicalize().map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::at(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    if let Some(mounted) = mounted.filter(|mounted| mounted.kind == OURS) {
+        let source = human::name(mounted.source.as_bytes());
+        return Err(Failure::new(&shown, format!("{source} is mounted here already"))
+            .next(format!("unmount it first (samehost umount {shown}), or mount elsewhere")));
+    }
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_directory_that_is_there_will_do() {
+        let scratch = tempfile::tempdir().unwrap();
+        assert_eq!(check(scratch.path()).unwrap(), scratch.path().canonicalize().unwrap());
+        let file = scratch.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(check(&file).unwrap_err().to_string().contains("isn't a directory"));
+        let missing = check(&scratch.path().join("none")).unwrap_err().to_string();
+        assert!(missing.contains("no such directory") && missing.contains("mkdir"), "{missing}");
+    }
+}

@@ -1,0 +1,91 @@
+//! `umount`: takes a mount out of the tree. Nothing here touches the mounted filesystem, so it works while its server is
+//! down.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::cli::UmountArgs;
+use crate::exit::{Ended, Exit, Failure};
+use crate::human;
+use crate::mountinfo::{self, Mounted, OURS};
+use crate::output::complain;
+
+/// Unmounts each.
+pub fn umount(args: &UmountArgs) -> Ended {
+    let mut exit = Exit::Done;
+    for mountpoint in &args.mountpoints {
+        if let Err(failure) = one(mountpoint, args) {
+            complain(&failure.to_string());
+            exit = exit.max(failure.exit);
+        }
+    }
+    Ok(exit)
+}
+
+fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
+    let shown = human::name(mountpoint.as_os_str().as_bytes());
+    let whole = mountinfo::whole(mountpoint).map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::at(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let mounted = match mounted {
+        None => {
+            return Err(Failure::new(&shown, "nothing is mounted here")
+                .next("`samehost status` and `findmnt -t fuse.samehost` list what is"));
+        }
+        Some(mounted) if mounted.kind != OURS => {
+            return Err(Failure::new(
+                &shown,
+                format!("a filesystem of type {} is mounted here", mounted.kind),
+            )
+            .next("use umount(8)"));
+        }
+        Some(mounted) => mounted,
+    };
+    let mut flags = UnmountFlags::NOFOLLOW;
+    flags.set(UnmountFlags::FORCE, args.force);
+    flags.set(UnmountFlags::DETACH, args.lazy);
+    match rustix::mount::unmount(&mounted.at, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => by_helper(&shown, &mounted, args),
+        Err(errno) => Err(explain(&shown, errno.into())),
+    }
+}
+
+/// fusermount3 unmounts for ordinary users what they have mounted.
+fn by_helper(shown: &str, mounted: &Mounted, args: &UmountArgs) -> Result<(), Failure> {
+    if args.force {
+        // What MNT_FORCE does for root; the file belongs to whoever mounted. Where fusectl isn't mounted there is none.
+        let abort = format!("/sys/fs/fuse/connections/{}/abort", mounted.minor);
+        if let Err(error) = std::fs::write(&abort, "1") {
+            return Err(Failure::new(&abort, error).next("unmount without --force, or as root"));
+        }
+    }
+    let output = Command::new("fusermount3")
+        .arg(if args.lazy { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(&mounted.at)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::new("fusermount3", error).next("install fuse3, or unmount as root"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().trim_start_matches("fusermount3: ");
+    if said.contains("busy") {
+        return Err(busy(shown));
+    }
+    Err(Failure::new(shown, said).next("unmount as the user who mounted it, or as root"))
+}
+
+fn explain(shown: &str, error: std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::ResourceBusy { busy(shown) } else { Failure::new(shown, error) }
+}
+
+fn busy(shown: &str) -> Failure {
+    Failure::new(shown, "it is in use")
+        .next(format!("see who uses it (fuser -vm {shown}), or take it out of the tree at once with --lazy"))
+}

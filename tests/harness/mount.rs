@@ -1,0 +1,127 @@
+//! A share mounted as a user mounts it, by `samehost mount`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::process::{run, run_ok};
+use crate::samehost::{Server, binary};
+use crate::{Scratch, wait_for};
+
+/// A mounted share. Unmounted when dropped, whatever state it is in.
+#[derive(Debug)]
+pub struct Mount {
+    at: PathBuf,
+    run_dir: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Mount {
+    /// Mounts `export` of `server` with `options`, as `-o` takes them.
+    ///
+    /// # Panics
+    /// When it can't be mounted.
+    pub fn new(server: &Server, export: &Path, options: &str) -> Self {
+        let mount = Self::place(server);
+        run_ok(&mut mount.command(&server.url(export), options));
+        mount
+    }
+
+    /// A mountpoint with nothing on it yet: the test mounts by itself.
+    pub fn place(server: &Server) -> Self {
+        let scratch = Scratch::new();
+        Self { at: scratch.mkdir("mnt"), run_dir: server.run_dir().to_owned(), _scratch: scratch }
+    }
+
+    /// The command that mounts `source` here.
+    pub fn command(&self, source: &str, options: &str) -> Command {
+        let mut command = Command::new(binary());
+        command.args(["mount", source]).arg(&self.at).env("SAMEHOST_RUN_DIR", &self.run_dir);
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        command
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+
+    /// A path in it.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.at.join(name)
+    }
+
+    /// What `samehost status --json` says of it; `None` when there is no such mount.
+    pub fn status(&self) -> Option<Value> {
+        let mut command = Command::new(binary());
+        command.args(["status", "--json"]).env("SAMEHOST_RUN_DIR", &self.run_dir);
+        let all: Value = serde_json::from_slice(&run(&mut command).stdout).ok()?;
+        let mounts = all["mounts"].as_array()?;
+        mounts.iter().find(|mount| mount["mountpoint"].as_str().map(Path::new) == Some(&self.at)).cloned()
+    }
+
+    /// The process that serves it.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn pid(&self) -> u32 {
+        let pid = self.status().and_then(|status| status["pid"].as_u64()).expect("a mount with a process");
+        u32::try_from(pid).expect("a process id")
+    }
+
+    /// Waits until new files go by this road: `lane, passed through`, `lane, served by the mount's process` or `wire`.
+    ///
+    /// # Panics
+    /// When they don't.
+    pub fn wait_for_road(&self, road: &str) {
+        wait_for(&format!("the road {road:?}"), || (self.status()?["road"] == road).then_some(()));
+    }
+
+    /// Switches the lane, by `samehost ctl lane`.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn lane(&self, word: &str) {
+        let mut command = Command::new(binary());
+        command.args(["ctl", "lane", word, "--mount"]).arg(&self.at).env("SAMEHOST_RUN_DIR", &self.run_dir);
+        run_ok(&mut command);
+    }
+
+    /// Unmounts with `samehost umount`.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn unmount(&self) {
+        run_ok(Command::new(binary()).arg("umount").arg(&self.at));
+    }
+
+    /// Whether something is mounted here.
+    ///
+    /// # Panics
+    /// When the mount table can't be read.
+    pub fn is_mounted(&self) -> bool {
+        let table = std::fs::read_to_string("/proc/self/mounts").expect("a mount table");
+        table.lines().any(|line| line.split(' ').nth(1).map(Path::new) == Some(&self.at))
+    }
+
+    /// Arguments for a program that must know the run directory.
+    pub fn run_dir_option(&self) -> [OsString; 2] {
+        ["--run-dir".into(), self.run_dir.clone().into()]
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily, and by force: nobody must hang here. As often as something is mounted on top of another.
+        for _ in 0..4 {
+            if !self.is_mounted() {
+                break;
+            }
+            let _ = run(Command::new("umount").args(["--force", "--lazy"]).arg(&self.at));
+        }
+    }
+}

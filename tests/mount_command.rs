@@ -1,0 +1,365 @@
+//! `samehost mount` and what belongs to it: that it comes back mounted or says why not, mount(8)'s helper and fstab(5),
+//! systemd's conventions, status and switches, and leaving when the server or the mount's own process is gone.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use samehost_tests::process::run_within;
+use samehost_tests::samehost::{binary, reachable_binary};
+use samehost_tests::{Daemon, Mount, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
+
+/// A server and the directory that it exports.
+struct Share {
+    server: Server,
+    export: PathBuf,
+    scratch: Scratch,
+}
+
+impl Share {
+    fn new(arguments: &[&str]) -> Self {
+        need_root();
+        let scratch = Scratch::new();
+        let export = scratch.mkdir("export");
+        fs::write(export.join("file"), "what the server has").expect("own directory");
+        let server = Serve::openly(&export).arguments(arguments.iter().copied()).start();
+        Self { server, export, scratch }
+    }
+
+    fn url(&self) -> String {
+        self.server.url(&self.export)
+    }
+
+    fn mount(&self, options: &str) -> Mount {
+        Mount::new(&self.server, &self.export, options)
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[track_caller]
+fn refuses(output: &Output, code: i32, words: &[&str]) {
+    let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    for word in words {
+        assert!(said.contains(word), "no {word:?} in: {said}");
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+#[test]
+fn it_comes_back_when_it_is_mounted_and_leaves_nothing_when_it_is_unmounted() {
+    let share = Share::new(&[]);
+    let mount = share.mount("lane=required");
+    assert_eq!(read(&mount.join("file")), "what the server has");
+    let status = mount.status().expect("a mount");
+    assert_eq!(status["source"], share.url());
+    assert_eq!(status["road"], "lane, passed through");
+    assert_eq!(status["reasons"].as_array().map(Vec::len), Some(0));
+    assert_eq!(status["opens_passed_through"], 1);
+    assert_eq!(status["wire"]["reads"], 0);
+    // The process is nobody's child and has left this one's session and directory.
+    let pid = mount.pid();
+    let session = |pid: u32| rustix::process::getsid(Pid::from_raw(pid.try_into().unwrap())).unwrap();
+    assert_ne!(session(pid), session(std::process::id()));
+    assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
+    assert_eq!(fs::read_link(format!("/proc/{pid}/fd/2")).unwrap(), Path::new("/dev/null"));
+    let text = String::from_utf8(run(&mut share.server.client(&["status"])).stdout).unwrap();
+    for words in
+        [&*format!("mount {} on {}", share.url(), mount.path().display()), "road        lane, passed through"]
+    {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    mount.unmount();
+    assert!(!mount.is_mounted());
+    wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
+    let left = fs::read_dir(share.server.run_dir()).unwrap().flatten();
+    assert!(!left.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "mount")));
+    // The same by mount(8)'s way of naming a server, and by umount(8).
+    run_ok(&mut mount.command(
+        &format!("127.0.0.1:{}", share.export.display()),
+        &format!("port={},lane=off", share.server.port()),
+    ));
+    assert_eq!(read(&mount.join("file")), "what the server has");
+    assert_eq!(mount.status().expect("a mount")["road"], "wire");
+    run_ok(Command::new("umount").arg(mount.path()));
+}
+
+#[test]
+fn it_says_why_not_and_what_to_do() {
+    let share = Share::new(&["--lane", "off"]);
+    let url = share.url();
+    let mount = Mount::place(&share.server);
+    let attempt = |source: &str, options: &str| run(&mut mount.command(source, options));
+    refuses(&attempt(&url, "rsiz=1"), 2, &["'rsiz'", "'rsize'", "next:"]);
+    refuses(&attempt(&url, "vers=4.1"), 2, &["vers=4.1", "NFSv4 is planned"]);
+    refuses(&attempt("/nowhere", ""), 2, &["/nowhere", "HOST:/PATH"]);
+    refuses(&attempt(&format!("{url}?soft"), ""), 2, &["-o"]);
+    refuses(&attempt(&url, "lane=required"), 3, &["no lane came up", "lane=auto"]);
+    refuses(&attempt("nfs://127.0.0.1:1/srv", "retry=0"), 4, &["Connection refused", "next:"]);
+    refuses(&attempt(&share.server.url("/nowhere"), ""), 1, &["permission denied", "showmount"]);
+    refuses(&attempt(&share.server.url(share.export.join("file")), ""), 1, &["not a directory"]);
+    let on = |directory: &Path| {
+        let mut command = share.server.client(&["mount", &url]);
+        run(command.arg(directory))
+    };
+    refuses(&on(Path::new("/nowhere/at/all")), 1, &["no such directory", "mkdir"]);
+    refuses(&on(&share.export.join("file")), 1, &["isn't a directory"]);
+    assert!(!mount.is_mounted());
+    run_ok(&mut mount.command(&url, ""));
+    refuses(&attempt(&url, ""), 1, &["mounted here already", "samehost umount"]);
+    let status = mount.status().expect("a mount");
+    assert_eq!(status["road"], "wire");
+    assert!(!status["reasons"].as_array().unwrap().is_empty(), "{status}");
+
+    // Unmounting has its reasons, too.
+    let umount = |directory: &Path| run(Command::new(binary()).arg("umount").arg(directory));
+    refuses(&umount(share.scratch.path()), 1, &["nothing is mounted here"]);
+    refuses(&umount(Path::new("/proc")), 1, &["type proc", "umount(8)"]);
+    let user = fs::File::open(mount.join("file")).unwrap();
+    refuses(&umount(mount.path()), 1, &["in use", "--lazy"]);
+    drop(user);
+    mount.unmount();
+}
+
+#[test]
+fn it_waits_for_a_server_that_is_just_starting() {
+    let mut share = Share::new(&[]);
+    let url = share.url();
+    let _ = share.server.stop();
+    let mount = Mount::place(&share.server);
+    let log = share.scratch.join("mount.log");
+    let mut waiting = Daemon::start("samehost mount", &mut mount.command(&url, "retry=5"), &log).unwrap();
+    wait_for("the command to say that it waits", || {
+        waiting.log().contains("trying for another").then_some(())
+    });
+    // In the background it comes back at once.
+    let other = Mount::place(&share.server);
+    let output = run(&mut other.command(&url, "bg"));
+    refuses(&output, 0, &["Connection refused", "in the background"]);
+    assert!(!other.is_mounted());
+    share.server.restart();
+    assert!(waiting.wait().success(), "{}", waiting.log());
+    assert_eq!(read(&mount.join("file")), "what the server has");
+    wait_for("the mount in the background", || other.is_mounted().then_some(()));
+    assert_eq!(read(&other.join("file")), "what the server has");
+}
+
+/// A shell script in a mount namespace of its own where /sbin has nothing but our mount helper.
+fn with_helper(share: &Share, script: &str) -> Output {
+    let sbin = share.scratch.mkdir("sbin");
+    let helper = sbin.join("mount.samehost");
+    if fs::symlink_metadata(&helper).is_err() {
+        symlink(binary(), &helper).expect("own directory");
+    }
+    let script = format!(
+        "set -e\nmount --bind {} $(readlink -f /sbin)\ncd {}\nmkdir -p mnt\n\
+         trap 'umount --lazy mnt 2>/dev/null || true' EXIT\n{script}",
+        sbin.display(),
+        share.scratch.path().display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).env("SAMEHOST_RUN_DIR", share.server.run_dir());
+    run_within(&mut command, Duration::from_secs(120))
+}
+
+#[test]
+fn mount_and_fstab_use_the_helper() {
+    let share = Share::new(&[]);
+    let (url, port, export) = (share.url(), share.server.port(), share.export.display().to_string());
+    let at = share.scratch.join("mnt").display().to_string();
+    let output = with_helper(
+        &share,
+        &format!(
+            "mount -t samehost {url} mnt -o lane=required,nodev\n\
+             grep file mnt/file >/dev/null && exit 70; cat mnt/file; echo\n\
+             findmnt --noheadings --output SOURCE,FSTYPE,OPTIONS mnt\n\
+             umount mnt\n\
+             mount -t samehost 127.0.0.1:{export} mnt -o port={port},ro,x-what=ever\n\
+             touch mnt/new 2>&1 || echo read-only\n\
+             umount mnt"
+        ),
+    );
+    refuses(&output, 0, &["what the server has", &url, "fuse.samehost", "nodev", "read-only"]);
+
+    let fstab = share.scratch.join("fstab");
+    fs::write(
+        &fstab,
+        format!("127.0.0.1:{export} {at} samehost port={port},nofail,_netdev,user,x-systemd.automount 0 0\n"),
+    )
+    .unwrap();
+    let fstab = fstab.display();
+    let output = with_helper(
+        &share,
+        &format!(
+            "mount -T {fstab} -a\nmount -T {fstab} -a\ngrep -c ' {at} ' /proc/self/mounts\ncat mnt/file; echo\n\
+             umount -T {fstab} {at} 2>/dev/null || umount {at}\nmount -T {fstab} {at}\ncat mnt/file\numount {at}"
+        ),
+    );
+    refuses(&output, 0, &["1\nwhat the server has\nwhat the server has"]);
+
+    // mount(8)'s codes: 32 for what failed, 1 for what was wrong to ask; -f does everything but mount; -s passes over.
+    let script =
+        |words: &str| with_helper(&share, &format!("set +e\n/sbin/mount.samehost {words}; echo code $?"));
+    refuses(&script(&format!("nfs://127.0.0.1:1{export} mnt -o retry=0")), 0, &["code 32", "refused"]);
+    refuses(&script(&format!("{url} mnt -o quota")), 0, &["code 1", "'quota' is not known"]);
+    refuses(&script("mnt"), 0, &["code 1", "mount -t samehost"]);
+    refuses(
+        &script(&format!("{url} mnt -f -o rw; findmnt mnt; echo nothing $?")),
+        0,
+        &["code 0", "nothing 1"],
+    );
+    refuses(&script(&format!("{url} mnt -s -o quota,lane=off; cat mnt/file")), 0, &["what the server has"]);
+}
+
+#[test]
+fn in_the_foreground_it_tells_systemd_and_ends_with_a_signal() {
+    let share = Share::new(&[]);
+    let mount = Mount::place(&share.server);
+    let socket = share.scratch.join("notify");
+    let notify = UnixDatagram::bind(&socket).unwrap();
+    notify.set_read_timeout(Some(samehost_tests::PATIENCE)).unwrap();
+    let told = || {
+        let mut message = [0; 4096];
+        let length = notify.recv(&mut message).expect("the service manager is told");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let mut command = mount.command(&share.url(), "");
+    command.arg("--foreground").env("NOTIFY_SOCKET", &socket);
+    let mut daemon = Daemon::start("samehost mount", &mut command, &share.scratch.join("log")).unwrap();
+    let ready = told();
+    assert!(
+        ready.starts_with("READY=1\nSTATUS=ready: ") && ready.contains("lane, passed through"),
+        "{ready}"
+    );
+    wait_for("the ready line", || daemon.log().contains("ready: nfs://").then_some(()));
+    assert_eq!(read(&mount.join("file")), "what the server has");
+    daemon.signal(Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    assert!(daemon.wait().success());
+    assert!(!mount.is_mounted());
+
+    // What is in use leaves the tree at once and goes on for its user.
+    let mut command = mount.command(&share.url(), "lane=off");
+    command.arg("--foreground");
+    let mut daemon = Daemon::start("samehost mount", &mut command, &share.scratch.join("log")).unwrap();
+    wait_for("the mount", || mount.is_mounted().then_some(()));
+    let file = fs::File::open(mount.join("file")).unwrap();
+    daemon.signal(Signal::TERM);
+    wait_for("the mount to leave the tree", || (!mount.is_mounted()).then_some(()));
+    assert!(daemon.alive());
+    assert_eq!(std::io::read_to_string(&file).unwrap(), "what the server has");
+    drop(file);
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn the_lane_is_switched_and_status_says_since_when() {
+    let share = Share::new(&[]);
+    let mount = share.mount("");
+    mount.wait_for_road("lane, passed through");
+    mount.lane("off");
+    mount.wait_for_road("wire");
+    let status = mount.status().expect("a mount");
+    assert!(status["reasons"][0].as_str().unwrap().contains("switched off"), "{status}");
+    assert_eq!(read(&mount.join("file")), "what the server has");
+    assert_eq!(mount.status().expect("a mount")["opens_passed_through"], 0);
+    mount.lane("auto");
+    mount.wait_for_road("lane, passed through");
+    assert_eq!(read(&mount.join("file")), "what the server has");
+    let status = mount.status().expect("a mount");
+    assert_eq!(status["opens_passed_through"], 1);
+    let changes = status["changes"].as_array().unwrap();
+    let roads: Vec<bool> = changes.iter().map(|change| change["local"] == true).collect();
+    assert_eq!((roads.first(), roads.last()), (Some(&true), Some(&true)), "{status}");
+    assert!(roads.contains(&false), "{status}");
+    let nowhere = run(share.server.client(&["ctl", "lane", "off", "--mount"]).arg(share.scratch.path()));
+    refuses(&nowhere, 4, &["no mount of Samehost is here", "samehost status"]);
+    let other = share.mount("");
+    refuses(&run(&mut share.server.client(&["ctl", "lane", "off"])), 1, &["several", "--mount"]);
+    drop(other);
+}
+
+#[test]
+fn it_can_be_unmounted_while_the_server_is_down() {
+    let mut share = Share::new(&[]);
+    let mount = share.mount("");
+    assert_eq!(read(&mount.join("file")), "what the server has");
+    let pid = mount.pid();
+    share.server.kill();
+    mount.wait_for_road("wire");
+    mount.unmount();
+    wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
+
+    // Also when somebody waits for the server, for ever: by force.
+    share.server.restart();
+    run_ok(&mut mount.command(&share.url(), "lane=off,hard,noac"));
+    let pid = mount.pid();
+    share.server.kill();
+    let mut reader = Command::new("cat").arg(mount.join("file")).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the reader's request", || {
+        mount.status().is_some_and(|status| status["requests_under_way"] != 0).then_some(())
+    });
+    refuses(&run(Command::new(binary()).arg("umount").arg(mount.path())), 1, &["in use"]);
+    run_ok(Command::new(binary()).args(["umount", "--force", "--lazy"]).arg(mount.path()));
+    assert!(!reader.wait().unwrap().success());
+    wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
+}
+
+#[test]
+fn what_a_killed_process_leaves_can_be_taken_away() {
+    let share = Share::new(&[]);
+    let mount = share.mount("");
+    let pid = mount.pid();
+    kill(pid, Signal::KILL);
+    wait_for("the end of the connection", || fs::metadata(mount.path()).is_err().then_some(()));
+    let again = run(&mut mount.command(&share.url(), ""));
+    refuses(&again, 1, &["process of a mount that is here has died", "samehost umount"]);
+    assert!(mount.status().is_none());
+    mount.unmount();
+    run_ok(&mut mount.command(&share.url(), ""));
+    assert_eq!(read(&mount.join("file")), "what the server has");
+}
+
+#[test]
+fn an_ordinary_user_mounts_through_fusermount3() {
+    let share = Share::new(&[]);
+    let home = share.scratch.mkdir("home");
+    fs::create_dir_all(home.join("mnt")).unwrap();
+    fs::create_dir_all(home.join("run")).unwrap();
+    run_ok(Command::new("chown").args(["-R", "65534:65534"]).arg(&home));
+    fs::set_permissions(share.export.join("file"), std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .unwrap();
+    let samehost = reachable_binary(&share.scratch).display().to_string();
+    let home = home.display();
+    // A device that everybody may open, as udev makes it. The user is nobody: fusermount3 wants one with a name.
+    let script = format!(
+        "set -e\nmknod {0}/fuse c 10 229\nchmod 666 {0}/fuse\nmount --bind {0}/fuse /dev/fuse\n\
+         exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec '\n\
+         {samehost} mount {1} {home}/mnt\ncat {home}/mnt/file; echo\n{samehost} status\n\
+         {samehost} umount {home}/mnt\n! grep -q {home}/mnt /proc/self/mounts\n{samehost} status || echo ended $?'",
+        share.scratch.path().display(),
+        share.url(),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    command
+        .env("XDG_RUNTIME_DIR", format!("{home}/run"))
+        .env("SAMEHOST_RUN_DIR", share.scratch.join("no-run-dir"));
+    let output = run_within(&mut command, Duration::from_secs(120));
+    refuses(&output, 0, &["what the server has", &format!("{home}/mnt"), "ended 4"]);
+}
