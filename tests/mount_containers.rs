@@ -9,6 +9,8 @@ use samehost_tests::podman::Podman;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Mount, Netns, Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 
+/// busybox has none.
+const CKSUM: &str = "/usr/bin/cksum";
 /// Bytes of the file.
 const SIZE: usize = 3 << 20;
 
@@ -67,7 +69,7 @@ fn made_on_the_host_and_bound_into_a_container() {
     let inner = mount.command(&rig.server.url(&rig.export), "lane=required");
     command.arg(inner.get_program()).args(inner.get_args()).env("SAMEHOST_RUN_DIR", rig.server.run_dir());
     run_ok(&mut command);
-    let podman = Podman::new(&[]);
+    let podman = Podman::new(&[Path::new(CKSUM)]);
     let bound = format!("{}:/data", mount.path().display());
     let script =
         "cksum /data/file; cp /data/file /data/copy; cmp /data/file /data/copy; echo from-inside >/data/note";
@@ -83,7 +85,7 @@ fn made_on_the_host_and_bound_into_a_container() {
 #[test]
 fn made_inside_a_container_that_may_mount() {
     let rig = Rig::new("mnt2");
-    let podman = Podman::new(&[Path::new("/usr/bin/cksum")]);
+    let podman = Podman::new(&[Path::new(CKSUM)]);
     let said =
         rig.mounted_inside(&podman, &["--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined"]);
     assert!(said.contains("\"road\": \"lane, passed through\""), "{said}");
