@@ -11,8 +11,13 @@ use io::Stability;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use samehost_tests::disk::Disk;
-use samehost_tests::{Scratch, Serve, Server, need_root, run, run_ok};
+use samehost_tests::{Scratch, Serve, Server, need_root, run, run_ok, wait_for};
 use serde_json::Value;
+
+/// A filesystem in memory: it is the kernel that is asked here, not a disk.
+fn disk(kind: &str, mebibytes: u64) -> Disk {
+    Disk::in_directory(kind, mebibytes, Path::new("/dev/shm"))
+}
 
 fn session(server: &Server, path: &Path, lane: LaneMode) -> Session {
     let options = Options { lane, run_dir: server.run_dir().to_owned(), ..Options::default() };
@@ -94,7 +99,7 @@ fn follow_a_model(server: &Server, directory: &Path, lane: LaneMode, cases: u32)
 fn direct_io_over_the_wire_is_byte_for_byte_right_and_copies_nothing() {
     need_root();
     for (kind, mebibytes) in [("ext4", 64), ("xfs", 320)] {
-        let disk = Disk::new(kind, mebibytes);
+        let disk = disk(kind, mebibytes);
         let server = direct(disk.path()).start();
         follow_a_model(&server, disk.path(), LaneMode::Off, 96);
         let export = export(&server, disk.path());
@@ -106,7 +111,7 @@ fn direct_io_over_the_wire_is_byte_for_byte_right_and_copies_nothing() {
 #[test]
 fn what_is_written_and_read_directly_stays_out_of_the_page_cache() {
     need_root();
-    let disk = Disk::new("ext4", 64);
+    let disk = disk("ext4", 64);
     let server = direct(disk.path()).start();
     let scratch = Scratch::new();
     let (from, back) = (scratch.join("from"), scratch.join("back"));
@@ -130,7 +135,7 @@ fn what_is_written_and_read_directly_stays_out_of_the_page_cache() {
 #[test]
 fn modes_change_while_the_server_runs_and_the_status_shows_them() {
     need_root();
-    let disk = Disk::new("ext4", 32);
+    let disk = disk("ext4", 32);
     let shown = |server: &Server| {
         let io = export(server, disk.path())["io"].clone();
         (io["read"].as_str().expect("text").to_owned(), io["write"].as_str().expect("text").to_owned())
@@ -178,7 +183,7 @@ fn a_filesystem_that_cannot_is_served_all_the_same_and_the_status_says_so() {
 #[test]
 fn a_read_beyond_the_end_in_any_mode_is_short() {
     need_root();
-    let disk = Disk::new("xfs", 320);
+    let disk = disk("xfs", 320);
     let server = direct(disk.path()).start();
     let path = disk.path().join("short");
     std::fs::write(&path, [7; 1000]).expect("there is room");
@@ -200,4 +205,37 @@ fn a_read_beyond_the_end_in_any_mode_is_short() {
     }
     let local = std::fs::File::open(&path).expect("there");
     assert_eq!(local.read_at(&mut [0; 2000], 0).expect("reads"), 1000);
+}
+
+#[test]
+fn the_lane_reads_and_writes_by_the_same_modes() {
+    need_root();
+    for (kind, mebibytes) in [("ext4", 64), ("xfs", 320)] {
+        let disk = disk(kind, mebibytes);
+        let server = direct(disk.path()).start();
+        follow_a_model(&server, disk.path(), LaneMode::Required, 96);
+        assert_eq!(server.status().bytes_moving_calls(), 0, "all of it by the lane");
+        // In whole blocks, from memory that is aligned, nothing passes through the page cache.
+        let session = session(&server, disk.path(), LaneMode::Required);
+        let file =
+            session.open(b"big", &OpenOptions::new().read(true).write(true).create(true)).expect("opens");
+        let mut data = io::Aligned::new(1 << 20);
+        data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at >> 9) as u8);
+        file.write_at(&data, 0).expect("writes");
+        file.write_at(&data, 1 << 20).expect("writes");
+        file.commit().expect("commits");
+        let mut back = vec![0; 1 << 20];
+        assert_eq!(file.read_at(&mut back, 1 << 20).expect("reads"), 1 << 20);
+        assert!(back == *data);
+        assert_eq!(cached_pages(&disk.path().join("big")), 0, "{kind}");
+        // Taken back and given again by another mode, in the middle of it.
+        ctl(&server, &[disk.path().to_str().expect("text"), "read", "buffered"]);
+        ctl(&server, &[disk.path().to_str().expect("text"), "write", "buffered"]);
+        wait_for("a buffered read by the lane", || {
+            assert_eq!(file.read_at(&mut back, 0).expect("reads"), 1 << 20);
+            (cached_pages(&disk.path().join("big")) > 0 && file.road() == client::Road::Lane).then_some(())
+        });
+        assert!(back == *data);
+        file.close().expect("closes");
+    }
 }

@@ -176,6 +176,8 @@ pub(crate) struct Keeper {
     files: Mutex<Files>,
     /// The filesystem (its id) that last said it can't be asked not to wait; 0: none did.
     always_waits: AtomicU64,
+    /// What filesystems turned out not to do of the I/O modes.
+    pub(crate) fallbacks: io::Fallbacks,
 }
 
 impl Keeper {
@@ -202,6 +204,7 @@ impl Keeper {
             was_up: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
             always_waits: AtomicU64::new(0),
+            fallbacks: io::Fallbacks::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a client asks for and what it gets: the words of Open and Opened.
 
+use io::{Mode, Modes};
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
 /// The largest file handle that the lane carries (NFSv4's bound; NFSv3's is 64).
@@ -205,6 +206,8 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// The change attribute: never equal for two states of one file.
     pub change: u64,
+    /// How the server reads and writes the file; the client does as the server does.
+    pub io: Modes,
 }
 
 impl Encode for Timestamp {
@@ -236,7 +239,28 @@ impl Encode for Attributes {
         for time in [&self.atime, &self.mtime, &self.ctime] {
             to.put(time);
         }
+        to.u32(number(self.io.read) | number(self.io.write) << 8);
     }
+}
+
+/// A mode's number on the lane.
+const fn number(mode: Mode) -> u32 {
+    match mode {
+        Mode::Buffered => 0,
+        Mode::DontCache => 1,
+        Mode::Direct => 2,
+    }
+}
+
+/// The modes for reads and for writes that are in one word.
+fn modes(word: u32) -> Result<Modes, Error> {
+    let mode = |number| match number {
+        0 => Ok(Mode::Buffered),
+        1 => Ok(Mode::DontCache),
+        2 => Ok(Mode::Direct),
+        _ => Err(Error::Discriminant { of: "I/O modes", value: word }),
+    };
+    Ok(Modes { read: mode(word & 0xff)?, write: mode(word >> 8)? })
 }
 
 impl<'a> Decode<'a> for Attributes {
@@ -258,6 +282,7 @@ impl<'a> Decode<'a> for Attributes {
             atime: from.get()?,
             mtime: from.get()?,
             ctime: from.get()?,
+            io: modes(from.u32()?)?,
         })
     }
 }

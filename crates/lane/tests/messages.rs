@@ -12,10 +12,13 @@ fn attributes() -> impl Strategy<Value = Attributes> {
         (any::<i64>(), 0..1_000_000_000_u32)
             .prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
     };
-    ((1..=7_u32, any::<[u32; 6]>(), any::<[u64; 5]>()), (time(), time(), time())).prop_map(
+    let modes = prop::sample::select(vec![io::Mode::Buffered, io::Mode::DontCache, io::Mode::Direct]);
+    let modes = (modes.clone(), modes).prop_map(|(read, write)| io::Modes { read, write });
+    ((1..=7_u32, any::<[u32; 6]>(), any::<[u64; 5]>()), (time(), time(), time()), modes).prop_map(
         |(
             (kind, [mode, nlink, uid, gid, major, minor], [size, used, fsid, fileid, change]),
             (atime, mtime, ctime),
+            io,
         )| {
             let kind = Kind::from_number(kind).unwrap();
             let rdev = (major, minor);
@@ -34,6 +37,7 @@ fn attributes() -> impl Strategy<Value = Attributes> {
                 mtime,
                 ctime,
                 change,
+                io,
             }
         },
     )

@@ -33,7 +33,7 @@ impl Grants {
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
             && let Some(grant) = acting.grant_entry(&node, name, holder)
         {
-            return Ok(granted(grant));
+            return Ok(granted(grant, acting.modes()));
         }
         let found = match request.target {
             Target::Handle(_) => Found::from(node),
@@ -52,13 +52,13 @@ impl Grants {
             lane::Access::Write => AccessMode::Write,
             lane::Access::ReadWrite => AccessMode::ReadWrite,
         };
-        acting.grant_found(&found, mode, holder).map(granted).map_err(failed)
+        acting.grant_found(&found, mode, holder).map(|grant| granted(grant, acting.modes())).map_err(failed)
     }
 }
 
-fn granted(grant: Grant) -> Granted {
+fn granted(grant: Grant, io: io::Modes) -> Granted {
     let handle = grant.handle.as_bytes().to_vec();
-    Granted { file: grant.file, handle, attributes: attributes(&grant.attributes), held: None }
+    Granted { file: grant.file, handle, attributes: attributes(&grant.attributes, io), held: None }
 }
 
 impl Granter for Grants {
@@ -107,7 +107,7 @@ const fn failed(error: store::Error) -> Status {
     }
 }
 
-fn attributes(from: &Attributes) -> lane::Attributes {
+fn attributes(from: &Attributes, io: io::Modes) -> lane::Attributes {
     let time = |time: Timestamp| lane::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
     lane::Attributes {
         kind: match from.kind {
@@ -132,5 +132,6 @@ fn attributes(from: &Attributes) -> lane::Attributes {
         mtime: time(from.mtime),
         ctime: time(from.ctime),
         change: from.change,
+        io,
     }
 }

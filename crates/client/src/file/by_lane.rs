@@ -15,13 +15,14 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
-use io::Stability;
+use io::{Mode, Stability};
 use lane::Grant;
 use rustix::io::{Errno, ReadWriteFlags};
 use sys::switch::Look;
 
 use super::Inner;
 use super::syncs::Syncs;
+use super::way::Way;
 use crate::counters::{add, bump};
 use crate::error::Result;
 use crate::lane::Answer;
@@ -42,7 +43,7 @@ const SETTLE_NAP: Duration = Duration::from_millis(10);
 /// A grant with what belongs to it.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    grant: Grant,
+    pub(super) grant: Grant,
     /// The lane's number in the session.
     pub(crate) lane: u64,
     /// The server's write verifier when it was given.
@@ -56,12 +57,20 @@ pub(crate) struct Granted {
     turn: AtomicU32,
     /// The filesystem can't be asked not to wait.
     always_waits: AtomicBool,
+    /// Reads and writes are nothing but system calls on the grant.
+    plain_reads: bool,
+    plain_writes: bool,
+    pub(super) way: Way,
 }
 
 impl Granted {
     /// `always_waits`: other files of the filesystem couldn't be asked.
     pub(crate) fn new(grant: Grant, lane: u64, verifier: [u8; 8], always_waits: bool) -> Self {
+        let modes = grant.modes();
         Self {
+            plain_reads: modes.read == Mode::Buffered,
+            plain_writes: modes.write == Mode::Buffered,
+            way: Way::new(modes),
             grant,
             lane,
             verifier,
@@ -127,7 +136,11 @@ impl Inner {
         let granted = self.granted.look()?;
         let place = granted.place();
         let Some(flight) = granted.grant.try_get_at(place) else { return self.leave(granted) };
-        let result = io::read_at(&granted.grant, buffer, offset);
+        let result = if granted.plain_reads {
+            io::read_at(&granted.grant, buffer, offset)
+        } else {
+            self.read_by_mode(&granted, buffer, offset)
+        };
         drop(flight);
         Some(match result {
             Ok(count) => {
@@ -159,6 +172,7 @@ impl Inner {
             Step::Done(count) => return Some(Ok(count)),
             Step::Failed(error) => return Some(Err(self.local(error))),
             Step::NoLane => return None,
+            Step::ByMode => return Box::pin(self.fetch_elsewhere(buffer, offset)).await,
             Step::Miss => {}
         }
         let (file, len) = (self.clone(), buffer.len());
@@ -181,6 +195,9 @@ impl Inner {
     #[inline]
     pub(super) fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Step {
         let Some(granted) = self.granted.look() else { return Step::NoLane };
+        if !granted.plain_reads {
+            return Step::ByMode;
+        }
         let place = granted.place();
         let Some(flight) = granted.grant.try_get_at(place) else {
             return self.leave(granted).unwrap_or(Step::NoLane);
@@ -233,7 +250,13 @@ impl Inner {
         let Some(flight) = granted.grant.try_get_at(place) else { return self.leave(granted) };
         let mut done = 0;
         let result = loop {
-            match io::write_at(&granted.grant, &data[done..], offset.saturating_add(done as u64)) {
+            let (rest, at) = (&data[done..], offset.saturating_add(done as u64));
+            let wrote = if granted.plain_writes {
+                io::write_at(&granted.grant, rest, at)
+            } else {
+                self.write_by_mode(&granted, rest, at)
+            };
+            match wrote {
                 Ok(count) => done += count,
                 Err(error) => break Err(error),
             }
@@ -368,7 +391,7 @@ impl Inner {
 
     /// Gives up a grant that the server has taken back. Returns `None`, for whoever has nothing to return.
     #[cold]
-    fn leave<T>(self: &Arc<Self>, granted: Look<'_, Granted>) -> Option<T> {
+    pub(super) fn leave<T>(self: &Arc<Self>, granted: Look<'_, Granted>) -> Option<T> {
         let kept = granted.to_arc();
         drop(granted);
         self.give_up(kept);
@@ -448,7 +471,11 @@ impl Inner {
             Answer::Granted(opening) => match opening.granted {
                 Some((grant, lane, verifier)) => {
                     let waits = keeper.waits_on(opening.attributes.as_ref());
-                    self.change_to(Granted::new(grant, lane, verifier, waits)).await
+                    let taken = self.change_to(Granted::new(grant, lane, verifier, waits)).await?;
+                    if taken && self.wants_direct() {
+                        Box::pin(self.take_direct()).await;
+                    }
+                    Ok(taken)
                 }
                 None => Ok(false),
             },
@@ -532,6 +559,8 @@ pub(super) enum Step {
     NoLane,
     Miss,
     Failed(stdio::Error),
+    /// It will wait, most likely, and goes another way.
+    ByMode,
 }
 
 impl From<stdio::Result<usize>> for Step {

@@ -13,10 +13,12 @@
 //!    also reports it if that failed.
 
 mod by_lane;
+mod by_mode;
 mod by_wire;
 mod local;
 mod syncs;
 mod unstable;
+mod way;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -115,6 +117,16 @@ impl File {
             inner.enlist();
         }
         Self { inner }
+    }
+
+    /// Whether the server's mode asks for more than one grant.
+    pub(crate) fn wants_direct(&self) -> bool {
+        self.inner.wants_direct()
+    }
+
+    /// Gets what direct I/O takes, if it can be had.
+    pub(crate) async fn take_direct(&self) {
+        self.inner.take_direct().await;
     }
 
     /// The file's persistent handle.

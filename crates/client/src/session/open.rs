@@ -175,6 +175,9 @@ impl Session {
     async fn opened(&self, opening: Opening, path: &[u8], options: &OpenOptions) -> Result<File> {
         let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0);
         let file = File::new(self, opening, path, options);
+        if file.wants_direct() {
+            Box::pin(file.take_direct()).await;
+        }
         if options.truncate && options.write && !empty {
             file.set_len(0).await?;
         }

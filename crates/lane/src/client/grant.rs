@@ -29,6 +29,7 @@ pub struct Grant {
     /// What control must say for I/O to begin: live, and the generation of this grant.
     expected: u64,
     owner: Arc<Owner>,
+    modes: io::Modes,
 }
 
 /// One I/O under way, by the thread that began it; dropping it ends it.
@@ -41,8 +42,14 @@ pub struct InFlight<'a> {
 }
 
 impl Grant {
-    pub(super) const fn new(file: OwnedFd, id: u64, expected: u64, owner: Arc<Owner>) -> Self {
-        Self { file: Some(file), id, expected, owner }
+    pub(super) const fn new(
+        file: OwnedFd,
+        id: u64,
+        expected: u64,
+        owner: Arc<Owner>,
+        modes: io::Modes,
+    ) -> Self {
+        Self { file: Some(file), id, expected, owner, modes }
     }
 
     /// Begins one I/O on the file: hold the guard around each read, write or sync. `None` means that the server has
@@ -67,6 +74,12 @@ impl Grant {
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.owner.shared.interlock.is(self.expected)
+    }
+
+    /// How the server reads and writes the file.
+    #[must_use]
+    pub const fn modes(&self) -> io::Modes {
+        self.modes
     }
 
     /// The grant's number on its lane.

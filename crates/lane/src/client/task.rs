@@ -74,7 +74,7 @@ fn understand(
             let answer = match (fd, owner.upgrade()) {
                 (Some(file), Some(owner)) => {
                     let expected = Control { state: State::Live, generation }.word();
-                    let grant = Grant::new(file, grant, expected, owner);
+                    let grant = Grant::new(file, grant, expected, owner, attributes.io);
                     Ok(Opened { grant, handle: handle.to_vec(), attributes, verifier })
                 }
                 (None, _) if !no_room => return None,

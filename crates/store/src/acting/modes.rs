@@ -21,6 +21,13 @@ impl Acting<'_> {
         Acting { modes, ..self }
     }
 
+    /// The modes as far as the filesystem is known to do them.
+    #[must_use]
+    pub fn modes(&self) -> Modes {
+        let known = |mode| self.store.fallbacks.instead_of(mode);
+        Modes { read: known(self.modes.read), write: known(self.modes.write) }
+    }
+
     /// How [`Acting::fetch`] would read this file. Where that is buffered there are better ways: [`Acting::read`], and sending
     /// from [`Acting::read_file`].
     pub fn read_mode(&self, node: &Node) -> Mode {

@@ -1,0 +1,99 @@
+//! The lane's road where the server reads or writes the file in another mode than through the page cache: seldom taken, and
+//! so apart from the one that is taken often.
+
+use std::io as stdio;
+use std::sync::Arc;
+
+use io::{Alignment, Stability};
+
+use super::Inner;
+use super::by_lane::Granted;
+use crate::error::Result;
+use crate::lane::Answer;
+
+impl Inner {
+    /// Reads where the caller waits for the disk.
+    #[cold]
+    pub(super) fn read_by_mode(
+        &self,
+        granted: &Granted,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> stdio::Result<usize> {
+        let (files, mode) = (self.files(granted), granted.way.modes.read);
+        io::read(files, mode, buffer, offset, self.fallbacks())
+    }
+
+    /// Writes, where the caller waits for the disk.
+    #[cold]
+    pub(super) fn write_by_mode(&self, granted: &Granted, data: &[u8], offset: u64) -> stdio::Result<usize> {
+        let (files, mode) = (self.files(granted), granted.way.modes.write);
+        io::write(files, mode, data, offset, Stability::Unstable, self.fallbacks())
+    }
+
+    /// Reads by a mode that waits for the disk, where nobody else has to wait for it.
+    pub(super) async fn fetch_elsewhere(
+        self: &Arc<Self>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Option<Result<usize>> {
+        let (file, len) = (self.clone(), buffer.len());
+        let fetch = move || {
+            let granted = file.granted.look()?;
+            let place = granted.place();
+            let Some(flight) = granted.grant.try_get_at(place) else { return file.leave(granted) };
+            let (files, mode) = (file.files(&granted), granted.way.modes.read);
+            let fetched = io::fetch(files, mode, offset, len, file.fallbacks());
+            drop(flight);
+            if let Ok(payload) = &fetched {
+                file.session.inner.live.hot.read(place, payload.len() as u64);
+            }
+            Some(fetched)
+        };
+        let fetched = match tokio::task::spawn_blocking(fetch).await {
+            Ok(fetched) => fetched?,
+            Err(error) => return Some(Err(self.local(stdio::Error::other(error)))),
+        };
+        Some(match fetched {
+            Ok(payload) => {
+                buffer[..payload.len()].copy_from_slice(&payload);
+                Ok(payload.len())
+            }
+            Err(error) => Err(self.local(error)),
+        })
+    }
+
+    fn files<'a>(&'a self, granted: &'a Granted) -> io::Files<'a> {
+        granted.way.files(&granted.grant, self.handle.as_bytes())
+    }
+
+    fn fallbacks(&self) -> &io::Fallbacks {
+        &self.session.inner.lane.fallbacks
+    }
+
+    /// Whether [`Inner::take_direct`] has something to do.
+    pub(super) fn wants_direct(&self) -> bool {
+        self.granted.look().is_some_and(|granted| granted.way.wants_direct(self.read, self.write))
+    }
+
+    /// Gets what direct I/O takes; without it all goes through the page cache.
+    pub(super) async fn take_direct(self: &Arc<Self>) {
+        let Some(granted) = self.granted.load() else { return };
+        let Some(alignment) = Alignment::of(&granted.grant) else {
+            self.fallbacks().tells_no_alignment();
+            return;
+        };
+        let target = lane::Target::Handle(self.handle.as_bytes());
+        match self.session.ask_lane(target, &self.name, self.read, self.write).await {
+            Ok(Answer::Granted(opening)) => {
+                if let Some((grant, lane, _)) = opening.granted
+                    && lane == granted.lane
+                {
+                    granted.way.take_direct(grant, alignment);
+                }
+            }
+            Ok(Answer::Refused(_) | Answer::None) => {}
+            Err(error) => tracing::debug!(file = %self.shown(), %error, "no second grant for direct I/O"),
+        }
+    }
+}
