@@ -33,6 +33,7 @@ const HOUSE: &[(&str, Floor)] = &[
     ("exports", Server),
     ("io", Ground),
     ("store", Server),
+    ("state", Server),
     ("lane", Ground),
     ("control", Ground),
     ("server", Server),
@@ -47,6 +48,7 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     ("exports", &["sys", "xdr", "rpc", "proto"], "pure functions"),
     ("io", &["xdr", "rpc", "proto"], "moves bytes, knows no protocol"),
     ("store", &["xdr", "rpc", "proto", "exports"], "a filesystem, knows no protocol"),
+    ("state", &["sys", "xdr", "rpc", "proto", "exports", "io", "store"], "decides, and touches nothing"),
     ("lane", &["rpc", "proto"], "knows files and credentials, not NFS"),
     ("control", &["xdr", "rpc", "proto", "io"], "an exchange of JSON"),
 ];

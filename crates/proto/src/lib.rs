@@ -7,6 +7,7 @@
 //! | module | program | from |
 //! |---|---|---|
 //! | [`nfs3`] | 100003 version 3 | RFC 1813 |
+//! | [`nfs4`] | 100003 version 4 | RFC 8881, 7862, 7530 |
 //! | [`mount3`] | 100005 version 3 | RFC 1813 appendix I |
 //! | [`localio`] | 400122 version 1 | the Linux kernel's LOCALIO |
 //! | [`rpcbind`] | 100000 versions 2, 3, 4 | RFC 1833 |
@@ -16,4 +17,5 @@ mod procedure;
 pub mod localio;
 pub mod mount3;
 pub mod nfs3;
+pub mod nfs4;
 pub mod rpcbind;

@@ -1,0 +1,264 @@
+//! OPEN and what follows it: OPEN_DOWNGRADE, OPEN_CONFIRM, CLOSE, delegations (RFC 8881 section 18.16).
+
+use super::{Bitmap4, ChangeInfo4, Component4, Fattr4, OPAQUE_LIMIT, StateOwner4, Stateid4, Verifier4};
+use xdr::{Decode, Encode, Opaque};
+
+/// `OPEN4_SHARE_ACCESS_READ`.
+pub const SHARE_ACCESS_READ: u32 = 1;
+/// `OPEN4_SHARE_ACCESS_WRITE`.
+pub const SHARE_ACCESS_WRITE: u32 = 2;
+/// Both.
+pub const SHARE_ACCESS_BOTH: u32 = 3;
+/// `OPEN4_SHARE_DENY_BOTH`.
+pub const SHARE_DENY_BOTH: u32 = 3;
+/// `OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`.
+pub const SHARE_ACCESS_WANT_DELEG_MASK: u32 = 0xFF00;
+/// `OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE`.
+pub const SHARE_ACCESS_WANT_NO_PREFERENCE: u32 = 0x0000;
+/// `OPEN4_SHARE_ACCESS_WANT_READ_DELEG`.
+pub const SHARE_ACCESS_WANT_READ_DELEG: u32 = 0x0100;
+/// `OPEN4_SHARE_ACCESS_WANT_WRITE_DELEG`.
+pub const SHARE_ACCESS_WANT_WRITE_DELEG: u32 = 0x0200;
+/// `OPEN4_SHARE_ACCESS_WANT_ANY_DELEG`.
+pub const SHARE_ACCESS_WANT_ANY_DELEG: u32 = 0x0300;
+/// `OPEN4_SHARE_ACCESS_WANT_NO_DELEG`.
+pub const SHARE_ACCESS_WANT_NO_DELEG: u32 = 0x0400;
+/// `OPEN4_SHARE_ACCESS_WANT_CANCEL`.
+pub const SHARE_ACCESS_WANT_CANCEL: u32 = 0x0500;
+/// `OPEN4_SHARE_ACCESS_WANT_SIGNAL_DELEG_WHEN_RESRC_AVAIL`.
+pub const SHARE_ACCESS_WANT_SIGNAL: u32 = 0x1_0000;
+/// `OPEN4_SHARE_ACCESS_WANT_PUSH_DELEG_WHEN_UNCONTENDED`.
+pub const SHARE_ACCESS_WANT_PUSH: u32 = 0x2_0000;
+
+/// `OPEN4_RESULT_CONFIRM`: the open owner is new, OPEN_CONFIRM must follow (4.0).
+pub const RESULT_CONFIRM: u32 = 0x2;
+/// `OPEN4_RESULT_LOCKTYPE_POSIX`: byte-range locks are POSIX's.
+pub const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
+
+/// `createhow4`: how OPEN creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Createhow4<'a> {
+    /// Take what exists.
+    #[xdr(0)]
+    Unchecked(Fattr4<'a>),
+    /// Refuse what exists.
+    #[xdr(1)]
+    Guarded(Fattr4<'a>),
+    /// Refuse what exists unless it was made with this verifier.
+    #[xdr(2)]
+    Exclusive(Verifier4),
+    /// The same, and with attributes (4.1).
+    #[xdr(3)]
+    Exclusive41(Creatverfattr<'a>),
+}
+
+/// `creatverfattr`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Creatverfattr<'a> {
+    /// Tells a retry from another client's file.
+    pub verf: Verifier4,
+    /// With which attributes.
+    pub attrs: Fattr4<'a>,
+}
+
+/// `openflag4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Openflag4<'a> {
+    /// The file must be there.
+    #[xdr(0)]
+    Nocreate,
+    /// It is made.
+    #[xdr(1)]
+    Create(Createhow4<'a>),
+}
+
+/// `open_claim4`: which file, and by which right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum OpenClaim4<'a> {
+    /// A name in the current directory.
+    #[xdr(0)]
+    Null(Component4<'a>),
+    /// The current file, which the client had open before the server restarted; with the delegation that it had.
+    #[xdr(1)]
+    Previous(u32),
+    /// A name, under a delegation.
+    #[xdr(2)]
+    DelegateCur(OpenClaimDelegateCur4<'a>),
+    /// A name, under a delegation from before the client restarted.
+    #[xdr(3)]
+    DelegatePrev(Component4<'a>),
+    /// The current file (4.1).
+    #[xdr(4)]
+    Fh,
+    /// The current file, under a delegation (4.1).
+    #[xdr(5)]
+    DelegCurFh(Stateid4),
+    /// The current file, under a delegation from before the client restarted (4.1).
+    #[xdr(6)]
+    DelegPrevFh,
+}
+
+/// `open_claim_delegate_cur4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct OpenClaimDelegateCur4<'a> {
+    /// The delegation.
+    pub delegate_stateid: Stateid4,
+    /// The name.
+    pub file: Component4<'a>,
+}
+
+/// Arguments of OPEN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Open4Args<'a> {
+    /// The owner's sequence number (4.0).
+    pub seqid: u32,
+    /// What for, and which delegation is wanted.
+    pub share_access: u32,
+    /// What others may not.
+    pub share_deny: u32,
+    /// For whom.
+    pub owner: StateOwner4<'a>,
+    /// Whether to create.
+    pub openhow: Openflag4<'a>,
+    /// Which file.
+    pub claim: OpenClaim4<'a>,
+}
+
+/// `nfsace4`: an access control entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Nfsace4<'a> {
+    /// Allow, deny, audit or alarm.
+    pub kind: u32,
+    /// `ACE4_` flags.
+    pub flag: u32,
+    /// `ACE4_` rights.
+    pub access_mask: u32,
+    /// "OWNER@", "GROUP@", "EVERYONE@", or a name.
+    pub who: Opaque<'a, OPAQUE_LIMIT>,
+}
+
+/// `open_read_delegation4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct OpenReadDelegation4<'a> {
+    /// The delegation.
+    pub stateid: Stateid4,
+    /// It is being recalled already.
+    pub recall: bool,
+    /// Who may open without asking.
+    pub permissions: Nfsace4<'a>,
+}
+
+/// `nfs_space_limit4`: how much may be written without asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum NfsSpaceLimit4 {
+    /// So many bytes.
+    #[xdr(1)]
+    Size(u64),
+    /// So many blocks.
+    #[xdr(2)]
+    Blocks(NfsModifiedLimit4),
+}
+
+/// `nfs_modified_limit4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct NfsModifiedLimit4 {
+    /// Blocks.
+    pub num_blocks: u32,
+    /// A block's size.
+    pub bytes_per_block: u32,
+}
+
+/// `open_write_delegation4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct OpenWriteDelegation4<'a> {
+    /// The delegation.
+    pub stateid: Stateid4,
+    /// It is being recalled already.
+    pub recall: bool,
+    /// How much may be written without asking.
+    pub space_limit: NfsSpaceLimit4,
+    /// Who may open without asking.
+    pub permissions: Nfsace4<'a>,
+}
+
+/// `open_none_delegation4`: why there is none (4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum OpenNoneDelegation4 {
+    /// `WND4_CONTENTION`; whether one will be pushed later.
+    #[xdr(1)]
+    Contention(bool),
+    /// `WND4_RESOURCE`; whether the server will signal.
+    #[xdr(2)]
+    Resource(bool),
+    /// Any other reason: [`WND4_NOT_WANTED`] and its like.
+    #[xdr(default)]
+    Other(u32),
+}
+
+/// `WND4_NOT_WANTED`: the client didn't want one.
+pub const WND4_NOT_WANTED: u32 = 0;
+/// `WND4_CANCELLED`: the client doesn't want one any more.
+pub const WND4_CANCELLED: u32 = 7;
+
+/// `open_delegation4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum OpenDelegation4<'a> {
+    /// None.
+    #[xdr(0)]
+    None,
+    /// For reading.
+    #[xdr(1)]
+    Read(OpenReadDelegation4<'a>),
+    /// For writing.
+    #[xdr(2)]
+    Write(OpenWriteDelegation4<'a>),
+    /// None, and why (4.1).
+    #[xdr(3)]
+    NoneExt(OpenNoneDelegation4),
+}
+
+/// `OPEN4resok`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Open4ResOk<'a> {
+    /// The open.
+    pub stateid: Stateid4,
+    /// The directory.
+    pub cinfo: ChangeInfo4,
+    /// `OPEN4_RESULT_` flags.
+    pub rflags: u32,
+    /// Attributes that were set.
+    pub attrset: Bitmap4,
+    /// The delegation.
+    pub delegation: OpenDelegation4<'a>,
+}
+
+/// Arguments of CLOSE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Close4Args {
+    /// The owner's sequence number (4.0).
+    pub seqid: u32,
+    /// The open.
+    pub open_stateid: Stateid4,
+}
+
+/// Arguments of OPEN_DOWNGRADE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct OpenDowngrade4Args {
+    /// The open.
+    pub open_stateid: Stateid4,
+    /// The owner's sequence number (4.0).
+    pub seqid: u32,
+    /// What for from now on.
+    pub share_access: u32,
+    /// What others may not from now on.
+    pub share_deny: u32,
+}
+
+/// Arguments of OPEN_CONFIRM (4.0).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct OpenConfirm4Args {
+    /// The open.
+    pub open_stateid: Stateid4,
+    /// The owner's sequence number.
+    pub seqid: u32,
+}

@@ -1,0 +1,137 @@
+//! One client: who it is, until when, and how it ends.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use crate::engine::{Engine, Time};
+use crate::error::Error;
+use crate::ids::{ClientId, SessionId};
+use crate::session::Creation;
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub id: ClientId,
+    /// What it calls itself.
+    pub owner: Vec<u8>,
+    /// Another when it has restarted.
+    pub verifier: [u8; 8],
+    /// Whose requests are its own.
+    pub principal: Vec<u8>,
+    pub confirmed: bool,
+    /// When it was heard of last.
+    pub renewed: Time,
+    pub sessions: Vec<SessionId>,
+    /// The one-slot reply cache of CREATE_SESSION.
+    pub creation: Creation,
+    /// It has said that it has reclaimed everything.
+    pub reclaim_complete: bool,
+    /// Its opens, locks and delegations.
+    pub states: HashSet<u64>,
+}
+
+/// The clients of one name: at most one that is in use, and at most one that may replace it.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pub confirmed: Option<ClientId>,
+    pub unconfirmed: Option<ClientId>,
+}
+
+impl Client {
+    /// Whether its lease has run out.
+    pub fn is_expired(&self, now: Time, lease: u64) -> bool {
+        now > self.renewed.plus(lease)
+    }
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// A client that may have state.
+    pub(crate) fn client(&mut self, id: ClientId) -> Result<&mut Client, Error> {
+        self.clients.get_mut(&id).filter(|client| client.confirmed).ok_or(Error::StaleClientid)
+    }
+
+    /// A new unconfirmed client; the one that was unconfirmed before goes.
+    pub(crate) fn add_client(
+        &mut self,
+        now: Time,
+        owner: &[u8],
+        verifier: [u8; 8],
+        principal: &[u8],
+    ) -> Result<ClientId, Error> {
+        if let Some(old) = self.named.get(owner).and_then(|named| named.unconfirmed) {
+            self.end_client(old);
+        }
+        if self.clients.len() >= self.config.limits.clients && !self.make_room(now) {
+            return Err(Error::Delay);
+        }
+        let id = ClientId::new(self.config.boot, self.next_client);
+        self.next_client = self.next_client.wrapping_add(1).max(1);
+        self.named.entry(owner.to_vec()).or_default().unconfirmed = Some(id);
+        self.clients.insert(
+            id,
+            Client {
+                id,
+                owner: owner.to_vec(),
+                verifier,
+                principal: principal.to_vec(),
+                confirmed: false,
+                renewed: now,
+                sessions: Vec::new(),
+                creation: Creation::default(),
+                reclaim_complete: false,
+                states: HashSet::new(),
+            },
+        );
+        Ok(id)
+    }
+
+    /// An unconfirmed client becomes the client of its name; the instance before it ends.
+    pub(crate) fn confirm(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.confirmed = true;
+        let owner = client.owner.clone();
+        let named = self.named.entry(owner.clone()).or_default();
+        named.unconfirmed = named.unconfirmed.filter(|other| *other != id);
+        let old = named.confirmed.replace(id);
+        if let Some(old) = old.filter(|old| *old != id) {
+            self.end_client(old);
+        }
+        self.effects.remember.push(owner);
+    }
+
+    /// Ends a client and all of its state.
+    pub(crate) fn end_client(&mut self, id: ClientId) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        for session in &client.sessions {
+            self.sessions.remove(session);
+        }
+        for state in client.states {
+            self.drop_state(state);
+        }
+        if let Some(named) = self.named.get_mut(&client.owner) {
+            named.confirmed = named.confirmed.filter(|other| *other != id);
+            named.unconfirmed = named.unconfirmed.filter(|other| *other != id);
+            let gone = named.confirmed.is_none();
+            if gone && named.unconfirmed.is_none() {
+                self.named.remove(&client.owner);
+            }
+            if gone && client.confirmed {
+                self.grace.complete(&client.owner);
+                self.effects.forget.push(client.owner);
+            }
+        }
+    }
+
+    /// DESTROY_CLIENTID (RFC 8881 section 18.50).
+    ///
+    /// # Errors
+    /// `StaleClientid`, `ClientidBusy`.
+    pub fn destroy_clientid(&mut self, id: ClientId) -> Result<(), Error> {
+        let client = self.clients.get(&id).ok_or(Error::StaleClientid)?;
+        if !client.sessions.is_empty() || !client.states.is_empty() {
+            return Err(Error::ClientidBusy);
+        }
+        self.end_client(id);
+        Ok(())
+    }
+}

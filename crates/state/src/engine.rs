@@ -1,0 +1,125 @@
+//! The engine: all tables, and what they are bounded by.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::client::{Client, Named};
+use crate::effects::Effects;
+use crate::files::{File, State};
+use crate::grace::Grace;
+use crate::ids::{ClientId, SessionId};
+use crate::session::{Channel, Session};
+
+/// Milliseconds on a clock that only goes forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// `milliseconds` later.
+    #[must_use]
+    pub const fn plus(self, milliseconds: u64) -> Self {
+        Self(self.0.saturating_add(milliseconds))
+    }
+}
+
+/// A source of random numbers.
+pub type Random = Box<dyn FnMut() -> u64 + Send>;
+
+/// How much of everything.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Clients, courtesy clients among them.
+    pub clients: usize,
+    /// A client's sessions.
+    pub sessions: usize,
+    /// A client's opens, locks and delegations (state ids) together.
+    pub states: usize,
+    /// Ranges that one lock owner holds on one file.
+    pub ranges: usize,
+    /// The most that a session gets.
+    pub channel: Channel,
+}
+
+/// What an engine is told at the beginning.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The number of this run of the server: another in each run.
+    pub boot: u32,
+    /// How long a client may be silent, in milliseconds.
+    pub lease: u64,
+    /// How long after its lease a client keeps its state if nobody wants it, in milliseconds.
+    pub courtesy: u64,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// All state of all clients.
+pub struct Engine<K, L> {
+    pub(crate) config: Config,
+    pub(crate) random: Random,
+    pub(crate) clients: HashMap<ClientId, Client>,
+    /// Clients by what they call themselves.
+    pub(crate) named: HashMap<Vec<u8>, Named>,
+    pub(crate) sessions: HashMap<SessionId, Session>,
+    /// Files with state.
+    pub(crate) files: HashMap<K, File>,
+    pub(crate) states: HashMap<u64, State<K, L>>,
+    pub(crate) next_client: u32,
+    pub(crate) next_state: u64,
+    pub(crate) grace: Grace,
+    pub(crate) effects: Effects<L>,
+}
+
+impl<K, L> std::fmt::Debug for Engine<K, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("clients", &self.clients.len())
+            .field("sessions", &self.sessions.len())
+            .field("files", &self.files.len())
+            .field("states", &self.states.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// Without clients. `recovered` are those that the last run remembered: while any of them may still reclaim, until
+    /// `grace_ends` at most, nobody gets new state.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        random: Random,
+        recovered: impl IntoIterator<Item = Vec<u8>>,
+        grace_ends: Time,
+    ) -> Self {
+        Self {
+            config,
+            random,
+            clients: HashMap::new(),
+            named: HashMap::new(),
+            sessions: HashMap::new(),
+            files: HashMap::new(),
+            states: HashMap::new(),
+            next_client: 1,
+            next_state: 1,
+            grace: Grace::new(recovered, grace_ends),
+            effects: Effects::default(),
+        }
+    }
+
+    /// What has to be done because of what was decided since the last time.
+    pub fn take_effects(&mut self) -> Effects<L> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// How many clients, sessions and state ids there are.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.clients.len(), self.sessions.len(), self.states.len())
+    }
+
+    /// The length of a lease in milliseconds.
+    #[must_use]
+    pub const fn lease(&self) -> u64 {
+        self.config.lease
+    }
+}

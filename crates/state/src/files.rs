@@ -1,0 +1,103 @@
+//! Files with state, and the states on them.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::ids::{ClientId, StateId};
+use crate::ranges::Ranges;
+use crate::share::Shares;
+
+/// A file that somebody has open.
+#[derive(Debug, Default)]
+pub(crate) struct File {
+    pub opens: Vec<u64>,
+    pub locks: Vec<u64>,
+}
+
+/// What one state id stands for.
+#[derive(Debug)]
+pub(crate) struct State<K, L> {
+    pub client: ClientId,
+    pub key: K,
+    pub seqid: u32,
+    pub kind: Kind<L>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind<L> {
+    /// The OPENs of one owner on one file.
+    Open { owner: Vec<u8>, shares: Shares },
+    /// The locks of one owner on one file.
+    Lock { owner: Vec<u8>, open: u64, ranges: Ranges, file: Arc<L> },
+}
+
+impl<K, L> State<K, L> {
+    /// The next state id of this state: it has changed.
+    pub fn bump(&mut self, boot: u32, number: u64) -> StateId {
+        // 0 has a meaning of its own.
+        self.seqid = self.seqid.checked_add(1).unwrap_or(1);
+        StateId::new(boot, number, self.seqid)
+    }
+
+    /// The ranges of a lock state.
+    pub fn ranges(&self) -> Option<&Ranges> {
+        match &self.kind {
+            Kind::Lock { ranges, .. } => Some(ranges),
+            Kind::Open { .. } => None,
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// A new state, with a `seqid` of 0.
+    pub(crate) fn add_state(&mut self, client: ClientId, key: &K, kind: Kind<L>) -> Result<u64, Error> {
+        let most = self.config.limits.states;
+        let holder = self.client(client)?;
+        if holder.states.len() >= most {
+            return Err(Error::Delay);
+        }
+        let number = self.next_state;
+        self.client(client)?.states.insert(number);
+        self.next_state += 1;
+        let file = self.files.entry(key.clone()).or_default();
+        match &kind {
+            Kind::Open { .. } => file.opens.push(number),
+            Kind::Lock { .. } => file.locks.push(number),
+        }
+        self.states.insert(number, State { client, key: key.clone(), seqid: 0, kind });
+        Ok(number)
+    }
+
+    /// Ends a state, and with an open the locks that were made through it.
+    pub(crate) fn drop_state(&mut self, number: u64) {
+        let Some(state) = self.states.remove(&number) else { return };
+        if let Some(client) = self.clients.get_mut(&state.client) {
+            client.states.remove(&number);
+        }
+        let mut below = Vec::new();
+        if let Some(file) = self.files.get_mut(&state.key) {
+            match state.kind {
+                Kind::Open { .. } => {
+                    file.opens.retain(|other| *other != number);
+                    below.clone_from(&file.locks);
+                }
+                Kind::Lock { file: held, .. } => {
+                    file.locks.retain(|other| *other != number);
+                    self.effects.released.push(held);
+                }
+            }
+            if file.opens.is_empty() && file.locks.is_empty() {
+                self.files.remove(&state.key);
+            }
+        }
+        for lock in below {
+            let made_by =
+                |state: &State<K, L>| matches!(state.kind, Kind::Lock { open, .. } if open == number);
+            if self.states.get(&lock).is_some_and(made_by) {
+                self.drop_state(lock);
+            }
+        }
+    }
+}

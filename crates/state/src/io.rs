@@ -1,0 +1,81 @@
+//! Whether a READ, a WRITE or a change of size may be done by the state id that comes with it (RFC 8881 section 9.1.2).
+
+use std::hash::Hash;
+
+use crate::engine::{Engine, Time};
+use crate::error::Error;
+use crate::files::Kind;
+use crate::ids::{ClientId, StateId};
+use crate::share::Share;
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the client.
+    Read,
+    /// From the client.
+    Write,
+}
+
+/// Who asks for I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// A client of NFSv4.
+    Client(ClientId),
+    /// Somebody without state: a client of NFSv3, or one that hasn't said who it is.
+    Stateless,
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// Checks the state id of a READ, WRITE or SETATTR of the size.
+    ///
+    /// # Errors
+    /// `Openmode`, `Locked` for what another's share reservation denies, `Grace`, and what is wrong with the state id.
+    pub fn check_io(
+        &mut self,
+        now: Time,
+        asker: Asker,
+        id: &StateId,
+        key: &K,
+        direction: Direction,
+    ) -> Result<(), Error> {
+        let bypass = *id == StateId::READ_BYPASS;
+        if *id == StateId::ANONYMOUS || bypass {
+            return self.check_stateless(now, key, direction, bypass);
+        }
+        let Asker::Client(client) = asker else { return Err(Error::BadStateid) };
+        let number = self.resolve_on(client, id, key)?;
+        let open = match &self.states[&number].kind {
+            Kind::Open { .. } => number,
+            Kind::Lock { open, .. } => *open,
+        };
+        let access = match self.states.get(&open).map(|state| &state.kind) {
+            Some(Kind::Open { shares, .. }) => shares.union().access,
+            _ => return Err(Error::BadStateid),
+        };
+        // Who has a file open for writing only may read it, too: a client that fills its pages must.
+        match direction {
+            Direction::Write if access & 2 == 0 => Err(Error::Openmode),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_stateless(
+        &mut self,
+        now: Time,
+        key: &K,
+        direction: Direction,
+        bypass: bool,
+    ) -> Result<(), Error> {
+        if self.in_grace(now) {
+            return Err(Error::Grace);
+        }
+        let access = match direction {
+            Direction::Read if bypass => return Ok(()),
+            Direction::Read => 1,
+            Direction::Write => 2,
+        };
+        let against = self.opens_against(key, Share { access, deny: 0 }, |_, _| false);
+        self.end_courtesy(now, &against).map_err(|()| Error::Locked)
+    }
+}

@@ -1,0 +1,50 @@
+//! Leases: who is in time, and what becomes of who isn't (RFC 8881 section 8.3; courtesy is section 8.4.2's "courtesy" to
+//! clients whose lease has expired without anybody wanting their state).
+
+use std::hash::Hash;
+
+use crate::engine::{Engine, Time};
+use crate::ids::ClientId;
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// Renews a lease; whether the client still has to say that it has reclaimed everything.
+    pub(crate) fn renew(&mut self, now: Time, client: ClientId) -> bool {
+        let Some(client) = self.clients.get_mut(&client) else { return false };
+        client.renewed = client.renewed.max(now);
+        !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner)
+    }
+
+    /// Whether a client has run out of its lease: what it holds is whoever's that asks for it.
+    pub(crate) fn is_courtesy(&self, now: Time, client: ClientId) -> bool {
+        self.clients.get(&client).is_none_or(|client| client.is_expired(now, self.config.lease))
+    }
+
+    /// To be called every few seconds: ends the clients whose time is up, and the grace period when it is over.
+    pub fn tick(&mut self, now: Time) {
+        let Self { clients, config, .. } = self;
+        let over = |client: &crate::client::Client| {
+            let idle = !client.confirmed || client.states.is_empty();
+            let patience = if idle { config.lease } else { config.lease.saturating_add(config.courtesy) };
+            client.is_expired(now, patience)
+        };
+        let gone: Vec<ClientId> =
+            clients.values().filter(|client| over(client)).map(|client| client.id).collect();
+        for client in gone {
+            self.end_client(client);
+        }
+        let left = self.grace.end_if_over(now);
+        self.effects.forget.extend(left);
+    }
+
+    /// Ends the client that has been silent for the longest time beyond its lease, or, among those that are in time, one without
+    /// state that nobody has confirmed. Whether there was one.
+    pub(crate) fn make_room(&mut self, now: Time) -> bool {
+        let lease = self.config.lease;
+        let dispensable =
+            |client: &&crate::client::Client| !client.confirmed || client.is_expired(now, lease);
+        let oldest = self.clients.values().filter(dispensable).min_by_key(|client| client.renewed);
+        let Some(oldest) = oldest.map(|client| client.id) else { return false };
+        self.end_client(oldest);
+        true
+    }
+}

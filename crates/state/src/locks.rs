@@ -1,0 +1,231 @@
+//! LOCK, LOCKT and LOCKU, as far as they are about state (RFC 8881 sections 9.1 to 9.6, 18.10 to 18.12).
+//!
+//! Who has which range among NFS clients is known here; local processes are excluded by the kernel's locks, which the caller
+//! takes on the lock owner's file between [`Engine::lock_begin`] and [`Engine::lock_done`]. Two owners that are between the two at
+//! the same time meet in the kernel's locks, too.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::engine::{Engine, Time};
+use crate::error::Error;
+use crate::files::Kind;
+use crate::ids::{ClientId, StateId};
+use crate::ranges::{LockKind, Range, Ranges};
+
+/// A lock owner within a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockOwner {
+    /// The client.
+    pub client: ClientId,
+    /// What it calls the owner.
+    pub owner: Vec<u8>,
+}
+
+/// By which right a lock is asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Locker<'a> {
+    /// The owner has (or had) locks on the file.
+    Existing(StateId),
+    /// The first lock of an owner, through an open.
+    New {
+        /// The open.
+        open: StateId,
+        /// The owner.
+        owner: &'a [u8],
+    },
+}
+
+/// What LOCK wants.
+#[derive(Debug, Clone, Copy)]
+pub struct LockRequest<'a, K> {
+    /// Who.
+    pub client: ClientId,
+    /// Which file.
+    pub key: &'a K,
+    /// By which right.
+    pub locker: Locker<'a>,
+    /// Which bytes.
+    pub range: Range,
+    /// Shared or exclusive.
+    pub kind: LockKind,
+    /// The client had it before the server restarted.
+    pub reclaim: bool,
+}
+
+/// The lock that is in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denied {
+    /// Its bytes.
+    pub range: Range,
+    /// Its kind.
+    pub kind: LockKind,
+    /// Whose.
+    pub owner: LockOwner,
+}
+
+/// A LOCK that nothing here is against: the caller takes the kernel's lock on `file`, and then says how it went.
+#[derive(Debug, Clone)]
+pub struct Begun<L> {
+    state: u64,
+    /// What the owner holds open on the file.
+    pub file: Arc<L>,
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// The first half of LOCK. The inner error is the lock in the way.
+    ///
+    /// # Errors
+    /// `Openmode`, `Grace`, `NoGrace`, `Delay` when the client has too much state, and what is wrong with the state id.
+    pub fn lock_begin(
+        &mut self,
+        now: Time,
+        asked: &LockRequest<'_, K>,
+    ) -> Result<Result<Begun<L>, Denied>, Error> {
+        let (open, owner) = match asked.locker {
+            Locker::New { open, owner } => (self.resolve_on(asked.client, &open, asked.key)?, owner.to_vec()),
+            Locker::Existing(id) => {
+                let number = self.resolve_on(asked.client, &id, asked.key)?;
+                match &self.states[&number].kind {
+                    Kind::Lock { open, owner, .. } => (*open, owner.clone()),
+                    Kind::Open { .. } => return Err(Error::BadStateid),
+                }
+            }
+        };
+        let access = match self.states.get(&open).map(|state| &state.kind) {
+            Some(Kind::Open { shares, .. }) => shares.union().access,
+            _ => return Err(Error::BadStateid),
+        };
+        let needed = if asked.kind == LockKind::Write { 2 } else { 1 };
+        if access & needed == 0 {
+            return Err(Error::Openmode);
+        }
+        self.check_grace(now, asked.client, asked.reclaim)?;
+        let owner = LockOwner { client: asked.client, owner };
+        if let Some(denied) = self.lock_conflict(now, asked.key, asked.range, asked.kind, &owner) {
+            return if asked.reclaim { Err(Error::ReclaimConflict) } else { Ok(Err(denied)) };
+        }
+        let state = match self.lock_state(asked.key, &owner) {
+            Some(number) => number,
+            None => {
+                let (ranges, file) = (Ranges::default(), Arc::default());
+                let kind = Kind::Lock { owner: owner.owner, open, ranges, file };
+                self.add_state(asked.client, asked.key, kind)?
+            }
+        };
+        match &self.states[&state].kind {
+            Kind::Lock { ranges, .. } if ranges.len() >= self.config.limits.ranges => Err(Error::Delay),
+            Kind::Lock { file, .. } => Ok(Ok(Begun { state, file: Arc::clone(file) })),
+            Kind::Open { .. } => Err(Error::BadStateid),
+        }
+    }
+
+    /// The second half of a LOCK that the kernel has granted.
+    ///
+    /// # Errors
+    /// `BadStateid` if the state has gone meanwhile; the kernel's lock goes with the file.
+    pub fn lock_done(&mut self, begun: &Begun<L>, range: Range, kind: LockKind) -> Result<StateId, Error> {
+        let boot = self.config.boot;
+        let state = self.states.get_mut(&begun.state).ok_or(Error::BadStateid)?;
+        if let Kind::Lock { ranges, .. } = &mut state.kind {
+            ranges.lock(range, kind);
+        }
+        Ok(state.bump(boot, begun.state))
+    }
+
+    /// The second half of a LOCK that the kernel has refused.
+    pub fn lock_failed(&mut self, begun: &Begun<L>) {
+        let unused = |state: &crate::files::State<K, L>| {
+            state.seqid == 0 && state.ranges().is_some_and(Ranges::is_empty)
+        };
+        if self.states.get(&begun.state).is_some_and(unused) {
+            self.drop_state(begun.state);
+        }
+    }
+
+    /// LOCKT: the lock in the way, and what the owner holds open on the file, if anything (the kernel's locks on it aren't
+    /// in his own way).
+    ///
+    /// # Errors
+    /// `Grace`, `StaleClientid`.
+    pub fn lock_test(
+        &mut self,
+        now: Time,
+        owner: &LockOwner,
+        key: &K,
+        range: Range,
+        kind: LockKind,
+    ) -> Result<Result<Option<Arc<L>>, Denied>, Error> {
+        self.check_grace(now, owner.client, false)?;
+        if let Some(denied) = self.lock_conflict(now, key, range, kind, owner) {
+            return Ok(Err(denied));
+        }
+        let own = self.lock_state(key, owner).and_then(|number| match &self.states[&number].kind {
+            Kind::Lock { file, .. } => Some(Arc::clone(file)),
+            Kind::Open { .. } => None,
+        });
+        Ok(Ok(own))
+    }
+
+    /// LOCKU, first half: what the owner holds open, on which the kernel's lock is to be given back.
+    ///
+    /// # Errors
+    /// What is wrong with the state id.
+    pub fn unlock_begin(&self, client: ClientId, id: &StateId, key: &K) -> Result<Begun<L>, Error> {
+        let number = self.resolve_on(client, id, key)?;
+        match &self.states[&number].kind {
+            Kind::Lock { file, .. } => Ok(Begun { state: number, file: Arc::clone(file) }),
+            Kind::Open { .. } => Err(Error::BadStateid),
+        }
+    }
+
+    /// LOCKU, second half.
+    ///
+    /// # Errors
+    /// `BadStateid` if the state has gone meanwhile.
+    pub fn unlock_done(&mut self, begun: &Begun<L>, range: Range) -> Result<StateId, Error> {
+        let boot = self.config.boot;
+        let state = self.states.get_mut(&begun.state).ok_or(Error::BadStateid)?;
+        if let Kind::Lock { ranges, .. } = &mut state.kind {
+            ranges.unlock(range);
+        }
+        Ok(state.bump(boot, begun.state))
+    }
+
+    /// The state of an owner's locks on a file.
+    fn lock_state(&self, key: &K, wanted: &LockOwner) -> Option<u64> {
+        let locks = self.files.get(key).map_or(&[][..], |file| &file.locks);
+        locks.iter().copied().find(|number| {
+            let state = &self.states[number];
+            state.client == wanted.client
+                && matches!(&state.kind, Kind::Lock { owner, .. } if *owner == wanted.owner)
+        })
+    }
+
+    /// The lock in the way of `range`; courtesy clients give way.
+    fn lock_conflict(
+        &mut self,
+        now: Time,
+        key: &K,
+        range: Range,
+        kind: LockKind,
+        own: &LockOwner,
+    ) -> Option<Denied> {
+        loop {
+            let locks = self.files.get(key).map_or(&[][..], |file| &file.locks);
+            let denied = locks.iter().find_map(|number| {
+                let state = &self.states[number];
+                let Kind::Lock { owner, ranges, .. } = &state.kind else { return None };
+                if state.client == own.client && *owner == own.owner {
+                    return None;
+                }
+                let (range, kind) = ranges.conflict(range, kind)?;
+                let owner = LockOwner { client: state.client, owner: owner.clone() };
+                Some(Denied { range, kind, owner })
+            })?;
+            if self.end_courtesy(now, &[denied.owner.client]).is_err() {
+                return Some(denied);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! OPEN, OPEN_DOWNGRADE and CLOSE, as far as they are about state (RFC 8881 sections 9.7 to 9.11, 18.2, 18.16, 18.18).
+
+use std::hash::Hash;
+
+use crate::engine::{Engine, Time};
+use crate::error::Error;
+use crate::files::Kind;
+use crate::ids::{ClientId, StateId};
+use crate::share::{Share, Shares};
+
+/// What OPEN wants, once it is known which file.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenRequest<'a, K> {
+    /// Who.
+    pub client: ClientId,
+    /// For which of its owners.
+    pub owner: &'a [u8],
+    /// Which file.
+    pub key: &'a K,
+    /// How.
+    pub share: Share,
+    /// The client had it open before the server restarted.
+    pub reclaim: bool,
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// Whether [`Engine::open`] would do it: to be asked before anything is made or truncated. Ends courtesy clients that are
+    /// in the way.
+    ///
+    /// # Errors
+    /// As for [`Engine::open`].
+    pub fn may_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
+        self.check_grace(now, asked.client, asked.reclaim)?;
+        let conflicts = self.opens_against(asked.key, asked.share, |client, owner| {
+            client == asked.client && owner == asked.owner
+        });
+        let conflict = if asked.reclaim { Error::ReclaimConflict } else { Error::ShareDenied };
+        self.end_courtesy(now, &conflicts).map_err(|()| conflict)
+    }
+
+    /// Whether a client may have state now: what an OPEN that is going to make a file asks before it does.
+    ///
+    /// # Errors
+    /// `Grace`, `NoGrace`, `StaleClientid`.
+    pub fn may_have_state(&self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
+        self.check_grace(now, client, reclaim)
+    }
+
+    /// OPEN: opens the file for the owner, or adds to what he has it open for.
+    ///
+    /// # Errors
+    /// `ShareDenied`, `Grace`, `NoGrace`, `ReclaimConflict`, `StaleClientid`; `Delay` when the client has too much state.
+    pub fn open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<StateId, Error> {
+        self.may_open(now, asked)?;
+        let opens = self.files.get(asked.key).map_or(&[][..], |file| &file.opens);
+        let own = opens.iter().copied().find(|number| {
+            let state = &self.states[number];
+            state.client == asked.client
+                && matches!(&state.kind, Kind::Open { owner, .. } if owner == asked.owner)
+        });
+        let number = match own {
+            Some(number) => number,
+            None => {
+                let kind = Kind::Open { owner: asked.owner.to_vec(), shares: Shares::default() };
+                self.add_state(asked.client, asked.key, kind)?
+            }
+        };
+        let boot = self.config.boot;
+        let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
+        if let Kind::Open { shares, .. } = &mut state.kind {
+            shares.add(asked.share);
+        }
+        Ok(state.bump(boot, number))
+    }
+
+    /// OPEN_DOWNGRADE.
+    ///
+    /// # Errors
+    /// `Inval` for what isn't a part of what was opened, and what is wrong with the state id.
+    pub fn downgrade(
+        &mut self,
+        client: ClientId,
+        id: &StateId,
+        key: &K,
+        to: Share,
+    ) -> Result<StateId, Error> {
+        let number = self.resolve_on(client, id, key)?;
+        let boot = self.config.boot;
+        let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
+        let Kind::Open { shares, .. } = &mut state.kind else { return Err(Error::BadStateid) };
+        if !shares.downgrade(to) {
+            return Err(Error::Inval);
+        }
+        Ok(state.bump(boot, number))
+    }
+
+    /// CLOSE.
+    ///
+    /// # Errors
+    /// `LocksHeld`, and what is wrong with the state id.
+    pub fn close(&mut self, client: ClientId, id: &StateId, key: &K) -> Result<(), Error> {
+        let number = self.resolve_on(client, id, key)?;
+        if !matches!(self.states[&number].kind, Kind::Open { .. }) {
+            return Err(Error::BadStateid);
+        }
+        let locks = self.files.get(key).map_or(&[][..], |file| &file.locks);
+        let held = locks.iter().any(|lock| {
+            matches!(&self.states[lock].kind, Kind::Lock { open, ranges, .. } if *open == number && !ranges.is_empty())
+        });
+        if held {
+            return Err(Error::LocksHeld);
+        }
+        self.drop_state(number);
+        Ok(())
+    }
+
+    /// The clients whose opens of `key` are against `share`, but for those that `own` says are the asker's.
+    pub(crate) fn opens_against(
+        &self,
+        key: &K,
+        share: Share,
+        own: impl Fn(ClientId, &[u8]) -> bool,
+    ) -> Vec<ClientId> {
+        let opens = self.files.get(key).map_or(&[][..], |file| &file.opens);
+        let against = |number: &u64| {
+            let state = &self.states[number];
+            let Kind::Open { owner, shares } = &state.kind else { return None };
+            (shares.union().conflicts(share) && !own(state.client, owner)).then_some(state.client)
+        };
+        opens.iter().filter_map(against).collect()
+    }
+
+    /// Ends those of the clients that are out of their lease; an error if any of them isn't.
+    pub(crate) fn end_courtesy(&mut self, now: Time, clients: &[ClientId]) -> Result<(), ()> {
+        if clients.iter().any(|client| !self.is_courtesy(now, *client)) {
+            return Err(());
+        }
+        clients.iter().for_each(|client| self.end_client(*client));
+        Ok(())
+    }
+}

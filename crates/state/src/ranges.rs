@@ -1,0 +1,156 @@
+//! The byte ranges that one owner has locked on one file: disjoint, and merged where they touch.
+
+/// Shared or exclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LockKind {
+    /// Others may have it, too.
+    Read,
+    /// Nobody else may.
+    Write,
+}
+
+/// Bytes from `first` to `last`, both included; `last` of all ones: to the end, however far that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// First byte.
+    pub first: u64,
+    /// Last byte.
+    pub last: u64,
+}
+
+impl Range {
+    /// From a lock's offset and length, where a length of all ones means "to the end". `None` for a length of 0, or beyond the largest
+    /// offset (RFC 8881 section 18.10.3: `NFS4ERR_INVAL`).
+    #[must_use]
+    pub const fn of(offset: u64, length: u64) -> Option<Self> {
+        match length {
+            0 => None,
+            u64::MAX => Some(Self { first: offset, last: u64::MAX }),
+            _ => match offset.checked_add(length - 1) {
+                Some(last) => Some(Self { first: offset, last }),
+                None => None,
+            },
+        }
+    }
+
+    /// The length, in the same words.
+    #[must_use]
+    pub const fn length(self) -> u64 {
+        if self.last == u64::MAX { u64::MAX } else { self.last - self.first + 1 }
+    }
+
+    /// Whether the two have a byte in common.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// One owner's locks on one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ranges {
+    /// By their first byte.
+    held: Vec<(Range, LockKind)>,
+}
+
+impl Ranges {
+    pub const fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub const fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// What keeps somebody else from locking `range`.
+    pub fn conflict(&self, range: Range, kind: LockKind) -> Option<(Range, LockKind)> {
+        let against = |held: &&(Range, LockKind)| {
+            held.0.overlaps(range) && (kind == LockKind::Write || held.1 == LockKind::Write)
+        };
+        self.held.iter().find(against).copied()
+    }
+
+    /// The range is locked so, whatever it was before.
+    pub fn lock(&mut self, range: Range, kind: LockKind) {
+        self.unlock(range);
+        let mut merged = range;
+        self.held.retain(|(held, of)| {
+            let touches = held.last.checked_add(1) == Some(range.first)
+                || range.last.checked_add(1) == Some(held.first);
+            let joins = *of == kind && touches;
+            if joins {
+                merged.first = merged.first.min(held.first);
+                merged.last = merged.last.max(held.last);
+            }
+            !joins
+        });
+        let at = self.held.partition_point(|(held, _)| held.first < merged.first);
+        self.held.insert(at, (merged, kind));
+    }
+
+    /// The range isn't locked any more.
+    pub fn unlock(&mut self, range: Range) {
+        let mut left = Vec::with_capacity(self.held.len() + 1);
+        for (held, kind) in self.held.drain(..) {
+            if !held.overlaps(range) {
+                left.push((held, kind));
+                continue;
+            }
+            if held.first < range.first {
+                left.push((Range { first: held.first, last: range.first - 1 }, kind));
+            }
+            if held.last > range.last {
+                left.push((Range { first: range.last + 1, last: held.last }, kind));
+            }
+        }
+        self.held = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn ranges_are_what_a_byte_by_byte_table_says(
+            steps in proptest::collection::vec((0_u64..24, 1_u64..12, 0_u8..3), 1..40)
+        ) {
+            let (mut ranges, mut table) = (Ranges::default(), [None; 40]);
+            for (first, length, what) in steps {
+                let range = Range::of(first, length).unwrap();
+                let kind = [Some(LockKind::Read), Some(LockKind::Write), None][usize::from(what)];
+                match kind {
+                    Some(kind) => ranges.lock(range, kind),
+                    None => ranges.unlock(range),
+                }
+                table[first as usize..=range.last as usize].fill(kind);
+                let mut again = [None; 40];
+                for (held, kind) in &ranges.held {
+                    prop_assert!(again[held.first as usize..=held.last as usize].iter().all(Option::is_none));
+                    again[held.first as usize..=held.last as usize].fill(Some(*kind));
+                }
+                prop_assert_eq!(table, again);
+                let merged = ranges.held.windows(2).all(|two| two[0].0.last + 1 < two[1].0.first || two[0].1 != two[1].1);
+                prop_assert!(merged, "{:?}", ranges);
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_to_the_end_has_no_end() {
+        let all = Range::of(5, u64::MAX).unwrap();
+        assert_eq!((all.last, all.length()), (u64::MAX, u64::MAX));
+        assert_eq!(Range::of(0, 0), None);
+        assert_eq!(Range::of(u64::MAX, 2), None);
+        assert_eq!(Range::of(u64::MAX, 1).unwrap().last, u64::MAX);
+        let mut ranges = Ranges::default();
+        ranges.lock(all, LockKind::Write);
+        ranges.unlock(Range::of(0, 10).unwrap());
+        assert_eq!(ranges.conflict(Range::of(9, 1).unwrap(), LockKind::Write), None);
+        assert!(ranges.conflict(Range::of(10, 1).unwrap(), LockKind::Read).is_some());
+    }
+}

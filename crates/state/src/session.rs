@@ -1,0 +1,158 @@
+//! Sessions: CREATE_SESSION with its own reply cache, BIND_CONN_TO_SESSION, DESTROY_SESSION (RFC 8881 sections 18.34 to
+//! 18.37).
+
+use std::hash::Hash;
+
+use crate::engine::{Engine, Time};
+use crate::error::Error;
+use crate::ids::{ClientId, SessionId};
+use crate::sequence::Slot;
+
+/// The bounds of a session's fore channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Channel {
+    /// The largest request in bytes.
+    pub request: u32,
+    /// The largest reply in bytes.
+    pub response: u32,
+    /// The largest reply that is kept for a retry, in bytes.
+    pub cached: u32,
+    /// Operations in a COMPOUND.
+    pub operations: u32,
+    /// Slots.
+    pub slots: u32,
+}
+
+/// The least that a session can work with: SEQUENCE alone, with the RPC headers.
+pub const FORE_SMALLEST: Channel =
+    Channel { request: 128, response: 128, cached: 0, operations: 1, slots: 1 };
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub client: ClientId,
+    pub channel: Channel,
+    pub slots: Vec<Slot>,
+}
+
+/// What CREATE_SESSION says.
+#[derive(Debug, Clone, Copy)]
+pub struct CreateSession<'a> {
+    /// Whose.
+    pub client: ClientId,
+    /// `csa_sequence`.
+    pub sequence: u32,
+    /// Who asks.
+    pub principal: &'a [u8],
+    /// The bounds that the client wants.
+    pub channel: Channel,
+}
+
+/// What CREATE_SESSION answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created {
+    /// The session.
+    pub session: SessionId,
+    /// The bounds that it has.
+    pub channel: Channel,
+}
+
+/// CREATE_SESSION's reply cache of one slot.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    /// Of the last one; the first is expected to be 1.
+    sequence: u32,
+    reply: Result<Created, Error>,
+}
+
+impl Default for Creation {
+    fn default() -> Self {
+        Self { sequence: 0, reply: Err(Error::SeqMisordered) }
+    }
+}
+
+impl Creation {
+    /// The sequence number that the next CREATE_SESSION must have.
+    pub const fn next(&self) -> u32 {
+        self.sequence.wrapping_add(1)
+    }
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// CREATE_SESSION.
+    ///
+    /// # Errors
+    /// `StaleClientid`, `ClidInuse`, `SeqMisordered`, `Toosmall`, `Delay` when the client has too many sessions.
+    pub fn create_session(&mut self, now: Time, asked: &CreateSession<'_>) -> Result<Created, Error> {
+        let limits = &self.config.limits;
+        let (most, bound) = (limits.channel, limits.sessions);
+        let client = self.clients.get_mut(&asked.client).ok_or(Error::StaleClientid)?;
+        if asked.sequence == client.creation.sequence {
+            return client.creation.reply;
+        }
+        if asked.sequence != client.creation.next() {
+            return Err(Error::SeqMisordered);
+        }
+        if client.principal != asked.principal && !client.confirmed {
+            return Err(Error::ClidInuse);
+        }
+        let (wanted, least) = (asked.channel, FORE_SMALLEST);
+        if wanted.request < least.request
+            || wanted.response < least.response
+            || wanted.operations < least.operations
+            || wanted.slots < least.slots
+        {
+            return Err(Error::Toosmall);
+        }
+        if client.sessions.len() >= bound {
+            return Err(Error::Delay);
+        }
+        let channel = Channel {
+            request: wanted.request.min(most.request),
+            response: wanted.response.min(most.response),
+            cached: wanted.cached.min(most.cached),
+            operations: wanted.operations.min(most.operations),
+            slots: wanted.slots.min(most.slots),
+        };
+        let session = SessionId::new(client.id, (self.random)());
+        let created = Created { session, channel };
+        client.creation.sequence = asked.sequence;
+        client.creation.reply = Ok(created);
+        client.renewed = now;
+        client.sessions.push(session);
+        let confirmed = client.confirmed;
+        let slots = (0..channel.slots).map(|_| Slot::default()).collect();
+        self.sessions.insert(session, Session { client: asked.client, channel, slots });
+        if !confirmed {
+            self.confirm(asked.client);
+        }
+        Ok(created)
+    }
+
+    /// DESTROY_SESSION.
+    ///
+    /// # Errors
+    /// `BadSession`; `Delay` while one of its other requests is running (`own` is the one that asks, if it came by
+    /// this session).
+    pub fn destroy_session(&mut self, session: SessionId, own: Option<u32>) -> Result<(), Error> {
+        let found = self.sessions.get(&session).ok_or(Error::BadSession)?;
+        let running = found.slots.iter().zip(0_u32..).any(|(slot, at)| slot.is_running() && Some(at) != own);
+        if running {
+            return Err(Error::Delay);
+        }
+        let client = found.client;
+        self.sessions.remove(&session);
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.sessions.retain(|other| *other != session);
+        }
+        Ok(())
+    }
+
+    /// Whose session it is: what BIND_CONN_TO_SESSION and BACKCHANNEL_CTL ask.
+    ///
+    /// # Errors
+    /// `BadSession`.
+    pub fn session_client(&self, session: SessionId) -> Result<ClientId, Error> {
+        self.sessions.get(&session).map(|session| session.client).ok_or(Error::BadSession)
+    }
+}

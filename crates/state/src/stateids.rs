@@ -1,0 +1,61 @@
+//! State ids as clients give them back: which state is meant, and whether it is still as the client knows it (RFC 8881
+//! section 8.2).
+
+use std::hash::Hash;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::files::Kind;
+use crate::ids::{ClientId, StateId};
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// The state that `client` means.
+    pub(crate) fn resolve(&self, client: ClientId, id: &StateId) -> Result<u64, Error> {
+        if id.is_reserved() || id.boot() != self.config.boot {
+            return Err(Error::BadStateid);
+        }
+        let number = id.number();
+        let state = self.states.get(&number).ok_or(Error::BadStateid)?;
+        if state.client != client {
+            return Err(Error::BadStateid);
+        }
+        match id.seqid {
+            0 => Ok(number),
+            seqid if seqid == state.seqid => Ok(number),
+            // Wrapping: what is less than half the way round behind is older.
+            seqid if state.seqid.wrapping_sub(seqid) < 1 << 31 => Err(Error::OldStateid),
+            _ => Err(Error::BadStateid),
+        }
+    }
+
+    /// As `resolve`, for an operation on `key`.
+    pub(crate) fn resolve_on(&self, client: ClientId, id: &StateId, key: &K) -> Result<u64, Error> {
+        let number = self.resolve(client, id)?;
+        if self.states[&number].key == *key { Ok(number) } else { Err(Error::BadStateid) }
+    }
+
+    /// TEST_STATEID (RFC 8881 section 18.48), one of them.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn test_stateid(&self, client: ClientId, id: &StateId) -> Result<(), Error> {
+        self.resolve(client, id).map(drop)
+    }
+
+    /// FREE_STATEID (RFC 8881 section 18.38).
+    ///
+    /// # Errors
+    /// `LocksHeld` for what is in use, and what is wrong with the state id.
+    pub fn free_stateid(&mut self, client: ClientId, id: &StateId) -> Result<(), Error> {
+        let number = self.resolve(client, id)?;
+        let free = match &self.states[&number].kind {
+            Kind::Open { .. } => false,
+            Kind::Lock { ranges, .. } => ranges.is_empty(),
+        };
+        if !free {
+            return Err(Error::LocksHeld);
+        }
+        self.drop_state(number);
+        Ok(())
+    }
+}
