@@ -183,6 +183,11 @@ impl Admission {
         self.store().map(Store::root)
     }
 
+    /// The exported directory's path.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.entry.export.path()
+    }
+
     fn store(&self) -> Result<&Store, store::Error> {
         self.entry.store.as_deref().map_err(|_| store::Error::Stale)
     }

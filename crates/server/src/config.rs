@@ -38,6 +38,8 @@ pub struct Config {
     pub threads: usize,
     /// How many TCP connections there may be at once.
     pub max_connections: usize,
+    /// How long an NFSv4 client may be silent before others may have what it has open and locked: its lease.
+    pub lease: Duration,
     /// How long [`Server::stop`](crate::Server::stop) waits for lanes, then for calls in execution.
     pub grace: Duration,
 }
@@ -56,6 +58,7 @@ impl Default for Config {
             rpcbind: true,
             threads: 16,
             max_connections: 4096,
+            lease: Duration::from_secs(90),
             grace: Duration::from_secs(5),
         }
     }

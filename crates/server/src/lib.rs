@@ -21,6 +21,7 @@ mod listen;
 mod localio;
 mod mount3;
 mod nfs3;
+mod nfs4;
 mod process;
 mod reloads;
 mod resolver;

@@ -18,6 +18,7 @@ use crate::io_modes::Switches;
 use crate::leftovers::Leftovers;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
+use crate::nfs4::States;
 use crate::reloads::Reloads;
 use crate::rpcbind::{self, Registrations};
 use crate::running::{Reloaded, Running};
@@ -69,6 +70,7 @@ impl Server {
             drc: Drc::default(),
             writes: Drc::default(),
             mounts: Mounts::default(),
+            nfs4: States::new(instance, config.lease),
             notes: Notes::default(),
             verifier: Arc::clone(&opening.verifier),
         });

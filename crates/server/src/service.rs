@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::drc::Drc;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
+use crate::nfs4::States;
 
 /// What the programs share.
 pub(crate) struct Service {
@@ -18,6 +19,8 @@ pub(crate) struct Service {
     /// WRITEs in progress; their replies aren't kept, for once it is done a WRITE can be done again.
     pub writes: Drc,
     pub mounts: Mounts,
+    /// Clients of NFSv4, and what they have open and locked.
+    pub nfs4: States,
     /// How connections fared on their way to a lane.
     pub notes: Notes,
     pub verifier: Arc<WriteVerifier>,

@@ -12,6 +12,7 @@ use crate::granter::Grants;
 use crate::localio::Localio;
 use crate::mount3::Mount3;
 use crate::nfs3::Nfs3;
+use crate::nfs4::Nfs4;
 use crate::service::Service;
 use crate::{Config, listen, state_dir};
 
@@ -61,6 +62,7 @@ pub(crate) fn start_wire(
     let mut builder = rpc::server::Server::builder()
         .limits(limits)
         .program(Arc::new(Nfs3::new(Arc::clone(service))))
+        .program(Arc::new(Nfs4::new(Arc::clone(service))))
         .program(Arc::new(Mount3::new(Arc::clone(service))));
     if let Some(lane) = lane {
         builder = builder.program(Arc::new(Localio::new(Arc::clone(service), Arc::clone(lane))));

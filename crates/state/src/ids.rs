@@ -10,7 +10,6 @@ impl ClientId {
     pub(crate) const fn new(boot: u32, number: u32) -> Self {
         Self((boot as u64) << 32 | number as u64)
     }
-
 }
 
 /// `sessionid4`.

@@ -40,10 +40,12 @@ pub use acting::{
     Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf,
     Read, Special, Written,
 };
+pub use acting::{lock, test_lock, unlock};
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};
 pub use identity::{Identity, act_as_process};
 pub use node::Node;
 pub use open::{OpenError, Privilege, Store, StoreOptions};
+pub use sys::locks::FileLock;
 pub use verifier::WriteVerifier;

@@ -9,6 +9,7 @@ pub mod barrier;
 pub mod credentials;
 pub mod fuse;
 pub mod handle;
+pub mod locks;
 pub mod mount;
 pub mod namespace;
 pub mod pathless;

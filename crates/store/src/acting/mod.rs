@@ -13,6 +13,7 @@ mod directory;
 mod durable;
 mod filesystem;
 mod grant;
+mod locking;
 mod lookup;
 mod modes;
 mod remove;
@@ -24,6 +25,7 @@ use parking_lot::MutexGuard;
 
 pub(crate) use cold::Askable;
 pub use grant::{Grant, Holder};
+pub use locking::{lock, test_lock, unlock};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
 pub use types::{
     Access, AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,

@@ -1,0 +1,81 @@
+//! What is asked of a filesystem when a client wants its attributes: only if it does, for it costs system calls.
+
+use proto::nfs4::Bitmap4;
+use proto::nfs4::attributes::{
+    CANSETTIME, CASE_INSENSITIVE, CASE_PRESERVING, CHOWN_RESTRICTED, FILES_AVAIL, FILES_FREE, FILES_TOTAL,
+    HOMOGENEOUS, LINK_SUPPORT, MAXFILESIZE, MAXLINK, MAXNAME, NO_TRUNC, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL,
+    SYMLINK_SUPPORT, TIME_DELTA,
+};
+use store::{Acting, FsInfo, FsStat, Node, PathConf};
+
+use super::{Result, status};
+
+/// Attributes that come from [`FsStat`].
+const SPACE: Bitmap4 =
+    Bitmap4::of(&[FILES_AVAIL, FILES_FREE, FILES_TOTAL, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL]);
+/// Attributes that come from [`FsInfo`] and [`PathConf`].
+const LIMITS: Bitmap4 = Bitmap4::of(&[
+    LINK_SUPPORT,
+    SYMLINK_SUPPORT,
+    CANSETTIME,
+    CASE_INSENSITIVE,
+    CASE_PRESERVING,
+    CHOWN_RESTRICTED,
+    HOMOGENEOUS,
+    MAXFILESIZE,
+    MAXLINK,
+    MAXNAME,
+    NO_TRUNC,
+    TIME_DELTA,
+]);
+
+/// A filesystem's facts, as far as they were asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FsFacts {
+    pub space: FsStat,
+    pub info: FsInfo,
+    pub limits: PathConf,
+}
+
+impl FsFacts {
+    /// Of the pseudo-filesystem, and what stands for what wasn't asked for.
+    pub const NONE: Self = Self {
+        space: FsStat {
+            total_bytes: 0,
+            free_bytes: 0,
+            available_bytes: 0,
+            total_files: 0,
+            free_files: 0,
+            available_files: 0,
+        },
+        info: FsInfo {
+            max_file_size: i64::MAX as u64,
+            time_delta: 1,
+            links: true,
+            symlinks: true,
+            homogeneous: true,
+            can_set_time: true,
+        },
+        limits: PathConf {
+            link_max: 255,
+            name_max: 255,
+            no_trunc: true,
+            chown_restricted: true,
+            case_insensitive: false,
+            case_preserving: true,
+        },
+    };
+
+    /// What `wanted` needs, of the filesystem that `node` is on.
+    pub fn of(acting: &Acting<'_>, node: &Node, wanted: &Bitmap4) -> Result<Self> {
+        let mut facts = Self::NONE;
+        if !wanted.and(&SPACE).is_empty() {
+            facts.space = acting.fs_stat(node).map_err(status::of_store)?;
+        }
+        if !wanted.and(&LIMITS).is_empty() {
+            facts.info = acting.fs_info(node).map_err(status::of_store)?;
+            facts.limits = acting.pathconf(node).map_err(status::of_store)?;
+        }
+        Ok(facts)
+    }
+}

@@ -1,0 +1,65 @@
+//! The NFS program, version 4, minor versions 0 to 2 (RFC 7530, 8881, 7862): one procedure, COMPOUND.
+//!
+//! `compound` runs a COMPOUND's operations one after the other; each is one function in `ops`, which asks `states` (clients,
+//! sessions, opens, locks) whether it may and does it in `store`, through the one check (`access`) as NFSv3 does.
+//! `namespace` joins the exports under one root.
+
+mod attributes;
+mod compound;
+mod dispatch;
+mod fsfacts;
+mod namespace;
+mod object;
+mod ops;
+mod owners;
+mod settable;
+mod states;
+mod status;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use proto::nfs4::{self, Nfsstat4};
+use rpc::server::{CallContext, CallError, Program, Reply};
+use xdr::Decoder;
+
+pub(crate) use states::States;
+
+use crate::service::Service;
+
+/// How an operation ends that doesn't succeed.
+pub(super) type Result<T> = std::result::Result<T, Nfsstat4>;
+
+/// The program.
+pub(crate) struct Nfs4 {
+    service: Arc<Service>,
+}
+
+impl Nfs4 {
+    pub(crate) const fn new(service: Arc<Service>) -> Self {
+        Self { service }
+    }
+}
+
+impl Program for Nfs4 {
+    fn number(&self) -> u32 {
+        nfs4::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        nfs4::VERSION..=nfs4::VERSION
+    }
+
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<(), CallError> {
+        if procedure != nfs4::COMPOUND {
+            return Err(CallError::ProcedureUnavailable);
+        }
+        compound::run(&self.service, cx, args, reply)
+    }
+}

@@ -1,0 +1,36 @@
+//! What a handle in a COMPOUND stands for: a file of an export, or a directory of the pseudo-filesystem above them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use store::{Acting, Node};
+
+use super::namespace::PseudoId;
+use super::{Result, status};
+use crate::access::Admission;
+
+/// A file of an export, to which the client has been admitted.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub admitted: Rc<Admission>,
+    pub node: Arc<Node>,
+}
+
+/// What a handle stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Object {
+    Pseudo(PseudoId),
+    File(File),
+}
+
+impl File {
+    /// From now on this thread acts as the client's user.
+    pub fn acting(&self) -> Result<Acting<'_>> {
+        self.admitted.acting().map_err(status::of_store)
+    }
+
+    /// Another file of the same export.
+    pub fn sibling(&self, node: Arc<Node>) -> Self {
+        Self { admitted: Rc::clone(&self.admitted), node }
+    }
+}

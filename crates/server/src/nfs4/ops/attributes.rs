@@ -1,0 +1,168 @@
+//! GETATTR, SETATTR, VERIFY, NVERIFY, ACCESS and READLINK (RFC 8881 sections 18.1, 18.7, 18.15, 18.24, 18.30, 18.31).
+
+use proto::nfs4::attributes as number;
+use proto::nfs4::{
+    Access4Args, Access4ResOk, Bitmap4, Fsid4, Getattr4Args, Nfsstat4, Setattr4Args, Verify4Args,
+};
+use state::Direction;
+use store::{Access, Attributes, Kind, Wcc};
+use xdr::{Encode as _, Encoder};
+
+use super::handles::namespace;
+use crate::nfs4::attributes::{Known, PSEUDO_FSID, WRITE_ONLY, of_pseudo, supported};
+use crate::nfs4::compound::Compound;
+use crate::nfs4::fsfacts::FsFacts;
+use crate::nfs4::namespace::PseudoId;
+use crate::nfs4::object::{File, Object};
+use crate::nfs4::{Result, settable, status};
+
+/// What ACCESS can answer: NFSv3's bits.
+const ACCESS_BITS: u32 = 0x3f;
+
+pub(in crate::nfs4) fn getattr(c: &mut Compound<'_>, args: Getattr4Args) -> Result<()> {
+    if !args.attr_request.and(&WRITE_ONLY).and(&supported(c.minor)).is_empty() {
+        return Err(Nfsstat4::Inval);
+    }
+    put_attributes(c, &args.attr_request)
+}
+
+/// Appends the current object's attributes.
+fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<()> {
+    match c.object()?.clone() {
+        Object::Pseudo(id) => {
+            let known = known_pseudo(c, id);
+            known.put(wanted, c.reply.encoder());
+        }
+        Object::File(file) => {
+            let acting = file.acting()?;
+            let attributes = acting.attributes(&file.node).map_err(status::of_store)?;
+            let facts = FsFacts::of(&acting, &file.node, wanted)?;
+            known_file(c, &file, &attributes, facts).put(wanted, c.reply.encoder());
+        }
+    }
+    Ok(())
+}
+
+/// What a pseudo directory's attributes are made of.
+pub(in crate::nfs4) fn known_pseudo<'k>(c: &Compound<'_>, id: PseudoId) -> Known<'k> {
+    let children = namespace(c).directory(id).map_or(0, |directory| directory.children.len());
+    Known {
+        minor: c.minor,
+        attributes: of_pseudo(id, children, c.service.nfs4.since),
+        handle: &[],
+        fsid: PSEUDO_FSID,
+        mounted_on: id.fileid(),
+        facts: FsFacts::NONE,
+        lease: lease(c),
+    }
+}
+
+/// What a file's attributes are made of.
+pub(in crate::nfs4) fn known_file<'k>(
+    c: &Compound<'_>,
+    file: &'k File,
+    attributes: &Attributes,
+    facts: FsFacts,
+) -> Known<'k> {
+    let is_root = file.admitted.root().is_ok_and(|root| root == *file.node.handle());
+    let mounted_on =
+        if is_root { PseudoId::of_path(file.admitted.path()).fileid() } else { attributes.fileid };
+    Known {
+        minor: c.minor,
+        attributes: *attributes,
+        handle: file.node.handle().as_bytes(),
+        fsid: Fsid4 { major: attributes.fsid, minor: 0 },
+        mounted_on,
+        facts,
+        lease: lease(c),
+    }
+}
+
+fn lease(c: &Compound<'_>) -> u32 {
+    u32::try_from(c.service.nfs4.lease.as_secs()).unwrap_or(u32::MAX)
+}
+
+pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> Result<()> {
+    // A failure says, too, which attributes were set: none.
+    let mut none = Encoder::new();
+    Bitmap4::EMPTY.encode(&mut none);
+    c.failure = none.into_vec();
+    let file = c.file(Nfsstat4::Rofs)?;
+    let wanted = settable::decode(&args.obj_attributes, c.minor)?;
+    if wanted.set.size.is_some() {
+        match file.node.kind() {
+            Kind::Regular => {}
+            Kind::Directory => return Err(Nfsstat4::Isdir),
+            _ => return Err(Nfsstat4::Inval),
+        }
+        let (id, asker) = (c.stateid(args.stateid)?, c.asker());
+        let key = *file.node.handle();
+        c.service
+            .nfs4
+            .run(|engine, now| engine.check_io(now, asker, &id, &key, Direction::Write))
+            .map_err(status::of_state)?;
+    }
+    c.before_change(&file);
+    let acting = file.acting()?;
+    let mut wcc = Wcc::default();
+    acting.set_attributes(&file.node, &wanted.set, None, &mut wcc).map_err(status::of_store)?;
+    c.commit(&file, &acting, &[&file.node])?;
+    c.failure.clear();
+    c.reply.encoder().put(&wanted.mask);
+    Ok(())
+}
+
+pub(in crate::nfs4) fn verify(c: &mut Compound<'_>, args: Verify4Args<'_>) -> Result<()> {
+    if is_same(c, &args)? { Ok(()) } else { Err(Nfsstat4::NotSame) }
+}
+
+pub(in crate::nfs4) fn nverify(c: &mut Compound<'_>, args: Verify4Args<'_>) -> Result<()> {
+    if is_same(c, &args)? { Err(Nfsstat4::Same) } else { Ok(()) }
+}
+
+/// Whether the current object's attributes are those of the client.
+fn is_same(c: &mut Compound<'_>, args: &Verify4Args<'_>) -> Result<bool> {
+    c.object()?;
+    let mask = args.obj_attributes.attrmask;
+    if !mask.and(&WRITE_ONLY).is_empty() || mask.contains(number::RDATTR_ERROR) {
+        return Err(Nfsstat4::Inval);
+    }
+    if !mask.without(&supported(c.minor)).is_empty() {
+        return Err(Nfsstat4::Attrnotsupp);
+    }
+    let at = c.reply.encoder().position();
+    put_attributes(c, &mask)?;
+    let mut given = Encoder::new();
+    given.put(&args.obj_attributes);
+    let to = c.reply.encoder();
+    let same = to.as_slice()[at..] == *given.as_slice();
+    to.truncate(at);
+    Ok(same)
+}
+
+pub(in crate::nfs4) fn access(c: &mut Compound<'_>, args: Access4Args) -> Result<()> {
+    let supported = args.access & ACCESS_BITS;
+    let access = match c.object()? {
+        Object::Pseudo(_) => supported & (Access::READ.0 | Access::LOOKUP.0),
+        Object::File(file) => {
+            let acting = file.acting()?;
+            acting.access(&file.node, Access(supported)).map_err(status::of_store)?.0
+        }
+    };
+    c.reply.encoder().put(&Access4ResOk { supported, access });
+    Ok(())
+}
+
+pub(in crate::nfs4) fn readlink(c: &mut Compound<'_>) -> Result<()> {
+    let file = c.file(Nfsstat4::Inval)?;
+    if file.node.kind() != Kind::Symlink {
+        return Err(if c.minor >= proto::nfs4::MinorVersion::V1 {
+            Nfsstat4::WrongType
+        } else {
+            Nfsstat4::Inval
+        });
+    }
+    let text = file.acting()?.readlink(&file.node).map_err(status::of_store)?;
+    c.reply.encoder().opaque(&text);
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! CREATE: everything but regular files (RFC 8881 section 18.4).
+
+use proto::nfs4::attributes as number;
+use proto::nfs4::{Create4Args, Createtype4, NfsFtype4, Nfsstat4};
+use store::{Special, Wcc};
+
+use super::handles::must_be_directory;
+use super::{change_info, name};
+use crate::nfs4::compound::Compound;
+use crate::nfs4::object::Object;
+use crate::nfs4::{Result, settable, status};
+
+const DIRECTORY: u32 = NfsFtype4::Dir as u32;
+const SOCKET: u32 = NfsFtype4::Sock as u32;
+const FIFO: u32 = NfsFtype4::Fifo as u32;
+
+pub(in crate::nfs4) fn create(c: &mut Compound<'_>, args: Create4Args<'_>) -> Result<()> {
+    let directory = c.file(Nfsstat4::Rofs)?;
+    must_be_directory(&directory)?;
+    let wanted = name(args.objname.0)?;
+    let mut settable = settable::decode(&args.createattrs, c.minor)?;
+    // A size is a regular file's, and a symbolic link's mode can't be chosen.
+    settable.set.size = None;
+    settable.mask.remove(number::SIZE);
+    c.before_change(&directory);
+    let acting = directory.acting()?;
+    let (dir, set, mut wcc) = (&*directory.node, &settable.set, Wcc::default());
+    let made = match args.objtype {
+        Createtype4::Other(DIRECTORY) => acting.mkdir(dir, wanted, set, &mut wcc),
+        Createtype4::Lnk(text) => {
+            settable.mask.remove(number::MODE);
+            settable.mask.remove(number::MODE_UMASK);
+            if text.0.is_empty() {
+                return Err(Nfsstat4::Inval);
+            }
+            acting.symlink(dir, wanted, text.0, set, &mut wcc)
+        }
+        Createtype4::Blk(device) => {
+            let what = Special::BlockDevice(device.specdata1, device.specdata2);
+            acting.mknod(dir, wanted, what, set, &mut wcc)
+        }
+        Createtype4::Chr(device) => {
+            let what = Special::CharacterDevice(device.specdata1, device.specdata2);
+            acting.mknod(dir, wanted, what, set, &mut wcc)
+        }
+        Createtype4::Other(SOCKET) => acting.mknod(dir, wanted, Special::Socket, set, &mut wcc),
+        Createtype4::Other(FIFO) => acting.mknod(dir, wanted, Special::Fifo, set, &mut wcc),
+        Createtype4::Other(_) => return Err(Nfsstat4::Badtype),
+    };
+    let made = made.map_err(status::of_entry)?;
+    c.commit(&directory, &acting, &[&made, dir])?;
+    let to = c.reply.encoder();
+    to.put(&change_info(&wcc));
+    to.put(&settable.mask);
+    c.set_current(Object::File(directory.sibling(made)));
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! READDIR (RFC 8881 section 18.23): entries are encoded as they come, until the reply is as full as the client allows.
+//!
+//! Cookies are the store's, moved by three, for 0, 1 and 2 have meanings of their own.
+
+use std::ops::ControlFlow;
+
+use proto::nfs4::attributes::RDATTR_ERROR;
+use proto::nfs4::{Bitmap4, Nfsstat4, Readdir4Args};
+use store::{Acting, DirEntry, Error};
+use xdr::{Encoder, UNIT};
+
+use super::attributes::{known_file, known_pseudo};
+use super::handles::{enter, is_visible, must_be_directory, namespace};
+use crate::nfs4::attributes::{WRITE_ONLY, supported};
+use crate::nfs4::compound::Compound;
+use crate::nfs4::fsfacts::FsFacts;
+use crate::nfs4::namespace::{Child, PseudoId};
+use crate::nfs4::object::{File, Object};
+use crate::nfs4::{Result, status};
+
+/// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads it.
+const MAX_RESULT: usize = 128 << 10;
+/// "No more entries", and whether that is the end.
+const TAIL: usize = 2 * UNIT;
+/// The first cookie without a meaning of its own.
+const FIRST_COOKIE: u64 = 3;
+
+pub(in crate::nfs4) fn readdir(c: &mut Compound<'_>, args: Readdir4Args) -> Result<()> {
+    let wanted = args.attr_request;
+    let cookie = match args.cookie {
+        0 => 0,
+        cookie => cookie.checked_sub(FIRST_COOKIE).ok_or(Nfsstat4::BadCookie)?,
+    };
+    let object = c.object()?.clone();
+    if !wanted.and(&WRITE_ONLY).and(&supported(c.minor)).is_empty() {
+        return Err(Nfsstat4::Inval);
+    }
+    let room = (args.maxcount as usize).min(MAX_RESULT).min(c.room());
+    // The result is made apart: attributes are asked for through the COMPOUND meanwhile.
+    let mut to = Encoder::new();
+    let mut page = Page { to: &mut to, bound: room, listed: 0, refused: false };
+    let (verifier, eof) = match &object {
+        Object::Pseudo(id) => (PSEUDO_VERIFIER, list_pseudo(c, *id, args.cookie, &wanted, &mut page)?),
+        Object::File(file) => {
+            must_be_directory(file)?;
+            list(c, file, cookie, args.cookieverf, &wanted, &mut page)?
+        }
+    };
+    if page.listed == 0 && page.refused || page.bound < PAGE_HEAD + TAIL {
+        return Err(Nfsstat4::Toosmall);
+    }
+    let eof = eof && !page.refused;
+    let reply = c.reply.encoder();
+    reply.fixed(&verifier);
+    reply.raw(to.as_slice());
+    reply.bool(false);
+    reply.bool(eof);
+    Ok(())
+}
+
+/// The verifier.
+const PAGE_HEAD: usize = 8;
+/// Pseudo directories' cookies are positions in an order of names; a reload that moves them is caught by the client's next look.
+const PSEUDO_VERIFIER: [u8; 8] = [0; 8];
+
+/// A page in the making.
+struct Page<'a> {
+    to: &'a mut Encoder,
+    /// The most bytes of the result.
+    bound: usize,
+    listed: usize,
+    /// There was an entry without room.
+    refused: bool,
+}
+
+impl Page<'_> {
+    /// Appends an entry, if there is room.
+    fn put(&mut self, cookie: u64, name: &[u8], attributes: impl FnOnce(&mut Encoder)) -> ControlFlow<()> {
+        let before = self.to.position();
+        self.to.bool(true);
+        self.to.u64(cookie);
+        self.to.opaque(name);
+        attributes(self.to);
+        if PAGE_HEAD + self.to.position() + TAIL > self.bound {
+            self.to.truncate(before);
+            self.refused = true;
+            return ControlFlow::Break(());
+        }
+        self.listed += 1;
+        ControlFlow::Continue(())
+    }
+}
+
+/// The verifier, and whether the end was reached.
+fn list(
+    c: &Compound<'_>,
+    file: &File,
+    cookie: u64,
+    verifier: [u8; 8],
+    wanted: &Bitmap4,
+    page: &mut Page<'_>,
+) -> Result<([u8; 8], bool)> {
+    let acting = file.acting()?;
+    let mut failed = None;
+    let end = acting.read_dir(&file.node, cookie, verifier, &mut |entry| {
+        if matches!(entry.name, b"." | b"..") {
+            return ControlFlow::Continue(());
+        }
+        match put_entry(c, file, &acting, entry, wanted, page) {
+            Ok(flow) => flow,
+            Err(status) => {
+                failed = Some(status);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    let end = end.map_err(status::of_store)?;
+    // What came before the failure is an answer; the client meets the failure with its next page.
+    match failed {
+        Some(status) if page.listed == 0 => Err(status),
+        Some(_) => Ok((end.verifier, false)),
+        None => Ok((end.verifier, end.eof)),
+    }
+}
+
+fn put_entry(
+    c: &Compound<'_>,
+    directory: &File,
+    acting: &Acting<'_>,
+    entry: DirEntry<'_>,
+    wanted: &Bitmap4,
+    page: &mut Page<'_>,
+) -> Result<ControlFlow<()>> {
+    let cookie = entry.cookie.wrapping_add(FIRST_COOKIE);
+    if wanted.is_empty() {
+        return Ok(page.put(cookie, entry.name, |to| put_empty(to)));
+    }
+    let found = acting.lookup(&directory.node, entry.name).and_then(|node| {
+        let attributes = acting.attributes(&node)?;
+        Ok((node, attributes))
+    });
+    match found {
+        Ok((node, attributes)) => {
+            let facts = FsFacts::of(acting, &node, wanted)?;
+            let file = directory.sibling(node);
+            let known = known_file(c, &file, &attributes, facts);
+            Ok(page.put(cookie, entry.name, |to| known.put(wanted, to)))
+        }
+        // Gone since.
+        Err(Error::NotFound | Error::Stale) => Ok(ControlFlow::Continue(())),
+        Err(error) if wanted.contains(RDATTR_ERROR) => Ok(page.put(cookie, entry.name, |to| {
+            to.put(&Bitmap4::of(&[RDATTR_ERROR]));
+            to.length(UNIT);
+            to.put(&status::of_store(error));
+        })),
+        Err(error) => Err(status::of_store(error)),
+    }
+}
+
+fn put_empty(to: &mut Encoder) {
+    to.put(&Bitmap4::EMPTY);
+    to.length(0);
+}
+
+/// Whether the end was reached.
+fn list_pseudo(
+    c: &Compound<'_>,
+    id: PseudoId,
+    cookie: u64,
+    wanted: &Bitmap4,
+    page: &mut Page<'_>,
+) -> Result<bool> {
+    let namespace = namespace(c);
+    let directory = namespace.directory(id).ok_or(Nfsstat4::Stale)?;
+    for ((name, child), number) in directory.children.iter().zip(FIRST_COOKIE..) {
+        if number <= cookie || !namespace.leads_to(child, &|entry| is_visible(c, entry)) {
+            continue;
+        }
+        let flow = match child {
+            Child::Pseudo(id) => page.put(number, name, |to| known_pseudo(c, *id).put(wanted, to)),
+            Child::Export(entry) => {
+                let Ok(file) = enter(c, entry) else { continue };
+                let acting = file.acting()?;
+                let attributes = acting.attributes(&file.node).map_err(status::of_store)?;
+                let facts = FsFacts::of(&acting, &file.node, wanted)?;
+                page.put(number, name, |to| known_file(c, &file, &attributes, facts).put(wanted, to))
+            }
+        };
+        if flow.is_break() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,149 @@
+//! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the engine says whether another client is in the way, the kernel
+//! whether a local process is.
+
+use proto::nfs4::{
+    Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, NfsLockType4, Nfsstat4, StateOwner4,
+};
+use state::{Begun, Denied, LockKind, LockOwner, LockRequest, Locker, Range};
+use store::{FileLock, Kind};
+use xdr::{Encode as _, Encoder, Opaque};
+
+use super::open::place;
+use crate::nfs4::compound::Compound;
+use crate::nfs4::object::File;
+use crate::nfs4::states::LockFile;
+use crate::nfs4::{Result, status};
+
+const fn kind(of: NfsLockType4) -> LockKind {
+    match of {
+        NfsLockType4::Read | NfsLockType4::Readw => LockKind::Read,
+        NfsLockType4::Write | NfsLockType4::Writew => LockKind::Write,
+    }
+}
+
+/// The current file, which must be one that can be locked, and the bytes.
+fn target(c: &Compound<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
+    let file = c.file(Nfsstat4::Isdir)?;
+    match file.node.kind() {
+        Kind::Regular => {}
+        Kind::Directory => return Err(Nfsstat4::Isdir),
+        _ => return Err(Nfsstat4::Inval),
+    }
+    Ok((file, Range::of(offset, length).ok_or(Nfsstat4::Inval)?))
+}
+
+pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result<()> {
+    let (file, range) = target(c, args.offset, args.length)?;
+    let (client, key) = place(c)?;
+    let kind = kind(args.locktype);
+    let locker = match &args.locker {
+        Locker4::Existing(existing) => Locker::Existing(c.stateid(existing.lock_stateid)?),
+        Locker4::New(new) => {
+            Locker::New { open: c.stateid(new.open_stateid)?, owner: new.lock_owner.owner.0 }
+        }
+    };
+    let request = LockRequest { client, key: &key, locker, range, kind, reclaim: args.reclaim };
+    let begun = c.service.nfs4.run(|engine, now| engine.lock_begin(now, &request));
+    let begun = match begun.map_err(status::of_state)? {
+        Ok(begun) => begun,
+        Err(denied) => return Err(refuse(c, &denied)),
+    };
+    match take(&file, &begun, range, kind) {
+        Ok(None) => {
+            let id = c.service.nfs4.run(|engine, _| engine.lock_done(&begun, range, kind));
+            let id = c.give_stateid(id.map_err(status::of_state)?);
+            c.reply.encoder().put(&id);
+            Ok(())
+        }
+        refused => {
+            c.service.nfs4.run(|engine, _| engine.lock_failed(&begun));
+            match refused? {
+                Some(local) => Err(refuse(c, &local)),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Takes the kernel's lock on the owner's file; the local lock in the way if there is one.
+fn take(file: &File, begun: &Begun<LockFile>, range: Range, kind: LockKind) -> Result<Option<Denied>> {
+    let acting = file.acting()?;
+    let descriptor = match begun.file.get() {
+        Some(descriptor) => descriptor,
+        None => {
+            let opened = acting.lock_file(&file.node).map_err(status::of_store)?;
+            begun.file.get_or_init(|| opened)
+        }
+    };
+    let lock = FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write };
+    if store::lock(descriptor, &lock).map_err(status::of_store)? {
+        return Ok(None);
+    }
+    // Between the two it may have gone: the client tries again.
+    let found = store::test_lock(descriptor, &lock).map_err(status::of_store)?;
+    Ok(Some(local(&found.unwrap_or(lock))))
+}
+
+/// A lock that isn't an NFS client's.
+fn local(lock: &FileLock) -> Denied {
+    Denied {
+        range: Range { first: lock.first, last: lock.last },
+        kind: if lock.exclusive { LockKind::Write } else { LockKind::Read },
+        owner: LockOwner { client: state::ClientId(0), owner: Vec::new() },
+    }
+}
+
+/// `NFS4ERR_DENIED`, with the lock that is in the way.
+fn refuse(c: &mut Compound<'_>, denied: &Denied) -> Nfsstat4 {
+    let mut body = Encoder::new();
+    let locktype = match denied.kind {
+        LockKind::Read => NfsLockType4::Read,
+        LockKind::Write => NfsLockType4::Write,
+    };
+    Lock4Denied {
+        offset: denied.range.first,
+        length: denied.range.length(),
+        locktype,
+        owner: StateOwner4 { clientid: denied.owner.client.0, owner: Opaque(&denied.owner.owner) },
+    }
+    .encode(&mut body);
+    c.failure = body.into_vec();
+    Nfsstat4::Denied
+}
+
+pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Result<()> {
+    let (file, range) = target(c, args.offset, args.length)?;
+    let (client, key) = place(c)?;
+    let kind = kind(args.locktype);
+    let owner = LockOwner { client, owner: args.owner.owner.0.to_vec() };
+    let tested = c.service.nfs4.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
+    let own = match tested.map_err(status::of_state)? {
+        Ok(own) => own,
+        Err(denied) => return Err(refuse(c, &denied)),
+    };
+    let acting = file.acting()?;
+    let lock = FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write };
+    let found = match own.as_ref().and_then(|own| own.get()) {
+        Some(descriptor) => store::test_lock(descriptor, &lock),
+        None => acting.lock_file(&file.node).and_then(|descriptor| store::test_lock(&descriptor, &lock)),
+    };
+    match found.map_err(status::of_store)? {
+        Some(found) => Err(refuse(c, &local(&found))),
+        None => Ok(()),
+    }
+}
+
+pub(in crate::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<()> {
+    let (_, range) = target(c, args.offset, args.length)?;
+    let (client, key) = place(c)?;
+    let id = c.stateid(args.lock_stateid)?;
+    let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(client, &id, &key));
+    let begun = begun.map_err(status::of_state)?;
+    if let Some(descriptor) = begun.file.get() {
+        store::unlock(descriptor, range.first, range.last).map_err(status::of_store)?;
+    }
+    let id = c.service.nfs4.run(|engine, _| engine.unlock_done(&begun, range));
+    let id = c.give_stateid(id.map_err(status::of_state)?);
+    c.reply.encoder().put(&id);
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! OPEN, OPEN_DOWNGRADE and CLOSE (RFC 8881 sections 18.2, 18.16, 18.18).
+//!
+//! OPEN asks three: the filesystem whether the user may, the engine whether other clients' share reservations let it, and then
+//! the filesystem again, to make or to truncate the file. Nothing is made or truncated for an open that is refused.
+
+use std::sync::Arc;
+
+use proto::nfs4::attributes as number;
+use proto::nfs4::{
+    Bitmap4, ChangeInfo4, Close4Args, Createhow4, MinorVersion, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4,
+    OpenDelegation4, OpenDowngrade4Args, OpenNoneDelegation4, Openflag4, RESULT_LOCKTYPE_POSIX,
+    SHARE_ACCESS_BOTH, SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK, SHARE_ACCESS_WANT_NO_DELEG,
+    SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_PUSH, SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH,
+    WND4_CANCELLED, WND4_NOT_WANTED,
+};
+use state::{OpenRequest, Share, StateId};
+use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
+
+use super::handles::must_be_directory;
+use super::{change_info, name};
+use crate::nfs4::attributes::EXCLUSIVE;
+use crate::nfs4::compound::Compound;
+use crate::nfs4::object::{File, Object};
+use crate::nfs4::settable::{self, Settable};
+use crate::nfs4::{Result, status};
+
+/// The file that an OPEN is about, found or made.
+struct Opened {
+    node: Arc<Node>,
+    directory: ChangeInfo4,
+    /// Attributes that it was made with.
+    set: Bitmap4,
+    /// It was there before, and is to be cut to nothing.
+    truncate: bool,
+    /// It wasn't: whoever made it may do with it what he asked for.
+    is_new: bool,
+}
+
+pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result<()> {
+    let share = share(c.minor, args.share_access, args.share_deny)?;
+    let client = c.client()?;
+    let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
+    let here = c.file(Nfsstat4::Isdir)?;
+    let may = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaim));
+    may.map_err(status::of_state)?;
+    let acting = here.acting()?;
+    let opened = match args.claim {
+        OpenClaim4::Null(wanted) => {
+            must_be_directory(&here)?;
+            let wanted = name(wanted.0)?;
+            match args.openhow {
+                Openflag4::Nocreate => existing(&acting, &here, wanted)?,
+                Openflag4::Create(how) => make(c, &acting, &here, wanted, &how)?,
+            }
+        }
+        OpenClaim4::Fh | OpenClaim4::Previous(_) if matches!(args.openhow, Openflag4::Nocreate) => Opened {
+            node: Arc::clone(&here.node),
+            directory: ChangeInfo4::default(),
+            set: Bitmap4::EMPTY,
+            truncate: false,
+            is_new: false,
+        },
+        OpenClaim4::Fh | OpenClaim4::Previous(_) => return Err(Nfsstat4::Inval),
+        // There are no delegations to claim by.
+        OpenClaim4::DelegateCur(_) | OpenClaim4::DelegCurFh(_) => return Err(Nfsstat4::BadStateid),
+        OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => return Err(Nfsstat4::Notsupp),
+    };
+    must_be_regular(c.minor, &opened.node)?;
+    if !opened.is_new {
+        let mode = match share.access {
+            1 => AccessMode::Read,
+            2 => AccessMode::Write,
+            _ => AccessMode::ReadWrite,
+        };
+        acting.may(&opened.node, mode).map_err(status::of_store)?;
+    }
+    let key = *opened.node.handle();
+    let request = OpenRequest { client, owner: args.owner.owner.0, key: &key, share, reclaim };
+    if opened.truncate {
+        c.service.nfs4.run(|engine, now| engine.may_open(now, &request)).map_err(status::of_state)?;
+        truncate(c, &acting, &here, &opened.node)?;
+    }
+    let id = c.service.nfs4.run(|engine, now| engine.open(now, &request)).map_err(status::of_state)?;
+    c.set_current(Object::File(here.sibling(Arc::clone(&opened.node))));
+    let stateid = c.give_stateid(id);
+    c.reply.encoder().put(&Open4ResOk {
+        stateid,
+        cinfo: opened.directory,
+        rflags: RESULT_LOCKTYPE_POSIX,
+        attrset: opened.set,
+        delegation: no_delegation(c.minor, args.share_access),
+    });
+    Ok(())
+}
+
+/// What is opened for, and what is denied.
+fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
+    let wants = SHARE_ACCESS_WANT_DELEG_MASK | SHARE_ACCESS_WANT_SIGNAL | SHARE_ACCESS_WANT_PUSH;
+    let plain = if minor >= MinorVersion::V1 { access & !wants } else { access };
+    let want = access & SHARE_ACCESS_WANT_DELEG_MASK;
+    let known = (1..=SHARE_ACCESS_BOTH).contains(&plain) && deny <= SHARE_DENY_BOTH;
+    if !known || (minor >= MinorVersion::V1 && want > SHARE_ACCESS_WANT_CANCEL) {
+        return Err(Nfsstat4::Inval);
+    }
+    Ok(Share { access: plain as u8, deny: deny as u8 })
+}
+
+/// Only regular files can be opened.
+fn must_be_regular(minor: MinorVersion, node: &Node) -> Result<()> {
+    match node.kind() {
+        Kind::Regular => Ok(()),
+        Kind::Directory => Err(Nfsstat4::Isdir),
+        Kind::Symlink => Err(Nfsstat4::Symlink),
+        _ if minor >= MinorVersion::V1 => Err(Nfsstat4::WrongType),
+        _ => Err(Nfsstat4::Symlink),
+    }
+}
+
+fn existing(acting: &Acting<'_>, directory: &File, wanted: &[u8]) -> Result<Opened> {
+    let node = acting.lookup(&directory.node, wanted).map_err(status::of_store)?;
+    let now = acting.attributes(&directory.node).map_err(status::of_store)?.change;
+    Ok(Opened {
+        node,
+        directory: ChangeInfo4 { atomic: true, before: now, after: now },
+        set: Bitmap4::EMPTY,
+        truncate: false,
+        is_new: false,
+    })
+}
+
+/// Makes the file, or takes the one that is there, as `how` says.
+fn make(
+    c: &Compound<'_>,
+    acting: &Acting<'_>,
+    directory: &File,
+    wanted: &[u8],
+    how: &Createhow4<'_>,
+) -> Result<Opened> {
+    match how {
+        Createhow4::Unchecked(attributes) => {
+            let wanted_set = settable::decode(attributes, c.minor)?;
+            match existing(acting, directory, wanted) {
+                Err(Nfsstat4::Noent) => {}
+                found => return found.map(|found| taken(found, &wanted_set)),
+            }
+            match create(c, acting, directory, wanted, &CreateHow::Guarded(wanted_set.set), wanted_set.mask) {
+                // Somebody was quicker.
+                Err(Nfsstat4::Exist) => {
+                    existing(acting, directory, wanted).map(|found| taken(found, &wanted_set))
+                }
+                other => other,
+            }
+        }
+        Createhow4::Guarded(attributes) => {
+            let Settable { set, mask } = settable::decode(attributes, c.minor)?;
+            create(c, acting, directory, wanted, &CreateHow::Guarded(set), mask)
+        }
+        Createhow4::Exclusive(verifier) => {
+            let mask = Bitmap4::of(&[number::TIME_ACCESS, number::TIME_MODIFY]);
+            create(c, acting, directory, wanted, &CreateHow::Exclusive(*verifier), mask)
+        }
+        Createhow4::Exclusive41(both) => {
+            let wanted_set = settable::decode(&both.attrs, c.minor)?;
+            if !wanted_set.mask.without(&EXCLUSIVE).is_empty() {
+                return Err(Nfsstat4::Inval);
+            }
+            let mut mask = wanted_set.mask;
+            mask.insert(number::TIME_ACCESS);
+            mask.insert(number::TIME_MODIFY);
+            let opened = create(c, acting, directory, wanted, &CreateHow::Exclusive(both.verf), mask)?;
+            // A size would move the times that hold the verifier: a retry would find another's file.
+            let set = SetAttributes { size: None, ..wanted_set.set };
+            if !set.is_empty() {
+                acting
+                    .set_attributes(&opened.node, &set, None, &mut Wcc::default())
+                    .map_err(status::of_store)?;
+            }
+            Ok(opened)
+        }
+    }
+}
+
+/// An existing file, taken by UNCHECKED4: of the attributes only a size of 0 means anything.
+fn taken(mut opened: Opened, wanted: &Settable) -> Opened {
+    if wanted.set.size == Some(0) {
+        opened.truncate = true;
+        opened.set = Bitmap4::of(&[number::SIZE]);
+    }
+    opened
+}
+
+fn create(
+    c: &Compound<'_>,
+    acting: &Acting<'_>,
+    directory: &File,
+    wanted: &[u8],
+    how: &CreateHow,
+    set: Bitmap4,
+) -> Result<Opened> {
+    c.before_change(directory);
+    let mut wcc = Wcc::default();
+    let made = acting.create(&directory.node, wanted, how, &mut wcc);
+    let node = made.map_err(|error| match error {
+        Error::InvalidName => Nfsstat4::Badname,
+        other => status::of_store(other),
+    })?;
+    c.commit(directory, acting, &[&node, &directory.node])?;
+    Ok(Opened { node, directory: change_info(&wcc), set, truncate: false, is_new: true })
+}
+
+fn truncate(c: &Compound<'_>, acting: &Acting<'_>, directory: &File, node: &Node) -> Result<()> {
+    c.before_change(directory);
+    let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    acting.set_attributes(node, &set, None, &mut Wcc::default()).map_err(status::of_store)?;
+    c.commit(directory, acting, &[node])
+}
+
+/// Why there is no delegation, where the client asks (4.1).
+fn no_delegation(minor: MinorVersion, access: u32) -> OpenDelegation4<'static> {
+    let why = match access & SHARE_ACCESS_WANT_DELEG_MASK {
+        _ if minor == MinorVersion::V0 => return OpenDelegation4::None,
+        SHARE_ACCESS_WANT_NO_PREFERENCE => return OpenDelegation4::None,
+        SHARE_ACCESS_WANT_NO_DELEG => OpenNoneDelegation4::Other(WND4_NOT_WANTED),
+        SHARE_ACCESS_WANT_CANCEL => OpenNoneDelegation4::Other(WND4_CANCELLED),
+        _ => OpenNoneDelegation4::Resource(false),
+    };
+    OpenDelegation4::NoneExt(why)
+}
+
+/// Whom an operation on an open is by, and which file it is about.
+pub(super) fn place(c: &Compound<'_>) -> Result<(state::ClientId, FileHandle)> {
+    Ok((c.client()?, *c.file(Nfsstat4::BadStateid)?.node.handle()))
+}
+
+pub(in crate::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowngrade4Args) -> Result<()> {
+    let (client, key) = place(c)?;
+    let to = share(c.minor, args.share_access, args.share_deny)?;
+    let id = c.stateid(args.open_stateid)?;
+    let left = c.service.nfs4.run(|engine, _| engine.downgrade(client, &id, &key, to));
+    let left = c.give_stateid(left.map_err(status::of_state)?);
+    c.reply.encoder().put(&left);
+    Ok(())
+}
+
+pub(in crate::nfs4) fn close(c: &mut Compound<'_>, args: Close4Args) -> Result<()> {
+    let (client, key) = place(c)?;
+    let id = c.stateid(args.open_stateid)?;
+    c.service.nfs4.run(|engine, _| engine.close(client, &id, &key)).map_err(status::of_state)?;
+    let gone = c.give_stateid(StateId::INVALID);
+    c.reply.encoder().put(&gone);
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Clients and sessions: EXCHANGE_ID, CREATE_SESSION, SEQUENCE and their like (RFC 8881 sections 18.33 to 18.37, 18.46, 18.50,
+//! 18.51).
+
+use proto::nfs4::{
+    BackchannelCtl4Args, BindConnToSession4Args, BindConnToSession4ResOk, CREATE_SESSION_CONN_BACK_CHAN,
+    CREATE_SESSION_CONN_RDMA, CREATE_SESSION_PERSIST, ChannelAttrs4, ChannelDirFromClient4, Clientid4Args,
+    CreateSession4Args, CreateSession4ResOk, DestroySession4Args, EXCHGID_CONFIRMED_R, EXCHGID_MASK_A,
+    EXCHGID_UPD_CONFIRMED_REC_A, EXCHGID_USE_NON_PNFS, ExchangeId4Args, ExchangeId4ResOk, NfsImplId4,
+    Nfsstat4, Nfstime4, ReclaimComplete4Args, SEQ4_RESTART_RECLAIM_NEEDED, Sequence4Args, Sequence4ResOk,
+    ServerOwner4, StateProtect4A, StateProtect4R,
+};
+use state::{Channel, ClientId, CreateSession, ExchangeId, Sequence, Sequenced, SessionId};
+use xdr::{Array, Opaque};
+
+use crate::nfs4::compound::{Compound, Step, principal};
+use crate::nfs4::{Result, status};
+
+pub(in crate::nfs4) fn exchange_id(c: &mut Compound<'_>, args: ExchangeId4Args<'_>) -> Result<()> {
+    if args.flags & !EXCHGID_MASK_A != 0 {
+        return Err(Nfsstat4::Inval);
+    }
+    match args.state_protect {
+        StateProtect4A::None => {}
+        // Needs RPCSEC_GSS.
+        StateProtect4A::MachCred(_) => return Err(Nfsstat4::Inval),
+        StateProtect4A::Ssv(_) => return Err(Nfsstat4::EncrAlgUnsupp),
+    }
+    let principal = principal(c.cx.credential);
+    let asked = ExchangeId {
+        owner: args.clientowner.ownerid.0,
+        verifier: args.clientowner.verifier,
+        principal: &principal,
+        update: args.flags & EXCHGID_UPD_CONFIRMED_REC_A != 0,
+    };
+    let states = &c.service.nfs4;
+    let exchanged = states.run(|engine, now| engine.exchange_id(now, &asked)).map_err(status::of_state)?;
+    let confirmed = if exchanged.confirmed { EXCHGID_CONFIRMED_R } else { 0 };
+    c.reply.encoder().put(&ExchangeId4ResOk {
+        clientid: exchanged.client.0,
+        sequenceid: exchanged.sequence,
+        flags: EXCHGID_USE_NON_PNFS | confirmed,
+        state_protect: StateProtect4R::None,
+        server_owner: ServerOwner4 { minor_id: 0, major_id: Opaque(&states.identity) },
+        server_scope: Opaque(&states.identity),
+        server_impl_id: Array(vec![NfsImplId4 {
+            domain: Opaque(b"samehost.org"),
+            name: Opaque(concat!("samehost ", env!("CARGO_PKG_VERSION")).as_bytes()),
+            date: Nfstime4::default(),
+        }]),
+    });
+    Ok(())
+}
+
+pub(in crate::nfs4) fn create_session(c: &mut Compound<'_>, args: CreateSession4Args<'_>) -> Result<()> {
+    let known = CREATE_SESSION_PERSIST | CREATE_SESSION_CONN_BACK_CHAN | CREATE_SESSION_CONN_RDMA;
+    if args.flags & !known != 0 {
+        return Err(Nfsstat4::Inval);
+    }
+    let principal = principal(c.cx.credential);
+    let fore = &args.fore_chan_attrs;
+    let asked = CreateSession {
+        client: ClientId(args.clientid),
+        sequence: args.sequence,
+        principal: &principal,
+        channel: Channel {
+            request: fore.maxrequestsize,
+            response: fore.maxresponsesize,
+            cached: fore.maxresponsesize_cached,
+            operations: fore.maxoperations,
+            slots: fore.maxrequests,
+        },
+    };
+    let created = c.service.nfs4.run(|engine, now| engine.create_session(now, &asked));
+    let created = created.map_err(status::of_state)?;
+    c.reply.encoder().put(&CreateSession4ResOk {
+        sessionid: created.session.0,
+        sequence: args.sequence,
+        // No callbacks, and nothing that outlives the server.
+        flags: 0,
+        fore_chan_attrs: ChannelAttrs4 {
+            headerpadsize: 0,
+            maxrequestsize: created.channel.request,
+            maxresponsesize: created.channel.response,
+            maxresponsesize_cached: created.channel.cached,
+            maxoperations: created.channel.operations,
+            maxrequests: created.channel.slots,
+            rdma_ird: Array(Vec::new()),
+        },
+        back_chan_attrs: ChannelAttrs4 { rdma_ird: Array(Vec::new()), ..args.back_chan_attrs },
+    });
+    Ok(())
+}
+
+/// SEQUENCE; it may turn out that the whole request is a retry.
+pub(in crate::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4Args) -> Step {
+    let asked = Sequence {
+        session: SessionId(args.sessionid),
+        sequence: args.sequenceid,
+        slot: args.slotid,
+        highest_slot: args.highest_slotid,
+        fingerprint: c.fingerprint,
+        length: c.length,
+        operations: c.operations,
+    };
+    let ticket = match c.service.nfs4.run(|engine, now| engine.sequence(now, &asked)) {
+        Ok(Sequenced::New(ticket)) => ticket,
+        Ok(Sequenced::Again(reply)) => return Step::Again(reply),
+        Err(error) => return Step::Done(Err(status::of_state(error))),
+    };
+    c.ticket = Some(ticket);
+    c.cache_this = args.cachethis;
+    c.reply.encoder().put(&Sequence4ResOk {
+        sessionid: args.sessionid,
+        sequenceid: args.sequenceid,
+        slotid: args.slotid,
+        highest_slotid: ticket.highest_slot,
+        target_highest_slotid: ticket.highest_slot,
+        status_flags: if ticket.reclaim_needed { SEQ4_RESTART_RECLAIM_NEEDED } else { 0 },
+    });
+    Step::Done(Ok(()))
+}
+
+pub(in crate::nfs4) fn destroy_session(c: &mut Compound<'_>, args: DestroySession4Args) -> Result<()> {
+    let own = c.ticket.as_ref().filter(|ticket| ticket.session.0 == args.sessionid).map(|ticket| ticket.slot);
+    // Nothing can follow in a session that has gone.
+    if own.is_some() && c.index != c.operations {
+        return Err(Nfsstat4::NotOnlyOp);
+    }
+    let session = SessionId(args.sessionid);
+    c.service.nfs4.run(|engine, _| engine.destroy_session(session, own)).map_err(status::of_state)
+}
+
+pub(in crate::nfs4) fn destroy_clientid(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
+    let client = ClientId(args.clientid);
+    c.service.nfs4.run(|engine, _| engine.destroy_clientid(client)).map_err(status::of_state)
+}
+
+/// Any connection serves the fore channel; there is no back channel.
+pub(in crate::nfs4) fn bind_conn_to_session(
+    c: &mut Compound<'_>,
+    args: BindConnToSession4Args,
+) -> Result<()> {
+    const FORE: u32 = 1;
+    let session = SessionId(args.sessionid);
+    c.service.nfs4.run(|engine, _| engine.session_client(session)).map_err(status::of_state)?;
+    if args.dir == ChannelDirFromClient4::Back {
+        return Err(Nfsstat4::Inval);
+    }
+    c.reply.encoder().put(&BindConnToSession4ResOk {
+        sessionid: args.sessionid,
+        dir: FORE,
+        use_conn_in_rdma_mode: false,
+    });
+    Ok(())
+}
+
+/// Without a back channel there is nothing to set, but it isn't an error to say it.
+pub(in crate::nfs4) fn backchannel_ctl(_: &mut Compound<'_>, args: BackchannelCtl4Args<'_>) -> Result<()> {
+    if args.sec_parms.0.is_empty() { Err(Nfsstat4::Inval) } else { Ok(()) }
+}
+
+pub(in crate::nfs4) fn reclaim_complete(c: &mut Compound<'_>, args: ReclaimComplete4Args) -> Result<()> {
+    let client = c.client()?;
+    if args.one_fs {
+        // Filesystems don't come and go between servers here.
+        c.object()?;
+        return Ok(());
+    }
+    c.service.nfs4.run(|engine, _| engine.reclaim_complete(client)).map_err(status::of_state)
+}

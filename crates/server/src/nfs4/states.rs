@@ -1,0 +1,97 @@
+//! The one engine of a server, behind its lock; what it wants done is done when the lock is dropped.
+
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use state::{Channel, Config, Engine, Limits, Time};
+use store::FileHandle;
+
+use super::compound::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
+
+/// A lock owner's open file, opened when the first lock is taken.
+pub(crate) type LockFile = OnceLock<OwnedFd>;
+
+/// All state of NFSv4's clients.
+pub(crate) type Machine = Engine<FileHandle, LockFile>;
+
+/// How long after its lease a client keeps its state if nobody wants it.
+const COURTESY: Duration = Duration::from_secs(24 * 3600);
+/// How often the engine is told the time at least, as long as there are calls.
+const TICK: u64 = 1000;
+
+/// Bounds (docs/operations.md has them).
+const LIMITS: Limits = Limits {
+    clients: 16_384,
+    sessions: 64,
+    states: 262_144,
+    ranges: 4096,
+    channel: Channel {
+        request: MAX_REQUEST,
+        response: MAX_REPLY,
+        cached: MAX_CACHED_REPLY,
+        operations: MAX_OPERATIONS,
+        slots: 64,
+    },
+};
+
+/// The engine, its clock and who the server says it is.
+pub(crate) struct States {
+    engine: Mutex<(Machine, Time)>,
+    start: Instant,
+    /// `so_major_id` and `eir_server_scope`.
+    pub identity: [u8; 16],
+    /// The length of a lease.
+    pub lease: Duration,
+    /// When it began, in nanoseconds since 1970: the pseudo directories' change attribute.
+    pub since: u64,
+}
+
+impl States {
+    /// Without clients.
+    pub(crate) fn new(identity: [u8; 16], lease: Duration) -> Self {
+        let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        let config = Config {
+            boot: random() as u32,
+            lease: millis,
+            courtesy: COURTESY.as_millis() as u64,
+            limits: LIMITS,
+        };
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        let engine = Engine::new(config, Box::new(random), [], Time::default());
+        Self { engine: Mutex::new((engine, Time::default())), start: Instant::now(), identity, lease, since }
+    }
+
+    /// Asks or tells the engine something.
+    pub(crate) fn run<T>(&self, with: impl FnOnce(&mut Machine, Time) -> T) -> T {
+        let now = Time(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let mut locked = self.engine.lock();
+        let (engine, ticked) = &mut *locked;
+        if now >= ticked.plus(TICK) {
+            *ticked = now;
+            engine.tick(now);
+        }
+        let result = with(engine, now);
+        let effects = engine.take_effects();
+        drop(locked);
+        // Lock owners' files are closed here.
+        drop(effects);
+        result
+    }
+}
+
+impl std::fmt::Debug for States {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("States").field("engine", &self.engine.lock().0).finish_non_exhaustive()
+    }
+}
+
+/// Random numbers for session ids, which nobody must guess.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // The kernel's generator fails only before it is seeded, long before any server starts.
+    getrandom::fill(&mut bytes).unwrap_or_else(|error| panic!("no random numbers: {error}"));
+    u64::from_ne_bytes(bytes)
+}
