@@ -223,7 +223,7 @@ impl Kernel {
             run_ok(Command::new("depmod").arg("-b").arg(&self.root).arg(&self.version));
         }
         let mut order: Vec<PathBuf> = Vec::new();
-        for wanted in ["virtio_pci", "virtio_net", "nfsv3"] {
+        for wanted in ["virtio_pci", "virtio_net", "nfsv3", "nfsv4"] {
             let listed = run_ok(Command::new("modprobe").arg("-d").arg(&self.root).args([
                 "-S",
                 &self.version,

@@ -51,6 +51,12 @@ impl<K, L> State<K, L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// Whether anybody has the file open.
+    #[must_use]
+    pub fn is_open(&self, key: &K) -> bool {
+        self.files.contains_key(key)
+    }
+
     /// A new state, with a `seqid` of 0.
     pub(crate) fn add_state(&mut self, client: ClientId, key: &K, kind: Kind<L>) -> Result<u64, Error> {
         let most = self.config.limits.states;

@@ -90,6 +90,12 @@ impl FileHandle {
         (bytes[0] == VERSION).then(|| u32::from_be_bytes([id[0], id[1], id[2], id[3]]))
     }
 
+    /// Bytes from a client that may be a handle, or none: nothing is checked.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<FileHandle> {
+        FileHandle::unchecked(bytes)
+    }
+
     /// Bytes from a client, of which only the length is known to be right.
     pub(crate) fn unchecked(bytes: &[u8]) -> Option<FileHandle> {
         let mut handle = FileHandle { length: u8::try_from(bytes.len()).ok()?, bytes: [0; FileHandle::MAX] };

@@ -15,8 +15,10 @@ pub const EXCHGID_USE_NON_PNFS: u32 = 0x0001_0000;
 pub const EXCHGID_UPD_CONFIRMED_REC_A: u32 = 0x4000_0000;
 /// `EXCHGID4_FLAG_CONFIRMED_R`.
 pub const EXCHGID_CONFIRMED_R: u32 = 0x8000_0000;
-/// The flags that a client may set (`EXCHGID4_FLAG_MASK_A`, RFC 7862 included).
-pub const EXCHGID_MASK_A: u32 = 0x4007_0107;
+/// The flags that a client may set in 4.1 (`EXCHGID4_FLAG_MASK_A`).
+pub const EXCHGID_MASK_A: u32 = 0x4007_0103;
+/// `EXCHGID4_FLAG_SUPP_FENCE_OPS` (4.2).
+pub const EXCHGID_SUPP_FENCE_OPS: u32 = 0x0000_0004;
 
 /// `CREATE_SESSION4_FLAG_PERSIST`.
 pub const CREATE_SESSION_PERSIST: u32 = 1;

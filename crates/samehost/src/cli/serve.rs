@@ -76,6 +76,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
     pub grace: u16,
 
+    /// How long an NFSv4 client may be silent before others may have what it has open and locked, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub lease: u16,
+
     /// Stop, as on SIGTERM, when standard input ends: so that a server never outlives the script that started it
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,

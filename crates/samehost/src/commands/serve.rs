@@ -74,6 +74,7 @@ fn config(global: &Global, args: ServeArgs) -> Config {
         rpcbind: !args.no_rpcbind,
         threads: args.threads.into(),
         max_connections: usize::try_from(args.max_connections).unwrap_or(usize::MAX),
+        lease: Duration::from_secs(args.lease.into()),
         grace: Duration::from_secs(args.grace.into()),
     }
 }

@@ -254,6 +254,7 @@ impl Compound<'_> {
         match self.object()? {
             Object::File(file) => Ok(file.clone()),
             Object::Pseudo(_) => Err(pseudo),
+            Object::Gone(_) => Err(Nfsstat4::Stale),
         }
     }
 
@@ -262,6 +263,7 @@ impl Compound<'_> {
         match self.saved.as_ref().ok_or(Nfsstat4::Nofilehandle)? {
             Object::File(file) => Ok(file.clone()),
             Object::Pseudo(_) => Err(pseudo),
+            Object::Gone(_) => Err(Nfsstat4::Stale),
         }
     }
 

@@ -1,9 +1,10 @@
-//! What a handle in a COMPOUND stands for: a file of an export, or a directory of the pseudo-filesystem above them.
+//! What a handle in a COMPOUND stands for: a file of an export, a directory of the pseudo-filesystem above them, or
+//! what is left of a file that was removed while it was open.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use store::{Acting, Node};
+use store::{Acting, FileHandle, Node};
 
 use super::namespace::PseudoId;
 use super::{Result, status};
@@ -19,6 +20,8 @@ pub(super) struct File {
 /// What a handle stands for.
 #[derive(Debug, Clone)]
 pub(super) enum Object {
+    /// A file that is gone, but that somebody has open: what he has can still be closed.
+    Gone(FileHandle),
     Pseudo(PseudoId),
     File(File),
 }

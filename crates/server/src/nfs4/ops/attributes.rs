@@ -33,6 +33,7 @@ fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<()> {
             let known = known_pseudo(c, id);
             known.put(wanted, c.reply.encoder());
         }
+        Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
             let acting = file.acting()?;
             let attributes = acting.attributes(&file.node).map_err(status::of_store)?;
@@ -88,7 +89,11 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
     Bitmap4::EMPTY.encode(&mut none);
     c.failure = none.into_vec();
     let file = c.file(Nfsstat4::Rofs)?;
-    let wanted = settable::decode(&args.obj_attributes, c.minor)?;
+    let mut wanted = settable::decode(&args.obj_attributes, c.minor)?;
+    if file.node.kind() == Kind::Symlink {
+        // Linux keeps none, and says nothing about it, as knfsd.
+        wanted.set.mode = None;
+    }
     if wanted.set.size.is_some() {
         match file.node.kind() {
             Kind::Regular => {}
@@ -144,6 +149,7 @@ pub(in crate::nfs4) fn access(c: &mut Compound<'_>, args: Access4Args) -> Result
     let supported = args.access & ACCESS_BITS;
     let access = match c.object()? {
         Object::Pseudo(_) => supported & (Access::READ.0 | Access::LOOKUP.0),
+        Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
             let acting = file.acting()?;
             acting.access(&file.node, Access(supported)).map_err(status::of_store)?.0

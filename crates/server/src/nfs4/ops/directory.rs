@@ -41,6 +41,7 @@ pub(in crate::nfs4) fn readdir(c: &mut Compound<'_>, args: Readdir4Args) -> Resu
     let mut page = Page { to: &mut to, bound: room, listed: 0, refused: false };
     let (verifier, eof) = match &object {
         Object::Pseudo(id) => (PSEUDO_VERIFIER, list_pseudo(c, *id, args.cookie, &wanted, &mut page)?),
+        Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
             must_be_directory(file)?;
             list(c, file, cookie, args.cookieverf, &wanted, &mut page)?

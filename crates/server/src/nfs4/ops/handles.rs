@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use proto::nfs4::{Name4Args, Nfsstat4, Putfh4Args, SecinfoStyle4};
-use store::{FileHandle, Kind};
+use store::{Error, FileHandle, Kind};
 
 use super::name;
 use crate::access::Refusal;
@@ -27,12 +27,23 @@ pub(in crate::nfs4) fn putfh(c: &mut Compound<'_>, args: Putfh4Args<'_>) -> Resu
         return Ok(());
     }
     let admitted = c.admit(handle)?;
-    let node = {
+    let found = {
         let acting = admitted.acting().map_err(status::of_store)?;
-        acting.node(handle).map_err(status::of_store)?
+        acting.node(handle)
     };
-    c.set_current(Object::File(File { admitted: Rc::new(admitted), node }));
+    let object = match found {
+        Ok(node) => Object::File(File { admitted: Rc::new(admitted), node }),
+        Err(Error::Stale) => Object::Gone(open_still(c, handle).ok_or(Nfsstat4::Stale)?),
+        Err(error) => return Err(status::of_store(error)),
+    };
+    c.set_current(object);
     Ok(())
+}
+
+/// The handle of a file that is gone, if somebody has it open.
+fn open_still(c: &Compound<'_>, handle: &[u8]) -> Option<FileHandle> {
+    let handle = FileHandle::from_bytes(handle)?;
+    c.service.nfs4.run(|engine, _| engine.is_open(&handle)).then_some(handle)
 }
 
 pub(in crate::nfs4) fn putrootfh(c: &mut Compound<'_>) -> Result<()> {
@@ -48,6 +59,7 @@ pub(in crate::nfs4) fn putrootfh(c: &mut Compound<'_>) -> Result<()> {
 pub(in crate::nfs4) fn getfh(c: &mut Compound<'_>) -> Result<()> {
     match c.object()?.clone() {
         Object::Pseudo(id) => c.reply.encoder().opaque(&id.handle()),
+        Object::Gone(handle) => c.reply.encoder().opaque(handle.as_bytes()),
         Object::File(file) => c.reply.encoder().opaque(file.node.handle().as_bytes()),
     }
     Ok(())
@@ -86,6 +98,7 @@ fn find(c: &Compound<'_>, wanted: &[u8]) -> Result<Object> {
                 }
             }
         }
+        Object::Gone(_) => Err(Nfsstat4::Stale),
         Object::File(file) => {
             must_be_directory(file)?;
             let node = file.acting()?.lookup(&file.node, name(wanted)?).map_err(status::of_store)?;
@@ -115,6 +128,7 @@ fn parent(c: &Compound<'_>) -> Result<Object> {
         Object::Pseudo(id) => {
             namespace(c).directory(*id).map(|found| Object::Pseudo(found.parent)).ok_or(Nfsstat4::Stale)
         }
+        Object::Gone(_) => Err(Nfsstat4::Stale),
         Object::File(file) => {
             must_be_directory(file)?;
             let handle = file.node.handle();

@@ -229,7 +229,12 @@ fn no_delegation(minor: MinorVersion, access: u32) -> OpenDelegation4<'static> {
 
 /// Whom an operation on an open is by, and which file it is about.
 pub(super) fn place(c: &Compound<'_>) -> Result<(state::ClientId, FileHandle)> {
-    Ok((c.client()?, *c.file(Nfsstat4::BadStateid)?.node.handle()))
+    let key = match c.object()? {
+        Object::File(file) => *file.node.handle(),
+        Object::Gone(handle) => *handle,
+        Object::Pseudo(_) => return Err(Nfsstat4::BadStateid),
+    };
+    Ok((c.client()?, key))
 }
 
 pub(in crate::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowngrade4Args) -> Result<()> {

@@ -5,9 +5,9 @@ use proto::nfs4::{
     BackchannelCtl4Args, BindConnToSession4Args, BindConnToSession4ResOk, CREATE_SESSION_CONN_BACK_CHAN,
     CREATE_SESSION_CONN_RDMA, CREATE_SESSION_PERSIST, ChannelAttrs4, ChannelDirFromClient4, Clientid4Args,
     CreateSession4Args, CreateSession4ResOk, DestroySession4Args, EXCHGID_CONFIRMED_R, EXCHGID_MASK_A,
-    EXCHGID_UPD_CONFIRMED_REC_A, EXCHGID_USE_NON_PNFS, ExchangeId4Args, ExchangeId4ResOk, NfsImplId4,
-    Nfsstat4, Nfstime4, ReclaimComplete4Args, SEQ4_RESTART_RECLAIM_NEEDED, Sequence4Args, Sequence4ResOk,
-    ServerOwner4, StateProtect4A, StateProtect4R,
+    EXCHGID_SUPP_FENCE_OPS, EXCHGID_UPD_CONFIRMED_REC_A, EXCHGID_USE_NON_PNFS, ExchangeId4Args,
+    ExchangeId4ResOk, MinorVersion, NfsImplId4, Nfsstat4, Nfstime4, ReclaimComplete4Args,
+    SEQ4_RESTART_RECLAIM_NEEDED, Sequence4Args, Sequence4ResOk, ServerOwner4, StateProtect4A, StateProtect4R,
 };
 use state::{Channel, ClientId, CreateSession, ExchangeId, Sequence, Sequenced, SessionId};
 use xdr::{Array, Opaque};
@@ -15,8 +15,16 @@ use xdr::{Array, Opaque};
 use crate::nfs4::compound::{Compound, Step, principal};
 use crate::nfs4::{Result, status};
 
+/// The smallest request and reply that a callback fits in, and its operations: CB_SEQUENCE and one more.
+const BACK_SMALLEST: u32 = 256;
+const BACK_OPERATIONS: u32 = 2;
+
 pub(in crate::nfs4) fn exchange_id(c: &mut Compound<'_>, args: ExchangeId4Args<'_>) -> Result<()> {
-    if args.flags & !EXCHGID_MASK_A != 0 {
+    let mut known = EXCHGID_MASK_A;
+    if c.minor >= MinorVersion::V2 {
+        known |= EXCHGID_SUPP_FENCE_OPS;
+    }
+    if args.flags & !known != 0 {
         return Err(Nfsstat4::Inval);
     }
     match args.state_protect {
@@ -55,6 +63,13 @@ pub(in crate::nfs4) fn create_session(c: &mut Compound<'_>, args: CreateSession4
     let known = CREATE_SESSION_PERSIST | CREATE_SESSION_CONN_BACK_CHAN | CREATE_SESSION_CONN_RDMA;
     if args.flags & !known != 0 {
         return Err(Nfsstat4::Inval);
+    }
+    let back = &args.back_chan_attrs;
+    if back.maxrequestsize < BACK_SMALLEST
+        || back.maxresponsesize < BACK_SMALLEST
+        || back.maxoperations < BACK_OPERATIONS
+    {
+        return Err(Nfsstat4::Toosmall);
     }
     let principal = principal(c.cx.credential);
     let fore = &args.fore_chan_attrs;
