@@ -80,6 +80,12 @@ pub enum Error {
     /// Short of something for the moment (descriptors, memory), or the file is busy: try again (`NFS3ERR_JUKEBOX`).
     #[error("busy, try again")]
     TryLater,
+    /// There is no such extended attribute (`NFS4ERR_NOXATTR`).
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The extended attribute is too large (`NFS4ERR_XATTR2BIG`).
+    #[error("the attribute is too large")]
+    TooBig,
     /// The device failed (`NFS3ERR_IO`); also every errno that has no better translation.
     #[error("I/O error: {0}")]
     Io(Errno),

@@ -40,7 +40,7 @@ pub use acting::{
     Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf,
     Read, Special, Written,
 };
-pub use acting::{lock, test_lock, unlock};
+pub use acting::{Seek, SetXattr, lock, test_lock, unlock};
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};

@@ -15,11 +15,13 @@ pub mod namespace;
 pub mod pathless;
 pub mod peer;
 pub mod place;
+mod reflink;
 pub mod shared_memory;
 pub mod switch;
 
 pub use handle::KernelHandle;
 pub use peer::PeerCredentials;
+pub use reflink::clone_range;
 pub use shared_memory::SharedMemory;
 pub use switch::Switch;
 

@@ -38,7 +38,8 @@ pub(super) const fn status(error: store::Error) -> Nfsstat3 {
         Error::BadType => Nfsstat3::Badtype,
         Error::NoDevice => Nfsstat3::Nxio,
         Error::TryLater => Nfsstat3::Jukebox,
-        Error::Io(_) => Nfsstat3::Io,
+        // Extended attributes, which NFSv3 knows nothing of.
+        Error::NoAttribute | Error::TooBig | Error::Io(_) => Nfsstat3::Io,
     }
 }
 

@@ -74,6 +74,7 @@ pub(super) fn supported(minor: MinorVersion) -> Bitmap4 {
     }
     if minor >= MinorVersion::V2 {
         all.insert(number::MODE_UMASK);
+        all.insert(number::XATTR_SUPPORT);
     }
     all
 }
@@ -181,6 +182,7 @@ impl Known<'_> {
             number::TIME_METADATA => to.put(&nfstime(attributes.ctime)),
             number::TIME_MODIFY => to.put(&nfstime(attributes.mtime)),
             number::MOUNTED_ON_FILEID => to.u64(self.mounted_on),
+            number::XATTR_SUPPORT => to.bool(facts.xattrs),
             number::SUPPATTR_EXCLCREAT => to.put(&EXCLUSIVE.and(&supported(self.minor))),
             // Nothing else is in `supported` without being in `WRITE_ONLY`: a test holds it.
             _ => {}

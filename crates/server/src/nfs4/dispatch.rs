@@ -5,7 +5,10 @@ use xdr::{Decode, Decoder};
 
 use super::Result;
 use super::compound::Compound;
-use super::ops::{attributes, create, directory, handles, lock, names, open, read, session, stateids, write};
+use super::ops::{
+    attributes, copy, create, directory, handles, lock, names, open, read, session, space, stateids, write,
+    xattrs,
+};
 
 /// Runs one operation; its result's body is in the reply if it succeeds.
 pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Result<()> {
@@ -49,6 +52,16 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Op::ReclaimComplete => with(c, args, session::reclaim_complete),
         Op::SecinfoNoName => with(c, args, handles::secinfo_no_name),
         Op::TestStateid => with(c, args, stateids::test_stateid),
+        Op::Allocate => with(c, args, space::allocate),
+        Op::Deallocate => with(c, args, space::deallocate),
+        Op::Seek => with(c, args, space::seek),
+        Op::IoAdvise => with(c, args, space::io_advise),
+        Op::Copy => with(c, args, copy::copy),
+        Op::Clone => with(c, args, copy::clone),
+        Op::Getxattr => with(c, args, xattrs::get),
+        Op::Setxattr => with(c, args, xattrs::set),
+        Op::Listxattrs => with(c, args, xattrs::list),
+        Op::Removexattr => with(c, args, xattrs::remove),
         // `compound` runs it.
         Op::Sequence => Err(Nfsstat4::SequencePos),
         // What 4.1 has only to refuse, and what is optional and not here.
@@ -68,23 +81,13 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         | Op::Layoutreturn
         | Op::SetSsv
         | Op::WantDelegation
-        | Op::Allocate
-        | Op::Copy
         | Op::CopyNotify
-        | Op::Deallocate
-        | Op::IoAdvise
         | Op::Layouterror
         | Op::Layoutstats
         | Op::OffloadCancel
         | Op::OffloadStatus
         | Op::ReadPlus
-        | Op::Seek
-        | Op::WriteSame
-        | Op::Clone
-        | Op::Getxattr
-        | Op::Setxattr
-        | Op::Listxattrs
-        | Op::Removexattr => Err(Nfsstat4::Notsupp),
+        | Op::WriteSame => Err(Nfsstat4::Notsupp),
     }
 }
 

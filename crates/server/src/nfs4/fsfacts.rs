@@ -4,7 +4,7 @@ use proto::nfs4::Bitmap4;
 use proto::nfs4::attributes::{
     CANSETTIME, CASE_INSENSITIVE, CASE_PRESERVING, CHOWN_RESTRICTED, FILES_AVAIL, FILES_FREE, FILES_TOTAL,
     HOMOGENEOUS, LINK_SUPPORT, MAXFILESIZE, MAXLINK, MAXNAME, NO_TRUNC, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL,
-    SYMLINK_SUPPORT, TIME_DELTA,
+    SYMLINK_SUPPORT, TIME_DELTA, XATTR_SUPPORT,
 };
 use store::{Acting, FsInfo, FsStat, Node, PathConf};
 
@@ -35,6 +35,8 @@ pub(super) struct FsFacts {
     pub space: FsStat,
     pub info: FsInfo,
     pub limits: PathConf,
+    /// Extended attributes of users are kept.
+    pub xattrs: bool,
 }
 
 impl FsFacts {
@@ -64,6 +66,7 @@ impl FsFacts {
             case_insensitive: false,
             case_preserving: true,
         },
+        xattrs: false,
     };
 
     /// What `wanted` needs, of the filesystem that `node` is on.
@@ -75,6 +78,9 @@ impl FsFacts {
         if !wanted.and(&LIMITS).is_empty() {
             facts.info = acting.fs_info(node).map_err(status::of_store)?;
             facts.limits = acting.pathconf(node).map_err(status::of_store)?;
+        }
+        if wanted.contains(XATTR_SUPPORT) {
+            facts.xattrs = acting.has_xattrs(node);
         }
         Ok(facts)
     }

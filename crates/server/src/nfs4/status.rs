@@ -31,6 +31,8 @@ pub(super) const fn of_store(error: store::Error) -> Nfsstat4 {
         Error::BadType => Nfsstat4::Badtype,
         Error::NoDevice => Nfsstat4::Nxio,
         Error::TryLater => Nfsstat4::Delay,
+        Error::NoAttribute => Nfsstat4::Noxattr,
+        Error::TooBig => Nfsstat4::Xattr2big,
         Error::Io(_) => Nfsstat4::Io,
     }
 }

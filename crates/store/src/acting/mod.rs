@@ -17,7 +17,9 @@ mod locking;
 mod lookup;
 mod modes;
 mod remove;
+mod space;
 mod types;
+mod xattrs;
 
 use std::rc::Rc;
 
@@ -27,9 +29,11 @@ pub(crate) use cold::Askable;
 pub use grant::{Grant, Holder};
 pub use locking::{lock, test_lock, unlock};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
+pub use space::Seek;
 pub use types::{
     Access, AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,
 };
+pub use xattrs::SetXattr;
 
 use crate::attributes::{Status, Wcc, status};
 use crate::error::{Error, Result};

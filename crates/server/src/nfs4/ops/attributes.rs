@@ -2,7 +2,8 @@
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    Access4Args, Access4ResOk, Bitmap4, Fsid4, Getattr4Args, Nfsstat4, Setattr4Args, Verify4Args,
+    ACCESS4_XALIST, ACCESS4_XAREAD, ACCESS4_XAWRITE, Access4Args, Access4ResOk, Bitmap4, Fsid4, Getattr4Args,
+    MinorVersion, Nfsstat4, Setattr4Args, Verify4Args,
 };
 use state::Direction;
 use store::{Access, Attributes, Kind, Wcc};
@@ -146,15 +147,26 @@ fn is_same(c: &mut Compound<'_>, args: &Verify4Args<'_>) -> Result<bool> {
 }
 
 pub(in crate::nfs4) fn access(c: &mut Compound<'_>, args: Access4Args) -> Result<()> {
-    let supported = args.access & ACCESS_BITS;
+    // RFC 8276 section 8.5: to read and to change attributes takes what reading and writing does.
+    let xattrs = if c.minor >= MinorVersion::V2 {
+        [(ACCESS4_XAREAD, Access::READ), (ACCESS4_XALIST, Access::READ), (ACCESS4_XAWRITE, Access::MODIFY)]
+    } else {
+        [(0, Access(0)); 3]
+    };
+    let asked = xattrs.iter().filter(|(bit, _)| args.access & bit != 0);
+    let (bits, needs) = asked.fold((0, 0), |(bits, needs), (bit, need)| (bits | bit, needs | need.0));
+    let supported = args.access & ACCESS_BITS | bits;
+    let wanted = args.access & ACCESS_BITS | needs;
     let access = match c.object()? {
-        Object::Pseudo(_) => supported & (Access::READ.0 | Access::LOOKUP.0),
+        Object::Pseudo(_) => wanted & (Access::READ.0 | Access::LOOKUP.0),
         Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
             let acting = file.acting()?;
-            acting.access(&file.node, Access(supported)).map_err(status::of_store)?.0
+            acting.access(&file.node, Access(wanted)).map_err(status::of_store)?.0
         }
     };
+    let given = xattrs.iter().filter(|(_, need)| access & need.0 == need.0);
+    let access = given.fold(access, |access, (bit, _)| access | bit) & supported;
     c.reply.encoder().put(&Access4ResOk { supported, access });
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The operations, one function each: decoded arguments in, the body of a successful result into the reply, or a status.
 
 pub(super) mod attributes;
+pub(super) mod copy;
 pub(super) mod create;
 pub(super) mod directory;
 pub(super) mod handles;
@@ -9,8 +10,10 @@ pub(super) mod names;
 pub(super) mod open;
 pub(super) mod read;
 pub(super) mod session;
+pub(super) mod space;
 pub(super) mod stateids;
 pub(super) mod write;
+pub(super) mod xattrs;
 
 use proto::nfs4::{ChangeInfo4, Nfsstat4};
 use store::Wcc;

@@ -14,7 +14,7 @@ use proto::nfs4::{
     WND4_CANCELLED, WND4_NOT_WANTED,
 };
 use state::{OpenRequest, Share, StateId};
-use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
+use store::{Access, AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
 
 use super::handles::must_be_directory;
 use super::{change_info, name};
@@ -67,12 +67,7 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
     };
     must_be_regular(c.minor, &opened.node)?;
     if !opened.is_new {
-        let mode = match share.access {
-            1 => AccessMode::Read,
-            2 => AccessMode::Write,
-            _ => AccessMode::ReadWrite,
-        };
-        acting.may(&opened.node, mode).map_err(status::of_store)?;
+        may(&acting, &opened.node, share)?;
     }
     let key = *opened.node.handle();
     let request = OpenRequest { client, owner: args.owner.owner.0, key: &key, share, reclaim };
@@ -103,6 +98,23 @@ fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
         return Err(Nfsstat4::Inval);
     }
     Ok(Share { access: plain as u8, deny: deny as u8 })
+}
+
+/// Whether the user may open the file so. Stricter than what READ and WRITE ask later: there the owner of a file is let
+/// pass whatever its mode says by then, here he opens it as any process would.
+fn may(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
+    let mode = match share.access {
+        1 => AccessMode::Read,
+        2 => AccessMode::Write,
+        _ => AccessMode::ReadWrite,
+    };
+    acting.may(node, mode).map_err(status::of_store)?;
+    let rights = acting.access(node, Access::READ | Access::MODIFY | Access::EXECUTE);
+    let rights = rights.map_err(status::of_store)?;
+    // Who may execute a file may read it: his client has to.
+    let read = rights.contains(Access::READ) || (share.access == 1 && rights.contains(Access::EXECUTE));
+    let refused = share.access & 1 != 0 && !read || share.access & 2 != 0 && !rights.contains(Access::MODIFY);
+    if refused { Err(Nfsstat4::Access) } else { Ok(()) }
 }
 
 /// Only regular files can be opened.
