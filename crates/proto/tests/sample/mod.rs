@@ -4,7 +4,10 @@
 use proto::nfs3::Outcome;
 use xdr::{Array, List, Opaque};
 
+#[macro_use]
+mod macros;
 mod types;
+mod types4;
 
 /// Random bytes that are used up as values are made; zeros when they run out.
 pub struct Source<'a> {
@@ -77,6 +80,12 @@ impl<'a> Sample<'a> for u64 {
             2 => Self::MAX,
             _ => Self::from_be_bytes(from.array()),
         }
+    }
+}
+
+impl<'a> Sample<'a> for i64 {
+    fn sample(from: &mut Source<'a>) -> Self {
+        from.any::<u64>().cast_signed()
     }
 }
 

@@ -6,28 +6,6 @@ use proto::mount3::*;
 use proto::nfs3::*;
 use proto::rpcbind::*;
 
-macro_rules! structures {
-    ($($name:ident $(<$lifetime:lifetime>)? { $($field:ident),* })*) => {$(
-        impl<'a> Sample<'a> for $name $(<$lifetime>)? {
-            fn sample(from: &mut Source<'a>) -> Self {
-                Self { $($field: from.any()),* }
-            }
-        }
-    )*};
-}
-
-macro_rules! choices {
-    ($($name:ident $(<$lifetime:lifetime>)? { $($variant:ident $(($($of:ty),+))?),* $(,)? })*) => {$(
-        impl<'a> Sample<'a> for $name $(<$lifetime>)? {
-            fn sample(from: &mut Source<'a>) -> Self {
-                let all: &[fn(&mut Source<'a>) -> Self] =
-                    &[$(|_from| Self::$variant $(($(_from.any::<$of>()),+))?),*];
-                all[from.below(all.len())](from)
-            }
-        }
-    )*};
-}
-
 structures! {
     Diropargs3<'a> { dir, name }
     Specdata3 { specdata1, specdata2 }

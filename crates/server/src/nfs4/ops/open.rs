@@ -41,8 +41,8 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
     let client = c.client()?;
     let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
     let here = c.file(Nfsstat4::Isdir)?;
-    let may = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaim));
-    may.map_err(status::of_state)?;
+    let grace = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaim));
+    grace.map_err(status::of_state)?;
     let acting = here.acting()?;
     let opened = match args.claim {
         OpenClaim4::Null(wanted) => {
