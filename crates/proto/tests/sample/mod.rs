@@ -120,7 +120,9 @@ impl<'a, T: Sample<'a>, const MAX: usize> Sample<'a> for List<T, MAX> {
 
 impl<'a, T: Sample<'a>, const MAX: usize> Sample<'a> for Array<T, MAX> {
     fn sample(from: &mut Source<'a>) -> Self {
-        Self(some(from))
+        let mut items = some(from);
+        items.truncate(MAX);
+        Self(items)
     }
 }
 

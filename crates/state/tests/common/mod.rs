@@ -1,0 +1,85 @@
+//! An engine with small bounds, a clock and random numbers that the test has in its hands.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+extern crate samehost_state as state;
+
+use state::{
+    Channel, ClientId, Config, CreateSession, Created, Engine, ExchangeId, Limits, OpenRequest, Random,
+    Sequence, Sequenced, SessionId, Share, StateId, Ticket, Time,
+};
+
+pub const LEASE: u64 = 1000;
+pub const COURTESY: u64 = 10_000;
+
+/// Files are numbers, and what a lock owner holds open is nothing.
+pub type Machine = Engine<u32, ()>;
+
+pub const CHANNEL: Channel = Channel { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
+
+pub const LIMITS: Limits = Limits { clients: 8, sessions: 4, states: 16, ranges: 8, channel: CHANNEL };
+
+/// An engine after a run that left `recovered` behind.
+pub fn after(recovered: &[&str]) -> Machine {
+    let mut next = 0;
+    let random: Random = Box::new(move || {
+        next += 1;
+        next
+    });
+    let config = Config { boot: 7, lease: LEASE, courtesy: COURTESY, limits: LIMITS };
+    let recovered: Vec<Vec<u8>> = recovered.iter().map(|owner| owner.as_bytes().to_vec()).collect();
+    Engine::new(config, random, recovered, Time(LEASE))
+}
+
+pub fn engine() -> Machine {
+    after(&[])
+}
+
+pub const fn named(owner: &str, verifier: u8) -> ExchangeId<'_> {
+    ExchangeId { owner: owner.as_bytes(), verifier: [verifier; 8], principal: b"root", update: false }
+}
+
+pub const fn creation<'a>(client: ClientId, sequence: u32) -> CreateSession<'a> {
+    CreateSession { client, sequence, principal: b"root", channel: CHANNEL }
+}
+
+/// A client with one session that has nothing to reclaim.
+pub fn client(engine: &mut Machine, now: Time, owner: &str) -> (ClientId, SessionId) {
+    let (client, session) = fresh(engine, now, owner);
+    engine.reclaim_complete(client).expect("the first time");
+    (client, session)
+}
+
+/// A client with one session that may still have something to reclaim.
+pub fn fresh(engine: &mut Machine, now: Time, owner: &str) -> (ClientId, SessionId) {
+    let exchanged = engine.exchange_id(now, &named(owner, 1)).expect("room for a client");
+    let created: Created =
+        engine.create_session(now, &creation(exchanged.client, exchanged.sequence)).expect("a session");
+    (exchanged.client, created.session)
+}
+
+pub const fn request(session: SessionId, slot: u32, sequence: u32) -> Sequence {
+    Sequence { session, sequence, slot, highest_slot: 3, fingerprint: 1, length: 100, operations: 2 }
+}
+
+/// A request that runs.
+pub fn begin(engine: &mut Machine, now: Time, session: SessionId, slot: u32, sequence: u32) -> Ticket {
+    match engine.sequence(now, &request(session, slot, sequence)) {
+        Ok(Sequenced::New(ticket)) => ticket,
+        other => panic!("not new: {other:?}"),
+    }
+}
+
+pub const fn open<'a>(
+    client: ClientId,
+    owner: &'a str,
+    key: &'a u32,
+    access: u8,
+    deny: u8,
+) -> OpenRequest<'a, u32> {
+    OpenRequest { client, owner: owner.as_bytes(), key, share: Share { access, deny }, reclaim: false }
+}
+
+/// The same state, whatever its `seqid`.
+pub const fn any(id: StateId) -> StateId {
+    StateId { seqid: 0, ..id }
+}

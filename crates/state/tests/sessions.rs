@@ -1,0 +1,197 @@
+//! Who a client is, its sessions, and exactly-once.
+
+extern crate samehost_state as state;
+
+mod common;
+
+use common::{COURTESY, LEASE, begin, client, creation, engine, fresh, named, open, request};
+use state::{Channel, ClientId, CreateSession, Error, ExchangeId, Sequence, Sequenced, SessionId, Time};
+
+const NOW: Time = Time(5000);
+
+/// RFC 8881 section 18.35.4, by its numbers.
+#[test]
+fn exchange_id_has_nine_cases() {
+    let mut engine = engine();
+    // 1: a new owner id.
+    let new = engine.exchange_id(NOW, &named("a", 1)).unwrap();
+    assert!(!new.confirmed);
+    // 4: unconfirmed, it is replaced.
+    let again = engine.exchange_id(NOW, &named("a", 1)).unwrap();
+    assert!(again.client != new.client && !again.confirmed);
+    assert_eq!(engine.create_session(NOW, &creation(new.client, 1)), Err(Error::StaleClientid));
+    // 7: nothing confirmed to update.
+    let update = ExchangeId { update: true, ..named("a", 1) };
+    assert_eq!(engine.exchange_id(NOW, &update), Err(Error::Noent));
+    engine.create_session(NOW, &creation(again.client, again.sequence)).unwrap();
+    engine.reclaim_complete(again.client).unwrap();
+    // 2: asked again.
+    let same = engine.exchange_id(NOW, &named("a", 1)).unwrap();
+    assert_eq!((same.client, same.confirmed, same.sequence), (again.client, true, 2));
+    // 6, 8, 9: updates.
+    assert_eq!(engine.exchange_id(NOW, &update).unwrap(), same);
+    assert_eq!(engine.exchange_id(NOW, &ExchangeId { verifier: [9; 8], ..update }), Err(Error::NotSame));
+    assert_eq!(engine.exchange_id(NOW, &ExchangeId { principal: b"x", ..update }), Err(Error::Perm));
+    // 3: another user's, with and without state, and after the lease.
+    let stranger = ExchangeId { principal: b"x", ..named("a", 1) };
+    let id = engine.open(NOW, &open(again.client, "o", &1, 1, 0)).unwrap();
+    assert_eq!(engine.exchange_id(NOW, &stranger), Err(Error::ClidInuse));
+    assert_eq!(engine.exchange_id(NOW.plus(LEASE + 1), &stranger).map(|e| e.confirmed), Ok(false));
+    assert_eq!(engine.test_stateid(again.client, &id), Err(Error::BadStateid));
+}
+
+/// Case 5: the old instance's state stays until the new one has a session.
+#[test]
+fn a_restarted_client_loses_its_state_when_it_is_confirmed() {
+    let mut engine = engine();
+    let (old, session) = client(&mut engine, NOW, "a");
+    let id = engine.open(NOW, &open(old, "o", &1, 3, 3)).unwrap();
+    let new = engine.exchange_id(NOW, &named("a", 2)).unwrap();
+    assert!(!new.confirmed && new.client != old);
+    assert_eq!(engine.test_stateid(old, &id), Ok(()));
+    engine.create_session(NOW, &creation(new.client, new.sequence)).unwrap();
+    assert_eq!(engine.test_stateid(old, &id), Err(Error::BadStateid));
+    assert_eq!(engine.sequence(NOW, &request(session, 0, 1)), Err(Error::BadSession));
+    assert_eq!(engine.take_effects().forget, Vec::<Vec<u8>>::new(), "the name has a client still");
+}
+
+#[test]
+fn create_session_answers_a_retry_as_before() {
+    let mut engine = engine();
+    let exchanged = engine.exchange_id(NOW, &named("a", 1)).unwrap();
+    let asked = creation(exchanged.client, exchanged.sequence);
+    let misordered = CreateSession { sequence: 5, ..asked };
+    assert_eq!(engine.create_session(NOW, &misordered), Err(Error::SeqMisordered));
+    let replay_of_none = CreateSession { sequence: 0, ..asked };
+    assert_eq!(engine.create_session(NOW, &replay_of_none), Err(Error::SeqMisordered));
+    assert_eq!(
+        engine.create_session(NOW, &CreateSession { principal: b"x", ..asked }),
+        Err(Error::ClidInuse)
+    );
+    let tiny = Channel { request: 10, ..asked.channel };
+    assert_eq!(engine.create_session(NOW, &CreateSession { channel: tiny, ..asked }), Err(Error::Toosmall));
+    let huge = Channel { request: u32::MAX, response: u32::MAX, cached: u32::MAX, operations: 99, slots: 99 };
+    let created = engine.create_session(NOW, &CreateSession { channel: huge, ..asked }).unwrap();
+    assert_eq!(created.channel, common::CHANNEL);
+    assert_eq!(engine.create_session(NOW, &asked), Ok(created), "a retry");
+    let more = engine.create_session(NOW, &CreateSession { sequence: 2, ..asked }).unwrap();
+    assert_ne!(more.session, created.session);
+    assert_eq!(engine.create_session(NOW, &creation(ClientId(99), 1)), Err(Error::StaleClientid));
+    assert_eq!(engine.take_effects().remember, [b"a".to_vec()]);
+}
+
+#[test]
+fn a_slot_does_each_request_once() {
+    let mut engine = engine();
+    let (_, session) = client(&mut engine, NOW, "a");
+    let first = begin(&mut engine, NOW, session, 0, 1);
+    assert_eq!(engine.sequence(NOW, &request(session, 0, 1)), Err(Error::Delay), "it is running");
+    assert_eq!(engine.sequence(NOW, &request(session, 0, 2)), Err(Error::Delay));
+    let other = begin(&mut engine, NOW, session, 1, 1);
+    engine.finish(&first, Some(b"reply"));
+    engine.finish(&other, None);
+    assert_eq!(engine.sequence(NOW, &request(session, 0, 1)), Ok(Sequenced::Again(b"reply"[..].into())));
+    let false_retry = Sequence { fingerprint: 2, ..request(session, 0, 1) };
+    assert_eq!(engine.sequence(NOW, &false_retry), Err(Error::SeqFalseRetry));
+    assert_eq!(engine.sequence(NOW, &request(session, 1, 1)), Err(Error::RetryUncachedRep));
+    assert_eq!(engine.sequence(NOW, &request(session, 0, 3)), Err(Error::SeqMisordered));
+    assert_eq!(engine.sequence(NOW, &request(session, 2, 0)), Err(Error::SeqMisordered), "never used");
+    begin(&mut engine, NOW, session, 0, 2);
+}
+
+#[test]
+fn a_session_bounds_its_requests() {
+    let mut engine = engine();
+    let (_, session) = client(&mut engine, NOW, "a");
+    let asked = request(session, 0, 1);
+    for (bad, error) in [
+        (Sequence { session: SessionId([0; 16]), ..asked }, Error::BadSession),
+        (Sequence { slot: 4, highest_slot: 9, ..asked }, Error::BadSlot),
+        (Sequence { slot: 2, highest_slot: 1, ..asked }, Error::BadHighSlot),
+        (Sequence { length: 4097, ..asked }, Error::ReqTooBig),
+        (Sequence { operations: 9, ..asked }, Error::TooManyOps),
+    ] {
+        assert_eq!(engine.sequence(NOW, &bad), Err(error));
+    }
+    begin(&mut engine, NOW, session, 0, 1);
+}
+
+#[test]
+fn sessions_and_clients_are_destroyed_when_nothing_needs_them() {
+    let mut engine = engine();
+    let (client, session) = client(&mut engine, NOW, "a");
+    let running = begin(&mut engine, NOW, session, 0, 1);
+    assert_eq!(engine.destroy_clientid(client), Err(Error::ClientidBusy));
+    assert_eq!(engine.destroy_session(session, None), Err(Error::Delay));
+    assert_eq!(engine.destroy_session(session, Some(0)), Ok(()), "by its own request");
+    engine.finish(&running, Some(b"nobody asks for it"));
+    assert_eq!(engine.destroy_session(session, None), Err(Error::BadSession));
+    let id = engine.open(NOW, &open(client, "o", &1, 1, 0)).unwrap();
+    assert_eq!(engine.destroy_clientid(client), Err(Error::ClientidBusy));
+    engine.close(client, &id, &1).unwrap();
+    engine.take_effects().remember.clear();
+    assert_eq!(engine.destroy_clientid(client), Ok(()));
+    assert_eq!(engine.destroy_clientid(client), Err(Error::StaleClientid));
+    assert_eq!(engine.take_effects().forget, [b"a".to_vec()]);
+    assert_eq!(engine.counts(), (0, 0, 0));
+}
+
+#[test]
+fn clients_without_state_last_for_a_lease_and_others_for_longer() {
+    let mut engine = engine();
+    let unconfirmed = engine.exchange_id(NOW, &named("never", 1)).unwrap();
+    let (_idle, _) = client(&mut engine, NOW, "idle");
+    let (busy, session) = client(&mut engine, NOW, "busy");
+    let id = engine.open(NOW, &open(busy, "o", &1, 3, 3)).unwrap();
+    engine.tick(NOW.plus(LEASE));
+    assert_eq!(engine.counts().0, 3);
+    engine.tick(NOW.plus(LEASE + 1));
+    assert_eq!(engine.counts().0, 1);
+    assert_eq!(engine.create_session(NOW, &creation(unconfirmed.client, 1)), Err(Error::StaleClientid));
+    // It comes back before anybody wants its file.
+    let late = NOW.plus(LEASE + COURTESY);
+    begin(&mut engine, late, session, 0, 1);
+    assert_eq!(engine.test_stateid(busy, &id), Ok(()));
+    engine.tick(late.plus(LEASE + COURTESY + 1));
+    assert_eq!(engine.counts(), (0, 0, 0));
+}
+
+#[test]
+fn a_client_too_many_takes_the_place_of_the_one_that_is_gone_longest() {
+    let mut engine = engine();
+    for number in 0_u64..8 {
+        client(&mut engine, NOW.plus(number), &format!("c{number}"));
+    }
+    let asked = named("one more", 1);
+    assert_eq!(engine.exchange_id(NOW.plus(8), &asked), Err(Error::Delay));
+    let later = NOW.plus(LEASE + 2);
+    engine.exchange_id(later, &asked).unwrap();
+    let again = engine.exchange_id(later, &named("c0", 1)).unwrap();
+    assert!(!again.confirmed, "c0 was the oldest, and c1 made room for its return");
+    assert!(engine.exchange_id(later, &named("c2", 1)).unwrap().confirmed);
+}
+
+#[test]
+fn old_clients_reclaim_first() {
+    let mut engine = common::after(&["old", "lost"]);
+    let start = Time(0);
+    let (old, _) = fresh(&mut engine, start, "old");
+    let (new, session) = fresh(&mut engine, start, "new");
+    assert!(!begin(&mut engine, start, session, 0, 1).reclaim_needed);
+    engine.reclaim_complete(new).unwrap();
+    assert_eq!(engine.reclaim_complete(new), Err(Error::CompleteAlready));
+    let reclaim = |client, key| state::OpenRequest { reclaim: true, ..open(client, "o", key, 3, 3) };
+    assert_eq!(engine.open(start, &open(new, "o", &1, 3, 0)), Err(Error::Grace));
+    assert_eq!(engine.open(start, &open(old, "o", &2, 3, 0)), Err(Error::Grace));
+    assert_eq!(engine.open(start, &reclaim(new, &1)), Err(Error::NoGrace), "it had nothing");
+    engine.open(start, &reclaim(old, &1)).unwrap();
+    engine.reclaim_complete(old).unwrap();
+    assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "it has said that it was done");
+    assert!(engine.in_grace(start), "one is missing");
+    engine.tick(Time(LEASE));
+    assert_eq!(engine.take_effects().forget, [b"lost".to_vec()]);
+    assert_eq!(engine.open(Time(LEASE), &open(new, "o", &1, 3, 0)), Err(Error::ShareDenied));
+    engine.open(Time(LEASE), &open(new, "o", &3, 3, 0)).unwrap();
+    let (lost, _) = fresh(&mut engine, Time(LEASE), "lost");
+    assert_eq!(engine.open(Time(LEASE), &reclaim(lost, &9)), Err(Error::NoGrace), "too late");
+}
