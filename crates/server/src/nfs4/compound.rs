@@ -217,7 +217,7 @@ impl Compound<'_> {
     fn check_room(&mut self, more: usize) -> Result<()> {
         let Some(ticket) = &self.ticket else { return Ok(()) };
         let channel = ticket.channel;
-        let attached = self.reply.attachment().map_or(0, |attachment| attachment.length as usize);
+        let attached = self.reply.attachment().map_or(0, rpc::server::Attachment::len);
         let length = self.reply.encoder().position() - self.start + RPC_HEADER + attached + more;
         if length > channel.response as usize {
             Err(Nfsstat4::RepTooBig)

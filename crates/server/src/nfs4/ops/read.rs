@@ -21,6 +21,9 @@ pub(in crate::nfs4) fn read(c: &mut Compound<'_>, args: Read4Args) -> Result<()>
     let room = u32::try_from(c.room().saturating_sub(HEAD)).unwrap_or(u32::MAX);
     let count = args.count.min(MAX_TRANSFER).min(room);
     let last = c.index == c.operations && !c.cache_this;
+    if acting.read_mode(&file.node) != io::Mode::Buffered {
+        return fetch(c, &acting, &file.node, args.offset, count, last);
+    }
     if last && count >= SEND_FROM_FILE {
         attach(c, &acting, &file.node, args.offset, count)
     } else {
@@ -48,6 +51,29 @@ fn head(c: &mut Compound<'_>, eof: bool, count: u32) {
     let to = c.reply.encoder();
     to.bool(eof);
     to.u32(count);
+}
+
+/// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which it is sent if it ends
+/// the reply.
+fn fetch(
+    c: &mut Compound<'_>,
+    acting: &Acting<'_>,
+    node: &Node,
+    offset: u64,
+    count: u32,
+    last: bool,
+) -> Result<()> {
+    c.cx.will_block();
+    let (payload, found) = acting.fetch(node, offset, count as usize).map_err(status::of_store)?;
+    let to = c.reply.encoder();
+    to.bool(found.eof);
+    if last {
+        to.length(found.count);
+        c.reply.attach_bytes(Box::new(payload));
+    } else {
+        to.opaque(payload.as_ref());
+    }
+    Ok(())
 }
 
 /// The payload stays where it is.
