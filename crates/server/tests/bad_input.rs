@@ -22,18 +22,15 @@ fn status_of(client: &mut Client, handle: &[u8]) -> u32 {
 #[test]
 fn unknown_programs_versions_and_procedures() {
     let (_scratch, _server, mut client) = open_server();
-    for (program, versions, procedures) in
-        [(nfs3::PROGRAM, 3, 22), (mount3::PROGRAM, 3, 6), (localio::PROGRAM, 1, 2)]
+    for (program, versions, high, procedures) in
+        [(nfs3::PROGRAM, 3, 4, 22), (mount3::PROGRAM, 3, 3, 6), (localio::PROGRAM, 1, 1, 2)]
     {
-        for version in [0, versions - 1, versions + 1, u32::MAX] {
+        for version in [0, versions - 1, high + 1, u32::MAX] {
             let (status, _) = client.raw(program, version, 1, &[]);
-            assert_eq!(
-                status,
-                ReplyStatus::ProgMismatch { low: versions, high: versions },
-                "{program}/{version}"
-            );
+            assert_eq!(status, ReplyStatus::ProgMismatch { low: versions, high }, "{program}/{version}");
         }
         for procedure in [procedures, 1000, u32::MAX] {
+            assert_eq!(client.raw(program, high, procedure, &[]).0, ReplyStatus::ProcUnavail);
             assert_eq!(client.raw(program, versions, procedure, &[]).0, ReplyStatus::ProcUnavail);
         }
     }

@@ -63,7 +63,7 @@ pub(in crate::nfs4) fn clone(c: &mut Compound<'_>, args: Clone4Args) -> Result<(
 fn both(c: &mut Compound<'_>, source: Stateid4, target: Stateid4) -> Result<(File, File)> {
     let from = c.saved.clone().ok_or(Nfsstat4::Nofilehandle)?;
     let to = for_io(c, target, Direction::Write)?;
-    let here = std::mem::replace(&mut c.current, Some(from));
+    let here = c.current.replace(from);
     let from = for_io(c, source, Direction::Read);
     c.current = here;
     let from = from?;

@@ -134,7 +134,7 @@ fn put_entry(
 ) -> Result<ControlFlow<()>> {
     let cookie = entry.cookie.wrapping_add(FIRST_COOKIE);
     if wanted.is_empty() {
-        return Ok(page.put(cookie, entry.name, |to| put_empty(to)));
+        return Ok(page.put(cookie, entry.name, put_empty));
     }
     let found = acting.lookup(&directory.node, entry.name).and_then(|node| {
         let attributes = acting.attributes(&node)?;
