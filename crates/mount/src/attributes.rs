@@ -80,6 +80,14 @@ impl Cache {
         self.known.is_some_and(|known| known.received >= asked && known.valid > Duration::ZERO)
     }
 
+    /// Whether they may be believed now: heard within their time, and after the last write here began. The replies to WRITEs
+    /// tell them, so a writer needn't ask what it has done.
+    pub(crate) fn is_good(&self, now: Instant, times: &AttributeTimes) -> bool {
+        let received = self.known.map(|known| known.received);
+        !self.valid(now, times).is_zero()
+            && received.is_some_and(|at| self.wrote.is_none_or(|wrote| at > wrote))
+    }
+
     /// The kernel is being told the attributes.
     pub(crate) fn tell(&mut self) {
         self.told = self.known.as_ref().map(|known| Stamp::from(&known.attributes));
@@ -276,6 +284,23 @@ mod tests {
         assert_eq!(cache.learn(&asked(file(6, 6), now), now, &TIMES), Lesson::Own, "asked too early to tell");
         assert_eq!(cache.learn(&asked(file(6, 7), later), later, &TIMES), Lesson::Own);
         assert_eq!(cache.learn(&asked(file(6, 8), later), later, &TIMES), Lesson::Foreign);
+    }
+
+    #[test]
+    fn attributes_are_good_until_their_time_is_over_or_something_is_written() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut cache = Cache::default();
+        assert!(!cache.is_good(now, &TIMES));
+        cache.learn(&asked(file(1, 1), now), now, &TIMES);
+        assert!(cache.is_good(after(2_999), &TIMES) && !cache.is_good(after(3_000), &TIMES));
+        cache.open_writer();
+        cache.write(after(10));
+        assert!(!cache.is_good(after(11), &TIMES), "nobody has said what it did");
+        let own = Seen { before: Some(before(&file(1, 1))), ..asked(file(2, 2), after(10)) };
+        cache.learn(&own, after(12), &TIMES);
+        assert!(cache.is_good(after(13), &TIMES));
+        assert!(!cache.is_good(after(13), &AttributeTimes { on: false, ..TIMES }));
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl<B: Clone> Mode<B> {
         }
     }
 
+    /// Whether opens live that name a backing file.
+    pub(crate) const fn is_passed(&self) -> bool {
+        matches!(self, Self::Passed(..))
+    }
+
     /// An open is being answered as passed through to a new backing file. The mode must be free.
     pub(crate) fn pass(&mut self, backing: Backing<B>) -> Hold {
         *self = Self::Passed(backing, 1);

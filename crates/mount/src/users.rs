@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::fuse::request::Header;
 
 /// How long a caller's groups are believed.
-const KEPT: Duration = Duration::from_millis(500);
+const KEPT: Duration = Duration::from_millis(100);
 
 /// Callers that are remembered.
 const MOST: usize = 4096;

@@ -48,7 +48,6 @@ impl Filesystem {
         } else {
             open.file.write_stable(data, io.offset, stability).await
         };
-        open.node.state.lock().cache.write(Instant::now());
         written.map_err(|error| self.errno(&error))?;
         Ok(Answer::with_capacity(8).written(count))
     }

@@ -271,6 +271,10 @@ impl Filesystem {
             let mut state = open.node.state.lock();
             let backing = state.mode.release(open.hold);
             if open.write {
+                if open.hold == Hold::Passed {
+                    // The kernel may have written, and nobody heard of it.
+                    state.cache.write(Instant::now());
+                }
                 state.cache.close_writer(Instant::now());
             }
             state.opens -= 1;

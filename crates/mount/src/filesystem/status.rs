@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use client::{Access, FileKind, SetAttributes, SetTime, Timestamp};
+use client::{Access, Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 use rustix::io::Errno;
 
 use super::{Call, Filesystem};
@@ -25,6 +25,9 @@ impl Filesystem {
     pub(crate) async fn get_attributes(&self, call: &Call, fh: Option<u64>) -> Result<Answer, Errno> {
         let node = self.node(call)?;
         let asked = Instant::now();
+        if let Some(attributes) = self.good(&node, asked) {
+            return Ok(Answer::with_capacity(104).attr(&attributes, self.tell(&node, asked)));
+        }
         let attributes = match fh.and_then(|fh| self.files.get(fh)) {
             Some(open) => open.file.attributes().await,
             None => self.user(call).session.attributes(&node.handle).await,
@@ -35,6 +38,14 @@ impl Filesystem {
         // What was learned may be newer than what was asked for.
         let attributes = node.attributes().unwrap_or(attributes);
         Ok(Answer::with_capacity(104).attr(&attributes, self.tell(&node, Instant::now())))
+    }
+
+    /// Attributes that needn't be asked for: the kernel forgets them with every write, and the server's replies to those have
+    /// told them. What is passed through, nobody tells of.
+    fn good(&self, node: &Node, now: Instant) -> Option<Attributes> {
+        let state = node.state.lock();
+        let good = !state.mode.is_passed() && state.cache.is_good(now, &self.options.attributes);
+        state.cache.attributes().copied().filter(|_| good)
     }
 
     /// Has the kernel forget data that somebody else has changed meanwhile. Elsewhere: the kernel may wait for a read that
