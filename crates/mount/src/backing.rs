@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use client::File;
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
@@ -14,19 +15,22 @@ pub(crate) struct Backing {
     device: Arc<tokio::io::unix::AsyncFd<Device>>,
     /// The kernel's number for it.
     pub(crate) number: u32,
+    /// The file as it was opened first: what is passed through has no other witness.
+    pub(crate) file: File,
 }
 
 impl Backing {
-    /// Registers a granted file.
+    /// Registers a file's grant.
     ///
     /// # Errors
     /// Why not, in words for an admin, and whether it will be so for every file.
     pub(crate) fn register(
         device: &Arc<tokio::io::unix::AsyncFd<Device>>,
-        file: BorrowedFd<'_>,
+        file: &File,
+        grant: BorrowedFd<'_>,
     ) -> Result<Self, Refusal> {
-        let number = sys::fuse::backing_open(device.get_ref(), file).map_err(Refusal::from)?;
-        Ok(Self { device: device.clone(), number })
+        let number = sys::fuse::backing_open(device.get_ref(), grant).map_err(Refusal::from)?;
+        Ok(Self { device: device.clone(), number, file: file.clone() })
     }
 }
 

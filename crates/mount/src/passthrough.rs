@@ -84,9 +84,12 @@ impl<B: Clone> Mode<B> {
         }
     }
 
-    /// Whether opens live that name a backing file.
-    pub(crate) const fn is_passed(&self) -> bool {
-        matches!(self, Self::Passed(..))
+    /// The backing file, if opens live that name one.
+    pub(crate) const fn backing(&self) -> Option<&B> {
+        match self {
+            Self::Passed(backing, _) => Some(&backing.file),
+            Self::Free | Self::Cached(_) => None,
+        }
     }
 
     /// An open is being answered as passed through to a new backing file. The mode must be free.

@@ -237,7 +237,7 @@ impl Filesystem {
     /// Registers a granted file; `None` if the kernel doesn't take it.
     fn register(&self, state: &mut State, file: &File) -> Option<Way> {
         let registered = file.pass_granted(|fd| {
-            (Backing::register(&self.device, fd), !self.options.read_only && backing::is_read_only(fd))
+            (Backing::register(&self.device, file, fd), !self.options.read_only && backing::is_read_only(fd))
         });
         match registered? {
             (Ok(backing), read_only) => {
@@ -281,6 +281,10 @@ impl Filesystem {
             (backing, state.opens == 0)
         };
         drop(backing);
+        if open.write && open.hold == Hold::Passed {
+            // The last chance to hear of it without asking the server.
+            let _ = open.file.attributes_now();
+        }
         if let Err(error) = open.file.flush().await {
             // FLUSH has come and reported what it could; this came behind it (mmap).
             tracing::warn!(%error, "data written after the last close is lost");

@@ -40,12 +40,20 @@ impl Filesystem {
         Ok(Answer::with_capacity(104).attr(&attributes, self.tell(&node, Instant::now())))
     }
 
-    /// Attributes that needn't be asked for: the kernel forgets them with every write, and the server's replies to those have
-    /// told them. What is passed through, nobody tells of.
+    /// Attributes that the server needn't be asked for: the kernel forgets them with every write, but the replies to those
+    /// have told them; and of a file that is passed through the granted descriptor tells them.
     fn good(&self, node: &Node, now: Instant) -> Option<Attributes> {
         let state = node.state.lock();
-        let good = !state.mode.is_passed() && state.cache.is_good(now, &self.options.attributes);
-        state.cache.attributes().copied().filter(|_| good)
+        match state.mode.backing().cloned() {
+            Some(backing) => {
+                drop(state);
+                backing.file.attributes_now()?.ok()
+            }
+            None => {
+                let good = state.cache.is_good(now, &self.options.attributes);
+                state.cache.attributes().copied().filter(|_| good)
+            }
+        }
     }
 
     /// Has the kernel forget data that somebody else has changed meanwhile. Elsewhere: the kernel may wait for a read that
