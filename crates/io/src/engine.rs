@@ -61,6 +61,7 @@ pub fn write(
 ) -> io::Result<usize> {
     let mode = fallbacks.instead_of(mode);
     if mode == Mode::Buffered {
+        trace::write_vector(files.handle, offset, data.len() as u64);
         return write_stably_at(files.buffered, data, offset, stability);
     }
     if !data.is_empty() && offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
@@ -97,6 +98,8 @@ struct Run<'a> {
 impl Run<'_> {
     /// Writes the segment; returns how much of it went.
     fn write(&self, segment: &Segment) -> io::Result<usize> {
+        let event = if segment.mode == Mode::Direct { trace::write_direct } else { trace::write_vector };
+        event(self.files.handle, self.at, self.bytes.len() as u64);
         let written = match segment.mode {
             Mode::Buffered => return self.buffered(),
             Mode::DontCache => self.once(self.files.buffered, self.bytes, DONTCACHE),

@@ -1,6 +1,7 @@
 //! READ (RFC 1813 section 3.3.6): small payloads are read into the reply, large ones stay in the page cache until
 //! the socket takes them. In the other I/O modes they are read into memory that they are sent from.
 
+use io::trace;
 use proto::nfs3::{Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
 use rpc::server::Reply;
 use store::{Acting, Node};
@@ -21,11 +22,17 @@ struct Done {
 
 /// Answers; returns the payload's bytes.
 pub(super) fn read(call: &Call<'_>, args: Read3Args<'_>, reply: &mut Reply) -> u64 {
+    let (handle, offset) = (args.file.0, args.offset);
+    trace::read_start(handle, offset, args.count.into());
     let start = reply.encoder().position();
     let mut body = None;
     match attempt(call, args, reply, start, &mut body) {
-        Ok(count) => count,
+        Ok(count) => {
+            trace::read_done(handle, offset, count);
+            count
+        }
         Err(fault) => {
+            trace::read_err(handle, offset, fault.0 as u64);
             let to = reply.encoder();
             to.truncate(start);
             to.put::<Read3ResHead>(&outcome(Err(fault), body));
@@ -66,6 +73,11 @@ fn attempt(
                 *body = Some(fattr(&attributes));
             }
             warmed?;
+        }
+        if count >= SEND_FROM_FILE {
+            trace::read_splice(args.file.0, args.offset, count.into());
+        } else {
+            trace::read_vector(args.file.0, args.offset, count.into());
         }
         if count > 0 {
             reply.attach_file(file, args.offset, count);

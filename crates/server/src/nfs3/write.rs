@@ -3,6 +3,7 @@
 //! On a `sync` export a WRITE is as durable as it was asked to be. On an `async` one nothing is waited for and
 //! everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
 
+use io::trace;
 use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
 use rpc::server::Placement;
 use store::{Kind, Wcc};
@@ -33,9 +34,15 @@ pub(super) fn place(args: &[u8]) -> Placement {
 
 /// Answers; returns the payload's bytes.
 pub(super) fn write(call: &Call<'_>, args: Write3Args<'_>, to: &mut Encoder) -> u64 {
+    let (handle, offset) = (args.file.0, args.offset);
+    trace::write_start(handle, offset, args.data.0.len() as u64);
     let mut body = WccData::default();
     let done = attempt(call, args, &mut body);
     let count = done.as_ref().map_or(0, |ok| ok.count.into());
+    match &done {
+        Ok(_) => trace::write_done(handle, offset, count),
+        Err(fault) => trace::write_err(handle, offset, fault.0 as u64),
+    }
     to.put(&outcome(done, body));
     count
 }
@@ -70,6 +77,14 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
 }
 
 pub(super) fn commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) -> Result<Commit3ResOk> {
+    let (handle, offset, count) = (args.file.0, args.offset, args.count.into());
+    trace::commit_start(handle, offset, count);
+    let done = attempt_commit(call, args, body);
+    trace::commit_done(handle, offset, count);
+    done
+}
+
+fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) -> Result<Commit3ResOk> {
     let admitted = call.admit(args.file.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;

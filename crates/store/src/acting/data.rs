@@ -8,7 +8,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ::io::Stability;
+use ::io::{Stability, trace};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::path::DecInt;
@@ -44,7 +44,10 @@ impl Acting<'_> {
         will_wait: impl FnOnce(),
     ) -> Result<Read> {
         let (file, mut attributes) = self.read_file(node)?;
+        let handle = node.handle().as_bytes();
+        trace::read_vector(handle, offset, buffer.len() as u64);
         let count = self.fill(&file, offset, buffer, attributes.size, will_wait)?;
+        trace::read_io_done(handle, offset, count as u64);
         let end = offset.saturating_add(count as u64);
         if count < buffer.len() && end < attributes.size {
             attributes = self.live(node)?.attributes;
@@ -85,8 +88,10 @@ impl Acting<'_> {
             regular(node)?;
             self.check(node, before, AccessMode::Write)?;
             let file = self.data_file(node, true)?;
+            trace::write_opened(node.handle().as_bytes(), offset, data.len() as u64);
             self.write_to(node, &file, offset, data, stability)
         })?;
+        trace::write_io_done(node.handle().as_bytes(), offset, written.count as u64);
         if written.committed != Stability::Unstable
             && let Some(after) = &wcc.after
         {

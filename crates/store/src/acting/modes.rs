@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ::io::{Alignment, Files, Mode, Modes, Payload};
+use ::io::{Alignment, Files, Mode, Modes, Payload, trace};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -48,6 +48,7 @@ impl Acting<'_> {
         let direct = self.direct_file(node, false, mode)?;
         let payload =
             ::io::fetch(files(node, &file, direct.as_ref()), mode, offset, count, &self.store.fallbacks)?;
+        trace::read_io_done(node.handle().as_bytes(), offset, payload.len() as u64);
         let end = offset.saturating_add(payload.len() as u64);
         if payload.len() < count && end < attributes.size {
             attributes = self.live(node)?.attributes;

@@ -1,0 +1,73 @@
+//! Trace events as an admin meets them: as probes in the program, for perf and its like, and in the log.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use client::blocking::Session;
+use client::{LaneMode, OpenOptions, Options, Url};
+use samehost_tests::disk::Disk;
+use samehost_tests::samehost::binary;
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Scratch, Serve, need_root, run_ok};
+
+/// What perf and bpftrace read: the notes that name each probe, its place, its semaphore and where its arguments are.
+#[test]
+fn every_event_is_a_probe_of_the_program() {
+    let notes = run_ok(Command::new("readelf").arg("--notes").arg(binary()));
+    for event in io::trace::EVENTS {
+        let name = format!("Name: {event}");
+        let at = notes.lines().position(|line| line.trim() == name).unwrap_or_else(|| panic!("no {event}"));
+        let around: Vec<&str> = notes.lines().skip(at - 1).take(4).map(str::trim).collect();
+        assert_eq!(around[0], "Provider: samehost");
+        assert!(around[2].contains("Semaphore: 0x") && !around[2].ends_with("Semaphore: 0x0000000000000000"));
+        // Three registers or places on the stack.
+        let arguments = around[3].strip_prefix("Arguments: ").expect("arguments");
+        assert_eq!(arguments.split_whitespace().filter(|word| word.contains('@')).count(), 3, "{arguments}");
+    }
+}
+
+/// What the log says of one file, written once, committed and read once: the events' names, and the log.
+fn events(export: &Path, mode: &str, length: usize, offset: u64) -> (Vec<&'static str>, String) {
+    let server = Serve::openly(export)
+        .through(["env", "SAMEHOST_LOG=samehost_io=trace"])
+        .arguments(["--read-io", mode, "--write-io", mode])
+        .start();
+    let url: Url = server.url(export).parse().expect("a URL");
+    let options = Options { lane: LaneMode::Off, run_dir: server.run_dir().into(), ..Options::default() };
+    let session = Session::connect(&url, options).expect("the server is there");
+    let file = session.open(b"file", &OpenOptions::replacing().read(true)).expect("makes it");
+    file.write_at(&pattern(1, length), offset).expect("writes");
+    file.commit().expect("commits");
+    let mut buffer = vec![0; 1000];
+    let rest = buffer.len().min(length + offset as usize - 4096);
+    assert_eq!(file.read_at(&mut buffer, 4096).expect("reads"), rest);
+    let hash = format!("fh_hash={:#010x}", io::trace::handle_hash(file.handle().as_bytes()));
+    drop((file, session));
+    let log = fs::read_to_string(server.scratch().join("server.log")).expect("own directory");
+    let named =
+        |line: &str| io::trace::EVENTS.iter().copied().find(|event| line.contains(&format!(" {event} ")));
+    (log.lines().filter(|line| line.contains(&hash)).filter_map(named).collect(), log)
+}
+
+#[test]
+fn what_becomes_of_a_call_can_be_read_in_the_log() {
+    need_root();
+    let scratch = Scratch::new();
+    let (seen, log) = events(&scratch.mkdir("export"), "buffered", 5000, 0);
+    let write = ["write_start", "write_opened", "write_vector", "write_io_done", "write_done"];
+    let read = ["read_start", "read_vector", "read_io_done", "read_done"];
+    assert_eq!(seen, [&write[..], &["commit_start", "commit_done"], &read].concat(), "{log}");
+    assert!(log.contains("offset=4096 length=904") && log.contains("offset=0 length=5000"), "{log}");
+}
+
+#[test]
+fn the_segments_of_a_direct_write_and_the_expanded_read_can_be_read_in_the_log() {
+    need_root();
+    let disk = Disk::new("ext4", 64);
+    let (seen, log) = events(disk.path(), "direct", 20_000, 100);
+    let segments = ["write_vector", "write_direct", "write_vector"];
+    let write = [&["write_start", "write_opened"], &segments[..], &["write_io_done", "write_done"]].concat();
+    let read = ["read_start", "read_direct", "read_io_done", "read_done"];
+    assert_eq!(seen, [&write[..], &["commit_start", "commit_done"], &read].concat(), "{log}");
+}
