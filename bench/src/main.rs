@@ -5,6 +5,7 @@
 //! from the harness of the whole-system tests. Needs root, and takes some minutes.
 
 mod figure;
+mod io_modes;
 mod mount;
 mod network;
 mod peers;
@@ -32,7 +33,7 @@ const PLOT: &str = "benchmarks-mount.svg";
 #[derive(Debug, Parser)]
 struct Cli {
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_value = "roads,small,mount,peers,network,start")]
+    #[arg(long, value_delimiter = ',', default_value = "roads,small,mount,peers,network,io-modes,start")]
     only: Vec<String>,
     /// On which filesystems: tmpfs, ext4, xfs
     #[arg(long, value_delimiter = ',', default_value = "tmpfs,ext4")]
@@ -59,6 +60,9 @@ enum Part {
     /// Open, read and close every file of a directory, one after another; prints JSON
     #[command(hide = true)]
     SmallFiles(small::Reader),
+    /// Stream a file, or read here and there meanwhile; prints JSON
+    #[command(hide = true)]
+    IoWorker(io_modes::Worker),
 }
 
 /// How much of everything.
@@ -71,8 +75,10 @@ struct Effort {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    if let Some(Part::SmallFiles(reader)) = cli.part {
-        return reader.run();
+    match cli.part {
+        Some(Part::SmallFiles(reader)) => return reader.run(),
+        Some(Part::IoWorker(worker)) => return worker.run(),
+        None => {}
     }
     samehost_tests::need_root();
     let nfsload =
@@ -102,6 +108,12 @@ fn main() -> Result<()> {
                     tables.push(trees::measure(&effort, kind, Place::new(kind)?.path())?);
                 }
             }
+            "io-modes" => {
+                for kind in ["ext4", "xfs"] {
+                    eprintln!("bench: {part} on {kind}");
+                    tables.push(io_modes::measure(&effort, kind)?);
+                }
+            }
             "roads" | "small" | "peers" => {
                 for kind in &cli.on {
                     eprintln!("bench: {part} on {kind}");
@@ -113,7 +125,9 @@ fn main() -> Result<()> {
                     }
                 }
             }
-            other => bail!("--only {other}: there are roads, small, mount, peers, network and start"),
+            other => {
+                bail!("--only {other}: there are roads, small, mount, peers, network, io-modes and start")
+            }
         }
     }
     let plot = cli.write.as_ref().filter(|_| !cells.is_empty()).map(|path| path.with_file_name(PLOT));

@@ -11,7 +11,7 @@ use crate::process::{run, run_ok};
 #[derive(Debug)]
 pub struct Disk {
     mountpoint: PathBuf,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Disk {
@@ -34,7 +34,19 @@ impl Disk {
         run_ok(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
         let mountpoint = scratch.mkdir("mounted");
         run_ok(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mountpoint));
-        Self { mountpoint, _scratch: scratch }
+        Self { mountpoint, scratch }
+    }
+
+    /// As [`Disk::new`], on memory (tmpfs) that is there already and so is nobody's who writes to the disk.
+    ///
+    /// # Panics
+    /// When it can't be made or mounted.
+    pub fn in_memory(kind: &str, megabytes: u64) -> Self {
+        let disk = Self::in_directory(kind, megabytes, Path::new("/dev/shm"));
+        let image = File::options().write(true).open(disk.scratch.join("image")).expect("own file");
+        let all = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&image, all, 0, megabytes << 20).expect("there is memory");
+        disk
     }
 
     /// Where it is mounted.

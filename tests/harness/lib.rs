@@ -5,6 +5,7 @@
 //! machine's own services, and nothing waits for time to pass: [`wait_for`] polls a condition, with a generous bound.
 
 pub mod capture;
+pub mod cgroup;
 pub mod cpio;
 pub mod disk;
 pub mod failing;
