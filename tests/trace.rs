@@ -11,16 +11,29 @@ use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, need_root, run_ok};
 
-/// What perf and bpftrace read: the notes that name each probe, its place, its semaphore and where its arguments are.
+/// What perf and bpftrace read: the notes that name each probe, its place, its semaphore and where its arguments are. The
+/// place in the file is worked out as perf does it, and there must be the instruction that it puts its breakpoint on.
 #[test]
 fn every_event_is_a_probe_of_the_program() {
+    const NOP: u8 = 0x90;
+    let program = fs::read(binary()).expect("it was built");
     let notes = run_ok(Command::new("readelf").arg("--notes").arg(binary()));
+    let sections = run_ok(Command::new("readelf").args(["--sections", "--wide"]).arg(binary()));
+    let hexadecimal =
+        |word: &str| usize::from_str_radix(word.trim_start_matches("0x").trim_end_matches(','), 16);
+    let base = sections.lines().find(|line| line.contains(" .stapsdt.base ")).expect("probes have a base");
+    let words: Vec<&str> = base.split(" .stapsdt.base ").nth(1).expect("found").split_whitespace().collect();
+    let [address, offset] = [1, 2].map(|i| hexadecimal(words[i]).expect("a number"));
     for event in io::trace::EVENTS {
         let name = format!("Name: {event}");
         let at = notes.lines().position(|line| line.trim() == name).unwrap_or_else(|| panic!("no {event}"));
         let around: Vec<&str> = notes.lines().skip(at - 1).take(4).map(str::trim).collect();
-        assert_eq!(around[0], "Provider: samehost");
-        assert!(around[2].contains("Semaphore: 0x") && !around[2].ends_with("Semaphore: 0x0000000000000000"));
+        assert!(around[0].ends_with("Provider: samehost"), "{around:?}");
+        let place: Vec<&str> = around[2].split_whitespace().collect();
+        let [location, note_base, semaphore] = [1, 3, 5].map(|i| hexadecimal(place[i]).expect("a number"));
+        assert_eq!(note_base, address);
+        assert_ne!(semaphore, 0, "{event} would do its work with nobody looking");
+        assert_eq!(program[location - address + offset], NOP, "{event}: perf would miss it");
         // Three registers or places on the stack.
         let arguments = around[3].strip_prefix("Arguments: ").expect("arguments");
         assert_eq!(arguments.split_whitespace().filter(|word| word.contains('@')).count(), 3, "{arguments}");
