@@ -18,13 +18,13 @@ use crate::io_modes::Switches;
 use crate::leftovers::Leftovers;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
-use crate::nfs4::States;
+use crate::nfs4::{States, open_records};
 use crate::reloads::Reloads;
 use crate::rpcbind::{self, Registrations};
 use crate::running::{Reloaded, Running};
 use crate::service::Service;
 use crate::sources::Sources;
-use crate::start::{handle_key, start_lane, start_wire};
+use crate::start::{handle_key, identity, start_lane, start_wire, state_directory};
 use crate::table::{Opening, Table};
 use crate::{Config, Status, process};
 
@@ -57,24 +57,28 @@ impl Server {
         if exports.list().is_empty() {
             return Err(StartError::NoExports);
         }
-        let opening = Opening { key: HandleKey::new(handle_key(&config)?), verifier: Arc::default() };
+        let key = handle_key(&config)?;
+        let opening = Opening { key: HandleKey::new(key), verifier: Arc::default() };
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
         let table = Table::open(&exports, &opening, &Table::default());
         if table.entries().iter().all(|entry| entry.store.is_err()) {
             return Err(StartError::NothingServed(table.unserved()));
         }
+        let mut problems = Vec::new();
+        let identity = identity(&key, &config);
+        let records = open_records(&state_directory(&config)?, &identity);
+        let records = records.map_err(|problem| problems.push(problem)).ok();
         let service = Arc::new(Service {
             gate: Gate::new(table, Switches::new(config.read_io, config.write_io)),
             counters: Counters::default(),
             drc: Drc::default(),
             writes: Drc::default(),
             mounts: Mounts::default(),
-            nfs4: States::new(instance, config.lease),
+            nfs4: States::new(identity, config.lease, records),
             notes: Notes::default(),
             verifier: Arc::clone(&opening.verifier),
         });
-        let mut problems = Vec::new();
         let lane = start_lane(&config, instance, &service, &mut problems);
         let wire = start_wire(&config, &service, lane.as_ref())?;
         let registrations = config.rpcbind.then(|| rpcbind::register(&wire.local_addrs())).flatten();

@@ -1,10 +1,12 @@
 //! Starting the parts: key, lane, wire.
 
+use std::hash::Hasher as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use lane::{Instance, LaneOptions, LaneServer};
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use crate::config::default_state_dir;
 use crate::errors::StartError;
@@ -16,12 +18,24 @@ use crate::nfs4::Nfs4;
 use crate::service::Service;
 use crate::{Config, listen, state_dir};
 
+/// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and addresses.
+pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write(b"NFSv4 server owner");
+    config.listen.iter().for_each(|address| hasher.write(address.to_string().as_bytes()));
+    hasher.finish128().as_bytes()
+}
+
+/// The directory of what outlives a run.
+pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, StartError> {
+    config.state_dir.clone().or_else(default_state_dir).ok_or_else(|| StartError::StateDir {
+        path: PathBuf::from("(none)"),
+        source: io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"),
+    })
+}
+
 pub(crate) fn handle_key(config: &Config) -> Result<[u8; 16], StartError> {
-    let directory =
-        config.state_dir.clone().or_else(default_state_dir).ok_or_else(|| StartError::StateDir {
-            path: PathBuf::from("(none)"),
-            source: io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"),
-        })?;
+    let directory = state_directory(config)?;
     state_dir::handle_key(&directory).map_err(|(path, source)| StartError::StateDir { path, source })
 }
 

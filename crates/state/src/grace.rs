@@ -64,7 +64,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// Whether `client` may have state now, new or, with `reclaim`, what it had before the restart.
-    pub(crate) fn check_grace(&self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
+    pub(crate) fn check_grace(&mut self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
+        // Before anybody is given anything those are struck off who have lost it by that.
+        let left = self.grace.end_if_over(now);
+        self.effects.forget.extend(left);
         let client = self.clients.get(&client).ok_or(Error::StaleClientid)?;
         if reclaim {
             let may = !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner);

@@ -42,7 +42,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `Grace`, `NoGrace`, `StaleClientid`.
-    pub fn may_have_state(&self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
+    pub fn may_have_state(&mut self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
         self.check_grace(now, client, reclaim)
     }
 

@@ -40,7 +40,8 @@ pub struct ServeArgs {
     #[arg(long = "exports", value_name = "FILE")]
     pub exports: Vec<PathBuf>,
 
-    /// Where to keep what must survive a restart: the key that makes file handles unforgeable
+    /// Where to keep what must survive a restart: the key that makes file handles unforgeable,
+    /// and which NFSv4 clients may reclaim their opens and locks
     ///
     /// Default: /var/lib/samehost for root; $XDG_STATE_HOME/samehost or ~/.local/state/samehost for others.
     #[arg(long, value_name = "DIR", env = "SAMEHOST_STATE_DIR")]

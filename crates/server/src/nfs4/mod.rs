@@ -12,6 +12,7 @@ mod namespace;
 mod object;
 mod ops;
 mod owners;
+mod records;
 mod settable;
 mod states;
 mod status;
@@ -23,7 +24,7 @@ use proto::nfs4::{self, Nfsstat4};
 use rpc::server::{CallContext, CallError, Program, Reply};
 use xdr::Decoder;
 
-pub(crate) use states::States;
+pub(crate) use states::{States, open_records};
 
 use crate::service::Service;
 

@@ -1,14 +1,16 @@
 //! The one engine of a server, behind its lock; what it wants done is done when the lock is dropped.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use state::{Channel, Config, Engine, Limits, Time};
+use state::{Channel, Config, Effects, Engine, Limits, Time};
 use store::FileHandle;
 
 use super::compound::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
+use super::records::{Files, Records};
 
 /// A lock owner's open file, opened when the first lock is taken.
 pub(crate) type LockFile = OnceLock<OwnedFd>;
@@ -39,6 +41,9 @@ const LIMITS: Limits = Limits {
 /// The engine, its clock and who the server says it is.
 pub(crate) struct States {
     engine: Mutex<(Machine, Time)>,
+    /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and taken out in the
+    /// order in which it was decided.
+    records: Mutex<Option<Box<dyn Records>>>,
     start: Instant,
     /// `so_major_id` and `eir_server_scope`.
     pub identity: [u8; 16],
@@ -50,7 +55,8 @@ pub(crate) struct States {
 
 impl States {
     /// Without clients.
-    pub(crate) fn new(identity: [u8; 16], lease: Duration) -> Self {
+    /// `identity` must be the same after a restart, and `records` too: what they hold may be reclaimed for a lease's time.
+    pub(crate) fn new(identity: [u8; 16], lease: Duration, records: Option<Box<dyn Records>>) -> Self {
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let config = Config {
             boot: random() as u32,
@@ -60,8 +66,21 @@ impl States {
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        let engine = Engine::new(config, Box::new(random), [], Time::default());
-        Self { engine: Mutex::new((engine, Time::default())), start: Instant::now(), identity, lease, since }
+        let recovered = records.as_ref().map_or_else(Vec::new, |records| {
+            records.load().unwrap_or_else(|error| {
+                tracing::error!(%error, "no NFSv4 client can reclaim what it had: the records can't be read");
+                Vec::new()
+            })
+        });
+        let engine = Engine::new(config, Box::new(random), recovered, Time(millis));
+        Self {
+            engine: Mutex::new((engine, Time::default())),
+            start: Instant::now(),
+            identity,
+            lease,
+            since,
+            records: Mutex::new(records),
+        }
     }
 
     /// Asks or tells the engine something.
@@ -75,7 +94,11 @@ impl States {
         }
         let result = with(engine, now);
         let effects = engine.take_effects();
+        let kept = (!effects.remember.is_empty() || !effects.forget.is_empty()).then(|| self.records.lock());
         drop(locked);
+        if let Some(kept) = kept {
+            record(&kept, &effects);
+        }
         // Lock owners' files are closed here.
         drop(effects);
         result
@@ -85,6 +108,37 @@ impl States {
 impl std::fmt::Debug for States {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("States").field("engine", &self.engine.lock().0).finish_non_exhaustive()
+    }
+}
+
+/// Puts on stable storage what must be there before the operation is answered.
+fn record(records: &Option<Box<dyn Records>>, effects: &Effects<LockFile>) {
+    let Some(records) = records else { return };
+    for owner in &effects.forget {
+        if let Err(error) = records.forget(owner) {
+            tracing::error!(%error, client = %owner.escape_ascii(), "an NFSv4 client can't be struck off: after a restart it might reclaim what is another's");
+        }
+    }
+    for owner in &effects.remember {
+        if let Err(error) = records.remember(owner) {
+            tracing::warn!(%error, client = %owner.escape_ascii(), "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim");
+        }
+    }
+}
+
+/// The records in the server's state directory; without them, in words why, nobody can reclaim after a restart.
+pub(crate) fn open_records(
+    state_dir: &Path,
+    identity: &[u8; 16],
+) -> std::result::Result<Box<dyn Records>, String> {
+    let name: String = identity.iter().map(|byte| format!("{byte:02x}")).collect();
+    let directory = state_dir.join("nfs4-clients").join(name);
+    match Files::open(&directory) {
+        Ok(files) => Ok(Box::new(files)),
+        Err(error) => Err(format!(
+            "NFSv4 clients can't reclaim their locks after a restart: {}: {error}",
+            directory.display()
+        )),
     }
 }
 
