@@ -33,6 +33,7 @@ mod start;
 mod state_dir;
 pub mod status;
 mod table;
+mod writes;
 
 pub use change::Change;
 pub use config::Config;

@@ -26,6 +26,7 @@ use crate::service::Service;
 use crate::sources::Sources;
 use crate::start::{handle_key, identity, start_lane, start_wire, state_directory};
 use crate::table::{Opening, Table};
+use crate::writes::Writes;
 use crate::{Config, Status, process};
 
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.
@@ -73,7 +74,7 @@ impl Server {
             gate: Gate::new(table, Switches::new(config.read_io, config.write_io)),
             counters: Counters::default(),
             drc: Drc::default(),
-            writes: Drc::default(),
+            writes: Writes::default(),
             mounts: Mounts::default(),
             nfs4: States::new(identity, config.lease, records),
             notes: Notes::default(),

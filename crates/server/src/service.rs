@@ -10,6 +10,7 @@ use crate::drc::Drc;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
 use crate::nfs4::States;
+use crate::writes::Writes;
 
 /// What the programs share.
 pub(crate) struct Service {
@@ -17,7 +18,7 @@ pub(crate) struct Service {
     pub counters: Counters,
     pub drc: Drc,
     /// WRITEs in progress; their replies aren't kept, for once it is done a WRITE can be done again.
-    pub writes: Drc,
+    pub writes: Writes,
     pub mounts: Mounts,
     /// Clients of NFSv4, and what they have open and locked.
     pub nfs4: States,

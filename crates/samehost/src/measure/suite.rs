@@ -40,6 +40,14 @@ struct Files {
     wire: Served,
 }
 
+/// Whose turn it is.
+#[derive(Clone, Copy)]
+enum Turn {
+    Raw,
+    Lane,
+    Wire,
+}
+
 /// Runs of one workload, operations a second.
 #[derive(Default)]
 struct Runs {
@@ -137,17 +145,31 @@ async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Fai
     let mut rows = Vec::new();
     for workload in WORKLOADS {
         let mut runs = Runs::default();
-        for _ in 0..load.runs {
-            if let Some(raw) = &files.raw {
-                bar.set_message(format!("{}, raw", workload.title));
-                runs.raw.push(once(raw, workload, load, size, &bar).await?);
+        for round in 0..load.runs {
+            // There and back: each run leaves caches, dirty pages and a busy disk to the next, and that shouldn't always be
+            // the same road's luck.
+            let mut turns = [Turn::Raw, Turn::Lane, Turn::Wire];
+            if round % 2 == 1 {
+                turns.reverse();
             }
-            if let Some(lane) = &files.lane {
-                bar.set_message(format!("{}, lane", workload.title));
-                runs.lane.push(once(lane, workload, load, size, &bar).await?);
+            for turn in turns {
+                let say = |road| bar.set_message(format!("{}, {road}", workload.title));
+                match (turn, &files.raw, &files.lane) {
+                    (Turn::Raw, Some(raw), _) => {
+                        say("raw");
+                        runs.raw.push(once(raw, workload, load, size, &bar).await?);
+                    }
+                    (Turn::Lane, _, Some(lane)) => {
+                        say("lane");
+                        runs.lane.push(once(lane, workload, load, size, &bar).await?);
+                    }
+                    (Turn::Wire, ..) => {
+                        say("wire");
+                        runs.wire.push(once(&files.wire, workload, load, size, &bar).await?);
+                    }
+                    (Turn::Raw | Turn::Lane, ..) => {}
+                }
             }
-            bar.set_message(format!("{}, wire", workload.title));
-            runs.wire.push(once(&files.wire, workload, load, size, &bar).await?);
         }
         let figure = |runs: Vec<f64>| (!runs.is_empty()).then(|| Figure::of(runs, workload.block));
         rows.push(Row::new(workload, figure(runs.raw), figure(runs.lane), figure(runs.wire)));

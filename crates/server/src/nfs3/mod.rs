@@ -131,17 +131,16 @@ impl Program for Nfs3 {
 }
 
 impl Nfs3 {
-    /// Runs a WRITE. It may be repeated, but not while it is still running: the client would take the retransmission's
-    /// answer, write something newer to the same place, and the first run would overwrite that.
+    /// Runs a WRITE, unless it is running already (see [`crate::writes`]).
     fn not_twice_at_a_time(
         &self,
         call: &Call<'_>,
         args: &mut Decoder<'_>,
         reply: &mut Reply,
     ) -> std::result::Result<u64, CallError> {
-        let front = &args.rest()[..args.rest().len().min(WRITE_CHECKSUM)];
-        let key = Key::new(call.cx, nfs3::PROGRAM, Procedure::Write.number(), front);
-        let Seen::New(_running) = self.service.writes.begin(key) else { return Err(CallError::Drop) };
+        let Some(_running) = self.service.writes.begin(call.cx, args.rest()) else {
+            return Err(CallError::Drop);
+        };
         run(call, Procedure::Write, args, reply)
     }
 
@@ -168,9 +167,6 @@ impl Nfs3 {
         }
     }
 }
-
-/// How much of a WRITE's arguments tells it from another with the same xid: all but its data, and some of that.
-const WRITE_CHECKSUM: usize = 256;
 
 /// Whether running a call twice does the same as running it once.
 const fn repeatable(procedure: Procedure) -> bool {

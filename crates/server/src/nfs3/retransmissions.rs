@@ -79,9 +79,13 @@ impl Rig {
         node.handle().as_bytes().to_vec()
     }
 
-    /// What the server's caches know a call of ours by.
+    fn peer(&self) -> Peer {
+        Peer { connection: 1, address: self.stream.local_addr().unwrap(), local: self.address }
+    }
+
+    /// What the server's cache knows a call of ours by.
     fn key(&self, xid: u32, procedure: Procedure, args: &[u8]) -> Key {
-        let peer = Peer { connection: 1, address: self.stream.local_addr().unwrap(), local: self.address };
+        let peer = self.peer();
         let cx = CallContext::new(xid, nfs3::VERSION, &peer, &self.credential);
         Key::new(&cx, nfs3::PROGRAM, procedure.number(), args)
     }
@@ -188,8 +192,9 @@ fn a_write_that_is_running_is_not_run_beside_itself_but_may_be_run_again() {
     };
     let (first, other) = (encoded(&write(b"one")), encoded(&write(b"two")));
     let service = Arc::clone(&rig.service);
-    let front = &first[..first.len().min(super::WRITE_CHECKSUM)];
-    let Seen::New(running) = service.writes.begin(rig.key(10, Procedure::Write, front)) else { panic!() };
+    let peer = rig.peer();
+    let cx = CallContext::new(10, nfs3::VERSION, &peer, &rig.credential);
+    let running = service.writes.begin(&cx, &first).expect("it is new");
     rig.assert_dropped(10, Procedure::Write, &first);
     rig.stream = connect(rig.address);
     rig.assert_dropped(10, Procedure::Write, &first);
