@@ -1,8 +1,12 @@
-//! Small files: open, read and close thousands of cold ones, over the lane and over the wire.
+//! Small files: open, read and close thousands of cold ones, over the lane, over the wire, and on the filesystem itself.
+//!
+//! In the order of their names, as a shell's `*` has it; the directory is listed before, on every road.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -23,37 +27,21 @@ const SIZE: usize = 4096;
 /// The child that reads them.
 #[derive(Debug, Args)]
 pub struct Reader {
-    url: Url,
+    /// Where; without the other two a directory.
+    place: String,
+    #[arg(long, requires = "run_dir")]
+    lane: Option<String>,
     #[arg(long)]
-    lane: String,
-    #[arg(long)]
-    run_dir: PathBuf,
+    run_dir: Option<PathBuf>,
 }
 
 impl Reader {
     /// Opens, reads and closes every file, one after another, and prints how long that took and what it cost.
     pub fn run(self) -> Result<()> {
-        let lane = self.lane.parse().map_err(anyhow::Error::msg)?;
-        let session =
-            Session::connect(&self.url, Options { lane, run_dir: self.run_dir, ..Options::default() })?;
-        let inner = session.session();
-        let names: Vec<String> = (0..FILES).map(name).collect();
-        let mut buffer = vec![0; SIZE];
-        let (elapsed, before, after) = session.run(async {
-            let directory = inner.walk(inner.target(), client::Follow::Yes).await?;
-            let before = inner.counters();
-            let start = Instant::now();
-            for name in &names {
-                let file = inner.open_at(&directory.handle, name.as_bytes(), &OpenOptions::reading()).await?;
-                let count = file.read_at(&mut buffer, 0).await?;
-                file.close().await?;
-                ensure!(count == SIZE, "{name}: {count} bytes");
-            }
-            Ok((start.elapsed(), before, inner.counters()))
-        })?;
-        let trips = after.wire.round_trips + after.lane.round_trips
-            - before.wire.round_trips
-            - before.lane.round_trips;
+        let (elapsed, trips) = match (self.lane, self.run_dir) {
+            (Some(lane), Some(run_dir)) => through_the_client(&self.place.parse()?, &lane, run_dir)?,
+            _ => (on_the_filesystem(Path::new(&self.place))?, 0),
+        };
         println!(
             "{}",
             serde_json::json!({
@@ -63,6 +51,47 @@ impl Reader {
         );
         Ok(())
     }
+}
+
+fn on_the_filesystem(place: &Path) -> Result<Duration> {
+    let mut names =
+        std::fs::read_dir(place)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+    names.sort();
+    ensure!(names.len() == FILES, "{} files in {}", names.len(), place.display());
+    let mut buffer = vec![0; SIZE];
+    let start = Instant::now();
+    for name in &names {
+        let count = File::open(place.join(name))?.read_at(&mut buffer, 0)?;
+        ensure!(count == SIZE, "{count} bytes");
+    }
+    Ok(start.elapsed())
+}
+
+/// How long it took, and the round trips.
+fn through_the_client(url: &Url, lane: &str, run_dir: PathBuf) -> Result<(Duration, u64)> {
+    let lane = lane.parse().map_err(anyhow::Error::msg)?;
+    let session = Session::connect(url, Options { lane, run_dir, ..Options::default() })?;
+    let inner = session.session();
+    let mut buffer = vec![0; SIZE];
+    let (elapsed, before, after) = session.run(async {
+        let directory = inner.walk(inner.target(), client::Follow::Yes).await?;
+        let listed = inner.read_dir(&directory.handle, false).collect().await?;
+        let mut names: Vec<Vec<u8>> = listed.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        ensure!(names.len() == FILES, "{} files", names.len());
+        let before = inner.counters();
+        let start = Instant::now();
+        for name in &names {
+            let file = inner.open_at(&directory.handle, name, &OpenOptions::reading()).await?;
+            let count = file.read_at(&mut buffer, 0).await?;
+            file.close().await?;
+            ensure!(count == SIZE, "{count} bytes");
+        }
+        Ok((start.elapsed(), before, inner.counters()))
+    })?;
+    let trips =
+        after.wire.round_trips + after.lane.round_trips - before.wire.round_trips - before.lane.round_trips;
+    Ok((elapsed, trips))
 }
 
 fn name(i: usize) -> String {
@@ -79,10 +108,10 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let mut rows = Vec::new();
     for (title, prefix) in [("pinned (taskset -c 1)", &["taskset", "-c", "1"][..]), ("unpinned", &[])] {
         let mut server = Serve::openly(&export).through(prefix.iter().copied()).start();
-        let mut figures = [Figure::default(), Figure::default()];
-        let mut trips = [Figure::default(), Figure::default()];
+        let mut figures = [Figure::default(), Figure::default(), Figure::default()];
+        let mut trips = [Figure::default(), Figure::default(), Figure::default()];
         for _ in 0..effort.runs {
-            for (i, lane) in ["required", "off"].into_iter().enumerate() {
+            for (i, lane) in [Some("required"), Some("off"), None].into_iter().enumerate() {
                 // Cold: nothing in the kernel's caches, nothing in the server's.
                 let _ = server.stop();
                 drop_caches()?;
@@ -97,6 +126,7 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
             title.to_owned(),
             figures[0].show(microseconds),
             figures[1].show(microseconds),
+            figures[2].show(microseconds),
             format!("{:.2}", trips[0].median()),
             format!("{:.2}", trips[1].median()),
             ratio(&figures[1], &figures[0]),
@@ -105,16 +135,21 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     Ok(Table {
         title: format!("Small files on {kind}"),
         about: format!(
-            "Open, read and close {FILES} files of 4 KiB, one after another, through the library; before each run the server \
-             is restarted and the kernel's caches are dropped. Time a file; pinned means server and client on one \
+            "List a directory; then open, read and close its {FILES} files of 4 KiB one after another by name, through the \
+             library and (raw) without it; before each run the server is restarted and the kernel's caches are dropped. Time a file; pinned means server and client on one \
              processor. The goal is 2 for the lane's gain, the aim 3."
         ),
-        head: vec!["", "lane", "wire", "round trips, lane", "round trips, wire", "gain"],
+        head: vec!["", "lane", "wire", "raw", "round trips, lane", "round trips, wire", "gain"],
         rows,
     })
 }
 
-fn read_all(server: &Server, export: &Path, lane: &str, prefix: &[&str]) -> Result<serde_json::Value> {
+fn read_all(
+    server: &Server,
+    export: &Path,
+    lane: Option<&str>,
+    prefix: &[&str],
+) -> Result<serde_json::Value> {
     let own = std::env::current_exe()?;
     let mut command = match prefix.split_first() {
         Some((first, rest)) => {
@@ -124,7 +159,13 @@ fn read_all(server: &Server, export: &Path, lane: &str, prefix: &[&str]) -> Resu
         }
         None => Command::new(own),
     };
-    command.args(["small-files", &server.url(export), "--lane", lane]).arg("--run-dir").arg(server.run_dir());
+    match lane {
+        Some(lane) => {
+            let url = server.url(export);
+            command.args(["small-files", &url, "--lane", lane]).arg("--run-dir").arg(server.run_dir());
+        }
+        None => drop(command.arg("small-files").arg(export)),
+    }
     json_of(&mut command)
 }
 

@@ -221,8 +221,8 @@ fn records() -> std::io::Result<()> {
 }
 
 fn lane_messages() -> std::io::Result<()> {
-    use lane::message::{Refusal, Reply, Request, encode};
-    use lane::{Access, Attributes, Commitment, Credential, Nonce, Status, Target};
+    use lane::message::{Given, Refusal, Reply, Request, encode};
+    use lane::{Access, Attributes, Commitment, Credential, Nonce, Soon, Status, Target};
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
     let credential = Credential { uid: 1, gid: 2, gids: vec![3, 4] };
@@ -241,9 +241,16 @@ fn lane_messages() -> std::io::Result<()> {
         releases: vec![],
         target: Target::Entry { directory: b"directory", name: b"name" },
         access: Access::ReadWrite,
-        credential,
+        credential: credential.clone(),
     };
     seed("open-entry", encode(&by_name))?;
+    for (name, soon) in [
+        ("ahead-handles", Soon::Handles(vec![b"one", b"another"])),
+        ("ahead-entries", Soon::Entries { directory: b"directory", names: vec![b"name", b"next", b""] }),
+    ] {
+        let credential = credential.clone();
+        seed(name, encode(&Request::Ahead { serial: 3, releases: vec![5], soon, credential }))?;
+    }
     seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
     let local =
         Reply::Local { version: 2, nonce: Nonce([1; 16]), instance: [2; 16], grants: 1024, outstanding: 64, slots: 58 };
@@ -260,6 +267,9 @@ fn lane_messages() -> std::io::Result<()> {
     };
     seed("opened", encode(&opened))?;
     seed("not-opened", encode(&Reply::NotOpened { serial: 1, status: Status::Symlink }))?;
+    let file = |index| Given { index, grant: 9, handle: b"handle", attributes: Attributes::default() };
+    let files = vec![file(0), file(2)];
+    seed("given", encode(&Reply::Given { serial: 3, generation: 2, verifier: [4; 8], files }))?;
     seed("drain", encode(&Reply::Drain))?;
     seed("recall", encode(&Reply::Recall { generation: 3 }))
 }

@@ -23,6 +23,7 @@ use rpc::client::Policy;
 use tokio::runtime::Handle as Runtime;
 use tokio::task::AbortHandle;
 
+use crate::ahead::{Ahead, Wanted};
 use crate::counters::bump;
 use crate::error::{Error, Result};
 use crate::file::{Inner as FileInner, Opening};
@@ -178,6 +179,8 @@ pub(crate) struct Keeper {
     always_waits: AtomicU64,
     /// What filesystems turned out not to do of the I/O modes.
     pub(crate) fallbacks: io::Fallbacks,
+    /// Files that were asked for before they are opened.
+    pub(crate) ahead: Ahead,
 }
 
 impl Keeper {
@@ -205,6 +208,7 @@ impl Keeper {
             files: Mutex::new(Files::default()),
             always_waits: AtomicU64::new(0),
             fallbacks: io::Fallbacks::default(),
+            ahead: Ahead::default(),
         }
     }
 
@@ -306,8 +310,18 @@ impl Keeper {
         self.files.lock().open.remove(&number);
     }
 
+    /// How long an answer may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.policy.patience()
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.observer.as_ref()
+    }
+
     /// Tells every file to give up its grant of lane `number`.
     fn recall(&self, number: u64) {
+        self.ahead.forget();
         let files: Vec<Weak<FileInner>> = self.files.lock().open.values().cloned().collect();
         files.iter().filter_map(Weak::upgrade).for_each(|file| file.recall(number));
     }
@@ -382,6 +396,15 @@ impl Session {
             self.probe_in_background();
         }
         Ok(None)
+    }
+
+    /// A file to read, if it was asked for ahead.
+    pub(crate) async fn look_ahead(&self, wanted: Wanted<'_>) -> Option<Opening> {
+        if self.inner.lane.mode() == LaneMode::Off {
+            return None;
+        }
+        let up = self.inner.lane.live()?;
+        self.open_ahead(wanted, &up.lane, up.number).await
     }
 
     /// Asks the lane for a file. Where a lane is required, anything but a grant or a refusal that the wire would repeat

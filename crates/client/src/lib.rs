@@ -9,6 +9,7 @@
 //! The async face runs on tokio's current-thread and multi-thread runtimes alike. [`blocking`] is the same thing for
 //! code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
 
+mod ahead;
 pub mod blocking;
 mod convert;
 mod copy;

@@ -169,6 +169,11 @@ impl OpenOptions {
         Self::new().read(true)
     }
 
+    /// Whether nothing but reading what is there is wanted.
+    pub(crate) const fn only_reads(&self) -> bool {
+        self.read && !(self.write || self.create || self.create_new || self.truncate)
+    }
+
     /// For writing, made if it is missing, emptied if it is not.
     #[must_use]
     pub fn replacing() -> Self {

@@ -8,11 +8,26 @@
 //!    ([`Grants::overdue`]);
 //! 3. the client releases it ([`Grants::release`]), or the lane ends and everything that is left goes with it.
 //!
+//! Grants that were asked for ahead are bounded apart ([`AHEAD_UNDELIVERED`], and half of all grants), so that they never take
+//! the place of one that is wanted now.
+//!
 //! A grant whose reply could not be sent is taken back ([`Grants::take_back`]), so that nothing leaks. No clock, no
 //! sockets.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
+
+/// How many grants that were asked for ahead may be unacknowledged.
+pub const AHEAD_UNDELIVERED: usize = 64;
+
+/// What a grant was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// An Open.
+    Now,
+    /// Most likely an Open to come.
+    Soon,
+}
 
 /// One lane's grants; `H` is what the server holds for each.
 #[derive(Debug)]
@@ -21,8 +36,10 @@ pub struct Grants<H> {
     most_undelivered: u32,
     next: u64,
     open: HashMap<u64, H>,
-    /// When each undelivered grant was sent, oldest first.
-    undelivered: VecDeque<Instant>,
+    /// When each undelivered grant was sent, and for what, oldest first.
+    undelivered: VecDeque<(Instant, Wanted)>,
+    /// How many of them were asked for ahead.
+    ahead: usize,
     /// Grants that the client has acknowledged.
     receipts: u64,
 }
@@ -57,28 +74,36 @@ impl<H> Grants<H> {
             next: 1,
             open: HashMap::new(),
             undelivered: VecDeque::new(),
+            ahead: 0,
             receipts: 0,
         }
     }
 
     /// Whether [`Grants::give`] would work: asked before the file is opened.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.open.len() < self.most as usize && self.undelivered.len() < self.most_undelivered as usize
+    pub fn has_room(&self, wanted: Wanted) -> bool {
+        let (open, most) = (self.open.len(), self.most as usize);
+        match wanted {
+            Wanted::Now => {
+                open < most && self.undelivered.len() - self.ahead < self.most_undelivered as usize
+            }
+            Wanted::Soon => open < most / 2 && self.ahead < AHEAD_UNDELIVERED,
+        }
     }
 
     /// One more grant, about to be sent; its number.
     ///
     /// # Errors
     /// [`Full`].
-    pub fn give(&mut self, held: H, now: Instant) -> Result<u64, Full> {
-        if !self.has_room() {
+    pub fn give(&mut self, held: H, wanted: Wanted, now: Instant) -> Result<u64, Full> {
+        if !self.has_room(wanted) {
             return Err(Full);
         }
         let id = self.next;
         self.next += 1;
         self.open.insert(id, held);
-        self.undelivered.push_back(now);
+        self.undelivered.push_back((now, wanted));
+        self.ahead += usize::from(wanted == Wanted::Soon);
         Ok(id)
     }
 
@@ -86,7 +111,8 @@ impl<H> Grants<H> {
     pub fn take_back(&mut self, id: u64) -> Option<H> {
         if id + 1 == self.next {
             self.next = id;
-            self.undelivered.pop_back();
+            let sent = self.undelivered.pop_back();
+            self.delivered(sent);
         }
         self.open.remove(&id)
     }
@@ -102,10 +128,15 @@ impl<H> Grants<H> {
         }
         // Not above the queue's length: receipts + undelivered == grants.
         for _ in self.receipts..receipts {
-            self.undelivered.pop_front();
+            let sent = self.undelivered.pop_front();
+            self.delivered(sent);
         }
         self.receipts = receipts;
         Ok(())
+    }
+
+    fn delivered(&mut self, sent: Option<(Instant, Wanted)>) {
+        self.ahead -= usize::from(sent.is_some_and(|(_, wanted)| wanted == Wanted::Soon));
     }
 
     /// The client has closed this one.
@@ -119,7 +150,7 @@ impl<H> Grants<H> {
     /// Whether a grant has been waiting for its receipt for longer than `bound`.
     #[must_use]
     pub fn overdue(&self, now: Instant, bound: Duration) -> bool {
-        self.undelivered.front().is_some_and(|sent| now.saturating_duration_since(*sent) > bound)
+        self.undelivered.front().is_some_and(|(sent, _)| now.saturating_duration_since(*sent) > bound)
     }
 
     /// Open grants.
@@ -137,6 +168,7 @@ impl<H> Grants<H> {
     /// The lane has ended: everything that is left.
     pub fn end(&mut self) -> impl Iterator<Item = H> {
         self.undelivered.clear();
+        self.ahead = 0;
         std::mem::take(&mut self.open).into_values()
     }
 }

@@ -27,9 +27,9 @@ pub mod run_dir;
 pub mod server;
 mod socket;
 
-pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened};
+pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened, Then};
 pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::PeerCredentials;
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
-pub use request::{Access, Attributes, Credential, Kind, OpenRequest, Status, Target, Timestamp};
+pub use request::{Access, Attributes, Credential, Kind, OpenRequest, Soon, Status, Target, Timestamp};
 pub use server::{Answer, Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, StartError};

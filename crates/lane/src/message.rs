@@ -6,7 +6,8 @@
 
 use crate::nonce::{Commitment, Instance, Nonce};
 use crate::request::{
-    Access, Attributes, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, OpenRequest, Status, Target,
+    Access, Attributes, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, OpenRequest, Soon, Status,
+    Target,
 };
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
@@ -20,12 +21,14 @@ pub const MAX_RELEASES: usize = 256;
 const REGISTER: u32 = 1;
 const OPEN: u32 = 2;
 const RELEASE: u32 = 3;
+const AHEAD: u32 = 4;
 const LOCAL: u32 = 16;
 const REFUSED: u32 = 17;
 const OPENED: u32 = 18;
 const NOT_OPENED: u32 = 19;
 const DRAIN: u32 = 20;
 const RECALL: u32 = 21;
+const GIVEN: u32 = 22;
 
 /// What a client says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +57,17 @@ pub enum Request<'a> {
     },
     /// Grants that the client has closed. Not answered.
     Release(Vec<u64>),
+    /// Asks for files that will most likely be opened next, to read them; answered by one `Given` of the same serial.
+    Ahead {
+        /// The client's number for this request, from the same row as those of its Opens.
+        serial: u32,
+        /// Grants that the client has closed since the last message.
+        releases: Vec<u64>,
+        /// Which files.
+        soon: Soon<'a>,
+        /// On whose behalf.
+        credential: Credential,
+    },
 }
 
 /// What a server says.
@@ -106,6 +120,50 @@ pub enum Reply<'a> {
         /// The first generation that still holds.
         generation: u64,
     },
+    /// Files that were asked for ahead, as many as the server saw fit to open. Carries their descriptors, in this order.
+    Given {
+        /// The request's number.
+        serial: u32,
+        /// The interlock's generation under which they were given.
+        generation: u64,
+        /// The server's write verifier.
+        verifier: [u8; 8],
+        /// The files, at most [`MAX_SOON`].
+        files: Vec<Given<'a>>,
+    },
+}
+
+/// One file of a [`Reply::Given`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given<'a> {
+    /// Which of those that were asked for: its place in the request, from 0.
+    pub index: u32,
+    /// The grant's number on this lane.
+    pub grant: u64,
+    /// The file's NFS handle.
+    pub handle: &'a [u8],
+    /// The file's attributes.
+    pub attributes: Attributes,
+}
+
+impl Encode for Given<'_> {
+    fn encode(&self, to: &mut Encoder) {
+        to.u32(self.index);
+        to.u64(self.grant);
+        to.opaque(self.handle);
+        to.put(&self.attributes);
+    }
+}
+
+impl<'a> Decode<'a> for Given<'a> {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        Ok(Self {
+            index: from.u32()?,
+            grant: from.u64()?,
+            handle: from.opaque(MAX_HANDLE)?,
+            attributes: from.get()?,
+        })
+    }
 }
 
 /// Why a server ends a connection before it is a lane.
@@ -152,6 +210,22 @@ pub fn encode_open(to: &mut Encoder, serial: u32, releases: &[u64], request: &Op
     to.put(request.credential);
 }
 
+/// Appends an Ahead without making a [`Request`] first; `soon` must fit ([`Soon::fits`]), and `releases` beyond [`MAX_RELEASES`] must not
+/// be passed.
+pub fn encode_ahead(
+    to: &mut Encoder,
+    serial: u32,
+    releases: &[u64],
+    soon: &Soon<'_>,
+    credential: &Credential,
+) {
+    to.u32(AHEAD);
+    to.u32(serial);
+    put_releases(to, releases);
+    to.put(soon);
+    to.put(credential);
+}
+
 fn put_releases(to: &mut Encoder, releases: &[u64]) {
     to.length(releases.len());
     releases.iter().for_each(|grant| to.u64(*grant));
@@ -174,6 +248,9 @@ impl Encode for Request<'_> {
                 to.u32(RELEASE);
                 put_releases(to, releases);
             }
+            Self::Ahead { serial, releases, soon, credential } => {
+                encode_ahead(to, *serial, releases, soon, credential);
+            }
         }
     }
 }
@@ -194,6 +271,12 @@ impl<'a> Decode<'a> for Request<'a> {
                 credential: from.get()?,
             },
             RELEASE => Self::Release(from.get::<Array<u64, MAX_RELEASES>>()?.0),
+            AHEAD => Self::Ahead {
+                serial: from.u32()?,
+                releases: from.get::<Array<u64, MAX_RELEASES>>()?.0,
+                soon: from.get()?,
+                credential: from.get()?,
+            },
             value => return Err(Error::Discriminant { of: "request", value }),
         })
     }
@@ -238,6 +321,14 @@ impl Encode for Reply<'_> {
                 to.u32(RECALL);
                 to.u64(*generation);
             }
+            Self::Given { serial, generation, verifier, files } => {
+                to.u32(GIVEN);
+                to.u32(*serial);
+                to.u64(*generation);
+                to.fixed(verifier);
+                to.length(files.len());
+                files.iter().for_each(|file| to.put(file));
+            }
         }
     }
 }
@@ -265,6 +356,12 @@ impl<'a> Decode<'a> for Reply<'a> {
             NOT_OPENED => Self::NotOpened { serial: from.u32()?, status: status(from.u32()?)? },
             DRAIN => Self::Drain,
             RECALL => Self::Recall { generation: from.u64()? },
+            GIVEN => Self::Given {
+                serial: from.u32()?,
+                generation: from.u64()?,
+                verifier: from.fixed()?,
+                files: from.get::<Array<Given<'a>, MAX_SOON>>()?.0,
+            },
             value => return Err(Error::Discriminant { of: "reply", value }),
         })
     }
@@ -377,6 +474,31 @@ mod tests {
             attributes: Attributes::default(),
         };
         assert!(encode(&opened).len() <= MAX_MESSAGE);
+        let file = Given { index: 31, grant: 1, handle: &[5; MAX_HANDLE], attributes: Attributes::default() };
+        let given = Reply::Given { serial: 1, generation: 3, verifier: [4; 8], files: vec![file; MAX_SOON] };
+        assert!(encode(&given).len() <= MAX_MESSAGE);
+    }
+
+    #[test]
+    fn what_fits_is_carried_and_what_does_not_is_told() {
+        let ahead = |soon: Soon<'_>| {
+            let credential = Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] };
+            let ahead = Request::Ahead { serial: 1, releases: vec![7; MAX_RELEASES], soon, credential };
+            assert_eq!(decode::<Request<'_>>(&encode(&ahead)).as_ref(), Ok(&ahead));
+            encode(&ahead).len()
+        };
+        let handles = Soon::Handles(vec![&[1; MAX_HANDLE]; MAX_SOON]);
+        assert!(handles.fits() && ahead(handles) <= MAX_MESSAGE);
+        let entries = |length, many| {
+            let names: Vec<&[u8]> = vec![&[2; 300][..length]; many];
+            Soon::Entries { directory: &[1; MAX_HANDLE], names }
+        };
+        let long = entries(MAX_NAME, MAX_SOON);
+        assert!(!long.fits());
+        let many = (1..=MAX_SOON).rev().find(|many| entries(MAX_NAME, *many).fits()).unwrap();
+        assert!(many >= 16 && ahead(entries(MAX_NAME, many)) <= MAX_MESSAGE);
+        assert!(entries(100, MAX_SOON).fits());
+        assert!(!entries(MAX_NAME + 1, 1).fits() && !entries(1, MAX_SOON + 1).fits());
     }
 
     #[test]

@@ -7,6 +7,10 @@ use xdr::{Decode, Decoder, Encode, Encoder, Error};
 pub const MAX_HANDLE: usize = 128;
 /// The longest file name that the lane carries. A longer one is answered on the wire (with NAMETOOLONG).
 pub const MAX_NAME: usize = 255;
+/// How many files can be asked for ahead in one message.
+pub const MAX_SOON: usize = 32;
+/// How many bytes their names or handles may have together, 8 more counted for each.
+pub const MAX_SOON_BYTES: usize = 5120;
 /// How many supplementary groups a credential has room for, as in AUTH_SYS (RFC 5531 appendix A).
 pub const MAX_GIDS: usize = 16;
 
@@ -69,6 +73,47 @@ pub struct OpenRequest<'a> {
     pub access: Access,
     /// On whose behalf.
     pub credential: &'a Credential,
+}
+
+/// Files that the client will most likely open next, to read them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Soon<'a> {
+    /// Those with these NFS file handles, at most [`MAX_SOON`].
+    Handles(Vec<&'a [u8]>),
+    /// Those of these names, at most [`MAX_SOON`], in one directory.
+    Entries {
+        /// The directory's NFS file handle (at most [`MAX_HANDLE`] bytes).
+        directory: &'a [u8],
+        /// The names, in the order in which they will be opened.
+        names: Vec<&'a [u8]>,
+    },
+}
+
+impl<'a> Soon<'a> {
+    /// One after the other, as an Open would name them.
+    pub fn targets(&self) -> impl Iterator<Item = Target<'a>> + '_ {
+        let (directory, all) = match self {
+            Self::Handles(handles) => (None, handles),
+            Self::Entries { directory, names } => (Some(*directory), names),
+        };
+        all.iter().map(move |one| match directory {
+            None => Target::Handle(one),
+            Some(directory) => Target::Entry { directory, name: one },
+        })
+    }
+
+    /// Whether these lengths are within the protocol's bounds, so that the message can be sent.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        let (most, all) = match self {
+            Self::Handles(handles) => (MAX_HANDLE, handles),
+            Self::Entries { directory, names } if directory.len() <= MAX_HANDLE => (MAX_NAME, names),
+            Self::Entries { .. } => return false,
+        };
+        all.len() <= MAX_SOON
+            && all.iter().all(|one| one.len() <= most)
+            && all.iter().map(|one| one.len() + 8).sum::<usize>() <= MAX_SOON_BYTES
+    }
 }
 
 /// Why the server gave no grant.
@@ -349,6 +394,40 @@ impl Encode for Target<'_> {
                 to.opaque(directory);
                 to.opaque(name);
             }
+        }
+    }
+}
+
+impl Encode for Soon<'_> {
+    fn encode(&self, to: &mut Encoder) {
+        let all = match self {
+            Self::Handles(handles) => {
+                to.u32(HANDLE);
+                handles
+            }
+            Self::Entries { directory, names } => {
+                to.u32(ENTRY);
+                to.opaque(directory);
+                names
+            }
+        };
+        to.length(all.len());
+        all.iter().for_each(|one| to.opaque(one));
+    }
+}
+
+impl<'a> Decode<'a> for Soon<'a> {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        let all = |from: &mut Decoder<'a>, most| -> Result<Vec<&'a [u8]>, Error> {
+            (0..from.length(MAX_SOON)?).map(|_| from.opaque(most)).collect()
+        };
+        match from.u32()? {
+            HANDLE => Ok(Self::Handles(all(from, MAX_HANDLE)?)),
+            ENTRY => {
+                let directory = from.opaque(MAX_HANDLE)?;
+                Ok(Self::Entries { directory, names: all(from, MAX_NAME)? })
+            }
+            value => Err(Error::Discriminant { of: "soon", value }),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Datagrams with at most one descriptor over a SOCK_SEQPACKET socket: what the kernel offers, and no more.
+//! Datagrams with descriptors over a SOCK_SEQPACKET socket: what the kernel offers, and no more.
 
 use crate::message::MAX_MESSAGE;
+use crate::request::MAX_SOON;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -17,13 +18,13 @@ pub(crate) type Buffer = [u8; MAX_MESSAGE + 1];
 
 /// What came.
 pub(crate) enum Received {
-    /// A datagram of this length, with a descriptor if one was allowed and came.
+    /// A datagram of this length, with descriptors if they were allowed and came.
     Datagram {
         /// Bytes in the buffer.
         length: usize,
-        /// The descriptor.
-        fd: Option<OwnedFd>,
-        /// The kernel had a descriptor for us, but this process has no room for it (RLIMIT_NOFILE).
+        /// The descriptors, in the order in which they were sent.
+        fds: Vec<OwnedFd>,
+        /// The kernel had more descriptors for us, but this process has no room for them (RLIMIT_NOFILE).
         no_room: bool,
     },
     /// The other end has hung up.
@@ -34,13 +35,11 @@ pub(crate) enum Received {
 }
 
 /// Sends one datagram; never waits. A datagram goes whole or not at all.
-pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOON))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds;
-    if let Some(fd) = fd {
-        fds = [fd];
-        control.push(SendAncillaryMessage::ScmRights(&fds));
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
     }
     loop {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -58,13 +57,13 @@ pub(crate) fn receive_bytes(socket: impl AsFd, buffer: &mut Buffer, wait: bool) 
     receive(socket, buffer, &mut RecvAncillaryBuffer::default(), false, wait)
 }
 
-/// Receives a datagram that may bring one descriptor.
-pub(crate) fn receive_descriptor(
+/// Receives a datagram that may bring descriptors, at most [`MAX_SOON`].
+pub(crate) fn receive_descriptors(
     socket: impl AsFd,
     buffer: &mut Buffer,
     wait: bool,
 ) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOON))];
     receive(socket, buffer, &mut RecvAncillaryBuffer::new(&mut space), true, wait)
 }
 
@@ -85,27 +84,24 @@ fn receive(
             Err(error) => return Err(error),
         }
     };
-    let (mut fd, mut many) = (None, 0);
+    let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
-            for right in rights {
-                many += 1;
-                fd = Some(right);
-            }
+            fds.extend(rights);
         }
     }
     let cut = message.flags.contains(ReturnFlags::CTRUNC);
     if message.bytes > MAX_MESSAGE || message.flags.contains(ReturnFlags::TRUNC) {
         return Ok(Received::Violation("a datagram above 8 KiB"));
     }
-    if many > 1 || cut && (many > 0 || !room) {
+    if !room && (cut || !fds.is_empty()) {
         return Ok(Received::Violation("descriptors that nobody asked for"));
     }
     if message.bytes == 0 {
         // An empty datagram looks the same; the protocol has none.
         return Ok(Received::HangUp);
     }
-    Ok(Received::Datagram { length: message.bytes, fd, no_room: cut })
+    Ok(Received::Datagram { length: message.bytes, fds, no_room: cut })
 }
 
 /// Watches a socket with tokio. An `OwnedFd` is exactly what `AsyncFd` asks for: it stays open, and the same, until

@@ -1,6 +1,6 @@
 //! The registry and the grants table, driven by hand: no sockets, no clock.
 
-use lane::grants::{Full, Grants, Nonsense};
+use lane::grants::{Full, Grants, Nonsense, Wanted};
 use lane::registry::{Bounds, Claim, Refused, Registry};
 use lane::{Commitment, Nonce};
 use proptest::prelude::*;
@@ -110,16 +110,16 @@ fn a_called_client_s_nonce_is_used_once_and_by_nobody_else() {
 #[test]
 fn a_grant_from_giving_to_release() {
     let (mut grants, now) = (Grants::new(3, 2), Instant::now());
-    assert_eq!(grants.give('a', now), Ok(1));
-    assert_eq!(grants.give('b', now), Ok(2));
+    assert_eq!(grants.give('a', Wanted::Now, now), Ok(1));
+    assert_eq!(grants.give('b', Wanted::Now, now), Ok(2));
     // Two are on their way: no third, though three may be open.
-    assert_eq!(grants.give('c', now), Err(Full));
-    assert!(!grants.has_room());
+    assert_eq!(grants.give('c', Wanted::Now, now), Err(Full));
+    assert!(!grants.has_room(Wanted::Now));
     grants.received(1).unwrap();
-    assert_eq!(grants.give('c', now), Ok(3));
+    assert_eq!(grants.give('c', Wanted::Now, now), Ok(3));
     grants.received(3).unwrap();
     assert_eq!((grants.open(), grants.undelivered()), (3, 0));
-    assert_eq!(grants.give('d', now), Err(Full));
+    assert_eq!(grants.give('d', Wanted::Now, now), Err(Full));
     assert_eq!(grants.release(2), Ok('b'));
     assert_eq!(grants.release(2), Err(Nonsense::NotOpen(2)));
     assert_eq!(grants.release(99), Err(Nonsense::NotOpen(99)));
@@ -133,7 +133,7 @@ fn receipts_must_make_sense() {
     let (mut grants, now) = (Grants::new(9, 9), Instant::now());
     assert_eq!(grants.received(0), Ok(()));
     assert_eq!(grants.received(1), Err(Nonsense::Receipts { receipts: 1, grants: 0 }));
-    grants.give((), now).unwrap();
+    grants.give((), Wanted::Now, now).unwrap();
     grants.received(1).unwrap();
     assert_eq!(grants.received(0), Err(Nonsense::Receipts { receipts: 0, grants: 1 }));
     assert!(grants.received(u64::MAX).is_err());
@@ -144,8 +144,8 @@ fn a_grant_that_is_not_acknowledged_is_overdue_by_the_oldest() {
     let (mut grants, now) = (Grants::new(9, 9), Instant::now());
     let second = Duration::from_secs(1);
     assert!(!grants.overdue(now + LIFE * 9, LIFE));
-    grants.give((), now).unwrap();
-    grants.give((), now + second).unwrap();
+    grants.give((), Wanted::Now, now).unwrap();
+    grants.give((), Wanted::Now, now + second).unwrap();
     assert!(!grants.overdue(now + LIFE, LIFE));
     assert!(grants.overdue(now + LIFE + second / 2, LIFE));
     grants.received(1).unwrap();
@@ -158,10 +158,10 @@ fn a_grant_that_is_not_acknowledged_is_overdue_by_the_oldest() {
 #[test]
 fn a_grant_whose_reply_was_lost_leaks_nothing() {
     let (mut grants, now) = (Grants::new(1, 1), Instant::now());
-    let id = grants.give('x', now).unwrap();
+    let id = grants.give('x', Wanted::Now, now).unwrap();
     assert_eq!(grants.take_back(id), Some('x'));
     assert_eq!((grants.open(), grants.undelivered()), (0, 0));
-    assert_eq!(grants.give('y', now), Ok(id));
+    assert_eq!(grants.give('y', Wanted::Now, now), Ok(id));
     grants.received(1).unwrap();
 }
 
@@ -175,7 +175,7 @@ proptest! {
             match what {
                 0 => {
                     let room = open.len() < 5 && given - receipts < 3;
-                    assert_eq!(grants.give(number, now).is_ok(), room);
+                    assert_eq!(grants.give(number, Wanted::Now, now).is_ok(), room);
                     if room {
                         given += 1;
                         open.insert(given, number);

@@ -69,17 +69,21 @@ impl Session {
         plus: bool,
     ) -> Result<Page> {
         let dir = Opaque(directory.as_bytes());
-        if plus {
+        let page = if plus {
             let procedure = Procedure::Readdirplus;
             let args = nfs3::Readdirplus3Args { dir, cookie, cookieverf, dircount: count, maxcount: count };
             let replied = self.nfs(procedure, &args).await?;
-            self.page_plus(procedure, &replied, directory)
+            self.page_plus(procedure, &replied, directory)?
         } else {
             let procedure = Procedure::Readdir;
             let args = nfs3::Readdir3Args { dir, cookie, cookieverf, count };
             let replied = self.nfs(procedure, &args).await?;
-            self.page(procedure, &replied, directory)
+            self.page(procedure, &replied, directory)?
+        };
+        if self.inner.lane.is_up() {
+            self.inner.lane.ahead.listed(directory, cookie, &page);
         }
+        Ok(page)
     }
 
     fn page_plus(&self, procedure: Procedure, replied: &Replied, directory: &Handle) -> Result<Page> {

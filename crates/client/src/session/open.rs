@@ -9,6 +9,7 @@ use proto::nfs3::Procedure;
 
 use super::path::Way;
 use super::{Follow, Session};
+use crate::ahead::Wanted;
 use crate::convert::lane_refusal;
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
@@ -106,6 +107,11 @@ impl Session {
         options: &OpenOptions,
     ) -> Result<File> {
         if name.len() <= lane::request::MAX_NAME {
+            if options.only_reads()
+                && let Some(opening) = self.look_ahead(Wanted::Entry { directory, name }).await
+            {
+                return self.opened(opening, path, options).await;
+            }
             let target = lane::Target::Entry { directory: directory.as_bytes(), name };
             match self.ask_lane(target, path, options.read, options.write).await? {
                 Answer::Granted(opening) => return self.opened(*opening, path, options).await,
@@ -152,6 +158,11 @@ impl Session {
             None | Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => return Err(refusal(path, Status::IsDirectory)),
             Some(_) => return Err(refusal(path, Status::Invalid)),
+        }
+        if options.only_reads()
+            && let Some(opening) = self.look_ahead(Wanted::File(&found.handle)).await
+        {
+            return self.opened(opening, path, options).await;
         }
         let mut refused = None;
         match self

@@ -14,9 +14,9 @@ use crate::interlock::{ClientSide, Control, State};
 use crate::memory::Memory;
 use crate::message::{self, MAX_RELEASES, Request};
 use crate::nonce::Instance;
-use crate::request::{OpenRequest, Status};
+use crate::request::{Credential, OpenRequest, Soon, Status};
 use crate::socket;
-use outbox::Outbox;
+use outbox::{Outbox, Waiter};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -43,6 +43,10 @@ pub enum OpenError {
     #[error("longer than the lane carries")]
     TooLong,
 }
+
+/// Takes the files that were asked for ahead, each with its place in the request, on the task that receives. Dropped instead when
+/// they will never come.
+pub type Then = Box<dyn FnOnce(Vec<(usize, Opened)>) + Send>;
 
 /// What the client knows of the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +135,7 @@ impl Lane {
         let _permit = shared.permits.acquire().await.map_err(|_| OpenError::Gone)?;
         let (mut unsent, answer) = shared.prepare(&request);
         loop {
-            match socket::send(&shared.socket, &unsent.bytes, None) {
+            match socket::send(&shared.socket, &unsent.bytes, &[]) {
                 Ok(()) => break,
                 Err(Errno::AGAIN) => socket::writable(&shared.socket).await.map_err(|_| OpenError::Gone)?,
                 Err(_) => {
@@ -142,6 +146,42 @@ impl Lane {
         }
         unsent.sent();
         answer.await.unwrap_or(Err(OpenError::Gone))
+    }
+
+    /// Asks for files that will most likely be opened next, to read them. Waits for nothing: `then` gets what the server saw fit to give, which
+    /// may be less than was asked, or nothing. Beside the Opens under way; the server bounds what it gives.
+    ///
+    /// Each file is as good as one that was opened now, for as long as nobody has changed who may read it: a file whose
+    /// ctime (and link count) is still that of its attributes, and whose grant is still live.
+    ///
+    /// # Errors
+    /// `TooLong` for a request that doesn't fit; `Gone`, also when the server reads nothing just now. `then` is dropped.
+    pub fn ahead(&self, soon: &Soon<'_>, credential: &Credential, then: Then) -> Result<(), OpenError> {
+        let shared = &*self.owner.shared;
+        if !soon.fits() || credential.gids.len() > crate::request::MAX_GIDS {
+            return Err(OpenError::TooLong);
+        }
+        if self.state() != LaneState::Live {
+            return Err(OpenError::Gone);
+        }
+        let (serial, releases, bytes) = {
+            let mut outbox = shared.outbox.lock();
+            (outbox.wait(Waiter::Ahead(then)), outbox.take_releases(), outbox.buffer())
+        };
+        let mut encoder = Encoder::from_vec(bytes);
+        message::encode_ahead(&mut encoder, serial, &releases, soon, credential);
+        let mut unsent = Unsent { shared, serial, releases, bytes: encoder.into_vec(), sent: false };
+        match socket::send(&shared.socket, &unsent.bytes, &[]) {
+            Ok(()) => {
+                unsent.sent();
+                Ok(())
+            }
+            Err(Errno::AGAIN) => Err(OpenError::Gone),
+            Err(_) => {
+                shared.hung_up();
+                Err(OpenError::Gone)
+            }
+        }
     }
 
     /// The state now. No system call.
@@ -183,7 +223,7 @@ impl Lane {
     }
 }
 
-/// An Open that is not yet sent. Dropped before that, it takes itself back.
+/// A request that is not yet sent. Dropped before that, it takes itself back.
 struct Unsent<'a> {
     shared: &'a Shared,
     serial: u32,
@@ -201,11 +241,14 @@ impl Unsent<'_> {
 impl Drop for Unsent<'_> {
     fn drop(&mut self) {
         let mut outbox = self.shared.outbox.lock();
+        let mut waiter = None;
         if !self.sent {
-            outbox.forget(self.serial);
+            waiter = outbox.forget(self.serial);
             outbox.releases.append(&mut self.releases);
         }
         outbox.recycle(std::mem::take(&mut self.bytes), std::mem::take(&mut self.releases));
+        drop(outbox);
+        drop(waiter);
     }
 }
 
@@ -251,7 +294,7 @@ impl Shared {
             }
             let more = releases.len() == MAX_RELEASES;
             let release = Request::Release(releases);
-            let sent = socket::send(&self.socket, &message::encode(&release), None);
+            let sent = socket::send(&self.socket, &message::encode(&release), &[]);
             if let (Err(Errno::AGAIN), Request::Release(mut releases)) = (sent, release) {
                 self.outbox.lock().releases.append(&mut releases);
                 self.flush.notify_one();
@@ -293,7 +336,8 @@ impl Shared {
         self.interlock.mark_gone();
         self.state.send_replace(LaneState::Gone);
         self.permits.close();
-        self.outbox.lock().hang_up();
+        let waiters = self.outbox.lock().hang_up();
+        drop(waiters);
         // Whoever still listens there shall know, too; and our own tasks.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         self.flush.notify_one();

@@ -3,6 +3,7 @@
 //! The one that receives lives as long as the socket: a hang-up is the end of it, and its end (also when the runtime
 //! is shut down under it) is the end of the lane. The other sends releases that no Open took along.
 
+use super::outbox::Waiter;
 use super::{Grant, LaneState, OpenError, Opened, Owner, Shared};
 use crate::interlock::{Control, State};
 use crate::message::{self, MAX_MESSAGE, Reply};
@@ -30,9 +31,9 @@ pub(super) async fn receive(shared: Arc<Shared>, owner: Weak<Owner>) {
     let mut buffer = Box::new([0; MAX_MESSAGE + 1]);
     while let Ok(mut ready) = shared.socket.readable().await {
         loop {
-            let received = socket::receive_descriptor(&shared.socket, &mut buffer, false);
-            let (length, fd, no_room) = match received {
-                Ok(Received::Datagram { length, fd, no_room }) => (length, fd, no_room),
+            let received = socket::receive_descriptors(&shared.socket, &mut buffer, false);
+            let (length, fds, no_room) = match received {
+                Ok(Received::Datagram { length, fds, no_room }) => (length, fds, no_room),
                 Err(Errno::AGAIN) => break,
                 Ok(Received::HangUp) | Err(_) => return,
                 Ok(Received::Violation(what)) => {
@@ -44,7 +45,7 @@ pub(super) async fn receive(shared: Arc<Shared>, owner: Weak<Owner>) {
                 debug!("lane: the server sent no message of the protocol");
                 return;
             };
-            if understand(shared, &owner, &reply, fd, no_room).is_none() {
+            if understand(shared, &owner, reply, fds, no_room).is_none() {
                 debug!("lane: the server's message makes no sense here");
                 return;
             }
@@ -62,16 +63,18 @@ pub(super) async fn receive(shared: Arc<Shared>, owner: Weak<Owner>) {
 fn understand(
     shared: &Shared,
     owner: &Weak<Owner>,
-    reply: &Reply<'_>,
-    fd: Option<OwnedFd>,
+    reply: Reply<'_>,
+    fds: Vec<OwnedFd>,
     no_room: bool,
 ) -> Option<()> {
-    match *reply {
+    let none = fds.is_empty() && !no_room;
+    let mut fds = fds.into_iter();
+    match reply {
         Reply::Opened { serial, grant, generation, verifier, handle, attributes } => {
             // The receipt, at once; whether the descriptor arrived, too, shows in a release.
             shared.interlock.receive();
-            let waiter = shared.outbox.lock().answered(serial)?;
-            let answer = match (fd, owner.upgrade()) {
+            let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
+            let answer = match (fds.next(), owner.upgrade()) {
                 (Some(file), Some(owner)) => {
                     let expected = Control { state: State::Live, generation }.word();
                     let grant = Grant::new(file, grant, expected, owner, attributes.io);
@@ -85,14 +88,35 @@ fn understand(
             };
             // Nobody waits any more: the grant is dropped, and so released.
             let _ = waiter.send(answer);
+            fds.next().is_none().then_some(())?;
         }
-        Reply::NotOpened { serial, status } if fd.is_none() => {
-            let waiter = shared.outbox.lock().answered(serial)?;
+        Reply::Given { serial, generation, verifier, files } => {
+            files.iter().for_each(|_| shared.interlock.receive());
+            let Waiter::Ahead(then) = shared.outbox.lock().answered(serial)? else { return None };
+            // They come in order; the last ones are missing if this process has no room for more.
+            (fds.len() == files.len() || no_room && fds.len() < files.len()).then_some(())?;
+            let owner = owner.upgrade();
+            let expected = Control { state: State::Live, generation }.word();
+            let mut opened = Vec::with_capacity(fds.len());
+            for file in files {
+                match (fds.next(), &owner) {
+                    (Some(fd), Some(owner)) => {
+                        let grant = Grant::new(fd, file.grant, expected, Arc::clone(owner));
+                        let (handle, attributes) = (file.handle.to_vec(), file.attributes);
+                        opened.push((file.index as usize, Opened { grant, handle, attributes, verifier }));
+                    }
+                    _ => shared.release(file.grant),
+                }
+            }
+            then(opened);
+        }
+        Reply::NotOpened { serial, status } if none => {
+            let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
             let _ = waiter.send(Err(OpenError::Refused(status)));
         }
-        Reply::Drain if fd.is_none() => shared.draining(),
+        Reply::Drain if none => shared.draining(),
         // The interlock says so already, to whoever does I/O.
-        Reply::Recall { generation } if fd.is_none() => shared.generation.store(generation, Relaxed),
+        Reply::Recall { generation } if none => shared.generation.store(generation, Relaxed),
         _ => return None,
     }
     Some(())

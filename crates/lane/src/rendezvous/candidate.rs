@@ -47,7 +47,7 @@ impl Candidate {
             });
         }
         let register = Request::Register { lowest: *VERSIONS.start(), highest: *VERSIONS.end(), commitment };
-        socket::send(&self.socket, &message::encode(&register), None).map_err(failed)?;
+        socket::send(&self.socket, &message::encode(&register), &[]).map_err(failed)?;
         Ok(self)
     }
 
@@ -62,9 +62,12 @@ impl Candidate {
         let through = || self.through.clone();
         let violation = |what| Answer::Never(Reason::Violation { through: through(), what });
         let mut buffer = [0; MAX_MESSAGE + 1];
-        let (length, fd) = match socket::receive_descriptor(&self.socket, &mut buffer, false) {
+        let (length, fd) = match socket::receive_descriptors(&self.socket, &mut buffer, false) {
             Err(Errno::AGAIN) => return Answer::NotYet,
-            Ok(Received::Datagram { length, fd, .. }) => (length, fd),
+            Ok(Received::Datagram { length, mut fds, no_room: false }) if fds.len() < 2 => {
+                (length, fds.pop())
+            }
+            Ok(Received::Datagram { .. }) => return violation("descriptors that nobody asked for"),
             Ok(Received::HangUp) | Err(_) => return Answer::Never(Reason::HungUp(through())),
             Ok(Received::Violation(what)) => return violation(what),
         };

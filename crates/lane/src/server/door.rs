@@ -210,7 +210,7 @@ impl Door {
 
     fn refuse(&mut self, id: WaitingId, refusal: Refusal) {
         if let Some(waiting) = self.waiting.get(&id) {
-            let _ = socket::send(&waiting.socket, &message::encode(&Reply::Refused(refusal)), None);
+            let _ = socket::send(&waiting.socket, &message::encode(&Reply::Refused(refusal)), &[]);
         }
         self.close(id);
     }

@@ -336,7 +336,7 @@ impl Hub {
     fn bind(self: &Arc<Self>, waiting: Waiting, nonce: Nonce, nfs_peer: SocketAddr) -> Answer {
         let Waiting { socket, process, version, through, .. } = waiting;
         let refuse = |socket: &OwnedFd, refusal, answer| {
-            let _ = socket::send(socket, &message::encode(&Reply::Refused(refusal)), None);
+            let _ = socket::send(socket, &message::encode(&Reply::Refused(refusal)), &[]);
             answer
         };
         let limits = self.options.limits;

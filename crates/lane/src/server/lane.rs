@@ -11,24 +11,29 @@
 //! full ends the lane.
 
 use super::{Bound, Granted, Granter, LaneInfo, Limits};
-use crate::grants::Grants;
+use crate::grants::{Grants, Wanted};
 use crate::interlock::{Control, SLOTS, ServerSide, State};
 use crate::memory::Memory;
-use crate::message::{self, MAX_MESSAGE, Reply, Request};
+use crate::message::{self, Given, MAX_MESSAGE, Reply, Request};
 use crate::nonce::{Instance, Nonce};
 use crate::peer::may_act_as;
-use crate::request::{Credential, MAX_HANDLE, OpenRequest, Status, Target};
+use crate::request::{Access, Attributes, Credential, MAX_HANDLE, OpenRequest, Soon, Status, Target};
 use crate::socket::{self, Received};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::any::Any;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use sys::barrier::{Reach, is_offered};
 use tracing::debug;
 use xdr::Encoder;
+
+/// How many bytes of a file that may be wanted soon are read ahead.
+const READ_AHEAD: u64 = 128 << 10;
 
 /// What the server holds while a grant is open.
 type Held = Option<Box<dyn Any + Send>>;
@@ -98,7 +103,7 @@ impl LaneShared {
             outstanding: self.limits.outstanding,
             slots: self.interlock.slots() as u32,
         };
-        socket::send(&self.socket, &message::encode(&local), Some(self.interlock.words().as_fd())).is_ok()
+        socket::send(&self.socket, &message::encode(&local), &[self.interlock.words().as_fd()]).is_ok()
     }
 
     /// For the status.
@@ -166,7 +171,7 @@ impl LaneShared {
 
     /// Says something that the client didn't ask for; ends the lane of a client that doesn't listen.
     fn tell(&self, reply: &Reply<'_>) {
-        if socket::send(&self.socket, &message::encode(reply), None).is_err() {
+        if socket::send(&self.socket, &message::encode(reply), &[]).is_err() {
             self.end("the client didn't take what it was told");
         }
     }
@@ -233,9 +238,13 @@ fn serve_one(
                     lane.refused.fetch_add(1, Relaxed);
                     reply.truncate(0);
                     reply.put(&Reply::NotOpened { serial, status });
-                    Ok(socket::send(&lane.socket, reply.as_slice(), None)?)
+                    Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)
                 }
             }
+        }
+        Request::Ahead { serial, releases, soon, credential } => {
+            lane.release(&releases)?;
+            ahead(lane, granter, serial, &soon, &credential, reply)
         }
     }
 }
@@ -245,7 +254,7 @@ fn open(
     lane: &LaneShared,
     granter: &dyn Granter,
     target: &Target<'_>,
-    access: crate::request::Access,
+    access: Access,
     credential: &Credential,
 ) -> Result<Result<(u64, Granted), Status>, End> {
     // Before the check: a recall that comes while we look ends what we are about to give.
@@ -256,7 +265,7 @@ fn open(
     let room = {
         let mut grants = lane.grants.lock();
         grants.received(lane.interlock.received())?;
-        grants.has_room()
+        grants.has_room(Wanted::Now)
     };
     if !room {
         return Ok(Err(Status::TooMany));
@@ -264,12 +273,15 @@ fn open(
     if !may_act_as(&lane.bound.process, credential) {
         return Ok(Err(Status::Denied));
     }
-    let request = OpenRequest { target: *target, access, credential };
-    // A bug behind one file must not take the lane, let alone the others'.
-    let granted = catch_unwind(AssertUnwindSafe(|| granter.open(&lane.bound, &request)))
-        .unwrap_or(Err(Status::Io))
-        .and_then(|granted| if granted.handle.len() <= MAX_HANDLE { Ok(granted) } else { Err(Status::Io) });
+    let granted = ask(lane, granter, &OpenRequest { target: *target, access, credential });
     Ok(granted.map(|granted| (control.generation, granted)))
+}
+
+/// Asks the granter; a bug behind one file must not take the lane, let alone the others'.
+fn ask(lane: &LaneShared, granter: &dyn Granter, request: &OpenRequest<'_>) -> Result<Granted, Status> {
+    catch_unwind(AssertUnwindSafe(|| granter.open(&lane.bound, request)))
+        .unwrap_or(Err(Status::Io))
+        .and_then(|granted| if granted.handle.len() <= MAX_HANDLE { Ok(granted) } else { Err(Status::Io) })
 }
 
 /// Sends a grant, or takes it back.
@@ -283,7 +295,7 @@ fn send_grant(
 ) -> Result<(), End> {
     let Granted { file, handle, attributes, held } = granted;
     // There was room before the file was opened, and this thread alone gives.
-    let Ok(grant) = lane.grants.lock().give(held, Instant::now()) else { return Ok(()) };
+    let Ok(grant) = lane.grants.lock().give(held, Wanted::Now, Instant::now()) else { return Ok(()) };
     reply.truncate(0);
     reply.put(&Reply::Opened {
         serial,
@@ -293,11 +305,97 @@ fn send_grant(
         handle: &handle,
         attributes,
     });
-    if let Err(error) = socket::send(&lane.socket, reply.as_slice(), Some(file.as_fd())) {
+    if let Err(error) = socket::send(&lane.socket, reply.as_slice(), &[file.as_fd()]) {
         let held = lane.grants.lock().take_back(grant);
         drop(held);
         return Err(error.into());
     }
     lane.granted.fetch_add(1, Relaxed);
     Ok(())
+}
+
+/// Opens what may be wanted soon, each file by the one check, and begins to read those that aren't cached. What can't be given is left
+/// out: an Open will say why.
+fn ahead(
+    lane: &LaneShared,
+    granter: &dyn Granter,
+    serial: u32,
+    soon: &Soon<'_>,
+    credential: &Credential,
+    reply: &mut Encoder,
+) -> Result<(), End> {
+    // As for an Open: before the first check.
+    let control = *lane.control.lock();
+    lane.grants.lock().received(lane.interlock.received())?;
+    let may = control.state == State::Live && may_act_as(&lane.bound.process, credential);
+    let mut opened = Vec::new();
+    for (index, target) in soon.targets().enumerate() {
+        if !may || !lane.grants.lock().has_room(Wanted::Soon) {
+            break;
+        }
+        let Ok(granted) = ask(lane, granter, &OpenRequest { target, access: Access::Read, credential })
+        else {
+            continue;
+        };
+        if !is_settled(&granted.attributes) {
+            continue;
+        }
+        read_ahead(&granted);
+        let Granted { file, handle, attributes, held } = granted;
+        let Ok(grant) = lane.grants.lock().give(held, Wanted::Soon, Instant::now()) else { break };
+        opened.push((index as u32, grant, file, handle, attributes));
+    }
+    let files = opened.iter().map(|(index, grant, _, handle, attributes)| Given {
+        index: *index,
+        grant: *grant,
+        handle,
+        attributes: *attributes,
+    });
+    let given = Reply::Given {
+        serial,
+        generation: control.generation,
+        verifier: granter.verifier(),
+        files: files.collect(),
+    };
+    reply.truncate(0);
+    reply.put(&given);
+    let fds: Vec<_> = opened.iter().map(|(_, _, file, ..)| file.as_fd()).collect();
+    match socket::send(&lane.socket, reply.as_slice(), &fds) {
+        Ok(()) => {
+            lane.granted.fetch_add(fds.len() as u64, Relaxed);
+            Ok(())
+        }
+        Err(error) => {
+            let held: Vec<Held> = {
+                let mut grants = lane.grants.lock();
+                opened.iter().rev().filter_map(|(_, grant, ..)| grants.take_back(*grant)).collect()
+            };
+            drop(held);
+            if error != Errno::TOOMANYREFS {
+                return Err(error.into());
+            }
+            // The kernel bounds the descriptors that a user has under way. Those that nobody has asked for yet can wait.
+            let none = Reply::Given { serial, generation: 0, verifier: [0; 8], files: Vec::new() };
+            reply.truncate(0);
+            reply.put(&none);
+            Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)
+        }
+    }
+}
+
+/// Whether a change from now on is sure to leave another ctime: by that the client sees that what the server decided by still holds.
+/// Before Linux 6.13 ctime moves in steps of up to 10 ms.
+fn is_settled(attributes: &Attributes) -> bool {
+    const STEPS: Duration = Duration::from_millis(20);
+    let ctime = u64::try_from(attributes.ctime.seconds).unwrap_or(0);
+    let ctime = SystemTime::UNIX_EPOCH + Duration::new(ctime, attributes.ctime.nanoseconds);
+    SystemTime::now().duration_since(ctime).is_ok_and(|age| age > STEPS)
+}
+
+/// Has the kernel begin to read the file, if it isn't cached. Doesn't wait for it.
+fn read_ahead(granted: &Granted) {
+    if let Some(length) = NonZeroU64::new(granted.attributes.size.min(READ_AHEAD)) {
+        // Where that isn't possible the file is read when it is read.
+        let _ = rustix::fs::fadvise(&granted.file, 0, Some(length), rustix::fs::Advice::WillNeed);
+    }
 }

@@ -1,0 +1,362 @@
+//! Opening ahead: files that will most likely be opened next are asked for before they are, many in one message.
+//!
+//! An Open over the lane is a round trip, and what a round trip costs is two processes waking one another. A program that reads a
+//! directory and then opens its files in order tells by that what it will open next; so the client asks for the next files while
+//! the program works on this one, and the server has the disk read them. None of it is visible but by its speed:
+//!
+//! - The server decides about each file by the one check, and only about files that haven't changed just now.
+//! - A file that was given ahead is used within [`shelf::LIFE`], by the same user, for reading, and only if its ctime still is what it was:
+//!   nobody has changed who may read it, nor its names. Otherwise it is given back, and an ordinary Open asks anew.
+//! - What waits is bounded, and given back in time.
+//!
+//! | module | what |
+//! |---|---|
+//! | `listing` | what the directory's listing said |
+//! | `follower` | whether opens follow it, and how far to ask |
+//! | `shelf` | what was asked for and not opened yet |
+
+mod follower;
+mod listing;
+mod shelf;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use lane::{Lane, Soon};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::counters::bump;
+use crate::file::Opening;
+use crate::observer::Seen;
+use crate::session::{Inner, Page, Session};
+use crate::types::Handle;
+use follower::Follower;
+use listing::Listing;
+use shelf::{Key, LIFE, Shelf, Taken};
+
+pub(crate) use shelf::Wanted;
+
+/// How many directories' listings are kept.
+const LISTINGS: usize = 4;
+
+/// An open file that was given ahead.
+#[derive(Debug)]
+struct Held {
+    opened: lane::Opened,
+    /// The lane's number in the session.
+    lane: u64,
+}
+
+/// A listing, and who goes through it.
+#[derive(Debug)]
+struct Followed {
+    listing: Listing,
+    follower: Follower,
+    user: Option<lane::Credential>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last used one first.
+    listings: VecDeque<Followed>,
+    shelf: Shelf<lane::Credential, Held>,
+    /// Somebody looks after what nobody opens.
+    tended: bool,
+}
+
+/// A session's files ahead.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    state: Mutex<State>,
+    /// Something has come, or won't.
+    news: Notify,
+}
+
+/// What to ask for now.
+struct Request {
+    batch: u64,
+    /// `None`: by handles.
+    directory: Option<Handle>,
+    /// Names or handles.
+    all: Vec<Box<[u8]>>,
+}
+
+impl Ahead {
+    /// A page of a listing has come.
+    pub(crate) fn listed(&self, directory: &Handle, cookie: u64, page: &Page) {
+        let mut state = self.state.lock();
+        let known = state.listings.iter().position(|one| one.listing.directory() == directory);
+        let mut one = match known.and_then(|index| state.listings.remove(index)) {
+            Some(one) => one,
+            None if cookie == 0 => {
+                let listing = Listing::new(*directory);
+                Followed { listing, follower: Follower::default(), user: None }
+            }
+            None => return,
+        };
+        if cookie == 0 {
+            one.follower = Follower::default();
+        }
+        if one.listing.page(cookie, &page.entries) {
+            state.listings.push_front(one);
+            state.listings.truncate(LISTINGS);
+        }
+    }
+
+    /// The lane is gone, or has taken everything back.
+    pub(crate) fn forget(&self) {
+        let held = self.state.lock().shelf.clear();
+        drop(held);
+        self.news.notify_waiters();
+    }
+
+    /// A file is being opened for reading: what there is of it, and what to ask for.
+    fn opening(
+        &self,
+        wanted: Wanted<'_>,
+        user: &lane::Credential,
+        now: Instant,
+    ) -> (Taken<Held>, Option<Request>) {
+        let (taken, request, unused) = self.state.lock().opening(wanted, user, now);
+        // Given back when nobody else has to wait for it.
+        drop(unused);
+        (taken, request)
+    }
+
+    /// Whether there is something of a file now.
+    fn look(&self, wanted: Wanted<'_>, user: &lane::Credential) -> Taken<Held> {
+        self.state.lock().shelf.take(wanted, user)
+    }
+
+    /// The answer to a request has come; none has with `files` empty.
+    fn arrived(&self, batch: u64, files: Vec<(usize, Handle, Held)>) {
+        let now = Instant::now();
+        let unwanted = {
+            let mut state = self.state.lock();
+            let (came, unwanted) = state.shelf.arrive(batch, files, now);
+            if came == 0
+                && let Some(first) = state.listings.front_mut()
+            {
+                first.follower.wasted();
+            }
+            unwanted
+        };
+        drop(unwanted);
+        self.news.notify_waiters();
+    }
+}
+
+impl State {
+    /// As [`Ahead::opening`], with what is to be given back.
+    fn opening(
+        &mut self,
+        wanted: Wanted<'_>,
+        user: &lane::Credential,
+        now: Instant,
+    ) -> (Taken<Held>, Option<Request>, Vec<Held>) {
+        let mut unused = self.purge(now);
+        let next = self.follow(wanted, user);
+        let request = self.request(wanted, user, &next, &mut unused);
+        let taken = self.shelf.take(wanted, user);
+        if matches!(taken, Taken::Here(_))
+            && let Some(first) = self.listings.front_mut()
+        {
+            first.follower.used();
+        }
+        (taken, request, unused)
+    }
+
+    /// What has waited in vain.
+    fn purge(&mut self, now: Instant) -> Vec<Held> {
+        let old = self.shelf.purge(now);
+        if !old.is_empty()
+            && let Some(first) = self.listings.front_mut()
+        {
+            first.follower.wasted();
+        }
+        old
+    }
+
+    /// Puts a request together for these entries of the first listing, as many as a message has room for.
+    fn request(
+        &mut self,
+        wanted: Wanted<'_>,
+        user: &lane::Credential,
+        next: &[u32],
+        unused: &mut Vec<Held>,
+    ) -> Option<Request> {
+        if next.is_empty() {
+            return None;
+        }
+        let listing = &self.listings.front()?.listing;
+        let directory = *listing.directory();
+        let by_name = matches!(wanted, Wanted::Entry { .. });
+        let mut all: Vec<Box<[u8]>> = Vec::with_capacity(next.len());
+        let mut bytes = 0;
+        for index in next {
+            let one = if by_name {
+                Some(listing.name(*index))
+            } else {
+                listing.handle(*index).map(Handle::as_bytes)
+            };
+            let Some(one) = one.filter(|one| one.len() <= lane::request::MAX_NAME) else { continue };
+            bytes += one.len() + 8;
+            if bytes > lane::request::MAX_SOON_BYTES {
+                break;
+            }
+            all.push(one.into());
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let keys = all.iter().filter_map(|one| match by_name {
+            true => Some(Key::Entry { directory, name: one.clone() }),
+            false => Handle::new(one).map(Key::File),
+        });
+        let (batch, surplus) = self.shelf.expect(user, keys);
+        unused.extend(surplus);
+        Some(Request { batch, directory: by_name.then_some(directory), all })
+    }
+
+    /// Which entries of the first listing to ask for.
+    fn follow(&mut self, wanted: Wanted<'_>, user: &lane::Credential) -> Vec<u32> {
+        let find = |one: &mut Followed| {
+            let guess = one.follower.guess(&mut one.listing);
+            match wanted {
+                Wanted::Entry { directory, name } if directory == one.listing.directory() => {
+                    one.listing.find_name(name, guess)
+                }
+                Wanted::Entry { .. } => None,
+                Wanted::File(file) => one.listing.find_handle(file, guess),
+            }
+        };
+        let mut all = self.listings.iter_mut().enumerate();
+        let Some((place, index)) = all.find_map(|(place, one)| find(one).map(|index| (place, index))) else {
+            return Vec::new();
+        };
+        if place != 0
+            && let Some(one) = self.listings.remove(place)
+        {
+            self.listings.push_front(one);
+        }
+        let Some(one) = self.listings.front_mut() else { return Vec::new() };
+        if one.user.as_ref() != Some(user) {
+            one.user = Some(user.clone());
+            one.follower = Follower::default();
+        }
+        one.follower.opened(&mut one.listing, index)
+    }
+}
+
+/// Says that a request is over, however it ends.
+struct Answer {
+    session: Weak<Inner>,
+    batch: u64,
+    lane: u64,
+}
+
+impl Answer {
+    fn take(mut self, files: Vec<(usize, lane::Opened)>) {
+        // So that the end has nothing to add.
+        let session = std::mem::take(&mut self.session);
+        let Some(session) = session.upgrade() else { return };
+        let held = files.into_iter().filter_map(|(place, opened)| {
+            Some((place, Handle::new(&opened.handle)?, Held { opened, lane: self.lane }))
+        });
+        session.lane.ahead.arrived(self.batch, held.collect());
+        tend(&session);
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.upgrade() {
+            session.lane.ahead.arrived(self.batch, Vec::new());
+        }
+    }
+}
+
+/// Has what nobody opens given back in time.
+fn tend(session: &Arc<Inner>) {
+    let ahead = &session.lane.ahead;
+    if std::mem::replace(&mut ahead.state.lock().tended, true) {
+        return;
+    }
+    let weak = Arc::downgrade(session);
+    session.lane.runtime().spawn(async move {
+        loop {
+            tokio::time::sleep(LIFE).await;
+            let Some(session) = weak.upgrade() else { return };
+            let (old, done) = {
+                let mut state = session.lane.ahead.state.lock();
+                let old = state.purge(Instant::now());
+                state.tended = !state.shelf.is_empty();
+                (old, !state.tended)
+            };
+            drop(old);
+            if done {
+                return;
+            }
+        }
+    });
+}
+
+impl Session {
+    /// A file that is to be opened for reading, if it was asked for ahead and is what it was; and asks for those that come next. Waits for nothing
+    /// but what was asked for already.
+    pub(crate) async fn open_ahead(&self, wanted: Wanted<'_>, lane: &Lane, number: u64) -> Option<Opening> {
+        let (keeper, user) = (&self.inner.lane, self.user.lane.as_ref()?);
+        let (mut taken, request) = keeper.ahead.opening(wanted, user, Instant::now());
+        if let Some(request) = request {
+            bump(&self.inner.live.lane.round_trips);
+            self.ask_ahead(lane, number, &request);
+        }
+        while matches!(taken, Taken::Coming) {
+            let news = keeper.ahead.news.notified();
+            tokio::pin!(news);
+            // From here on it counts, so that what comes between the look and the wait wakes us.
+            news.as_mut().enable();
+            taken = keeper.ahead.look(wanted, user);
+            if matches!(taken, Taken::Coming) && tokio::time::timeout(keeper.patience(), news).await.is_err()
+            {
+                return None;
+            }
+        }
+        let Taken::Here(Held { opened, lane }) = taken else { return None };
+        if !is_unchanged(&opened) {
+            return None;
+        }
+        bump(&self.inner.live.lane.opens);
+        let (handle, attributes) = (Handle::new(&opened.handle)?, Some(opened.attributes.into()));
+        if let Some(observer) = keeper.observer() {
+            observer.seen(&handle, &Seen { before: None, attributes, asked: Instant::now() });
+        }
+        let granted = Some((opened.grant, lane, opened.verifier));
+        Some(Opening { handle, attributes, granted, refused: None })
+    }
+
+    fn ask_ahead(&self, lane: &Lane, number: u64, request: &Request) {
+        let Some(user) = self.user.lane.as_ref() else { return };
+        let all = request.all.iter().map(|one| &one[..]).collect();
+        let soon = match &request.directory {
+            Some(directory) => Soon::Entries { directory: directory.as_bytes(), names: all },
+            None => Soon::Handles(all),
+        };
+        let answer = Answer { session: Arc::downgrade(&self.inner), batch: request.batch, lane: number };
+        // If it can't be sent, the answer's end says so.
+        let _ = lane.ahead(&soon, user, Box::new(|files| answer.take(files)));
+    }
+}
+
+/// Whether the server's decision still holds: nothing that it hangs on can have changed without another ctime.
+fn is_unchanged(opened: &lane::Opened) -> bool {
+    let then = opened.attributes.ctime;
+    opened.grant.is_live()
+        && rustix::fs::fstat(&opened.grant).is_ok_and(|now| {
+            now.st_nlink > 0
+                && now.st_ctime == then.seconds
+                && u64::try_from(now.st_ctime_nsec).is_ok_and(|rest| rest == u64::from(then.nanoseconds))
+        })
+}

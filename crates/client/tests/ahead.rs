@@ -1,0 +1,195 @@
+//! Opening ahead: files come before they are opened, and nobody sees it but by the round trips.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use samehost_client as client;
+
+use client::{Credential, Handle, OpenOptions, Procedure, Road, Session, Status};
+use support::{Served, wait_for};
+
+const FILES: usize = 200;
+
+fn name(i: usize) -> String {
+    format!("file-{i:03}")
+}
+
+/// Makes the files, and waits until their ctimes can't be taken for those of a later change.
+async fn prepare(served: &Served) {
+    for i in 0..FILES {
+        fs::write(served.export().join(name(i)), format!("content of {i}")).unwrap();
+    }
+    settle(&served.export().join(name(FILES - 1))).await;
+}
+
+async fn settle(path: &Path) {
+    let stat = fs::metadata(path).unwrap();
+    let ctime = Duration::new(stat.ctime() as u64, stat.ctime_nsec() as u32);
+    let settled = SystemTime::UNIX_EPOCH + ctime + Duration::from_millis(20);
+    wait_for("the clock to move on", || SystemTime::now() > settled).await;
+}
+
+async fn list(session: &Session, plus: bool) -> Vec<(Vec<u8>, Option<Handle>)> {
+    let entries = session.read_dir(&session.root(), plus).collect().await.unwrap();
+    assert_eq!(entries.len(), FILES);
+    entries.into_iter().map(|entry| (entry.name, entry.handle)).collect()
+}
+
+/// What a file says, and the road.
+async fn read(session: &Session, name: &[u8]) -> client::Result<(Vec<u8>, Road)> {
+    let file = session.open_at(&session.root(), name, &OpenOptions::reading()).await?;
+    let bytes = file.read_into(Vec::new(), 0, 100).await?;
+    let road = file.road();
+    file.close().await?;
+    Ok((bytes, road))
+}
+
+fn content(name: &[u8]) -> Vec<u8> {
+    let number: usize = std::str::from_utf8(&name[5..]).unwrap().parse().unwrap();
+    format!("content of {number}").into_bytes()
+}
+
+#[tokio::test]
+async fn who_reads_a_directory_in_order_waits_for_few_answers() {
+    let served = Served::with_lane();
+    prepare(&served).await;
+    for (order, plus) in [("listed", false), ("named", false), ("by handle", true)] {
+        let session = served.lane().await;
+        let mut entries = list(&session, plus).await;
+        if order == "named" {
+            entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        }
+        let before = session.counters();
+        for (name, handle) in &entries {
+            let (bytes, road) = match handle {
+                None => read(&session, name).await.unwrap(),
+                Some(handle) => {
+                    let file = session.open_handle(handle, name, &OpenOptions::reading()).await.unwrap();
+                    (file.read_into(Vec::new(), 0, 100).await.unwrap(), file.road())
+                }
+            };
+            assert_eq!((bytes, road), (content(name), Road::Lane));
+        }
+        let after = session.counters();
+        let trips = after.lane.round_trips - before.lane.round_trips;
+        // More only if this process stood still for so long that what had come was too old.
+        assert!(trips < FILES as u64 / 2, "{order}: {trips} round trips for {FILES} files");
+        assert_eq!(after.lane.opens - before.lane.opens, FILES as u64);
+        assert_eq!(after.wire.round_trips, before.wire.round_trips);
+        assert_eq!(after.calls(Procedure::Read), 0);
+    }
+}
+
+/// Opens files by name until one that will come next has been asked for ahead; returns the next one's place.
+async fn run_into(session: &Session, names: &[String]) -> usize {
+    for (at, name) in names.iter().enumerate().take(10) {
+        read(session, name.as_bytes()).await.unwrap();
+        if at == 5 {
+            return at + 1;
+        }
+    }
+    unreachable!("there are more files than that")
+}
+
+#[tokio::test]
+async fn what_came_ahead_is_not_used_when_it_has_changed_meanwhile() {
+    let served = Served::with_lane();
+    prepare(&served).await;
+    let session = served.lane().await.as_user(Credential::Sys { uid: 1000, gid: 1000, groups: vec![] });
+    let export = served.export();
+    fs::set_permissions(&export, fs::Permissions::from_mode(0o755)).unwrap();
+    let names: Vec<String> = (0..FILES).map(name).collect();
+    list(&session, false).await;
+    let at = run_into(&session, &names).await;
+    // Each of the next ones has been opened for us already, or is about to be.
+    let path = |i: usize| export.join(&names[i]);
+    fs::set_permissions(path(at), fs::Permissions::from_mode(0o600)).unwrap();
+    let refused = read(&session, names[at].as_bytes()).await.unwrap_err();
+    assert_eq!(refused.status(), Some(Status::Access));
+    fs::remove_file(path(at + 1)).unwrap();
+    let gone = read(&session, names[at + 1].as_bytes()).await.unwrap_err();
+    assert_eq!(gone.status(), Some(Status::NoEntry));
+    fs::write(export.join("new"), "another file").unwrap();
+    fs::rename(export.join("new"), path(at + 2)).unwrap();
+    assert_eq!(read(&session, names[at + 2].as_bytes()).await.unwrap().0, b"another file");
+    fs::write(path(at + 3), "longer than it was").unwrap();
+    let file =
+        session.open_at(&session.root(), names[at + 3].as_bytes(), &OpenOptions::reading()).await.unwrap();
+    assert_eq!(file.opened_as().unwrap().size, 18);
+    assert_eq!(file.read_into(Vec::new(), 0, 100).await.unwrap(), b"longer than it was");
+    fs::rename(path(at + 4), path(at + 5)).unwrap();
+    assert_eq!(read(&session, names[at + 4].as_bytes()).await.unwrap_err().status(), Some(Status::NoEntry));
+    assert_eq!(read(&session, names[at + 5].as_bytes()).await.unwrap().0, content(names[at + 4].as_bytes()));
+}
+
+#[tokio::test]
+async fn what_came_ahead_for_one_user_is_not_anothers() {
+    let served = Served::with_lane();
+    prepare(&served).await;
+    for i in 0..FILES {
+        fs::set_permissions(served.export().join(name(i)), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    settle(&served.export().join(name(FILES - 1))).await;
+    let root = served.lane().await;
+    let user = root.as_user(Credential::Sys { uid: 1000, gid: 1000, groups: vec![] });
+    let names: Vec<String> = (0..FILES).map(name).collect();
+    list(&root, false).await;
+    let at = run_into(&root, &names).await;
+    for name in &names[at..at + 4] {
+        assert_eq!(read(&user, name.as_bytes()).await.unwrap_err().status(), Some(Status::Access));
+    }
+    assert_eq!(read(&root, names[at].as_bytes()).await.unwrap().0, content(names[at].as_bytes()));
+}
+
+/// Descriptors of regular files of the export that this process holds.
+fn held(export: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    open.filter(|fd| {
+        fs::read_link(fd.path()).is_ok_and(|target| {
+            // The server's clone of the mount has paths of its own.
+            target.to_string_lossy().contains("file-") && !target.starts_with("/proc")
+        })
+    })
+    .filter(|fd| {
+        let (Ok(one), Ok(all)) = (fs::metadata(fd.path()), fs::metadata(export)) else { return false };
+        one.dev() == all.dev()
+            && fs::read_dir(export)
+                .unwrap()
+                .flatten()
+                .any(|file| file.metadata().is_ok_and(|file| file.ino() == one.ino()))
+    })
+    .count()
+}
+
+#[tokio::test]
+async fn what_nobody_opens_is_given_back_in_time() {
+    let served = Served::with_lane();
+    prepare(&served).await;
+    let session = served.lane().await;
+    let names: Vec<String> = (0..FILES).map(name).collect();
+    list(&session, false).await;
+    run_into(&session, &names).await;
+    wait_for("the rest to be given back", || held(&served.export()) == 0).await;
+    // And it goes on as if nothing had been.
+    let after = read(&session, names[100].as_bytes()).await.unwrap();
+    assert_eq!(after, (content(names[100].as_bytes()), Road::Lane));
+}
+
+#[tokio::test]
+async fn a_server_that_dies_takes_what_came_ahead_along() {
+    let mut served = Served::with_lane();
+    prepare(&served).await;
+    let session = served.lane().await;
+    let names: Vec<String> = (0..FILES).map(name).collect();
+    list(&session, false).await;
+    let at = run_into(&session, &names).await;
+    served.kill();
+    served.restart();
+    for name in &names[at..at + 8] {
+        assert_eq!(read(&session, name.as_bytes()).await.unwrap(), (content(name.as_bytes()), Road::Lane));
+    }
+}
