@@ -357,6 +357,6 @@ fn is_unchanged(opened: &lane::Opened) -> bool {
         && rustix::fs::fstat(&opened.grant).is_ok_and(|now| {
             now.st_nlink > 0
                 && now.st_ctime == then.seconds
-                && u64::try_from(now.st_ctime_nsec).is_ok_and(|rest| rest == u64::from(then.nanoseconds))
+                && now.st_ctime_nsec == u64::from(then.nanoseconds)
         })
 }
