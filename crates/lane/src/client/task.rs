@@ -101,7 +101,8 @@ fn understand(
             for file in files {
                 match (fds.next(), &owner) {
                     (Some(fd), Some(owner)) => {
-                        let grant = Grant::new(fd, file.grant, expected, Arc::clone(owner));
+                        let grant =
+                            Grant::new(fd, file.grant, expected, Arc::clone(owner), file.attributes.io);
                         let (handle, attributes) = (file.handle.to_vec(), file.attributes);
                         opened.push((file.index as usize, Opened { grant, handle, attributes, verifier }));
                     }

@@ -392,9 +392,11 @@ fn is_settled(attributes: &Attributes) -> bool {
     SystemTime::now().duration_since(ctime).is_ok_and(|age| age > STEPS)
 }
 
-/// Has the kernel begin to read the file, if it isn't cached. Doesn't wait for it.
+/// Has the kernel begin to read the file, if it isn't cached and is to be. Doesn't wait for it.
 fn read_ahead(granted: &Granted) {
-    if let Some(length) = NonZeroU64::new(granted.attributes.size.min(READ_AHEAD)) {
+    if granted.attributes.io.read == io::Mode::Buffered
+        && let Some(length) = NonZeroU64::new(granted.attributes.size.min(READ_AHEAD))
+    {
         // Where that isn't possible the file is read when it is read.
         let _ = rustix::fs::fadvise(&granted.file, 0, Some(length), rustix::fs::Advice::WillNeed);
     }
