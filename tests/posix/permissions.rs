@@ -1,0 +1,337 @@
+//! Who may do what: classes, groups, directories, the sticky bit, root.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::fs::{self as sys, Access, AtFlags, OFlags};
+use rustix::io::Errno;
+
+use super::place::{
+    ANN, BEN, CAT, CLUB, Place, User, acting, become_user, chmod, chown, create, is_there, mkdir, open,
+};
+use super::{checks, fails};
+
+checks![
+    exactly_one_class_counts,
+    a_supplementary_group_counts,
+    sixteen_groups_count,
+    a_directory_is_searched_or_listed,
+    a_directory_that_may_not_be_written,
+    the_sticky_bit_keeps_others_names,
+    root_may,
+    access_says_what_open_does,
+    running_takes_the_x_bit,
+    a_program_that_may_be_run_but_not_read,
+    what_one_has_open_another_may_not_read,
+    a_mode_that_changes_counts_at_once,
+    a_thread_that_changes_its_user_is_another,
+    a_thread_that_changes_its_groups_has_others,
+    renaming_takes_both_directories,
+    cutting_takes_the_right_to_write,
+    the_way_there_must_be_open,
+    who_has_it_open_goes_on,
+];
+
+fn may(user: User, path: &std::path::Path, flags: OFlags) -> bool {
+    acting(user, || match open(path, flags) {
+        Ok(_) => true,
+        Err(Errno::ACCESS) => false,
+        Err(error) => panic!("{}: {error}", path.display()),
+    })
+}
+
+fn exactly_one_class_counts(place: &Place) {
+    // Owner Ann, group CLUB (Cat is in it), Ben is the others.
+    for (number, mode) in
+        [0o700, 0o070, 0o007, 0o477, 0o747, 0o774, 0o600, 0o060, 0o006, 0o640, 0o204].iter().enumerate()
+    {
+        let path = place.file_of(&format!("file-{number}"), ANN, 0o600);
+        chown(&path, None, Some(CLUB)).unwrap();
+        chmod(&path, *mode).unwrap();
+        for (user, shift) in [(ANN, 6), (CAT, 3), (BEN, 0)] {
+            let bits = mode >> shift & 7;
+            assert_eq!(may(user, &path, OFlags::RDONLY), bits & 4 != 0, "{mode:o} read by {}", user.uid);
+            assert_eq!(may(user, &path, OFlags::WRONLY), bits & 2 != 0, "{mode:o} written by {}", user.uid);
+            assert_eq!(may(user, &path, OFlags::RDWR), bits & 6 == 6, "{mode:o} both by {}", user.uid);
+        }
+    }
+}
+
+fn a_supplementary_group_counts(place: &Place) {
+    let path = place.file_of("file", ANN, 0o640);
+    chown(&path, None, Some(CLUB)).unwrap();
+    assert!(may(CAT, &path, OFlags::RDONLY) && !may(BEN, &path, OFlags::RDONLY));
+    let member = User { groups: &[CLUB], ..BEN };
+    assert!(may(member, &path, OFlags::RDONLY));
+    assert!(may(User { gid: CLUB, ..BEN }, &path, OFlags::RDONLY));
+    assert!(!may(BEN, &path, OFlags::RDONLY));
+}
+
+/// AUTH_SYS has room for sixteen.
+fn sixteen_groups_count(place: &Place) {
+    const GROUPS: &[u32] = &[101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, CLUB];
+    let path = place.file_of("file", ANN, 0o640);
+    chown(&path, None, Some(CLUB)).unwrap();
+    assert!(may(User { groups: GROUPS, ..BEN }, &path, OFlags::RDONLY));
+    assert!(!may(User { groups: &GROUPS[..15], ..BEN }, &path, OFlags::RDONLY));
+}
+
+fn a_directory_is_searched_or_listed(place: &Place) {
+    for (name, mode) in [("list", 0o744), ("search", 0o711), ("none", 0o700)] {
+        let dir = place.dir_of(name, ANN, 0o755);
+        fs::write(dir.join("file"), b"inside").unwrap();
+        chmod(&dir.join("file"), 0o644).unwrap();
+        chmod(&dir, mode).unwrap();
+    }
+    acting(BEN, || {
+        let names = |name: &str| fs::read_dir(place.at(name)).map(Iterator::count);
+        assert_eq!(names("list").unwrap(), 1);
+        fails!(sys::lstat(place.at("list/file")), ACCESS);
+        fails!(open(&place.at("list/file"), OFlags::RDONLY), ACCESS);
+        fails!(open(&place.at("search"), OFlags::RDONLY | OFlags::DIRECTORY), ACCESS);
+        assert_eq!(fs::read(place.at("search/file")).unwrap(), b"inside");
+        fails!(sys::lstat(place.at("search/none")), NOENT);
+        fails!(sys::lstat(place.at("none/file")), ACCESS);
+        fails!(open(&place.at("none"), OFlags::RDONLY), ACCESS);
+        sys::lstat(place.at("none")).unwrap();
+    });
+    acting(ANN, || assert_eq!(fs::read(place.at("none/file")).unwrap(), b"inside"));
+}
+
+fn a_directory_that_may_not_be_written(place: &Place) {
+    let dir = place.dir_of("dir", ANN, 0o755);
+    acting(ANN, || {
+        fs::write(dir.join("file"), b"").unwrap();
+        mkdir(&dir.join("sub"), 0o777).unwrap();
+        chmod(&dir.join("file"), 0o666).unwrap();
+    });
+    acting(BEN, || {
+        fails!(create(&dir.join("new"), OFlags::WRONLY, 0o644), ACCESS);
+        fails!(mkdir(&dir.join("new"), 0o755), ACCESS);
+        fails!(sys::symlink("x", dir.join("new")), ACCESS);
+        fails!(sys::link(dir.join("file"), dir.join("new")), ACCESS);
+        fails!(sys::unlink(dir.join("file")), ACCESS);
+        fails!(sys::rmdir(dir.join("sub")), ACCESS);
+        fails!(sys::rename(dir.join("file"), dir.join("new")), ACCESS);
+        // What is in it is another matter.
+        fs::write(dir.join("file"), b"written").unwrap();
+    });
+}
+
+fn the_sticky_bit_keeps_others_names(place: &Place) {
+    let dir = place.dir_of("dir", CAT, 0o1777);
+    assert_eq!(super::place::mode(&dir), 0o1777);
+    for name in ["a", "b", "c", "d"] {
+        place.file_of(&format!("dir/{name}"), ANN, 0o666);
+    }
+    let sub = place.dir_of("dir/sub", ANN, 0o777);
+    acting(BEN, || {
+        fails!(sys::unlink(dir.join("a")), PERM | ACCESS);
+        fails!(sys::rename(dir.join("a"), dir.join("new")), PERM | ACCESS);
+        fails!(sys::rmdir(&sub), PERM | ACCESS);
+        fs::write(dir.join("mine"), b"").unwrap();
+        fails!(sys::rename(dir.join("mine"), dir.join("a")), PERM | ACCESS);
+        sys::unlink(dir.join("mine")).unwrap();
+    });
+    acting(ANN, || sys::unlink(dir.join("a")).unwrap());
+    acting(CAT, || sys::unlink(dir.join("b")).unwrap());
+    sys::unlink(dir.join("c")).unwrap();
+    acting(ANN, || sys::rename(dir.join("d"), dir.join("e")).unwrap());
+}
+
+fn root_may(place: &Place) {
+    let dir = place.dir_of("dir", ANN, 0o700);
+    acting(ANN, || {
+        fs::write(dir.join("file"), b"private").unwrap();
+        chmod(&dir.join("file"), 0).unwrap();
+        chmod(&dir, 0).unwrap();
+    });
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"private");
+    fs::write(dir.join("file"), b"root's").unwrap();
+    fs::write(dir.join("new"), b"").unwrap();
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
+    // But nothing runs that has no x bit at all.
+    fails!(sys::access(dir.join("file"), Access::EXEC_OK), ACCESS);
+    chmod(&dir.join("file"), 0o001).unwrap();
+    sys::access(dir.join("file"), Access::EXEC_OK).unwrap();
+}
+
+fn access_says_what_open_does(place: &Place) {
+    let all = [(Access::READ_OK, 4), (Access::WRITE_OK, 2), (Access::EXEC_OK, 1)];
+    for mode in 0..8 {
+        let path = place.file_of(&format!("file-{mode}"), ANN, 0o770 | mode);
+        let dir = place.dir_of(&format!("dir-{mode}"), ANN, 0o770 | mode);
+        acting(BEN, || {
+            for (access, bit) in all {
+                for path in [&path, &dir] {
+                    let answer = sys::access(path, access);
+                    assert_eq!(answer.is_ok(), mode & bit != 0, "{mode:o} {access:?} {}", path.display());
+                    assert_eq!(sys::accessat(sys::CWD, path, access, AtFlags::EACCESS), answer);
+                }
+            }
+            sys::access(&path, Access::EXISTS).unwrap();
+            fails!(sys::access(place.at("none"), Access::EXISTS), NOENT);
+        });
+    }
+}
+
+fn script(place: &Place, mode: u32) -> std::path::PathBuf {
+    place.file("program", mode, b"#!/bin/sh\necho ran\n")
+}
+
+fn runs(path: &std::path::Path, user: User) -> Result<String, std::io::Error> {
+    let output = Command::new(path).uid(user.uid).gid(user.gid).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn running_takes_the_x_bit(place: &Place) {
+    let path = script(place, 0o755);
+    assert_eq!(runs(&path, ANN).unwrap(), "ran");
+    chmod(&path, 0o644).unwrap();
+    assert_eq!(runs(&path, ANN).unwrap_err().raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
+    assert!(runs(&path, User { uid: 0, gid: 0, groups: &[] }).is_err(), "not even root");
+    chmod(&path, 0o100).unwrap();
+    assert!(runs(&path, ANN).is_err(), "another class's bit");
+}
+
+fn a_program_that_may_be_run_but_not_read(place: &Place) {
+    let path = place.at("true");
+    fs::copy("/bin/true", &path).unwrap();
+    chmod(&path, 0o711).unwrap();
+    assert!(!may(ANN, &path, OFlags::RDONLY));
+    assert_eq!(runs(&path, ANN).unwrap(), "");
+}
+
+fn what_one_has_open_another_may_not_read(place: &Place) {
+    let path = place.file_of("file", ANN, 0o600);
+    let held = open(&path, OFlags::RDWR).unwrap();
+    let mut bytes = [0; 8];
+    rustix::io::read(&held, &mut bytes[..]).unwrap();
+    for flags in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
+        assert!(!may(BEN, &path, flags), "root has it open, and Ben may not");
+        assert!(may(ANN, &path, flags));
+    }
+}
+
+fn a_mode_that_changes_counts_at_once(place: &Place) {
+    let path = place.file_of("file", ANN, 0o600);
+    for _ in 0..5 {
+        assert!(!may(BEN, &path, OFlags::RDONLY));
+        acting(ANN, || chmod(&path, 0o604).unwrap());
+        assert!(may(BEN, &path, OFlags::RDONLY));
+        acting(ANN, || chmod(&path, 0o600).unwrap());
+    }
+    let dir = place.dir_of("dir", ANN, 0o700);
+    assert!(acting(BEN, || open(&dir, OFlags::RDONLY)).is_err());
+    chmod(&dir, 0o755).unwrap();
+    assert!(acting(BEN, || open(&dir, OFlags::RDONLY)).is_ok());
+    chown(&path, Some(BEN.uid), None).unwrap();
+    assert!(may(BEN, &path, OFlags::RDWR) && !may(ANN, &path, OFlags::RDWR));
+}
+
+fn a_thread_that_changes_its_user_is_another(place: &Place) {
+    let path = place.file_of("file", ANN, 0o600);
+    // Only the effective user changes, so it can change back.
+    let as_user = |uid: u32| {
+        let uid = rustix::process::Uid::from_raw(uid);
+        rustix::thread::set_thread_res_uid(None, uid, None).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..5 {
+                as_user(ANN.uid);
+                open(&path, OFlags::RDWR).unwrap();
+                as_user(0);
+                as_user(BEN.uid);
+                fails!(open(&path, OFlags::RDONLY), ACCESS);
+                // access(2) asks for the real user, who is root.
+                sys::access(&path, Access::READ_OK).unwrap();
+                fails!(sys::accessat(sys::CWD, &path, Access::READ_OK, AtFlags::EACCESS), ACCESS);
+                as_user(0);
+            }
+        });
+    });
+}
+
+fn a_thread_that_changes_its_groups_has_others(place: &Place) {
+    let path = place.file_of("file", ANN, 0o640);
+    chown(&path, None, Some(CLUB)).unwrap();
+    let groups = |groups: &[u32]| {
+        let groups: Vec<_> = groups.iter().map(|gid| rustix::process::Gid::from_raw(*gid)).collect();
+        rustix::thread::set_thread_groups(&groups).unwrap();
+    };
+    let uid = |uid: u32| {
+        rustix::thread::set_thread_res_uid(None, rustix::process::Uid::from_raw(uid), None).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..5 {
+                groups(&[CLUB]);
+                uid(BEN.uid);
+                open(&path, OFlags::RDONLY).unwrap();
+                uid(0);
+                groups(&[]);
+                uid(BEN.uid);
+                fails!(open(&path, OFlags::RDONLY), ACCESS);
+                uid(0);
+            }
+        });
+    });
+}
+
+fn renaming_takes_both_directories(place: &Place) {
+    let (mine, theirs) = (place.dir_of("mine", ANN, 0o755), place.dir_of("theirs", BEN, 0o755));
+    acting(ANN, || {
+        fs::write(mine.join("file"), b"").unwrap();
+        fails!(sys::rename(mine.join("file"), theirs.join("file")), ACCESS);
+    });
+    acting(BEN, || fails!(sys::rename(mine.join("file"), theirs.join("file")), ACCESS));
+    assert!(is_there(&mine.join("file")));
+}
+
+fn cutting_takes_the_right_to_write(place: &Place) {
+    let path = place.file_of("file", ANN, 0o604);
+    acting(BEN, || {
+        fails!(
+            fs::OpenOptions::new().write(true).open(&path).map_err(|e| Errno::from_io_error(&e).unwrap()),
+            ACCESS
+        );
+        fails!(open(&path, OFlags::RDONLY | OFlags::TRUNC), ACCESS);
+        let reading = open(&path, OFlags::RDONLY).unwrap();
+        fails!(sys::ftruncate(&reading, 0), INVAL | BADF);
+    });
+    assert_eq!(fs::read(&path).unwrap(), b"contents");
+}
+
+fn the_way_there_must_be_open(place: &Place) {
+    let dir = place.dir_of("dir", ANN, 0o755);
+    mkdir(&dir.join("sub"), 0o777).unwrap();
+    fs::write(dir.join("sub/file"), b"").unwrap();
+    chmod(&dir.join("sub/file"), 0o666).unwrap();
+    acting(BEN, || open(&dir.join("sub/file"), OFlags::RDWR).map(drop).unwrap());
+    chmod(&dir, 0o700).unwrap();
+    acting(BEN, || {
+        fails!(open(&dir.join("sub/file"), OFlags::RDONLY), ACCESS);
+        fails!(sys::lstat(dir.join("sub")), ACCESS);
+        fails!(sys::unlink(dir.join("sub/file")), ACCESS);
+    });
+}
+
+/// An open file is open, whatever becomes of its mode, its owner, or the user of the process.
+fn who_has_it_open_goes_on(place: &Place) {
+    let path = place.file_of("file", ANN, 0o600);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            become_user(ANN);
+            let fd = open(&path, OFlags::RDWR).unwrap();
+            chmod(&path, 0).unwrap();
+            let mut bytes = [0; 8];
+            assert_eq!(rustix::io::pread(&fd, &mut bytes[..], 0).unwrap(), 8);
+            rustix::io::pwrite(&fd, b"CONTENTS", 0).unwrap();
+            sys::ftruncate(&fd, 4).unwrap();
+            fails!(open(&path, OFlags::RDONLY), ACCESS);
+        });
+    });
+    assert_eq!(fs::read(&path).unwrap(), b"CONT");
+}
