@@ -87,11 +87,13 @@ fn a_directory_is_searched_or_listed(place: &Place) {
     acting(BEN, || {
         let names = |name: &str| fs::read_dir(place.at(name)).map(Iterator::count);
         assert_eq!(names("list").unwrap(), 1);
+        soon(place, || sys::lstat(place.at("list/file")).is_err());
         fails!(sys::lstat(place.at("list/file")), ACCESS);
         fails!(open(&place.at("list/file"), OFlags::RDONLY), ACCESS);
         fails!(open(&place.at("search"), OFlags::RDONLY | OFlags::DIRECTORY), ACCESS);
         assert_eq!(fs::read(place.at("search/file")).unwrap(), b"inside");
         fails!(sys::lstat(place.at("search/none")), NOENT);
+        soon(place, || sys::lstat(place.at("none/file")).is_err());
         fails!(sys::lstat(place.at("none/file")), ACCESS);
         fails!(open(&place.at("none"), OFlags::RDONLY), ACCESS);
         sys::lstat(place.at("none")).unwrap();
@@ -165,6 +167,10 @@ fn access_says_what_open_does(place: &Place) {
         acting(BEN, || {
             for (access, bit) in all {
                 for path in [&path, &dir] {
+                    // NFS's ACCESS has no word for names that may be written but not found.
+                    if !place.local && path == &dir && bit == 2 && mode & 1 == 0 {
+                        continue;
+                    }
                     let answer = sys::access(path, access);
                     assert_eq!(answer.is_ok(), mode & bit != 0, "{mode:o} {access:?} {}", path.display());
                     assert_eq!(sys::accessat(sys::CWD, path, access, AtFlags::EACCESS), answer);
@@ -269,15 +275,28 @@ fn a_thread_that_changes_its_groups_has_others(place: &Place) {
             for _ in 0..5 {
                 groups(&[CLUB]);
                 uid(BEN.uid);
+                soon(place, || open(&path, OFlags::RDONLY).is_ok());
                 open(&path, OFlags::RDONLY).unwrap();
                 uid(0);
                 groups(&[]);
                 uid(BEN.uid);
+                // A mount asks /proc for the groups, and not every time.
+                soon(place, || open(&path, OFlags::RDONLY).is_err());
                 fails!(open(&path, OFlags::RDONLY), ACCESS);
                 uid(0);
             }
         });
     });
+}
+
+/// What a local filesystem does at once, a mount may do a little later.
+fn soon(place: &Place, mut condition: impl FnMut() -> bool) {
+    let mut tries = 0;
+    while !condition() {
+        assert!(!place.local && tries < 500, "not soon");
+        tries += 1;
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 fn renaming_takes_both_directories(place: &Place) {
@@ -312,6 +331,7 @@ fn the_way_there_must_be_open(place: &Place) {
     acting(BEN, || open(&dir.join("sub/file"), OFlags::RDWR).map(drop).unwrap());
     chmod(&dir, 0o700).unwrap();
     acting(BEN, || {
+        soon(place, || sys::lstat(dir.join("sub")).is_err());
         fails!(open(&dir.join("sub/file"), OFlags::RDONLY), ACCESS);
         fails!(sys::lstat(dir.join("sub")), ACCESS);
         fails!(sys::unlink(dir.join("sub/file")), ACCESS);
