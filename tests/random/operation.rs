@@ -204,9 +204,9 @@ fn mode(random: &mut Random) -> u32 {
 
 fn flags(random: &mut Random) -> OFlags {
     let mut flags = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR, OFlags::RDWR][random.below(4) as usize];
-    if random.below(3) > 0 {
+    if random.below(5) > 0 {
         flags |= OFlags::CREATE;
-        flags.set(OFlags::EXCL, random.one_in(5));
+        flags.set(OFlags::EXCL, random.one_in(8));
     }
     flags.set(OFlags::TRUNC, random.one_in(5));
     flags.set(OFlags::APPEND, random.one_in(6));

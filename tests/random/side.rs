@@ -75,8 +75,6 @@ impl Side {
         let nothing = |result: Result<()>| result.map(|()| Told::Nothing);
         match operation {
             Operation::Open { slot, path, flags, mode } => {
-                // Closed first, so that both sides are closed alike when this fails.
-                self.slots[*slot] = None;
                 let flags = *flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
                 self.slots[*slot] = Some(sys::open(self.at(path), flags, Mode::from_raw_mode(*mode))?);
                 Ok(Told::Nothing)
@@ -160,6 +158,11 @@ impl Side {
         self.slots.iter().flatten().any(is_nameless)
     }
 
+    /// The inodes of what is open.
+    pub fn open_files(&self) -> Vec<u64> {
+        self.slots.iter().flatten().filter_map(|fd| Some(sys::fstat(fd).ok()?.st_ino)).collect()
+    }
+
     /// Closes such files.
     pub fn close_nameless(&mut self) {
         for slot in &mut self.slots {
@@ -192,8 +195,40 @@ fn names(fd: OwnedFd) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Everything in a directory: names, kinds, modes, links (if `links`: none of it is a name that only open files have), contents.
-pub fn tree(root: &Path, links: bool) -> BTreeMap<PathBuf, (Told, Option<u64>, Vec<u8>)> {
+/// In what two trees differ, in few words, and whether in more than the number of a file's links: an NFS client's files keep
+/// one until the last close is done. Links that aren't known on the first side don't count.
+pub fn difference(one: &Tree, other: &Tree) -> Option<(String, bool)> {
+    let names: std::collections::BTreeSet<&PathBuf> = one.keys().chain(other.keys()).collect();
+    let same = |a: &Entry, b: &Entry| a.told == b.told && a.contents == b.contents;
+    let differ = |path: &&&PathBuf| match (one.get(**path), other.get(**path)) {
+        (Some(a), Some(b)) => !same(a, b) || a.links.is_some() && a.links != b.links,
+        _ => true,
+    };
+    let path = *names.iter().find(differ)?;
+    let words = |tree: &Tree| match tree.get(path) {
+        None => "missing".to_owned(),
+        Some(entry) => format!("{:?}, {:?} links, {} bytes", entry.told, entry.links, entry.contents.len()),
+    };
+    let (at, more) = match (one.get(path), other.get(path)) {
+        (Some(a), Some(b)) => (a.contents.iter().zip(&b.contents).position(|(a, b)| a != b), !same(a, b)),
+        _ => (None, true),
+    };
+    let all = format!("{}: {} and {}, contents differ at {at:?}", path.display(), words(one), words(other));
+    Some((all, more))
+}
+
+/// A file in a tree.
+pub struct Entry {
+    told: Told,
+    links: Option<u64>,
+    contents: Vec<u8>,
+}
+
+/// What is in a directory.
+pub type Tree = BTreeMap<PathBuf, Entry>;
+
+/// Everything in a directory: names, kinds, modes, contents, and links but for the `open` files (by inode).
+pub fn tree(root: &Path, open: &[u64]) -> Tree {
     let mut found = BTreeMap::new();
     let mut todo = vec![PathBuf::new()];
     while let Some(dir) = todo.pop() {
@@ -216,7 +251,8 @@ pub fn tree(root: &Path, links: bool) -> BTreeMap<PathBuf, (Told, Option<u64>, V
             if kind == FileType::Directory {
                 todo.push(path.clone());
             }
-            found.insert(path, (stat_of(&stat), links.then_some(stat.st_nlink), contents));
+            let links = (!open.contains(&stat.st_ino)).then_some(stat.st_nlink);
+            found.insert(path, Entry { told: stat_of(&stat), links, contents });
         }
     }
     found

@@ -24,6 +24,9 @@ use crate::users::User;
 /// Users whose rights to one file are remembered.
 const RIGHTS: usize = 8;
 
+/// A directory's node and a name in it.
+pub(crate) type Place = (u64, Box<[u8]>);
+
 /// A file that the kernel knows of.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -38,8 +41,8 @@ pub(crate) struct State {
     /// Answers that the kernel hasn't taken back.
     lookups: u64,
     pub(crate) cache: Cache,
-    /// Where it was last found: a directory's node and a name in it.
-    pub(crate) place: Option<(u64, Box<[u8]>)>,
+    /// Its names, as far as the kernel was told of them.
+    pub(crate) places: Vec<Place>,
     pub(crate) mode: Mode<Arc<Backing>>,
     /// Opens that live.
     pub(crate) opens: u32,
@@ -159,23 +162,24 @@ impl Inodes {
         node.clone()
     }
 
-    /// The kernel takes back `count` of the answers.
-    pub(crate) fn forget(&self, number: u64, count: u64) {
+    /// The kernel takes back `count` of the answers. Returns the node if those were the last: it is gone.
+    pub(crate) fn forget(&self, number: u64, count: u64) -> Option<Arc<Node>> {
         if number == abi::ROOT {
-            return;
+            return None;
         }
         let mut table = self.0.lock();
-        let Some(node) = table.nodes.get(&number).cloned() else { return };
+        let node = table.nodes.get(&number).cloned()?;
         let mut state = node.state.lock();
         state.lookups = state.lookups.saturating_sub(count);
         if state.lookups > 0 {
-            return;
+            return None;
         }
         drop(state);
         table.nodes.remove(&number);
         if table.by_handle.get(&node.handle).is_some_and(|other| other.number == number) {
             table.by_handle.remove(&node.handle);
         }
+        Some(node)
     }
 
     /// From now on another node stands for the file of this one; the kernel gets to know it when it looks the name up.
@@ -186,13 +190,6 @@ impl Inodes {
         {
             table.by_handle.remove(&node.handle);
         }
-    }
-
-    /// The names in a directory under which files were last found.
-    pub(crate) fn names_in(&self, directory: u64) -> Vec<Box<[u8]>> {
-        let nodes: Vec<Arc<Node>> = self.0.lock().nodes.values().cloned().collect();
-        let place = |node: &Arc<Node>| node.state.lock().place.clone();
-        nodes.iter().filter_map(place).filter(|(at, _)| *at == directory).map(|(_, name)| name).collect()
     }
 
     /// How many files the kernel knows of.

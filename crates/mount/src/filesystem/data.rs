@@ -14,6 +14,7 @@ use crate::fuse::answer::Answer;
 use crate::fuse::request::Io;
 use crate::inodes::Node;
 use crate::open::OpenFile;
+use crate::passthrough;
 
 impl Filesystem {
     pub(super) fn opened(&self, fh: u64) -> Result<std::sync::Arc<OpenFile>, Errno> {
@@ -81,6 +82,10 @@ impl Filesystem {
         }
         let valid = |node: &Node| {
             let state = node.state.lock();
+            if matches!(state.mode, passthrough::Mode::Passed(..)) {
+                // Others write past us.
+                return None;
+            }
             let valid = state.cache.valid(Instant::now(), &self.options.attributes);
             state.cache.attributes().filter(|_| !valid.is_zero()).map(|attributes| attributes.size)
         };

@@ -93,7 +93,7 @@ impl Filesystem {
         if (wanted.write || wanted.has(OFlags::TRUNC)) && self.options.read_only {
             return Err(Errno::ROFS);
         }
-        let name = node.state.lock().place.as_ref().map(|(_, name)| name.clone()).unwrap_or_default();
+        let name = node.state.lock().places.first().map(|(_, name)| name.clone()).unwrap_or_default();
         let asked = Instant::now();
         let file = user.session.open_handle(&node.handle, &name, &wanted.options()).await;
         let file = file.map_err(|error| self.errno(&error))?;
@@ -156,7 +156,7 @@ impl Filesystem {
         let (fh, way) = match self.settle(&node, file, &wanted) {
             Ok(settled) => settled,
             Err(errno) => {
-                self.inodes.forget(node.number, 1);
+                self.forget(node.number, 1);
                 return Err(errno);
             }
         };
@@ -180,14 +180,10 @@ impl Filesystem {
             let _ = self.device.get_ref().forget_attributes(node.number, false);
         }
         state.opens += 1;
-        let first = state.opens == 1;
         if wanted.write {
             state.cache.open_writer();
         }
         drop(state);
-        if first {
-            self.places.opened(node);
-        }
         let fh =
             self.files.insert(OpenFile { node: node.clone(), file, hold: way.hold, write: wanted.write });
         Ok((fh, way))
@@ -290,7 +286,6 @@ impl Filesystem {
             tracing::warn!(%error, "data written after the last close is lost");
         }
         if last {
-            self.places.closed(&open.node);
             self.remove_hidden(&open.node).await;
         }
         Ok(Answer::default())

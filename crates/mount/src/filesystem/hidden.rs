@@ -2,7 +2,7 @@
 //!
 //! An NFSv3 server doesn't know what is open. A file whose last name goes is gone for it, though a process here has it open;
 //! so instead of being removed or replaced it gets a name that nobody asks for, and loses that when the last process closes
-//! it: the "silly rename" of every NFS client. Which names open files have is remembered here.
+//! it: the "silly rename" of every NFS client. Which names files have is remembered here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::Filesystem;
-use crate::inodes::{Hidden, Node};
+use crate::inodes::{Hidden, Node, Place};
 use crate::users::User;
 
 /// How many names are tried.
 const TRIES: u32 = 16;
 
-/// A directory's node and a name in it.
-type Place = (u64, Box<[u8]>);
+/// Names of one file that are remembered.
+const NAMES: usize = 64;
 
-/// Where open files are.
+/// Where files are: every name that the kernel was told of and may still know. A file may have several, and is opened by
+/// any of them without our being told by which.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     table: Mutex<HashMap<Place, Arc<Node>>>,
@@ -29,19 +30,29 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// A file has been opened.
-    pub(super) fn opened(&self, node: &Arc<Node>) {
-        let place = node.state.lock().place.clone();
-        if let Some(place) = place {
-            self.table.lock().insert(place, node.clone());
+    /// The kernel is being told that a name is this file's.
+    pub(super) fn told(&self, node: &Arc<Node>, directory: u64, name: &[u8]) {
+        let place: Place = (directory, name.into());
+        let mut table = self.table.lock();
+        let before = table.insert(place.clone(), node.clone());
+        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, node)) {
+            return;
         }
+        if let Some(before) = before {
+            before.state.lock().places.retain(|other| *other != place);
+        }
+        let mut state = node.state.lock();
+        if state.places.len() >= NAMES {
+            let oldest = state.places.remove(0);
+            table.remove(&oldest);
+        }
+        state.places.push(place);
     }
 
-    /// A file was closed for the last time.
-    pub(super) fn closed(&self, node: &Arc<Node>) {
-        let place = node.state.lock().place.clone();
-        if let Some(place) = place {
-            let mut table = self.table.lock();
+    /// The kernel has forgotten a file.
+    pub(super) fn forgotten(&self, node: &Arc<Node>) {
+        let mut table = self.table.lock();
+        for place in std::mem::take(&mut node.state.lock().places) {
             if table.get(&place).is_some_and(|other| Arc::ptr_eq(other, node)) {
                 table.remove(&place);
             }
@@ -50,24 +61,31 @@ impl Places {
 
     /// The open file of this name.
     fn at(&self, directory: u64, name: &[u8]) -> Option<Arc<Node>> {
-        let table = self.table.lock();
-        if table.is_empty() {
-            return None;
-        }
-        table.get(&(directory, Box::from(name))).filter(|node| node.state.lock().opens > 0).cloned()
+        let node = self.table.lock().get(&(directory, Box::from(name))).cloned()?;
+        let is_open = node.state.lock().opens > 0;
+        is_open.then_some(node)
+    }
+
+    /// A name is gone.
+    pub(super) fn removed(&self, directory: u64, name: &[u8]) -> Option<Arc<Node>> {
+        let place = (directory, Box::from(name));
+        let node = self.table.lock().remove(&place)?;
+        node.state.lock().places.retain(|other| *other != place);
+        Some(node)
     }
 
     /// A name is another one now.
     pub(super) fn moved(&self, from: (u64, &[u8]), to: (u64, &[u8])) {
-        let mut table = self.table.lock();
-        if table.is_empty() {
-            return;
+        self.removed(to.0, to.1);
+        if let Some(node) = self.removed(from.0, from.1) {
+            self.told(&node, to.0, to.1);
         }
-        if let Some(node) = table.remove(&(from.0, Box::from(from.1))) {
-            let place = (to.0, Box::from(to.1));
-            node.state.lock().place = Some(place.clone());
-            table.insert(place, node);
-        }
+    }
+
+    /// The names in a directory.
+    pub(super) fn names_in(&self, directory: u64) -> Vec<Box<[u8]>> {
+        let table = self.table.lock();
+        table.keys().filter(|(at, _)| *at == directory).map(|(_, name)| name.clone()).collect()
     }
 
     /// A name that nobody uses.

@@ -145,9 +145,9 @@ impl Filesystem {
     /// Has the kernel look up again what it knows of the names in a directory. Elsewhere, for it waits for the operations on the
     /// directory that are under way: this may be one.
     fn expire_names(&self, directory: u64) {
-        let (device, inodes) = (self.device.clone(), self.inodes.clone());
+        let (device, names) = (self.device.clone(), self.places.names_in(directory));
         tokio::task::spawn_blocking(move || {
-            for name in inodes.names_in(directory) {
+            for name in names {
                 // What the kernel doesn't know of needs no forgetting.
                 let _ = device.get_ref().expire_name(directory, &name);
             }
@@ -181,14 +181,9 @@ impl Filesystem {
         self.learn(&node, *attributes, asked);
         let now = Instant::now();
         let valid = Valid { entry: self.name_valid(directory, now), attributes: self.tell(&node, now) };
-        let mut state = node.state.lock();
-        // While it is open, it is known by the name that it was opened with.
-        if state.opens == 0 {
-            state.place = Some((directory.number, name.into()));
-        }
+        self.places.told(&node, directory.number, name);
         // What is known may be newer than this reply.
-        let attributes = state.cache.attributes().copied().unwrap_or(*attributes);
-        drop(state);
+        let attributes = node.attributes().unwrap_or(*attributes);
         (node, attributes, valid)
     }
 

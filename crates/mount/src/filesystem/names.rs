@@ -97,12 +97,14 @@ impl Filesystem {
             return Ok(Answer::default());
         }
         user.session.remove(&directory.handle, name).await.map_err(|error| self.errno(&error))?;
+        self.places.removed(directory.number, name);
         Ok(Answer::default())
     }
 
     pub(crate) async fn remove_dir(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
         user.session.remove_dir(&directory.handle, name).await.map_err(|error| self.errno(&error))?;
+        self.places.removed(directory.number, name);
         Ok(Answer::default())
     }
 
@@ -134,7 +136,9 @@ impl Filesystem {
     }
 
     pub(crate) fn forget(&self, number: u64, count: u64) {
-        self.inodes.forget(number, count);
+        if let Some(node) = self.inodes.forget(number, count) {
+            self.places.forgotten(&node);
+        }
     }
 
     /// Whether a node is of a directory, as far as is known.
