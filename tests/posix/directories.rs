@@ -62,7 +62,7 @@ fn kinds_are_told(place: &Place) {
 }
 
 fn thousands_of_names(place: &Place) {
-    const COUNT: usize = 3_000;
+    const COUNT: usize = 1_200;
     for number in 0..COUNT {
         sys::symlink("x", place.at(format!("a-name-of-some-length-{number:06}"))).unwrap();
     }

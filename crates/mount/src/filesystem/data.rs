@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::time::Instant;
 
 use bytes::Bytes;
-use client::{File, Stability};
+use client::{File, Road, Stability};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -14,7 +14,6 @@ use crate::fuse::answer::Answer;
 use crate::fuse::request::Io;
 use crate::inodes::Node;
 use crate::open::OpenFile;
-use crate::passthrough;
 
 impl Filesystem {
     pub(super) fn opened(&self, fh: u64) -> Result<std::sync::Arc<OpenFile>, Errno> {
@@ -43,22 +42,30 @@ impl Filesystem {
         if io.how & abi::WRITE_KILL_SUIDGID != 0 {
             Self::drop_set_id(&open.node, &open.file);
         }
-        open.node.state.lock().cache.write(Instant::now());
-        let written = if flags.contains(OFlags::APPEND) && !from_cache {
-            self.append(&open.node, &open.file, data, stability).await
+        let append = flags.contains(OFlags::APPEND) && !from_cache;
+        let begun = Instant::now();
+        let known = if append { self.good(&open.node, begun) } else { None };
+        open.node.state.lock().cache.write(begun);
+        let written = if append {
+            self.append(&open.file, known.map(|attributes| attributes.size), data, stability).await
         } else {
             open.file.write_stable(data, io.offset, stability).await
         };
+        if open.file.road() == Road::Lane {
+            // No reply tells what this has done.
+            open.node.state.lock().cache.write(Instant::now());
+        }
         written.map_err(|error| self.errno(&error))?;
         Ok(Answer::with_capacity(8).written(count))
     }
 
     /// Writes behind the end of the file. Over the lane the filesystem knows where that is; over the wire it is where the
-    /// server last said, and two clients that append at once overwrite each other, as with every NFS client (open(2)).
+    /// server last said (`end`, if that can be relied on), and two clients that append at once overwrite each other, as with
+    /// every NFS client (open(2)).
     async fn append(
         &self,
-        node: &Node,
         file: &File,
+        end: Option<u64>,
         data: Bytes,
         stability: Stability,
     ) -> client::Result<()> {
@@ -80,16 +87,8 @@ impl Filesystem {
         if rest.is_empty() {
             return if stability == Stability::Unstable { Ok(()) } else { file.commit().await };
         }
-        let valid = |node: &Node| {
-            let state = node.state.lock();
-            if matches!(state.mode, passthrough::Mode::Passed(..)) {
-                // Others write past us.
-                return None;
-            }
-            let valid = state.cache.valid(Instant::now(), &self.options.attributes);
-            state.cache.attributes().filter(|_| !valid.is_zero()).map(|attributes| attributes.size)
-        };
-        let end = match valid(node) {
+        // What went over the lane has moved it.
+        let end = match end.filter(|_| rest.len() == data.len()) {
             Some(end) => end,
             None => file.size().await?,
         };

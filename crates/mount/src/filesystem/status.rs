@@ -42,7 +42,7 @@ impl Filesystem {
 
     /// Attributes that the server needn't be asked for: the kernel forgets them with every write, but the replies to those
     /// have told them; and of a file that is passed through the granted descriptor tells them.
-    fn good(&self, node: &Node, now: Instant) -> Option<Attributes> {
+    pub(super) fn good(&self, node: &Node, now: Instant) -> Option<Attributes> {
         let state = node.state.lock();
         match state.mode.backing().cloned() {
             Some(backing) => {
