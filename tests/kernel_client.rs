@@ -97,17 +97,19 @@ fn kernel_client_writes_to_a_direct_export_without_a_copy() {
 fn kernel_client_does_everything_in_version_4() {
     need_root();
     let scratch = Scratch::new();
-    let exports = work(&scratch, &["one", "two"]);
+    let exports = work(&scratch, &["zero", "one", "two"]);
     let path = |name: &str| scratch.join(name).display().to_string();
     let server = Serve::new(format!("{} *(rw,insecure,no_root_squash)", path("one")))
+        .export(format!("{} *(rw,insecure,no_root_squash)", path("zero")))
         .export(format!("{} *(rw,insecure,root_squash,anonuid={ANON},anongid={ANON})", path("two")))
         .start();
     let plan = format!(
-        "mount_v4 one {one} 1 rw && echo PASS mount.one\nmount_v4 two {two} 2 rw && echo PASS mount.two\n\
-         as root root /mnt/one\nas tester user /mnt/one\nas root squashed /mnt/two\nas tester user /mnt/two\n\
+        "mount_v4 zero {zero} 0 rw && echo PASS mount.zero\nmount_v4 one {one} 1 rw && echo PASS mount.one\nmount_v4 two {two} 2 rw && echo PASS mount.two\n\
+         as tester user /mnt/zero\nas root root /mnt/one\nas tester user /mnt/one\nas root squashed /mnt/two\nas tester user /mnt/two\n\
          mount_v4 whole / 2 ro && [ \"$(cat /mnt/whole{one}/public)\" = everybody ] && echo PASS root \
          || echo FAIL root\n\
-         for name in one two whole; do umount /mnt/$name && echo PASS umount.$name; done\n",
+         for name in zero one two whole; do umount /mnt/$name && echo PASS umount.$name; done\n",
+        zero = path("zero"),
         one = path("one"),
         two = path("two"),
     );
@@ -115,5 +117,5 @@ fn kernel_client_does_everything_in_version_4() {
     let exports: Vec<(&str, &Path)> = exports.iter().map(|(name, path)| (*name, path.as_path())).collect();
     let report = qemu::boot(&job, None, BOUND, |request| qemu::behind_its_back(&exports, request));
     println!("kernel {}: {} passed", report.kernel, report.passed.len());
-    report.assert_passed(4 * 20 + 3 + 3);
+    report.assert_passed(5 * 20 + 4 + 4);
 }

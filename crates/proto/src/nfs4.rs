@@ -7,6 +7,7 @@
 mod attribute;
 mod basic;
 mod bitmap;
+mod client;
 mod data;
 mod extra;
 mod file;
@@ -28,6 +29,9 @@ pub use basic::{
     Settime4, Specdata4, StableHow4, StateOwner4, Stateid4, Verifier4,
 };
 pub use bitmap::{Bitmap4, MAX_BITMAP_WORDS};
+pub use client::{
+    NfsClientId4, ReleaseLockowner4Args, Setclientid4Args, Setclientid4ResOk, SetclientidConfirm4Args,
+};
 pub use data::{Commit4Args, Read4Args, Read4ResOk, Write4Args, Write4ResOk};
 pub use extra::*;
 pub use file::{Access4Args, Access4ResOk, Getattr4Args, Readdir4Args, Setattr4Args, Verify4Args};

@@ -156,5 +156,10 @@ round_trips! {
     backchannel_ctl4_args: BackchannelCtl4Args<'_>;
     secinfo_style4: SecinfoStyle4;
     nfsstat4: Nfsstat4;
+    nfs_client_id4: NfsClientId4<'_>;
+    setclientid4_args: Setclientid4Args<'_>;
+    setclientid4_res_ok: Setclientid4ResOk;
+    setclientid_confirm4_args: SetclientidConfirm4Args;
+    release_lockowner4_args: ReleaseLockowner4Args<'_>;
     bitmap4: Bitmap4;
 }

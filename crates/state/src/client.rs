@@ -7,6 +7,7 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, SessionId};
 use crate::session::Creation;
+use crate::v40::Client40;
 
 /// One client.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Client {
     pub creation: Creation,
     /// It has said that it has reclaimed everything.
     pub reclaim_complete: bool,
+    /// What it has of NFSv4.0, if it is a client of that.
+    pub v40: Option<Client40>,
     /// Its opens, locks and delegations.
     pub states: HashSet<u64>,
 }
@@ -79,6 +82,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 sessions: Vec::new(),
                 creation: Creation::default(),
                 reclaim_complete: false,
+                v40: None,
                 states: HashSet::new(),
             },
         );

@@ -9,6 +9,9 @@ pub enum Error {
     /// `NFS4ERR_BAD_HIGH_SLOT`.
     #[error("the slot is above the highest one")]
     BadHighSlot,
+    /// `NFS4ERR_BAD_SEQID`.
+    #[error("not the owner's next number")]
+    BadSeqid,
     /// `NFS4ERR_BADSESSION`.
     #[error("no such session")]
     BadSession,

@@ -38,7 +38,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn exchange_id(&mut self, now: Time, asked: &ExchangeId<'_>) -> Result<Exchanged, Error> {
         let lease = self.config.lease;
         let confirmed = self.named.get(asked.owner).and_then(|named| named.confirmed);
-        let confirmed = confirmed.and_then(|id| self.clients.get_mut(&id));
+        let confirmed =
+            confirmed.and_then(|id| self.clients.get_mut(&id)).filter(|client| client.v40.is_none());
         if asked.update {
             // Cases 6 to 9.
             let client = confirmed.ok_or(Error::Noent)?;

@@ -32,6 +32,7 @@ mod sequence;
 mod session;
 mod share;
 mod stateids;
+mod v40;
 
 pub use effects::Effects;
 pub use engine::{Config, Engine, Limits, Random, Time};
@@ -45,3 +46,4 @@ pub use ranges::{LockKind, Range};
 pub use sequence::{Sequence, Sequenced, Ticket};
 pub use session::{Channel, CreateSession, Created, FORE_SMALLEST};
 pub use share::Share;
+pub use v40::{Numbered, Owner, SetClientId};

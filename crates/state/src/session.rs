@@ -86,7 +86,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn create_session(&mut self, now: Time, asked: &CreateSession<'_>) -> Result<Created, Error> {
         let limits = &self.config.limits;
         let (most, bound) = (limits.channel, limits.sessions);
-        let client = self.clients.get_mut(&asked.client).ok_or(Error::StaleClientid)?;
+        let client = self.clients.get_mut(&asked.client).filter(|client| client.v40.is_none());
+        let client = client.ok_or(Error::StaleClientid)?;
         if asked.sequence == client.creation.sequence {
             return client.creation.reply;
         }

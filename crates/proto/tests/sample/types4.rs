@@ -5,6 +5,11 @@ use proto::nfs4::*;
 use xdr::Opaque;
 
 structures! {
+    NfsClientId4<'a> { verifier, id }
+    Setclientid4Args<'a> { client, cb_program, cb_location, callback_ident }
+    Setclientid4ResOk { clientid, setclientid_confirm }
+    SetclientidConfirm4Args { clientid, setclientid_confirm }
+    ReleaseLockowner4Args<'a> { lock_owner }
     Fattr4<'a> { attrmask, attr_vals }
     Stateid4 { seqid, other }
     Nfstime4 { seconds, nseconds }

@@ -13,7 +13,7 @@ use state::{Asker, ClientId, Ticket};
 use xdr::{Decoder, Opaque};
 
 use super::object::{File, Object};
-use super::{Result, dispatch, status};
+use super::{Result, dispatch, status, v40};
 use crate::access::Admission;
 use crate::nfs3::{MAX_TRANSFER, asking};
 use crate::service::Service;
@@ -84,13 +84,15 @@ pub(super) fn run(
     to.put(&tag);
     let count_at = to.position();
     to.u32(0);
-    let minor = match MinorVersion::from_number(minor) {
-        Some(minor) if minor >= MinorVersion::V1 => minor,
-        _ => {
-            to.patch_u32(start, Nfsstat4::MinorVersMismatch as u32);
-            return Ok(());
-        }
+    let Some(minor) = MinorVersion::from_number(minor) else {
+        to.patch_u32(start, Nfsstat4::MinorVersMismatch as u32);
+        return Ok(());
     };
+    // A session says so itself.
+    if minor == MinorVersion::V0 && operations > MAX_OPERATIONS {
+        to.patch_u32(start, Nfsstat4::Resource as u32);
+        return Ok(());
+    }
     let mut compound = Compound {
         service,
         cx,
@@ -177,6 +179,9 @@ impl Compound<'_> {
                 Ok(args) => super::ops::session::sequence(self, &args),
                 Err(_) => Step::Done(Err(Nfsstat4::Badxdr)),
             };
+        }
+        if self.minor == MinorVersion::V0 && v40::is_numbered(operation) {
+            return v40::run(self, operation, args);
         }
         Step::Done(dispatch::run(self, operation, args))
     }
@@ -273,13 +278,39 @@ impl Compound<'_> {
         self.current_stateid = None;
     }
 
-    /// Who asks, as the engine knows it.
-    pub fn client(&self) -> Result<ClientId> {
+    /// Who asks: the session's client, or in 4.0 the one that is named.
+    pub fn client(&self, named: u64) -> Result<ClientId> {
+        match &self.ticket {
+            Some(ticket) => Ok(ticket.client),
+            None => {
+                let client = ClientId(named);
+                let known = self.service.nfs4.run(|engine, now| engine.renew40(now, client));
+                known.map(|()| client).map_err(status::of_state)
+            }
+        }
+    }
+
+    /// The session's client.
+    pub fn session_client(&self) -> Result<ClientId> {
         self.ticket.as_ref().map(|ticket| ticket.client).ok_or(Nfsstat4::OpNotInSession)
     }
 
-    pub fn asker(&self) -> Asker {
-        self.ticket.as_ref().map_or(Asker::Stateless, |ticket| Asker::Client(ticket.client))
+    /// Who asks with a state id: in 4.0 nothing else says it.
+    pub fn asker(&self, id: &state::StateId) -> Result<Asker> {
+        let special = *id == state::StateId::ANONYMOUS || *id == state::StateId::READ_BYPASS;
+        match &self.ticket {
+            Some(ticket) => Ok(Asker::Client(ticket.client)),
+            None if special || self.minor >= MinorVersion::V1 => Ok(Asker::Stateless),
+            None => self.owner(id).map(Asker::Client),
+        }
+    }
+
+    /// The client that a state id, no special one, comes from.
+    pub fn owner(&self, id: &state::StateId) -> Result<ClientId> {
+        match &self.ticket {
+            Some(ticket) => Ok(ticket.client),
+            None => self.service.nfs4.run(|engine, now| engine.client_of(now, id)).map_err(status::of_state),
+        }
     }
 
     /// A state id from the client, the current one put in its place (RFC 8881 section 16.2.3.1.2).

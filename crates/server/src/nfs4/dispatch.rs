@@ -1,18 +1,19 @@
 //! From an operation's number to the function that does it.
 
-use proto::nfs4::{Nfsstat4, Operation};
+use proto::nfs4::{MinorVersion, Nfsstat4, Operation};
 use xdr::{Decode, Decoder};
 
 use super::Result;
 use super::compound::Compound;
 use super::ops::{
-    attributes, copy, create, directory, handles, lock, names, open, read, session, space, stateids, write,
-    xattrs,
+    attributes, client, copy, create, directory, handles, lock, names, open, read, session, space, stateids,
+    write, xattrs,
 };
 
 /// Runs one operation; its result's body is in the reply if it succeeds.
 pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Result<()> {
     use Operation as Op;
+    let v40 = c.minor == MinorVersion::V0;
     match operation {
         Op::Access => with(c, args, attributes::access),
         Op::Close => with(c, args, open::close),
@@ -62,6 +63,11 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Op::Setxattr => with(c, args, xattrs::set),
         Op::Listxattrs => with(c, args, xattrs::list),
         Op::Removexattr => with(c, args, xattrs::remove),
+        Op::Setclientid if v40 => with(c, args, client::setclientid),
+        Op::SetclientidConfirm if v40 => with(c, args, client::setclientid_confirm),
+        Op::Renew if v40 => with(c, args, client::renew),
+        Op::OpenConfirm if v40 => with(c, args, client::open_confirm),
+        Op::ReleaseLockowner if v40 => with(c, args, client::release_lockowner),
         // `compound` runs it.
         Op::Sequence => Err(Nfsstat4::SequencePos),
         // What 4.1 has only to refuse, and what is optional and not here.

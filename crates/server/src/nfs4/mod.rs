@@ -16,6 +16,7 @@ mod records;
 mod settable;
 mod states;
 mod status;
+mod v40;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

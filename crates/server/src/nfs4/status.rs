@@ -52,6 +52,7 @@ pub(super) const fn of_state(error: state::Error) -> Nfsstat4 {
     match error {
         Error::AdminRevoked => Nfsstat4::AdminRevoked,
         Error::BadHighSlot => Nfsstat4::BadHighSlot,
+        Error::BadSeqid => Nfsstat4::BadSeqid,
         Error::BadSession => Nfsstat4::Badsession,
         Error::BadSlot => Nfsstat4::Badslot,
         Error::BadStateid => Nfsstat4::BadStateid,

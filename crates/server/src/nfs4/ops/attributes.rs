@@ -101,7 +101,8 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
             Kind::Directory => return Err(Nfsstat4::Isdir),
             _ => return Err(Nfsstat4::Inval),
         }
-        let (id, asker) = (c.stateid(args.stateid)?, c.asker());
+        let id = c.stateid(args.stateid)?;
+        let asker = c.asker(&id)?;
         let key = *file.node.handle();
         c.service
             .nfs4

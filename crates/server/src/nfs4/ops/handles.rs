@@ -20,7 +20,11 @@ use crate::table::Entry;
 const FLAVORS: [u32; 2] = [1, 0];
 
 pub(in crate::nfs4) fn putfh(c: &mut Compound<'_>, args: Putfh4Args<'_>) -> Result<()> {
-    let handle = args.object.0;
+    set_handle(c, args.object.0)
+}
+
+/// Makes what a handle stands for the current object.
+pub(in crate::nfs4) fn set_handle(c: &mut Compound<'_>, handle: &[u8]) -> Result<()> {
     if let Some(id) = PseudoId::from_handle(handle) {
         namespace(c).directory(id).ok_or(Nfsstat4::Stale)?;
         c.set_current(Object::Pseudo(id));

@@ -2,9 +2,10 @@
 //! whether a local process is.
 
 use proto::nfs4::{
-    Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, NfsLockType4, Nfsstat4, StateOwner4,
+    Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, MinorVersion, NfsLockType4, Nfsstat4,
+    StateOwner4,
 };
-use state::{Begun, Denied, LockKind, LockOwner, LockRequest, Locker, Range};
+use state::{Begun, Denied, LockKind, LockOwner, LockRequest, Locker, Owner, Range};
 use store::{FileLock, Kind};
 use xdr::{Encode as _, Encoder, Opaque};
 
@@ -34,7 +35,6 @@ fn target(c: &Compound<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
 
 pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result<()> {
     let (file, range) = target(c, args.offset, args.length)?;
-    let (client, key) = place(c)?;
     let kind = kind(args.locktype);
     let locker = match &args.locker {
         Locker4::Existing(existing) => Locker::Existing(c.stateid(existing.lock_stateid)?),
@@ -42,6 +42,10 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
             Locker::New { open: c.stateid(new.open_stateid)?, owner: new.lock_owner.owner.0 }
         }
     };
+    let by = match locker {
+        Locker::Existing(id) | Locker::New { open: id, .. } => id,
+    };
+    let (client, key) = place(c, &by)?;
     let request = LockRequest { client, key: &key, locker, range, kind, reclaim: args.reclaim };
     let begun = c.service.nfs4.run(|engine, now| engine.lock_begin(now, &request));
     let begun = match begun.map_err(status::of_state)? {
@@ -52,6 +56,10 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
         Ok(None) => {
             let id = c.service.nfs4.run(|engine, _| engine.lock_done(&begun, range, kind));
             let id = c.give_stateid(id.map_err(status::of_state)?);
+            if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor) {
+                let owner = Owner::Lock(new.lock_owner.owner.0.to_vec());
+                c.service.nfs4.run(|engine, _| engine.owner_starts(client, &owner, new.lock_seqid));
+            }
             c.reply.encoder().put(&id);
             Ok(())
         }
@@ -113,7 +121,7 @@ fn refuse(c: &mut Compound<'_>, denied: &Denied) -> Nfsstat4 {
 
 pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Result<()> {
     let (file, range) = target(c, args.offset, args.length)?;
-    let (client, key) = place(c)?;
+    let (client, key) = (c.client(args.owner.clientid)?, *file.node.handle());
     let kind = kind(args.locktype);
     let owner = LockOwner { client, owner: args.owner.owner.0.to_vec() };
     let tested = c.service.nfs4.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
@@ -135,8 +143,8 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
 
 pub(in crate::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<()> {
     let (_, range) = target(c, args.offset, args.length)?;
-    let (client, key) = place(c)?;
     let id = c.stateid(args.lock_stateid)?;
+    let (client, key) = place(c, &id)?;
     let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(client, &id, &key));
     let begun = begun.map_err(status::of_state)?;
     if let Some(descriptor) = begun.file.get() {

@@ -1,6 +1,7 @@
 //! The operations, one function each: decoded arguments in, the body of a successful result into the reply, or a status.
 
 pub(super) mod attributes;
+pub(super) mod client;
 pub(super) mod copy;
 pub(super) mod create;
 pub(super) mod directory;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     Bitmap4, ChangeInfo4, Close4Args, Createhow4, MinorVersion, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4,
-    OpenDelegation4, OpenDowngrade4Args, OpenNoneDelegation4, Openflag4, RESULT_LOCKTYPE_POSIX,
-    SHARE_ACCESS_BOTH, SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK, SHARE_ACCESS_WANT_NO_DELEG,
-    SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_PUSH, SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH,
-    WND4_CANCELLED, WND4_NOT_WANTED,
+    OpenDelegation4, OpenDowngrade4Args, OpenNoneDelegation4, Openflag4, RESULT_CONFIRM,
+    RESULT_LOCKTYPE_POSIX, SHARE_ACCESS_BOTH, SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK,
+    SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_PUSH,
+    SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, WND4_CANCELLED, WND4_NOT_WANTED,
 };
 use state::{OpenRequest, Share, StateId};
 use store::{Access, AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
@@ -38,7 +38,7 @@ struct Opened {
 
 pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result<()> {
     let share = share(c.minor, args.share_access, args.share_deny)?;
-    let client = c.client()?;
+    let client = c.client(args.owner.clientid)?;
     let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
     let here = c.file(Nfsstat4::Isdir)?;
     let grace = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaim));
@@ -76,12 +76,15 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
         truncate(c, &acting, &here, &opened.node)?;
     }
     let id = c.service.nfs4.run(|engine, now| engine.open(now, &request)).map_err(status::of_state)?;
+    let owner = args.owner.owner.0;
+    let confirm = c.minor == MinorVersion::V0
+        && c.service.nfs4.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
     c.set_current(Object::File(here.sibling(Arc::clone(&opened.node))));
     let stateid = c.give_stateid(id);
     c.reply.encoder().put(&Open4ResOk {
         stateid,
         cinfo: opened.directory,
-        rflags: RESULT_LOCKTYPE_POSIX,
+        rflags: RESULT_LOCKTYPE_POSIX | if confirm { RESULT_CONFIRM } else { 0 },
         attrset: opened.set,
         delegation: no_delegation(c.minor, args.share_access),
     });
@@ -240,19 +243,19 @@ fn no_delegation(minor: MinorVersion, access: u32) -> OpenDelegation4<'static> {
 }
 
 /// Whom an operation on an open is by, and which file it is about.
-pub(super) fn place(c: &Compound<'_>) -> Result<(state::ClientId, FileHandle)> {
+pub(super) fn place(c: &Compound<'_>, id: &StateId) -> Result<(state::ClientId, FileHandle)> {
     let key = match c.object()? {
         Object::File(file) => *file.node.handle(),
         Object::Gone(handle) => *handle,
         Object::Pseudo(_) => return Err(Nfsstat4::BadStateid),
     };
-    Ok((c.client()?, key))
+    Ok((c.owner(id)?, key))
 }
 
 pub(in crate::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowngrade4Args) -> Result<()> {
-    let (client, key) = place(c)?;
-    let to = share(c.minor, args.share_access, args.share_deny)?;
     let id = c.stateid(args.open_stateid)?;
+    let (client, key) = place(c, &id)?;
+    let to = share(c.minor, args.share_access, args.share_deny)?;
     let left = c.service.nfs4.run(|engine, _| engine.downgrade(client, &id, &key, to));
     let left = c.give_stateid(left.map_err(status::of_state)?);
     c.reply.encoder().put(&left);
@@ -260,8 +263,8 @@ pub(in crate::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowngrade4Args)
 }
 
 pub(in crate::nfs4) fn close(c: &mut Compound<'_>, args: Close4Args) -> Result<()> {
-    let (client, key) = place(c)?;
     let id = c.stateid(args.open_stateid)?;
+    let (client, key) = place(c, &id)?;
     c.service.nfs4.run(|engine, _| engine.close(client, &id, &key)).map_err(status::of_state)?;
     let gone = c.give_stateid(StateId::INVALID);
     c.reply.encoder().put(&gone);

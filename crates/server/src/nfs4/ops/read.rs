@@ -41,7 +41,8 @@ pub(super) fn for_io(c: &Compound<'_>, id: Stateid4, direction: Direction) -> Re
         _ if c.minor >= MinorVersion::V1 => return Err(Nfsstat4::WrongType),
         _ => return Err(Nfsstat4::Inval),
     }
-    let (id, asker, key) = (c.stateid(id)?, c.asker(), *file.node.handle());
+    let id = c.stateid(id)?;
+    let (asker, key) = (c.asker(&id)?, *file.node.handle());
     let checked = c.service.nfs4.run(|engine, now| engine.check_io(now, asker, &id, &key, direction));
     checked.map_err(status::of_state)?;
     Ok(file)

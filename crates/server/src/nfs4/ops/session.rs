@@ -175,7 +175,7 @@ pub(in crate::nfs4) fn backchannel_ctl(_: &mut Compound<'_>, args: BackchannelCt
 }
 
 pub(in crate::nfs4) fn reclaim_complete(c: &mut Compound<'_>, args: ReclaimComplete4Args) -> Result<()> {
-    let client = c.client()?;
+    let client = c.session_client()?;
     if args.one_fs {
         // Filesystems don't come and go between servers here.
         c.object()?;

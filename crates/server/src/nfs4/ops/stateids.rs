@@ -7,7 +7,7 @@ use crate::nfs4::compound::Compound;
 use crate::nfs4::{Result, status};
 
 pub(in crate::nfs4) fn test_stateid(c: &mut Compound<'_>, args: TestStateid4Args) -> Result<()> {
-    let client = c.client()?;
+    let client = c.session_client()?;
     let ids = args.stateids.0.iter().map(|id| StateId { seqid: id.seqid, other: id.other });
     let found: Vec<_> =
         c.service.nfs4.run(|engine, _| ids.map(|id| engine.test_stateid(client, &id).err()).collect());
@@ -18,7 +18,7 @@ pub(in crate::nfs4) fn test_stateid(c: &mut Compound<'_>, args: TestStateid4Args
 }
 
 pub(in crate::nfs4) fn free_stateid(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
-    let client = c.client()?;
+    let client = c.session_client()?;
     let id = c.stateid(args.stateid)?;
     c.service.nfs4.run(|engine, _| engine.free_stateid(client, &id)).map_err(status::of_state)
 }
