@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use proto::nfs4::{Name4Args, Nfsstat4, Putfh4Args, SecinfoStyle4};
+use proto::nfs4::{MinorVersion, Name4Args, Nfsstat4, Putfh4Args, SecinfoStyle4};
 use store::{Error, FileHandle, Kind};
 
 use super::name;
@@ -76,7 +76,8 @@ pub(in crate::nfs4) fn savefh(c: &mut Compound<'_>) -> Result<()> {
 }
 
 pub(in crate::nfs4) fn restorefh(c: &mut Compound<'_>) -> Result<()> {
-    c.current = Some(c.saved.clone().ok_or(Nfsstat4::Nofilehandle)?);
+    let missing = if c.minor == MinorVersion::V0 { Nfsstat4::Restorefh } else { Nfsstat4::Nofilehandle };
+    c.current = Some(c.saved.clone().ok_or(missing)?);
     c.current_stateid = c.saved_stateid;
     Ok(())
 }
@@ -161,13 +162,15 @@ pub(in crate::nfs4) fn secinfo_no_name(c: &mut Compound<'_>, style: SecinfoStyle
     Ok(())
 }
 
-/// Both consume the current handle (RFC 8881 section 2.6.3.1.1.8).
+/// Since 4.1 both consume the current handle (RFC 8881 section 2.6.3.1.1.8).
 fn put_flavors(c: &mut Compound<'_>) {
     let to = c.reply.encoder();
     to.length(FLAVORS.len());
     FLAVORS.iter().for_each(|flavor| to.u32(*flavor));
-    c.current = None;
-    c.current_stateid = None;
+    if c.minor >= MinorVersion::V1 {
+        c.current = None;
+        c.current_stateid = None;
+    }
 }
 
 /// The root of an export, if the client may use it.
