@@ -4,5 +4,6 @@ mod hostile;
 mod limits;
 mod ordering;
 mod payload;
+mod placing;
 mod rig;
 mod stopping;
