@@ -12,6 +12,7 @@ mod namespace;
 mod object;
 mod ops;
 mod owners;
+mod place;
 mod records;
 mod settable;
 mod states;
@@ -22,7 +23,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use proto::nfs4::{self, Nfsstat4};
-use rpc::server::{CallContext, CallError, Program, Reply};
+use rpc::server::{CallContext, CallError, Placement, Program, Reply};
 use xdr::Decoder;
 
 pub(crate) use states::{States, open_records};
@@ -50,6 +51,14 @@ impl Program for Nfs4 {
 
     fn versions(&self) -> RangeInclusive<u32> {
         nfs4::VERSION..=nfs4::VERSION
+    }
+
+    fn places(&self) -> bool {
+        self.service.gate.has_direct_writes()
+    }
+
+    fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
+        if procedure == nfs4::COMPOUND { place::place(args) } else { Placement::Anywhere }
     }
 
     fn call(

@@ -13,11 +13,11 @@ pub(in crate::nfs4) fn write(c: &mut Compound<'_>, args: Write4Args<'_>) -> Resu
     let file = for_io(c, args.stateid, Direction::Write)?;
     let sync = file.admitted.sync;
     let asked = if sync { args.stable } else { StableHow4::Unstable };
-    if asked != StableHow4::Unstable {
-        c.cx.will_block();
-    }
     let data = &args.data.0[..args.data.0.len().min(MAX_TRANSFER as usize)];
     let acting = file.acting()?;
+    if asked != StableHow4::Unstable || acting.modes().write == io::Mode::Direct {
+        c.cx.will_block();
+    }
     // Should the data be lost between the write and the answer, the client must see another one with its COMMIT.
     let writeverf = c.service.verifier.get();
     let written = acting.write(&file.node, args.offset, data, stability(asked), &mut Wcc::default());

@@ -1,0 +1,82 @@
+//! Where the payload of a COMPOUND's WRITE should lie, told from what has come of it: for direct I/O, as with NFSv3.
+//!
+//! It is told for the way clients write, SEQUENCE, PUTFH, WRITE; a WRITE behind other operations is received anywhere.
+
+use proto::nfs4::{FHSIZE, MAX_TAG, Operation, Sequence4Args, StableHow4, Stateid4};
+use rpc::server::Placement;
+use xdr::{Decoder, Error};
+
+/// Payloads below this are written through the page cache whatever the mode: no device has smaller blocks.
+const SMALLEST_BLOCK: u32 = 512;
+
+const SEQUENCE: u32 = Operation::Sequence.number();
+const PUTFH: u32 = Operation::Putfh.number();
+const WRITE: u32 = Operation::Write.number();
+
+pub(super) fn place(args: &[u8]) -> Placement {
+    // What can't be decoded may be what hasn't come yet.
+    look(args).unwrap_or(Placement::NotYet)
+}
+
+fn look(args: &[u8]) -> Result<Placement, Error> {
+    let mut from = Decoder::new(args);
+    let _tag = from.opaque(MAX_TAG)?;
+    let (_minor, operations) = (from.u32()?, from.u32()?);
+    for _ in 0..operations {
+        match from.u32()? {
+            SEQUENCE => {
+                let _: Sequence4Args = from.get()?;
+            }
+            PUTFH => {
+                from.opaque(FHSIZE)?;
+            }
+            WRITE => {
+                let _right: Stateid4 = from.get()?;
+                let offset = from.u64()?;
+                let _stable: StableHow4 = from.get()?;
+                let length = from.u32()?;
+                let at = args.len() - from.rest().len();
+                return Ok(if length < SMALLEST_BLOCK {
+                    Placement::Anywhere
+                } else {
+                    Placement::At { at, offset }
+                });
+            }
+            _ => break,
+        }
+    }
+    Ok(Placement::Anywhere)
+}
+
+#[cfg(test)]
+mod tests {
+    use xdr::Encoder;
+
+    use super::*;
+
+    #[test]
+    fn a_write_is_found_behind_its_sequence_and_handle_and_nothing_else_is() {
+        let mut to = Encoder::new();
+        to.opaque(b"tag");
+        [2, 3, SEQUENCE].iter().for_each(|word| to.u32(*word));
+        to.fixed(&[1; 28]);
+        to.u32(1);
+        let sequence_ends = to.position();
+        to.u32(PUTFH);
+        to.opaque(&[7; 44]);
+        to.u32(WRITE);
+        to.fixed(&[2; 16]);
+        to.u64(47_008);
+        to.u32(0);
+        to.u32(65_536);
+        let at = to.position();
+        let bytes = to.into_vec();
+        assert_eq!(place(&bytes), Placement::At { at, offset: 47_008 });
+        for length in 0..bytes.len() {
+            assert_eq!(place(&bytes[..length]), Placement::NotYet, "{length} bytes");
+        }
+        let mut other = bytes[..sequence_ends].to_vec();
+        other.extend(Operation::Getattr.number().to_be_bytes());
+        assert_eq!(place(&other), Placement::Anywhere);
+    }
+}
