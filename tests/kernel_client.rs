@@ -78,12 +78,15 @@ fn kernel_client_writes_to_a_direct_export_without_a_copy() {
          cp /mnt/direct/from /mnt/direct/cached && echo PASS cached\n\
          dd if=/mnt/direct/from of=/mnt/direct/synced bs=65536 conv=fsync 2>/dev/null && echo PASS synced\n\
          dd if=/mnt/direct/from of=/mnt/direct/odd bs=47008 conv=fsync 2>/dev/null && echo PASS odd\n\
-         umount /mnt/direct && echo PASS umount\n"
+         umount /mnt/direct && echo PASS umount\n\
+         mount_v4 four {path} 1 rw\n\
+         dd if=/mnt/four/from of=/mnt/four/fourth bs=65536 conv=fsync 2>/dev/null && echo PASS fourth\n\
+         umount /mnt/four && echo PASS umount4\n"
     );
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
     let report = qemu::boot(&job, None, BOUND, |_| String::new());
-    report.assert_passed(4);
-    for name in ["cached", "synced", "odd"] {
+    report.assert_passed(6);
+    for name in ["cached", "synced", "odd", "fourth"] {
         assert!(std::fs::read(disk.path().join(name)).expect("copied") == data, "{name}");
     }
     let status = server.status();
