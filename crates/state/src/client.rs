@@ -109,6 +109,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         for session in &client.sessions {
             self.sessions.remove(session);
         }
+        if client.v40.is_some() && client.confirmed {
+            self.ended.add(id.0);
+            client.states.iter().for_each(|state| self.ended.add(*state));
+        }
         for state in client.states {
             self.drop_state(state);
         }

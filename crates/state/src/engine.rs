@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use crate::client::{Client, Named};
 use crate::effects::Effects;
+use crate::ended::Ended;
 use crate::files::{File, State};
 use crate::grace::Grace;
 use crate::ids::{ClientId, SessionId};
@@ -64,6 +65,8 @@ pub struct Engine<K, L> {
     /// Files with state.
     pub(crate) files: HashMap<K, File>,
     pub(crate) states: HashMap<u64, State<K, L>>,
+    /// What NFSv4.0's clients had when they ended.
+    pub(crate) ended: Ended,
     pub(crate) next_client: u32,
     pub(crate) next_state: u64,
     pub(crate) grace: Grace,
@@ -99,6 +102,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             sessions: HashMap::new(),
             files: HashMap::new(),
             states: HashMap::new(),
+            ended: Ended::default(),
             next_client: 1,
             next_state: 1,
             grace: Grace::new(recovered, grace_ends),

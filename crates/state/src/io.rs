@@ -75,7 +75,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             Direction::Read => 1,
             Direction::Write => 2,
         };
-        let against = self.opens_against(key, Share { access, deny: 0 }, |_, _| false);
+        let against = self.opens_against(key, Share { access, deny: 0 });
         self.end_courtesy(now, &against).map_err(|()| Error::Locked)
     }
 }

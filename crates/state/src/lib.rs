@@ -17,6 +17,7 @@
 
 mod client;
 mod effects;
+mod ended;
 mod engine;
 mod error;
 mod exchange;

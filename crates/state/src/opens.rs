@@ -31,9 +31,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// As for [`Engine::open`].
     pub fn may_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
         self.check_grace(now, asked.client, asked.reclaim)?;
-        let conflicts = self.opens_against(asked.key, asked.share, |client, owner| {
-            client == asked.client && owner == asked.owner
-        });
+        // What an owner denies it denies itself, too (RFC 8881 section 9.7).
+        let conflicts = self.opens_against(asked.key, asked.share);
         let conflict = if asked.reclaim { Error::ReclaimConflict } else { Error::ShareDenied };
         self.end_courtesy(now, &conflicts).map_err(|()| conflict)
     }
@@ -114,18 +113,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(())
     }
 
-    /// The clients whose opens of `key` are against `share`, but for those that `own` says are the asker's.
-    pub(crate) fn opens_against(
-        &self,
-        key: &K,
-        share: Share,
-        own: impl Fn(ClientId, &[u8]) -> bool,
-    ) -> Vec<ClientId> {
+    /// The clients whose opens of `key` are against `share`.
+    pub(crate) fn opens_against(&self, key: &K, share: Share) -> Vec<ClientId> {
         let opens = self.files.get(key).map_or(&[][..], |file| &file.opens);
         let against = |number: &u64| {
             let state = &self.states[number];
-            let Kind::Open { owner, shares } = &state.kind else { return None };
-            (shares.union().conflicts(share) && !own(state.client, owner)).then_some(state.client)
+            let Kind::Open { shares, .. } = &state.kind else { return None };
+            shares.union().conflicts(share).then_some(state.client)
         };
         opens.iter().filter_map(against).collect()
     }

@@ -121,8 +121,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// RENEW; also what every operation that names a client does.
     ///
     /// # Errors
-    /// `StaleClientid`.
+    /// `StaleClientid`, `Expired` for a client that had state and lost it.
     pub fn renew40(&mut self, now: Time, id: ClientId) -> Result<(), Error> {
+        if !self.clients.contains_key(&id) && self.ended.contains(id.0) {
+            return Err(Error::Expired);
+        }
         self.client40(id)?;
         self.renew(now, id);
         Ok(())
@@ -135,7 +138,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Whose a state id is: in 4.0 nothing else says who asks. Renews the lease.
     ///
     /// # Errors
-    /// `StaleStateid`, `BadStateid`.
+    /// `StaleStateid`, `BadStateid`, `Expired` for the state of a client that has lost it.
     pub fn client_of(&mut self, now: Time, id: &StateId) -> Result<ClientId, Error> {
         if id.is_reserved() {
             return Err(Error::BadStateid);
@@ -143,7 +146,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if id.boot() != self.config.boot {
             return Err(Error::StaleStateid);
         }
-        let client = self.states.get(&id.number()).ok_or(Error::BadStateid)?.client;
+        let Some(state) = self.states.get(&id.number()) else {
+            return Err(if self.ended.contains(id.number()) { Error::Expired } else { Error::BadStateid });
+        };
+        let client = state.client;
         self.renew40(now, client).map_err(|_| Error::BadStateid)?;
         Ok(client)
     }

@@ -68,8 +68,9 @@ fn share_reservations_hold_against_other_owners_and_against_io() {
     assert_eq!(io(&StateId::READ_BYPASS, Direction::Write), Err(Error::Locked));
     let stateless = engine.check_io(NOW, Asker::Stateless, &mine, &FILE, Direction::Read);
     assert_eq!(stateless, Err(Error::BadStateid));
-    engine.open(NOW, &open(me, "o", &FILE, 3, 2)).unwrap();
-    engine.check_io(NOW, Asker::Client(me), &any(mine), &FILE, Direction::Write).unwrap();
+    assert_eq!(engine.open(NOW, &open(me, "o", &FILE, 3, 0)), Err(Error::ShareDenied), "its own denial");
+    let both = engine.open(NOW, &open(me, "o", &2, 3, 0)).unwrap();
+    engine.check_io(NOW, Asker::Client(me), &any(both), &2, Direction::Write).unwrap();
 }
 
 #[test]

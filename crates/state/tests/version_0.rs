@@ -51,10 +51,10 @@ fn setclientid_has_its_cases() {
     let (new, confirm) = engine.setclientid(NOW, &named("a", 2)).unwrap();
     assert_eq!(engine.client_of(NOW, &id), Ok(client));
     engine.setclientid_confirm(NOW, new, confirm, b"root").unwrap();
-    assert_eq!(engine.client_of(NOW, &id), Err(Error::BadStateid));
-    assert_eq!(engine.renew40(NOW, client), Err(Error::StaleClientid));
+    assert_eq!(engine.client_of(NOW, &id), Err(Error::Expired));
+    assert_eq!(engine.renew40(NOW, client), Err(Error::Expired));
     engine.tick(NOW.plus(LEASE + 1));
-    assert_eq!(engine.renew40(NOW.plus(LEASE + 1), new), Err(Error::StaleClientid));
+    assert_eq!(engine.renew40(NOW.plus(LEASE + 1), new), Err(Error::Expired));
 }
 
 #[test]

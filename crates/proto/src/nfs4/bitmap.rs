@@ -2,7 +2,12 @@
 
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
-/// The most words of a bitmap that are taken. Three are in use; more come only from a broken or hostile peer.
+/// The most words of a bitmap that are read.
+const MAX_DECODED_WORDS: usize = 1024;
+/// Stands for everything that is too large for a [`Bitmap4`]: a number that nobody has given a meaning.
+const BEYOND: u32 = 255;
+
+/// The words of a bitmap that are told apart. Three are in use; what is in further ones nobody can know.
 pub const MAX_BITMAP_WORDS: usize = 8;
 
 /// `bitmap4`: bit `n % 32` of word `n / 32` stands for the number `n`.
@@ -87,10 +92,15 @@ impl Encode for Bitmap4 {
 
 impl<'a> Decode<'a> for Bitmap4 {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        let length = from.length(MAX_BITMAP_WORDS)?;
+        let length = from.length(MAX_DECODED_WORDS)?;
         let mut set = Self::EMPTY;
-        for word in &mut set.words[..length] {
-            *word = from.u32()?;
+        for at in 0..length {
+            let bits = from.u32()?;
+            match set.words.get_mut(at) {
+                Some(word) => *word |= bits,
+                None if bits != 0 => set.insert(BEYOND),
+                None => {}
+            }
         }
         Ok(set)
     }

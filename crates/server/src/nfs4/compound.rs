@@ -15,6 +15,7 @@ use xdr::{Decoder, Opaque};
 use super::object::{File, Object};
 use super::{Result, dispatch, status, v40};
 use crate::access::Admission;
+use crate::drc::{Key, Seen};
 use crate::nfs3::{MAX_TRANSFER, asking};
 use crate::service::Service;
 
@@ -54,6 +55,9 @@ pub(super) struct Compound<'a> {
     pub start: usize,
     /// What follows the status of an operation that failed.
     pub failure: Vec<u8>,
+    /// The request, for those that have no session to tell retries by, and its place in their memory.
+    pub request: &'a [u8],
+    pub once: Option<crate::drc::Ticket<'a>>,
     /// A hash of the request, and its length.
     pub fingerprint: u64,
     pub length: usize,
@@ -65,6 +69,8 @@ pub(super) enum Step {
     Done(Result<()>),
     /// The whole request is a retry: this is its reply.
     Again(Arc<[u8]>),
+    /// The whole request is a retry of one that is running: its answer serves both.
+    Drop,
 }
 
 /// Runs a COMPOUND.
@@ -108,11 +114,13 @@ pub(super) fn run(
         reply,
         start,
         failure: Vec::new(),
+        request: whole,
+        once: None,
         fingerprint: fingerprint(whole, cx.credential),
         length: whole.len(),
     };
     let ended = compound.operations(args);
-    let Compound { ticket, cache_this, index, .. } = compound;
+    let Compound { ticket, cache_this, index, once, reply, .. } = compound;
     match ended? {
         Ended::Again(kept) => {
             reply.encoder().truncate(start);
@@ -121,6 +129,9 @@ pub(super) fn run(
         Ended::With(status) => {
             reply.encoder().patch_u32(start, status as u32);
             reply.encoder().patch_u32(count_at, index);
+            if let Some(once) = once {
+                once.finish(reply.results());
+            }
             if let Some(ticket) = ticket {
                 let results = reply.results();
                 service.nfs4.run(|engine, _| engine.finish(&ticket, cache_this.then_some(results)));
@@ -152,6 +163,7 @@ impl Compound<'_> {
                 Some(operation) => match self.step(operation, args) {
                     Step::Done(done) => done.and_then(|()| self.check_length()),
                     Step::Again(reply) => return Ok(Ended::Again(reply)),
+                    Step::Drop => return Err(CallError::Drop),
                 },
             };
             let Err(status) = done else { continue };
@@ -173,6 +185,15 @@ impl Compound<'_> {
             && let Err(status) = self.check_room(ROOM_TO_CHANGE)
         {
             return Step::Done(Err(status));
+        }
+        if self.minor == MinorVersion::V0 && self.once.is_none() && changes_names(operation) {
+            // What came before it in the request can be done twice.
+            let key = Key::new(self.cx, nfs4::PROGRAM, nfs4::COMPOUND, self.request);
+            match self.service.drc.begin(key) {
+                Seen::Before(reply) => return Step::Again(reply),
+                Seen::InProgress => return Step::Drop,
+                Seen::New(ticket) => self.once = Some(ticket),
+            }
         }
         if operation == Operation::Sequence {
             return match args.get() {
@@ -365,6 +386,12 @@ const fn changes(operation: Operation) -> bool {
             | Op::Setattr
             | Op::OpenDowngrade
     )
+}
+
+/// What can't be done twice, and has no owner's number (4.0).
+const fn changes_names(operation: Operation) -> bool {
+    use Operation as Op;
+    matches!(operation, Op::Create | Op::Remove | Op::Rename | Op::Link | Op::Setattr)
 }
 
 /// Tells a request from another in the same slot.

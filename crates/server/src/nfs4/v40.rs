@@ -32,7 +32,8 @@ struct Request {
 
 /// Runs an operation that carries an owner's number.
 pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Step {
-    let request = match who(c, operation, *args) {
+    let mut behind = *args;
+    let request = match who(c, operation, &mut behind) {
         Ok(request) => request,
         Err(status) => return Step::Done(Err(status)),
     };
@@ -41,7 +42,10 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
     let begun = c.service.nfs4.run(|engine, now| engine.owner_begin(now, *client, owner, *seqid, opens));
     match begun {
         Err(error) => return Step::Done(Err(status::of_state(error))),
-        Ok(Numbered::Again(kept)) => return again(c, &kept),
+        Ok(Numbered::Again(kept)) => {
+            *args = behind;
+            return again(c, &kept);
+        }
         Ok(Numbered::New) => {}
     }
     let start = c.reply.encoder().position();
@@ -89,7 +93,7 @@ fn again(c: &mut Compound<'_>, kept: &[u8]) -> Step {
 }
 
 /// Whose request it is, and its number.
-fn who(c: &Compound<'_>, operation: Operation, mut args: Decoder<'_>) -> Result<Request> {
+fn who(c: &Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Result<Request> {
     let by_state = |id: Stateid4, seqid, closes: bool| {
         let id = StateId { seqid: id.seqid, other: id.other };
         let (client, owner) =

@@ -156,8 +156,14 @@ pub(in crate::nfs4) fn access(c: &mut Compound<'_>, args: Access4Args) -> Result
     };
     let asked = xattrs.iter().filter(|(bit, _)| args.access & bit != 0);
     let (bits, needs) = asked.fold((0, 0), |(bits, needs), (bit, need)| (bits | bit, needs | need.0));
-    let supported = args.access & ACCESS_BITS | bits;
-    let wanted = args.access & ACCESS_BITS | needs;
+    let meaningful = match c.object()? {
+        Object::File(file) if file.node.kind() != Kind::Directory => {
+            ACCESS_BITS & !(Access::LOOKUP.0 | Access::DELETE.0)
+        }
+        _ => ACCESS_BITS & !Access::EXECUTE.0,
+    };
+    let supported = args.access & meaningful | bits;
+    let wanted = args.access & meaningful | needs;
     let access = match c.object()? {
         Object::Pseudo(_) => wanted & (Access::READ.0 | Access::LOOKUP.0),
         Object::Gone(_) => return Err(Nfsstat4::Stale),

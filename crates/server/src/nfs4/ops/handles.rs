@@ -16,6 +16,8 @@ use crate::nfs4::object::{File, Object};
 use crate::nfs4::{Result, status};
 use crate::table::Entry;
 
+/// The longest name in a pseudo directory, as its attributes say.
+const MAX_NAME: usize = 255;
 /// AUTH_SYS and AUTH_NONE: what SECINFO answers.
 const FLAVORS: [u32; 2] = [1, 0];
 
@@ -93,6 +95,9 @@ fn find(c: &Compound<'_>, wanted: &[u8]) -> Result<Object> {
     match c.object()? {
         Object::Pseudo(id) => {
             let wanted = name(wanted)?;
+            if wanted.len() > MAX_NAME {
+                return Err(Nfsstat4::Nametoolong);
+            }
             let namespace = namespace(c);
             let child = namespace.directory(*id).ok_or(Nfsstat4::Stale)?.children.get(wanted);
             match child.ok_or(Nfsstat4::Noent)? {

@@ -46,6 +46,11 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
         Locker::Existing(id) | Locker::New { open: id, .. } => id,
     };
     let (client, key) = place(c, &by)?;
+    if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor)
+        && c.client(new.lock_owner.clientid)? != client
+    {
+        return Err(Nfsstat4::BadStateid);
+    }
     let request = LockRequest { client, key: &key, locker, range, kind, reclaim: args.reclaim };
     let begun = c.service.nfs4.run(|engine, now| engine.lock_begin(now, &request));
     let begun = match begun.map_err(status::of_state)? {
