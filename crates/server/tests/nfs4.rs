@@ -283,7 +283,7 @@ fn operations_stand_where_they_may() {
     let none = Ops::new();
     let cases = [
         (none.minor(1), Nfsstat4::Ok),
-        (none.minor(0), Nfsstat4::MinorVersMismatch),
+        (none.minor(0), Nfsstat4::Ok),
         (none.minor(3), Nfsstat4::MinorVersMismatch),
         (Ops::new().op(Operation::Putrootfh, &()).minor(1), Nfsstat4::OpNotInSession),
         (Ops::new().op(Operation::DestroySession, &destroy).minor(1), Nfsstat4::Badsession),
@@ -357,4 +357,64 @@ fn after_a_restart_who_had_something_gets_it_back_before_others() {
     let (theirs, _) =
         other.open(&root, open_it, false).expect("all have come back: the grace period is over");
     assert_eq!(other.lock(&file, theirs, false), Err(Nfsstat4::Denied as u32));
+}
+
+/// 4.0 has no sessions: an open owner's number tells a retry.
+#[test]
+fn in_version_0_an_owner_is_answered_once_for_each_number() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(ANYBODY);
+    let mut wire = Client::new(&server);
+    let args = Setclientid4Args {
+        client: NfsClientId4 { verifier: *b"verifier", id: Opaque(b"me") },
+        cb_program: 0x4000_0000,
+        cb_location: Netaddr4 { netid: Opaque(b"tcp"), addr: Opaque(b"127.0.0.1.0.0") },
+        callback_ident: 0,
+    };
+    let done = compound(&mut wire, 0, &Ops::new().op(Operation::Setclientid, &args));
+    let set: Setclientid4ResOk = get(done.after(&[]).1);
+    let Setclientid4ResOk { clientid, setclientid_confirm } = set;
+    let renew = Ops::new().op(Operation::Renew, &Clientid4Args { clientid });
+    assert_eq!(compound(&mut wire, 0, &renew).status, Nfsstat4::StaleClientid as u32, "unconfirmed");
+    let confirm = SetclientidConfirm4Args { clientid, setclientid_confirm };
+    let confirm = Ops::new().op(Operation::SetclientidConfirm, &confirm);
+    assert_eq!(compound(&mut wire, 0, &confirm).status, NFS_OK);
+    assert_eq!(compound(&mut wire, 0, &renew).status, NFS_OK);
+
+    let mut walk = Ops::new().op(Operation::Putrootfh, &());
+    let mut before = vec![(Operation::Putrootfh, 0)];
+    for part in scratch.export().to_str().unwrap().split('/').filter(|part| !part.is_empty()) {
+        walk = walk.op(Operation::Lookup, &Name4Args { name: Opaque(part.as_bytes()) });
+        before.push((Operation::Lookup, 0));
+    }
+    let open = Open4Args {
+        seqid: 5,
+        share_access: SHARE_ACCESS_BOTH,
+        share_deny: 0,
+        owner: StateOwner4 { clientid, owner: Opaque(b"opener") },
+        openhow: Openflag4::Create(Createhow4::Guarded(Fattr4::default())),
+        claim: OpenClaim4::Null(Opaque(b"f")),
+    };
+    let walk = walk.op(Operation::Open, &open).op(Operation::Getfh, &());
+    let first = compound(&mut wire, 0, &walk);
+    assert_eq!(first.status, NFS_OK);
+    assert_eq!(compound(&mut wire, 0, &walk).bytes, first.bytes, "not NFS4ERR_EXIST");
+    let (_, body) = first.after(&before);
+    let opened: Open4ResOk<'_> = get(body);
+    assert_ne!(opened.rflags & RESULT_CONFIRM, 0, "the owner is new");
+    before.push((Operation::Open, encoded(&opened).len()));
+    let (_, body) = first.after(&before);
+    let file = get::<NfsFh4<'_>>(body).0.to_vec();
+    let on_file = || Ops::new().op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) });
+    let confirm = OpenConfirm4Args { open_stateid: opened.stateid, seqid: 6 };
+    let confirm = on_file().op(Operation::OpenConfirm, &confirm);
+    let done = compound(&mut wire, 0, &confirm);
+    let confirmed: Stateid4 = get(done.after(&[PUTFH]).1);
+    let close = |seqid| Close4Args { seqid, open_stateid: confirmed };
+    let bad = on_file().op(Operation::Close, &close(9));
+    assert_eq!(compound(&mut wire, 0, &bad).status, Nfsstat4::BadSeqid as u32);
+    let good = on_file().op(Operation::Close, &close(7));
+    let closed = compound(&mut wire, 0, &good);
+    assert_eq!(closed.status, NFS_OK);
+    assert_eq!(compound(&mut wire, 0, &good).bytes, closed.bytes, "a retry of the last CLOSE");
 }
