@@ -193,7 +193,6 @@ fn one(disk: &Path, mode: &str, lane: &str, work: &str, found: &mut Found) -> Re
         let mut to = std::fs::File::create(&file)?;
         (0..STREAM / REQUEST as u64).try_for_each(|i| to.write_all(&pattern(i, REQUEST)))?;
     }
-    run_ok(&mut Command::new("sync"));
     forget(&file)?;
     forget(&hot.join("file"))?;
     let group = Cgroup::limited(LIMIT)?;
@@ -247,9 +246,10 @@ fn resident(file: &Path) -> Result<u64> {
     text.trim().parse().with_context(|| format!("fincore said {text:?}"))
 }
 
-/// Has the kernel forget what it has cached of a file, which is clean.
+/// Has the kernel forget what it has cached of a file.
 fn forget(file: &Path) -> Result<()> {
     let opened = std::fs::File::open(file)?;
+    opened.sync_all()?;
     rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed)?;
     Ok(())
 }
