@@ -286,10 +286,10 @@ fn a_quota_is_told() {
 
 /// What a machine finds that lost its power right after the reply: the bytes of a DATA_SYNC write, and of a FILE_SYNC one the time stamps, too.
 /// With `lazytime` nothing but a sync writes those.
-fn survives_a_crash(kind: &str, options: &str, lane: LaneMode) {
+fn survives_a_crash(kind: &str, options: &str, mode: &str, lane: LaneMode) {
     need_root();
     let disk = FailingDisk::new(kind, options);
-    let server = Serve::openly(disk.path()).start();
+    let server = Serve::openly(disk.path()).arguments(["--write-io", mode]).start();
     let session = session(&server, disk.path(), lane);
     let paths = [("in-place", 0), ("longer", SIZE)].map(|(name, at)| (file_on(disk.path(), name), at as u64));
     for (round, stability) in [Stability::DataSync, Stability::FileSync].into_iter().enumerate() {
@@ -315,14 +315,18 @@ fn survives_a_crash(kind: &str, options: &str, lane: LaneMode) {
 
 #[test]
 fn time_stamps_survive_a_crash_on_ext4() {
-    survives_a_crash("ext4", "", LaneMode::Off);
-    survives_a_crash("ext4", "lazytime", LaneMode::Off);
-    survives_a_crash("ext4", "lazytime", LaneMode::Required);
+    survives_a_crash("ext4", "", "buffered", LaneMode::Off);
+    for mode in ["buffered", "dontcache", "direct"] {
+        survives_a_crash("ext4", "lazytime", mode, LaneMode::Off);
+        survives_a_crash("ext4", "lazytime", mode, LaneMode::Required);
+    }
 }
 
 #[test]
 fn time_stamps_survive_a_crash_on_xfs() {
-    survives_a_crash("xfs", "", LaneMode::Off);
-    survives_a_crash("xfs", "lazytime", LaneMode::Off);
-    survives_a_crash("xfs", "lazytime", LaneMode::Required);
+    survives_a_crash("xfs", "", "buffered", LaneMode::Off);
+    for mode in ["buffered", "dontcache", "direct"] {
+        survives_a_crash("xfs", "lazytime", mode, LaneMode::Off);
+        survives_a_crash("xfs", "lazytime", mode, LaneMode::Required);
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::process::{Daemon, wait_for};
+use crate::process::{Daemon, run_ok, wait_for};
 use crate::{Netns, Scratch, workspace};
 
 /// The `samehost` command, built in the profile of the tests. `SAMEHOST_BIN` names another one.
@@ -60,7 +60,8 @@ pub fn binary() -> &'static Path {
 pub fn reachable_binary(scratch: &Scratch) -> PathBuf {
     let path = scratch.join("samehost");
     if !path.exists() {
-        fs::copy(binary(), &path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        // Not by this process: what another thread starts at the same time would hold it open for writing, and then it can't be run.
+        run_ok(Command::new("cp").arg(binary()).arg(&path));
     }
     path
 }
