@@ -268,6 +268,11 @@ mod tests {
     fn a_sync_waits_for_synchronous_writes_and_the_tidying_thread_does_not() {
         let syncs = Syncs::default();
         syncs.in_write(|| assert_eq!(syncs.try_whole(Stability::DataSync, || Ok(())), None));
+        let alone = syncs.whole(Stability::FileSync, || {
+            assert_eq!(syncs.try_whole(Stability::DataSync, || Ok(())), None, "one at a time");
+            Ok(())
+        });
+        assert_eq!(alone, Ok(()));
         assert_eq!(syncs.try_whole(Stability::DataSync, || LOST), Some(LOST));
         assert_eq!(syncs.whole(Stability::DataSync, || Ok(())), Ok(()), "the next one knows nothing of it");
     }
