@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use proto::{localio, mount3, nfs3};
+use proto::{localio, mount3, nfs3, nfs4};
 
 use crate::status::ProcedureStatus;
 
@@ -33,6 +33,8 @@ impl Tally {
 #[derive(Debug)]
 pub(crate) struct Counters {
     nfs3: [Counter; nfs3::Procedure::ALL.len()],
+    /// By operation; of a COMPOUND each is counted.
+    nfs4: [Counter; nfs4::Operation::ALL.len()],
     mount3: [Counter; mount3::Procedure::ALL.len()],
     localio: [Counter; localio::Procedure::ALL.len()],
     /// Opens on the lane.
@@ -64,6 +66,7 @@ impl Default for Counters {
     fn default() -> Self {
         Self {
             nfs3: std::array::from_fn(|_| Counter::default()),
+            nfs4: std::array::from_fn(|_| Counter::default()),
             mount3: std::array::from_fn(|_| Counter::default()),
             localio: std::array::from_fn(|_| Counter::default()),
             open: Counter::default(),
@@ -77,6 +80,11 @@ impl Counters {
         &self.nfs3[procedure as usize]
     }
 
+    pub(crate) fn nfs4(&self, operation: nfs4::Operation) -> &Counter {
+        // Their numbers follow one another.
+        &self.nfs4[operation as usize - nfs4::Operation::ALL[0] as usize]
+    }
+
     pub(crate) fn mount3(&self, procedure: mount3::Procedure) -> &Counter {
         &self.mount3[procedure as usize]
     }
@@ -88,10 +96,12 @@ impl Counters {
     /// All counters by road and procedure, zeros included; NULL is the RPC engine's and counted nowhere.
     pub(crate) fn status(&self) -> BTreeMap<String, BTreeMap<String, ProcedureStatus>> {
         let nfs3 = nfs3::Procedure::ALL.iter().map(|p| (p.name().to_owned(), self.nfs3(*p)));
+        let nfs4 = nfs4::Operation::ALL.iter().map(|o| (format!("NFS4.{}", o.name()), self.nfs4(*o)));
         let mount3 = mount3::Procedure::ALL.iter().map(|p| (format!("MOUNT.{}", p.name()), self.mount3(*p)));
         let localio =
             localio::Procedure::ALL.iter().map(|p| (format!("LOCALIO.{}", p.name()), self.localio(*p)));
         let wire = nfs3
+            .chain(nfs4)
             .chain(mount3)
             .chain(localio)
             .filter(|(name, _)| !name.ends_with("NULL"))

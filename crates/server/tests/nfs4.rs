@@ -239,6 +239,12 @@ fn a_file_is_made_written_read_and_closed() {
         (NFS_OK, Read4ResOk { eof: true, data: Opaque(b"ello") })
     );
     assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"hello");
+    let counted = |name: &str| server.status().counters["wire"][name];
+    assert_eq!(
+        (counted("NFS4.WRITE").bytes, counted("NFS4.READ").bytes, counted("NFS4.OPEN").ops),
+        (5, 4, 1)
+    );
+    assert_eq!(counted("NFS4.REMOVEXATTR").ops, 0);
     let close = Close4Args { seqid: 0, open_stateid: id };
     for expected in [Nfsstat4::Ok, Nfsstat4::BadStateid] {
         let ops = session

@@ -53,6 +53,8 @@ pub(super) struct Compound<'a> {
     pub reply: &'a mut Reply,
     /// Where the results begin in the reply.
     pub start: usize,
+    /// Bytes of payload that the operation has moved.
+    pub moved: u64,
     /// What follows the status of an operation that failed.
     pub failure: Vec<u8>,
     /// The request, for those that have no session to tell retries by, and its place in their memory.
@@ -113,6 +115,7 @@ pub(super) fn run(
         cache_this: false,
         reply,
         start,
+        moved: 0,
         failure: Vec::new(),
         request: whole,
         once: None,
@@ -166,6 +169,9 @@ impl Compound<'_> {
                     Step::Drop => return Err(CallError::Drop),
                 },
             };
+            if let Some(operation) = operation {
+                self.service.counters.nfs4(operation).count(done.is_err(), std::mem::take(&mut self.moved));
+            }
             let Err(status) = done else { continue };
             let to = self.reply.encoder();
             to.truncate(status_at);

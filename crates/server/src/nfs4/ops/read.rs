@@ -66,6 +66,7 @@ fn fetch(
 ) -> Result<()> {
     c.cx.will_block();
     let (payload, found) = acting.fetch(node, offset, count as usize).map_err(status::of_store)?;
+    c.moved = found.count as u64;
     let to = c.reply.encoder();
     to.bool(found.eof);
     if last {
@@ -87,6 +88,7 @@ fn attach(c: &mut Compound<'_>, acting: &Acting<'_>, node: &Node, offset: u64, c
         acting.warm(&file, offset, count, || c.cx.will_block()).map_err(status::of_store)?;
     }
     head(c, u64::from(count) == left, count);
+    c.moved = count.into();
     if count > 0 {
         c.reply.attach_file(file, offset, count);
     }
@@ -107,5 +109,6 @@ fn copy(c: &mut Compound<'_>, acting: &Acting<'_>, node: &Node, offset: u64, cou
     to.buffer().resize(payload + found.count + xdr::padding(found.count), 0);
     to.patch_u32(payload - HEAD, u32::from(found.eof));
     to.patch_u32(payload - HEAD / 2, u32::try_from(found.count).unwrap_or(count));
+    c.moved = found.count as u64;
     Ok(())
 }

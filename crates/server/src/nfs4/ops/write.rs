@@ -22,6 +22,7 @@ pub(in crate::nfs4) fn write(c: &mut Compound<'_>, args: Write4Args<'_>) -> Resu
     let writeverf = c.service.verifier.get();
     let written = acting.write(&file.node, args.offset, data, stability(asked), &mut Wcc::default());
     let written = written.map_err(status::of_store)?;
+    c.moved = written.count as u64;
     let committed = stable_how(written.committed);
     c.reply.encoder().put(&Write4ResOk {
         count: u32::try_from(written.count).unwrap_or(MAX_TRANSFER),
