@@ -93,7 +93,7 @@ fn main() -> Result<()> {
             "network" => tables.push(network::measure(&effort)?),
             "mount" => {
                 for kind in ["tmpfs", "ext4", "xfs"] {
-                    let place = Place::new(kind)?;
+                    let place = Place::in_memory(kind)?;
                     let found = mount::cells(&effort, kind, place.path())?;
                     let mut table = mount::table(kind, &found);
                     if cells.is_empty() {
@@ -154,6 +154,14 @@ impl Place {
             "tmpfs" => Self::Memory(Scratch::in_memory()),
             "ext4" | "xfs" => Self::Disk(Disk::new(kind, 2048)),
             other => bail!("--on {other}: there are tmpfs, ext4 and xfs"),
+        })
+    }
+
+    /// The same with the disk's image in memory, where the disk itself isn't what is to be measured.
+    fn in_memory(kind: &str) -> Result<Self> {
+        Ok(match kind {
+            "ext4" | "xfs" => Self::Disk(Disk::in_directory(kind, 1024, std::path::Path::new("/dev/shm"))),
+            other => Self::new(other)?,
         })
     }
 
