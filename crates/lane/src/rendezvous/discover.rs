@@ -95,8 +95,11 @@ impl Search<'_> {
         };
         let before = self.registered.len();
         for Namespace { pid, file } in &namespaces {
-            // /proc shows what is in a namespace without entering it.
-            for instance in listening(&format!("/proc/{pid}/net/unix")).unwrap_or_default() {
+            // Its sockets are listed from within: another way leads past the process, which may hang.
+            let listed = sys::namespace::in_network_namespace(file.as_fd(), || {
+                listening("/proc/thread-self/net/unix")
+            });
+            for instance in listed.and_then(|listed| listed).unwrap_or_default() {
                 if !self.is_new(&instance) {
                     continue;
                 }
