@@ -34,6 +34,14 @@ impl Backing {
     }
 }
 
+impl PartialEq for Backing {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Backing {}
+
 impl Drop for Backing {
     fn drop(&mut self) {
         // After the mount is gone there is nothing to take back.
@@ -58,7 +66,7 @@ impl From<Errno> for Refusal {
                     .to_owned(),
                 true,
             ),
-            Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP => {
+            Errno::NOTTY => {
                 ("this kernel has no FUSE passthrough (Linux 6.9 with CONFIG_FUSE_PASSTHROUGH)".to_owned(), true)
             }
             Errno::LOOP => (

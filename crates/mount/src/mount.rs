@@ -1,11 +1,11 @@
 //! A mounted filesystem as its owner sees it: started, asked, unmounted.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use client::{LaneMode, Seen, Session, Url};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use tokio::io::Interest;
@@ -31,8 +31,11 @@ const TRANSFER: u32 = 1 << 20;
 /// Room for the header and the arguments of a WRITE, and what a kernel may put before its data.
 const HEADROOM: usize = 4096;
 
-/// Bytes that the kernel reads ahead.
+/// Bytes that the kernel reads ahead: so many READs of the largest size are under way at once.
 const READAHEAD: u32 = 4 << 20;
+
+/// Between two looks at the files that are kept open; their attributes' times say which of them are asked about.
+const REFRESH: Duration = Duration::from_secs(1);
 
 /// Requests that nobody waits for (read-ahead, asynchronous direct I/O) at once.
 const BACKGROUND: u16 = 64;
@@ -118,6 +121,12 @@ impl Mount {
             };
             end.send_replace(Some(why));
         });
+        if filesystem.options.attributes.on {
+            tokio::spawn(refresh(Arc::downgrade(&filesystem)));
+        }
+        let mounted = at.to_owned();
+        // That it can't be raised (in a container, say) costs speed on the wire and nothing else.
+        let _ = tokio::task::spawn_blocking(move || raise_read_ahead(&mounted)).await;
         Ok(Self { at: at.to_owned(), filesystem, requests, changes, ended })
     }
 
@@ -176,6 +185,15 @@ impl Mount {
     }
 }
 
+/// Has a look at the files that are kept open, as long as there is a filesystem.
+async fn refresh(filesystem: Weak<Filesystem>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        let Some(filesystem) = filesystem.upgrade() else { return };
+        filesystem.refresh_open_files().await;
+    }
+}
+
 fn appearance(options: &MountOptions) -> Appearance {
     let mut flags = MountFlags::empty();
     for (set, flag) in [
@@ -188,6 +206,14 @@ fn appearance(options: &MountOptions) -> Appearance {
         flags.set(flag, set);
     }
     Appearance { source: options.source.clone(), flags, allow_other: options.allow_other }
+}
+
+/// The kernel reads at most 128 KiB ahead on a filesystem unless it is told otherwise, whatever INIT has settled.
+fn raise_read_ahead(at: &Path) -> std::io::Result<()> {
+    // What the kernel has at hand: it needn't ask us.
+    let stat = rustix::fs::statx(rustix::fs::CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+    let (major, minor) = (stat.stx_dev_major, stat.stx_dev_minor);
+    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (READAHEAD / 1024).to_string())
 }
 
 /// A device never changes its descriptor and closes it when it is dropped, which is what the successor of this function
@@ -233,7 +259,15 @@ fn shake_hands(device: &Device, options: &MountOptions) -> Result<Agreed, Error>
                 abi::OLDEST_MINOR
             )));
         }
-        let wanted = WANTED | if options.passthrough { init::PASSTHROUGH } else { 0 };
+        let mut wanted = WANTED;
+        if options.passthrough {
+            wanted |= init::PASSTHROUGH;
+        }
+        if !options.attributes.on {
+            // Every read asks for the attributes first, and forgets the data if they have changed: noac wants it so. Else it
+            // would cost a file that is written and read its whole cache with every write.
+            wanted |= init::AUTO_INVAL_DATA;
+        }
         let flags = flags & wanted;
         let agreed = Agreed {
             flags,

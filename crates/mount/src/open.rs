@@ -59,6 +59,11 @@ impl<T> Opened<T> {
         self.table.write().remove(&number)
     }
 
+    /// Everything that is open now.
+    pub(crate) fn list(&self) -> Vec<Arc<T>> {
+        self.table.read().values().cloned().collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.table.read().len()
     }

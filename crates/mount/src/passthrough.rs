@@ -84,6 +84,11 @@ impl<B: Clone> Mode<B> {
         }
     }
 
+    /// Whether opens live that go through the kernel's cache.
+    pub(crate) const fn is_cached(&self) -> bool {
+        matches!(self, Self::Cached(_))
+    }
+
     /// The backing file, if opens live that name one.
     pub(crate) const fn backing(&self) -> Option<&B> {
         match self {

@@ -216,6 +216,37 @@ fn unchanged_files_are_read_from_the_kernels_cache() {
 }
 
 #[test]
+fn who_keeps_a_file_open_sees_what_others_write_in_the_end() {
+    let served = Served::start();
+    fs::write(served.export().join("file"), b"first").unwrap();
+    let mounted = served.mount(Road::Wire);
+    let file = File::open(mounted.path("file")).unwrap();
+    let text = || {
+        let mut text = [0; 5];
+        file.read_exact_at(&mut text, 0).unwrap();
+        text
+    };
+    assert_eq!(&text(), b"first");
+    fs::write(served.export().join("file"), b"other").unwrap();
+    wait_for("the other text", || &text() == b"other");
+}
+
+#[test]
+fn every_write_of_a_sync_mount_is_the_daemons() {
+    let served = Served::start();
+    let mounted = served.mount_with(Road::Passed, MountOptions { sync: true, ..MountOptions::default() });
+    fs::write(mounted.path("file"), b"durable").unwrap();
+    let before = mounted.mount.report().counters.lane.commits;
+    let reader = File::open(mounted.path("file")).unwrap();
+    let writer = OpenOptions::new().write(true).open(mounted.path("file")).unwrap();
+    writer.write_all_at(b"DURABLE", 0).unwrap();
+    assert!(mounted.mount.report().counters.lane.commits > before);
+    let mut text = [0; 7];
+    reader.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"DURABLE");
+}
+
+#[test]
 fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
     let served = Served::start();
     let dir = served.export().join("many");

@@ -194,21 +194,23 @@ impl Filesystem {
         let direct = wanted.has(OFlags::DIRECT) && self.options.direct == Direct::Server;
         // The kernel writes with this process's rights, which keep set-id bits.
         let set_id = state.cache.attributes().is_some_and(|attributes| attributes.mode & 0o6000 != 0);
-        let wish = if granted && self.passing.is_allowed() && !direct && !(wanted.write && set_id) {
-            Wish::Pass
-        } else if wanted.write && wanted.has(OFlags::APPEND) {
+        // And it doesn't know that every write is to be durable when it returns.
+        let unfit = wanted.write && (set_id || self.options.sync);
+        let served = if wanted.write && wanted.has(OFlags::APPEND) {
             // The end of the file is where the server has it, not where the kernel believes it.
             Wish::Direct
         } else {
             Wish::Cached
         };
-        match state.mode.plan(wish, wanted.write) {
-            Plan::Register => {
-                if let Some(way) = self.register(state, file) {
-                    return Ok(way);
-                }
-                Ok(cached(state, wanted))
+        let pass = granted && !direct && !unfit && !state.mode.is_cached() && self.passing.is_allowed();
+        let mut plan = state.mode.plan(if pass { Wish::Pass } else { served }, wanted.write);
+        if plan == Plan::Register {
+            match self.register(state, file) {
+                Some(way) => return Ok(way),
+                None => plan = state.mode.plan(served, wanted.write),
             }
+        }
+        match plan {
             Plan::Share(backing) => {
                 // From now on the kernel writes to the file, too.
                 file.pass_granted(|_| ());
@@ -221,7 +223,7 @@ impl Filesystem {
                 let flags = fopen::PASSTHROUGH | fopen::DIRECT_IO;
                 Ok(Way { flags, backing: Some(backing), hold })
             }
-            Plan::Cached => Ok(cached(state, wanted)),
+            Plan::Register | Plan::Cached => Ok(cached(state, wanted)),
             Plan::Direct => Ok(Way { flags: fopen::DIRECT_IO, backing: None, hold: Hold::None }),
             Plan::Elsewhere => {
                 self.inodes.replace(node);

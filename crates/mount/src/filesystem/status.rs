@@ -11,6 +11,7 @@ use crate::fuse::abi::fattr;
 use crate::fuse::answer::Answer;
 use crate::fuse::request::SetAttr;
 use crate::inodes::Node;
+use crate::passthrough::Hold;
 use crate::users::User;
 
 /// Everything that can be asked of a file or a directory: one call tells for all purposes.
@@ -52,6 +53,23 @@ impl Filesystem {
             None => {
                 let good = state.cache.is_good(now, &self.options.attributes);
                 state.cache.attributes().copied().filter(|_| good)
+            }
+        }
+    }
+
+    /// Asks after files that are kept open and that the kernel caches, when their attributes' time is over: a reader who doesn't
+    /// open the file again, nor asks for its attributes, sees within that time what others have written (nfs(5), acregmax).
+    pub(crate) async fn refresh_open_files(&self) {
+        for open in self.files.list() {
+            let (node, now) = (&open.node, Instant::now());
+            let due = {
+                let state = node.state.lock();
+                open.hold == Hold::Cached && !state.cache.is_good(now, &self.options.attributes)
+            };
+            // If the server can't be asked now, nothing new is known; whoever uses the file will hear of it.
+            if due && let Ok(attributes) = open.file.attributes().await {
+                self.learn(node, attributes, now);
+                self.drop_stale_data(node);
             }
         }
     }
