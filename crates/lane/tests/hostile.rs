@@ -134,7 +134,8 @@ fn receipts_for_grants_that_never_were_end_the_lane() {
     let world = World::new();
     let (raw, memory) = world.raw_lane();
     rustix::io::pwrite(&memory, &7_u64.to_ne_bytes(), lane::interlock::RECEIVED as u64).unwrap();
-    raw.open(1, b"hello");
+    // The server may have looked before it hears this.
+    let _ = raw.try_open(1, b"hello");
     assert!(raw.is_closed());
     world.wait_for("the lane's end", |world| world.server.status().is_empty());
 }

@@ -182,6 +182,16 @@ impl World {
 /// A connection without a client behind it.
 pub struct Raw(pub OwnedFd);
 
+fn open_request(serial: u32, name: &[u8], credential: Credential) -> Vec<u8> {
+    message::encode(&Request::Open {
+        serial,
+        releases: vec![],
+        target: Target::Handle(name),
+        access: Access::Read,
+        credential,
+    })
+}
+
 impl Raw {
     pub fn connect(path: &Path) -> Self {
         let socket =
@@ -206,13 +216,11 @@ impl Raw {
     }
 
     pub fn open_as(&self, serial: u32, name: &[u8], credential: Credential) {
-        self.send(&message::encode(&Request::Open {
-            serial,
-            releases: vec![],
-            target: Target::Handle(name),
-            access: Access::Read,
-            credential,
-        }));
+        self.send(&open_request(serial, name, credential));
+    }
+
+    pub fn try_open(&self, serial: u32, name: &[u8]) -> rustix::io::Result<usize> {
+        self.try_send(&open_request(serial, name, Credential::default()), &[])
     }
 
     pub fn send(&self, bytes: &[u8]) {

@@ -1,0 +1,223 @@
+//! Programs that people use, on a mounted share: by wire, by the lane with passthrough, and by the lane without.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use samehost_tests::process::{run, run_ok, run_within};
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Mount, Scratch, Serve, need_root};
+
+/// A shell script in a directory, which must succeed.
+fn shell(dir: &Path, script: &str) -> String {
+    run_ok(Command::new("sh").args(["-eu", "-c", script]).current_dir(dir))
+}
+
+fn git(dir: &Path) {
+    shell(
+        dir,
+        "git init -q -b main repo && cd repo && git config user.name test && git config user.email test@example.org
+         for d in a b c; do mkdir -p $d/deep; for f in 1 2 3 4 5 6 7 8 9; do echo $d $f > $d/deep/file-$f; done; done
+         git add . && git commit -q -m one && git tag one
+         git checkout -q -b other && git mv a/deep/file-1 b/moved && echo more >> c/deep/file-2 && git commit -qam two
+         git checkout -q main && test -e a/deep/file-1 && git merge -q --no-edit other && test ! -e a/deep/file-1
+         test -z \"$(git status --porcelain)\" && git gc -q --prune=now && git fsck --strict
+         cd .. && git clone -q repo clone && git -C clone log --oneline | grep -c . | grep -qx 2
+         diff -r -x .git repo clone && rm -r repo clone",
+    );
+}
+
+fn sqlite(dir: &Path) {
+    for journal in ["delete", "truncate", "persist", "wal"] {
+        let script = format!(
+            "sqlite3 {journal}.db <<'END'
+PRAGMA journal_mode={journal};
+CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT);
+BEGIN;
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO t SELECT i, hex(randomblob(50)) FROM n;
+COMMIT;
+BEGIN; DELETE FROM t WHERE id % 3 = 0; ROLLBACK;
+DELETE FROM t WHERE id % 2 = 0;
+VACUUM;
+END
+             for n in 1 2 3; do sqlite3 -cmd '.timeout 20000' {journal}.db \"INSERT INTO t SELECT 10000 * $n + id, text FROM t WHERE id < 200\" & done; wait
+             sqlite3 {journal}.db 'PRAGMA integrity_check; SELECT count(*) FROM t;'"
+        );
+        let said = shell(dir, &script);
+        assert_eq!(said.lines().collect::<Vec<_>>(), [journal, "ok", "1800"]);
+    }
+}
+
+/// Files of many kinds and modes.
+fn plant(tree: &Path) {
+    for directory in 0..6 {
+        let dir = tree.join(format!("dir-{directory}"));
+        fs::create_dir_all(&dir).expect("own directory");
+        for file in 0..12_u64 {
+            let path = dir.join(format!("file-{file}"));
+            fs::write(&path, pattern(file, [0, 1, 4_000, 70_000, 400_000][(file % 5) as usize]))
+                .expect("own file");
+            let mode = [0o644, 0o600, 0o755, 0o4755, 0o400, 0o2755][directory];
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("own file");
+        }
+        fs::hard_link(dir.join("file-3"), dir.join("link")).expect("own directory");
+        symlink("../dir-0/file-4", dir.join("symlink")).expect("own directory");
+        run_ok(Command::new("mkfifo").arg(dir.join("fifo")));
+        let sparse = fs::File::create(dir.join("sparse")).expect("own directory");
+        sparse.set_len(3 << 20).expect("own file");
+    }
+    run_ok(
+        Command::new("chown")
+            .args(["-h", "12345:54321"])
+            .arg(tree.join("dir-1/file-1"))
+            .arg(tree.join("dir-1/symlink")),
+    );
+}
+
+fn tar_and_rsync(dir: &Path, tree: &Path) {
+    let (tree, dir) = (tree.display(), dir.display());
+    let script = format!(
+        "tar -C {tree} -cf - . | tar -C {dir}/untarred -xpf -
+         tar -C {tree} -cf - . | tar -C {dir}/untarred --compare -f -
+         rsync -aHS {tree}/ {dir}/synced
+         tar -C {dir}/synced -cf - . | tar -C {tree} --compare -f -
+         test -z \"$(rsync -aHSni --checksum {tree}/ {dir}/synced | tee /dev/stderr)\"
+         test -z \"$(rsync -aHSni --checksum {dir}/untarred/ {dir}/synced | tee /dev/stderr)\"
+         echo more >> {dir}/synced/dir-0/file-0 && rm {dir}/synced/dir-1/link && rsync -aHS --delete --inplace {tree}/ {dir}/synced
+         test -z \"$(rsync -aHSni --checksum --delete {tree}/ {dir}/synced | tee /dev/stderr)\"
+         find {dir}/untarred {dir}/synced -depth -delete && test ! -e {dir}/synced"
+    );
+    fs::create_dir(format!("{dir}/untarred")).expect("a directory on the mount");
+    shell(Path::new("/"), &script);
+}
+
+fn compiler(dir: &Path) {
+    let said = shell(
+        dir,
+        "mkdir build && cd build
+         for n in 1 2 3 4 5 6; do echo \"int f$n(void) { return $n; }\" > f$n.c; done
+         printf '#include <stdio.h>\\nint f1(void); int f6(void);\\nint main(void) { printf(\"%%d\\\\n\", f1() + f6()); return 0; }\\n' > main.c
+         printf 'OBJECTS = f1.o f2.o f3.o f4.o f5.o f6.o main.o\\nprogram: $(OBJECTS)\\n\\t$(CC) -o $@ $^\\n' > Makefile
+         make -s -j4 && ./program && make -q program && touch f3.c && ! make -q program
+         make -s && strip program && ./program && cp program copy && ./copy",
+    );
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>(), ["7", "7", "7"]);
+}
+
+fn fio(dir: &Path) {
+    for (engine, direct) in [("psync", 0), ("libaio", 1), ("mmap", 0), ("pvsync2", 0)] {
+        for pattern in ["write", "randrw"] {
+            let output = run(Command::new("fio").current_dir(dir).args([
+                "--name=verified",
+                &format!("--ioengine={engine}"),
+                &format!("--direct={direct}"),
+                &format!("--rw={pattern}"),
+                "--bsrange=4k-64k",
+                "--bs_unaligned=0",
+                "--blockalign=4k",
+                "--size=6m",
+                "--numjobs=2",
+                "--iodepth=8",
+                "--verify=crc32c",
+                "--verify_fatal=1",
+                "--do_verify=1",
+                "--end_fsync=1",
+                "--unlink=1",
+                "--group_reporting",
+            ]));
+            let words =
+                String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+            assert!(
+                output.status.success() && !words.contains("verify: bad"),
+                "{engine} {pattern}:\n{words}"
+            );
+        }
+    }
+}
+
+/// stress-ng's filesystem stressors, as far as they verify something, each for so many rounds.
+fn stress(dir: &Path) {
+    const STRESSORS: &[(&str, u32)] = &[
+        ("access", 50),
+        ("chdir", 200),
+        ("chmod", 200),
+        ("chown", 200),
+        ("dentry", 500),
+        ("dir", 200),
+        ("dirdeep", 50),
+        ("dirmany", 300),
+        ("fallocate", 10),
+        ("fcntl", 100),
+        ("filename", 50),
+        ("flock", 200),
+        ("fstat", 300),
+        ("getdent", 100),
+        ("hdd", 200),
+        ("iomix", 200),
+        ("link", 50),
+        ("lockf", 500),
+        ("mknod", 50),
+        ("open", 500),
+        ("readahead", 50),
+        ("rename", 500),
+        ("seek", 500),
+        ("symlink", 50),
+        ("sync-file", 20),
+        ("utime", 500),
+    ];
+    for (stressor, rounds) in STRESSORS {
+        let mut command = Command::new("stress-ng");
+        command.arg("--temp-path").arg(dir).args(["--verify", "--timeout", "3", "--oom-avoid"]);
+        command.args([&format!("--{stressor}"), "2", &format!("--{stressor}-ops"), &rounds.to_string()]);
+        if *stressor == "hdd" || *stressor == "iomix" || *stressor == "fallocate" || *stressor == "seek" {
+            let bytes =
+                if *stressor == "seek" { "--seek-size".to_owned() } else { format!("--{stressor}-bytes") };
+            command.args([&bytes, "8m"]);
+        }
+        let output = run_within(&mut command, Duration::from_secs(120));
+        let words = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+        // 3: not supported here; 4: no room.
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | 3)) && !words.contains("fail:"), "{stressor}: {code:?}\n{words}");
+    }
+}
+
+fn all(options: &str) {
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    let tree = scratch.mkdir("tree");
+    plant(&tree);
+    let server = Serve::openly(&export).start();
+    let mount = Mount::new(&server, &export, options);
+    let began = std::time::Instant::now();
+    let step = |name: &str, work: &dyn Fn(&Path)| {
+        let dir = mount.join(name);
+        fs::create_dir(&dir).expect("a directory on the mount");
+        work(&dir);
+        println!("{options}: {name} done after {:.1} s", began.elapsed().as_secs_f32());
+    };
+    step("git", &git);
+    step("sqlite", &sqlite);
+    step("trees", &|dir| tar_and_rsync(dir, &tree));
+    step("compiler", &compiler);
+    step("fio", &fio);
+    step("stress", &stress);
+}
+
+#[test]
+fn programs_work_over_the_wire() {
+    all("lane=off");
+}
+
+#[test]
+fn programs_work_over_the_lane_with_passthrough() {
+    all("lane=required");
+}
+
+#[test]
+fn programs_work_over_the_lane_by_the_mount_process() {
+    all("lane=required,nopassthrough");
+}

@@ -1,0 +1,152 @@
+//! A mount under load while its server goes and comes back and the lane is switched off and on: no error reaches an
+//! application, no byte differs, the mount is back on the lane by itself, and it doesn't bounce.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use samehost_tests::process::run_ok;
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Mount, Scratch, Serve, need_root, wait_for};
+
+const LANE: &str = "lane, passed through";
+
+/// fio writing blocks with checksums and reading them back; direct I/O or not.
+fn fio(dir: &Path, name: &str, direct: bool, round: usize) -> Child {
+    let engine = if direct { "libaio" } else { "psync" };
+    Command::new("fio")
+        .args([
+            &format!("--name={name}"),
+            &format!("--directory={}", dir.display()),
+            &format!("--filename={name}-{round}"),
+            &format!("--ioengine={engine}"),
+            &format!("--direct={}", u32::from(direct)),
+            "--rw=randwrite",
+            "--bs=4k",
+            "--size=8m",
+            "--iodepth=8",
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--do_verify=1",
+            "--fsync=512",
+            "--unlink=1",
+            "--allow_mounted_write=1",
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("fio can be started")
+}
+
+/// Copies a tree in, compares it, and takes it away again.
+fn copy(tree: &Path, to: &Path) {
+    run_ok(Command::new("cp").arg("-a").arg(tree).arg(to));
+    run_ok(Command::new("diff").arg("-r").arg(tree).arg(to));
+    run_ok(Command::new("rm").arg("-r").arg(to));
+}
+
+/// A tree of some hundred files.
+fn plant(tree: &Path) {
+    for directory in 0..10 {
+        let dir = tree.join(format!("dir-{directory}/sub"));
+        fs::create_dir_all(&dir).expect("own directory");
+        for file in 0..20_u64 {
+            let len = [10, 3_000, 20_000, 150_000][(file % 4) as usize];
+            fs::write(dir.join(format!("file-{file}")), pattern(directory * 100 + file, len))
+                .expect("own file");
+        }
+    }
+}
+
+/// Does `interrupt` as often as there are rounds, while three kinds of load run; each round's end is a mount on its lane.
+fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut samehost_tests::Server, &Mount)) {
+    need_root();
+    let scratch = Scratch::in_memory();
+    let export = scratch.mkdir("export");
+    let tree = scratch.mkdir("tree");
+    plant(&tree);
+    let mut server = Serve::openly(&export).start();
+    let mount = Mount::new(&server, &export, "lane=auto");
+    mount.wait_for_road(LANE);
+    let over = AtomicBool::new(false);
+    let done = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
+    std::thread::scope(|scope| {
+        let (over, done, mount, tree) = (&over, &done, &mount, &tree);
+        for (kind, direct) in [(0, false), (1, true)] {
+            scope.spawn(move || {
+                while !over.load(SeqCst) {
+                    let round = done[kind].load(SeqCst);
+                    let output = fio(mount.path(), &format!("fio-{kind}"), direct, round).wait_with_output();
+                    let output = output.expect("fio ends");
+                    let words = String::from_utf8_lossy(&output.stderr);
+                    assert!(output.status.success(), "fio {kind}: {}\n{words}", output.status);
+                    done[kind].fetch_add(1, SeqCst);
+                }
+            });
+        }
+        scope.spawn(move || {
+            while !over.load(SeqCst) {
+                copy(tree, &mount.join("copy"));
+                done[2].fetch_add(1, SeqCst);
+            }
+        });
+        let ended = Ended(over);
+        for _ in 0..rounds {
+            let before: Vec<usize> = done.iter().map(|count| count.load(SeqCst)).collect();
+            wait_for("load", || {
+                let now = done.iter().map(|count| count.load(SeqCst));
+                now.zip(&before).all(|(now, before)| now > *before).then_some(())
+            });
+            interrupt(&mut server, mount);
+            mount.wait_for_road(LANE);
+        }
+        drop(ended);
+    });
+    // One line for every change, and no more changes than there were reasons.
+    let status = mount.status().expect("a mount");
+    let counted = status["changes"].as_array().map_or(0, Vec::len) as u64;
+    println!(
+        "{} fio runs, {} copies, {counted} changes",
+        done[0].load(SeqCst) + done[1].load(SeqCst),
+        done[2].load(SeqCst)
+    );
+    assert!(counted <= 1 + changes, "it bounces: {}", status["changes"]);
+}
+
+/// Ends the load, also when a test fails.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+#[test]
+fn the_server_is_killed_and_comes_back() {
+    under_load(3, 6, |server, _| {
+        server.kill();
+        server.restart();
+    });
+}
+
+#[test]
+fn the_server_stops_and_comes_back() {
+    under_load(3, 6, |server, _| {
+        assert!(server.stop().success());
+        server.restart();
+    });
+}
+
+#[test]
+fn the_lane_is_switched_off_and_on() {
+    under_load(4, 16, |_, mount| {
+        mount.lane("off");
+        mount.wait_for_road("wire");
+        // Something goes over the wire.
+        fs::write(mount.join("by-wire"), b"over the wire").expect("a file over the wire");
+        assert_eq!(fs::read(mount.join("by-wire")).expect("it is there"), b"over the wire");
+        mount.lane("auto");
+    });
+}
