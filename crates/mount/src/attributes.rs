@@ -110,9 +110,7 @@ impl Cache {
     pub(crate) fn learn(&mut self, seen: &Seen, now: Instant, times: &AttributeTimes) -> Lesson {
         let Some(new) = &seen.attributes else {
             // They have changed, or may have, and nobody says how.
-            if let Some(known) = &mut self.known {
-                known.valid = Duration::ZERO;
-            }
+            self.distrust();
             return Lesson::Same;
         };
         let (least, most) = bounds(new.kind, times);
@@ -150,6 +148,13 @@ impl Cache {
     fn settle(&mut self, asked: Instant) {
         if self.writers == 0 && self.wrote.is_some_and(|last| asked > last) {
             self.wrote = None;
+        }
+    }
+
+    /// The file has been changed by what was done to one of its names: its link count, its ctime.
+    pub(crate) fn distrust(&mut self) {
+        if let Some(known) = &mut self.known {
+            known.valid = Duration::ZERO;
         }
     }
 

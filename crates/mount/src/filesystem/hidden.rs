@@ -70,7 +70,11 @@ impl Places {
     pub(super) fn removed(&self, directory: u64, name: &[u8]) -> Option<Arc<Node>> {
         let place = (directory, Box::from(name));
         let node = self.table.lock().remove(&place)?;
-        node.state.lock().places.retain(|other| *other != place);
+        let mut state = node.state.lock();
+        state.places.retain(|other| *other != place);
+        // NFSv3's replies to REMOVE and RENAME tell of the directories only.
+        state.cache.distrust();
+        drop(state);
         Some(node)
     }
 
