@@ -4,9 +4,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use samehost_tests::process::{run, run_ok, run_within};
+use samehost_tests::process::{run, run_ok};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Mount, Scratch, Serve, need_root};
 
@@ -137,53 +136,6 @@ fn fio(dir: &Path) {
     }
 }
 
-/// stress-ng's filesystem stressors, as far as they verify something, each for so many rounds.
-fn stress(dir: &Path) {
-    const STRESSORS: &[(&str, u32)] = &[
-        ("access", 50),
-        ("chdir", 200),
-        ("chmod", 200),
-        ("chown", 200),
-        ("dentry", 500),
-        ("dir", 200),
-        ("dirdeep", 50),
-        ("dirmany", 300),
-        ("fallocate", 10),
-        ("fcntl", 100),
-        ("filename", 50),
-        ("flock", 200),
-        ("fstat", 300),
-        ("getdent", 100),
-        ("hdd", 200),
-        ("iomix", 200),
-        ("link", 50),
-        ("lockf", 500),
-        ("mknod", 50),
-        ("open", 500),
-        ("readahead", 50),
-        ("rename", 500),
-        ("seek", 500),
-        ("symlink", 50),
-        ("sync-file", 20),
-        ("utime", 500),
-    ];
-    for (stressor, rounds) in STRESSORS {
-        let mut command = Command::new("stress-ng");
-        command.arg("--temp-path").arg(dir).args(["--verify", "--timeout", "3", "--oom-avoid"]);
-        command.args([&format!("--{stressor}"), "2", &format!("--{stressor}-ops"), &rounds.to_string()]);
-        if *stressor == "hdd" || *stressor == "iomix" || *stressor == "fallocate" || *stressor == "seek" {
-            let bytes =
-                if *stressor == "seek" { "--seek-size".to_owned() } else { format!("--{stressor}-bytes") };
-            command.args([&bytes, "8m"]);
-        }
-        let output = run_within(&mut command, Duration::from_secs(120));
-        let words = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
-        // 3: not supported here; 4: no room.
-        let code = output.status.code();
-        assert!(matches!(code, Some(0 | 3)) && !words.contains("fail:"), "{stressor}: {code:?}\n{words}");
-    }
-}
-
 fn all(options: &str) {
     need_root();
     let scratch = Scratch::in_memory();
@@ -204,7 +156,6 @@ fn all(options: &str) {
     step("trees", &|dir| tar_and_rsync(dir, &tree));
     step("compiler", &compiler);
     step("fio", &fio);
-    step("stress", &stress);
 }
 
 #[test]

@@ -179,6 +179,7 @@ impl Filesystem {
     pub(super) async fn remove_hidden(&self, node: &Arc<Node>) {
         let Some(hidden) = node.state.lock().hidden.take() else { return };
         let removed = hidden.user.session.remove(&hidden.directory, &hidden.name).await;
+        node.state.lock().cache.distrust();
         if let Err(error) = removed
             && error.status() != Some(client::Status::NoEntry)
         {
