@@ -25,7 +25,7 @@ demo:
 test:
 	scripts/setup test
 	$(CARGO) build --locked -p samehost
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 # What a change must pass before anybody looks at it.
 check:

@@ -32,6 +32,7 @@ fn fio(dir: &Path, name: &str, direct: bool, round: usize) -> Child {
             "--fsync=512",
             "--unlink=1",
             "--allow_mounted_write=1",
+            "--verify_state_save=0",
         ])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
