@@ -1,10 +1,13 @@
-//! The lane's questions, answered by the same check as the wire's.
+//! The lane's questions, answered by the same check as the wire's, and its grants, which count as opens.
+//!
+//! What clients of NFSv4 have open may keep a file from a grant, as it would from an open: then the wire is asked, which has a word
+//! for every reason. And while a file is granted, nobody is given an open that denies what it was granted for.
 
 use std::sync::Arc;
 
 use exports::Claim;
 use lane::{Bound, Granted, Granter, OpenRequest, Status, Target};
-use store::{AccessMode, Attributes, Found, Grant, Kind, Timestamp};
+use store::{AccessMode, Attributes, FileHandle, Found, Grant, Kind, Timestamp};
 
 use crate::access::{Asking, Refusal, Road};
 use crate::service::Service;
@@ -30,10 +33,13 @@ impl Grants {
         let holder = admitted.holder(&bound.process).map_err(failed)?;
         let acting = admitted.acting().map_err(failed)?;
         let node = acting.node(handle).map_err(failed)?;
+        // This way the file is known only when it is open. Where somebody may have something against it, that is too late.
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
+            && !self.service.nfs4.restricts()
             && let Some(grant) = acting.grant_entry(&node, name, holder)
         {
-            return Ok(granted(grant, acting.modes()));
+            let counted = self.count(grant.handle, request.access)?;
+            return Ok(granted(grant, acting.modes(), counted));
         }
         let found = match request.target {
             Target::Handle(_) => Found::from(node),
@@ -52,13 +58,41 @@ impl Grants {
             lane::Access::Write => AccessMode::Write,
             lane::Access::ReadWrite => AccessMode::ReadWrite,
         };
-        acting.grant_found(&found, mode, holder).map(|grant| granted(grant, acting.modes())).map_err(failed)
+        if self.service.nfs4.restricts() {
+            // Nobody's state gives way to a user who may not open the file.
+            acting.may(&found.node, mode).map_err(failed)?;
+        }
+        let counted = self.count(*found.node.handle(), request.access)?;
+        let grant = acting.grant_found(&found, mode, holder).map_err(failed)?;
+        Ok(granted(grant, acting.modes(), counted))
+    }
+
+    /// Has a grant counted as an open, if nobody is against it.
+    fn count(&self, file: FileHandle, access: lane::Access) -> Result<Counted, Status> {
+        let access = access as u8;
+        let counted = self.service.nfs4.run(|engine, now| engine.grant(now, &file, access));
+        counted.map_err(|_| Status::TryWire)?;
+        Ok(Counted { service: Arc::clone(&self.service), file, access })
     }
 }
 
-fn granted(grant: Grant, io: io::Modes) -> Granted {
+/// A grant that counts as an open until this is dropped.
+struct Counted {
+    service: Arc<Service>,
+    file: FileHandle,
+    access: u8,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.service.nfs4.run(|engine, _| engine.release_grant(&self.file, self.access));
+    }
+}
+
+fn granted(grant: Grant, io: io::Modes, counted: Counted) -> Granted {
     let handle = grant.handle.as_bytes().to_vec();
-    Granted { file: grant.file, handle, attributes: attributes(&grant.attributes, io), held: None }
+    let attributes = attributes(&grant.attributes, io);
+    Granted { file: grant.file, handle, attributes, held: Some(Box::new(counted)) }
 }
 
 impl Granter for Grants {

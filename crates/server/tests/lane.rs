@@ -6,42 +6,12 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use common::local::{lane, open, run, user};
 use common::{Client, Scratch};
-use lane::{Access, Credential, Lane, OpenError, OpenRequest, Rendezvous, RendezvousOptions, Status, Target};
+use lane::{Access, Credential, Rendezvous, RendezvousOptions, Status, Target};
 use proto::localio;
 use rpc::message::ReplyStatus;
 use samehost_server::Server;
-
-/// A lane of our own process to `server`, bound to the connection of `client`.
-async fn lane(scratch: &Scratch, client: &mut Client) -> Lane {
-    let mut options = RendezvousOptions::new(scratch.run_dir());
-    options.search_namespaces = false;
-    let candidates = Rendezvous::register(options).await.unwrap();
-    let (status, results) = client.raw(localio::PROGRAM, 1, 1, &candidates.nonce());
-    assert_eq!((status, results.0), (ReplyStatus::Success, vec![]));
-    candidates.finish(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("{error:?}"))
-}
-
-fn user(uid: u32, gid: u32, gids: &[u32]) -> Credential {
-    Credential { uid, gid, gids: gids.to_vec() }
-}
-
-async fn open(
-    lane: &Lane,
-    target: Target<'_>,
-    access: Access,
-    credential: &Credential,
-) -> Result<lane::Opened, Status> {
-    match lane.open(OpenRequest { target, access, credential }).await {
-        Ok(opened) => Ok(opened),
-        Err(OpenError::Refused(status)) => Err(status),
-        Err(other) => panic!("{other:?}"),
-    }
-}
-
-fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
-}
 
 fn wire(server: &Server, procedure: &str) -> u64 {
     server.status().counters["wire"][procedure].ops

@@ -65,6 +65,8 @@ pub struct Engine<K, L> {
     /// Files with state.
     pub(crate) files: HashMap<K, File>,
     pub(crate) states: HashMap<u64, State<K, L>>,
+    /// Opens that deny something to others.
+    pub(crate) denials: usize,
     /// What NFSv4.0's clients had when they ended.
     pub(crate) ended: Ended,
     pub(crate) next_client: u32,
@@ -102,6 +104,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             sessions: HashMap::new(),
             files: HashMap::new(),
             states: HashMap::new(),
+            denials: 0,
             ended: Ended::default(),
             next_client: 1,
             next_state: 1,
@@ -113,6 +116,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// What has to be done because of what was decided since the last time.
     pub fn take_effects(&mut self) -> Effects<L> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// Whether anybody has something that keeps out what comes without an open: a deny mode.
+    #[must_use]
+    pub const fn restricts(&self) -> bool {
+        self.denials > 0
     }
 
     /// How many clients, sessions and state ids there are.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::grants::Granted;
 use crate::ids::{ClientId, StateId};
 use crate::ranges::Ranges;
 use crate::share::Shares;
@@ -14,6 +15,14 @@ use crate::share::Shares;
 pub(crate) struct File {
     pub opens: Vec<u64>,
     pub locks: Vec<u64>,
+    pub granted: Granted,
+}
+
+impl File {
+    /// Whether nobody has it open any more.
+    pub const fn is_unused(&self) -> bool {
+        self.opens.is_empty() && self.locks.is_empty() && self.granted.access() == 0
+    }
 }
 
 /// What one state id stands for.
@@ -85,7 +94,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let mut below = Vec::new();
         if let Some(file) = self.files.get_mut(&state.key) {
             match state.kind {
-                Kind::Open { .. } => {
+                Kind::Open { shares, .. } => {
+                    self.denials -= usize::from(shares.denies());
                     file.opens.retain(|other| *other != number);
                     below.clone_from(&file.locks);
                 }
@@ -94,7 +104,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     self.effects.released.push(held);
                 }
             }
-            if file.opens.is_empty() && file.locks.is_empty() {
+            if file.is_unused() {
                 self.files.remove(&state.key);
             }
         }

@@ -23,6 +23,7 @@ mod error;
 mod exchange;
 mod files;
 mod grace;
+mod grants;
 mod ids;
 mod io;
 mod lease;

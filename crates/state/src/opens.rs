@@ -32,8 +32,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn may_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
         self.check_grace(now, asked.client, asked.reclaim)?;
         // What an owner denies it denies itself, too (RFC 8881 section 9.7).
-        let conflicts = self.opens_against(asked.key, asked.share);
         let conflict = if asked.reclaim { Error::ReclaimConflict } else { Error::ShareDenied };
+        if self.is_granted_against(asked.key, asked.share) {
+            return Err(conflict);
+        }
+        let conflicts = self.opens_against(asked.key, asked.share);
         self.end_courtesy(now, &conflicts).map_err(|()| conflict)
     }
 
@@ -64,12 +67,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 self.add_state(asked.client, asked.key, kind)?
             }
         };
-        let boot = self.config.boot;
-        let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
-        if let Kind::Open { shares, .. } = &mut state.kind {
+        self.reshare(number, |shares| {
             shares.add(asked.share);
-        }
-        Ok(state.bump(boot, number))
+            true
+        })
     }
 
     /// OPEN_DOWNGRADE.
@@ -84,12 +85,19 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         to: Share,
     ) -> Result<StateId, Error> {
         let number = self.resolve_on(client, id, key)?;
+        self.reshare(number, |shares| shares.downgrade(to))
+    }
+
+    /// Changes what an open is for; `Inval` if `change` says that it can't be so.
+    fn reshare(&mut self, number: u64, change: impl FnOnce(&mut Shares) -> bool) -> Result<StateId, Error> {
         let boot = self.config.boot;
         let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
         let Kind::Open { shares, .. } = &mut state.kind else { return Err(Error::BadStateid) };
-        if !shares.downgrade(to) {
+        let denied = shares.denies();
+        if !change(shares) {
             return Err(Error::Inval);
         }
+        self.denials = self.denials + usize::from(shares.denies()) - usize::from(denied);
         Ok(state.bump(boot, number))
     }
 

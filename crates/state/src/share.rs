@@ -37,6 +37,11 @@ impl Shares {
         self.opened.iter().fold(Share::default(), |all, share| all.union(*share))
     }
 
+    /// Whether others may not do something.
+    pub fn denies(&self) -> bool {
+        self.opened.iter().any(|share| share.deny != 0)
+    }
+
     pub fn add(&mut self, share: Share) {
         if !self.opened.contains(&share) {
             self.opened.push(share);

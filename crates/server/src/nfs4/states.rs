@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -41,6 +42,8 @@ const LIMITS: Limits = Limits {
 /// The engine, its clock and who the server says it is.
 pub(crate) struct States {
     engine: Mutex<(Machine, Time)>,
+    /// What [`Engine::restricts`] says, to be asked without the lock.
+    restricts: AtomicBool,
     /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and taken out in the
     /// order in which it was decided.
     records: Mutex<Option<Box<dyn Records>>>,
@@ -75,6 +78,7 @@ impl States {
         let engine = Engine::new(config, Box::new(random), recovered, Time(millis));
         Self {
             engine: Mutex::new((engine, Time::default())),
+            restricts: AtomicBool::new(false),
             start: Instant::now(),
             identity,
             lease,
@@ -93,6 +97,9 @@ impl States {
             engine.tick(now);
         }
         let result = with(engine, now);
+        if self.restricts() != engine.restricts() {
+            self.restricts.store(engine.restricts(), Ordering::SeqCst);
+        }
         let effects = engine.take_effects();
         let kept = (!effects.remember.is_empty() || !effects.forget.is_empty()).then(|| self.records.lock());
         drop(locked);
@@ -102,6 +109,11 @@ impl States {
         // Lock owners' files are closed here.
         drop(effects);
         result
+    }
+
+    /// Whether some file may be kept from whoever comes without an open of NFSv4's.
+    pub(crate) fn restricts(&self) -> bool {
+        self.restricts.load(Ordering::SeqCst)
     }
 }
 

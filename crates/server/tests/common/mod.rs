@@ -1,6 +1,9 @@
 //! A server on a scratch directory, and a raw client: RPC records over one TCP connection, nothing clever.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its part")]
 
+pub mod local;
+pub mod v4;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::OwnedFd;

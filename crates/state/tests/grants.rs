@@ -1,0 +1,64 @@
+//! What local processes have been given counts as open.
+
+extern crate samehost_state as state;
+
+mod common;
+
+use common::{LEASE, after, client, engine, open};
+use state::{Error, Time};
+
+const NOW: Time = Time(5000);
+const FILE: u32 = 1;
+
+#[test]
+fn grants_and_deny_modes_exclude_each_other() {
+    let mut engine = engine();
+    let (me, _) = client(&mut engine, NOW, "me");
+    assert!(!engine.restricts());
+    for (deny, access, refused) in
+        [(1, 1, true), (1, 2, false), (1, 3, true), (2, 1, false), (2, 2, true), (3, 1, true), (0, 3, false)]
+    {
+        let id = engine.open(NOW, &open(me, "o", &FILE, 1, deny)).unwrap();
+        assert_eq!(engine.restricts(), deny != 0);
+        assert_eq!(engine.grant(NOW, &FILE, access).is_err(), refused, "opened against {deny}");
+        if !refused {
+            engine.release_grant(&FILE, access);
+        }
+        engine.close(me, &id, &FILE).unwrap();
+        assert!(!engine.restricts());
+
+        engine.grant(NOW, &FILE, access).unwrap();
+        let opened = engine.open(NOW, &open(me, "o", &FILE, 1, deny));
+        assert_eq!(opened.is_err(), refused, "granted for {access}");
+        if let Ok(id) = opened {
+            engine.close(me, &id, &FILE).unwrap();
+        }
+        engine.release_grant(&FILE, access);
+        assert!(!engine.is_open(&FILE), "nothing is left");
+    }
+}
+
+#[test]
+fn two_grants_are_two_opens() {
+    let mut engine = engine();
+    let (me, _) = client(&mut engine, NOW, "me");
+    engine.grant(NOW, &FILE, 1).unwrap();
+    engine.grant(NOW, &FILE, 3).unwrap();
+    engine.release_grant(&FILE, 3);
+    assert_eq!(engine.open(NOW, &open(me, "o", &FILE, 1, 1)), Err(Error::ShareDenied));
+    let id = engine.open(NOW, &open(me, "o", &FILE, 1, 2)).unwrap();
+    engine.close(me, &id, &FILE).unwrap();
+    engine.release_grant(&FILE, 1);
+    engine.open(NOW, &open(me, "o", &FILE, 1, 1)).unwrap();
+}
+
+#[test]
+fn a_grant_ends_who_is_out_of_his_lease_and_waits_for_who_may_reclaim() {
+    let mut engine = after(&["old"]);
+    assert_eq!(engine.grant(Time(0), &FILE, 1), Err(Error::Grace));
+    let (me, _) = client(&mut engine, Time(LEASE), "me");
+    engine.open(Time(LEASE), &open(me, "o", &FILE, 1, 3)).unwrap();
+    assert_eq!(engine.grant(Time(LEASE), &FILE, 1), Err(Error::ShareDenied));
+    engine.grant(Time(2 * LEASE + 1), &FILE, 1).unwrap();
+    assert_eq!(engine.counts(), (0, 0, 0));
+}
