@@ -25,6 +25,8 @@ pub(crate) struct Client {
     pub sessions: Vec<SessionId>,
     /// The one-slot reply cache of CREATE_SESSION.
     pub creation: Creation,
+    /// When it was first seen without state since it last had some.
+    pub idle_since: Option<Time>,
     /// It has said that it has reclaimed everything.
     pub reclaim_complete: bool,
     /// What it has of NFSv4.0, if it is a client of that.
@@ -81,6 +83,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 renewed: now,
                 sessions: Vec::new(),
                 creation: Creation::default(),
+                idle_since: None,
                 reclaim_complete: false,
                 v40: None,
                 states: HashSet::new(),
@@ -93,14 +96,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn confirm(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.confirmed = true;
-        let owner = client.owner.clone();
-        let named = self.named.entry(owner.clone()).or_default();
+        let named = self.named.entry(client.owner.clone()).or_default();
         named.unconfirmed = named.unconfirmed.filter(|other| *other != id);
         let old = named.confirmed.replace(id);
         if let Some(old) = old.filter(|old| *old != id) {
             self.end_client(old);
         }
-        self.effects.remember.push(owner);
     }
 
     /// Ends a client and all of its state.
@@ -125,7 +126,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             if gone && client.confirmed {
                 self.grace.complete(&client.owner);
-                self.effects.forget.push(client.owner);
+                self.forget(&client.owner);
             }
         }
     }

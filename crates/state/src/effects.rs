@@ -8,11 +8,11 @@ use std::sync::Arc;
 pub struct Effects<L> {
     /// Lock owners' files without a lock any more: to be closed.
     pub released: Vec<Arc<L>>,
-    /// Clients (by their owner string) that may reclaim after a restart from now on: to be put on stable storage before the
-    /// operation is answered.
-    pub remember: Vec<Vec<u8>>,
-    /// Clients that mustn't reclaim any more: to be taken off stable storage before the operation is answered.
+    /// Clients that mustn't reclaim any more (by their owner string): to be taken off stable storage before the operation is answered, and
+    /// before [`Effects::remember`] is looked at.
     pub forget: Vec<Vec<u8>>,
+    /// Clients that may reclaim after a restart from now on: to be put on stable storage before the operation is answered.
+    pub remember: Vec<Vec<u8>>,
 }
 
 impl<L> Default for Effects<L> {

@@ -1,6 +1,6 @@
 //! The engine: all tables, and what they are bounded by.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::client::{Client, Named};
@@ -72,6 +72,8 @@ pub struct Engine<K, L> {
     pub(crate) next_client: u32,
     pub(crate) next_state: u64,
     pub(crate) grace: Grace,
+    /// The clients on stable storage, by what they call themselves.
+    pub(crate) recorded: HashSet<Vec<u8>>,
     pub(crate) effects: Effects<L>,
 }
 
@@ -96,6 +98,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         recovered: impl IntoIterator<Item = Vec<u8>>,
         grace_ends: Time,
     ) -> Self {
+        let recorded: HashSet<Vec<u8>> = recovered.into_iter().collect();
         Self {
             config,
             random,
@@ -108,7 +111,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             ended: Ended::default(),
             next_client: 1,
             next_state: 1,
-            grace: Grace::new(recovered, grace_ends),
+            grace: Grace::new(recorded.clone(), grace_ends),
+            recorded,
             effects: Effects::default(),
         }
     }

@@ -68,13 +68,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// A new state, with a `seqid` of 0.
     pub(crate) fn add_state(&mut self, client: ClientId, key: &K, kind: Kind<L>) -> Result<u64, Error> {
-        let most = self.config.limits.states;
+        let (most, number) = (self.config.limits.states, self.next_state);
         let holder = self.client(client)?;
         if holder.states.len() >= most {
             return Err(Error::Delay);
         }
-        let number = self.next_state;
-        self.client(client)?.states.insert(number);
+        holder.states.insert(number);
+        self.remember(client);
         self.next_state += 1;
         let file = self.files.entry(key.clone()).or_default();
         match &kind {

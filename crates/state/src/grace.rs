@@ -35,7 +35,7 @@ impl Grace {
         self.waiting.remove(owner);
     }
 
-    /// Once the time is up: the clients that haven't come back. They have lost what they had.
+    /// Once the time is up: the clients that haven't said that they are done.
     pub fn end_if_over(&mut self, now: Time) -> Vec<Vec<u8>> {
         if now < self.ends { Vec::new() } else { self.waiting.drain().collect() }
     }
@@ -66,8 +66,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Whether `client` may have state now, new or, with `reclaim`, what it had before the restart.
     pub(crate) fn check_grace(&mut self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
         // Before anybody is given anything those are struck off who have lost it by that.
-        let left = self.grace.end_if_over(now);
-        self.effects.forget.extend(left);
+        self.end_grace_if_over(now);
         let client = self.clients.get(&client).ok_or(Error::StaleClientid)?;
         if reclaim {
             let may = !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner);

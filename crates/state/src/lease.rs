@@ -32,8 +32,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         for client in gone {
             self.end_client(client);
         }
-        let left = self.grace.end_if_over(now);
-        self.effects.forget.extend(left);
+        self.end_grace_if_over(now);
+        self.forget_idle(now);
     }
 
     /// Ends the client that has been silent for the longest time beyond its lease, or, among those that are in time, one without

@@ -30,6 +30,7 @@ mod lease;
 mod locks;
 mod opens;
 mod ranges;
+mod recovery;
 mod sequence;
 mod session;
 mod share;

@@ -77,7 +77,7 @@ fn create_session_answers_a_retry_as_before() {
     let more = engine.create_session(NOW, &CreateSession { sequence: 2, ..asked }).unwrap();
     assert_ne!(more.session, created.session);
     assert_eq!(engine.create_session(NOW, &creation(ClientId(99), 1)), Err(Error::StaleClientid));
-    assert_eq!(engine.take_effects().remember, [b"a".to_vec()]);
+    assert_eq!(engine.take_effects().remember, Vec::<Vec<u8>>::new(), "it has nothing to reclaim");
 }
 
 #[test]

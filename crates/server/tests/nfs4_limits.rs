@@ -1,0 +1,69 @@
+//! What a client of NFSv4 may ask for at once.
+
+mod common;
+
+use common::Scratch;
+use common::v4::{ANYBODY, NFS_OK, Ops, Session, channel, compound, get};
+use proto::nfs4::*;
+use xdr::Array;
+
+/// The most operations in a COMPOUND without a session.
+const OPERATIONS: usize = 128;
+/// The most sessions of a client.
+const SESSIONS: u32 = 64;
+
+fn rootfh(ops: Ops, count: usize) -> Ops {
+    (0..count).fold(ops, |ops, _| ops.op(Operation::Putrootfh, &()))
+}
+
+#[test]
+fn a_compound_has_so_many_operations() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(ANYBODY);
+    let mut session = Session::new(&server, 1, b"one");
+    assert_eq!(compound(&mut session.wire, 0, &rootfh(Ops::new(), OPERATIONS)).status, NFS_OK);
+    let done = compound(&mut session.wire, 0, &rootfh(Ops::new(), OPERATIONS + 1));
+    assert_eq!(done.status, Nfsstat4::Resource as u32);
+    // What was agreed on for the session, SEQUENCE among them.
+    let most = channel().maxoperations as usize;
+    let ops = rootfh(session.sequence(false), most - 1);
+    assert_eq!(session.run(&ops).status, NFS_OK);
+    let ops = rootfh(session.sequence(false), most);
+    assert_eq!(session.run(&ops).status, Nfsstat4::TooManyOps as u32);
+}
+
+#[test]
+fn sessions_and_their_slots_are_bounded() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(ANYBODY);
+    let mut session = Session::new(&server, 1, b"one");
+    let huge = ChannelAttrs4 {
+        maxrequestsize: u32::MAX,
+        maxresponsesize: u32::MAX,
+        maxresponsesize_cached: u32::MAX,
+        maxoperations: u32::MAX,
+        maxrequests: u32::MAX,
+        ..channel()
+    };
+    for number in 2..=SESSIONS + 1 {
+        let args = CreateSession4Args {
+            clientid: session.clientid,
+            sequence: number,
+            flags: 0,
+            fore_chan_attrs: huge.clone(),
+            back_chan_attrs: channel(),
+            cb_program: 0x4000_0000,
+            sec_parms: Array(vec![CallbackSecParms4::None]),
+        };
+        let done = compound(&mut session.wire, 1, &Ops::new().op(Operation::CreateSession, &args));
+        if number > SESSIONS {
+            assert_eq!(done.status, Nfsstat4::Delay as u32);
+            continue;
+        }
+        let created: CreateSession4ResOk = get(done.after(&[]).1);
+        let given = created.fore_chan_attrs;
+        assert_eq!((given.maxrequests, given.maxoperations as usize), (64, OPERATIONS));
+        assert!(given.maxrequestsize <= 2 << 20 && given.maxresponsesize <= 2 << 20);
+        assert!(given.maxresponsesize_cached <= 16 << 10, "64 slots keep no more than 1 MiB");
+    }
+}

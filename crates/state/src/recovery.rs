@@ -1,0 +1,57 @@
+//! Who may reclaim after a restart (RFC 8881 section 8.4.3): whoever has state when the server goes, and nobody whose state
+//! somebody else may have been given meanwhile.
+//!
+//! A client is entered on stable storage before it gets its first state, and taken out before its state goes to another. One that
+//! has had nothing for a lease's time is taken out, too: after a restart nobody need wait for it. That is what shortens
+//! the grace period where clients of NFSv4.0 are about, which never say that they have reclaimed everything.
+
+use std::hash::Hash;
+
+use crate::engine::{Engine, Time};
+use crate::ids::ClientId;
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// A client is about to have state.
+    pub(crate) fn remember(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(&id) else { return };
+        if !self.recorded.contains(&client.owner) {
+            self.recorded.insert(client.owner.clone());
+            self.effects.remember.push(client.owner.clone());
+        }
+    }
+
+    /// Nobody of this name has anything any more.
+    pub(crate) fn forget(&mut self, owner: &[u8]) {
+        if self.recorded.remove(owner) {
+            // It comes to the last that was said.
+            self.effects.remember.retain(|other| other != owner);
+            self.effects.forget.push(owner.to_vec());
+        }
+    }
+
+    /// Ends the grace period if its time is up: who hasn't come back has lost what it had.
+    pub(crate) fn end_grace_if_over(&mut self, now: Time) {
+        for owner in self.grace.end_if_over(now) {
+            let holder = self.named.get(&owner).and_then(|named| named.confirmed);
+            if holder.and_then(|id| self.clients.get(&id)).is_none_or(|client| client.states.is_empty()) {
+                self.forget(&owner);
+            }
+        }
+    }
+
+    /// Takes out who has had nothing for a lease's time. To be called every few seconds.
+    pub(crate) fn forget_idle(&mut self, now: Time) {
+        let Self { clients, recorded, grace, config, .. } = self;
+        let mut idle = Vec::new();
+        for client in clients.values_mut() {
+            if !client.states.is_empty() || grace.may_reclaim(now, &client.owner) {
+                client.idle_since = None;
+            } else if now > client.idle_since.get_or_insert(now).plus(config.lease)
+                && recorded.contains(&client.owner)
+            {
+                idle.push(client.owner.clone());
+            }
+        }
+        idle.iter().for_each(|owner| self.forget(owner));
+    }
+}

@@ -1,0 +1,101 @@
+//! One client can't exhaust the server, and a thousand silent ones keep what they have as long as nobody wants it.
+
+extern crate samehost_state as state;
+
+mod common;
+
+use common::{COURTESY, LEASE, LIMITS, client, creation, engine, named, open};
+use state::{Config, Engine, Error, LockKind, LockRequest, Locker, Range, SetClientId, Time};
+
+const NOW: Time = Time(5000);
+
+#[test]
+fn a_client_has_so_many_sessions() {
+    let mut engine = engine();
+    let (me, first) = client(&mut engine, NOW, "me");
+    let more = |sequence| creation(me, sequence);
+    for sequence in 2..=LIMITS.sessions as u32 {
+        engine.create_session(NOW, &more(sequence)).unwrap();
+    }
+    let next = LIMITS.sessions as u32 + 1;
+    assert_eq!(engine.create_session(NOW, &more(next)), Err(Error::Delay));
+    engine.destroy_session(first, None).unwrap();
+    engine.create_session(NOW, &more(next)).unwrap();
+}
+
+#[test]
+fn locks_are_states_and_bounded_with_the_opens() {
+    let mut engine = engine();
+    let (me, _) = client(&mut engine, NOW, "me");
+    let id = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
+    let mut lock = |owner: &[u8]| {
+        let locker = Locker::New { open: id, owner };
+        let range = Range::of(owner[0].into(), 1).unwrap();
+        let asked = LockRequest { client: me, key: &1, locker, range, kind: LockKind::Write, reclaim: false };
+        let begun = engine.lock_begin(NOW, &asked)?.expect("nobody is in the way");
+        engine.lock_done(&begun, range, LockKind::Write)
+    };
+    for owner in 1..LIMITS.states as u8 {
+        lock(&[owner]).unwrap();
+    }
+    assert_eq!(lock(&[99]), Err(Error::Delay));
+    assert_eq!(engine.open(NOW, &open(me, "another", &2, 1, 0)), Err(Error::Delay));
+    let (other, _) = client(&mut engine, NOW, "other");
+    engine.open(NOW, &open(other, "o", &1, 3, 0)).expect("the bound is each client's own");
+}
+
+#[test]
+fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many() {
+    let mut engine = engine();
+    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: b"root" };
+    let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
+    engine.setclientid_confirm(NOW, me, confirm, b"root").unwrap();
+    for number in 0..10 * LIMITS.states as u32 {
+        let owner = state::Owner::Open(number.to_be_bytes().to_vec());
+        assert_eq!(engine.owner_begin(NOW, me, &owner, 1, true), Ok(state::Numbered::New));
+        engine.owner_end(me, &owner, 1, Some(b"reply"[..].into()));
+    }
+}
+
+#[test]
+fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
+    const MANY: u32 = 1000;
+    let mut random = 0;
+    let config = Config {
+        boot: 7,
+        lease: LEASE,
+        courtesy: COURTESY,
+        limits: state::Limits { clients: MANY as usize + 1, ..LIMITS },
+    };
+    let mut engine: common::Machine = Engine::new(
+        config,
+        Box::new(move || {
+            random += 1;
+            random
+        }),
+        [],
+        Time(0),
+    );
+    let silent: Vec<_> = (0..MANY)
+        .map(|number| {
+            let (id, session) = client(&mut engine, NOW, &format!("silent {number}"));
+            (id, session, engine.open(NOW, &open(id, "o", &number, 3, 3)).unwrap())
+        })
+        .collect();
+    let later = NOW.plus(LEASE + 1);
+    engine.tick(later);
+    assert_eq!(engine.counts().0, MANY as usize, "they keep what they have");
+    let (me, _) = client(&mut engine, later, "me");
+    engine.open(later, &open(me, "o", &500, 1, 0)).unwrap();
+    // All others come back, and nothing has happened.
+    for (number, (id, session, opened)) in silent.iter().enumerate() {
+        let back = engine.sequence(later, &common::request(*session, 0, 1)).is_ok();
+        assert_eq!(back, number != 500, "client {number}");
+        assert_eq!(engine.test_stateid(*id, opened).is_ok(), back);
+    }
+    // Who is new may have the place of somebody who hasn't been confirmed, and nobody else's.
+    engine.exchange_id(later, &named("one more", 1)).unwrap();
+    engine.exchange_id(later, &named("two more", 1)).unwrap();
+    assert_eq!(engine.counts().0, MANY as usize + 1);
+    assert!(engine.exchange_id(later, &named("silent 0", 1)).unwrap().confirmed);
+}

@@ -1,0 +1,293 @@
+//! What an NFSv4 server remembers, as plainly as it can be said: lists that are searched, locks byte by byte, no bounds.
+//! Two clients (by number), which renew their lease with whatever they do.
+
+use std::collections::BTreeSet;
+
+use state::{Error, LockKind};
+
+use crate::common::{COURTESY, LEASE};
+
+/// Bytes of a file that locks are about.
+pub const BYTES: usize = 8;
+/// Files.
+pub const FILES: usize = 2;
+/// Clients.
+pub const CLIENTS: usize = 2;
+
+/// What the server knows of a client.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known {
+    /// It has a session.
+    pub alive: bool,
+    renewed: u64,
+    /// It has reclaimed everything.
+    complete: bool,
+}
+
+/// The opens of one owner of one client on one file.
+#[derive(Debug, Clone)]
+pub struct Open {
+    /// Its name here.
+    pub nr: u64,
+    pub who: usize,
+    pub owner: u8,
+    pub file: u32,
+    /// Access and deny bits of each OPEN.
+    shares: BTreeSet<(u8, u8)>,
+}
+
+/// The locks of one owner of one client on one file.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    /// Its name here.
+    pub nr: u64,
+    pub who: usize,
+    pub owner: u8,
+    pub file: u32,
+    /// The open that it was made by.
+    pub open: u64,
+    pub bytes: [Option<LockKind>; BYTES],
+}
+
+/// Everything.
+#[derive(Debug, Clone, Default)]
+pub struct Reference {
+    now: u64,
+    /// Until when and for whom others wait after a restart.
+    grace_ends: u64,
+    waiting: BTreeSet<usize>,
+    pub known: [Known; CLIENTS],
+    /// In the order in which they were made.
+    pub opens: Vec<Open>,
+    pub locks: Vec<Lock>,
+    /// Access bits of each grant.
+    pub grants: Vec<(u32, u8)>,
+    next: u64,
+    /// Clients whose state others may have been given: they mustn't reclaim it.
+    pub lost: BTreeSet<usize>,
+}
+
+impl Open {
+    /// What it is for, and what it denies.
+    pub fn union(&self) -> (u8, u8) {
+        self.shares.iter().fold((0, 0), |all, share| (all.0 | share.0, all.1 | share.1))
+    }
+}
+
+impl Reference {
+    /// After a restart that left `recorded` to reclaim what they had.
+    pub fn after(recorded: BTreeSet<usize>, next: u64) -> Self {
+        Self { grace_ends: LEASE, waiting: recorded, next, ..Self::default() }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// For names that no run has given before.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub fn advance(&mut self, milliseconds: u64) {
+        self.now += milliseconds;
+        for who in 0..CLIENTS {
+            let busy = self.has_state(who);
+            let patience = if busy { LEASE + COURTESY } else { LEASE };
+            if self.known[who].alive && self.now > self.known[who].renewed + patience {
+                self.end(who);
+            }
+        }
+        self.end_grace();
+    }
+
+    pub fn has_state(&self, who: usize) -> bool {
+        self.opens.iter().any(|open| open.who == who) || self.locks.iter().any(|lock| lock.who == who)
+    }
+
+    fn in_grace(&self) -> bool {
+        self.now < self.grace_ends && !self.waiting.is_empty()
+    }
+
+    fn end_grace(&mut self) {
+        if self.now >= self.grace_ends {
+            let mut late = std::mem::take(&mut self.waiting);
+            late.retain(|who| !self.has_state(*who));
+            self.lost.append(&mut late);
+        }
+    }
+
+    /// A client is done for.
+    fn end(&mut self, who: usize) {
+        self.known[who] = Known::default();
+        self.opens.retain(|open| open.who != who);
+        self.locks.retain(|lock| lock.who != who);
+        self.waiting.remove(&who);
+        self.lost.insert(who);
+    }
+
+    /// A new session, of a new instance if there was none or with `reboot`.
+    pub fn arrive(&mut self, who: usize, reboot: bool) {
+        if reboot || !self.known[who].alive {
+            self.opens.retain(|open| open.who != who);
+            self.locks.retain(|lock| lock.who != who);
+            self.known[who] = Known { alive: true, renewed: self.now, complete: false };
+        }
+        self.renew(who);
+    }
+
+    pub fn renew(&mut self, who: usize) {
+        self.known[who].renewed = self.now;
+    }
+
+    pub fn complete(&mut self, who: usize) -> Result<(), Error> {
+        if std::mem::replace(&mut self.known[who].complete, true) {
+            return Err(Error::CompleteAlready);
+        }
+        self.waiting.remove(&who);
+        Ok(())
+    }
+
+    /// Whether a client may have state now.
+    fn check_grace(&mut self, who: usize, reclaim: bool) -> Result<(), Error> {
+        self.end_grace();
+        let complete = self.known[who].complete;
+        match reclaim {
+            true if !complete && self.in_grace() && self.waiting.contains(&who) => Ok(()),
+            true => Err(Error::NoGrace),
+            false if self.in_grace() || !complete => Err(Error::Grace),
+            false => Ok(()),
+        }
+    }
+
+    /// All of these give way, or none does.
+    fn give_way(&mut self, against: &[usize]) -> bool {
+        let expired = |who: &usize| self.now > self.known[*who].renewed + LEASE;
+        let all = against.iter().all(expired);
+        if all {
+            against.iter().for_each(|who| self.end(*who));
+        }
+        all
+    }
+
+    fn opens_against(&self, file: u32, access: u8, deny: u8) -> Vec<usize> {
+        let against = self.opens.iter().filter(|open| {
+            let (theirs, denied) = open.union();
+            open.file == file && (access & denied != 0 || deny & theirs != 0)
+        });
+        against.map(|open| open.who).collect()
+    }
+
+    pub fn open(
+        &mut self,
+        who: usize,
+        owner: u8,
+        file: u32,
+        share: (u8, u8),
+        reclaim: bool,
+    ) -> Result<u64, Error> {
+        self.check_grace(who, reclaim)?;
+        let conflict = if reclaim { Error::ReclaimConflict } else { Error::ShareDenied };
+        let granted = self.grants.iter().any(|(on, access)| *on == file && access & share.1 != 0);
+        let against = self.opens_against(file, share.0, share.1);
+        if granted || !self.give_way(&against) {
+            return Err(conflict);
+        }
+        let own =
+            self.opens.iter_mut().find(|open| open.who == who && open.owner == owner && open.file == file);
+        if let Some(open) = own {
+            open.shares.insert(share);
+            return Ok(open.nr);
+        }
+        self.next += 1;
+        self.opens.push(Open { nr: self.next, who, owner, file, shares: BTreeSet::from([share]) });
+        Ok(self.next)
+    }
+
+    pub fn downgrade(&mut self, nr: u64, to: (u8, u8)) -> Result<(), Error> {
+        let open = self.opens.iter_mut().find(|open| open.nr == nr).expect("it is there");
+        let within = |share: &&(u8, u8)| share.0 & !to.0 == 0 && share.1 & !to.1 == 0;
+        let left = Open { shares: open.shares.iter().filter(within).copied().collect(), ..open.clone() };
+        if left.union() != to {
+            return Err(Error::Inval);
+        }
+        *open = left;
+        Ok(())
+    }
+
+    pub fn close(&mut self, nr: u64) -> Result<(), Error> {
+        if self.locks.iter().any(|lock| lock.open == nr && lock.bytes.iter().any(Option::is_some)) {
+            return Err(Error::LocksHeld);
+        }
+        self.opens.retain(|open| open.nr != nr);
+        self.locks.retain(|lock| lock.open != nr);
+        Ok(())
+    }
+
+    /// A lock of bytes `first` to `last`; the inner error: somebody has one of them.
+    pub fn lock(
+        &mut self,
+        open: u64,
+        owner: u8,
+        (first, last): (usize, usize),
+        kind: LockKind,
+        reclaim: bool,
+    ) -> Result<Result<u64, ()>, Error> {
+        let open = self.opens.iter().find(|other| other.nr == open).expect("it is there").clone();
+        if open.union().0 & if kind == LockKind::Write { 2 } else { 1 } == 0 {
+            return Err(Error::Openmode);
+        }
+        self.check_grace(open.who, reclaim)?;
+        let own = |lock: &Lock| lock.who == open.who && lock.owner == owner && lock.file == open.file;
+        let against = |held: &Option<LockKind>| match held {
+            Some(held) => *held == LockKind::Write || kind == LockKind::Write,
+            None => false,
+        };
+        // One after the other, as they were made.
+        while let Some(denying) = self
+            .locks
+            .iter()
+            .find(|lock| lock.file == open.file && !own(lock) && lock.bytes[first..=last].iter().any(against))
+            .map(|lock| lock.who)
+        {
+            if !self.give_way(&[denying]) {
+                return if reclaim { Err(Error::ReclaimConflict) } else { Ok(Err(())) };
+            }
+        }
+        if let Some(lock) = self.locks.iter_mut().find(|lock| own(lock)) {
+            lock.bytes[first..=last].fill(Some(kind));
+            return Ok(Ok(lock.nr));
+        }
+        self.next += 1;
+        let mut bytes = [None; BYTES];
+        bytes[first..=last].fill(Some(kind));
+        self.locks.push(Lock { nr: self.next, who: open.who, owner, file: open.file, open: open.nr, bytes });
+        Ok(Ok(self.next))
+    }
+
+    pub fn unlock(&mut self, nr: u64, first: usize, last: usize) {
+        let lock = self.locks.iter_mut().find(|lock| lock.nr == nr).expect("it is there");
+        lock.bytes[first..=last].fill(None);
+    }
+
+    /// A READ or WRITE by no open.
+    pub fn stateless(&mut self, file: u32, access: u8) -> Result<(), Error> {
+        if self.in_grace() {
+            return Err(Error::Grace);
+        }
+        let against = self.opens_against(file, access, 0);
+        if self.give_way(&against) { Ok(()) } else { Err(Error::Locked) }
+    }
+
+    pub fn grant(&mut self, file: u32, access: u8) -> Result<(), Error> {
+        if self.in_grace() {
+            return Err(Error::Grace);
+        }
+        let against = self.opens_against(file, access, 0);
+        if !self.give_way(&against) {
+            return Err(Error::ShareDenied);
+        }
+        self.grants.push((file, access));
+        Ok(())
+    }
+}
