@@ -12,7 +12,8 @@
 //! | [`localio`] | 400122 version 1 | the Linux kernel's LOCALIO |
 //! | [`rpcbind`] | 100000 versions 2, 3, 4 | RFC 1833 |
 
-mod procedure;
+mod numbered;
+mod status;
 
 pub mod localio;
 pub mod mount3;

@@ -3,7 +3,7 @@
 //! It runs on the NFS port and isn't registered with rpcbind. The answer is void whether or not the server knows the
 //! nonce: the wire proves nothing, the lane does.
 
-use crate::procedure::procedures;
+use crate::numbered::numbered;
 use xdr::{Decode, Encode};
 
 /// The program's number.
@@ -13,8 +13,9 @@ pub const VERSION: u32 = 1;
 /// Bytes in a nonce.
 pub const UUID_SIZE: usize = 16;
 
-procedures!(
+numbered!(
     "The procedures of LOCALIO version 1.",
+    Procedure,
     Null = 0 "NULL",
     UuidIsLocal = 1 "UUID_IS_LOCAL",
 );

@@ -1,6 +1,6 @@
 //! The MOUNT protocol, version 3 (RFC 1813 appendix I): from the path of an export to its root's file handle.
 
-use crate::procedure::procedures;
+use crate::numbered::numbered;
 use xdr::{Array, Decode, Encode, List, Opaque};
 
 /// The program's number (section 5.1).
@@ -18,8 +18,9 @@ pub const MAX_AUTH_FLAVORS: usize = 64;
 /// Entries in a list of mounts, exports or groups. The RFC has no bound; a record of ours holds no more.
 pub const MAX_ENTRIES: usize = 65_536;
 
-procedures!(
+numbered!(
     "The procedures of MOUNT version 3 (RFC 1813 section 5.2).",
+    Procedure,
     Null = 0 "NULL",
     Mnt = 1 "MNT",
     Dump = 2 "DUMP",

@@ -19,7 +19,7 @@ mod remove;
 mod sattr;
 mod status;
 
-use crate::procedure::procedures;
+use crate::numbered::numbered;
 
 pub use attributes::{Fattr3, Ftype3, Nfstime3, PostOpAttr, PreOpAttr, Specdata3, WccAttr, WccData};
 pub use create::{
@@ -98,8 +98,9 @@ pub const FSF3_HOMOGENEOUS: u32 = 0x0008;
 /// `FSF3_CANSETTIME`: SETATTR can set times to [`Fsinfo3ResOk::time_delta`].
 pub const FSF3_CANSETTIME: u32 = 0x0010;
 
-procedures!(
+numbered!(
     "The procedures of NFS version 3 (RFC 1813 section 3.3).",
+    Procedure,
     Null = 0 "NULL",
     Getattr = 1 "GETATTR",
     Setattr = 2 "SETATTR",

@@ -8,15 +8,18 @@ mod attribute;
 mod basic;
 mod bitmap;
 mod client;
+mod copy;
 mod data;
-mod extra;
+mod exchange;
 mod file;
 mod lock;
 mod names;
 mod open;
 mod operation;
 mod session;
+mod space;
 mod status;
+mod xattr;
 
 /// Attributes' numbers.
 pub mod attributes {
@@ -25,15 +28,16 @@ pub mod attributes {
 
 pub use attribute::Fattr4;
 pub use basic::{
-    ChangeInfo4, Component4, Fsid4, Linktext4, MinorVersion, NfsFh4, NfsFtype4, Nfstime4, Sessionid4,
-    Settime4, Specdata4, StableHow4, StateOwner4, Stateid4, Verifier4,
+    ChangeInfo4, Component4, Fsid4, Linktext4, MinorVersion, Netaddr4, NfsFh4, NfsFtype4, Nfstime4,
+    Sessionid4, Settime4, Specdata4, StableHow4, StateOwner4, Stateid4, Verifier4,
 };
 pub use bitmap::{Bitmap4, MAX_BITMAP_WORDS};
 pub use client::{
     NfsClientId4, ReleaseLockowner4Args, Setclientid4Args, Setclientid4ResOk, SetclientidConfirm4Args,
 };
+pub use copy::{Clone4Args, Copy4Args, Copy4ResOk, Netloc4, WriteResponse4};
 pub use data::{Commit4Args, Read4Args, Read4ResOk, Write4Args, Write4ResOk};
-pub use extra::*;
+pub use exchange::*;
 pub use file::{Access4Args, Access4ResOk, Getattr4Args, Readdir4Args, Setattr4Args, Verify4Args};
 pub use lock::{
     ExistLockOwner4, Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, NfsLockType4, OpenToLockOwner4,
@@ -42,7 +46,9 @@ pub use names::{Create4Args, Createtype4, Name4Args, Putfh4Args, Rename4Args, Re
 pub use open::*;
 pub use operation::{ILLEGAL, Operation};
 pub use session::*;
+pub use space::{Allocate4Args, DataContent4, IoAdvise4Args, Seek4Args, SeekRes4};
 pub use status::Nfsstat4;
+pub use xattr::{Listxattrs4Args, Listxattrs4ResOk, Setxattr4Args, SetxattrOption4, Xattr4Args};
 
 /// The program's number.
 pub const PROGRAM: u32 = 100_003;

@@ -3,7 +3,7 @@
 
 mod address;
 
-use crate::procedure::procedures;
+use crate::numbered::numbered;
 use xdr::{Decode, Encode, List, Opaque};
 
 pub use address::{from_universal, to_universal};
@@ -31,9 +31,10 @@ pub const MAX_STRING: usize = 1024;
 /// Entries in a list. The RFC has no bound; a real table has tens.
 pub const MAX_ENTRIES: usize = 65_536;
 
-procedures!(
+numbered!(
     "The procedures of versions 2, 3 and 4. Version 2 calls `Getaddr` GETPORT and ends with `Callit`; version 3 ends \
      with `Taddr2uaddr` (RFC 1833 sections 2.1 and 3.1).",
+    Procedure,
     Null = 0 "NULL",
     Set = 1 "SET",
     Unset = 2 "UNSET",

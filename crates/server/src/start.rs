@@ -75,9 +75,9 @@ pub(crate) fn start_wire(
     };
     let mut builder = rpc::server::Server::builder()
         .limits(limits)
-        .program(Arc::new(Nfs3::new(Arc::clone(service))))
-        .program(Arc::new(Nfs4::new(Arc::clone(service))))
-        .program(Arc::new(Mount3::new(Arc::clone(service))));
+        .program(Arc::new(Nfs3(Arc::clone(service))))
+        .program(Arc::new(Nfs4(Arc::clone(service))))
+        .program(Arc::new(Mount3(Arc::clone(service))));
     if let Some(lane) = lane {
         builder = builder.program(Arc::new(Localio::new(Arc::clone(service), Arc::clone(lane))));
     }

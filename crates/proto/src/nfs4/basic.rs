@@ -139,3 +139,12 @@ pub struct StateOwner4<'a> {
     /// Whatever the client calls the owner.
     pub owner: Opaque<'a, OPAQUE_LIMIT>,
 }
+
+/// `netaddr4`: where a server or a client can be reached (RFC 5665).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Netaddr4<'a> {
+    /// `r_netid`.
+    pub netid: Opaque<'a, OPAQUE_LIMIT>,
+    /// `r_addr`.
+    pub addr: Opaque<'a, OPAQUE_LIMIT>,
+}

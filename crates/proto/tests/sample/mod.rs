@@ -6,6 +6,8 @@ use xdr::{Array, List, Opaque};
 
 #[macro_use]
 mod macros;
+#[macro_use]
+pub mod survives;
 mod types;
 mod types4;
 

@@ -21,15 +21,7 @@ use crate::nfs3::asking;
 use crate::service::Service;
 
 /// The program.
-pub(crate) struct Mount3 {
-    service: Arc<Service>,
-}
-
-impl Mount3 {
-    pub(crate) const fn new(service: Arc<Service>) -> Self {
-        Self { service }
-    }
-}
+pub(crate) struct Mount3(pub Arc<Service>);
 
 impl Program for Mount3 {
     fn number(&self) -> u32 {
@@ -50,7 +42,7 @@ impl Program for Mount3 {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
         let done = self.run(cx, procedure, args, reply.encoder());
         let failed = procedure == Procedure::Mnt && !matches!(reply.results(), [0, 0, 0, 0, ..]);
-        self.service.counters.mount3(procedure).count(done.is_err() || failed, 0);
+        self.0.counters.mount3(procedure).count(done.is_err() || failed, 0);
         done
     }
 }
@@ -68,7 +60,7 @@ impl Mount3 {
             Procedure::Null => {}
             Procedure::Mnt => self.mnt(cx, args.get::<Dirpath<'_>>()?.0, to),
             Procedure::Dump => {
-                let mounts = self.service.mounts.list();
+                let mounts = self.0.mounts.list();
                 let body = |(host, path): &(String, Vec<u8>)| (host.clone(), path.clone());
                 let mounts: Vec<_> = mounts.iter().map(body).collect();
                 to.put::<Mountlist<'_>>(&List(
@@ -81,17 +73,17 @@ impl Mount3 {
                         .collect(),
                 ));
             }
-            Procedure::Umnt => self.service.mounts.remove(peer, args.get::<Dirpath<'_>>()?.0),
-            Procedure::Umntall => self.service.mounts.remove_all(peer),
+            Procedure::Umnt => self.0.mounts.remove(peer, args.get::<Dirpath<'_>>()?.0),
+            Procedure::Umntall => self.0.mounts.remove_all(peer),
             Procedure::Export => self.export(to),
         }
         Ok(())
     }
 
     fn mnt(&self, cx: &CallContext<'_>, path: &[u8], to: &mut Encoder) {
-        match path::resolve(&self.service.gate, path, asking(cx)) {
+        match path::resolve(&self.0.gate, path, asking(cx)) {
             Ok(handle) => {
-                self.service.mounts.add(cx.peer.address.ip(), path);
+                self.0.mounts.add(cx.peer.address.ip(), path);
                 to.put(&Mountres3::Ok(Mountres3Ok {
                     fhandle: Opaque(handle.as_bytes()),
                     auth_flavors: Array(vec![AuthFlavor::SYS.0]),
@@ -108,7 +100,7 @@ impl Mount3 {
 
     /// Every export with the names of its clients: what anybody may know, as with every NFSv3 server.
     fn export(&self, to: &mut Encoder) {
-        let table = self.service.gate.table();
+        let table = self.0.gate.table();
         let names: Vec<Vec<String>> = table
             .entries()
             .iter()

@@ -35,15 +35,7 @@ use crate::service::Service;
 pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
 
 /// The program.
-pub(crate) struct Nfs3 {
-    service: Arc<Service>,
-}
-
-impl Nfs3 {
-    pub(crate) const fn new(service: Arc<Service>) -> Self {
-        Self { service }
-    }
-}
+pub(crate) struct Nfs3(pub Arc<Service>);
 
 /// Why a procedure fails: a status, without the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +94,7 @@ impl Program for Nfs3 {
     }
 
     fn places(&self) -> bool {
-        self.service.gate.has_direct_writes()
+        self.0.gate.has_direct_writes()
     }
 
     fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
@@ -117,8 +109,8 @@ impl Program for Nfs3 {
         reply: &mut Reply,
     ) -> std::result::Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
-        let call = Call { service: &self.service, cx };
-        let counter = self.service.counters.nfs3(procedure);
+        let call = Call { service: &self.0, cx };
+        let counter = self.0.counters.nfs3(procedure);
         let bytes = match procedure {
             Procedure::Write => self.not_twice_at_a_time(&call, args, reply),
             _ if repeatable(procedure) => run(&call, procedure, args, reply),
@@ -138,7 +130,7 @@ impl Nfs3 {
         args: &mut Decoder<'_>,
         reply: &mut Reply,
     ) -> std::result::Result<u64, CallError> {
-        let Some(_running) = self.service.writes.begin(call.cx, args.rest()) else {
+        let Some(_running) = self.0.writes.begin(call.cx, args.rest()) else {
             return Err(CallError::Drop);
         };
         run(call, Procedure::Write, args, reply)
@@ -153,7 +145,7 @@ impl Nfs3 {
         reply: &mut Reply,
     ) -> std::result::Result<u64, CallError> {
         let key = Key::new(call.cx, nfs3::PROGRAM, procedure.number(), args.rest());
-        match self.service.drc.begin(key) {
+        match self.0.drc.begin(key) {
             Seen::Before(results) => {
                 reply.encoder().raw(&results);
                 Ok(0)

@@ -9,28 +9,15 @@ use std::sync::Arc;
 use proto::nfs4::{self, MAX_TAG, MinorVersion, Nfsstat4, Operation, Stateid4};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, Reply};
-use state::{Asker, ClientId, Ticket};
+use state::Ticket;
 use xdr::{Decoder, Opaque};
 
-use super::object::{File, Object};
-use super::{Result, dispatch, status, v40};
-use crate::access::Admission;
+use super::object::Object;
+use super::room::{MAX_OPERATIONS, ROOM_TO_CHANGE};
+use super::{Result, dispatch, v40};
 use crate::drc::{Key, Seen};
-use crate::nfs3::{MAX_TRANSFER, asking};
 use crate::service::Service;
 
-/// The largest request of a session: a WRITE of the largest size, and what is around it.
-pub(super) const MAX_REQUEST: u32 = MAX_TRANSFER + (6 << 10);
-/// The largest reply of a session: a READ of the largest size, and what is around it.
-pub(super) const MAX_REPLY: u32 = MAX_TRANSFER + (6 << 10);
-/// The largest reply that is kept for a retry.
-pub(super) const MAX_CACHED_REPLY: u32 = 8 << 10;
-/// The most operations in a COMPOUND.
-pub(super) const MAX_OPERATIONS: u32 = 128;
-/// What RPC puts before a result: counted in a session's bounds.
-const RPC_HEADER: usize = 24;
-/// Room that a reply must have left before something is changed: what it has to say about that.
-const ROOM_TO_CHANGE: usize = 320;
 /// How much of a request tells it from another in the same slot.
 const FINGERPRINT: usize = 1024;
 
@@ -156,7 +143,7 @@ impl Compound<'_> {
             let number = args.u32()?;
             self.index += 1;
             let begin = self.reply.encoder().position();
-            let operation = Operation::from_number(number, self.minor);
+            let operation = Operation::of(number, self.minor);
             let to = self.reply.encoder();
             to.u32(operation.map_or(nfs4::ILLEGAL, Operation::number));
             let status_at = to.position();
@@ -238,140 +225,6 @@ impl Compound<'_> {
             }
             _ => Err(Nfsstat4::OpNotInSession),
         }
-    }
-
-    /// Whether the reply has become longer than the session allows.
-    fn check_length(&mut self) -> Result<()> {
-        self.check_room(0)
-    }
-
-    /// Whether the reply has room for `more` bytes.
-    fn check_room(&mut self, more: usize) -> Result<()> {
-        let Some(ticket) = &self.ticket else { return Ok(()) };
-        let channel = ticket.channel;
-        let attached = self.reply.attachment().map_or(0, rpc::server::Attachment::len);
-        let length = self.reply.encoder().position() - self.start + RPC_HEADER + attached + more;
-        if length > channel.response as usize {
-            Err(Nfsstat4::RepTooBig)
-        } else if self.cache_this && length > channel.cached as usize {
-            Err(Nfsstat4::RepTooBigToCache)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// How many bytes the reply may still become longer.
-    pub fn room(&mut self) -> usize {
-        let Some(ticket) = &self.ticket else { return MAX_REPLY as usize };
-        let bound = if self.cache_this {
-            ticket.channel.cached.min(ticket.channel.response)
-        } else {
-            ticket.channel.response
-        };
-        (bound as usize).saturating_sub(self.reply.encoder().position() - self.start + RPC_HEADER)
-    }
-
-    /// The one check for the export that a handle belongs to.
-    pub fn admit(&self, handle: &[u8]) -> Result<Admission> {
-        self.service.gate.admit(handle, asking(self.cx)).map_err(status::of_refusal)
-    }
-
-    /// The current handle's object.
-    pub fn object(&self) -> Result<&Object> {
-        self.current.as_ref().ok_or(Nfsstat4::Nofilehandle)
-    }
-
-    /// The current handle's file; `pseudo` is what is said of a directory that is made up.
-    pub fn file(&self, pseudo: Nfsstat4) -> Result<File> {
-        match self.object()? {
-            Object::File(file) => Ok(file.clone()),
-            Object::Pseudo(_) => Err(pseudo),
-            Object::Gone(_) => Err(Nfsstat4::Stale),
-        }
-    }
-
-    /// The saved handle's file.
-    pub fn saved_file(&self, pseudo: Nfsstat4) -> Result<File> {
-        match self.saved.as_ref().ok_or(Nfsstat4::Nofilehandle)? {
-            Object::File(file) => Ok(file.clone()),
-            Object::Pseudo(_) => Err(pseudo),
-            Object::Gone(_) => Err(Nfsstat4::Stale),
-        }
-    }
-
-    /// Another current handle. The current state id was for the old one.
-    pub fn set_current(&mut self, object: Object) {
-        self.current = Some(object);
-        self.current_stateid = None;
-    }
-
-    /// Who asks: the session's client, or in 4.0 the one that is named.
-    pub fn client(&self, named: u64) -> Result<ClientId> {
-        match &self.ticket {
-            Some(ticket) => Ok(ticket.client),
-            None => {
-                let client = ClientId(named);
-                let known = self.service.nfs4.run(|engine, now| engine.renew40(now, client));
-                known.map(|()| client).map_err(status::of_state)
-            }
-        }
-    }
-
-    /// The session's client.
-    pub fn session_client(&self) -> Result<ClientId> {
-        self.ticket.as_ref().map(|ticket| ticket.client).ok_or(Nfsstat4::OpNotInSession)
-    }
-
-    /// Who asks with a state id: in 4.0 nothing else says it.
-    pub fn asker(&self, id: &state::StateId) -> Result<Asker> {
-        let special = *id == state::StateId::ANONYMOUS || *id == state::StateId::READ_BYPASS;
-        match &self.ticket {
-            Some(ticket) => Ok(Asker::Client(ticket.client)),
-            None if special || self.minor >= MinorVersion::V1 => Ok(Asker::Stateless),
-            None => self.owner(id).map(Asker::Client),
-        }
-    }
-
-    /// The client that a state id, no special one, comes from.
-    pub fn owner(&self, id: &state::StateId) -> Result<ClientId> {
-        match &self.ticket {
-            Some(ticket) => Ok(ticket.client),
-            None => self.service.nfs4.run(|engine, now| engine.client_of(now, id)).map_err(status::of_state),
-        }
-    }
-
-    /// A state id from the client, the current one put in its place (RFC 8881 section 16.2.3.1.2).
-    pub fn stateid(&self, from: Stateid4) -> Result<state::StateId> {
-        let id = state::StateId { seqid: from.seqid, other: from.other };
-        if self.minor >= MinorVersion::V1 && id == state::StateId::CURRENT {
-            let current = self.current_stateid.ok_or(Nfsstat4::BadStateid)?;
-            return Ok(state::StateId { seqid: current.seqid, other: current.other });
-        }
-        Ok(id)
-    }
-
-    /// A state id for the client, and from now on the current one.
-    pub fn give_stateid(&mut self, id: state::StateId) -> Stateid4 {
-        let id = Stateid4 { seqid: id.seqid, other: id.other };
-        self.current_stateid = Some(id);
-        id
-    }
-
-    /// Says that a change is coming: where it must be on stable storage before the reply, the call will wait for the disk.
-    pub fn before_change(&self, file: &File) {
-        if file.admitted.sync {
-            self.cx.will_block();
-        }
-    }
-
-    /// Makes the metadata of `changed` durable where the export is `sync`.
-    pub fn commit(&self, file: &File, acting: &store::Acting<'_>, changed: &[&store::Node]) -> Result<()> {
-        if file.admitted.sync {
-            for node in changed {
-                acting.sync_metadata(node).map_err(status::of_store)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
 //! The NFS program, version 4, minor versions 0 to 2 (RFC 7530, 8881, 7862): one procedure, COMPOUND.
 //!
-//! `compound` runs a COMPOUND's operations one after the other; each is one function in `ops`, which asks `states` (clients,
+//! `compound` runs a COMPOUND's operations one after the other, within the bounds of `room`; each works on what is `current`, is one function in `ops`, which asks `states` (clients,
 //! sessions, opens, locks) whether it may and does it in `store`, through the one check (`access`) as NFSv3 does.
 //! `namespace` joins the exports under one root.
 
 mod attributes;
 mod compound;
+mod current;
 mod dispatch;
 mod fsfacts;
 mod namespace;
@@ -14,6 +15,7 @@ mod ops;
 mod owners;
 mod place;
 mod records;
+mod room;
 mod settable;
 mod states;
 mod status;
@@ -34,15 +36,7 @@ use crate::service::Service;
 pub(super) type Result<T> = std::result::Result<T, Nfsstat4>;
 
 /// The program.
-pub(crate) struct Nfs4 {
-    service: Arc<Service>,
-}
-
-impl Nfs4 {
-    pub(crate) const fn new(service: Arc<Service>) -> Self {
-        Self { service }
-    }
-}
+pub(crate) struct Nfs4(pub Arc<Service>);
 
 impl Program for Nfs4 {
     fn number(&self) -> u32 {
@@ -54,7 +48,7 @@ impl Program for Nfs4 {
     }
 
     fn places(&self) -> bool {
-        self.service.gate.has_direct_writes()
+        self.0.gate.has_direct_writes()
     }
 
     fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
@@ -71,6 +65,6 @@ impl Program for Nfs4 {
         if procedure != nfs4::COMPOUND {
             return Err(CallError::ProcedureUnavailable);
         }
-        compound::run(&self.service, cx, args, reply)
+        compound::run(&self.0, cx, args, reply)
     }
 }

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use state::{Channel, Config, Effects, Engine, Limits, Time};
 use store::FileHandle;
 
-use super::compound::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::records::{Files, Records};
+use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 
 /// A lock owner's open file, opened when the first lock is taken.
 pub(crate) type LockFile = OnceLock<OwnedFd>;

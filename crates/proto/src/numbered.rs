@@ -1,22 +1,22 @@
-//! A program's procedures as a type: numbers for dispatch, names for counters and logs.
+//! What a program can be asked for, a procedure or an operation, as a type: numbers for dispatch, names for counters and logs.
 
-/// Defines a program's `Procedure`: `procedures!("what it is", Null = 0 "NULL", ...)`, in the order of the numbers.
-macro_rules! procedures {
-    ($doc:literal, $($variant:ident = $number:literal $name:literal,)+) => {
+/// Defines such a type: `numbered!("what it is", Procedure, Null = 0 "NULL", ...)`, in the order of the numbers.
+macro_rules! numbered {
+    ($doc:literal, $type:ident, $($variant:ident = $number:literal $name:literal,)+) => {
         #[doc = $doc]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Procedure {
+        pub enum $type {
             $(
-                #[doc = concat!("Procedure ", $number, ", ", $name, ".")]
+                #[doc = concat!(stringify!($type), " ", $number, ", ", $name, ".")]
                 $variant = $number,
             )+
         }
 
-        impl Procedure {
-            /// Every procedure, in the order of their numbers.
+        impl $type {
+            /// All of them, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The procedure with this number, if the program has one.
+            /// The one with this number, if there is one.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -25,7 +25,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Its number in a call.
+            /// Its number on the wire.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
@@ -40,7 +40,7 @@ macro_rules! procedures {
             }
         }
 
-        impl ::core::fmt::Display for Procedure {
+        impl ::core::fmt::Display for $type {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                 f.write_str(self.name())
             }
@@ -48,4 +48,4 @@ macro_rules! procedures {
     };
 }
 
-pub(crate) use procedures;
+pub(crate) use numbered;

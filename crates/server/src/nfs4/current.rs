@@ -1,0 +1,115 @@
+//! What an operation works on: the current and the saved object, the state ids that come with them, and whose they are.
+
+use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
+use state::{Asker, ClientId};
+
+use super::compound::Compound;
+use super::object::{File, Object};
+use super::{Result, status};
+use crate::access::Admission;
+use crate::nfs3::asking;
+
+impl Compound<'_> {
+    /// The one check for the export that a handle belongs to.
+    pub fn admit(&self, handle: &[u8]) -> Result<Admission> {
+        self.service.gate.admit(handle, asking(self.cx)).map_err(status::of_refusal)
+    }
+
+    /// The current handle's object.
+    pub fn object(&self) -> Result<&Object> {
+        self.current.as_ref().ok_or(Nfsstat4::Nofilehandle)
+    }
+
+    /// The current handle's file; `pseudo` is what is said of a directory that is made up.
+    pub fn file(&self, pseudo: Nfsstat4) -> Result<File> {
+        match self.object()? {
+            Object::File(file) => Ok(file.clone()),
+            Object::Pseudo(_) => Err(pseudo),
+            Object::Gone(_) => Err(Nfsstat4::Stale),
+        }
+    }
+
+    /// The saved handle's file.
+    pub fn saved_file(&self, pseudo: Nfsstat4) -> Result<File> {
+        match self.saved.as_ref().ok_or(Nfsstat4::Nofilehandle)? {
+            Object::File(file) => Ok(file.clone()),
+            Object::Pseudo(_) => Err(pseudo),
+            Object::Gone(_) => Err(Nfsstat4::Stale),
+        }
+    }
+
+    /// Another current handle. The current state id was for the old one.
+    pub fn set_current(&mut self, object: Object) {
+        self.current = Some(object);
+        self.current_stateid = None;
+    }
+
+    /// Who asks: the session's client, or in 4.0 the one that is named.
+    pub fn client(&self, named: u64) -> Result<ClientId> {
+        match &self.ticket {
+            Some(ticket) => Ok(ticket.client),
+            None => {
+                let client = ClientId(named);
+                let known = self.service.nfs4.run(|engine, now| engine.renew40(now, client));
+                known.map(|()| client).map_err(status::of_state)
+            }
+        }
+    }
+
+    /// The session's client.
+    pub fn session_client(&self) -> Result<ClientId> {
+        self.ticket.as_ref().map(|ticket| ticket.client).ok_or(Nfsstat4::OpNotInSession)
+    }
+
+    /// Who asks with a state id: in 4.0 nothing else says it.
+    pub fn asker(&self, id: &state::StateId) -> Result<Asker> {
+        let special = *id == state::StateId::ANONYMOUS || *id == state::StateId::READ_BYPASS;
+        match &self.ticket {
+            Some(ticket) => Ok(Asker::Client(ticket.client)),
+            None if special || self.minor >= MinorVersion::V1 => Ok(Asker::Stateless),
+            None => self.owner(id).map(Asker::Client),
+        }
+    }
+
+    /// The client that a state id, no special one, comes from.
+    pub fn owner(&self, id: &state::StateId) -> Result<ClientId> {
+        match &self.ticket {
+            Some(ticket) => Ok(ticket.client),
+            None => self.service.nfs4.run(|engine, now| engine.client_of(now, id)).map_err(status::of_state),
+        }
+    }
+
+    /// A state id from the client, the current one put in its place (RFC 8881 section 16.2.3.1.2).
+    pub fn stateid(&self, from: Stateid4) -> Result<state::StateId> {
+        let id = state::StateId { seqid: from.seqid, other: from.other };
+        if self.minor >= MinorVersion::V1 && id == state::StateId::CURRENT {
+            let current = self.current_stateid.ok_or(Nfsstat4::BadStateid)?;
+            return Ok(state::StateId { seqid: current.seqid, other: current.other });
+        }
+        Ok(id)
+    }
+
+    /// A state id for the client, and from now on the current one.
+    pub fn give_stateid(&mut self, id: state::StateId) -> Stateid4 {
+        let id = Stateid4 { seqid: id.seqid, other: id.other };
+        self.current_stateid = Some(id);
+        id
+    }
+
+    /// Says that a change is coming: where it must be on stable storage before the reply, the call will wait for the disk.
+    pub fn before_change(&self, file: &File) {
+        if file.admitted.sync {
+            self.cx.will_block();
+        }
+    }
+
+    /// Makes the metadata of `changed` durable where the export is `sync`.
+    pub fn commit(&self, file: &File, acting: &store::Acting<'_>, changed: &[&store::Node]) -> Result<()> {
+        if file.admitted.sync {
+            for node in changed {
+                acting.sync_metadata(node).map_err(status::of_store)?;
+            }
+        }
+        Ok(())
+    }
+}
