@@ -11,6 +11,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{LONGEST_ANSWER, PATIENCE, Reply};
 
+/// Processes that are asked at the same time.
+const AT_ONCE: usize = 16;
+
 /// What a process answered, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked<T> {
@@ -20,28 +23,78 @@ pub struct Asked<T> {
     pub answer: T,
 }
 
-/// Asks every process with a socket of this ending in `run_dir` for its status; the sockets of dead ones are passed
-/// over.
-///
-/// # Errors
-/// When `run_dir` can't be read, when a socket can't be used by this user (`PermissionDenied`), when its process doesn't
-/// answer in time (`TimedOut`), and when what it answers is no such status (`InvalidData`).
-pub fn query<T: DeserializeOwned>(run_dir: &Path, ending: &str) -> io::Result<Vec<Asked<T>>> {
-    let mut found = Vec::new();
-    for path in sockets(run_dir, ending)? {
-        match ask(&path, b"") {
-            Ok(answer) => found.push(Asked { path, answer }),
-            Err(error) if is_dead(&error) => {}
-            Err(error) => return Err(error),
+/// A process that was asked and has said nothing, or nothing that makes sense.
+#[derive(Debug)]
+pub struct Silent {
+    /// Its socket.
+    pub path: PathBuf,
+    /// Why: it can't be used by this user (`PermissionDenied`), its process doesn't answer in time (`TimedOut`), or what
+    /// it answers isn't what was asked for (`InvalidData`).
+    pub error: io::Error,
+}
+
+/// What all that were asked have said, in the order of their sockets' names.
+#[derive(Debug)]
+pub struct Answers<T> {
+    /// Those who answered.
+    pub answers: Vec<Asked<T>>,
+    /// Those who didn't.
+    pub silent: Vec<Silent>,
+}
+
+impl<T> Default for Answers<T> {
+    fn default() -> Self {
+        Self { answers: Vec::new(), silent: Vec::new() }
+    }
+}
+
+impl<T> Answers<T> {
+    /// The answers, for whoever needs all of them.
+    ///
+    /// # Errors
+    /// That of the first who didn't answer.
+    pub fn all(self) -> io::Result<Vec<Asked<T>>> {
+        match self.silent.into_iter().next() {
+            Some(silent) => Err(silent.error),
+            None => Ok(self.answers),
         }
     }
-    Ok(found)
+
+    /// Adds those of another run directory, or of another kind.
+    pub fn extend(&mut self, other: Self) {
+        self.answers.extend(other.answers);
+        self.silent.extend(other.silent);
+    }
+}
+
+/// Asks every process with a socket of this ending in `run_dir` for its status, several at a time; the sockets of dead ones
+/// are passed over. One that hangs costs [`PATIENCE`] and keeps nobody else from being heard.
+///
+/// # Errors
+/// When `run_dir` can't be read.
+pub fn query<T: DeserializeOwned + Send>(run_dir: &Path, ending: &str) -> io::Result<Answers<T>> {
+    let mut all = Answers::default();
+    for some in sockets(run_dir, ending)?.chunks(AT_ONCE) {
+        let said: Vec<io::Result<T>> = std::thread::scope(|scope| {
+            let asking: Vec<_> = some.iter().map(|path| scope.spawn(|| ask(path, b""))).collect();
+            let failed = |_| Err(io::Error::other("asking it has failed"));
+            asking.into_iter().map(|asked| asked.join().unwrap_or_else(failed)).collect()
+        });
+        for (path, said) in some.iter().cloned().zip(said) {
+            match said {
+                Ok(answer) => all.answers.push(Asked { path, answer }),
+                Err(error) if is_dead(&error) => {}
+                Err(error) => all.silent.push(Silent { path, error }),
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Asks for a change.
 ///
 /// # Errors
-/// As [`query`]; a process that is gone is `ConnectionRefused` or `NotFound`.
+/// As [`Silent::error`]; a process that is gone is `ConnectionRefused` or `NotFound`.
 pub fn tell(path: &Path, change: &impl Serialize) -> io::Result<Reply> {
     ask(path, &serde_json::to_vec(change)?)
 }

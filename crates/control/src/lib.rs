@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use ask::{Asked, ask, query, sockets, tell};
+pub use ask::{Answers, Asked, Silent, ask, query, sockets, tell};
 pub use socket::Socket;
 
 /// The ending of a server's socket.

@@ -32,7 +32,7 @@ fn each_kind_of_process_is_asked_apart_and_told_alone() {
     let (one, other) = (process(&dir, ONE, SERVER, "one"), process(&dir, OTHER, SERVER, "other"));
     let mount = process(&dir, ONE, MOUNT, "mount");
     let answers = |ending| -> Vec<String> {
-        query(&dir, ending).unwrap().into_iter().map(|asked| asked.answer).collect()
+        query(&dir, ending).unwrap().all().unwrap().into_iter().map(|asked| asked.answer).collect()
     };
     assert_eq!(answers(SERVER), ["one", "other"]);
     assert_eq!(answers(MOUNT), ["mount"]);
@@ -49,7 +49,7 @@ fn the_dead_are_passed_over_and_cleared_away() {
     let dir = tempfile::tempdir().unwrap();
     let dead = dir.path().join(format!("{OTHER}.{SERVER}"));
     drop(UnixListener::bind(&dead).unwrap());
-    assert!(query::<String>(dir.path(), SERVER).unwrap().is_empty());
+    assert!(query::<String>(dir.path(), SERVER).unwrap().all().unwrap().is_empty());
     assert_eq!(tell(&dead, &1).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     let _one = process(dir.path(), ONE, SERVER, "one");
     assert!(!dead.exists());
@@ -61,12 +61,28 @@ fn who_says_nothing_or_too_much_holds_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let one = process(dir.path(), ONE, SERVER, "one");
     let silent: Vec<_> = (0..15).map(|_| UnixStream::connect(one.path()).unwrap()).collect();
-    assert_eq!(query::<String>(dir.path(), SERVER).unwrap()[0].answer, "one");
+    assert_eq!(query::<String>(dir.path(), SERVER).unwrap().answers[0].answer, "one");
     let mut endless = UnixStream::connect(one.path()).unwrap();
     // It is cut off: before everything is written, or when an answer is waited for.
     let long = vec![b' '; LONGEST_REQUEST + 1];
     let cut = endless.write_all(&long).and_then(|()| endless.read_exact(&mut [0]));
     assert!(cut.is_err());
     drop(silent);
-    assert_eq!(query::<String>(dir.path(), SERVER).unwrap()[0].answer, "one");
+    assert_eq!(query::<String>(dir.path(), SERVER).unwrap().answers[0].answer, "one");
+}
+
+#[test]
+fn one_that_hangs_is_named_and_the_others_are_heard() {
+    let dir = tempfile::tempdir().unwrap();
+    let _one = process(dir.path(), ONE, SERVER, "one");
+    // It is there and listens, but nobody accepts.
+    let hung = dir.path().join(format!("{OTHER}.{SERVER}"));
+    let _listener = UnixListener::bind(&hung).unwrap();
+    let asked = query::<String>(dir.path(), SERVER).unwrap();
+    assert_eq!(asked.answers.iter().map(|asked| &asked.answer[..]).collect::<Vec<_>>(), ["one"]);
+    let [silent] = &asked.silent[..] else { panic!("{asked:?}") };
+    assert_eq!((&silent.path, silent.error.kind()), (&hung, io::ErrorKind::TimedOut));
+    let pid = std::process::id().to_string();
+    assert!(silent.error.to_string().contains(&pid), "{}", silent.error);
+    assert_eq!(asked.all().unwrap_err().kind(), io::ErrorKind::TimedOut);
 }

@@ -92,17 +92,31 @@ fn two_servers_in_one_run_directory_are_both_shown() {
 }
 
 #[test]
-fn status_names_a_server_that_hangs() {
+fn status_names_who_hangs_and_shows_the_others() {
     use rustix::process::Signal;
     let server = Server::start();
     let pid = server.status()["pid"].as_u64().unwrap();
+    let _other = Server::with(&["--run-dir", server.run_dir().to_str().unwrap()], "127.0.0.1(rw,insecure)");
+    let all = server.run(&["status", "--json"]).exits(0);
+    let all: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
+    let pids = all["servers"].as_array().unwrap().iter().filter_map(|server| server["pid"].as_u64());
+    let others: Vec<u64> = pids.filter(|other| *other != pid).collect();
+    let [other] = others[..] else { panic!("{all}") };
     server.signal(Signal::STOP);
-    let says = [&*format!("process {pid} does not answer within 2s"), "next:"];
-    let ran = server.run(&["status"]);
+    let (text, json) = (server.run(&["status"]), server.run(&["status", "--json"]));
     server.signal(Signal::CONT);
-    ran.exits(1).complains(&says);
+    let reason = format!("process {pid} does not answer within 2s");
+    let text = text.exits(1).complains(&[&*reason, "next:"]);
+    assert!(text.text().contains(&format!("process {other}), up")), "{}", text.text());
+    let all: serde_json::Value = serde_json::from_slice(&json.exits(1).stdout).unwrap();
+    assert_eq!(all["servers"][0]["pid"], other);
+    assert_eq!((&all["silent"][0]["what"], &all["silent"][0]["reason"]), (&"server".into(), &reason.into()));
     let help = server.run(&["status", "--help"]).exits(0);
-    assert!(help.text().contains(r#"{"servers": [...], "mounts": [...]}"#), "{}", help.text());
+    assert!(
+        help.text().contains(r#"{"servers": [...], "mounts": [...], "silent": [...]}"#),
+        "{}",
+        help.text()
+    );
 }
 
 #[test]

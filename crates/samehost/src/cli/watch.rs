@@ -7,18 +7,18 @@ use super::target::Remote;
 
 pub const STATUS_LONG_HELP: &str = "Every server and every mount with a socket in the run directory is asked; for ordinary users also in \
 $XDG_RUNTIME_DIR/samehost, where their mounts have it if they may not write to the run directory. For each client of a server, and for each mount, it says \
-whether it is local and, if not, why not.
+whether it is local and, if not, why not. Who doesn't answer within two seconds is named, and keeps nobody else from being shown.
 
 Exit codes:
   0  every server and mount that was found answered
-  1  one was found and didn't answer
+  1  one was found and didn't answer; the others are shown
   2  the command line couldn't be understood; nothing was tried
   4  no server is running, and nothing is mounted";
 
 /// Options of `samehost status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Write JSON: {"servers": [...], "mounts": [...]}
+    /// Write JSON: {"servers": [...], "mounts": [...], "silent": [...]}
     #[arg(long)]
     pub json: bool,
     /// Show the counters of every procedure, too

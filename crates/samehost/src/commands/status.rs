@@ -4,9 +4,11 @@
 pub mod mounts;
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
+use control::{Answers, Silent};
 use serde::Serialize;
 use server::Status;
 use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
@@ -15,67 +17,99 @@ use crate::cli::{Global, StatusArgs};
 use crate::commands::mount::MountStatus;
 use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::human;
-use crate::output::Output;
+use crate::output::{Output, complain};
 use crate::table::{Align, Table};
 
 /// What `--json` writes.
 #[derive(Serialize)]
-struct Everything {
-    servers: Vec<Status>,
-    mounts: Vec<MountStatus>,
+struct Everything<'a> {
+    servers: Vec<&'a Status>,
+    mounts: Vec<&'a MountStatus>,
+    silent: Vec<Unheard>,
+}
+
+/// One that was asked and hasn't answered, for `--json`.
+#[derive(Serialize)]
+struct Unheard {
+    what: &'static str,
+    socket: PathBuf,
+    reason: String,
+}
+
+/// Asks every server in a run directory. Where there is no such directory there is none.
+pub fn servers(run_dir: &Path) -> io::Result<Answers<Status>> {
+    match control::query(run_dir, control::SERVER) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Answers::default()),
+        asked => asked,
+    }
+}
+
+/// Says who has been asked and hasn't answered.
+pub fn name_silent(silent: &[Silent], what: &'static str) {
+    for silent in silent {
+        let Silent { path, error } = silent;
+        let next = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("run as the user of the {what}, or as root"),
+            io::ErrorKind::TimedOut => {
+                "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it"
+                    .to_owned()
+            }
+            _ => format!("the {what} answered with something else than a status: is it another version?"),
+        };
+        complain(&Failure::new(format!("{what} at {}", path.display()), error).next(next).to_string());
+    }
 }
 
 /// Asks and prints.
 pub fn status(global: &Global, args: &StatusArgs) -> Ended {
     let dir = global.run_dir.display().to_string();
-    let servers = server::status::query(&global.run_dir)
-        .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(Vec::new()) } else { Err(error) })
-        .map_err(|error| explain(&dir, error, "server"))?;
-    let mounts: Vec<MountStatus> = mounts::query(&global.run_dir)
-        .map_err(|error| explain(&dir, error, "mount"))?
-        .into_iter()
-        .map(|asked| asked.answer)
-        .collect();
-    let none = servers.is_empty() && mounts.is_empty();
+    let unread = |error| Failure::new(&dir, error).next("run as the user who started them, or as root");
+    let servers = servers(&global.run_dir).map_err(unread)?;
+    let mounts = mounts::query(&global.run_dir).map_err(unread)?;
+    let none = servers.answers.is_empty() && mounts.answers.is_empty();
+    let heard = servers.silent.is_empty() && mounts.silent.is_empty();
     let mut output = Output::stdout();
     if args.json {
-        output.json(&Everything { servers, mounts })?;
-        output.flush()?;
-        return Ok(if none { Exit::Unreachable } else { Exit::Done });
-    }
-    if none {
+        output.json(&Everything {
+            servers: servers.answers.iter().map(|asked| &asked.answer).collect(),
+            mounts: mounts.answers.iter().map(|asked| &asked.answer).collect(),
+            silent: unheard(&servers, "server").chain(unheard(&mounts, "mount")).collect(),
+        })?;
+    } else if none && heard {
         return Err(Failure::new(&dir, "no server is running here, and nothing is mounted")
             .exit(Exit::Unreachable)
             .next("start one with `samehost serve`, or name its run directory with --run-dir or SAMEHOST_RUN_DIR")
             .into());
-    }
-    for (index, status) in servers.iter().enumerate() {
-        if index > 0 {
-            output.line("")?;
+    } else {
+        for (index, asked) in servers.answers.iter().enumerate() {
+            if index > 0 {
+                output.line("")?;
+            }
+            show(&mut output, &asked.answer, args.procedures)?;
         }
-        show(&mut output, status, args.procedures)?;
-    }
-    for (index, status) in mounts.iter().enumerate() {
-        if index > 0 || !servers.is_empty() {
-            output.line("")?;
+        for (index, asked) in mounts.answers.iter().enumerate() {
+            if index > 0 || !servers.answers.is_empty() {
+                output.line("")?;
+            }
+            mounts::show(&mut output, &asked.answer)?;
         }
-        mounts::show(&mut output, status)?;
     }
     output.flush()?;
-    Ok(Exit::Done)
+    name_silent(&servers.silent, "server");
+    name_silent(&mounts.silent, "mount");
+    Ok(match (none, heard) {
+        (_, false) => Exit::Failed,
+        (true, true) => Exit::Unreachable,
+        (false, true) => Exit::Done,
+    })
 }
 
-fn explain(dir: &str, error: std::io::Error, what: &str) -> Failure {
-    match error.kind() {
-        ErrorKind::PermissionDenied => {
-            Failure::new(dir, error).next(format!("run as the user of the {what}, or as root"))
-        }
-        ErrorKind::TimedOut => Failure::new(dir, error).next(
-            "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it",
-        ),
-        _ => Failure::new(dir, error)
-            .next(format!("a {what} answered with something else than a status: is it another version?")),
-    }
+fn unheard<T>(asked: &Answers<T>, what: &'static str) -> impl Iterator<Item = Unheard> {
+    asked.silent.iter().map(move |silent| Unheard {
+        what,
+        socket: silent.path.clone(),
+        reason: silent.error.to_string(),
+    })
 }
 
 fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), Stop> {

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Asks every running server in `run_dir` for its [`Status`]; the sockets of dead servers are passed over.
 ///
 /// # Errors
-/// As [`control::query`].
+/// As [`control::query`], and when one of them doesn't answer.
 pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
-    Ok(control::query(run_dir, control::SERVER)?.into_iter().map(|asked| asked.answer).collect())
+    let asked = control::query(run_dir, control::SERVER)?.all()?;
+    Ok(asked.into_iter().map(|asked| asked.answer).collect())
 }
 
 /// A snapshot of a running server.

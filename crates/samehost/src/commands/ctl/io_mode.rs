@@ -7,6 +7,7 @@ use server::{Change, Direction, IoMode, Status};
 
 use super::report;
 use crate::cli::{Global, IoModeArgs};
+use crate::commands::status;
 use crate::exit::{Ended, Exit, Failure};
 
 pub fn io_mode(global: &Global, args: &IoModeArgs) -> Ended {
@@ -45,13 +46,10 @@ fn understand(words: &[String]) -> Result<(Option<PathBuf>, Direction, Option<St
 /// The socket of the server that is meant.
 fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) -> Result<PathBuf, Failure> {
     let dir = global.run_dir.display().to_string();
-    let asked: Vec<Asked<Status>> = control::query(&global.run_dir, control::SERVER)
-        .or_else(
-            |error| {
-                if error.kind() == std::io::ErrorKind::NotFound { Ok(Vec::new()) } else { Err(error) }
-            },
-        )
+    let asked = status::servers(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user of the server, or as root"))?;
+    status::name_silent(&asked.silent, "server");
+    let asked: Vec<Asked<Status>> = asked.answers;
     if asked.is_empty() {
         return Err(Failure::new(&dir, "no server is running here")
             .exit(Exit::Unreachable)

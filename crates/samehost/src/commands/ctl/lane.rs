@@ -7,7 +7,7 @@ use control::Asked;
 use super::report;
 use crate::cli::{Global, LaneArgs};
 use crate::commands::mount::{MountStatus, Request};
-use crate::commands::status::mounts;
+use crate::commands::status::{self, mounts};
 use crate::exit::{Ended, Exit, Failure};
 use crate::mountinfo;
 
@@ -16,7 +16,8 @@ pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
     let dir = global.run_dir.display().to_string();
     let all = mounts::query(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user who mounted it, or as root"))?;
-    let mount = chosen(all, args.mount.as_deref(), &dir)?;
+    status::name_silent(&all.silent, "mount");
+    let mount = chosen(all.answers, args.mount.as_deref(), &dir)?;
     let reply = control::tell(&mount.path, &Request::Lane(args.word))
         .map_err(|error| Failure::new(mounts::shown(&mount.answer.mountpoint), error))?;
     report("lane", reply)

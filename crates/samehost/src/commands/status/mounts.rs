@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use control::{Asked, MOUNT};
+use control::{Answers, MOUNT};
 
 use crate::commands::mount::{MountStatus, run_dirs};
 use crate::exit::Stop;
@@ -13,12 +13,12 @@ use crate::output::Output;
 use crate::table::{Align, Table};
 
 /// Asks every mount of this user, and for root of everybody.
-pub fn query(run_dir: &Path) -> io::Result<Vec<Asked<MountStatus>>> {
-    let mut all: Vec<Asked<MountStatus>> = Vec::new();
+pub fn query(run_dir: &Path) -> io::Result<Answers<MountStatus>> {
+    let mut all: Answers<MountStatus> = Answers::default();
     for dir in run_dirs(run_dir) {
         all.extend(control::query(&dir, MOUNT)?);
     }
-    all.sort_by(|a, b| a.answer.mountpoint.cmp(&b.answer.mountpoint));
+    all.answers.sort_by(|a, b| a.answer.mountpoint.cmp(&b.answer.mountpoint));
     Ok(all)
 }
 
