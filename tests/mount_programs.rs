@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use samehost_tests::process::{run, run_ok};
+use samehost_tests::process::{run, run_ok, run_within};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Mount, Scratch, Serve, need_root};
 
@@ -136,6 +137,39 @@ fn fio(dir: &Path) {
     }
 }
 
+/// stress-ng's filesystem stressors, those that verify something: each for so many rounds, two at once.
+fn stress(dir: &Path) {
+    const STRESSORS: &[(&str, u32, &[&str])] = &[
+        ("chmod", 200, &[]),
+        ("dentry", 1000, &["--dentries", "200"]),
+        ("dir", 500, &["--dir-dirs", "64"]),
+        ("dirdeep", 50, &["--dirdeep-dirs", "2"]),
+        ("fallocate", 10, &["--fallocate-bytes", "8m"]),
+        ("filename", 50, &[]),
+        ("flock", 200, &[]),
+        ("fstat", 300, &[]),
+        ("getdent", 100, &[]),
+        ("hdd", 200, &["--hdd-bytes", "8m"]),
+        ("link", 50, &[]),
+        ("open", 500, &[]),
+        ("rename", 500, &[]),
+        ("seek", 500, &["--seek-size", "8m"]),
+        ("symlink", 50, &[]),
+        ("utime", 500, &[]),
+    ];
+    for (stressor, rounds, more) in STRESSORS {
+        let mut command = Command::new("stress-ng");
+        command.arg("--temp-path").arg(dir).args(["--verify", "--timeout", "60", "--oom-avoid"]).args(*more);
+        command.args([&format!("--{stressor}"), "2", &format!("--{stressor}-ops"), &rounds.to_string()]);
+        let output = run_within(&mut command, Duration::from_secs(120));
+        let words = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+        // 3: not supported here.
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | 3)) && !words.contains("fail:"), "{stressor}: {code:?}\n{words}");
+    }
+    assert_eq!(fs::read_dir(dir).expect("a directory on the mount").count(), 0, "they clean up");
+}
+
 fn all(options: &str) {
     need_root();
     let scratch = Scratch::in_memory();
@@ -156,6 +190,7 @@ fn all(options: &str) {
     step("trees", &|dir| tar_and_rsync(dir, &tree));
     step("compiler", &compiler);
     step("fio", &fio);
+    step("stress", &stress);
 }
 
 #[test]

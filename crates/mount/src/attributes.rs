@@ -37,7 +37,7 @@ struct Known {
     attributes: Attributes,
     /// When they came: what was asked later is newer.
     received: Instant,
-    /// For how long from `since` on.
+    /// For how long from `since` on, when they were asked for.
     valid: Duration,
     since: Instant,
 }
@@ -73,6 +73,11 @@ impl Cache {
     /// The attributes as last heard of.
     pub(crate) fn attributes(&self) -> Option<&Attributes> {
         self.known.as_ref().map(|known| &known.attributes)
+    }
+
+    /// Another number than before: somebody else has changed the file.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
     }
 
     /// Whether they were heard after `asked`.
@@ -115,7 +120,7 @@ impl Cache {
         };
         let (least, most) = bounds(new.kind, times);
         let Some(known) = &mut self.known else {
-            self.known = Some(Known { attributes: *new, received: now, valid: least, since: now });
+            self.known = Some(Known { attributes: *new, received: now, valid: least, since: seen.asked });
             return Lesson::Same;
         };
         let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));
@@ -126,14 +131,14 @@ impl Cache {
         known.attributes = *new;
         known.received = now;
         if stamp == old {
-            if now >= known.since + known.valid {
+            if seen.asked >= known.since + known.valid {
                 known.valid = (known.valid * 2).clamp(least, most);
-                known.since = now;
+                known.since = seen.asked;
             }
             self.settle(seen.asked);
             return Lesson::Same;
         }
-        (known.valid, known.since) = (least, now);
+        (known.valid, known.since) = (least, seen.asked);
         let own =
             seen.before.as_ref().is_some_and(|before| Stamp::from(before) == old) || self.wrote.is_some();
         self.settle(seen.asked);

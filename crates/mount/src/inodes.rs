@@ -25,7 +25,7 @@ use crate::users::User;
 const RIGHTS: usize = 8;
 
 /// A directory's node and a name in it.
-pub(crate) type Place = (u64, Box<[u8]>);
+pub(crate) type Place = (u64, Arc<[u8]>);
 
 /// A file that the kernel knows of.
 #[derive(Debug)]
@@ -110,6 +110,11 @@ impl Node {
         lesson
     }
 
+    /// Of a directory: which version its names are of. Another one than before: somebody else has changed it.
+    pub(crate) fn version(&self) -> u64 {
+        self.state.lock().cache.version()
+    }
+
     /// What kind of file it is, if that is known.
     pub(crate) fn kind(&self) -> Option<FileKind> {
         self.attributes().map(|attributes| attributes.kind)
@@ -160,6 +165,16 @@ impl Inodes {
         });
         node.state.lock().lookups += count;
         node.clone()
+    }
+
+    /// The kernel is about to be told of a node once more; false if it isn't the one that stands for its file any more.
+    pub(crate) fn tell_again(&self, node: &Node) -> bool {
+        let table = self.0.lock();
+        let stands = table.by_handle.get(&node.handle).is_some_and(|other| other.number == node.number);
+        if stands {
+            node.state.lock().lookups += 1;
+        }
+        stands
     }
 
     /// The kernel takes back `count` of the answers. Returns the node if those were the last: it is gone.

@@ -37,6 +37,9 @@ const READAHEAD: u32 = 4 << 20;
 /// Between two looks at the files that are kept open; their attributes' times say which of them are asked about.
 const REFRESH: Duration = Duration::from_secs(1);
 
+/// How long the server may take to hear of what was closed last, when the filesystem is unmounted.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// Requests that nobody waits for (read-ahead, asynchronous direct I/O) at once.
 const BACKGROUND: u16 = 64;
 
@@ -119,6 +122,11 @@ impl Mount {
                 Ok(()) => "unmounted".to_owned(),
                 Err(error) => format!("/dev/fuse: {error}"),
             };
+            if tokio::time::timeout(LAST_WORDS, served.wind_up()).await.is_err() {
+                tracing::warn!(
+                    "unmounted before the server has heard of everything: hidden names may be left behind"
+                );
+            }
             end.send_replace(Some(why));
         });
         if filesystem.options.attributes.on {

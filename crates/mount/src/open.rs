@@ -64,6 +64,11 @@ impl<T> Opened<T> {
         self.table.read().values().cloned().collect()
     }
 
+    /// The numbers of everything that is open now.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.table.read().keys().copied().collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.table.read().len()
     }

@@ -3,7 +3,8 @@
 //! 1. One task reads. It never waits for a server: every request that may is another task's. At [`MOST`] of them it stops
 //!    reading until one is done; the kernel keeps the rest.
 //! 2. A request is answered exactly once: by its task, or, when that is given up, by the guard that it leaves.
-//! 3. INTERRUPT says that the caller got a signal. As on a kernel's hard mount only one that kills counts: the request is
+//! 3. What only tells (FORGET, RELEASE) is taken in before the next request is read, and keeps its place in the order.
+//! 4. INTERRUPT says that the caller got a signal. As on a kernel's hard mount only one that kills counts: the request is
 //!    given up if the caller is dying, now or (the kernel doesn't tell a second time) as long as the request takes. What
 //!    was asked of the server may still be done there, as with every kill between two machines.
 
@@ -26,9 +27,6 @@ use crate::users;
 
 /// Requests under way at once.
 const MOST: usize = 16_384;
-
-/// A request that is longer keeps the buffer that it was read into.
-const SHORT: usize = 16 << 10;
 
 /// Requests that are read before others get a turn.
 const RUN: usize = 64;
@@ -107,7 +105,8 @@ impl Requests {
             loop {
                 match device.get_ref().read(&mut buffer) {
                     Ok(len) => {
-                        let message = if len <= SHORT {
+                        // What a WRITE brings may be kept for long: it shouldn't hold much more memory than it is worth.
+                        let message = if len <= longest / 2 {
                             Bytes::copy_from_slice(&buffer[..len])
                         } else {
                             let mut next = self.filesystem.buffers.take();
@@ -152,6 +151,7 @@ impl Requests {
             Operation::BatchForget { nodes } => {
                 nodes.iter().for_each(|(node, count)| self.filesystem.forget(*node, *count));
             }
+            Operation::Release { fh } => self.release(&header, fh).await,
             Operation::Interrupt { unique } => self.interrupt(&header, unique),
             Operation::Destroy => self.owed(&header).settle(Ok(&[])),
             Operation::Unknown | Operation::Init { .. } => self.owed(&header).settle(Err(Errno::NOSYS)),
@@ -185,6 +185,26 @@ impl Requests {
             drop(room);
         };
         tokio::spawn(Abortable::new(work, registration));
+    }
+
+    /// A file is closed in the order in which the kernel says so; what that takes is another task's. The kernel doesn't care for
+    /// the answer, but counts what isn't answered, and tells of no more than so many at once.
+    async fn release(self: &Arc<Self>, header: &Header, fh: u64) {
+        let released = self.filesystem.release(fh);
+        self.owed(header).settle(released.as_ref().map(|_| &[][..]).map_err(|errno| *errno));
+        let Ok(Some(closing)) = released else { return };
+        let Ok(room) = self.room.clone().acquire_owned().await else { return };
+        let filesystem = self.filesystem.clone();
+        tokio::spawn(async move {
+            filesystem.finish(closing).await;
+            drop(room);
+        });
+    }
+
+    /// Ends what the kernel doesn't ask about any more: closes what is open, and waits until nothing is under way.
+    pub(crate) async fn wind_up(&self) {
+        self.filesystem.close_all().await;
+        let _ = self.room.acquire_many(MOST as u32).await;
     }
 
     /// The caller of a request got a signal.
@@ -238,13 +258,12 @@ impl Requests {
             Operation::Read(io) => filesystem.read(&io).await,
             Operation::Write(io, data) => filesystem.write(&io, message.slice_ref(data)).await,
             Operation::Flush { fh } => filesystem.flush(fh).await,
-            Operation::Release { fh } => filesystem.release(fh).await,
             Operation::FSync { fh, .. } => filesystem.fsync(fh).await,
             Operation::OpenDir => {
                 kind = Kind::OpenDir;
                 filesystem.open_dir(call).await
             }
-            Operation::ReadDir(io, plus) => filesystem.read_dir(call, &io, plus).await,
+            Operation::ReadDir(io, plus) => filesystem.read_dir(&io, plus).await,
             Operation::ReleaseDir { fh } => filesystem.release_dir(fh),
             // What a server has answered about names is durable (RFC 1813 section 3.3).
             Operation::FSyncDir => Ok(Answer::default()),
@@ -257,6 +276,7 @@ impl Requests {
             Operation::CopyFileRange(range) => filesystem.copy_range(call, &range).await,
             Operation::Forget { .. }
             | Operation::BatchForget { .. }
+            | Operation::Release { .. }
             | Operation::Interrupt { .. }
             | Operation::Init { .. }
             | Operation::Destroy

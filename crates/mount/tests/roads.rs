@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, Per
 use std::process::{Command, Stdio};
 
 use client::Procedure;
-use samehost_mount::{Direct, MountOptions};
+use samehost_mount::{Direct, LookupCache, MountOptions};
 use support::{ROADS, Road, Served, pattern, shell_as, wait_for};
 
 #[test]
@@ -387,5 +387,123 @@ fn space_is_allocated_sought_and_copied_where_the_filesystem_can() {
         drop((file, copy));
         fs::remove_file(mounted.path("a")).unwrap();
         fs::remove_file(mounted.path("b")).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_can_be_removed_as_soon_as_its_removed_files_are_closed() {
+    let served = Served::start();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        for round in 0..50 {
+            let dir = mounted.path("dir");
+            fs::create_dir(&dir).unwrap();
+            let files: Vec<_> =
+                (0..8).map(|file| File::create(dir.join(file.to_string())).unwrap()).collect();
+            for file in 0..8 {
+                fs::remove_file(dir.join(file.to_string())).unwrap();
+            }
+            if round == 0 {
+                let refused = fs::remove_dir(&dir).unwrap_err();
+                assert_eq!(refused.kind(), std::io::ErrorKind::DirectoryNotEmpty, "{road:?}: they are open");
+            }
+            drop(files);
+            if round % 2 == 0 {
+                fs::remove_dir(&dir).unwrap();
+            } else {
+                fs::create_dir(mounted.path("other")).unwrap();
+                fs::rename(mounted.path("other"), &dir).unwrap();
+                fs::remove_dir(&dir).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hidden_file_goes_with_the_mount() {
+    let served = Served::start();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        let file = File::create(mounted.path("file")).unwrap();
+        fs::remove_file(mounted.path("file")).unwrap();
+        assert_eq!(fs::read_dir(served.export()).unwrap().count(), 1);
+        mounted.mount.unmount(true).unwrap();
+        drop(file);
+        wait_for("the hidden name to go", || fs::read_dir(served.export()).unwrap().next().is_none());
+    }
+}
+
+#[test]
+fn names_in_an_unchanged_directory_are_looked_up_once() {
+    let served = Served::start();
+    let private = served.export().join("private");
+    fs::create_dir(&private).unwrap();
+    fs::write(private.join("file"), b"data").unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    for cache in [LookupCache::All, LookupCache::Positive, LookupCache::None] {
+        let options = MountOptions { lookup_cache: cache, ..MountOptions::default() };
+        let mounted = served.mount_with(Road::Wire, options);
+        let file = mounted.path("private/file");
+        let lookups = || mounted.mount.session().counters().calls(Procedure::Lookup);
+        assert!(fs::symlink_metadata(&file).is_ok());
+        let first = lookups();
+        for _ in 0..10 {
+            assert!(fs::symlink_metadata(&file).is_ok());
+        }
+        match cache {
+            LookupCache::None => assert_eq!(lookups(), first + 20),
+            LookupCache::All | LookupCache::Positive => assert_eq!(lookups(), first, "{cache:?}"),
+        }
+        // Not everybody may have what somebody was told.
+        assert!(!shell_as(1000, 1000, "", &format!("cat {}", file.display())).1);
+        // What is done here is known here.
+        fs::rename(&file, mounted.path("private/moved")).unwrap();
+        assert!(!file.exists() && mounted.path("private/moved").exists());
+        fs::rename(mounted.path("private/moved"), &file).unwrap();
+        // What others do is seen when the directory's attributes are asked for again: at the latest by its listing.
+        fs::remove_file(private.join("file")).unwrap();
+        fs::write(private.join("new"), b"data").unwrap();
+        assert_eq!(fs::read_dir(mounted.path("private")).unwrap().count(), 1);
+        assert!(!file.exists(), "{cache:?}");
+        fs::rename(private.join("new"), private.join("file")).unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_leads_to_a_file_that_is_gone_is_looked_up_again() {
+    let served = Served::start();
+    let private = served.export().join("private");
+    fs::create_dir(&private).unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        fs::write(private.join("file"), b"old").unwrap();
+        assert_eq!(fs::read(mounted.path("private/file")).unwrap(), b"old");
+        fs::write(private.join("new"), b"new").unwrap();
+        fs::rename(private.join("new"), private.join("file")).unwrap();
+        // The directory is still believed not to have changed; the server says that the file is gone.
+        assert_eq!(fs::read(mounted.path("private/file")).unwrap(), b"new", "{road:?}");
+    }
+}
+
+#[test]
+fn set_id_bits_that_are_set_while_a_file_is_open_go_with_the_next_write() {
+    let served = Served::start();
+    fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
+    for road in ROADS {
+        let mounted = served.mount(road);
+        let script = format!(
+            "python3 -c 'import os
+fd = os.open(\"{0}\", os.O_RDWR | os.O_CREAT, 0o777)
+os.write(fd, b\"before\")
+os.chmod(\"{0}\", 0o6777)
+os.write(fd, b\"after\")
+print(oct(os.fstat(fd).st_mode & 0o7777))'",
+            mounted.path("program").display()
+        );
+        let (said, ok) = shell_as(4321, 4321, "", &script);
+        assert!(ok && said.trim() == "0o777", "{road:?}: {said}");
+        assert_eq!(fs::metadata(served.export().join("program")).unwrap().mode() & 0o7777, 0o777);
+        fs::remove_file(served.export().join("program")).unwrap();
     }
 }

@@ -3,10 +3,11 @@
 use client::{Access, DirEntry};
 use rustix::io::Errno;
 
-use super::{Call, Filesystem};
-use crate::fuse::answer::{Answer, Dirent};
+use super::{Call, Filesystem, Place};
+use crate::fuse::answer::{Answer, Dirent, Valid};
 use crate::fuse::request::Io;
-use crate::listing::Listing;
+use crate::inodes::Node;
+use crate::listing::{Fetched, Listing};
 use crate::open::OpenDirectory;
 
 impl Filesystem {
@@ -25,12 +26,13 @@ impl Filesystem {
         Ok(Answer::with_capacity(16).open(fh, 0, 0))
     }
 
-    pub(crate) async fn read_dir(&self, call: &Call, io: &Io, plus: bool) -> Result<Answer, Errno> {
+    pub(crate) async fn read_dir(&self, io: &Io, plus: bool) -> Result<Answer, Errno> {
         let open = self.directories.get(io.fh).ok_or(Errno::BADF)?;
         let (size, mut answer) = (io.size as usize, Answer::with_capacity(io.size as usize));
         let mut listing = open.listing.lock().await;
-        let entries = listing.behind(&open.user.session, &open.node.handle, io.offset, plus).await;
-        for entry in entries.map_err(|error| self.errno(&error))? {
+        let behind = listing.behind(&open.user.session, &open.node, io.offset, plus).await;
+        let (entries, page) = behind.map_err(|error| self.errno_of(&open.node, &error))?;
+        for entry in entries {
             // A name that no path can contain is not a name (a server may send any bytes).
             if entry.name.is_empty() || entry.name.contains(&b'/') || entry.name.contains(&0) {
                 continue;
@@ -41,7 +43,7 @@ impl Filesystem {
                 kind: entry.attributes.map(|attributes| attributes.kind),
                 name: &entry.name,
             };
-            let look_up = || self.entry_of(call, &open, entry);
+            let look_up = || self.entry_of(&open.node, entry, page);
             let look_up: Option<&dyn Fn() -> _> = if plus { Some(&look_up) } else { None };
             if !answer.add_dirent(size, &dirent, look_up) {
                 break;
@@ -53,16 +55,17 @@ impl Filesystem {
     /// What READDIRPLUS tells of an entry; nothing of `.` and `..`, and of what the server says nothing about.
     fn entry_of(
         &self,
-        call: &Call,
-        open: &OpenDirectory,
+        directory: &Node,
         entry: &DirEntry,
-    ) -> Option<(u64, client::Attributes, crate::fuse::answer::Valid)> {
+        page: &Fetched,
+    ) -> Option<(u64, client::Attributes, Valid)> {
         if matches!(&entry.name[..], b"." | b"..") {
             return None;
         }
         let (handle, attributes) = (entry.handle?, entry.attributes?);
-        let told = self.meet(&handle, &attributes, (&open.node, &entry.name), call.asked);
-        Some((told.0.number, told.1, told.2))
+        let place = Place { directory, name: &entry.name, version: page.version };
+        let (node, attributes, valid) = self.meet(&handle, &attributes, &place, page.asked);
+        Some((node.number, attributes, valid))
     }
 
     pub(crate) fn release_dir(&self, fh: u64) -> Result<Answer, Errno> {

@@ -10,7 +10,8 @@ use client::{Access, Attributes, File, OpenOptions, Road, Session, SetAttributes
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{Call, Filesystem};
+use super::hidden::Going;
+use super::{Call, Filesystem, Place};
 use crate::backing::{self, Backing};
 use crate::fuse::abi::{self, fopen};
 use crate::fuse::answer::Answer;
@@ -93,10 +94,11 @@ impl Filesystem {
         if (wanted.write || wanted.has(OFlags::TRUNC)) && self.options.read_only {
             return Err(Errno::ROFS);
         }
-        let name = node.state.lock().places.first().map(|(_, name)| name.clone()).unwrap_or_default();
+        let name = node.state.lock().places.first().map(|(_, name)| name.clone());
+        let name = name.as_deref().unwrap_or_default();
         let asked = Instant::now();
-        let file = user.session.open_handle(&node.handle, &name, &wanted.options()).await;
-        let file = file.map_err(|error| self.errno(&error))?;
+        let file = user.session.open_handle(&node.handle, name, &wanted.options()).await;
+        let file = file.map_err(|error| self.errno_of(&node, &error))?;
         let is_plain = file.opened_as().is_some_and(|attributes| wanted.is_plain(&user, &attributes));
         let granted = file.road() == Road::Lane;
         if !granted || !is_plain {
@@ -148,11 +150,11 @@ impl Filesystem {
             .create_new(wanted.has(OFlags::EXCL))
             .truncate(wanted.has(OFlags::TRUNC))
             .mode(mode & 0o7777);
+        let place = Place::of(&directory, name);
         let file = user.session.open_at(&directory.handle, name, &options).await;
         let file = file.map_err(|error| self.errno(&error))?;
         let attributes = self.attributes_of_new(&user.session, &file).await?;
-        let (node, attributes, valid) =
-            self.meet(&file.handle(), &attributes, (&directory, name), call.asked);
+        let (node, attributes, valid) = self.meet(&file.handle(), &attributes, &place, call.asked);
         let (fh, way) = match self.settle(&node, file, &wanted) {
             Ok(settled) => settled,
             Err(errno) => {
@@ -254,31 +256,47 @@ impl Filesystem {
     /// The kernel didn't hear of what was opened.
     pub(crate) async fn take_back(&self, what: Untold) {
         match what {
-            Untold::File(fh) => drop(self.release(fh).await),
+            Untold::File(fh) => self.close(fh).await,
             Untold::NewFile(node, fh) => {
-                drop(self.release(fh).await);
+                self.close(fh).await;
                 self.forget(node, 1);
             }
             Untold::Directory(fh) => drop(self.release_dir(fh)),
         }
     }
 
-    pub(crate) async fn release(&self, fh: u64) -> Result<Answer, Errno> {
+    async fn close(&self, fh: u64) {
+        if let Ok(Some(closing)) = self.release(fh) {
+            self.finish(closing).await;
+        }
+    }
+
+    /// The last process has closed an open. Nobody waits for that, but whoever is told of what comes behind it (an rmdir, say)
+    /// must find it closed: so this much happens before anything else is read, and doesn't wait. The rest is for
+    /// [`Filesystem::finish`].
+    pub(crate) fn release(&self, fh: u64) -> Result<Option<Closing>, Errno> {
         let Some(open) = self.files.remove(fh) else { return Err(Errno::BADF) };
-        let (backing, last) = {
-            let mut state = open.node.state.lock();
-            let backing = state.mode.release(open.hold);
-            if open.write {
-                if open.hold == Hold::Passed {
-                    // The kernel may have written, and nobody heard of it.
-                    state.cache.write(Instant::now());
-                }
-                state.cache.close_writer(Instant::now());
+        let mut state = open.node.state.lock();
+        let backing = state.mode.release(open.hold);
+        if open.write {
+            if open.hold == Hold::Passed {
+                // The kernel may have written, and nobody heard of it.
+                state.cache.write(Instant::now());
             }
-            state.opens -= 1;
-            (backing, state.opens == 0)
-        };
+            state.cache.close_writer(Instant::now());
+        }
+        state.opens -= 1;
+        let hidden = if state.opens == 0 { state.hidden.take() } else { None };
+        drop(state);
         drop(backing);
+        let hidden = hidden.map(|hidden| self.hidden.begin(hidden));
+        // The last close of a file that was written may wait for a disk.
+        Ok((open.write || hidden.is_some()).then_some(Closing { open, hidden }))
+    }
+
+    /// What is left to do when the last process has closed an open.
+    pub(crate) async fn finish(&self, closing: Closing) {
+        let Closing { open, hidden } = closing;
         if open.write && open.hold == Hold::Passed {
             // The last chance to hear of it without asking the server.
             let _ = open.file.attributes_now();
@@ -287,11 +305,24 @@ impl Filesystem {
             // FLUSH has come and reported what it could; this came behind it (mmap).
             tracing::warn!(%error, "data written after the last close is lost");
         }
-        if last {
-            self.remove_hidden(&open.node).await;
+        if let Some(going) = hidden {
+            self.remove_hidden(&open.node, going).await;
         }
-        Ok(Answer::default())
     }
+
+    /// Closes everything that is open: the filesystem is unmounted, and the kernel doesn't say any more what was closed last.
+    pub(crate) async fn close_all(&self) {
+        for fh in self.files.numbers() {
+            self.close(fh).await;
+        }
+    }
+}
+
+/// An open that is being closed.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    open: Arc<OpenFile>,
+    hidden: Option<Going>,
 }
 
 impl Way {

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `names` | LOOKUP, the making and removing of names, FORGET |
+//! | `places` | which names files have |
 //! | `hidden` | what happens to a file that is removed while it is open |
 //! | `files` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
@@ -15,6 +16,7 @@ mod directories;
 mod files;
 mod hidden;
 mod names;
+mod places;
 mod space;
 mod status;
 
@@ -35,7 +37,8 @@ use crate::open::{OpenDirectory, OpenFile, Opened};
 use crate::report::Passing;
 use crate::settings::MountOptions;
 use crate::users::{User, Users};
-use hidden::Places;
+use hidden::HiddenNames;
+use places::Places;
 
 /// A mounted filesystem.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ pub(crate) struct Filesystem {
     directories: Opened<OpenDirectory>,
     users: Users,
     places: Places,
+    hidden: Arc<HiddenNames>,
     pub(crate) passing: Passing,
     pub(crate) buffers: Arc<Buffers>,
     name_max: OnceCell<u32>,
@@ -59,6 +63,22 @@ pub(crate) struct Call {
     pub(crate) header: Header,
     /// When it was read.
     pub(crate) asked: Instant,
+}
+
+/// A name in a directory, as somebody was asked for it.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    directory: &'a Node,
+    name: &'a [u8],
+    /// The directory's version before the question: if it is still the same, so is what was answered.
+    version: u64,
+}
+
+impl<'a> Place<'a> {
+    /// A question is about to be asked.
+    fn of(directory: &'a Node, name: &'a [u8]) -> Self {
+        Self { directory, name, version: directory.version() }
+    }
 }
 
 impl Filesystem {
@@ -78,6 +98,7 @@ impl Filesystem {
             files: Opened::default(),
             directories: Opened::default(),
             places: Places::default(),
+            hidden: Arc::default(),
             passing,
             buffers: Arc::default(),
             name_max: OnceCell::new(),
@@ -105,6 +126,15 @@ impl Filesystem {
             Errno::TIMEDOUT if !self.options.softerr => Errno::IO,
             errno => errno,
         }
+    }
+
+    /// As [`Filesystem::errno`], for what was asked about a file by its handle.
+    fn errno_of(&self, node: &Arc<Node>, error: &client::Error) -> Errno {
+        if error.status() == Some(client::Status::Stale) {
+            // The kernel looks its name up again, and is not to meet the same file.
+            self.places.doubt(node);
+        }
+        self.errno(error)
     }
 
     /// For how long the kernel may believe what it is told of a file; it counts as told.
@@ -159,14 +189,14 @@ impl Filesystem {
         &self,
         session: &Session,
         found: &Found,
-        (directory, name): (&Node, &[u8]),
+        place: &Place<'_>,
         asked: Instant,
     ) -> Result<(Arc<Node>, Attributes, Valid), Errno> {
         let attributes = match found.attributes {
             Some(attributes) => attributes,
             None => session.attributes(&found.handle).await.map_err(|error| self.errno(&error))?,
         };
-        Ok(self.meet(&found.handle, &attributes, (directory, name), asked))
+        Ok(self.meet(&found.handle, &attributes, place, asked))
     }
 
     /// As [`Filesystem::introduce`], with the attributes at hand.
@@ -174,14 +204,14 @@ impl Filesystem {
         &self,
         handle: &client::Handle,
         attributes: &Attributes,
-        (directory, name): (&Node, &[u8]),
+        place: &Place<'_>,
         asked: Instant,
     ) -> (Arc<Node>, Attributes, Valid) {
         let node = self.inodes.remember(handle, 1);
         self.learn(&node, *attributes, asked);
         let now = Instant::now();
-        let valid = Valid { entry: self.name_valid(directory, now), attributes: self.tell(&node, now) };
-        self.places.told(&node, directory.number, name);
+        let valid = Valid { entry: self.name_valid(place.directory, now), attributes: self.tell(&node, now) };
+        self.places.told(&node, place.directory.number, place.name, Some(place.version));
         // What is known may be newer than this reply.
         let attributes = node.attributes().unwrap_or(*attributes);
         (node, attributes, valid)

@@ -1,13 +1,16 @@
 //! Names: LOOKUP, FORGET, READLINK, and what makes, moves and removes names.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Create, FileKind, Found, Node as Special, SetAttributes, Status};
+use client::{Access, Create, FileKind, Found, Node as Special, SetAttributes, Status};
 use rustix::io::Errno;
 
-use super::{Call, Filesystem};
-use crate::fuse::answer::{Answer, undevice};
+use super::{Call, Filesystem, Place, is_open_to_all};
+use crate::fuse::answer::{Answer, Valid, undevice};
+use crate::inodes::Node;
 use crate::settings::LookupCache;
+use crate::users::User;
 
 /// A file type's bits in a mode.
 const TYPE: u32 = 0o170_000;
@@ -19,8 +22,12 @@ fn mode_of(mode: u32) -> SetAttributes {
 impl Filesystem {
     pub(crate) async fn lookup(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
+        if let Some(answer) = self.known_entry(call, &directory, &user, name).await {
+            return Ok(answer);
+        }
+        let place = Place::of(&directory, name);
         match user.session.lookup(&directory.handle, name).await {
-            Ok(found) => self.entry(call, &found, name).await,
+            Ok(found) => self.entry(call, &user, &found, &place).await,
             Err(error) if error.status() == Some(Status::NoEntry) => {
                 let valid = match self.options.lookup_cache {
                     LookupCache::All => self.name_valid(&directory, Instant::now()),
@@ -28,33 +35,87 @@ impl Filesystem {
                 };
                 if valid.is_zero() { Err(Errno::NOENT) } else { Ok(Answer::default().no_entry(valid)) }
             }
-            Err(error) => Err(self.errno(&error)),
+            Err(error) => Err(self.errno_of(&directory, &error)),
         }
     }
 
-    /// Answers with what stands for `name` in the directory that was asked about.
-    async fn entry(&self, call: &Call, found: &Found, name: &[u8]) -> Result<Answer, Errno> {
-        let (directory, user) = (self.node(call)?, self.user(call));
-        let (node, attributes, valid) =
-            self.introduce(&user.session, found, (&directory, name), call.asked).await?;
+    /// Answers a LOOKUP without the server: it has said what the name is, the directory is believed not to have changed since,
+    /// and the user may search it. The kernel asks although it knows where not everybody may (see
+    /// [`Filesystem::name_valid`]), and when the directory's attributes were too old for a while.
+    async fn known_entry(
+        &self,
+        call: &Call,
+        directory: &Arc<Node>,
+        user: &Arc<User>,
+        name: &[u8],
+    ) -> Option<Answer> {
+        if self.options.lookup_cache == LookupCache::None {
+            return None;
+        }
+        let (version, may_search) = {
+            let state = directory.state.lock();
+            if state.cache.valid(call.asked, &self.options.attributes).is_zero() {
+                return None;
+            }
+            let rights = state.rights(user, Access::LOOKUP, call.asked);
+            let may_search = if is_open_to_all(&state) { Some(Access::LOOKUP) } else { rights };
+            (state.cache.version(), may_search)
+        };
+        let node = self.places.known(directory.number, name, version)?;
+        let attributes = self.good(&node, call.asked)?;
+        let may_search = match may_search {
+            Some(granted) => granted,
+            // As dear as the LOOKUP, but it will do for all names.
+            None => self.ask_rights(user, directory, Access::LOOKUP).await.ok()?,
+        };
+        if may_search != Access::LOOKUP || !self.inodes.tell_again(&node) {
+            return None;
+        }
+        let now = Instant::now();
+        let valid = Valid { entry: self.name_valid(directory, now), attributes: self.tell(&node, now) };
+        Some(Answer::with_capacity(128).entry(node.number, &attributes, valid))
+    }
+
+    /// Answers with what stands for a name.
+    async fn entry(
+        &self,
+        call: &Call,
+        user: &User,
+        found: &Found,
+        place: &Place<'_>,
+    ) -> Result<Answer, Errno> {
+        let (node, attributes, valid) = self.introduce(&user.session, found, place, call.asked).await?;
         Ok(Answer::with_capacity(128).entry(node.number, &attributes, valid))
+    }
+
+    /// As [`Filesystem::entry`], for a name that the server was asked to make.
+    async fn made(
+        &self,
+        call: &Call,
+        user: &User,
+        made: client::Result<Found>,
+        place: &Place<'_>,
+    ) -> Result<Answer, Errno> {
+        self.entry(call, user, &made.map_err(|error| self.errno(&error))?, place).await
     }
 
     pub(crate) async fn read_link(&self, call: &Call) -> Result<Answer, Errno> {
         let (node, user) = (self.node(call)?, self.user(call));
-        user.session.read_link(&node.handle).await.map(Answer).map_err(|error| self.errno(&error))
+        user.session.read_link(&node.handle).await.map(Answer).map_err(|error| self.errno_of(&node, &error))
     }
 
     pub(crate) async fn make_dir(&self, call: &Call, name: &[u8], mode: u32) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
+        let place = Place::of(&directory, name);
         let made = user.session.make_dir(&directory.handle, name, &mode_of(mode)).await;
-        self.entry(call, &made.map_err(|error| self.errno(&error))?, name).await
+        self.made(call, &user, made, &place).await
     }
 
     pub(crate) async fn symlink(&self, call: &Call, name: &[u8], target: &[u8]) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
+        let place = Place::of(&directory, name);
         let made = user.session.symlink(&directory.handle, name, target, &mode_of(0o777)).await;
-        self.entry(call, &made.map_err(|error| self.errno(&error))?, name).await
+        self.made(call, &user, made, &place).await
     }
 
     pub(crate) async fn make_node(
@@ -65,6 +126,7 @@ impl Filesystem {
         rdev: u32,
     ) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
+        let place = Place::of(&directory, name);
         let (major, minor) = undevice(rdev);
         let special = match mode & TYPE {
             0 | 0o100_000 => None,
@@ -79,16 +141,17 @@ impl Filesystem {
             Some(special) => user.session.make_node(&directory.handle, name, special, &set).await,
             None => user.session.create(&directory.handle, name, &Create::Guarded(set)).await,
         };
-        self.entry(call, &made.map_err(|error| self.errno(&error))?, name).await
+        self.made(call, &user, made, &place).await
     }
 
     pub(crate) async fn link(&self, call: &Call, from: u64, name: &[u8]) -> Result<Answer, Errno> {
         let (directory, user, file) = (self.node(call)?, self.user(call), self.node_of(from)?);
+        let place = Place::of(&directory, name);
         let linked = user.session.link(&file.handle, &directory.handle, name).await;
-        linked.map_err(|error| self.errno(&error))?;
+        linked.map_err(|error| self.errno_of(&file, &error))?;
         let attributes = self.fresh(&user.session, &file, call.asked).await?;
         let found = Found { handle: file.handle, attributes: Some(attributes) };
-        self.entry(call, &found, name).await
+        self.entry(call, &user, &found, &place).await
     }
 
     pub(crate) async fn unlink(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
@@ -103,6 +166,7 @@ impl Filesystem {
 
     pub(crate) async fn remove_dir(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
+        self.settle_hidden(directory.number, name).await;
         user.session.remove_dir(&directory.handle, name).await.map_err(|error| self.errno(&error))?;
         self.places.removed(directory.number, name);
         Ok(Answer::default())
@@ -124,6 +188,9 @@ impl Filesystem {
         let same = directory.number == to.number && name == to_name;
         let hidden =
             if same { None } else { self.hide_target(&directory, name, &to, to_name, &user).await? };
+        // What is replaced may be a directory.
+        self.settle_hidden(to.number, to_name).await;
+        let version = to.version();
         let renamed = user.session.rename(&directory.handle, name, &to.handle, to_name).await;
         if let Err(error) = renamed {
             if let Some(hidden) = hidden {
@@ -131,7 +198,7 @@ impl Filesystem {
             }
             return Err(self.errno(&error));
         }
-        self.places.moved((directory.number, name), (to.number, to_name));
+        self.places.moved((directory.number, name), (to.number, to_name), Some(version));
         Ok(Answer::default())
     }
 
@@ -142,7 +209,7 @@ impl Filesystem {
     }
 
     /// Whether a node is of a directory, as far as is known.
-    pub(super) fn is_directory(node: &crate::inodes::Node) -> bool {
+    pub(super) fn is_directory(node: &Node) -> bool {
         node.kind() == Some(FileKind::Directory)
     }
 }

@@ -33,7 +33,7 @@ impl Filesystem {
             Some(open) => open.file.attributes().await,
             None => self.user(call).session.attributes(&node.handle).await,
         };
-        let attributes = attributes.map_err(|error| self.errno(&error))?;
+        let attributes = attributes.map_err(|error| self.errno_of(&node, &error))?;
         self.learn(&node, attributes, asked);
         self.drop_stale_data(&node);
         // What was learned may be newer than what was asked for.
@@ -119,7 +119,7 @@ impl Filesystem {
             None
         } else {
             let done = user.session.set_attributes(&node.handle, &to, None).await;
-            done.map_err(|error| self.errno(&error))?
+            done.map_err(|error| self.errno_of(&node, &error))?
         };
         let attributes = match attributes {
             Some(attributes) => attributes,
@@ -157,10 +157,11 @@ impl Filesystem {
     pub(super) async fn ask_rights(
         &self,
         user: &Arc<User>,
-        node: &Node,
+        node: &Arc<Node>,
         wanted: Access,
     ) -> Result<Access, Errno> {
-        let granted = user.session.access(&node.handle, ALL).await.map_err(|error| self.errno(&error))?;
+        let granted = user.session.access(&node.handle, ALL).await;
+        let granted = granted.map_err(|error| self.errno_of(node, &error))?;
         let now = Instant::now();
         let mut state = node.state.lock();
         let valid = state.cache.valid(now, &self.options.attributes);
