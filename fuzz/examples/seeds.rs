@@ -222,7 +222,7 @@ fn records() -> std::io::Result<()> {
 
 fn lane_messages() -> std::io::Result<()> {
     use lane::message::{Given, Refusal, Reply, Request, encode};
-    use lane::{Access, Attributes, Commitment, Credential, Nonce, Soon, Status, Target};
+    use lane::{About, Access, Commitment, Credential, Nonce, Soon, Status, Target};
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
     let credential = Credential { uid: 1, gid: 2, gids: vec![3, 4] };
@@ -263,11 +263,11 @@ fn lane_messages() -> std::io::Result<()> {
         generation: 2,
         verifier: [4; 8],
         handle: b"handle",
-        attributes: Attributes::default(),
+        about: About::default(),
     };
     seed("opened", encode(&opened))?;
     seed("not-opened", encode(&Reply::NotOpened { serial: 1, status: Status::Symlink }))?;
-    let file = |index| Given { index, grant: 9, handle: b"handle", attributes: Attributes::default() };
+    let file = |index| Given { index, grant: 9, handle: b"handle", about: About::default() };
     let files = vec![file(0), file(2)];
     seed("given", encode(&Reply::Given { serial: 3, generation: 2, verifier: [4; 8], files }))?;
     seed("drain", encode(&Reply::Drain))?;

@@ -1,4 +1,4 @@
-//! Between the client's words and those of the wire and the lane.
+//! Between the client's words and those of the wire; and the lane's refusals in those of the wire.
 
 use proto::nfs3;
 
@@ -43,11 +43,9 @@ impl From<nfs3::Nfsstat3> for Status {
     }
 }
 
-impl From<nfs3::Nfstime3> for Timestamp {
-    fn from(time: nfs3::Nfstime3) -> Self {
-        // A server may send any 32 bits; what is not a fraction of a second would trip whoever calculates with it.
-        Self { seconds: time.seconds.into(), nanoseconds: time.nseconds.min(999_999_999) }
-    }
+pub(crate) fn timestamp(time: nfs3::Nfstime3) -> Timestamp {
+    // A server may send any 32 bits; what is not a fraction of a second would trip whoever calculates with it.
+    Timestamp { seconds: time.seconds.into(), nanoseconds: time.nseconds.min(999_999_999) }
 }
 
 /// What NFSv3 can say of a time: 1970 to 2106. A time outside goes to the nearest end.
@@ -58,77 +56,42 @@ pub(crate) fn nfs_time(time: Timestamp) -> nfs3::Nfstime3 {
     }
 }
 
-impl From<nfs3::Ftype3> for FileKind {
-    fn from(kind: nfs3::Ftype3) -> Self {
-        match kind {
-            nfs3::Ftype3::Reg => Self::Regular,
-            nfs3::Ftype3::Dir => Self::Directory,
-            nfs3::Ftype3::Blk => Self::Block,
-            nfs3::Ftype3::Chr => Self::Character,
-            nfs3::Ftype3::Lnk => Self::Symlink,
-            nfs3::Ftype3::Sock => Self::Socket,
-            nfs3::Ftype3::Fifo => Self::Fifo,
-        }
+const fn kind(kind: nfs3::Ftype3) -> FileKind {
+    match kind {
+        nfs3::Ftype3::Reg => FileKind::Regular,
+        nfs3::Ftype3::Dir => FileKind::Directory,
+        nfs3::Ftype3::Blk => FileKind::Block,
+        nfs3::Ftype3::Chr => FileKind::Character,
+        nfs3::Ftype3::Lnk => FileKind::Symlink,
+        nfs3::Ftype3::Sock => FileKind::Socket,
+        nfs3::Ftype3::Fifo => FileKind::Fifo,
     }
 }
 
-impl From<nfs3::Fattr3> for Attributes {
-    fn from(from: nfs3::Fattr3) -> Self {
-        Self {
-            kind: from.kind.into(),
-            mode: from.mode & 0o7777,
-            nlink: from.nlink,
-            uid: from.uid,
-            gid: from.gid,
-            size: from.size,
-            used: from.used,
-            rdev: (from.rdev.specdata1, from.rdev.specdata2),
-            fsid: from.fsid,
-            fileid: from.fileid,
-            atime: from.atime.into(),
-            mtime: from.mtime.into(),
-            ctime: from.ctime.into(),
-        }
+/// NFSv3 has no change attribute: it is made of ctime, as our server makes it.
+pub(crate) fn attributes(from: &nfs3::Fattr3) -> Attributes {
+    let ctime = timestamp(from.ctime);
+    Attributes {
+        kind: kind(from.kind),
+        mode: from.mode & 0o7777,
+        nlink: from.nlink,
+        uid: from.uid,
+        gid: from.gid,
+        size: from.size,
+        used: from.used,
+        rdev: (from.rdev.specdata1, from.rdev.specdata2),
+        fsid: from.fsid,
+        fileid: from.fileid,
+        atime: timestamp(from.atime),
+        mtime: timestamp(from.mtime),
+        ctime,
+        change: ctime.as_change(),
     }
 }
 
 impl From<&nfs3::WccAttr> for Before {
     fn from(from: &nfs3::WccAttr) -> Self {
-        Self { size: from.size, mtime: from.mtime.into(), ctime: from.ctime.into() }
-    }
-}
-
-impl From<lane::Timestamp> for Timestamp {
-    fn from(time: lane::Timestamp) -> Self {
-        Self { seconds: time.seconds, nanoseconds: time.nanoseconds }
-    }
-}
-
-impl From<lane::Attributes> for Attributes {
-    fn from(from: lane::Attributes) -> Self {
-        Self {
-            kind: match from.kind {
-                lane::Kind::Regular => FileKind::Regular,
-                lane::Kind::Directory => FileKind::Directory,
-                lane::Kind::Block => FileKind::Block,
-                lane::Kind::Character => FileKind::Character,
-                lane::Kind::Symlink => FileKind::Symlink,
-                lane::Kind::Socket => FileKind::Socket,
-                lane::Kind::Fifo => FileKind::Fifo,
-            },
-            mode: from.mode & 0o7777,
-            nlink: from.nlink,
-            uid: from.uid,
-            gid: from.gid,
-            size: from.size,
-            used: from.used,
-            rdev: from.rdev,
-            fsid: from.fsid,
-            fileid: from.fileid,
-            atime: from.atime.into(),
-            mtime: from.mtime.into(),
-            ctime: from.ctime.into(),
-        }
+        Self { size: from.size, mtime: timestamp(from.mtime), ctime: timestamp(from.ctime) }
     }
 }
 
@@ -192,7 +155,7 @@ impl From<&nfs3::Fsinfo3ResOk> for FsInfo {
             write_multiple: from.wtmult,
             dir_preferred: from.dtpref,
             file_size_max: from.maxfilesize,
-            time_delta: from.time_delta.into(),
+            time_delta: timestamp(from.time_delta),
             properties: from.properties,
         }
     }

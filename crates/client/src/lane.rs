@@ -457,7 +457,7 @@ impl Session {
                             object: String::from_utf8_lossy(name).into_owned(),
                             what: "its file handle is longer than a handle can be",
                         })?;
-                        let attributes = Some(opened.attributes.into());
+                        let attributes = Some(opened.about.attributes);
                         if let Some(observer) = &keeper.observer {
                             observer.seen(&handle, &Seen { before: None, attributes, asked });
                         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub use sys::{Attributes, Kind as FileKind, Timestamp};
+
 /// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
 pub const HANDLE_MAX: usize = 64;
 
@@ -34,65 +36,6 @@ impl fmt::Debug for Handle {
         self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
     }
-}
-
-/// What kind of file it is (RFC 1813 section 2.5, ftype3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// A regular file.
-    Regular,
-    /// A directory.
-    Directory,
-    /// A block device.
-    Block,
-    /// A character device.
-    Character,
-    /// A symbolic link.
-    Symlink,
-    /// A Unix socket.
-    Socket,
-    /// A named pipe.
-    Fifo,
-}
-
-/// Seconds and nanoseconds since 1970-01-01 00:00:00 UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp {
-    /// Whole seconds. NFSv3 has 32 unsigned bits of them.
-    pub seconds: i64,
-    /// 0..1,000,000,000.
-    pub nanoseconds: u32,
-}
-
-/// A file's attributes (RFC 1813 section 2.6, fattr3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attributes {
-    /// What kind of file it is.
-    pub kind: FileKind,
-    /// The twelve permission bits, set-id and sticky bits included.
-    pub mode: u32,
-    /// Hard links.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Length in bytes.
-    pub size: u64,
-    /// Bytes of storage it takes.
-    pub used: u64,
-    /// Major and minor number of a device.
-    pub rdev: (u32, u32),
-    /// Which filesystem it is on.
-    pub fsid: u64,
-    /// Its number within that filesystem.
-    pub fileid: u64,
-    /// Last access.
-    pub atime: Timestamp,
-    /// Last change of the data.
-    pub mtime: Timestamp,
-    /// Last change of the attributes.
-    pub ctime: Timestamp,
 }
 
 /// A handle with what the server said about the file in the same breath.

@@ -5,8 +5,8 @@
 
 use lane::nonce::random_instance;
 use lane::{
-    Access, Attributes, Bound, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Nonce,
-    OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
+    About, Access, Bound, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Nonce, OpenRequest,
+    Rendezvous, RendezvousOptions, Status, Target,
 };
 use rustix::fs::{Mode, OFlags};
 use samehost_lane as lane;
@@ -25,7 +25,7 @@ struct Trivial(PathBuf);
 impl Granter for Trivial {
     fn open(&self, _: &Bound, _: &OpenRequest<'_>) -> Result<Granted, Status> {
         let file = open(&self.0).map_err(|_| Status::Io)?;
-        Ok(Granted { file, handle: vec![7; 32], attributes: Attributes::default(), held: None })
+        Ok(Granted { file, handle: vec![7; 32], about: About::default(), held: None })
     }
 
     fn verifier(&self) -> [u8; 8] {

@@ -12,6 +12,7 @@
 //! What decides ([`registry`], [`grants`], [`interlock`], [`peer`], [`message`]) takes its clock and its inputs as
 //! arguments and touches no socket; what does ([`server`], [`client`], [`rendezvous`]) is thin.
 
+mod about;
 pub mod client;
 pub mod grants;
 pub mod interlock;
@@ -27,9 +28,10 @@ pub mod run_dir;
 pub mod server;
 mod socket;
 
+pub use about::About;
 pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened, Then};
 pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::PeerCredentials;
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
-pub use request::{Access, Attributes, Credential, Kind, OpenRequest, Soon, Status, Target, Timestamp};
+pub use request::{Access, Credential, OpenRequest, Soon, Status, Target};
 pub use server::{Answer, Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, StartError};

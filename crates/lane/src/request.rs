@@ -1,7 +1,4 @@
-//! What a client asks for and what it gets: the words of Open and Opened.
-
-use io::{Mode, Modes};
-use xdr::{Decode, Decoder, Encode, Encoder, Error};
+//! What a client asks for, and why it doesn't get it: the words of Open and Ahead.
 
 /// The largest file handle that the lane carries (NFSv4's bound; NFSv3's is 64).
 pub const MAX_HANDLE: usize = 128;
@@ -51,6 +48,17 @@ impl Access {
     pub const fn writes(self) -> bool {
         self as u32 & 2 != 0
     }
+
+    /// The access with this number on the lane.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Read),
+            2 => Some(Self::Write),
+            3 => Some(Self::ReadWrite),
+            _ => None,
+        }
+    }
 }
 
 /// Who asks: what the AUTH_SYS credential of the same call on the wire would say (RFC 5531 appendix A).
@@ -73,6 +81,18 @@ pub struct OpenRequest<'a> {
     pub access: Access,
     /// On whose behalf.
     pub credential: &'a Credential,
+}
+
+impl OpenRequest<'_> {
+    /// Whether these lengths are within the protocol's bounds, so that the message can be sent.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        let target = match self.target {
+            Target::Handle(handle) => handle.len() <= MAX_HANDLE,
+            Target::Entry { directory, name } => directory.len() <= MAX_HANDLE && name.len() <= MAX_NAME,
+        };
+        target && self.credential.gids.len() <= MAX_GIDS
+    }
 }
 
 /// Files that the client will most likely open next, to read them.
@@ -188,256 +208,5 @@ impl Status {
             15 => Self::Io,
             _ => return None,
         })
-    }
-}
-
-/// The kind of a file; the numbers are NFSv3's ftype3 (RFC 1813 section 2.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Kind {
-    /// A regular file; the only kind that is ever granted.
-    #[default]
-    Regular = 1,
-    /// A directory.
-    Directory = 2,
-    /// A block device.
-    Block = 3,
-    /// A character device.
-    Character = 4,
-    /// A symbolic link.
-    Symlink = 5,
-    /// A socket.
-    Socket = 6,
-    /// A FIFO.
-    Fifo = 7,
-}
-
-/// A point in time, since 1970-01-01 00:00 UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp {
-    /// Seconds, negative before 1970.
-    pub seconds: i64,
-    /// Nanoseconds, 0 to 999,999,999.
-    pub nanoseconds: u32,
-}
-
-/// A file's attributes at the moment of the grant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Attributes {
-    /// The kind of file.
-    pub kind: Kind,
-    /// The permission bits (12 of them).
-    pub mode: u32,
-    /// The number of hard links.
-    pub nlink: u32,
-    /// The owner.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-    /// Bytes.
-    pub size: u64,
-    /// Bytes of disk.
-    pub used: u64,
-    /// Major and minor number of a device.
-    pub rdev: (u32, u32),
-    /// The filesystem, as the wire shows it.
-    pub fsid: u64,
-    /// The file's number in it.
-    pub fileid: u64,
-    /// Last access.
-    pub atime: Timestamp,
-    /// Last change of the data.
-    pub mtime: Timestamp,
-    /// Last change of the file or its attributes.
-    pub ctime: Timestamp,
-    /// The change attribute: never equal for two states of one file.
-    pub change: u64,
-    /// How the server reads and writes the file; the client does as the server does.
-    pub io: Modes,
-}
-
-impl Encode for Timestamp {
-    fn encode(&self, to: &mut Encoder) {
-        to.put(&self.seconds);
-        to.u32(self.nanoseconds);
-    }
-}
-
-impl<'a> Decode<'a> for Timestamp {
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        let seconds = from.get()?;
-        let nanoseconds = from.u32()?;
-        if nanoseconds > 999_999_999 {
-            return Err(Error::Discriminant { of: "nanosecond", value: nanoseconds });
-        }
-        Ok(Self { seconds, nanoseconds })
-    }
-}
-
-impl Encode for Attributes {
-    fn encode(&self, to: &mut Encoder) {
-        for word in [self.kind as u32, self.mode, self.nlink, self.uid, self.gid, self.rdev.0, self.rdev.1] {
-            to.u32(word);
-        }
-        for hyper in [self.size, self.used, self.fsid, self.fileid, self.change] {
-            to.u64(hyper);
-        }
-        for time in [&self.atime, &self.mtime, &self.ctime] {
-            to.put(time);
-        }
-        to.u32(number(self.io.read) | number(self.io.write) << 8);
-    }
-}
-
-/// A mode's number on the lane.
-const fn number(mode: Mode) -> u32 {
-    match mode {
-        Mode::Buffered => 0,
-        Mode::DontCache => 1,
-        Mode::Direct => 2,
-    }
-}
-
-/// The modes for reads and for writes that are in one word.
-fn modes(word: u32) -> Result<Modes, Error> {
-    let mode = |number| match number {
-        0 => Ok(Mode::Buffered),
-        1 => Ok(Mode::DontCache),
-        2 => Ok(Mode::Direct),
-        _ => Err(Error::Discriminant { of: "I/O modes", value: word }),
-    };
-    Ok(Modes { read: mode(word & 0xff)?, write: mode(word >> 8)? })
-}
-
-impl<'a> Decode<'a> for Attributes {
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        let kind = from.u32()?;
-        let kind = Kind::from_number(kind).ok_or(Error::Discriminant { of: "file kind", value: kind })?;
-        Ok(Self {
-            kind,
-            mode: from.u32()?,
-            nlink: from.u32()?,
-            uid: from.u32()?,
-            gid: from.u32()?,
-            rdev: (from.u32()?, from.u32()?),
-            size: from.u64()?,
-            used: from.u64()?,
-            fsid: from.u64()?,
-            fileid: from.u64()?,
-            change: from.u64()?,
-            atime: from.get()?,
-            mtime: from.get()?,
-            ctime: from.get()?,
-            io: modes(from.u32()?)?,
-        })
-    }
-}
-
-impl Kind {
-    /// The kind with this number in ftype3.
-    #[must_use]
-    pub const fn from_number(number: u32) -> Option<Self> {
-        Some(match number {
-            1 => Self::Regular,
-            2 => Self::Directory,
-            3 => Self::Block,
-            4 => Self::Character,
-            5 => Self::Symlink,
-            6 => Self::Socket,
-            7 => Self::Fifo,
-            _ => return None,
-        })
-    }
-}
-
-impl Access {
-    /// The access with this number on the lane.
-    #[must_use]
-    pub const fn from_number(number: u32) -> Option<Self> {
-        match number {
-            1 => Some(Self::Read),
-            2 => Some(Self::Write),
-            3 => Some(Self::ReadWrite),
-            _ => None,
-        }
-    }
-}
-
-impl Encode for Credential {
-    fn encode(&self, to: &mut Encoder) {
-        to.u32(self.uid);
-        to.u32(self.gid);
-        to.length(self.gids.len());
-        self.gids.iter().for_each(|gid| to.u32(*gid));
-    }
-}
-
-impl<'a> Decode<'a> for Credential {
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        let (uid, gid) = (from.u32()?, from.u32()?);
-        let gids = from.get::<xdr::Array<u32, MAX_GIDS>>()?.0;
-        Ok(Self { uid, gid, gids })
-    }
-}
-
-const HANDLE: u32 = 1;
-const ENTRY: u32 = 2;
-
-impl Encode for Target<'_> {
-    fn encode(&self, to: &mut Encoder) {
-        match self {
-            Self::Handle(handle) => {
-                to.u32(HANDLE);
-                to.opaque(handle);
-            }
-            Self::Entry { directory, name } => {
-                to.u32(ENTRY);
-                to.opaque(directory);
-                to.opaque(name);
-            }
-        }
-    }
-}
-
-impl Encode for Soon<'_> {
-    fn encode(&self, to: &mut Encoder) {
-        let all = match self {
-            Self::Handles(handles) => {
-                to.u32(HANDLE);
-                handles
-            }
-            Self::Entries { directory, names } => {
-                to.u32(ENTRY);
-                to.opaque(directory);
-                names
-            }
-        };
-        to.length(all.len());
-        all.iter().for_each(|one| to.opaque(one));
-    }
-}
-
-impl<'a> Decode<'a> for Soon<'a> {
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        let all = |from: &mut Decoder<'a>, most| -> Result<Vec<&'a [u8]>, Error> {
-            (0..from.length(MAX_SOON)?).map(|_| from.opaque(most)).collect()
-        };
-        match from.u32()? {
-            HANDLE => Ok(Self::Handles(all(from, MAX_HANDLE)?)),
-            ENTRY => {
-                let directory = from.opaque(MAX_HANDLE)?;
-                Ok(Self::Entries { directory, names: all(from, MAX_NAME)? })
-            }
-            value => Err(Error::Discriminant { of: "soon", value }),
-        }
-    }
-}
-
-impl<'a> Decode<'a> for Target<'a> {
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        match from.u32()? {
-            HANDLE => Ok(Self::Handle(from.opaque(MAX_HANDLE)?)),
-            ENTRY => Ok(Self::Entry { directory: from.opaque(MAX_HANDLE)?, name: from.opaque(MAX_NAME)? }),
-            value => Err(Error::Discriminant { of: "target", value }),
-        }
     }
 }

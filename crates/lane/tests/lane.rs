@@ -5,7 +5,7 @@ mod common;
 use common::{FakeServer, LONG, Raw, World, by_name, content, root};
 use lane::interlock::{Control, FIRST_SLOT, IN_FLIGHT, SLOT_SIZE, SLOTS, State};
 use lane::message::{self, Reply, Request};
-use lane::{Access, Attributes, LaneState, OpenError, OpenRequest, Status, Target};
+use lane::{About, Access, LaneState, OpenError, OpenRequest, Status, Target};
 use samehost_lane as lane;
 
 use std::os::fd::AsFd;
@@ -25,7 +25,7 @@ async fn handshake_open_read_release() {
     let opened = lane.open(by_name(b"hello", &who)).await.unwrap();
     assert_eq!(content(&opened.grant), "hello");
     assert_eq!(opened.handle, b"hello");
-    assert_eq!(opened.attributes.size, 5);
+    assert_eq!(opened.about.attributes.size, 5);
     assert_eq!(&opened.verifier, b"verifier");
     assert_eq!(world.open_grants(), 1);
     assert_eq!(world.server.status()[0].grants, 1);
@@ -81,7 +81,7 @@ async fn releases_ride_on_the_next_open() {
             generation: 1,
             verifier: [0; 8],
             handle: b"",
-            attributes: lane::Attributes::default(),
+            about: About::default(),
         })
     };
     for grant in 10..20 {
@@ -389,7 +389,7 @@ async fn fake_open(lane: &lane::Lane, raw: &Raw) -> lane::Grant {
             generation: 1,
             verifier: [0; 8],
             handle: b"handle",
-            attributes: Attributes::default(),
+            about: About::default(),
         };
         raw.try_send(&message::encode(&opened), &[file.as_fd()]).unwrap();
     };

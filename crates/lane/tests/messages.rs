@@ -2,29 +2,38 @@
 
 use lane::message::{self, MAX_MESSAGE, MAX_RELEASES, Refusal, Reply, Request};
 use lane::request::{MAX_GIDS, MAX_HANDLE, MAX_NAME};
-use lane::{Access, Attributes, Commitment, Credential, Kind, Nonce, Status, Target, Timestamp};
+use lane::{About, Access, Commitment, Credential, Nonce, Status, Target};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use samehost_lane as lane;
+use sys::{Attributes, Kind, Timestamp};
 
-fn attributes() -> impl Strategy<Value = Attributes> {
+fn about() -> impl Strategy<Value = About> {
     let time = || {
         (any::<i64>(), 0..1_000_000_000_u32)
             .prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
     };
     let modes = prop::sample::select(vec![io::Mode::Buffered, io::Mode::DontCache, io::Mode::Direct]);
     let modes = (modes.clone(), modes).prop_map(|(read, write)| io::Modes { read, write });
-    ((1..=7_u32, any::<[u32; 6]>(), any::<[u64; 5]>()), (time(), time(), time()), modes).prop_map(
+    let kind = prop::sample::select(vec![
+        Kind::Regular,
+        Kind::Directory,
+        Kind::Block,
+        Kind::Character,
+        Kind::Symlink,
+        Kind::Socket,
+        Kind::Fifo,
+    ]);
+    ((kind, any::<[u32; 6]>(), any::<[u64; 5]>()), (time(), time(), time()), modes).prop_map(
         |(
             (kind, [mode, nlink, uid, gid, major, minor], [size, used, fsid, fileid, change]),
             (atime, mtime, ctime),
-            io,
+            modes,
         )| {
-            let kind = Kind::from_number(kind).unwrap();
             let rdev = (major, minor);
-            Attributes {
+            let attributes = Attributes {
                 kind,
-                mode,
+                mode: mode & 0o7777,
                 nlink,
                 uid,
                 gid,
@@ -37,8 +46,8 @@ fn attributes() -> impl Strategy<Value = Attributes> {
                 mtime,
                 ctime,
                 change,
-                io,
-            }
+            };
+            About { attributes, modes }
         },
     )
 }
@@ -69,7 +78,7 @@ proptest! {
         let access = Access::from_number(access).unwrap();
         let credential = Credential { uid, gid, gids };
         let request = lane::OpenRequest { target, access, credential: &credential };
-        assert!(Request::carries(&request));
+        assert!(request.fits());
         let mut bytes = Vec::new();
         there_and_back(
             &Request::Open { serial, releases, target, access, credential: credential.clone() },
@@ -95,9 +104,9 @@ proptest! {
         generation in any::<u64>(),
         verifier in any::<[u8; 8]>(),
         handle in vec(any::<u8>(), 0..=MAX_HANDLE),
-        attributes in attributes(),
+        about in about(),
     ) {
-        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, attributes };
+        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, about };
         there_and_back(&opened, &mut Vec::new());
     }
 

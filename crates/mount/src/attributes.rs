@@ -234,6 +234,7 @@ mod tests {
             atime: time,
             mtime: time,
             ctime: time,
+            change: time.as_change(),
         }
     }
 

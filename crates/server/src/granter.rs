@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use exports::Claim;
-use lane::{Bound, Granted, Granter, OpenRequest, Status, Target};
-use store::{AccessMode, Attributes, FileHandle, Found, Grant, Kind, Timestamp};
+use lane::{About, Bound, Granted, Granter, OpenRequest, Status, Target};
+use store::{AccessMode, FileHandle, Found, Grant, Kind};
 
 use crate::access::{Asking, Refusal, Road};
 use crate::service::Service;
@@ -49,7 +49,7 @@ impl Grants {
             Kind::Regular => {}
             Kind::Directory => return Err(Status::IsDirectory),
             Kind::Symlink => return Err(Status::Symlink),
-            Kind::BlockDevice | Kind::CharacterDevice | Kind::Socket | Kind::Fifo => {
+            Kind::Block | Kind::Character | Kind::Socket | Kind::Fifo => {
                 return Err(Status::NotRegular);
             }
         }
@@ -89,10 +89,10 @@ impl Drop for Counted {
     }
 }
 
-fn granted(grant: Grant, io: io::Modes, counted: Counted) -> Granted {
+fn granted(grant: Grant, modes: io::Modes, counted: Counted) -> Granted {
     let handle = grant.handle.as_bytes().to_vec();
-    let attributes = attributes(&grant.attributes, io);
-    Granted { file: grant.file, handle, attributes, held: Some(Box::new(counted)) }
+    let about = About { attributes: grant.attributes, modes };
+    Granted { file: grant.file, handle, about, held: Some(Box::new(counted)) }
 }
 
 impl Granter for Grants {
@@ -138,34 +138,5 @@ const fn failed(error: store::Error) -> Status {
         Error::ReadOnly => Status::ReadOnly,
         Error::Io(_) => Status::Io,
         _ => Status::TryWire,
-    }
-}
-
-fn attributes(from: &Attributes, io: io::Modes) -> lane::Attributes {
-    let time = |time: Timestamp| lane::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
-    lane::Attributes {
-        kind: match from.kind {
-            Kind::Regular => lane::Kind::Regular,
-            Kind::Directory => lane::Kind::Directory,
-            Kind::BlockDevice => lane::Kind::Block,
-            Kind::CharacterDevice => lane::Kind::Character,
-            Kind::Symlink => lane::Kind::Symlink,
-            Kind::Socket => lane::Kind::Socket,
-            Kind::Fifo => lane::Kind::Fifo,
-        },
-        mode: from.mode,
-        nlink: from.nlink,
-        uid: from.uid,
-        gid: from.gid,
-        size: from.size,
-        used: from.used,
-        rdev: from.rdev,
-        fsid: from.fsid,
-        fileid: from.fileid,
-        atime: time(from.atime),
-        mtime: time(from.mtime),
-        ctime: time(from.ctime),
-        change: from.change,
-        io,
     }
 }

@@ -329,7 +329,7 @@ impl Session {
             return None;
         }
         bump(&self.inner.live.lane.opens);
-        let (handle, attributes) = (Handle::new(&opened.handle)?, Some(opened.attributes.into()));
+        let (handle, attributes) = (Handle::new(&opened.handle)?, Some(opened.about.attributes));
         if let Some(observer) = keeper.observer() {
             observer.seen(&handle, &Seen { before: None, attributes, asked: Instant::now() });
         }
@@ -352,7 +352,7 @@ impl Session {
 
 /// Whether the server's decision still holds: nothing that it hangs on can have changed without another ctime.
 fn is_unchanged(opened: &lane::Opened) -> bool {
-    let then = opened.attributes.ctime;
+    let then = opened.about.attributes.ctime;
     opened.grant.is_live()
         && rustix::fs::fstat(&opened.grant).is_ok_and(|now| {
             now.st_nlink > 0

@@ -4,12 +4,12 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, StatxFlags};
 
 use super::File;
 use crate::error::Result;
 use crate::observer::Seen;
-use crate::types::{Attributes, FileKind, Timestamp};
+use crate::types::Attributes;
 
 impl File {
     /// As [`File::read_at`] over the lane, waiting on this thread if a disk must be waited for.
@@ -57,7 +57,7 @@ impl File {
         }
         Some(stat.map_err(|error| inner.local(error.into())).map(|stat| {
             // And it has its own number for the filesystem.
-            let attributes = attributes(&stat, opened_as.fsid);
+            let attributes = Attributes::of(&stat, opened_as.fsid);
             if let Some(observer) = &inner.session.inner.options.observer {
                 let seen = Seen { before: None, attributes: Some(attributes), asked };
                 observer.seen(&inner.handle, &seen);
@@ -84,34 +84,5 @@ impl File {
     pub fn refusal(&self) -> Option<String> {
         let refused = *self.inner.refused.lock();
         refused.filter(|_| !self.inner.has_grant()).map(|status| status.to_string())
-    }
-}
-
-fn attributes(stat: &rustix::fs::Statx, fsid: u64) -> Attributes {
-    let time = |time: &StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
-    let mode = u32::from(stat.stx_mode);
-    Attributes {
-        kind: match FileType::from_raw_mode(mode) {
-            FileType::Directory => FileKind::Directory,
-            FileType::Symlink => FileKind::Symlink,
-            FileType::BlockDevice => FileKind::Block,
-            FileType::CharacterDevice => FileKind::Character,
-            FileType::Socket => FileKind::Socket,
-            FileType::Fifo => FileKind::Fifo,
-            // Only regular files are granted.
-            _ => FileKind::Regular,
-        },
-        mode: mode & 0o7777,
-        nlink: stat.stx_nlink,
-        uid: stat.stx_uid,
-        gid: stat.stx_gid,
-        size: stat.stx_size,
-        used: stat.stx_blocks * 512,
-        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
-        fsid,
-        fileid: stat.stx_ino,
-        atime: time(&stat.stx_atime),
-        mtime: time(&stat.stx_mtime),
-        ctime: time(&stat.stx_ctime),
     }
 }

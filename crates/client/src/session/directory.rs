@@ -12,6 +12,7 @@ use xdr::Opaque;
 
 use super::Session;
 use super::call::Replied;
+use crate::convert;
 use crate::error::{Error, Result, Status};
 use crate::types::{DirEntry, Handle};
 
@@ -94,7 +95,7 @@ impl Session {
             fileid: entry.fileid,
             cookie: entry.cookie,
             handle: entry.name_handle.and_then(|handle| Handle::new(handle.0)),
-            attributes: entry.name_attributes.map(Into::into),
+            attributes: entry.name_attributes.as_ref().map(convert::attributes),
         });
         Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
     }

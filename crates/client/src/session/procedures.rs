@@ -5,7 +5,7 @@ use xdr::Opaque;
 
 use super::Session;
 use super::call::named;
-use crate::convert::nfs_time;
+use crate::convert::{self, nfs_time};
 use crate::error::{Error, Result};
 use crate::types::{
     Access, Attributes, Create, Found, FsInfo, FsStat, Handle, Node, PathConf, SetAttributes, Timestamp,
@@ -24,7 +24,7 @@ fn found(procedure: Procedure, handle: &[u8], attributes: nfs3::PostOpAttr) -> R
         object: procedure.name().to_owned(),
         what: "its file handle is longer than a handle can be",
     })?;
-    Ok(Found { handle, attributes: attributes.map(Into::into) })
+    Ok(Found { handle, attributes: attributes.as_ref().map(convert::attributes) })
 }
 
 impl Session {
@@ -42,7 +42,8 @@ impl Session {
     /// The server's or the call's.
     pub async fn attributes(&self, file: &Handle) -> Result<Attributes> {
         let reply = self.nfs(Procedure::Getattr, &nfs3::Getattr3Args { object: fh(file) }).await?;
-        self.body::<nfs3::Fattr3, ()>(Procedure::Getattr, &reply, &[file]).map(Into::into)
+        self.body::<nfs3::Fattr3, ()>(Procedure::Getattr, &reply, &[file])
+            .map(|found| convert::attributes(&found))
     }
 
     /// SETATTR: changes attributes; with `guard` only if the file's ctime is still that. Returns the attributes
@@ -60,7 +61,7 @@ impl Session {
             nfs3::Setattr3Args { object: fh(file), new_attributes: set.into(), guard: guard.map(nfs_time) };
         let reply = self.nfs(Procedure::Setattr, &args).await?;
         let wcc = self.body::<nfs3::WccData, nfs3::WccData>(Procedure::Setattr, &reply, &[file])?;
-        Ok(wcc.after.map(Into::into))
+        Ok(wcc.after.as_ref().map(convert::attributes))
     }
 
     /// LOOKUP: a name in a directory.

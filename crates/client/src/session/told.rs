@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use proto::nfs3::{self, Fattr3, WccData};
 
+use crate::convert;
 use crate::observer::{Before, Observer, Seen};
 use crate::types::Handle;
 
@@ -17,7 +18,8 @@ pub(crate) struct Listener<'a> {
 
 impl Listener<'_> {
     fn tell(&self, file: &Handle, before: Option<Before>, attributes: Option<Fattr3>) {
-        let seen = Seen { before, attributes: attributes.map(Into::into), asked: self.asked };
+        let seen =
+            Seen { before, attributes: attributes.as_ref().map(convert::attributes), asked: self.asked };
         self.observer.seen(file, &seen);
     }
 

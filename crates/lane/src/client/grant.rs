@@ -1,8 +1,8 @@
 //! One open file in the client's hands.
 
 use super::Owner;
+use crate::about::About;
 use crate::interlock::Counted;
-use crate::request::Attributes;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub struct Opened {
     pub grant: Grant,
     /// The file's NFS handle.
     pub handle: Vec<u8>,
-    /// The file's attributes.
-    pub attributes: Attributes,
+    /// What else there is to know of it.
+    pub about: About,
     /// The server's write verifier.
     pub verifier: [u8; 8],
 }

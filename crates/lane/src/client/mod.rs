@@ -126,7 +126,7 @@ impl Lane {
     /// [`OpenError`].
     pub async fn open(&self, request: OpenRequest<'_>) -> Result<Opened, OpenError> {
         let shared = &*self.owner.shared;
-        if !Request::carries(&request) {
+        if !request.fits() {
             return Err(OpenError::TooLong);
         }
         if self.state() != LaneState::Live {

@@ -70,15 +70,15 @@ fn understand(
     let none = fds.is_empty() && !no_room;
     let mut fds = fds.into_iter();
     match reply {
-        Reply::Opened { serial, grant, generation, verifier, handle, attributes } => {
+        Reply::Opened { serial, grant, generation, verifier, handle, about } => {
             // The receipt, at once; whether the descriptor arrived, too, shows in a release.
             shared.interlock.receive();
             let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
             let answer = match (fds.next(), owner.upgrade()) {
                 (Some(file), Some(owner)) => {
                     let expected = Control { state: State::Live, generation }.word();
-                    let grant = Grant::new(file, grant, expected, owner, attributes.io);
-                    Ok(Opened { grant, handle: handle.to_vec(), attributes, verifier })
+                    let grant = Grant::new(file, grant, expected, owner, about.modes);
+                    Ok(Opened { grant, handle: handle.to_vec(), about, verifier })
                 }
                 (None, _) if !no_room => return None,
                 _ => {
@@ -101,10 +101,10 @@ fn understand(
             for file in files {
                 match (fds.next(), &owner) {
                     (Some(fd), Some(owner)) => {
-                        let grant =
-                            Grant::new(fd, file.grant, expected, Arc::clone(owner), file.attributes.io);
-                        let (handle, attributes) = (file.handle.to_vec(), file.attributes);
-                        opened.push((file.index as usize, Opened { grant, handle, attributes, verifier }));
+                        let about = file.about;
+                        let grant = Grant::new(fd, file.grant, expected, Arc::clone(owner), about.modes);
+                        let handle = file.handle.to_vec();
+                        opened.push((file.index as usize, Opened { grant, handle, about, verifier }));
                     }
                     _ => shared.release(file.grant),
                 }

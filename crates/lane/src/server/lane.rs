@@ -17,7 +17,7 @@ use crate::memory::Memory;
 use crate::message::{self, Given, MAX_MESSAGE, Reply, Request};
 use crate::nonce::{Instance, Nonce};
 use crate::peer::may_act_as;
-use crate::request::{Access, Attributes, Credential, MAX_HANDLE, OpenRequest, Soon, Status, Target};
+use crate::request::{Access, Credential, MAX_HANDLE, OpenRequest, Soon, Status, Target};
 use crate::socket::{self, Received};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -293,7 +293,7 @@ fn send_grant(
     granted: Granted,
     reply: &mut Encoder,
 ) -> Result<(), End> {
-    let Granted { file, handle, attributes, held } = granted;
+    let Granted { file, handle, about, held } = granted;
     // There was room before the file was opened, and this thread alone gives.
     let Ok(grant) = lane.grants.lock().give(held, Wanted::Now, Instant::now()) else { return Ok(()) };
     reply.truncate(0);
@@ -303,7 +303,7 @@ fn send_grant(
         generation,
         verifier: granter.verifier(),
         handle: &handle,
-        attributes,
+        about,
     });
     if let Err(error) = socket::send(&lane.socket, reply.as_slice(), &[file.as_fd()]) {
         let held = lane.grants.lock().take_back(grant);
@@ -337,19 +337,19 @@ fn ahead(
         else {
             continue;
         };
-        if !is_settled(&granted.attributes) {
+        if !is_settled(&granted.about.attributes) {
             continue;
         }
         read_ahead(&granted);
-        let Granted { file, handle, attributes, held } = granted;
+        let Granted { file, handle, about, held } = granted;
         let Ok(grant) = lane.grants.lock().give(held, Wanted::Soon, Instant::now()) else { break };
-        opened.push((index as u32, grant, file, handle, attributes));
+        opened.push((index as u32, grant, file, handle, about));
     }
-    let files = opened.iter().map(|(index, grant, _, handle, attributes)| Given {
+    let files = opened.iter().map(|(index, grant, _, handle, about)| Given {
         index: *index,
         grant: *grant,
         handle,
-        attributes: *attributes,
+        about: *about,
     });
     let given = Reply::Given {
         serial,
@@ -385,7 +385,7 @@ fn ahead(
 
 /// Whether a change from now on is sure to leave another ctime: by that the client sees that what the server decided by still holds.
 /// Before Linux 6.13 ctime moves in steps of up to 10 ms.
-fn is_settled(attributes: &Attributes) -> bool {
+fn is_settled(attributes: &sys::Attributes) -> bool {
     const STEPS: Duration = Duration::from_millis(20);
     let ctime = u64::try_from(attributes.ctime.seconds).unwrap_or(0);
     let ctime = SystemTime::UNIX_EPOCH + Duration::new(ctime, attributes.ctime.nanoseconds);
@@ -394,8 +394,8 @@ fn is_settled(attributes: &Attributes) -> bool {
 
 /// Has the kernel begin to read the file, if it isn't cached and is to be. Doesn't wait for it.
 fn read_ahead(granted: &Granted) {
-    if granted.attributes.io.read == io::Mode::Buffered
-        && let Some(length) = NonZeroU64::new(granted.attributes.size.min(READ_AHEAD))
+    if granted.about.modes.read == io::Mode::Buffered
+        && let Some(length) = NonZeroU64::new(granted.about.attributes.size.min(READ_AHEAD))
     {
         // Where that isn't possible the file is read when it is read.
         let _ = rustix::fs::fadvise(&granted.file, 0, Some(length), rustix::fs::Advice::WillNeed);

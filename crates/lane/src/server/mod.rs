@@ -11,9 +11,10 @@ mod lane;
 
 pub use hub::LaneServer;
 
+use crate::about::About;
 use crate::nonce::Instance;
 use crate::peer::PeerCredentials;
-use crate::request::{Attributes, OpenRequest, Status};
+use crate::request::{OpenRequest, Status};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -38,8 +39,8 @@ pub struct Granted {
     pub file: OwnedFd,
     /// The file's NFS handle, at most [`crate::request::MAX_HANDLE`] bytes.
     pub handle: Vec<u8>,
-    /// The file's attributes.
-    pub attributes: Attributes,
+    /// What else there is to know of it.
+    pub about: About,
     /// Whatever the server keeps while the grant is open (a live grant counts as an open in its state): dropped
     /// when the client releases the grant, or goes, or never acknowledged it.
     pub held: Option<Box<dyn std::any::Any + Send>>,

@@ -4,7 +4,7 @@
 use lane::message::{self, MAX_MESSAGE, Reply, Request};
 use lane::nonce::random_instance;
 use lane::{
-    Access, Attributes, Bound, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Limits, Nonce,
+    About, Access, Bound, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Limits, Nonce,
     NotLocal, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
 };
 use rustix::fs::{Mode, OFlags};
@@ -66,7 +66,14 @@ impl Granter for Files {
         Ok(Granted {
             file,
             handle: name.into(),
-            attributes: Attributes { size: 5, uid: request.credential.uid, ..Attributes::default() },
+            about: About {
+                attributes: sys::Attributes {
+                    size: 5,
+                    uid: request.credential.uid,
+                    ..sys::Attributes::default()
+                },
+                modes: io::Modes::default(),
+            },
             held: Some(Box::new(Counted(Arc::clone(&self.open)))),
         })
     }

@@ -246,6 +246,7 @@ mod tests {
             atime: Timestamp::default(),
             mtime: Timestamp::default(),
             ctime: Timestamp::default(),
+            change: 0,
         };
         let len = |answer: Answer| answer.0.len();
         let new = Answer::default;

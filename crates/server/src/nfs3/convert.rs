@@ -70,8 +70,8 @@ const fn ftype(kind: Kind) -> Ftype3 {
     match kind {
         Kind::Regular => Ftype3::Reg,
         Kind::Directory => Ftype3::Dir,
-        Kind::BlockDevice => Ftype3::Blk,
-        Kind::CharacterDevice => Ftype3::Chr,
+        Kind::Block => Ftype3::Blk,
+        Kind::Character => Ftype3::Chr,
         Kind::Symlink => Ftype3::Lnk,
         Kind::Socket => Ftype3::Sock,
         Kind::Fifo => Ftype3::Fifo,

@@ -199,8 +199,8 @@ pub(super) const fn ftype(kind: Kind) -> NfsFtype4 {
     match kind {
         Kind::Regular => NfsFtype4::Reg,
         Kind::Directory => NfsFtype4::Dir,
-        Kind::BlockDevice => NfsFtype4::Blk,
-        Kind::CharacterDevice => NfsFtype4::Chr,
+        Kind::Block => NfsFtype4::Blk,
+        Kind::Character => NfsFtype4::Chr,
         Kind::Symlink => NfsFtype4::Lnk,
         Kind::Socket => NfsFtype4::Sock,
         Kind::Fifo => NfsFtype4::Fifo,

@@ -1,0 +1,113 @@
+//! What is told of a file that is granted: its attributes as they were then, and how it is to be read and written.
+
+use io::{Mode, Modes};
+use sys::{Attributes, Kind, Timestamp};
+use xdr::{Decode, Decoder, Encode, Encoder, Error};
+
+/// What is told of a granted file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct About {
+    /// Its attributes at the moment of the grant.
+    pub attributes: Attributes,
+    /// How the server reads and writes it; the client does as the server does.
+    pub modes: Modes,
+}
+
+/// The kinds of files in the order of their numbers, which are NFSv3's ftype3 (RFC 1813 section 2.5) and begin with 1.
+const KINDS: [Kind; 7] =
+    [Kind::Regular, Kind::Directory, Kind::Block, Kind::Character, Kind::Symlink, Kind::Socket, Kind::Fifo];
+
+/// The modes in the order of their numbers, which begin with 0.
+const MODES: [Mode; 3] = [Mode::Buffered, Mode::DontCache, Mode::Direct];
+
+/// The place of `one` in a table of all there are.
+fn number<T: PartialEq>(all: &[T], one: T) -> u32 {
+    all.iter().position(|other| *other == one).unwrap_or(0) as u32
+}
+
+impl Encode for About {
+    fn encode(&self, to: &mut Encoder) {
+        let Attributes { mode, nlink, uid, gid, size, used, rdev, fsid, fileid, change, .. } =
+            self.attributes;
+        for word in [1 + number(&KINDS, self.attributes.kind), mode, nlink, uid, gid, rdev.0, rdev.1] {
+            to.u32(word);
+        }
+        for hyper in [size, used, fsid, fileid, change] {
+            to.u64(hyper);
+        }
+        for time in [self.attributes.atime, self.attributes.mtime, self.attributes.ctime] {
+            to.put(&time.seconds);
+            to.u32(time.nanoseconds);
+        }
+        to.u32(number(&MODES, self.modes.read) | number(&MODES, self.modes.write) << 8);
+    }
+}
+
+impl<'a> Decode<'a> for About {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        Ok(Self {
+            attributes: Attributes {
+                kind: kind(from.u32()?)?,
+                mode: from.u32()? & 0o7777,
+                nlink: from.u32()?,
+                uid: from.u32()?,
+                gid: from.u32()?,
+                rdev: (from.u32()?, from.u32()?),
+                size: from.u64()?,
+                used: from.u64()?,
+                fsid: from.u64()?,
+                fileid: from.u64()?,
+                change: from.u64()?,
+                atime: time(from)?,
+                mtime: time(from)?,
+                ctime: time(from)?,
+            },
+            modes: modes(from.u32()?)?,
+        })
+    }
+}
+
+fn kind(value: u32) -> Result<Kind, Error> {
+    let kind = value.checked_sub(1).and_then(|place| KINDS.get(place as usize));
+    kind.copied().ok_or(Error::Discriminant { of: "file kind", value })
+}
+
+fn time(from: &mut Decoder<'_>) -> Result<Timestamp, Error> {
+    let (seconds, nanoseconds) = (from.get()?, from.u32()?);
+    if nanoseconds > 999_999_999 {
+        return Err(Error::Discriminant { of: "nanosecond", value: nanoseconds });
+    }
+    Ok(Timestamp { seconds, nanoseconds })
+}
+
+/// The modes for reads and for writes that are in one word.
+fn modes(word: u32) -> Result<Modes, Error> {
+    let mode = |place: u32| MODES.get(place as usize).copied();
+    let both = mode(word & 0xff).zip(mode(word >> 8));
+    let (read, write) = both.ok_or(Error::Discriminant { of: "I/O modes", value: word })?;
+    Ok(Modes { read, write })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_and_mode_has_the_number_that_the_protocol_gives_it() {
+        let numbers = |about: &About| {
+            let mut to = Encoder::new();
+            to.put(about);
+            let word = |at: usize| u32::from_be_bytes(to.as_slice()[at..at + 4].try_into().unwrap());
+            (word(0), word(to.as_slice().len() - 4))
+        };
+        for (number, kind) in (1..).zip(KINDS) {
+            let attributes = Attributes { kind, ..Attributes::default() };
+            assert_eq!(numbers(&About { attributes, modes: Modes::default() }), (number, 0));
+            assert_eq!(super::kind(number), Ok(kind));
+        }
+        assert!(kind(0).is_err() && kind(8).is_err());
+        let modes = Modes { read: Mode::DontCache, write: Mode::Direct };
+        assert_eq!(numbers(&About { attributes: Attributes::default(), modes }), (1, 0x201));
+        assert!(super::modes(0x300).is_err() && super::modes(3).is_err() && super::modes(0x1_0000).is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! The messages of the lane and their bytes (XDR, RFC 4506; one message is one datagram of at most 8 KiB).
+//!
+//! Requests go from client to server, replies the other way; `docs/lane.md` has the table. A message that is not
+//! exactly one of these, to its last byte, ends the connection: both ends are the same program or follow the same
+//! page, so there's nothing to be liberal about.
+
+mod replies;
+mod requests;
+mod words;
+
+use xdr::{Decode, Decoder, Encode, Encoder, Error};
+
+pub use replies::{Given, Refusal, Reply};
+pub use requests::{Request, encode_ahead, encode_open};
+
+/// The largest datagram of the protocol, in bytes.
+pub const MAX_MESSAGE: usize = 8192;
+/// The protocol versions that this crate speaks.
+pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=2;
+/// How many releases one message has room for.
+pub const MAX_RELEASES: usize = 256;
+
+/// The one message in a datagram.
+///
+/// # Errors
+/// Any [`Error`]; bytes behind the message are one, too.
+pub fn decode<'a, M: Decode<'a>>(datagram: &'a [u8]) -> Result<M, Error> {
+    let mut decoder = Decoder::new(datagram);
+    let message = decoder.get()?;
+    decoder.finish()?;
+    Ok(message)
+}
+
+/// The bytes of a message.
+#[must_use]
+pub fn encode<M: Encode>(message: &M) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    encoder.put(message);
+    encoder.into_vec()
+}
+
+/// The highest version that is in both ranges.
+#[must_use]
+pub fn negotiate(lowest: u32, highest: u32) -> Option<u32> {
+    let version = highest.min(*VERSIONS.end());
+    (version >= lowest && version >= *VERSIONS.start()).then_some(version)
+}
+
+/// For fuzzing: decodes the bytes as everything that a datagram can be, and checks that what was understood is
+/// encoded to the same bytes again.
+///
+/// # Panics
+/// If it isn't: that's the bug to find.
+pub fn decode_any(datagram: &[u8]) {
+    // Padding is ignored when it comes and zero when it goes, so compare meanings and lengths, not bytes.
+    macro_rules! there_and_back {
+        ($message:ty) => {
+            if let Ok(message) = decode::<$message>(datagram) {
+                let bytes = encode(&message);
+                assert_eq!(bytes.len(), datagram.len());
+                assert_eq!(decode::<$message>(&bytes).as_ref(), Ok(&message));
+            }
+        };
+    }
+    there_and_back!(Request<'_>);
+    there_and_back!(Reply<'_>);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::about::About;
+    use crate::nonce::Commitment;
+    use crate::request::{Access, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, Soon, Target};
+
+    #[test]
+    fn versions_meet_at_the_highest_common_one() {
+        assert_eq!(negotiate(2, 2), Some(2));
+        assert_eq!(negotiate(2, u32::MAX), Some(2));
+        assert_eq!(negotiate(1, 5), Some(2));
+        assert_eq!(negotiate(3, 5), None);
+        assert_eq!(negotiate(1, 1), None);
+        assert_eq!(negotiate(0, 0), None);
+        assert_eq!(negotiate(5, 1), None);
+    }
+
+    #[test]
+    fn the_largest_messages_fit_a_datagram() {
+        let open = Request::Open {
+            serial: 1,
+            releases: vec![7; MAX_RELEASES],
+            target: Target::Entry { directory: &[1; MAX_HANDLE], name: &[2; MAX_NAME] },
+            access: Access::ReadWrite,
+            credential: Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] },
+        };
+        assert!(encode(&open).len() <= MAX_MESSAGE);
+        let opened = Reply::Opened {
+            serial: 1,
+            grant: 2,
+            generation: 3,
+            verifier: [4; 8],
+            handle: &[5; MAX_HANDLE],
+            about: About::default(),
+        };
+        assert!(encode(&opened).len() <= MAX_MESSAGE);
+        let file = Given { index: 31, grant: 1, handle: &[5; MAX_HANDLE], about: About::default() };
+        let given = Reply::Given { serial: 1, generation: 3, verifier: [4; 8], files: vec![file; MAX_SOON] };
+        assert!(encode(&given).len() <= MAX_MESSAGE);
+    }
+
+    #[test]
+    fn what_fits_is_carried_and_what_does_not_is_told() {
+        let ahead = |soon: Soon<'_>| {
+            let credential = Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] };
+            let ahead = Request::Ahead { serial: 1, releases: vec![7; MAX_RELEASES], soon, credential };
+            assert_eq!(decode::<Request<'_>>(&encode(&ahead)).as_ref(), Ok(&ahead));
+            encode(&ahead).len()
+        };
+        let handles = Soon::Handles(vec![&[1; MAX_HANDLE]; MAX_SOON]);
+        assert!(handles.fits() && ahead(handles) <= MAX_MESSAGE);
+        let entries = |length, many| {
+            let names: Vec<&[u8]> = vec![&[2; 300][..length]; many];
+            Soon::Entries { directory: &[1; MAX_HANDLE], names }
+        };
+        let long = entries(MAX_NAME, MAX_SOON);
+        assert!(!long.fits());
+        let many = (1..=MAX_SOON).rev().find(|many| entries(MAX_NAME, *many).fits()).unwrap();
+        assert!(many >= 16 && ahead(entries(MAX_NAME, many)) <= MAX_MESSAGE);
+        assert!(entries(100, MAX_SOON).fits());
+        assert!(!entries(MAX_NAME + 1, 1).fits() && !entries(1, MAX_SOON + 1).fits());
+    }
+
+    #[test]
+    fn register_to_the_byte() {
+        let register = Request::Register { lowest: 1, highest: 2, commitment: Commitment([0xcc; 32]) };
+        let mut bytes = vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2];
+        bytes.extend([0xcc; 32]);
+        assert_eq!(encode(&register), bytes);
+        assert_eq!(decode::<Request<'_>>(&bytes), Ok(register));
+        bytes.push(0);
+        assert_eq!(decode::<Request<'_>>(&bytes), Err(Error::Trailing(1)));
+    }
+}

@@ -1,0 +1,111 @@
+//! The bytes of the words that messages are made of.
+
+use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
+
+use crate::request::{Access, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, Soon, Status, Target};
+
+impl Encode for Access {
+    fn encode(&self, to: &mut Encoder) {
+        to.u32(*self as u32);
+    }
+}
+
+impl<'a> Decode<'a> for Access {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        let value = from.u32()?;
+        Self::from_number(value).ok_or(Error::Discriminant { of: "access", value })
+    }
+}
+
+impl Encode for Status {
+    fn encode(&self, to: &mut Encoder) {
+        to.u32(*self as u32);
+    }
+}
+
+impl<'a> Decode<'a> for Status {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        let value = from.u32()?;
+        Self::from_number(value).ok_or(Error::Discriminant { of: "status", value })
+    }
+}
+
+impl Encode for Credential {
+    fn encode(&self, to: &mut Encoder) {
+        to.u32(self.uid);
+        to.u32(self.gid);
+        to.length(self.gids.len());
+        self.gids.iter().for_each(|gid| to.u32(*gid));
+    }
+}
+
+impl<'a> Decode<'a> for Credential {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        let (uid, gid) = (from.u32()?, from.u32()?);
+        let gids = from.get::<Array<u32, MAX_GIDS>>()?.0;
+        Ok(Self { uid, gid, gids })
+    }
+}
+
+const HANDLE: u32 = 1;
+const ENTRY: u32 = 2;
+
+impl Encode for Target<'_> {
+    fn encode(&self, to: &mut Encoder) {
+        match self {
+            Self::Handle(handle) => {
+                to.u32(HANDLE);
+                to.opaque(handle);
+            }
+            Self::Entry { directory, name } => {
+                to.u32(ENTRY);
+                to.opaque(directory);
+                to.opaque(name);
+            }
+        }
+    }
+}
+
+impl Encode for Soon<'_> {
+    fn encode(&self, to: &mut Encoder) {
+        let all = match self {
+            Self::Handles(handles) => {
+                to.u32(HANDLE);
+                handles
+            }
+            Self::Entries { directory, names } => {
+                to.u32(ENTRY);
+                to.opaque(directory);
+                names
+            }
+        };
+        to.length(all.len());
+        all.iter().for_each(|one| to.opaque(one));
+    }
+}
+
+impl<'a> Decode<'a> for Soon<'a> {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        let all = |from: &mut Decoder<'a>, most| -> Result<Vec<&'a [u8]>, Error> {
+            (0..from.length(MAX_SOON)?).map(|_| from.opaque(most)).collect()
+        };
+        match from.u32()? {
+            HANDLE => Ok(Self::Handles(all(from, MAX_HANDLE)?)),
+            ENTRY => {
+                let directory = from.opaque(MAX_HANDLE)?;
+                Ok(Self::Entries { directory, names: all(from, MAX_NAME)? })
+            }
+            value => Err(Error::Discriminant { of: "soon", value }),
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Target<'a> {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        match from.u32()? {
+            HANDLE => Ok(Self::Handle(from.opaque(MAX_HANDLE)?)),
+            ENTRY => Ok(Self::Entry { directory: from.opaque(MAX_HANDLE)?, name: from.opaque(MAX_NAME)? }),
+            value => Err(Error::Discriminant { of: "target", value }),
+        }
+    }
+}
