@@ -169,8 +169,11 @@ fn modes_change_while_the_server_runs_and_the_status_shows_them() {
 #[test]
 fn a_filesystem_that_cannot_is_served_all_the_same_and_the_status_says_so() {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
-    let server =
-        Serve::openly(directory.path()).arguments(["--read-io", "direct", "--write-io", "dontcache"]).start();
+    let other = tempfile::tempdir_in("/dev/shm").expect("another");
+    let server = Serve::openly(directory.path())
+        .export(format!("{} *(rw,insecure)", other.path().display()))
+        .arguments(["--read-io", "direct", "--write-io", "dontcache"])
+        .start();
     let notes = || export(&server, directory.path())["io_notes"].to_string();
     assert_eq!(notes(), "[]", "nothing has been asked for yet");
     follow_a_model(&server, directory.path(), LaneMode::Off, 24);
@@ -178,6 +181,8 @@ fn a_filesystem_that_cannot_is_served_all_the_same_and_the_status_says_so() {
     assert!(said.contains("dontcache falls back") && said.contains("tells no alignment"), "{said}");
     let text = run_ok(&mut server.client(&["status"]));
     assert!(text.contains("dontcache falls back to buffered"), "{text}");
+    // What one export has found out the others on the filesystem needn't.
+    assert_eq!(export(&server, other.path())["io_notes"].to_string(), said);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::os::fd::BorrowedFd;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
 use crate::aligned::{Aligned, Payload};
-use crate::mode::{Alignment, Fallbacks, Mode};
+use crate::fallbacks::Fallbacks;
+use crate::mode::{Alignment, Mode};
 use crate::plan::{self, Segment};
 use crate::stable::{self, write_stably_at};
 use crate::{MAX_OFFSET, Stability, plain, trace};
@@ -247,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe takes no offset: a descriptor that fails every write.
+    /// A descriptor that fails every write.
     fn failing() -> std::os::fd::OwnedFd {
         rustix::fs::open("/dev/full", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())
             .expect("a device")

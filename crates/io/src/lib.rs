@@ -4,7 +4,8 @@
 //! that both treat short transfers, interrupted calls, alignment and stability alike:
 //!
 //! - `plain`: through the page cache, the ordinary way;
-//! - `mode`: the three ways there are, and what a filesystem turned out not to do;
+//! - `mode`: the three ways there are;
+//! - `fallbacks`: what a filesystem turned out not to do;
 //! - `plan`: which bytes go which way, decided by arithmetic alone;
 //! - `engine`: does what a plan says;
 //! - `aligned`: memory that O_DIRECT takes;
@@ -13,6 +14,7 @@
 
 mod aligned;
 mod engine;
+mod fallbacks;
 mod mode;
 mod plain;
 pub mod plan;
@@ -21,7 +23,8 @@ pub mod trace;
 
 pub use aligned::{Aligned, Payload};
 pub use engine::{Files, fetch, read, write};
-pub use mode::{Alignment, Fallbacks, Mode, Modes};
+pub use fallbacks::{Fallbacks, Refusals};
+pub use mode::{Alignment, Mode, Modes};
 pub use plain::{read_at, sync, try_read_at, write_at};
 
 /// How durable a write must be before it is acknowledged (RFC 1813 section 3.3.7, `stable_how`).

@@ -1,12 +1,7 @@
-//! The ways in which bytes can reach a file, what a file asks of memory and offsets for the direct one, and what a
-//! filesystem turned out not to do.
-//!
-//! A mode is a wish. Filesystems differ in what they can do, and say so only when they are asked: whoever runs a plan
-//! remembers the answer in the filesystem's [`Fallbacks`], so that it is asked once, and so that an admin can see it.
+//! The ways in which bytes can reach a file, and what a file asks of memory and offsets for the direct one.
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -85,69 +80,6 @@ impl Alignment {
     }
 }
 
-/// What one filesystem turned out not to do, and how often something was done instead.
-#[derive(Debug, Default)]
-pub struct Fallbacks {
-    no_dontcache: AtomicBool,
-    no_alignment: AtomicBool,
-    no_direct: AtomicBool,
-    copies: AtomicU64,
-}
-
-impl Fallbacks {
-    /// `mode`, unless the filesystem is known not to do it.
-    #[must_use]
-    pub fn instead_of(&self, mode: Mode) -> Mode {
-        let refused = match mode {
-            Mode::Buffered => false,
-            Mode::DontCache => self.no_dontcache.load(Relaxed),
-            Mode::Direct => self.no_direct.load(Relaxed),
-        };
-        if refused { Mode::Buffered } else { mode }
-    }
-
-    /// It has answered that it doesn't do `mode`.
-    pub fn refused(&self, mode: Mode) {
-        match mode {
-            Mode::Buffered => {}
-            Mode::DontCache => self.no_dontcache.store(true, Relaxed),
-            Mode::Direct => self.no_direct.store(true, Relaxed),
-        }
-    }
-
-    /// It doesn't say how direct I/O with one of its files must be aligned.
-    pub fn tells_no_alignment(&self) {
-        self.no_alignment.store(true, Relaxed);
-    }
-
-    pub(crate) fn copied(&self) {
-        self.copies.fetch_add(1, Relaxed);
-    }
-
-    /// How many writes had their aligned part copied because the memory it came in wasn't aligned.
-    #[must_use]
-    pub fn copies(&self) -> u64 {
-        self.copies.load(Relaxed)
-    }
-
-    /// What is done instead of what was asked, in words for an admin; empty as long as nothing was refused.
-    #[must_use]
-    pub fn notes(&self) -> Vec<&'static str> {
-        let known = [
-            (
-                &self.no_dontcache,
-                "dontcache falls back to buffered: this filesystem or kernel has no RWF_DONTCACHE",
-            ),
-            (
-                &self.no_alignment,
-                "direct falls back to buffered: the filesystem tells no alignment for some of its files",
-            ),
-            (&self.no_direct, "direct falls back to buffered: the filesystem refused aligned I/O"),
-        ];
-        known.into_iter().filter(|(happened, _)| happened.load(Relaxed)).map(|(_, note)| note).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,16 +90,5 @@ mod tests {
         for (memory, offset) in [(0, 512), (512, 0), (0, 0), (511, 512), (512, 1536)] {
             assert_eq!(Alignment::new(memory, offset), None, "{memory} {offset}");
         }
-    }
-
-    #[test]
-    fn what_was_refused_is_not_asked_for_again_and_is_said() {
-        let fallbacks = Fallbacks::default();
-        assert_eq!(fallbacks.instead_of(Mode::DontCache), Mode::DontCache);
-        assert!(fallbacks.notes().is_empty());
-        fallbacks.refused(Mode::DontCache);
-        assert_eq!(fallbacks.instead_of(Mode::DontCache), Mode::Buffered);
-        assert_eq!(fallbacks.instead_of(Mode::Direct), Mode::Direct);
-        assert_eq!(fallbacks.notes().len(), 1);
     }
 }

@@ -29,6 +29,7 @@ mod nodes;
 mod open;
 mod open_dirs;
 mod places;
+mod refusals;
 mod survey;
 #[cfg(test)]
 mod testing;

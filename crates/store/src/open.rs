@@ -27,6 +27,7 @@ use crate::node::Node;
 use crate::nodes::NodeCache;
 use crate::open_dirs::OpenDirs;
 use crate::places::Places;
+use crate::refusals;
 use crate::verifier::WriteVerifier;
 
 /// How to open a store.
@@ -124,7 +125,7 @@ pub(crate) struct Inner {
     pub filesystem: Filesystem,
     /// Whether the filesystem says what is cached.
     pub askable: Askable,
-    /// What it turned out not to do of the I/O modes.
+    /// What it turned out not to do of the I/O modes, as all stores on it know.
     pub fallbacks: ::io::Fallbacks,
     /// The root is that of a detached clone: nothing is mounted below, and nothing above can be reached.
     pub cloned: bool,
@@ -297,7 +298,7 @@ impl Inner {
             scheme,
             filesystem,
             askable: Askable::default(),
-            fallbacks: ::io::Fallbacks::default(),
+            fallbacks: ::io::Fallbacks::on(refusals::of(&root)?),
             cloned,
             reader,
             mount,
