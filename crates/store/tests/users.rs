@@ -98,6 +98,37 @@ fn an_owner_reads_and_writes_whatever_the_mode_and_an_executable_is_readable() {
 }
 
 #[test]
+fn an_open_asks_what_a_process_would_be_asked() {
+    use AccessMode::{Read, ReadWrite, Write};
+    let export = Export::new();
+    let cases = [
+        // Unlike READ and WRITE later, the mode binds the owner.
+        ("mine", 0o000, 1000, [Err(Error::Access), Err(Error::Access), Err(Error::Access)]),
+        ("own", 0o600, 1000, [Ok(()), Ok(()), Ok(())]),
+        ("others", 0o604, 0, [Ok(()), Err(Error::Access), Err(Error::Access)]),
+        // Who may execute may read, to execute.
+        ("program", 0o711, 0, [Ok(()), Err(Error::Access), Err(Error::Access)]),
+        ("odd", 0o713, 0, [Ok(()), Ok(()), Err(Error::Access)]),
+        ("sink", 0o702, 0, [Err(Error::Access), Ok(()), Err(Error::Access)]),
+    ];
+    for (name, bits, owner, _) in &cases {
+        put(&export, name, *bits, *owner, *owner);
+    }
+    let store = export.open();
+    for (name, _, _, expected) in &cases {
+        let acting = store.act_as(&user(1000)).expect("acts");
+        let node = acting.lookup(&root_of(&acting, &store), name.as_bytes()).expect("there");
+        let asked = [Read, Write, ReadWrite].map(|mode| acting.may_open(&node, mode));
+        assert_eq!(&asked, expected, "{name}");
+        let reader = store.act_as_reader(&user(1000)).expect("acts");
+        assert_eq!(reader.may_open(&node, Write), Err(Error::ReadOnly), "{name}");
+        drop((acting, reader));
+        let root = store.act_as(&root()).expect("acts");
+        assert_eq!(root.may_open(&node, ReadWrite), Ok(()), "{name}");
+    }
+}
+
+#[test]
 fn access_of_a_directory_and_of_a_reader() {
     let export = Export::new();
     put(&export, "f", 0o666, 0, 0);

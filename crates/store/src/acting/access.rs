@@ -1,4 +1,4 @@
-//! The store's half of the one check: may this user do that with this file?
+//! The store's half of the one check: may this user do that with this file? All roads ask here: NFSv3, NFSv4 and the lane.
 //!
 //! The kernel answers, asked as the user (faccessat2 on the node's descriptor), and its answer is kept for as long as the file's
 //! ctime stands still, for nothing that decides about permissions (mode, owner, access control list) changes without it.
@@ -31,24 +31,40 @@ impl Acting<'_> {
         self.check(node, &self.live(node)?, mode)
     }
 
+    /// Whether the user may open the file so as any process could: what NFSv4's OPEN asks. Stricter than [`Acting::may`], which
+    /// is asked again at each READ and WRITE: the owner isn't let pass whatever the mode says. Who may execute a file may open it
+    /// for reading, and only for that: his client has to.
+    ///
+    /// # Errors
+    /// As for [`Acting::may`].
+    pub fn may_open(&self, node: &Node, mode: AccessMode) -> Result<()> {
+        let status = self.live(node)?;
+        self.check_changeable(&status, mode)?;
+        let readable = mode == AccessMode::Write
+            || self.has(node, &status, Rights::READ_OK)?
+            || mode == AccessMode::Read && self.may_execute(node, &status)?;
+        let writable = mode == AccessMode::Read || self.has(node, &status, Rights::WRITE_OK)?;
+        if readable && writable { Ok(()) } else { Err(Error::Access) }
+    }
+
     pub(super) fn check(&self, node: &Node, status: &Status, mode: AccessMode) -> Result<()> {
         self.check_changeable(status, mode)?;
         let (read, write) = (mode != AccessMode::Write, mode != AccessMode::Read);
         if status.attributes.kind == Kind::Regular && self.overrides(status) {
             return Ok(());
         }
-        if read && !self.has(node, status, Rights::READ_OK)? {
-            let executable =
-                status.attributes.kind == Kind::Regular && self.has(node, status, Rights::EXEC_OK)?;
-            if !executable {
-                return Err(Error::Access);
-            }
+        if read && !self.has(node, status, Rights::READ_OK)? && !self.may_execute(node, status)? {
+            return Err(Error::Access);
         }
         // A file that an unprivileged process has made without write permission for itself: what it holds open will do.
         if write && !self.holds_for_writing(node) && !self.has(node, status, Rights::WRITE_OK)? {
             return Err(Error::Access);
         }
         Ok(())
+    }
+
+    fn may_execute(&self, node: &Node, status: &Status) -> Result<bool> {
+        Ok(status.attributes.kind == Kind::Regular && self.has(node, status, Rights::EXEC_OK)?)
     }
 
     /// The part of the check that isn't about the user.

@@ -14,7 +14,7 @@ use proto::nfs4::{
     SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, WND4_CANCELLED, WND4_NOT_WANTED,
 };
 use state::{OpenRequest, Share, StateId};
-use store::{Access, AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
+use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
 
 use super::handles::must_be_directory;
 use super::{change_info, name};
@@ -103,21 +103,14 @@ fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
     Ok(Share { access: plain as u8, deny: deny as u8 })
 }
 
-/// Whether the user may open the file so. Stricter than what READ and WRITE ask later: there the owner of a file is let
-/// pass whatever its mode says by then, here he opens it as any process would.
+/// Whether the user may open the file so.
 fn may(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
     let mode = match share.access {
         1 => AccessMode::Read,
         2 => AccessMode::Write,
         _ => AccessMode::ReadWrite,
     };
-    acting.may(node, mode).map_err(status::of_store)?;
-    let rights = acting.access(node, Access::READ | Access::MODIFY | Access::EXECUTE);
-    let rights = rights.map_err(status::of_store)?;
-    // Who may execute a file may read it: his client has to.
-    let read = rights.contains(Access::READ) || (share.access == 1 && rights.contains(Access::EXECUTE));
-    let refused = share.access & 1 != 0 && !read || share.access & 2 != 0 && !rights.contains(Access::MODIFY);
-    if refused { Err(Nfsstat4::Access) } else { Ok(()) }
+    acting.may_open(node, mode).map_err(status::of_store)
 }
 
 /// Only regular files can be opened.
