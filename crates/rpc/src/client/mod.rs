@@ -17,6 +17,7 @@ mod driver;
 mod error;
 mod reader;
 pub mod recovery;
+mod running;
 mod socket;
 mod table;
 

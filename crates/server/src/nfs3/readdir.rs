@@ -16,24 +16,39 @@ use super::{Call, Fault, Result, outcome};
 /// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads it.
 const MAX_RESULT: u32 = 128 << 10;
 
-/// How full the reply may become.
-struct Room {
-    /// The whole of the ok body.
-    maxcount: usize,
-    /// READDIRPLUS: what READDIR would have sent of it.
-    dircount: usize,
+/// What both ask for, and how full the reply may become.
+struct Asked<'a> {
+    directory: &'a [u8],
+    cookie: u64,
+    verifier: [u8; 8],
+    /// Bytes of the whole ok body.
+    maxcount: u32,
+    /// READDIRPLUS: bytes of it that READDIR would have sent.
+    dircount: u32,
 }
 
 pub(super) fn readdir(call: &Call<'_>, args: Readdir3Args<'_>, to: &mut Encoder) -> u64 {
-    let room = Room { maxcount: args.count.min(MAX_RESULT) as usize, dircount: usize::MAX };
-    list(call, args.dir.0, args.cookie, args.cookieverf, &room, to, |_, _, entry, to| {
+    let asked = Asked {
+        directory: args.dir.0,
+        cookie: args.cookie,
+        verifier: args.cookieverf,
+        maxcount: args.count,
+        dircount: u32::MAX,
+    };
+    list(call, &asked, to, |_, _, entry, to| {
         to.put(&Entry3 { fileid: entry.fileid, name: Opaque(entry.name), cookie: entry.cookie });
     })
 }
 
 pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut Encoder) -> u64 {
-    let room = Room { maxcount: args.maxcount.min(MAX_RESULT) as usize, dircount: args.dircount as usize };
-    list(call, args.dir.0, args.cookie, args.cookieverf, &room, to, |acting, directory, entry, to| {
+    let asked = Asked {
+        directory: args.dir.0,
+        cookie: args.cookie,
+        verifier: args.cookieverf,
+        maxcount: args.maxcount,
+        dircount: args.dircount,
+    };
+    list(call, &asked, to, |acting, directory, entry, to| {
         // An entry that can't be looked up (gone since, another filesystem) is listed without its particulars.
         let node = acting.lookup(directory, entry.name).ok();
         to.put(&Entryplus3 {
@@ -49,50 +64,43 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
 /// Answers; `put` encodes one entry behind its "follows" word. Returns 0, the payload's bytes: a directory has none.
 fn list(
     call: &Call<'_>,
-    handle: &[u8],
-    cookie: u64,
-    verifier: [u8; 8],
-    room: &Room,
+    asked: &Asked<'_>,
     to: &mut Encoder,
     put: impl Fn(&Acting<'_>, &Node, DirEntry<'_>, &mut Encoder),
 ) -> u64 {
     let start = to.position();
     let mut body: PostOpAttr = None;
-    let done = fill(call, handle, cookie, verifier, room, to, &mut body, put);
-    if let Err(fault) = done {
+    if let Err(fault) = fill(call, asked, to, &mut body, put) {
         to.truncate(start);
         to.put::<ReaddirResHead>(&outcome(Err(fault), body));
     }
     0
 }
 
-#[allow(clippy::too_many_arguments, reason = "it is the second half of `list`")]
+/// Fills the reply; `body` is what goes with an error, too.
 fn fill(
     call: &Call<'_>,
-    handle: &[u8],
-    cookie: u64,
-    verifier: [u8; 8],
-    room: &Room,
+    asked: &Asked<'_>,
     to: &mut Encoder,
     body: &mut PostOpAttr,
     put: impl Fn(&Acting<'_>, &Node, DirEntry<'_>, &mut Encoder),
 ) -> Result<()> {
-    let admitted = call.admit(handle)?;
+    let admitted = call.admit(asked.directory)?;
     let acting = admitted.acting()?;
-    let directory = acting.node(handle)?;
+    let directory = acting.node(asked.directory)?;
     *body = post_op(&acting, &directory);
     let start = to.position();
     to.put::<ReaddirResHead>(&Outcome::Ok(ReaddirHead { dir_attributes: *body, cookieverf: [0; 8] }));
     // The status word stands before the ok body, which is what the client's bound is about.
-    let bound = start + UNIT + room.maxcount;
+    let bound = start + UNIT + asked.maxcount.min(MAX_RESULT) as usize;
     let verifier_at = to.position() - 8;
     let (mut listed, mut refused, mut plain) = (0_usize, false, 0_usize);
-    let page = acting.read_dir(&directory, cookie, verifier, &mut |entry| {
+    let page = acting.read_dir(&directory, asked.cookie, asked.verifier, &mut |entry| {
         let before = to.position();
         let as_readdir = UNIT + Entry3::size(entry.name.len());
         // Looked at first, so that nothing is looked up that has no room anyway.
         // The first entry goes out even if dircount forbids it: the client couldn't go on without.
-        let advised = listed == 0 || plain + as_readdir <= room.dircount;
+        let advised = listed == 0 || plain + as_readdir <= asked.dircount as usize;
         let fits = advised && before + as_readdir + DirlistTail::SIZE <= bound;
         if fits {
             to.bool(true);
