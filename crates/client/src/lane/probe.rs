@@ -166,20 +166,22 @@ impl Session {
         }
         for _ in 0..ANEW {
             let before = self.inner.rpc.stats().reconnects;
-            let candidates = Rendezvous::register(keeper.rendezvous.clone())
+            let mut candidates = Rendezvous::register(keeper.rendezvous.clone())
                 .await
                 .map_err(|error| Missing::new(Cause::No, format!("no nonce could be made: {error}")))?;
             self.localio(localio::Procedure::UuidIsLocal, Some(candidates.nonce())).await?;
             if self.inner.rpc.stats().reconnects != before {
                 continue;
             }
-            let patience = if candidates.may_be_called() { CALLED } else { Duration::ZERO };
-            if patience > Duration::ZERO && !wait {
+            if let Some(lane) = candidates.look() {
+                return Ok(lane);
+            }
+            if candidates.may_be_called() && !wait {
                 self.finish_later(candidates);
                 let reason = "no rendezvous found; still waiting to be called by a privileged server";
                 return Err(Missing::new(Cause::No, reason.to_owned()));
             }
-            let mut missing = match finish(candidates, patience).await {
+            let mut missing = match finish(candidates).await {
                 Ok(lane) => return Ok(lane),
                 Err(missing) => missing,
             };
@@ -237,7 +239,7 @@ impl Session {
     fn finish_later(&self, candidates: Candidates) {
         let session = Arc::downgrade(&self.inner);
         self.inner.lane.runtime.spawn(async move {
-            let result = finish(candidates, CALLED).await;
+            let result = finish(candidates).await;
             if let Some(inner) = session.upgrade() {
                 let session = Self { user: inner.owner.clone(), inner };
                 if !session.inner.lane.is_up() {
@@ -248,6 +250,6 @@ impl Session {
     }
 }
 
-async fn finish(candidates: Candidates, patience: Duration) -> Result<Lane, Missing> {
-    candidates.finish(patience).await.map_err(Missing::from)
+async fn finish(candidates: Candidates) -> Result<Lane, Missing> {
+    candidates.finish(CALLED).await.map_err(Missing::from)
 }

@@ -7,7 +7,6 @@ use crate::message::{self, MAX_MESSAGE, Reply, Request, VERSIONS};
 use crate::nonce::{Commitment, Instance, Nonce};
 use crate::peer::PeerCredentials;
 use crate::socket::{self, Received};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
@@ -49,12 +48,6 @@ impl Candidate {
         let register = Request::Register { lowest: *VERSIONS.start(), highest: *VERSIONS.end(), commitment };
         socket::send(&self.socket, &message::encode(&register), &[]).map_err(failed)?;
         Ok(self)
-    }
-
-    /// Whether [`Candidate::look`] would find something.
-    pub(super) fn has_answered(&self) -> bool {
-        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
-        rustix::event::poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// What it has said by now.

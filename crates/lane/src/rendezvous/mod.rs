@@ -91,11 +91,11 @@ impl Candidates {
         self.nonce.0
     }
 
-    /// Whether [`Candidates::finish`] would have to wait, as things stand: no candidate has answered, and a server that
-    /// we can't reach may yet call us. If not, it answers at once. Asked when UUID_IS_LOCAL has been answered.
+    /// Whether a server that we can't reach may yet call us: then [`Candidates::finish`] waits, unless [`Candidates::look`]
+    /// finds a lane.
     #[must_use]
-    pub fn may_be_called(&self) -> bool {
-        self.called.is_some() && !self.candidates.iter().any(Candidate::has_answered)
+    pub const fn may_be_called(&self) -> bool {
+        self.called.is_some()
     }
 
     /// To be called when UUID_IS_LOCAL has been answered: whether one of the candidates is that server. Doesn't wait:
