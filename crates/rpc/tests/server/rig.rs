@@ -19,7 +19,7 @@ use xdr::{Decoder, Encoder};
 pub const PROGRAM: u32 = 400_999;
 
 /// Long enough for anything that happens at all.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Returns its argument, opaque data.
 pub const ECHO: u32 = 1;

@@ -18,7 +18,7 @@ use samehost_server::{Config, Server};
 use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
 /// The bound of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A scratch directory with everything a server needs.
 pub struct Scratch {
