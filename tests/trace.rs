@@ -9,7 +9,7 @@ use client::{LaneMode, OpenOptions, Options, Url};
 use samehost_tests::disk::Disk;
 use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Scratch, Serve, need_root, run_ok};
+use samehost_tests::{Scratch, Serve, Server, need_root, run, run_ok};
 
 /// What perf and bpftrace read: the notes that name each probe, its place, its semaphore and where its arguments are. The
 /// place in the file is worked out as perf does it, and there must be the instruction that it puts its breakpoint on.
@@ -40,6 +40,11 @@ fn every_event_is_a_probe_of_the_program() {
     }
 }
 
+/// The event that a line of a log tells.
+fn named(line: &str) -> Option<&'static str> {
+    io::trace::EVENTS.iter().copied().find(|event| line.contains(&format!(" {event} ")))
+}
+
 /// What the log says of one file, written once, committed and read once: the events' names, and the log.
 fn events(export: &Path, mode: &str, length: usize, offset: u64) -> (Vec<&'static str>, String) {
     let server = Serve::openly(export)
@@ -58,8 +63,6 @@ fn events(export: &Path, mode: &str, length: usize, offset: u64) -> (Vec<&'stati
     let hash = format!("fh_hash={:#010x}", io::trace::handle_hash(file.handle().as_bytes()));
     drop((file, session));
     let log = fs::read_to_string(server.scratch().join("server.log")).expect("own directory");
-    let named =
-        |line: &str| io::trace::EVENTS.iter().copied().find(|event| line.contains(&format!(" {event} ")));
     (log.lines().filter(|line| line.contains(&hash)).filter_map(named).collect(), log)
 }
 
@@ -83,4 +86,34 @@ fn the_segments_of_a_direct_write_and_the_expanded_read_can_be_read_in_the_log()
     let write = [&["write_start", "write_opened"], &segments[..], &["write_io_done", "write_done"]].concat();
     let read = ["read_start", "read_direct", "read_io_done", "read_done"];
     assert_eq!(seen, [&write[..], &["commit_start", "commit_done"], &read].concat(), "{log}");
+}
+
+/// What a command of ours says of the bytes that it moves over the lane itself: the events' names and the log.
+fn events_of(server: &Server, words: &[&str]) -> (Vec<&'static str>, String) {
+    let mut command = server.client(words);
+    let out = run(command.args(["--lane", "required"]).env("SAMEHOST_LOG", "samehost_io=trace"));
+    let log = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{words:?}: {log}");
+    (log.lines().filter_map(named).collect(), log)
+}
+
+#[test]
+fn what_goes_over_the_lane_can_be_read_in_the_clients_log() {
+    need_root();
+    let (disk, scratch) = (Disk::new("ext4", 64), Scratch::new());
+    let server = Serve::openly(disk.path()).start();
+    let (from, url) = (scratch.join("from"), server.url(disk.path().join("f")));
+    fs::write(&from, pattern(1, 20_000)).expect("own directory");
+    let (wrote, log) = events_of(&server, &["cp", from.to_str().expect("text"), &url]);
+    let all = ["write_vector", "write_io_done", "commit_start", "commit_done"];
+    assert_eq!(wrote, all, "{log}");
+    assert!(log.contains("write_io_done fh_hash=0x") && log.contains("offset=0 length=20000"), "{log}");
+    for (mode, segment) in [("buffered", "read_vector"), ("direct", "read_direct")] {
+        run_ok(&mut server.client(&["ctl", "io-mode", "read", mode]));
+        let (read, log) = events_of(&server, &["cat", &url]);
+        assert_eq!(read[..2], [segment, "read_io_done"], "{log}");
+        assert!(read.chunks(2).all(|pair| pair == &read[..2]), "{log}");
+        assert!(log.contains("offset=0 length=20000"), "{log}");
+    }
+    assert_eq!(server.status().bytes_moving_calls(), 0, "none of it was the server's");
 }

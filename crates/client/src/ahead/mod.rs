@@ -14,12 +14,13 @@
 //! | `listing` | what the directory's listing said |
 //! | `follower` | whether opens follow it, and how far to ask |
 //! | `shelf` | what was asked for and not opened yet |
+//! | `state` | all of it together: what an open finds, and what to ask for next |
 
 mod follower;
 mod listing;
 mod shelf;
+mod state;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -29,17 +30,12 @@ use tokio::sync::Notify;
 
 use crate::counters::bump;
 use crate::file::Opening;
-use crate::observer::Seen;
 use crate::session::{Inner, Page, Session};
 use crate::types::Handle;
-use follower::Follower;
-use listing::Listing;
-use shelf::{Key, LIFE, Shelf, Taken};
+use shelf::{LIFE, Taken};
+use state::{Request, State};
 
 pub(crate) use shelf::Wanted;
-
-/// How many directories' listings are kept.
-const LISTINGS: usize = 4;
 
 /// An open file that was given ahead.
 #[derive(Debug)]
@@ -47,23 +43,6 @@ struct Held {
     opened: lane::Opened,
     /// The lane's number in the session.
     lane: u64,
-}
-
-/// A listing, and who goes through it.
-#[derive(Debug)]
-struct Followed {
-    listing: Listing,
-    follower: Follower,
-    user: Option<lane::Credential>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The last used one first.
-    listings: VecDeque<Followed>,
-    shelf: Shelf<lane::Credential, Held>,
-    /// Somebody looks after what nobody opens.
-    tended: bool,
 }
 
 /// A session's files ahead.
@@ -74,35 +53,10 @@ pub(crate) struct Ahead {
     news: Notify,
 }
 
-/// What to ask for now.
-struct Request {
-    batch: u64,
-    /// `None`: by handles.
-    directory: Option<Handle>,
-    /// Names or handles.
-    all: Vec<Box<[u8]>>,
-}
-
 impl Ahead {
     /// A page of a listing has come.
     pub(crate) fn listed(&self, directory: &Handle, cookie: u64, page: &Page) {
-        let mut state = self.state.lock();
-        let known = state.listings.iter().position(|one| one.listing.directory() == directory);
-        let mut one = match known.and_then(|index| state.listings.remove(index)) {
-            Some(one) => one,
-            None if cookie == 0 => {
-                let listing = Listing::new(*directory);
-                Followed { listing, follower: Follower::default(), user: None }
-            }
-            None => return,
-        };
-        if cookie == 0 {
-            one.follower = Follower::default();
-        }
-        if one.listing.page(cookie, &page.entries) {
-            state.listings.push_front(one);
-            state.listings.truncate(LISTINGS);
-        }
+        self.state.lock().listed(directory, cookie, page);
     }
 
     /// The lane is gone, or has taken everything back.
@@ -133,120 +87,9 @@ impl Ahead {
     /// The answer to a request has come; none has with `files` empty.
     fn arrived(&self, batch: u64, files: Vec<(usize, Handle, Held)>) {
         let now = Instant::now();
-        let unwanted = {
-            let mut state = self.state.lock();
-            let (came, unwanted) = state.shelf.arrive(batch, files, now);
-            if came == 0
-                && let Some(first) = state.listings.front_mut()
-            {
-                first.follower.wasted();
-            }
-            unwanted
-        };
+        let unwanted = self.state.lock().arrived(batch, files, now);
         drop(unwanted);
         self.news.notify_waiters();
-    }
-}
-
-impl State {
-    /// As [`Ahead::opening`], with what is to be given back.
-    fn opening(
-        &mut self,
-        wanted: Wanted<'_>,
-        user: &lane::Credential,
-        now: Instant,
-    ) -> (Taken<Held>, Option<Request>, Vec<Held>) {
-        let mut unused = self.purge(now);
-        let next = self.follow(wanted, user);
-        let request = self.request(wanted, user, &next, &mut unused);
-        let taken = self.shelf.take(wanted, user);
-        if matches!(taken, Taken::Here(_))
-            && let Some(first) = self.listings.front_mut()
-        {
-            first.follower.used();
-        }
-        (taken, request, unused)
-    }
-
-    /// What has waited in vain.
-    fn purge(&mut self, now: Instant) -> Vec<Held> {
-        let old = self.shelf.purge(now);
-        if !old.is_empty()
-            && let Some(first) = self.listings.front_mut()
-        {
-            first.follower.wasted();
-        }
-        old
-    }
-
-    /// Puts a request together for these entries of the first listing, as many as a message has room for.
-    fn request(
-        &mut self,
-        wanted: Wanted<'_>,
-        user: &lane::Credential,
-        next: &[u32],
-        unused: &mut Vec<Held>,
-    ) -> Option<Request> {
-        if next.is_empty() {
-            return None;
-        }
-        let listing = &self.listings.front()?.listing;
-        let directory = *listing.directory();
-        let by_name = matches!(wanted, Wanted::Entry { .. });
-        let mut all: Vec<Box<[u8]>> = Vec::with_capacity(next.len());
-        let mut bytes = 0;
-        for index in next {
-            let one = if by_name {
-                Some(listing.name(*index))
-            } else {
-                listing.handle(*index).map(Handle::as_bytes)
-            };
-            let Some(one) = one.filter(|one| one.len() <= lane::request::MAX_NAME) else { continue };
-            bytes += one.len() + 8;
-            if bytes > lane::request::MAX_SOON_BYTES {
-                break;
-            }
-            all.push(one.into());
-        }
-        if all.is_empty() {
-            return None;
-        }
-        let keys = all.iter().filter_map(|one| match by_name {
-            true => Some(Key::Entry { directory, name: one.clone() }),
-            false => Handle::new(one).map(Key::File),
-        });
-        let (batch, surplus) = self.shelf.expect(user, keys);
-        unused.extend(surplus);
-        Some(Request { batch, directory: by_name.then_some(directory), all })
-    }
-
-    /// Which entries of the first listing to ask for.
-    fn follow(&mut self, wanted: Wanted<'_>, user: &lane::Credential) -> Vec<u32> {
-        let find = |one: &mut Followed| {
-            let guess = one.follower.guess(&mut one.listing);
-            match wanted {
-                Wanted::Entry { directory, name } if directory == one.listing.directory() => {
-                    one.listing.find_name(name, guess)
-                }
-                Wanted::Entry { .. } => None,
-                Wanted::File(file) => one.listing.find_handle(file, guess),
-            }
-        };
-        let mut all = self.listings.iter_mut().enumerate();
-        let Some((place, index)) = all.find_map(|(place, one)| find(one).map(|index| (place, index))) else {
-            return Vec::new();
-        };
-        if place != 0
-            && let Some(one) = self.listings.remove(place)
-        {
-            self.listings.push_front(one);
-        }
-        let Some(one) = self.listings.front_mut() else { return Vec::new() };
-        if one.user.as_ref() != Some(user) {
-            one.user = Some(user.clone());
-            one.follower = Follower::default();
-        }
-        one.follower.opened(&mut one.listing, index)
     }
 }
 
@@ -328,13 +171,8 @@ impl Session {
         if !is_unchanged(&opened) {
             return None;
         }
-        bump(&self.inner.live.lane.opens);
-        let (handle, attributes) = (Handle::new(&opened.handle)?, Some(opened.about.attributes));
-        if let Some(observer) = keeper.observer() {
-            observer.seen(&handle, &Seen { before: None, attributes, asked: Instant::now() });
-        }
-        let granted = Some((opened.grant, lane, opened.verifier));
-        Some(Opening { handle, attributes, granted, refused: None })
+        let handle = Handle::new(&opened.handle)?;
+        Some(self.taken(handle, opened, lane, Instant::now()))
     }
 
     fn ask_ahead(&self, lane: &Lane, number: u64, request: &Request) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use io::{Alignment, Stability};
 
 use super::Inner;
-use super::by_lane::Granted;
+use super::granted::Granted;
 use crate::error::Result;
 use crate::lane::Answer;
 
@@ -46,7 +46,7 @@ impl Inner {
             let fetched = io::fetch(files, mode, offset, len, file.fallbacks());
             drop(flight);
             if let Ok(payload) = &fetched {
-                file.session.inner.live.hot.read(place, payload.len() as u64);
+                file.did_read(place, offset, payload.len());
             }
             Some(fetched)
         };
@@ -59,7 +59,7 @@ impl Inner {
                 buffer[..payload.len()].copy_from_slice(&payload);
                 Ok(payload.len())
             }
-            Err(error) => Err(self.local(error)),
+            Err(error) => Err(self.failed_read(offset, error)),
         })
     }
 

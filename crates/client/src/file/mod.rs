@@ -15,24 +15,27 @@
 mod by_lane;
 mod by_mode;
 mod by_wire;
+mod calls;
+mod change;
+mod granted;
 mod local;
+mod retired;
 mod syncs;
 mod unstable;
+mod waiting;
 mod way;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
-use io::Stability;
 use parking_lot::Mutex;
 use sys::Switch;
 
 use crate::error::{Error, Result};
 use crate::options::OpenOptions;
 use crate::session::Session;
-use crate::types::{Attributes, Handle, SetAttributes};
-use by_lane::{Granted, Step};
+use crate::types::{Attributes, Handle};
+use granted::Granted;
 use unstable::Unstable;
 
 /// Which way a file's bytes go.
@@ -156,183 +159,6 @@ impl File {
         &self.inner.session
     }
 
-    /// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read.
-    ///
-    /// # Errors
-    /// The server's, the call's, or the granted file's error.
-    pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let inner = &self.inner;
-        inner.may(inner.read, "reading")?;
-        match inner.read_cached(buffer, offset) {
-            Step::Done(count) => Ok(count),
-            // In a box, here and below: the futures of the roads that wait are large, and callers move ours about.
-            step => Box::pin(inner.read_on(buffer, offset, step)).await,
-        }
-    }
-
-    /// Reads up to `len` bytes at `offset` into `buffer` (its old contents are lost, its memory is reused) and gives it
-    /// back, as long as what was read. The wire's payload is received straight into it.
-    ///
-    /// # Errors
-    /// As [`File::read_at`]; the buffer is then lost.
-    pub async fn read_into(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let inner = &self.inner;
-        inner.may(inner.read, "reading")?;
-        let mut step = Step::NoLane;
-        if inner.has_grant() {
-            // Growing costs zeroes once; a buffer that comes back full keeps its length.
-            if buffer.len() != len {
-                buffer.resize(len, 0);
-            }
-            step = inner.read_cached(&mut buffer, offset);
-            if let Step::Done(count) = step {
-                buffer.truncate(count);
-                return Ok(buffer);
-            }
-        }
-        Box::pin(inner.read_on_into(buffer, offset, len, step)).await
-    }
-
-    /// Writes all of `data` at `offset`; [`File::commit`] makes it durable.
-    ///
-    /// # Errors
-    /// The server's, the call's, or the granted file's error; some of the data may have been written.
-    pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let inner = &self.inner;
-        inner.may(inner.write, "writing")?;
-        if let Some(result) = inner.write_granted(data, offset) {
-            return result;
-        }
-        Box::pin(self.write_stable(Bytes::copy_from_slice(data), offset, Stability::Unstable)).await
-    }
-
-    /// Writes all of `data` at `offset` without copying it.
-    ///
-    /// # Errors
-    /// As [`File::write_at`].
-    pub async fn write_bytes(&self, data: Bytes, offset: u64) -> Result<()> {
-        let inner = &self.inner;
-        inner.may(inner.write, "writing")?;
-        if let Some(result) = inner.write_granted(&data, offset) {
-            return result;
-        }
-        Box::pin(self.write_stable(data, offset, Stability::Unstable)).await
-    }
-
-    /// Writes all of `data` at `offset`, as durable as `stability` says when this returns.
-    ///
-    /// # Errors
-    /// As [`File::write_at`].
-    pub async fn write_stable(&self, data: Bytes, offset: u64, stability: Stability) -> Result<()> {
-        let inner = &self.inner;
-        inner.may(inner.write, "writing")?;
-        loop {
-            if let Some(result) = inner.write_granted(&data, offset) {
-                result?;
-                if stability == Stability::Unstable {
-                    return Ok(());
-                }
-                // Only the data must be durable, not what others wrote: but that is what a sync of the file gives.
-                return self.commit().await;
-            }
-            if inner.take_road().await? {
-                continue;
-            }
-            if inner.is_full(data.len()) {
-                inner.commit_kept().await?;
-            }
-            let stable_enough = {
-                let _writer = inner.wire_writers.read().await;
-                if inner.has_grant() {
-                    continue;
-                }
-                inner.write_wire(data, offset, stability).await?
-            };
-            return if stable_enough { Ok(()) } else { inner.commit_kept().await };
-        }
-    }
-
-    /// Makes everything written so far durable.
-    ///
-    /// # Errors
-    /// As [`File::write_at`]; data may then be lost.
-    pub async fn commit(&self) -> Result<()> {
-        let inner = &self.inner;
-        let granted = inner.sync_granted().await;
-        let retired = inner.sync_retired().await;
-        let kept = inner.commit_kept().await;
-        granted.and(retired).and(kept)
-    }
-
-    /// The file's attributes as of now: asked of the granted file if there is one, else of the server.
-    ///
-    /// # Errors
-    /// The server's or the call's, or the granted file's error.
-    pub async fn attributes(&self) -> Result<Attributes> {
-        let inner = &self.inner;
-        if let Some(result) = self.attributes_now() {
-            return result;
-        }
-        inner.session.attributes(&inner.handle).await.map_err(|error| error.about(|| inner.shown()))
-    }
-
-    /// Makes durable what would be lost if the server restarted: what was written over the wire. What was written over the
-    /// lane is in this kernel's page cache, where only [`File::commit`] is more than the close of a local file does.
-    ///
-    /// # Errors
-    /// As [`File::commit`].
-    pub async fn flush(&self) -> Result<()> {
-        let kept = self.inner.commit_kept().await;
-        kept.and(self.inner.take_lost())
-    }
-
-    /// The file's length in bytes as of now: asked of the granted file if there is one, else of the server.
-    ///
-    /// # Errors
-    /// As [`File::read_at`].
-    pub async fn size(&self) -> Result<u64> {
-        match self.inner.size_granted() {
-            Some(size) => size,
-            None => self.attributes().await.map(|attributes| attributes.size),
-        }
-    }
-
-    /// Cuts the file off at `len`, or fills it with zeros up to there.
-    ///
-    /// # Errors
-    /// As [`File::write_at`].
-    pub async fn set_len(&self, len: u64) -> Result<()> {
-        let inner = &self.inner;
-        inner.may(inner.write, "writing")?;
-        loop {
-            if let Some(result) = inner.set_len_granted(len) {
-                return result;
-            }
-            if inner.take_road().await? {
-                continue;
-            }
-            // Nobody may write again what is about to be cut off.
-            let _writers = inner.wire_writers.write().await;
-            if inner.has_grant() {
-                continue;
-            }
-            let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
-            let result = inner.session.set_attributes(&inner.handle, &set, None).await;
-            result.map_err(|error| error.about(|| inner.shown()))?;
-            inner.kept.lock().cut(len, u64::MAX);
-            return Ok(());
-        }
-    }
-
-    /// Commits what is not durable, and gives the grant back if this was the last clone. Dropping a file gives the
-    /// grant back, too, but doesn't commit.
-    ///
-    /// # Errors
-    /// As [`File::commit`].
-    pub async fn close(self) -> Result<()> {
-        if self.inner.is_dirty() { self.commit().await } else { self.inner.take_lost() }
-    }
-
     /// For the blocking face.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
@@ -340,42 +166,6 @@ impl File {
 }
 
 impl Inner {
-    /// The rest of a read after its first `step`: whichever road it takes, waiting.
-    async fn read_on(self: &Arc<Self>, buffer: &mut [u8], offset: u64, step: Step) -> Result<usize> {
-        let mut read = self.finish_read(step, buffer, offset).await;
-        loop {
-            if let Some(result) = read {
-                return result;
-            }
-            if !self.take_road().await? {
-                return self.read_wire(buffer, offset).await;
-            }
-            read = self.read_granted(buffer, offset).await;
-        }
-    }
-
-    /// As [`Inner::read_on`], into a buffer that the wire may take.
-    async fn read_on_into(
-        self: &Arc<Self>,
-        mut buffer: Vec<u8>,
-        offset: u64,
-        len: usize,
-        step: Step,
-    ) -> Result<Vec<u8>> {
-        let mut read = self.finish_read(step, &mut buffer, offset).await;
-        loop {
-            if let Some(result) = read {
-                buffer.truncate(result?);
-                return Ok(buffer);
-            }
-            if !self.take_road().await? {
-                return self.read_wire_into(buffer, offset, len).await;
-            }
-            buffer.resize(len, 0);
-            read = self.read_granted(&mut buffer, offset).await;
-        }
-    }
-
     fn shown(&self) -> String {
         String::from_utf8_lossy(&self.name).into_owned()
     }
@@ -432,26 +222,5 @@ impl Drop for Inner {
         if self.is_dirty() {
             tracing::debug!(file = %self.shown(), "closed without a commit");
         }
-    }
-}
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn size<A, F>(_: impl FnOnce(A) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    /// A caller's future contains these, and an operation over the lane shouldn't cost a copy of what only the wire needs.
-    #[test]
-    fn futures_of_the_hot_path_are_small() {
-        type Reading<'a> = (&'a File, &'a mut [u8]);
-        let sizes = [
-            size(|(file, buffer): Reading<'static>| file.read_at(buffer, 0)),
-            size(|file: &'static File| file.read_into(Vec::new(), 0, 0)),
-            size(|file: &'static File| file.write_at(&[], 0)),
-            size(|file: &'static File| file.write_bytes(Bytes::new(), 0)),
-        ];
-        assert!(sizes.iter().all(|size| *size <= 128), "{sizes:?}");
     }
 }

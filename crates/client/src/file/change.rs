@@ -1,0 +1,131 @@
+//! From the wire to the lane in the middle of a stream: when to ask for a grant, and what must be durable before it is
+//! used.
+
+use std::io as stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use io::Stability;
+use rustix::io::Errno;
+
+use super::Inner;
+use super::granted::Granted;
+use crate::counters::{add, bump};
+use crate::error::Result;
+use crate::lane::Answer;
+use crate::options::LaneMode;
+
+impl Inner {
+    /// Finds out whether there is a road by lane now: true if there is. Asks once on every occasion.
+    pub(super) async fn take_road(self: &Arc<Self>) -> Result<bool> {
+        let session = &self.session;
+        let keeper = &session.inner.lane;
+        if keeper.mode() == LaneMode::Off {
+            return Ok(false);
+        }
+        let Some(occasion) = session.lane_for_io().await.map_err(|error| error.about(|| self.shown()))?
+        else {
+            return Ok(false);
+        };
+        let required = keeper.mode() == LaneMode::Required;
+        if self.asked.load(SeqCst) == occasion && !required {
+            return Ok(self.has_grant());
+        }
+        // Asking is rare, and its future large.
+        Box::pin(self.ask_for_road(occasion, required)).await
+    }
+
+    async fn ask_for_road(self: &Arc<Self>, occasion: u64, required: bool) -> Result<bool> {
+        let (session, keeper) = (&self.session, &self.session.inner.lane);
+        let _one = self.asking.lock().await;
+        if self.has_grant() {
+            return Ok(true);
+        }
+        if self.asked.swap(occasion, SeqCst) == occasion && !required {
+            return Ok(false);
+        }
+        let target = lane::Target::Handle(self.handle.as_bytes());
+        match session.ask_lane(target, &self.name, self.read, self.write).await? {
+            Answer::Granted(opening) => match opening.granted {
+                Some((grant, lane, verifier)) => {
+                    let waits = keeper.waits_on(opening.attributes.as_ref());
+                    let taken = self.change_to(Granted::new(grant, lane, verifier, waits)).await?;
+                    if taken && self.wants_direct() {
+                        Box::pin(self.take_direct()).await;
+                    }
+                    Ok(taken)
+                }
+                None => Ok(false),
+            },
+            Answer::Refused(status) => {
+                *self.refused.lock() = Some(status);
+                Ok(false)
+            }
+            Answer::None => Ok(false),
+        }
+    }
+
+    /// Takes a grant into use. First everything that was written over the wire becomes durable: from here on nothing is
+    /// kept, and nothing old can be written over something newer.
+    async fn change_to(self: &Arc<Self>, granted: Granted) -> Result<bool> {
+        let granted = Arc::new(granted);
+        let _writers = self.wire_writers.write().await;
+        if self.keeps_any() && !self.settle_kept(&granted).await? {
+            // The wire keeps what it has, and tries for itself.
+            return Ok(false);
+        }
+        self.granted.set(Some(granted));
+        bump(&self.session.inner.live.road_changes);
+        self.enlist();
+        Ok(true)
+    }
+
+    /// Makes durable what was written over the wire; false if that didn't work. Nobody else writes over the wire meanwhile.
+    ///
+    /// A sync through the grant wouldn't do for a server that still has the data: whether some of it was lost is known to the descriptor
+    /// that was open when it was written, which is the server's (fsync(2)), so that is asked by a COMMIT. What it has forgotten is
+    /// written again through the grant.
+    async fn settle_kept(self: &Arc<Self>, granted: &Arc<Granted>) -> Result<bool> {
+        let remembered = self.kept.lock().all_under(granted.verifier);
+        let again = if remembered {
+            match self.commit_call().await {
+                Ok(verifier) => {
+                    let mut kept = self.kept.lock();
+                    let mark = kept.mark();
+                    kept.committed(mark, verifier)
+                }
+                Err(error) => {
+                    tracing::debug!(file = %self.shown(), %error, "staying on the wire");
+                    return Ok(false);
+                }
+            }
+        } else {
+            self.kept.lock().all()
+        };
+        if !again.is_empty() {
+            let resent: u64 = again.iter().map(|(_, data)| data.len() as u64).sum();
+            let file = granted.clone();
+            let settle = move || -> stdio::Result<()> {
+                let _flight = file.grant.try_get().ok_or(Errno::NXIO)?;
+                for (offset, data) in &again {
+                    let mut done = 0;
+                    while done < data.len() {
+                        done += io::write_at(&file.grant, &data[done..], offset + done as u64)?;
+                    }
+                }
+                io::sync(&file.grant, Stability::FileSync)
+            };
+            match tokio::task::spawn_blocking(settle).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(file = %self.shown(), %error, "staying on the wire");
+                    return Ok(false);
+                }
+                Err(error) => return Err(self.local(stdio::Error::other(error))),
+            }
+            add(&self.session.inner.live.bytes_resent, resent);
+        }
+        self.kept.lock().clear();
+        Ok(true)
+    }
+}

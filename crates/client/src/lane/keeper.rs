@@ -1,0 +1,219 @@
+//! What a session knows of its lane: the one that works, the files with grants of it, and why there is none.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use lane::{Lane, RendezvousOptions};
+use parking_lot::Mutex;
+use rpc::client::Policy;
+use tokio::runtime::Handle as Runtime;
+use tokio::task::AbortHandle;
+
+use super::LaneReport;
+use super::pace::Pace;
+use crate::ahead::Ahead;
+use crate::file::Inner as FileInner;
+use crate::observer::Observer;
+use crate::options::{LaneMode, Options};
+use crate::types::Attributes;
+
+/// A lane with its number in the session.
+#[derive(Debug)]
+pub(super) struct Up {
+    pub(super) lane: Lane,
+    pub(super) number: u64,
+    pub(super) watch: AbortHandle,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    next: u64,
+    open: HashMap<u64, Weak<FileInner>>,
+}
+
+/// The session's end of the lane.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    /// A [`LaneMode`].
+    pub(super) mode: AtomicU8,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    pub(super) throttle: u32,
+    /// How long an Open may take, and whether the session waits for ever for a lane that it must have.
+    pub(super) policy: Policy,
+    pub(super) rendezvous: RendezvousOptions,
+    /// Whether the session's owner is somebody: with AUTH_NONE there is no lane.
+    pub(super) has_owner: bool,
+    pub(super) runtime: Runtime,
+    pub(super) up: ArcSwapOption<Up>,
+    pub(super) next: AtomicU64,
+    pub(super) pace: Mutex<Pace>,
+    pub(super) reasons: Mutex<Vec<String>>,
+    /// One probe at a time.
+    pub(super) probing: tokio::sync::Mutex<()>,
+    /// A probe in the background is under way.
+    pub(super) background: AtomicBool,
+    /// There has been a lane.
+    pub(super) was_up: AtomicBool,
+    /// Files with grants, to be told when the lane goes.
+    files: Mutex<Files>,
+    /// The filesystem (its id) that last said it can't be asked not to wait; 0: none did.
+    always_waits: AtomicU64,
+    /// What filesystems turned out not to do of the I/O modes.
+    pub(crate) fallbacks: io::Fallbacks,
+    /// Files that were asked for before they are opened.
+    pub(crate) ahead: Ahead,
+}
+
+impl Keeper {
+    /// No lane yet. In a tokio runtime.
+    pub(crate) fn new(options: &Options, has_owner: bool) -> Self {
+        Self {
+            mode: AtomicU8::new(options.lane as u8),
+            observer: options.observer.clone(),
+            throttle: options.probe_throttle,
+            policy: Policy { timeo: options.timeo, retrans: options.retrans, hard: options.hard },
+            rendezvous: RendezvousOptions {
+                trusted_uids: options.trusted_uids.clone(),
+                search_namespaces: options.search_namespaces,
+                ..RendezvousOptions::new(options.run_dir.clone())
+            },
+            has_owner,
+            runtime: Runtime::current(),
+            up: ArcSwapOption::empty(),
+            next: AtomicU64::new(1),
+            pace: Mutex::new(Pace::default()),
+            reasons: Mutex::new(Vec::new()),
+            probing: tokio::sync::Mutex::new(()),
+            background: AtomicBool::new(false),
+            was_up: AtomicBool::new(false),
+            files: Mutex::new(Files::default()),
+            always_waits: AtomicU64::new(0),
+            fallbacks: io::Fallbacks::default(),
+            ahead: Ahead::default(),
+        }
+    }
+
+    /// Files of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no trial.
+    pub(crate) fn always_waits_on(&self, fsid: u64) {
+        self.always_waits.store(fsid, Relaxed);
+    }
+
+    /// Whether a file with these attributes is on such a filesystem.
+    pub(crate) fn waits_on(&self, attributes: Option<&Attributes>) -> bool {
+        let fsid = self.always_waits.load(Relaxed);
+        fsid != 0 && attributes.is_some_and(|attributes| attributes.fsid == fsid)
+    }
+
+    pub(crate) fn mode(&self) -> LaneMode {
+        const OFF: u8 = LaneMode::Off as u8;
+        const REQUIRED: u8 = LaneMode::Required as u8;
+        match self.mode.load(Relaxed) {
+            OFF => LaneMode::Off,
+            REQUIRED => LaneMode::Required,
+            _ => LaneMode::Auto,
+        }
+    }
+
+    /// Says how things are now.
+    pub(super) fn announce(&self) {
+        if let Some(observer) = &self.observer {
+            observer.road(&self.report());
+        }
+    }
+
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The lane that works, if there is one.
+    pub(super) fn live(&self) -> Option<Arc<Up>> {
+        self.up.load_full().filter(|up| up.lane.state() == lane::LaneState::Live)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.live().is_some()
+    }
+
+    pub(crate) fn report(&self) -> LaneReport {
+        if self.mode() == LaneMode::Off {
+            let reasons = vec!["the lane is switched off for this session (lane=off)".to_owned()];
+            return LaneReport { reasons, ..LaneReport::default() };
+        }
+        match self.live() {
+            Some(up) => LaneReport {
+                local: true,
+                instance: Some(lane::nonce::hex(&up.lane.instance())),
+                through: Some(up.lane.through().to_owned()),
+                reasons: Vec::new(),
+            },
+            None => LaneReport { reasons: self.reasons.lock().clone(), ..LaneReport::default() },
+        }
+    }
+
+    /// Lane `number` works.
+    pub(crate) fn is_live(&self, number: u64) -> bool {
+        self.live().is_some_and(|up| up.number == number)
+    }
+
+    /// Lane `number` doesn't work any more.
+    pub(crate) fn lost(&self, number: u64) {
+        let Some(up) = self.up.load_full().filter(|up| up.number == number) else { return };
+        let before = self.up.compare_and_swap(&up, None);
+        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &up)) {
+            tracing::debug!(number, "the lane is gone");
+            *self.reasons.lock() =
+                vec!["the lane that there was is gone: the server stopped or took it back".to_owned()];
+            self.pace.lock().lost(Instant::now());
+            self.announce();
+        }
+    }
+
+    /// Gives up lane `number`, which doesn't work any more, and every grant of it: also those of files that are idle.
+    pub(super) fn give_up(&self, number: u64) {
+        self.recall(number);
+        self.lost(number);
+    }
+
+    /// Takes a file with a grant into the list (or leaves it there, if it has a number); returns its number.
+    pub(crate) fn enlist(&self, file: Weak<FileInner>, number: u64) -> u64 {
+        if number != 0 {
+            return number;
+        }
+        let mut files = self.files.lock();
+        files.next += 1;
+        let number = files.next;
+        files.open.insert(number, file);
+        number
+    }
+
+    /// Takes a file out of the list.
+    pub(crate) fn strike(&self, number: u64) {
+        self.files.lock().open.remove(&number);
+    }
+
+    /// How long an answer may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.policy.patience()
+    }
+
+    /// Tells every file to give up its grant of lane `number`.
+    pub(super) fn recall(&self, number: u64) {
+        self.ahead.forget();
+        let files: Vec<Weak<FileInner>> = self.files.lock().open.values().cloned().collect();
+        files.iter().filter_map(Weak::upgrade).for_each(|file| file.recall(number));
+    }
+
+    /// Whether a probe in the background is due now.
+    pub(super) fn is_due(&self, reconnects: u64) -> bool {
+        self.has_owner && self.pace.lock().is_due(Instant::now(), reconnects, self.throttle)
+    }
+}
