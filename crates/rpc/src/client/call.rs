@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use xdr::Encoder;
 
+use super::silence::Silence;
 use super::table::{Frame, Slot, State, Table, Target};
 use super::{Error, Options, Reply, Request, Stats};
 use crate::message::CallHeader;
@@ -27,6 +29,7 @@ pub(super) struct Connection {
     pub(super) places: Semaphore,
     pub(super) reconnects: AtomicU64,
     pub(super) retransmits: AtomicU64,
+    pub(super) silence: Arc<Silence>,
 }
 
 impl fmt::Debug for Connection {
@@ -36,7 +39,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(address: SocketAddr, options: &Options) -> Self {
+    pub(super) fn new(address: SocketAddr, options: &Options, silence: Arc<Silence>) -> Self {
         let in_flight = options.in_flight.clamp(1, 4096);
         let mut start = [0; 4];
         if getrandom::fill(&mut start).is_err() {
@@ -49,6 +52,7 @@ impl Connection {
             places: Semaphore::new(in_flight),
             reconnects: AtomicU64::new(0),
             retransmits: AtomicU64::new(0),
+            silence,
         }
     }
 

@@ -19,6 +19,9 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 /// How often waiting calls are looked at, at least.
 pub(super) const TICK_MAX: Duration = Duration::from_secs(1);
 
+/// Attempts to connect that may fail while a server restarts.
+const RESTART: u32 = 8;
+
 /// Drives one connection and its successors until the client is dropped.
 pub(super) async fn drive(connection: Arc<Connection>, mut first: Option<TcpStream>) {
     let mut recovery = Recovery::new(connection.options.policy);
@@ -105,9 +108,11 @@ pub(super) struct Look {
 pub(super) fn look(connection: &Connection, recovery: &Recovery, epoch: Option<u32>, now: Instant) -> Look {
     let (mut freed, mut wakers) = (0, Vec::new());
     let mut look = Look { again: None, reconnect: false };
+    let mut late = false;
     let mut table = connection.table.lock();
     for xid in table.waiting() {
         let Some(slot) = table.get(xid) else { continue };
+        late |= recovery.is_late(slot.since, now);
         match recovery.verdict(slot.since, Some(slot.sent_on) == epoch, now) {
             Verdict::Wait(until) => look.again = Some(look.again.map_or(until, |at| at.min(until))),
             Verdict::Reconnect => look.reconnect = true,
@@ -120,6 +125,9 @@ pub(super) fn look(connection: &Connection, recovery: &Recovery, epoch: Option<u
     }
     drop(table);
     connection.places.add_permits(freed);
+    if late {
+        connection.silence.note(connection.address, recovery.policy().hard);
+    }
     wakers.into_iter().for_each(Waker::wake);
     look.again = look.again.map(|at| at.clamp(now + TICK_MIN, now + TICK_MAX));
     look
@@ -152,8 +160,9 @@ async fn establish(connection: &Connection, recovery: &mut Recovery, port: Optio
             Ok(stream) => return Some(stream),
             Err(error) => {
                 // The first failures are a restart; what lasts is worth a word.
-                if recovery.failures().is_power_of_two() && recovery.failures() >= 8 {
-                    tracing::warn!(server = %connection.address, %error, "server not responding, still trying");
+                tracing::debug!(server = %connection.address, %error, "no connection");
+                if recovery.failures() >= RESTART {
+                    connection.silence.note(connection.address, options.policy.hard);
                 }
                 recovery.lost(Instant::now(), random());
             }

@@ -18,6 +18,7 @@ mod error;
 mod reader;
 pub mod recovery;
 mod running;
+mod silence;
 mod socket;
 mod table;
 
@@ -33,6 +34,7 @@ use crate::message::Credential;
 use call::Connection;
 pub use error::Error;
 pub use recovery::Policy;
+use silence::Silence;
 pub use socket::ReservedPort;
 
 /// How a client behaves.
@@ -140,8 +142,9 @@ impl Client {
             .map_err(|source| Error::Connect { address, source })?;
         let mut connections = Vec::new();
         let mut first = Some(stream);
+        let silence = Arc::<Silence>::default();
         for _ in 0..options.connections.clamp(1, 16) {
-            let connection = Arc::new(Connection::new(address, &options));
+            let connection = Arc::new(Connection::new(address, &options, silence.clone()));
             tokio::spawn(driver::drive(connection.clone(), first.take()));
             connections.push(connection);
         }

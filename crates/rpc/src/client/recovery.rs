@@ -1,7 +1,7 @@
 //! What to do when the server does not answer: a machine without sockets, and with the clock passed in.
 //!
 //! The rules are the kernel client's for TCP:
-//! - a call that has waited `timeo × (retrans + 1)` has failed if the client is soft. If it is hard, a connection that
+//! - a call that has waited `timeo × (retrans + 1)`, or ten minutes, has failed if the client is soft. If it is hard, a connection that
 //!   stood still for so long is given up, and the call goes out again on the next one;
 //! - a lost connection is made again when somebody waits for an answer: at once the first time, then after pauses that
 //!   double from 20 ms to 5 s. Only a reply that makes sense shows that the server is well and ends the doubling, so a
@@ -15,6 +15,9 @@ pub const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The longest pause between two attempts to connect.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// No call waits longer before something happens (nfs(5): timeouts grow up to a maximum of 600 seconds).
+pub const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
 /// When a call counts as unanswered, and what then: `timeo`, `retrans`, `hard` and `soft` of nfs(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +37,11 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How long a call waits before something happens: `timeo × (retrans + 1)`.
+    /// How long a call waits before something happens: `timeo × (retrans + 1)`, at most [`LONGEST_PATIENCE`].
     #[must_use]
     pub fn patience(&self) -> Duration {
-        self.timeo.saturating_mul(self.retrans.saturating_add(1)).max(Duration::from_millis(1))
+        let wait = self.timeo.saturating_mul(self.retrans.saturating_add(1));
+        wait.clamp(Duration::from_millis(1), LONGEST_PATIENCE)
     }
 }
 
@@ -106,12 +110,18 @@ impl Recovery {
         self.not_before.map_or(now, |at| at.max(now))
     }
 
+    /// Whether a call that has been waiting since `since` has waited for as long as a server may take.
+    #[must_use]
+    pub fn is_late(&self, since: Instant, now: Instant) -> bool {
+        now >= since + self.policy.patience()
+    }
+
     /// What is to become of a call that has been waiting since `since` (since it was made for a soft client, since it
     /// was last sent for a hard one); `sent` says whether it went out on the connection that stands now.
     #[must_use]
     pub fn verdict(&self, since: Instant, sent: bool, now: Instant) -> Verdict {
         let end = since + self.policy.patience();
-        match (now >= end, self.policy.hard, sent) {
+        match (self.is_late(since, now), self.policy.hard, sent) {
             (false, ..) => Verdict::Wait(end),
             (true, false, _) => Verdict::GiveUp,
             (true, true, true) => Verdict::Reconnect,
@@ -175,5 +185,7 @@ mod tests {
     fn absurd_policies_do_not_overflow() {
         let policy = Policy { timeo: Duration::ZERO, retrans: u32::MAX, hard: false };
         assert!(policy.patience() > Duration::ZERO);
+        let policy = Policy { timeo: Duration::from_secs(3600), ..policy };
+        assert_eq!(policy.patience(), LONGEST_PATIENCE);
     }
 }

@@ -129,7 +129,6 @@ impl<'a> Running<'a> {
                 let now = Instant::now();
                 let look = look(self.connection, self.recovery, Some(self.epoch), now);
                 if look.reconnect {
-                    tracing::warn!(server = %self.connection.address, "server not responding, reconnecting");
                     return Poll::Ready(End::Lost);
                 }
                 let Some(again) = look.again else { return Poll::Pending };
@@ -238,6 +237,7 @@ impl<'a> Running<'a> {
         self.outcome.wake.drain(..).for_each(Waker::wake);
         if mem::take(&mut self.outcome.sense) {
             self.recovery.answered();
+            self.connection.silence.answered(self.connection.address);
         }
         Poll::Ready(result.map_err(|what| {
             tracing::warn!(server = %self.connection.address, what, "the server breaks the protocol, reconnecting");
