@@ -110,8 +110,8 @@ pub struct Options {
     pub credential: Credential,
     /// The port that serves MOUNT, if it is not NFS's own and rpcbind is not to be asked.
     pub mount_port: Option<u16>,
-    /// How many bytes a file may have written over the wire and not committed; it commits by itself when they are
-    /// reached. They are kept in memory to be sent again should the server forget them; 64 MiB.
+    /// How many bytes a session's files may have written over the wire and not committed; they commit by themselves when that
+    /// many are reached. They are kept in memory to be sent again should the server forget them; 64 MiB.
     pub unstable_max: usize,
     /// Requests in flight for one large read or write; 8.
     pub window: usize,

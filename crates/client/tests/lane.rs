@@ -324,6 +324,29 @@ async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
     assert_eq!(after.calls(Procedure::Commit), 0);
 }
 
+/// The same, where it is another open of the file that gets a grant.
+#[tokio::test]
+async fn what_one_open_keeps_is_durable_before_another_has_a_grant() {
+    let mut served = Served::wire_only();
+    let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
+    let keeper = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
+    let data = pattern(7, 100_000);
+    keeper.write_at(&data, 0).await.unwrap();
+    served.kill();
+    fs::OpenOptions::new().write(true).open(served.export().join("file")).unwrap().set_len(10).unwrap();
+    served.allow_lane();
+    served.restart();
+    let report = session.probe().await;
+    assert!(report.local, "{report:?}");
+    let granted = session.open(b"file", &OpenOptions::new().read(true).write(true)).await.unwrap();
+    assert_eq!(granted.road(), Road::Lane);
+    assert!(on_disk(&served.export().join("file")) == data);
+    granted.write_at(b"newer", 0).await.unwrap();
+    keeper.commit().await.unwrap();
+    assert_eq!(on_disk(&served.export().join("file"))[..8], [b"newer", &data[5..8]].concat());
+    assert_eq!(session.counters().bytes_resent, data.len() as u64);
+}
+
 #[tokio::test]
 async fn without_a_lane_required_is_an_error_and_auto_says_why() {
     let served = Served::wire_only();

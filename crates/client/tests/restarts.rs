@@ -49,6 +49,34 @@ async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
     assert_eq!(session.counters().calls(Procedure::Commit), after.calls(Procedure::Commit));
 }
 
+/// What one open of a file has written another one commits, and writes again; what was cut off meanwhile, by whatever way, stays
+/// cut off.
+#[tokio::test]
+async fn unstable_data_is_the_files_whoever_wrote_it() {
+    let mut served = Served::wire_only();
+    let session = served.wire().await;
+    let one = session.open(b"file", &OpenOptions::replacing()).await.unwrap();
+    let other = session.open(b"file", &OpenOptions::new().write(true)).await.unwrap();
+    let reader = session.open(b"file", &OpenOptions::reading()).await.unwrap();
+    one.write_at(b"0123456789", 0).await.unwrap();
+    other.write_at(b"ABC", 3).await.unwrap();
+    reader.commit().await.unwrap();
+    one.commit().await.unwrap();
+    assert_eq!(session.counters().calls(Procedure::Commit), 1);
+
+    one.write_at(b"0123456789", 0).await.unwrap();
+    other.write_at(b"XY", 4).await.unwrap();
+    let cut = client::SetAttributes { size: Some(8), ..client::SetAttributes::default() };
+    session.set_attributes(&one.handle(), &cut, None).await.unwrap();
+    served.kill();
+    let path = served.export().join("file");
+    std::fs::write(&path, b"--------").unwrap();
+    served.restart();
+    reader.commit().await.unwrap();
+    assert_eq!(on_disk(&path), b"0123XY67");
+    assert_eq!(session.counters().bytes_resent, 8);
+}
+
 /// The server is killed again and again while a stream is written and read; the stream goes on, and what was
 /// acknowledged as stable is there in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

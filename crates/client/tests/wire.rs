@@ -169,6 +169,37 @@ async fn what_is_kept_is_bounded_and_commits_by_itself() {
 }
 
 #[tokio::test]
+async fn what_is_kept_is_bounded_over_all_files_and_no_room_means_stable() {
+    let served = Served::wire_only();
+    let mut options = served.options(client::LaneMode::Off);
+    options.unstable_max = 256 << 10;
+    let session = client::Session::connect(&served.url(), options).await.unwrap();
+    let data = pattern(3, 48 << 10);
+    let mut files = Vec::new();
+    for number in 0..40 {
+        let file =
+            session.open(format!("file-{number}").as_bytes(), &OpenOptions::replacing()).await.unwrap();
+        file.write_at(&data, 0).await.unwrap();
+        files.push(file);
+    }
+    // Five fit; whoever comes then makes room by committing another.
+    let commits = session.counters().calls(Procedure::Commit);
+    assert!((34..=40).contains(&commits), "{commits} commits");
+    for file in files {
+        file.close().await.unwrap();
+    }
+    // More than there is room for is durable at once.
+    let commits = session.counters().calls(Procedure::Commit);
+    let file = session.open(b"large", &OpenOptions::replacing()).await.unwrap();
+    let large = pattern(4, 300 << 10);
+    file.write_at(&large, 0).await.unwrap();
+    file.close().await.unwrap();
+    assert_eq!(session.counters().calls(Procedure::Commit), commits);
+    assert_eq!(on_disk(&served.export().join("large")), large);
+    assert!((0..40).all(|number| on_disk(&served.export().join(format!("file-{number}"))) == data));
+}
+
+#[tokio::test]
 async fn a_directory_of_many_names_comes_whole_in_both_ways() {
     let served = Served::wire_only();
     let session = served.wire().await;

@@ -164,6 +164,7 @@ impl Inner {
         let granted = self.granted.look()?;
         let place = granted.place();
         let Some(flight) = granted.grant.try_get_at(place) else { return self.leave(granted) };
+        self.overwrite(offset, data.len() as u64);
         let mut done = 0;
         let result = loop {
             let (rest, at) = (&data[done..], offset.saturating_add(done as u64));
@@ -191,6 +192,14 @@ impl Inner {
             }
             Err(error) => Err(self.failed_write(offset, error)),
         })
+    }
+
+    /// What another open keeps of `offset..`, written over the wire, is not to be written again over what is written now.
+    #[inline]
+    fn overwrite(&self, offset: u64, len: u64) {
+        if let Some(kept) = self.kept_by_any() {
+            kept.cut(offset, offset.saturating_add(len));
+        }
     }
 
     /// Runs `f` with the granted descriptor, between `try_get` and `put`; `passed`: the descriptor goes to somebody who may
@@ -229,6 +238,7 @@ impl Inner {
     pub(crate) fn set_len_granted(self: &Arc<Self>, len: u64) -> Option<Result<()>> {
         let granted = self.granted.look()?;
         let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
+        self.overwrite(len, u64::MAX);
         let result =
             if len > io::MAX_OFFSET { Err(Errno::FBIG) } else { rustix::fs::ftruncate(&granted.grant, len) };
         granted.soil();

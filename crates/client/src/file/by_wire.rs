@@ -1,25 +1,14 @@
-//! The wire's road: READ, WRITE and COMMIT (RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21), in pieces of rsize and wsize,
-//! several in flight.
-
-use std::sync::Arc;
+//! The wire's road for reading: READ (RFC 1813 section 3.3.6), in pieces of rsize, several in flight.
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use io::Stability;
-use proto::nfs3::{self, Procedure, StableHow};
+use proto::nfs3::{self, Procedure};
 use rpc::client::Receive;
 use xdr::{Decoder, Opaque};
 
 use super::Inner;
-use super::unstable::Verifier;
 use crate::counters::{add, bump};
 use crate::error::{Error, Result};
-
-/// How many pieces a file keeps before it commits by itself, however small they are.
-const MAX_PIECES: usize = 1 << 16;
-
-/// How often a COMMIT is tried against a server that forgets everything each time.
-const COMMIT_ROUNDS: usize = 8;
 
 /// Where the payload of READ's results begins.
 fn split(results: &[u8]) -> Option<(usize, usize)> {
@@ -108,121 +97,5 @@ impl Inner {
         let bytes = self.read_wire_into(Vec::new(), offset, buffer.len()).await?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok(bytes.len())
-    }
-
-    /// Whether a write of `len` bytes has to wait for a commit first.
-    pub(super) fn is_full(&self, len: usize) -> bool {
-        let kept = self.kept.lock();
-        !kept.is_empty()
-            && (kept.bytes() + len > self.session.inner.options.unstable_max || kept.len() >= MAX_PIECES)
-    }
-
-    /// Writes all of `data`; the caller holds `wire_writers`. False if it is less durable than `stability` says and a
-    /// commit must follow.
-    pub(super) async fn write_wire(&self, data: Bytes, offset: u64, stability: Stability) -> Result<bool> {
-        if data.is_empty() {
-            return Ok(true);
-        }
-        if offset.checked_add(data.len() as u64).is_none() {
-            return Err(Error::Status { object: self.shown(), status: crate::Status::TooBig });
-        }
-        let wsize = self.session.inner.wsize;
-        if data.len() <= wsize {
-            return self.write_piece(data, offset, stability).await;
-        }
-        stream::iter((0..data.len()).step_by(wsize))
-            .map(|at| {
-                let piece = data.slice(at..data.len().min(at + wsize));
-                self.write_piece(piece, offset + at as u64, stability)
-            })
-            .buffer_unordered(self.session.inner.options.window.clamp(1, 64))
-            .try_fold(true, |all, one| async move { Ok(all && one) })
-            .await
-    }
-
-    /// One piece of at most wsize, short answers continued.
-    async fn write_piece(&self, mut data: Bytes, mut offset: u64, stability: Stability) -> Result<bool> {
-        let stable = match stability {
-            Stability::Unstable => StableHow::Unstable,
-            Stability::DataSync => StableHow::DataSync,
-            Stability::FileSync => StableHow::FileSync,
-        };
-        let mut stable_enough = true;
-        while !data.is_empty() {
-            let args = nfs3::Write3Head {
-                file: Opaque(self.handle.as_bytes()),
-                offset,
-                count: data.len() as u32,
-                stable,
-                length: data.len() as u32,
-            };
-            let procedure = Procedure::Write;
-            let replied = self.session.nfs_with(procedure, &args, data.clone(), None).await;
-            let replied = replied.map_err(|error| error.about(|| self.shown()))?;
-            let ok = self
-                .session
-                .body::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
-                .map_err(|error| error.about(|| self.shown()))?;
-            let count = ok.count as usize;
-            if count == 0 || count > data.len() {
-                return Err(self.protocol("it says that it wrote nothing, or more than it was given"));
-            }
-            let written = data.split_to(count);
-            let end = offset + count as u64;
-            if ok.committed == StableHow::Unstable {
-                self.kept.lock().note(offset, written, ok.verf);
-            } else {
-                self.kept.lock().cut(offset, end);
-            }
-            stable_enough &= ok.committed >= stable;
-            offset = end;
-            let road = &self.session.inner.live.wire;
-            bump(&road.writes);
-            add(&road.bytes_written, count as u64);
-        }
-        Ok(stable_enough)
-    }
-
-    /// One COMMIT of the whole file: the server's verifier.
-    pub(super) async fn commit_call(&self) -> Result<Verifier> {
-        let procedure = Procedure::Commit;
-        let args = nfs3::Commit3Args { file: Opaque(self.handle.as_bytes()), offset: 0, count: 0 };
-        let replied =
-            self.session.nfs(procedure, &args).await.map_err(|error| error.about(|| self.shown()))?;
-        let ok = self
-            .session
-            .body::<nfs3::Commit3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
-            .map_err(|error| error.about(|| self.shown()))?;
-        bump(&self.session.inner.live.wire.commits);
-        Ok(ok.verf)
-    }
-
-    /// Makes everything durable that was written over the wire so far; what the server has forgotten is written again.
-    pub(crate) async fn commit_kept(self: &Arc<Self>) -> Result<()> {
-        for _ in 0..COMMIT_ROUNDS {
-            let mark = {
-                let kept = self.kept.lock();
-                if kept.is_empty() {
-                    return Ok(());
-                }
-                kept.mark()
-            };
-            let verifier = self.commit_call().await?;
-            if self.kept.lock().committed(mark, verifier).is_empty() {
-                return Ok(());
-            }
-            // Nobody may write meanwhile: what is written again is older than anything.
-            let _writers = self.wire_writers.write().await;
-            let again = self.kept.lock().committed(mark, verifier);
-            let bytes: usize = again.iter().map(|(_, data)| data.len()).sum();
-            tracing::info!(file = %self.shown(), bytes, "the server has forgotten unstable data: writing it again");
-            add(&self.session.inner.live.bytes_resent, bytes as u64);
-            stream::iter(again)
-                .map(|(offset, data)| self.write_wire(data, offset, Stability::Unstable))
-                .buffer_unordered(self.session.inner.options.window.clamp(1, 64))
-                .try_for_each(|_| async { Ok(()) })
-                .await?;
-        }
-        Err(self.protocol("it forgets unstable data again and again"))
     }
 }

@@ -93,17 +93,17 @@ impl File {
             if inner.take_road().await? {
                 continue;
             }
-            if inner.is_full(data.len()) {
-                inner.commit_kept().await?;
-            }
+            let kept = inner.kept();
+            let room = kept.room(data.len()).await?;
+            let stability = if room.is_some() { stability } else { Stability::FileSync };
             let stable_enough = {
-                let _writer = inner.wire_writers.read().await;
+                let _writer = kept.writers.read().await;
                 if inner.has_grant() {
                     continue;
                 }
-                inner.write_wire(data, offset, stability).await?
+                kept.write(&inner.session, data, offset, stability).await?
             };
-            return if stable_enough { Ok(()) } else { inner.commit_kept().await };
+            return if stable_enough { Ok(()) } else { kept.commit().await };
         }
     }
 
@@ -166,16 +166,9 @@ impl File {
             if inner.take_road().await? {
                 continue;
             }
-            // Nobody may write again what is about to be cut off.
-            let _writers = inner.wire_writers.write().await;
-            if inner.has_grant() {
-                continue;
-            }
             let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
             let result = inner.session.set_attributes(&inner.handle, &set, None).await;
-            result.map_err(|error| error.about(|| inner.shown()))?;
-            inner.kept.lock().cut(len, u64::MAX);
-            return Ok(());
+            return result.map(drop).map_err(|error| error.about(|| inner.shown()));
         }
     }
 

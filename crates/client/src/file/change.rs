@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::Inner;
 use super::granted::Granted;
+use super::kept::Kept;
 use crate::counters::{add, bump};
 use crate::error::Result;
 use crate::lane::Answer;
@@ -67,10 +68,16 @@ impl Inner {
 
     /// Takes a grant into use. First everything that was written over the wire becomes durable: from here on nothing is
     /// kept, and nothing old can be written over something newer.
-    async fn change_to(self: &Arc<Self>, granted: Granted) -> Result<bool> {
+    pub(super) async fn change_to(self: &Arc<Self>, granted: Granted) -> Result<bool> {
         let granted = Arc::new(granted);
-        let _writers = self.wire_writers.write().await;
-        if self.keeps_any() && !self.settle_kept(&granted).await? {
+        let kept = self.kept_by_any();
+        let _writers = match &kept {
+            Some(kept) => Some(kept.writers.write().await),
+            None => None,
+        };
+        if let Some(kept) = &kept
+            && !self.settle(kept, &granted).await?
+        {
             // The wire keeps what it has, and tries for itself.
             return Ok(false);
         }
@@ -81,26 +88,13 @@ impl Inner {
     }
 
     /// Makes durable what was written over the wire; false if that didn't work. Nobody else writes over the wire meanwhile.
-    ///
-    /// A sync through the grant wouldn't do for a server that still has the data: whether some of it was lost is known to the descriptor
-    /// that was open when it was written, which is the server's (fsync(2)), so that is asked by a COMMIT. What it has forgotten is
-    /// written again through the grant.
-    async fn settle_kept(self: &Arc<Self>, granted: &Arc<Granted>) -> Result<bool> {
-        let remembered = self.kept.lock().all_under(granted.verifier);
-        let again = if remembered {
-            match self.commit_call().await {
-                Ok(verifier) => {
-                    let mut kept = self.kept.lock();
-                    let mark = kept.mark();
-                    kept.committed(mark, verifier)
-                }
-                Err(error) => {
-                    tracing::debug!(file = %self.shown(), %error, "staying on the wire");
-                    return Ok(false);
-                }
+    async fn settle(self: &Arc<Self>, kept: &Kept, granted: &Arc<Granted>) -> Result<bool> {
+        let again = match kept.forgotten(granted.verifier).await {
+            Ok(again) => again,
+            Err(error) => {
+                tracing::debug!(file = %self.shown(), %error, "staying on the wire");
+                return Ok(false);
             }
-        } else {
-            self.kept.lock().all()
         };
         if !again.is_empty() {
             let resent: u64 = again.iter().map(|(_, data)| data.len() as u64).sum();
@@ -125,7 +119,7 @@ impl Inner {
             }
             add(&self.session.inner.live.bytes_resent, resent);
         }
-        self.kept.lock().clear();
+        kept.clear();
         Ok(true)
     }
 }

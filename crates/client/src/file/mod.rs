@@ -6,8 +6,8 @@
 //! next I/O.
 //!
 //! Two rules keep every byte that the caller was told is durable:
-//! 1. *A file with a grant keeps no unstable data.* What was written over the wire and not committed is made durable
-//!    before the grant is used: by a COMMIT if the grant came with the same write verifier, else (or if that finds it forgotten)
+//! 1. *Where there is a grant no unstable data is kept.* What was written over the wire and not committed, through whichever open
+//!    of the file, is made durable before the grant is used: by a COMMIT if the grant came with the same write verifier, else (or if that finds it forgotten)
 //!    it is written again through the grant and synced.
 //! 2. *A grant with unsynced writes is synced before it is closed*, at the latest by the next [`File::commit`], which
 //!    also reports it if that failed.
@@ -18,7 +18,9 @@ mod by_wire;
 mod calls;
 mod change;
 mod granted;
+mod kept;
 mod local;
+mod pool;
 mod retired;
 mod syncs;
 mod unstable;
@@ -26,7 +28,7 @@ mod waiting;
 mod way;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use sys::Switch;
@@ -36,7 +38,8 @@ use crate::options::OpenOptions;
 use crate::session::Session;
 use crate::types::{Attributes, Handle};
 use granted::Granted;
-use unstable::Unstable;
+use kept::Kept;
+pub(crate) use pool::Pool;
 
 /// Which way a file's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,10 +81,8 @@ pub(crate) struct Inner {
     retired: Mutex<Vec<Arc<Granted>>>,
     /// The first error of a sync that nobody waited for.
     lost: Mutex<Option<std::io::Error>>,
-    /// What was written over the wire and is not durable.
-    kept: Mutex<Unstable>,
-    /// Writers over the wire hold it for reading; who writes kept data again, or changes to the lane, for writing.
-    wire_writers: tokio::sync::RwLock<()>,
+    /// What was written over the wire and is not durable: the inode's, once this open has written that way.
+    kept: OnceLock<Arc<Kept>>,
     /// Held while a lane is asked for a grant.
     asking: tokio::sync::Mutex<()>,
 }
@@ -112,14 +113,23 @@ impl File {
             listed: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
             lost: Mutex::new(None),
-            kept: Mutex::new(Unstable::default()),
-            wire_writers: tokio::sync::RwLock::new(()),
+            kept: OnceLock::new(),
             asking: tokio::sync::Mutex::new(()),
         });
         if has_grant {
             inner.enlist();
         }
         Self { inner }
+    }
+
+    /// Takes a grant that the file was opened with, once everything is durable that other opens have written over the wire.
+    /// If that can't be had now, the file goes over the wire.
+    pub(crate) async fn take_grant(
+        &self,
+        (grant, lane, verifier): (lane::Grant, u64, [u8; 8]),
+    ) -> Result<()> {
+        let waits = self.inner.session.inner.lane.waits_on(self.inner.opened_as.as_ref());
+        self.inner.change_to(Granted::new(grant, lane, verifier, waits)).await.map(drop)
     }
 
     /// Whether the server's mode asks for more than one grant.
@@ -188,16 +198,34 @@ impl Inner {
         self.may(self.write, "writing")
     }
 
+    /// Where what is written over the wire is kept.
+    fn kept(&self) -> &Arc<Kept> {
+        self.kept.get_or_init(|| self.session.inner.unstable.file(&self.handle, &self.name))
+    }
+
+    /// What any open of the file may have written over the wire and not committed.
+    fn kept_by_any(&self) -> Option<Arc<Kept>> {
+        self.session.inner.unstable.find(&self.handle)
+    }
+
+    /// Makes everything durable that was written over the wire so far.
+    pub(crate) async fn commit_kept(&self) -> Result<()> {
+        match self.kept_by_any() {
+            Some(kept) => kept.commit().await,
+            None => Ok(()),
+        }
+    }
+
     /// Whether something written may not be durable, as far as is known.
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.kept.lock().is_empty()
+        self.keeps_any()
             || !self.retired.lock().is_empty()
             || self.granted.look().is_some_and(|granted| granted.is_dirty())
     }
 
     /// Whether a COMMIT is due over the wire.
     pub(crate) fn keeps_any(&self) -> bool {
-        !self.kept.lock().is_empty()
+        self.kept_by_any().is_some_and(|kept| !kept.is_empty())
     }
 
     /// The error of a sync that nobody waited for, once.

@@ -12,6 +12,7 @@
 //!    and comes back through `note`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -19,21 +20,45 @@ use bytes::Bytes;
 pub(crate) type Verifier = [u8; 8];
 
 #[derive(Debug, Clone)]
-struct Extent {
+struct Extent<W> {
     data: Bytes,
+    /// Bytes of the memory that holds it.
+    held: usize,
     verifier: Verifier,
     number: u64,
+    writer: W,
 }
 
-/// A file's unstable data.
-#[derive(Debug, Default)]
-pub(crate) struct Unstable {
-    extents: BTreeMap<u64, Extent>,
+impl<W: Clone> Extent<W> {
+    /// A part of it. It doesn't hold memory of more than twice its size.
+    fn part(&self, range: Range<usize>) -> Self {
+        let mut part = Self { data: self.data.slice(range), ..self.clone() };
+        if part.data.len() < self.held / 2 {
+            part.data = Bytes::copy_from_slice(&part.data);
+            part.held = part.data.len();
+        }
+        part
+    }
+}
+
+/// A file's unstable data; `W` says who wrote it.
+#[derive(Debug)]
+pub(crate) struct Unstable<W> {
+    extents: BTreeMap<u64, Extent<W>>,
     bytes: usize,
     next: u64,
 }
 
-impl Unstable {
+impl<W> Default for Unstable<W> {
+    fn default() -> Self {
+        Self { extents: BTreeMap::new(), bytes: 0, next: 0 }
+    }
+}
+
+/// Data with where it belongs and who wrote it.
+type Piece<W> = (u64, Bytes, W);
+
+impl<W: Clone> Unstable<W> {
     /// Bytes kept.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
@@ -49,14 +74,20 @@ impl Unstable {
         self.extents.is_empty()
     }
 
+    /// One of those who wrote what is kept.
+    pub(crate) fn writer(&self) -> Option<&W> {
+        self.extents.values().next().map(|extent| &extent.writer)
+    }
+
     /// `data` was written at `offset`, and the server answered UNSTABLE with `verifier`.
-    pub(crate) fn note(&mut self, offset: u64, data: Bytes, verifier: Verifier) {
+    pub(crate) fn note(&mut self, offset: u64, data: Bytes, verifier: Verifier, writer: W) {
         let Some(end) = offset.checked_add(data.len() as u64).filter(|end| *end > offset) else { return };
         self.cut(offset, end);
         self.bytes += data.len();
         let number = self.next;
         self.next += 1;
-        self.extents.insert(offset, Extent { data, verifier, number });
+        let held = data.len();
+        self.extents.insert(offset, Extent { data, held, verifier, number, writer });
     }
 
     /// Forgets what is kept of `from..to`: it was written over, or cut off.
@@ -72,12 +103,12 @@ impl Unstable {
             let Some(extent) = self.extents.remove(&at) else { continue };
             self.bytes -= extent.data.len();
             if at < from {
-                let head = Extent { data: extent.data.slice(..(from - at) as usize), ..extent.clone() };
+                let head = extent.part(0..(from - at) as usize);
                 self.bytes += head.data.len();
                 self.extents.insert(at, head);
             }
             if end > to {
-                let tail = Extent { data: extent.data.slice((to - at) as usize..), ..extent };
+                let tail = extent.part((to - at) as usize..extent.data.len());
                 self.bytes += tail.data.len();
                 self.extents.insert(to, tail);
             }
@@ -91,7 +122,7 @@ impl Unstable {
 
     /// A COMMIT that was sent after `mark` was answered with `verifier`. What is durable is forgotten; what the server
     /// has forgotten is handed out.
-    pub(crate) fn committed(&mut self, mark: u64, verifier: Verifier) -> Vec<(u64, Bytes)> {
+    pub(crate) fn committed(&mut self, mark: u64, verifier: Verifier) -> Vec<Piece<W>> {
         let mut again = Vec::new();
         let bytes = &mut self.bytes;
         self.extents.retain(|offset, extent| {
@@ -102,15 +133,16 @@ impl Unstable {
                 *bytes -= extent.data.len();
                 return false;
             }
-            again.push((*offset, extent.data.clone()));
+            again.push((*offset, extent.data.clone(), extent.writer.clone()));
             true
         });
         again
     }
 
     /// Everything that is kept, to be written by another road.
-    pub(crate) fn all(&self) -> Vec<(u64, Bytes)> {
-        self.extents.iter().map(|(offset, extent)| (*offset, extent.data.clone())).collect()
+    pub(crate) fn all(&self) -> Vec<Piece<W>> {
+        let all = self.extents.iter();
+        all.map(|(offset, extent)| (*offset, extent.data.clone(), extent.writer.clone())).collect()
     }
 
     /// Whether everything kept was written under this verifier.
@@ -137,9 +169,9 @@ mod tests {
     }
 
     /// The kept data as a picture, one character a byte.
-    fn picture(kept: &Unstable, len: usize) -> String {
+    fn picture(kept: &Unstable<()>, len: usize) -> String {
         let mut picture = vec![b'.'; len];
-        for (offset, data) in kept.all() {
+        for (offset, data, ()) in kept.all() {
             for (index, byte) in data.iter().enumerate() {
                 assert_eq!(picture[offset as usize + index], b'.', "extents overlap");
                 picture[offset as usize + index] = *byte;
@@ -152,19 +184,19 @@ mod tests {
     #[test]
     fn later_writes_take_the_place_of_earlier_ones() {
         let mut kept = Unstable::default();
-        kept.note(2, bytes(6, b'a'), V1);
-        kept.note(4, bytes(2, b'b'), V1);
+        kept.note(2, bytes(6, b'a'), V1, ());
+        kept.note(4, bytes(2, b'b'), V1, ());
         assert_eq!(picture(&kept, 10), "..aabbaa..");
-        kept.note(0, bytes(3, b'c'), V1);
-        kept.note(7, bytes(3, b'd'), V1);
+        kept.note(0, bytes(3, b'c'), V1, ());
+        kept.note(7, bytes(3, b'd'), V1, ());
         assert_eq!(picture(&kept, 10), "cccabbaddd");
-        kept.note(0, bytes(10, b'e'), V1);
+        kept.note(0, bytes(10, b'e'), V1, ());
         assert_eq!(picture(&kept, 10), "eeeeeeeeee");
         assert_eq!(kept.len(), 1);
         kept.cut(5, u64::MAX);
         assert_eq!(picture(&kept, 10), "eeeee.....");
-        kept.note(3, Bytes::new(), V1);
-        kept.note(u64::MAX, bytes(2, b'x'), V1);
+        kept.note(3, Bytes::new(), V1, ());
+        kept.note(u64::MAX, bytes(2, b'x'), V1, ());
         assert_eq!(picture(&kept, 10), "eeeee.....");
     }
 
@@ -182,7 +214,7 @@ mod tests {
                 kept.cut(at as u64, (at + len) as u64);
                 plain[at..at + len].fill(b'.');
             } else {
-                kept.note(at as u64, bytes(len, fill), V1);
+                kept.note(at as u64, bytes(len, fill), V1, ());
                 plain[at..at + len].fill(fill);
             }
             assert_eq!(picture(&kept, 64).as_bytes(), plain);
@@ -192,9 +224,9 @@ mod tests {
     #[test]
     fn the_same_verifier_makes_durable_what_came_before_the_mark() {
         let mut kept = Unstable::default();
-        kept.note(0, bytes(4, b'a'), V1);
+        kept.note(0, bytes(4, b'a'), V1, ());
         let mark = kept.mark();
-        kept.note(4, bytes(4, b'b'), V1);
+        kept.note(4, bytes(4, b'b'), V1, ());
         assert!(kept.committed(mark, V1).is_empty());
         assert_eq!(picture(&kept, 8), "....bbbb");
     }
@@ -202,13 +234,13 @@ mod tests {
     #[test]
     fn another_verifier_hands_out_what_was_forgotten_and_keeps_it_until_it_is_written() {
         let mut kept = Unstable::default();
-        kept.note(0, bytes(4, b'a'), V1);
-        kept.note(4, bytes(4, b'b'), V2);
+        kept.note(0, bytes(4, b'a'), V1, ());
+        kept.note(4, bytes(4, b'b'), V2, ());
         let again = kept.committed(kept.mark(), V2);
-        assert_eq!(again, [(0, bytes(4, b'a'))]);
+        assert_eq!(again, [(0, bytes(4, b'a'), ())]);
         assert_eq!(picture(&kept, 8), "aaaa....");
-        for (offset, data) in again {
-            kept.note(offset, data, V2);
+        for (offset, data, ()) in again {
+            kept.note(offset, data, V2, ());
         }
         assert!(kept.committed(kept.mark(), V2).is_empty());
         assert!(kept.is_empty());
@@ -218,10 +250,23 @@ mod tests {
     #[test]
     fn a_cut_keeps_the_verifier_and_the_age_of_what_is_left() {
         let mut kept = Unstable::default();
-        kept.note(0, bytes(8, b'a'), V1);
+        kept.note(0, bytes(8, b'a'), V1, ());
         let mark = kept.mark();
-        kept.note(2, bytes(2, b'b'), V2);
+        kept.note(2, bytes(2, b'b'), V2, ());
         assert!(!kept.all_under(V1));
-        assert_eq!(kept.committed(mark, V2), [(0, bytes(2, b'a')), (4, bytes(4, b'a'))]);
+        assert_eq!(kept.committed(mark, V2), [(0, bytes(2, b'a'), ()), (4, bytes(4, b'a'), ())]);
+    }
+
+    #[test]
+    fn what_is_left_of_a_large_piece_doesnt_hold_all_of_its_memory() {
+        let mut kept = Unstable::default();
+        let whole = bytes(1000, b'a');
+        kept.note(0, whole.clone(), V1, ());
+        kept.cut(0, 400);
+        assert_eq!(kept.all()[0].1.as_ptr(), whole[400..].as_ptr(), "more than half is left where it is");
+        kept.cut(500, 950);
+        let all = kept.all();
+        assert_eq!((all[0].1.len(), all[1].1.len()), (100, 50));
+        assert!(all.iter().all(|(_, data, ())| !whole.as_ptr_range().contains(&data.as_ptr())));
     }
 }

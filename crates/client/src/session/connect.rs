@@ -17,6 +17,7 @@ use xdr::{Decoder, Encode, Opaque};
 use super::{Inner, Session, User};
 use crate::counters::Live;
 use crate::error::{Error, Result};
+use crate::file::Pool;
 use crate::lane::Keeper;
 use crate::options::{LaneMode, Options, ReservedPort};
 use crate::types::{ExportEntry, FsInfo, Handle};
@@ -65,6 +66,7 @@ impl Session {
             rsize: SMALL as usize,
             wsize: SMALL as usize,
             live: Arc::new(Live::default()),
+            unstable: Pool::new(options.unstable_max),
             names_are_new: AtomicBool::new(false),
             owner: owner.clone(),
             rpc,

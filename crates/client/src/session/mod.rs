@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::counters::{Counters, Live};
+use crate::file::Pool;
 use crate::lane::{Keeper, LaneReport};
 use crate::options::Options;
 use crate::types::{FsInfo, Handle};
@@ -60,6 +61,8 @@ pub(crate) struct Inner {
     /// Bytes a WRITE.
     pub(crate) wsize: usize,
     pub(crate) live: Arc<Live>,
+    /// What was written over the wire and is not durable.
+    pub(crate) unstable: Arc<Pool>,
     pub(crate) lane: Keeper,
     /// Whether the last file that was to be made if it is missing was missing.
     names_are_new: AtomicBool,

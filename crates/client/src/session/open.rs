@@ -183,9 +183,14 @@ impl Session {
         self.opened(opening, path, options).await
     }
 
-    async fn opened(&self, opening: Opening, path: &[u8], options: &OpenOptions) -> Result<File> {
+    async fn opened(&self, mut opening: Opening, path: &[u8], options: &OpenOptions) -> Result<File> {
         let empty = opening.attributes.is_some_and(|attributes| attributes.size == 0);
+        // What other opens have written over the wire becomes durable before the grant is used.
+        let granted = opening.granted.take_if(|_| self.inner.unstable.find(&opening.handle).is_some());
         let file = File::new(self, opening, path, options);
+        if let Some(granted) = granted {
+            Box::pin(file.take_grant(granted)).await?;
+        }
         if file.wants_direct() {
             Box::pin(file.take_direct()).await;
         }

@@ -59,8 +59,17 @@ impl Session {
     ) -> Result<Option<Attributes>> {
         let args =
             nfs3::Setattr3Args { object: fh(file), new_attributes: set.into(), guard: guard.map(nfs_time) };
+        // Nobody may write again what is about to be cut off.
+        let kept = set.size.and_then(|size| Some((self.inner.unstable.find(file)?, size)));
+        let _writers = match &kept {
+            Some((kept, _)) => Some(kept.writers.write().await),
+            None => None,
+        };
         let reply = self.nfs(Procedure::Setattr, &args).await?;
         let wcc = self.body::<nfs3::WccData, nfs3::WccData>(Procedure::Setattr, &reply, &[file])?;
+        if let Some((kept, size)) = &kept {
+            kept.cut(*size, u64::MAX);
+        }
         Ok(wcc.after.as_ref().map(convert::attributes))
     }
 

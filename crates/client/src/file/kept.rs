@@ -1,0 +1,251 @@
+//! The wire's road for writing: WRITE and COMMIT (RFC 1813 sections 3.3.7 and 3.3.21), in pieces of wsize, several in flight;
+//! and what the open files of one inode share of it: what was written and isn't durable. A COMMIT is about the file, whoever
+//! wrote to it, so the first open that commits does it for all.
+//!
+//! Each piece is committed and, should the server have forgotten it, written again as somebody who wrote: another may have no
+//! right to.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use io::Stability;
+use parking_lot::Mutex;
+use proto::nfs3::{self, Procedure, StableHow};
+use tokio::sync::RwLock;
+use xdr::Opaque;
+
+use super::pool::{Pool, Reserved};
+use super::unstable::{Unstable, Verifier};
+use crate::counters::{add, bump};
+use crate::error::{Error, Result};
+use crate::session::Session;
+use crate::types::Handle;
+
+/// How many pieces a file keeps before it commits by itself, however small they are.
+const MAX_PIECES: usize = 1 << 16;
+
+/// How often a COMMIT is tried against a server that forgets everything each time.
+const COMMIT_ROUNDS: usize = 8;
+
+/// One inode's unstable data, with those who wrote it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pool: Arc<Pool>,
+    handle: Handle,
+    name: Box<[u8]>,
+    pieces: Mutex<Unstable<Session>>,
+    /// Writers over the wire hold it for reading; who writes kept data again, cuts the file off, or changes to the lane, for
+    /// writing.
+    pub(crate) writers: RwLock<()>,
+}
+
+impl Kept {
+    pub(super) fn new(pool: Arc<Pool>, handle: Handle, name: &[u8]) -> Self {
+        Self { pool, handle, name: name.into(), pieces: Mutex::default(), writers: RwLock::new(()) }
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
+    }
+
+    fn protocol(&self, what: &'static str) -> Error {
+        Error::Protocol { object: self.shown(), what }
+    }
+
+    /// Bytes kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.pieces.lock().bytes()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.lock().is_empty()
+    }
+
+    /// Changes what is kept, and the pool with it.
+    fn change<R>(&self, change: impl FnOnce(&mut Unstable<Session>) -> R) -> R {
+        let mut pieces = self.pieces.lock();
+        let before = pieces.bytes();
+        let result = change(&mut pieces);
+        self.pool.adjust(before, pieces.bytes());
+        result
+    }
+
+    /// Forgets what is kept of `from..to`: it was written over, or cut off.
+    pub(crate) fn cut(&self, from: u64, to: u64) {
+        self.change(|pieces| pieces.cut(from, to));
+    }
+
+    /// Room for `len` bytes more, if it can be had.
+    pub(super) async fn room(&self, len: usize) -> Result<Option<Reserved>> {
+        let reserve = || {
+            let few = self.pieces.lock().len() < MAX_PIECES;
+            if few { self.pool.reserve(len) } else { None }
+        };
+        if let Some(room) = reserve() {
+            return Ok(Some(room));
+        }
+        self.commit().await?;
+        if let Some(room) = reserve() {
+            return Ok(Some(room));
+        }
+        if let Some(largest) = self.pool.largest()
+            && let Err(error) = Box::pin(largest.commit()).await
+        {
+            // Whoever wrote it will hear of it from their own commit.
+            tracing::debug!(file = %largest.shown(), %error, "no room is made for another file");
+        }
+        Ok(reserve())
+    }
+
+    /// Writes all of `data`; the caller holds `writers`. False if it is less durable than `stability` says and a commit
+    /// must follow.
+    pub(super) async fn write(
+        &self,
+        by: &Session,
+        data: Bytes,
+        offset: u64,
+        stability: Stability,
+    ) -> Result<bool> {
+        if data.is_empty() {
+            return Ok(true);
+        }
+        if offset.checked_add(data.len() as u64).is_none() {
+            return Err(Error::Status { object: self.shown(), status: crate::Status::TooBig });
+        }
+        let wsize = by.inner.wsize;
+        if data.len() <= wsize {
+            return self.write_piece(by, data, offset, stability).await;
+        }
+        stream::iter((0..data.len()).step_by(wsize))
+            .map(|at| {
+                let piece = data.slice(at..data.len().min(at + wsize));
+                self.write_piece(by, piece, offset + at as u64, stability)
+            })
+            .buffer_unordered(by.inner.options.window.clamp(1, 64))
+            .try_fold(true, |all, one| async move { Ok(all && one) })
+            .await
+    }
+
+    /// One piece of at most wsize, short answers continued.
+    async fn write_piece(
+        &self,
+        by: &Session,
+        mut data: Bytes,
+        mut offset: u64,
+        stability: Stability,
+    ) -> Result<bool> {
+        let stable = match stability {
+            Stability::Unstable => StableHow::Unstable,
+            Stability::DataSync => StableHow::DataSync,
+            Stability::FileSync => StableHow::FileSync,
+        };
+        let mut stable_enough = true;
+        while !data.is_empty() {
+            let args = nfs3::Write3Head {
+                file: Opaque(self.handle.as_bytes()),
+                offset,
+                count: data.len() as u32,
+                stable,
+                length: data.len() as u32,
+            };
+            let procedure = Procedure::Write;
+            let replied = by.nfs_with(procedure, &args, data.clone(), None).await;
+            let replied = replied.map_err(|error| error.about(|| self.shown()))?;
+            let ok = by
+                .body::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
+                .map_err(|error| error.about(|| self.shown()))?;
+            let count = ok.count as usize;
+            if count == 0 || count > data.len() {
+                return Err(self.protocol("it says that it wrote nothing, or more than it was given"));
+            }
+            let written = data.split_to(count);
+            let end = offset + count as u64;
+            if ok.committed == StableHow::Unstable {
+                self.change(|pieces| pieces.note(offset, written, ok.verf, by.clone()));
+            } else {
+                self.cut(offset, end);
+            }
+            stable_enough &= ok.committed >= stable;
+            offset = end;
+            let road = &by.inner.live.wire;
+            bump(&road.writes);
+            add(&road.bytes_written, count as u64);
+        }
+        Ok(stable_enough)
+    }
+
+    /// One COMMIT of the whole file: the server's verifier.
+    async fn commit_call(&self, by: &Session) -> Result<Verifier> {
+        let procedure = Procedure::Commit;
+        let args = nfs3::Commit3Args { file: Opaque(self.handle.as_bytes()), offset: 0, count: 0 };
+        let replied = by.nfs(procedure, &args).await.map_err(|error| error.about(|| self.shown()))?;
+        let ok = by
+            .body::<nfs3::Commit3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
+            .map_err(|error| error.about(|| self.shown()))?;
+        bump(&by.inner.live.wire.commits);
+        Ok(ok.verf)
+    }
+
+    /// Makes everything durable that was written over the wire so far; what the server has forgotten is written again.
+    pub(super) async fn commit(&self) -> Result<()> {
+        for _ in 0..COMMIT_ROUNDS {
+            let (by, mark) = {
+                let pieces = self.pieces.lock();
+                let Some(by) = pieces.writer().cloned() else { return Ok(()) };
+                (by, pieces.mark())
+            };
+            let verifier = self.commit_call(&by).await?;
+            if self.change(|pieces| pieces.committed(mark, verifier)).is_empty() {
+                return Ok(());
+            }
+            // Nobody may write meanwhile: what is written again is older than anything.
+            let _writers = self.writers.write().await;
+            let again = self.change(|pieces| pieces.committed(mark, verifier));
+            let bytes: usize = again.iter().map(|(_, data, _)| data.len()).sum();
+            tracing::info!(file = %self.shown(), bytes, "the server has forgotten unstable data: writing it again");
+            add(&by.inner.live.bytes_resent, bytes as u64);
+            stream::iter(again)
+                .map(|(offset, data, by)| async move {
+                    self.write(&by, data, offset, Stability::Unstable).await
+                })
+                .buffer_unordered(by.inner.options.window.clamp(1, 64))
+                .try_for_each(|_| async { Ok(()) })
+                .await?;
+        }
+        Err(self.protocol("it forgets unstable data again and again"))
+    }
+
+    /// Before a grant that came with `verifier` is used, everything becomes durable: here by a COMMIT, as far as the server still
+    /// has it. What is returned it has forgotten, and is to be written again by whoever asks. The caller holds `writers` for
+    /// writing.
+    ///
+    /// A sync through the grant wouldn't do for a server that still has the data: whether some of it was lost is known to the
+    /// descriptor that was open when it was written, which is the server's (fsync(2)).
+    pub(super) async fn forgotten(&self, verifier: Verifier) -> Result<Vec<(u64, Bytes)>> {
+        let (by, mark, remembered) = {
+            let pieces = self.pieces.lock();
+            let Some(by) = pieces.writer().cloned() else { return Ok(Vec::new()) };
+            (by, pieces.mark(), pieces.all_under(verifier))
+        };
+        let again = if remembered {
+            let verifier = self.commit_call(&by).await?;
+            self.change(|pieces| pieces.committed(mark, verifier))
+        } else {
+            self.pieces.lock().all()
+        };
+        Ok(again.into_iter().map(|(offset, data, _)| (offset, data)).collect())
+    }
+
+    /// Everything has become durable.
+    pub(super) fn clear(&self) {
+        self.change(Unstable::clear);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.clear();
+        self.pool.forget(&self.handle);
+    }
+}
