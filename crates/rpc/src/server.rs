@@ -7,6 +7,7 @@
 //!
 //! Everything a peer can make us hold is bounded by [`Limits`].
 
+mod back;
 mod budget;
 mod builder;
 mod connection;
@@ -29,6 +30,7 @@ mod turn;
 mod unread;
 mod worker;
 
+pub use back::{Answer, BackChannel, BackError};
 pub use builder::{Builder, ConnectionInfo, Server, Totals};
 pub use context::{CallContext, Peer};
 pub use limits::Limits;

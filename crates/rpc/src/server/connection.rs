@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{ConnectionInfo, Peer, engine::Engine, receive::Receive, send::Send};
+use super::{ConnectionInfo, Peer, back::Calls, engine::Engine, receive::Receive, send::Send};
 
 /// One connection.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub struct Connection {
     pub receive: Mutex<Receive>,
     /// The sending half.
     pub send: Send,
+    /// Calls in the other direction.
+    pub back: Calls,
     socket: OwnedFd,
 }
 
@@ -53,6 +55,7 @@ impl Connection {
             since: SystemTime::now(),
             receive: Mutex::new(Receive::new(engine.limits.max_record)),
             send: Send::new(Arc::clone(&engine.unread), peer),
+            back: Calls::default(),
             socket,
         }
     }

@@ -1,7 +1,10 @@
 //! What a program is told about a call beside its arguments.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use super::back::BackChannel;
+use super::engine::Engine;
 use crate::message::Credential;
 
 /// The other end of a connection.
@@ -25,27 +28,33 @@ pub struct CallContext<'a> {
     pub peer: &'a Peer,
     /// Who the peer says is calling.
     pub credential: &'a Credential,
-    /// Gives the connection to another worker; none outside the engine.
-    hand_over: Option<&'a dyn Fn()>,
+    /// The engine, and what gives the connection to another worker; none outside of the engine.
+    within: Option<(&'a Arc<Engine>, &'a dyn Fn())>,
 }
 
 impl<'a> CallContext<'a> {
     /// A call without an engine, as tests of a program make it.
     #[must_use]
     pub const fn new(xid: u32, version: u32, peer: &'a Peer, credential: &'a Credential) -> Self {
-        Self { xid, version, peer, credential, hand_over: None }
+        Self { xid, version, peer, credential, within: None }
     }
 
     /// A call within the engine.
-    pub(super) const fn with_hand_over(self, hand_over: &'a dyn Fn()) -> Self {
-        Self { hand_over: Some(hand_over), ..self }
+    pub(super) const fn within(self, engine: &'a Arc<Engine>, hand_over: &'a dyn Fn()) -> Self {
+        Self { within: Some((engine, hand_over)), ..self }
+    }
+
+    /// The way to call the client on this connection.
+    #[must_use]
+    pub fn back_channel(&self) -> Option<BackChannel> {
+        self.within.map(|(engine, _)| BackChannel::new(engine, self.peer.connection))
     }
 
     /// Says that this call is about to wait for something slow (a disk). The connection's other calls then go on at
     /// once on another worker, without waiting until the engine notices. Costs a few microseconds: not for what
     /// usually is in memory.
     pub fn will_block(&self) {
-        if let Some(hand_over) = self.hand_over {
+        if let Some((_, hand_over)) = self.within {
             hand_over();
         }
     }

@@ -2,12 +2,14 @@
 //! section 9 lists what can be wrong with each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
 use super::{
     CallContext, CallError, Peer, Program, Reply,
     credentials::Credentials,
+    engine::Engine,
     pieces::REPLY_BUFFER,
     reply::{Attachment, FilePart},
 };
@@ -49,13 +51,7 @@ impl Dispatcher {
     }
 
     /// Runs the call in `record`.
-    pub fn run(
-        &mut self,
-        programs: &[std::sync::Arc<dyn Program>],
-        peer: &Peer,
-        record: &[u8],
-        hand_over: &dyn Fn(),
-    ) -> Outcome {
+    pub fn run(&mut self, engine: &Arc<Engine>, peer: &Peer, record: &[u8], hand_over: &dyn Fn()) -> Outcome {
         let mut args = xdr::Decoder::new(record);
         let header = match CallHeader::decode(&mut args) {
             Ok(header) => header,
@@ -66,7 +62,7 @@ impl Dispatcher {
         };
         let xid = header.xid;
         let mut reply = Reply::in_buffer(std::mem::take(&mut self.buffer), xid);
-        let mut status = match self.call(programs, peer, &header, &mut args, &mut reply, hand_over) {
+        let mut status = match self.call(engine, peer, &header, &mut args, &mut reply, hand_over) {
             Ok(()) => ReplyStatus::Success,
             Err(Refusal::Status(status)) => status,
             Err(Refusal::Silence) => {
@@ -93,7 +89,7 @@ impl Dispatcher {
     #[inline]
     fn call(
         &mut self,
-        programs: &[std::sync::Arc<dyn Program>],
+        engine: &Arc<Engine>,
         peer: &Peer,
         header: &CallHeader<'_>,
         args: &mut xdr::Decoder<'_>,
@@ -110,11 +106,11 @@ impl Dispatcher {
         if header.verifier.flavor != AuthFlavor::NONE {
             return Err(ReplyStatus::AuthError(AuthStat::BadVerf).into());
         }
-        let program = find(programs, header.program, header.version)?;
+        let program = find(&engine.programs, header.program, header.version)?;
         if header.procedure == 0 {
             return Ok(());
         }
-        let cx = CallContext::new(header.xid, header.version, peer, credential).with_hand_over(hand_over);
+        let cx = CallContext::new(header.xid, header.version, peer, credential).within(engine, hand_over);
         let outcome = catch_unwind(AssertUnwindSafe(|| program.call(&cx, header.procedure, args, reply)));
         match outcome {
             Ok(Ok(())) => Ok(()),
@@ -190,11 +186,7 @@ impl From<ReplyStatus> for Refusal {
 
 /// Who answers for a program's version.
 #[inline]
-fn find(
-    programs: &[std::sync::Arc<dyn Program>],
-    number: u32,
-    version: u32,
-) -> Result<&dyn Program, ReplyStatus> {
+fn find(programs: &[Arc<dyn Program>], number: u32, version: u32) -> Result<&dyn Program, ReplyStatus> {
     let mut mismatch = None;
     for program in programs {
         if program.number() != number {

@@ -184,6 +184,7 @@ impl Engine {
         };
         drop(rest);
         connection.send.break_off();
+        connection.back.close();
         self.memory.cancel(connection.number());
         // Neither can fail in a way that matters: the descriptor is ours and open.
         let _ = epoll::delete(&self.epoll, connection);

@@ -11,6 +11,7 @@ use rustix::{
 };
 
 use super::{
+    back::Calls,
     connection::Connection,
     dispatch::{Dispatcher, Outcome},
     engine::{Engine, FIRST_LISTENER, STOP},
@@ -162,8 +163,15 @@ impl Worker {
                     }
                 };
                 let hand_over = || self_hand_over(&engine, connection, ticket, self.index);
-                let outcome =
-                    self.dispatcher.run(&engine.programs, &connection.peer, &chunk.bytes[range], &hand_over);
+                if Calls::is_reply(&chunk.bytes[range.clone()]) {
+                    let expected = connection.back.answer(&chunk.bytes[range]);
+                    self.put_back(chunk);
+                    if expected {
+                        continue;
+                    }
+                    return End::Broken;
+                }
+                let outcome = self.dispatcher.run(&engine, &connection.peer, &chunk.bytes[range], &hand_over);
                 self.put_back(chunk);
                 match outcome {
                     Outcome::Reply(payload) => {
