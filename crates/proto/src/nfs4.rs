@@ -7,6 +7,7 @@
 mod attribute;
 mod basic;
 mod bitmap;
+mod callback;
 mod client;
 mod copy;
 mod data;
@@ -32,6 +33,7 @@ pub use basic::{
     Sessionid4, Settime4, Specdata4, StableHow4, StateOwner4, Stateid4, Verifier4,
 };
 pub use bitmap::{Bitmap4, MAX_BITMAP_WORDS};
+pub use callback::*;
 pub use client::{
     NfsClientId4, ReleaseLockowner4Args, Setclientid4Args, Setclientid4ResOk, SetclientidConfirm4Args,
 };
@@ -79,6 +81,8 @@ pub const MAX_DATA: usize = 16 << 20;
 pub const MAX_XATTR: usize = 65_536;
 /// Algorithms in EXCHANGE_ID.
 pub const MAX_OIDS: usize = 64;
+/// Requests that a callback refers to. The RFC has no bound.
+pub const MAX_REFERRING_CALLS: usize = 256;
 /// Credentials for callbacks in CREATE_SESSION.
 pub const MAX_FLAVORS: usize = 64;
 /// State ids in TEST_STATEID.

@@ -85,4 +85,5 @@ attributes!(
     SPACE_FREED = 78,
     MODE_UMASK = 81,
     XATTR_SUPPORT = 82,
+    OPEN_ARGUMENTS = 86,
 );

@@ -30,6 +30,11 @@ pub const SHARE_ACCESS_WANT_SIGNAL: u32 = 0x1_0000;
 /// `OPEN4_SHARE_ACCESS_WANT_PUSH_DELEG_WHEN_UNCONTENDED`.
 pub const SHARE_ACCESS_WANT_PUSH: u32 = 0x2_0000;
 
+/// `OPEN4_SHARE_ACCESS_WANT_DELEG_TIMESTAMPS` (RFC 9754).
+pub const SHARE_ACCESS_WANT_DELEG_TIMESTAMPS: u32 = 0x10_0000;
+/// `OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION` (RFC 9754).
+pub const SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION: u32 = 0x20_0000;
+
 /// `OPEN4_RESULT_CONFIRM`: the open owner is new, OPEN_CONFIRM must follow (4.0).
 pub const RESULT_CONFIRM: u32 = 0x2;
 /// `OPEN4_RESULT_LOCKTYPE_POSIX`: byte-range locks are POSIX's.
@@ -197,8 +202,25 @@ pub enum OpenNoneDelegation4 {
 
 /// `WND4_NOT_WANTED`: the client didn't want one.
 pub const WND4_NOT_WANTED: u32 = 0;
+/// `WND4_NOT_SUPP_UPGRADE`: the client has one already, and can't have another kind in its place.
+pub const WND4_NOT_SUPP_UPGRADE: u32 = 5;
 /// `WND4_CANCELLED`: the client doesn't want one any more.
 pub const WND4_CANCELLED: u32 = 7;
+
+/// `open_arguments4` (RFC 9754 section 3): what OPEN understands, each a set of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct OpenArguments4 {
+    /// Bits of `share_access`, by their numbers.
+    pub share_access: Bitmap4,
+    /// Bits of `share_deny`.
+    pub share_deny: Bitmap4,
+    /// Wants: `OPEN_ARGS_SHARE_ACCESS_WANT_`.
+    pub share_access_want: Bitmap4,
+    /// Claims.
+    pub open_claim: Bitmap4,
+    /// Modes of creation.
+    pub create_mode: Bitmap4,
+}
 
 /// `open_delegation4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

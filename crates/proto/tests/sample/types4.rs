@@ -85,6 +85,18 @@ structures! {
     BindConnToSession4Args { sessionid, dir, use_conn_in_rdma_mode }
     BindConnToSession4ResOk { sessionid, dir, use_conn_in_rdma_mode }
     BackchannelCtl4Args<'a> { cb_program, sec_parms }
+    OpenArguments4 { share_access, share_deny, share_access_want, open_claim, create_mode }
+    CbCompound4Head<'a> { tag, minor, callback_ident, operations }
+    CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, cachethis, referring_call_lists }
+    ReferringCallList4 { sessionid, calls }
+    ReferringCall4 { sequenceid, slotid }
+    CbSequence4ResOk { sessionid, sequenceid, slotid, highest_slotid, target_highest_slotid }
+    CbGetattr4Args<'a> { fh, attr_request }
+    CbGetattr4ResOk<'a> { obj_attributes }
+    CbRecall4Args<'a> { stateid, truncate, fh }
+    CbRecallAny4Args { objects_to_keep, type_mask }
+    CbNotifyLock4Args<'a> { fh, lock_owner }
+    CbOffload4Args<'a> { fh, stateid, info }
 }
 
 choices! {
@@ -108,6 +120,7 @@ choices! {
     CallbackSecParms4<'a> { None, Sys(AuthsysParms<'a>), Gss(GssCbHandles4<'a>) }
     ChannelDirFromClient4 { Fore, Back, ForeOrBoth, BackOrBoth }
     SecinfoStyle4 { CurrentFh, Parent }
+    OffloadInfo4 { Done(WriteResponse4) }
     Nfsstat4 { Ok, Perm, Noent, Io, Nxio, Access, Exist, Xdev, Notdir, Isdir, Inval, Fbig, Nospc, Rofs, Mlink, Nametoolong, Notempty, Dquot, Stale, Badhandle, BadCookie, Notsupp, Toosmall, Serverfault, Badtype, Delay, Same, Denied, Expired, Locked, Grace, Fhexpired, ShareDenied, Wrongsec, ClidInuse, Resource, Moved, Nofilehandle, MinorVersMismatch, StaleClientid, StaleStateid, OldStateid, BadStateid, BadSeqid, NotSame, LockRange, Symlink, Restorefh, LeaseMoved, Attrnotsupp, NoGrace, ReclaimBad, ReclaimConflict, Badxdr, LocksHeld, Openmode, Badowner, Badchar, Badname, BadRange, LockNotsupp, OpIllegal, Deadlock, FileOpen, AdminRevoked, CbPathDown, Badiomode, Badlayout, BadSessionDigest, Badsession, Badslot, CompleteAlready, ConnNotBoundToSession, DelegAlreadyWanted, BackChanBusy, Layouttrylater, Layoutunavailable, NomatchingLayout, Recallconflict, UnknownLayouttype, SeqMisordered, SequencePos, ReqTooBig, RepTooBig, RepTooBigToCache, RetryUncachedRep, UnsafeCompound, TooManyOps, OpNotInSession, HashAlgUnsupp, ClientidBusy, PnfsIoHole, SeqFalseRetry, BadHighSlot, Deadsession, EncrAlgUnsupp, PnfsNoLayout, NotOnlyOp, WrongCred, WrongType, DirdelegUnavail, RejectDeleg, Returnconflict, DelegRevoked, PartnerNotsupp, PartnerNoAuth, UnionNotsupp, OffloadDenied, WrongLfs, Badlabel, OffloadNoReqs, Noxattr, Xattr2big }
 }
 
