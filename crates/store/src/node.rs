@@ -4,7 +4,7 @@
 //! needed, one descriptor for reading and one for writing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -33,6 +33,8 @@ pub struct Node {
     used: AtomicU32,
     unsynced: Unsynced,
     syncs: Syncs,
+    /// There is a lease against everybody on the descriptor that is kept.
+    leased: AtomicBool,
 }
 
 impl Node {
@@ -50,6 +52,7 @@ impl Node {
             used: AtomicU32::new(0),
             unsynced: Unsynced::default(),
             syncs: Syncs::default(),
+            leased: AtomicBool::new(false),
         }
     }
 
@@ -107,6 +110,15 @@ impl Node {
 
     pub(crate) fn syncs(&self) -> &Syncs {
         &self.syncs
+    }
+
+    /// Whether what is kept open must stay so (see `leases`).
+    pub(crate) fn is_leased(&self) -> bool {
+        self.leased.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_leased(&self, leased: bool) {
+        self.leased.store(leased, Ordering::Release);
     }
 
     pub(crate) fn touch(&self, tick: u32) {

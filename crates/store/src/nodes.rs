@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use quick_cache::sync::Cache;
 
 use crate::handle::FileHandle;
+use crate::leases::LeasedNodes;
 use crate::node::{Node, is_program};
 use crate::unsynced::Pins;
 
@@ -25,7 +26,9 @@ use crate::unsynced::Pins;
 pub(crate) struct NodeCache {
     nodes: Cache<FileHandle, Arc<Node>>,
     /// Those with unstable data, in the cache or not.
-    pub pins: Pins,
+    pub pins: Arc<Pins>,
+    /// Those with a lease, in the cache or not.
+    pub leased: Arc<LeasedNodes>,
     /// Goes up with every round of tidying.
     tick: AtomicU32,
 }
@@ -44,12 +47,17 @@ const GONE_EVERY: u32 = 4;
 impl NodeCache {
     pub fn new(capacity: usize) -> NodeCache {
         let capacity = capacity.max(8);
-        NodeCache { nodes: Cache::new(capacity), pins: Pins::new(capacity / 2), tick: AtomicU32::new(0) }
+        NodeCache {
+            nodes: Cache::new(capacity),
+            pins: Arc::new(Pins::new(capacity / 2)),
+            leased: Arc::default(),
+            tick: AtomicU32::new(0),
+        }
     }
 
     pub fn get(&self, handle: &FileHandle) -> Option<Arc<Node>> {
         let node = self.nodes.get(handle).or_else(|| {
-            let node = self.pins.get(handle)?;
+            let node = self.pins.get(handle).or_else(|| self.leased.get(handle))?;
             self.nodes.insert(*handle, Arc::clone(&node));
             Some(node)
         })?;
@@ -92,7 +100,7 @@ impl NodeCache {
             } else if node.idle(now) >= NODE_IDLE {
                 idle.push(handle);
             }
-            if node.idle(now) >= DATA_IDLE {
+            if node.idle(now) >= DATA_IDLE && !node.is_leased() {
                 node.data_file(false).take();
                 node.direct().file(false).take();
                 node.direct().file(true).take();

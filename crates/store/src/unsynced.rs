@@ -202,11 +202,12 @@ impl Pins {
         self.nodes.lock().get(handle).cloned()
     }
 
-    /// Closes the node's descriptor for writing, unless a promise needs it.
+    /// Closes the node's descriptor for writing, unless a promise or a lease needs it.
     pub fn close_unless_pinned(&self, node: &Node) {
         // Under the lock: nobody can have found the slot full and pin it now.
         let nodes = self.nodes.lock();
-        let closed = if node.unsynced().is_pinned() { None } else { node.data_file(true).take() };
+        let kept = node.unsynced().is_pinned() || node.is_leased();
+        let closed = if kept { None } else { node.data_file(true).take() };
         drop(nodes);
         drop((closed, node.direct().file(true).take()));
     }

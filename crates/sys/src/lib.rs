@@ -10,6 +10,7 @@ pub mod barrier;
 pub mod credentials;
 pub mod fuse;
 pub mod handle;
+pub mod lease;
 pub mod locks;
 pub mod mount;
 pub mod namespace;

@@ -12,6 +12,7 @@ use rustix::path::DecInt;
 use super::{AccessMode, Acting};
 use crate::attributes::{Attributes, Kind, SetAttributes, SetTime, Status, Timestamp, Wcc};
 use crate::error::{Error, Result};
+use crate::identity::as_process_user;
 use crate::node::Node;
 
 impl Acting<'_> {
@@ -45,6 +46,17 @@ impl Acting<'_> {
             }
             self.apply(node, before, set)
         })
+    }
+
+    /// Says that the file has changed, now: somebody has data for it that isn't here yet. Nobody's permission is asked.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Io`.
+    pub fn touch(&self, node: &Node) -> Result<()> {
+        let now = timespec(SetTime::Now);
+        let times = Timestamps { last_access: timespec(SetTime::Keep), last_modification: now };
+        let touch = || Ok(utimensat(node.file(), c"", &times, AtFlags::EMPTY_PATH)?);
+        if self.is_privileged() { as_process_user(touch) } else { touch() }
     }
 
     /// The part of SETATTR that CREATE and its like need, too. The ids are worn, the lock is held.

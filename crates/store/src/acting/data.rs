@@ -205,7 +205,7 @@ impl Acting<'_> {
     }
 
     /// Opens a file of which we have an `O_PATH` descriptor, as whoever the thread is.
-    pub(super) fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
+    pub(crate) fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty())?)
     }

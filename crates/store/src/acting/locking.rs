@@ -13,17 +13,19 @@ use crate::node::Node;
 
 impl Acting<'_> {
     /// Opens a file for taking locks on it, not for data: nothing is checked, so whoever gets it must have been
-    /// allowed to open the file. Open for writing where that can be, for an exclusive lock needs it.
+    /// allowed to open the file. Open for writing where that can be, for an `exclusive` lock needs it.
     ///
     /// # Errors
     /// `Stale`, `Access` when an unprivileged process may not read the file, `TryLater`.
-    pub fn lock_file(&self, node: &Node) -> Result<OwnedFd> {
+    pub fn lock_file(&self, node: &Node, exclusive: bool) -> Result<OwnedFd> {
         let open = |access| self.reopen_for_locks(node, access);
         match open(OFlags::RDWR) {
             // Read-only mounts, running programs, and what an unprivileged process may only read.
             Err(Error::ReadOnly | Error::Access | Error::Permission | Error::Io(Errno::TXTBSY)) => {
                 open(OFlags::RDONLY)
             }
+            // Somebody has a lease against writers: who only wants to read may lock all the same.
+            Err(Error::TryLater) if !exclusive => open(OFlags::RDONLY),
             other => other,
         }
     }
