@@ -33,6 +33,12 @@ pub(crate) struct Client {
     pub v40: Option<Client40>,
     /// Its opens, locks and delegations.
     pub states: HashSet<u64>,
+    /// How many of them are delegations.
+    pub delegations: usize,
+    /// When it was last asked to give some of those back.
+    pub asked_back: Option<Time>,
+    /// Delegations that were taken away from it, until it says that it knows (4.1).
+    pub revoked: HashSet<u64>,
 }
 
 /// The clients of one name: at most one that is in use, and at most one that may replace it.
@@ -87,6 +93,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 reclaim_complete: false,
                 v40: None,
                 states: HashSet::new(),
+                delegations: 0,
+                asked_back: None,
+                revoked: HashSet::new(),
             },
         );
         Ok(id)
@@ -107,6 +116,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Ends a client and all of its state.
     pub(crate) fn end_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else { return };
+        self.effects.ended.push(id);
         for session in &client.sessions {
             self.sessions.remove(session);
         }

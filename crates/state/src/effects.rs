@@ -2,21 +2,31 @@
 
 use std::sync::Arc;
 
+use crate::conflicts::Recall;
+use crate::ids::ClientId;
+
 /// What has to be done. Dropping it closes [`Effects::released`].
 #[derive(Debug)]
 #[must_use]
-pub struct Effects<L> {
-    /// Lock owners' files without a lock any more: to be closed.
+pub struct Effects<K, L> {
+    /// What was kept for lock owners without a lock any more, and for delegations that have ended: to be closed.
     pub released: Vec<Arc<L>>,
     /// Clients that mustn't reclaim any more (by their owner string): to be taken off stable storage before the operation is answered, and
     /// before [`Effects::remember`] is looked at.
     pub forget: Vec<Vec<u8>>,
     /// Clients that may reclaim after a restart from now on: to be put on stable storage before the operation is answered.
     pub remember: Vec<Vec<u8>>,
+    /// Delegations that are in somebody's way: their clients are to be told, and nobody waits for that.
+    pub recalls: Vec<Recall<K>>,
+    /// Clients with too many delegations, and how many each may keep.
+    pub give_back: Vec<(ClientId, usize)>,
+    /// Clients that have ended.
+    pub ended: Vec<ClientId>,
 }
 
-impl<L> Default for Effects<L> {
+impl<K, L> Default for Effects<K, L> {
     fn default() -> Self {
-        Self { released: Vec::new(), remember: Vec::new(), forget: Vec::new() }
+        let (released, remember, forget, recalls, give_back, ended) = Default::default();
+        Self { released, remember, forget, recalls, give_back, ended }
     }
 }

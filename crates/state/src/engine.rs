@@ -35,6 +35,10 @@ pub struct Limits {
     pub sessions: usize,
     /// A client's opens, locks and delegations (state ids) together.
     pub states: usize,
+    /// Delegations of all clients.
+    pub delegations: usize,
+    /// Delegations of one client.
+    pub client_delegations: usize,
     /// Ranges that one lock owner holds on one file.
     pub ranges: usize,
     /// The most that a session gets.
@@ -67,6 +71,8 @@ pub struct Engine<K, L> {
     pub(crate) states: HashMap<u64, State<K, L>>,
     /// Opens that deny something to others.
     pub(crate) denials: usize,
+    /// How many of them are delegations for reading, and for writing.
+    pub(crate) delegated: [usize; 2],
     /// What NFSv4.0's clients had when they ended.
     pub(crate) ended: Ended,
     pub(crate) next_client: u32,
@@ -74,7 +80,7 @@ pub struct Engine<K, L> {
     pub(crate) grace: Grace,
     /// The clients on stable storage, by what they call themselves.
     pub(crate) recorded: HashSet<Vec<u8>>,
-    pub(crate) effects: Effects<L>,
+    pub(crate) effects: Effects<K, L>,
 }
 
 impl<K, L> std::fmt::Debug for Engine<K, L> {
@@ -108,6 +114,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             files: HashMap::new(),
             states: HashMap::new(),
             denials: 0,
+            delegated: [0; 2],
             ended: Ended::default(),
             next_client: 1,
             next_state: 1,
@@ -118,14 +125,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// What has to be done because of what was decided since the last time.
-    pub fn take_effects(&mut self) -> Effects<L> {
+    pub fn take_effects(&mut self) -> Effects<K, L> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether anybody has something that keeps out what comes without an open: a deny mode.
+    /// Whether anybody has something that keeps out what comes without an open: a deny mode, or a delegation.
     #[must_use]
     pub const fn restricts(&self) -> bool {
-        self.denials > 0
+        self.denials > 0 || self.delegated[0] > 0 || self.delegated[1] > 0
     }
 
     /// How many clients, sessions and state ids there are.

@@ -33,6 +33,9 @@ pub enum Error {
     /// `NFS4ERR_DELAY`.
     #[error("try later")]
     Delay,
+    /// `NFS4ERR_DELEG_REVOKED`.
+    #[error("the delegation was taken away")]
+    DelegRevoked,
     /// `NFS4ERR_EXPIRED`.
     #[error("the lease has expired")]
     Expired,

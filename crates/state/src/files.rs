@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::grants::Granted;
 use crate::ids::{ClientId, StateId};
@@ -15,13 +15,19 @@ use crate::share::Shares;
 pub(crate) struct File {
     pub opens: Vec<u64>,
     pub locks: Vec<u64>,
+    pub delegations: Vec<u64>,
+    /// When somebody last stood in the way of somebody else's delegation.
+    pub contended: Option<Time>,
     pub granted: Granted,
 }
 
 impl File {
     /// Whether nobody has it open any more.
     pub const fn is_unused(&self) -> bool {
-        self.opens.is_empty() && self.locks.is_empty() && self.granted.access() == 0
+        self.opens.is_empty()
+            && self.locks.is_empty()
+            && self.delegations.is_empty()
+            && self.granted.access() == 0
     }
 }
 
@@ -40,6 +46,9 @@ pub(crate) enum Kind<L> {
     Open { owner: Vec<u8>, shares: Shares },
     /// The locks of one owner on one file.
     Lock { owner: Vec<u8>, open: u64, ranges: Ranges, file: Arc<L> },
+    /// A delegation: for writing, too; by when it must be returned, once it is recalled. The client knows of it from a `seqid`
+    /// of 1 on.
+    Delegation { writes: bool, revoke_at: Option<Time>, kept: Arc<L> },
 }
 
 impl<K, L> State<K, L> {
@@ -54,7 +63,15 @@ impl<K, L> State<K, L> {
     pub fn ranges(&self) -> Option<&Ranges> {
         match &self.kind {
             Kind::Lock { ranges, .. } => Some(ranges),
-            Kind::Open { .. } => None,
+            Kind::Open { .. } | Kind::Delegation { .. } => None,
+        }
+    }
+
+    /// For what an open is.
+    pub fn access(&self) -> u8 {
+        match &self.kind {
+            Kind::Open { shares, .. } => shares.union().access,
+            Kind::Lock { .. } | Kind::Delegation { .. } => 0,
         }
     }
 }
@@ -70,16 +87,21 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn add_state(&mut self, client: ClientId, key: &K, kind: Kind<L>) -> Result<u64, Error> {
         let (most, number) = (self.config.limits.states, self.next_state);
         let holder = self.client(client)?;
-        if holder.states.len() >= most {
+        if holder.states.len() + holder.revoked.len() >= most {
             return Err(Error::Delay);
         }
         holder.states.insert(number);
+        holder.delegations += usize::from(matches!(kind, Kind::Delegation { .. }));
         self.remember(client);
         self.next_state += 1;
         let file = self.files.entry(key.clone()).or_default();
         match &kind {
             Kind::Open { .. } => file.opens.push(number),
             Kind::Lock { .. } => file.locks.push(number),
+            Kind::Delegation { writes, .. } => {
+                file.delegations.push(number);
+                self.delegated[usize::from(*writes)] += 1;
+            }
         }
         self.states.insert(number, State { client, key: key.clone(), seqid: 0, kind });
         Ok(number)
@@ -90,6 +112,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let Some(state) = self.states.remove(&number) else { return };
         if let Some(client) = self.clients.get_mut(&state.client) {
             client.states.remove(&number);
+            client.delegations -= usize::from(matches!(state.kind, Kind::Delegation { .. }));
         }
         let mut below = Vec::new();
         if let Some(file) = self.files.get_mut(&state.key) {
@@ -102,6 +125,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 Kind::Lock { file: held, .. } => {
                     file.locks.retain(|other| *other != number);
                     self.effects.released.push(held);
+                }
+                Kind::Delegation { writes, kept, .. } => {
+                    file.delegations.retain(|other| *other != number);
+                    self.delegated[usize::from(writes)] -= 1;
+                    self.effects.released.push(kept);
                 }
             }
             if file.is_unused() {

@@ -6,6 +6,7 @@
 
 use std::hash::Hash;
 
+use crate::conflicts::Touch;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::share::Share;
@@ -39,13 +40,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// that are in the way.
     ///
     /// # Errors
-    /// `Grace`; `ShareDenied` if somebody's open denies it.
+    /// `Grace`; `ShareDenied` if somebody's open denies it, `Delay` while a delegation is being recalled.
     pub fn grant(&mut self, now: Time, key: &K, access: u8) -> Result<(), Error> {
         if self.in_grace(now) {
             return Err(Error::Grace);
         }
-        let against = self.opens_against(key, Share { access, deny: 0 });
-        self.end_courtesy(now, &against).map_err(|()| Error::ShareDenied)?;
+        self.may_begin(now, None, key, Touch::Open(Share { access, deny: 0 }))?;
         self.files.entry(key.clone()).or_default().granted.add(access);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::hash::Hash;
 
+use crate::conflicts::Touch;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -30,7 +31,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Checks the state id of a READ, WRITE or SETATTR of the size.
     ///
     /// # Errors
-    /// `Openmode`, `Locked` for what another's share reservation denies, `Grace`, and what is wrong with the state id.
+    /// `Openmode`, `Locked` for what another's share reservation denies, `Grace`, `Delay` while a delegation is being recalled, and what
+    /// is wrong with the state id.
     pub fn check_io(
         &mut self,
         now: Time,
@@ -41,13 +43,23 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ) -> Result<(), Error> {
         let bypass = *id == StateId::READ_BYPASS;
         if *id == StateId::ANONYMOUS || bypass {
-            return self.check_stateless(now, key, direction, bypass);
+            self.check_stateless(now, key, direction, bypass)?;
+            let by = match asker {
+                Asker::Client(client) => Some(client),
+                Asker::Stateless => None,
+            };
+            let touch = if direction == Direction::Write { Touch::Write } else { Touch::Read };
+            return self.may_begin(now, by, key, touch);
         }
         let Asker::Client(client) = asker else { return Err(Error::BadStateid) };
         let number = self.resolve_on(client, id, key)?;
         let open = match &self.states[&number].kind {
             Kind::Open { .. } => number,
             Kind::Lock { open, .. } => *open,
+            Kind::Delegation { writes: false, .. } if direction == Direction::Write => {
+                return Err(Error::Openmode);
+            }
+            Kind::Delegation { .. } => return Ok(()),
         };
         let access = match self.states.get(&open).map(|state| &state.kind) {
             Some(Kind::Open { shares, .. }) => shares.union().access,

@@ -6,12 +6,24 @@ use std::hash::Hash;
 use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 
+/// What a client whose lease was renewed should know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Renewed {
+    /// It still has to say that it has reclaimed everything.
+    pub reclaim_needed: bool,
+    /// Delegations were taken away from it.
+    pub revoked: bool,
+}
+
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Renews a lease; whether the client still has to say that it has reclaimed everything.
-    pub(crate) fn renew(&mut self, now: Time, client: ClientId) -> bool {
-        let Some(client) = self.clients.get_mut(&client) else { return false };
+    /// Renews a lease.
+    pub(crate) fn renew(&mut self, now: Time, client: ClientId) -> Renewed {
+        let Some(client) = self.clients.get_mut(&client) else { return Renewed::default() };
         client.renewed = client.renewed.max(now);
-        !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner)
+        Renewed {
+            reclaim_needed: !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner),
+            revoked: !client.revoked.is_empty(),
+        }
     }
 
     /// Whether a client has run out of its lease: what it holds is whoever's that asks for it.
@@ -19,7 +31,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.get(&client).is_none_or(|client| client.is_expired(now, self.config.lease))
     }
 
-    /// To be called every few seconds: ends the clients whose time is up, and the grace period when it is over.
+    /// To be called every few seconds: ends the clients whose time is up, takes away the delegations that should have been returned, and ends
+    /// the grace period when it is over.
     pub fn tick(&mut self, now: Time) {
         let Self { clients, config, .. } = self;
         let over = |client: &crate::client::Client| {
@@ -32,6 +45,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         for client in gone {
             self.end_client(client);
         }
+        self.revoke_overdue(now);
         self.end_grace_if_over(now);
         self.forget_idle(now);
     }

@@ -6,7 +6,7 @@
 //! to run when the engine's lock is dropped.
 //!
 //! `K` says which file, `L` is what a lock owner holds open on a file: the engine makes it (empty), hands it out to whoever
-//! takes the lock on it, and gives it back among the effects when the last lock has gone.
+//! takes the lock on it, and gives it back among the effects when the last lock has gone. For a delegation it is what keeps local processes out, a kernel lease.
 //!
 //! A client's life (RFC 8881 sections 2.4, 8.3, 8.4):
 //! 1. EXCHANGE_ID makes it, unconfirmed; CREATE_SESSION confirms it. One that isn't confirmed within a lease is forgotten.
@@ -16,6 +16,8 @@
 //! 4. DESTROY_CLIENTID, a new instance of the same client, or 3 end it, and all of its state with it.
 
 mod client;
+mod conflicts;
+mod delegations;
 mod effects;
 mod ended;
 mod engine;
@@ -37,6 +39,8 @@ mod share;
 mod stateids;
 mod v40;
 
+pub use conflicts::{Recall, Touch};
+pub use delegations::{Delegating, NoDelegation, Writer};
 pub use effects::Effects;
 pub use engine::{Config, Engine, Limits, Random, Time};
 pub use error::Error;

@@ -88,7 +88,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 let number = self.resolve_on(asked.client, &id, asked.key)?;
                 match &self.states[&number].kind {
                     Kind::Lock { open, owner, .. } => (*open, owner.clone()),
-                    Kind::Open { .. } => return Err(Error::BadStateid),
+                    _ => return Err(Error::BadStateid),
                 }
             }
         };
@@ -116,7 +116,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         match &self.states[&state].kind {
             Kind::Lock { ranges, .. } if ranges.len() >= self.config.limits.ranges => Err(Error::Delay),
             Kind::Lock { file, .. } => Ok(Ok(Begun { state, file: Arc::clone(file) })),
-            Kind::Open { .. } => Err(Error::BadStateid),
+            Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
     }
 
@@ -162,7 +162,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         let own = self.lock_state(key, owner).and_then(|number| match &self.states[&number].kind {
             Kind::Lock { file, .. } => Some(Arc::clone(file)),
-            Kind::Open { .. } => None,
+            Kind::Open { .. } | Kind::Delegation { .. } => None,
         });
         Ok(Ok(own))
     }
@@ -175,7 +175,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let number = self.resolve_on(client, id, key)?;
         match &self.states[&number].kind {
             Kind::Lock { file, .. } => Ok(Begun { state: number, file: Arc::clone(file) }),
-            Kind::Open { .. } => Err(Error::BadStateid),
+            Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
     }
 

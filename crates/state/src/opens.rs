@@ -2,6 +2,7 @@
 
 use std::hash::Hash;
 
+use crate::conflicts::Touch;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -32,12 +33,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn may_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
         self.check_grace(now, asked.client, asked.reclaim)?;
         // What an owner denies it denies itself, too (RFC 8881 section 9.7).
-        let conflict = if asked.reclaim { Error::ReclaimConflict } else { Error::ShareDenied };
-        if self.is_granted_against(asked.key, asked.share) {
-            return Err(conflict);
+        match self.may_begin(now, Some(asked.client), asked.key, Touch::Open(asked.share)) {
+            Err(Error::ShareDenied) if asked.reclaim => Err(Error::ReclaimConflict),
+            other => other,
         }
-        let conflicts = self.opens_against(asked.key, asked.share);
-        self.end_courtesy(now, &conflicts).map_err(|()| conflict)
     }
 
     /// Whether a client may have state now: what an OPEN that is going to make a file asks before it does.
@@ -51,7 +50,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// OPEN: opens the file for the owner, or adds to what he has it open for.
     ///
     /// # Errors
-    /// `ShareDenied`, `Grace`, `NoGrace`, `ReclaimConflict`, `StaleClientid`; `Delay` when the client has too much state.
+    /// `ShareDenied`, `Grace`, `NoGrace`, `ReclaimConflict`, `StaleClientid`; `Delay` when the client has too much state, and while another
+    /// client's delegation is being recalled.
     pub fn open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<StateId, Error> {
         self.may_open(now, asked)?;
         let opens = self.files.get(asked.key).map_or(&[][..], |file| &file.opens);

@@ -72,6 +72,8 @@ pub struct Ticket {
     pub channel: Channel,
     /// The client hasn't said yet that it has reclaimed everything, and may have something to reclaim.
     pub reclaim_needed: bool,
+    /// Delegations were taken away from the client, and it hasn't said yet that it knows.
+    pub revoked: bool,
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
@@ -107,14 +109,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Err(Error::SeqMisordered);
         }
         *slot = Slot { sequence: asked.sequence, fingerprint: asked.fingerprint, running: true, reply: None };
-        let reclaim_needed = self.renew(now, client);
+        let renewed = self.renew(now, client);
         Ok(Sequenced::New(Ticket {
             session: asked.session,
             slot: asked.slot,
             highest_slot: channel.slots - 1,
             client,
             channel,
-            reclaim_needed,
+            reclaim_needed: renewed.reclaim_needed,
+            revoked: renewed.revoked,
         }))
     }
 

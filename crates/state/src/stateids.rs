@@ -15,7 +15,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Err(Error::BadStateid);
         }
         let number = id.number();
-        let state = self.states.get(&number).ok_or(Error::BadStateid)?;
+        let Some(state) = self.states.get(&number) else {
+            let revoked = |client: &crate::client::Client| client.revoked.contains(&number);
+            let was = self.clients.get(&client).is_some_and(revoked);
+            return Err(if was { Error::DelegRevoked } else { Error::BadStateid });
+        };
         if state.client != client {
             return Err(Error::BadStateid);
         }
@@ -47,9 +51,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `LocksHeld` for what is in use, and what is wrong with the state id.
     pub fn free_stateid(&mut self, client: ClientId, id: &StateId) -> Result<(), Error> {
-        let number = self.resolve(client, id)?;
+        let number = match self.resolve(client, id) {
+            Err(Error::DelegRevoked) => {
+                self.client(client)?.revoked.remove(&id.number());
+                return Ok(());
+            }
+            other => other?,
+        };
         let free = match &self.states[&number].kind {
-            Kind::Open { .. } => false,
+            Kind::Open { .. } | Kind::Delegation { .. } => false,
             Kind::Lock { ranges, .. } => ranges.is_empty(),
         };
         if !free {

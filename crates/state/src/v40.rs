@@ -160,7 +160,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// `StaleStateid`, `BadStateid`.
     pub fn owner_of(&mut self, now: Time, id: &StateId) -> Result<(ClientId, Owner), Error> {
         match self.client_of(now, id) {
-            Ok(client) => Ok((client, owner_of(&self.states[&id.number()]))),
+            Ok(client) => {
+                let owner = owner_of(&self.states[&id.number()]).ok_or(Error::BadStateid)?;
+                Ok((client, owner))
+            }
             Err(Error::BadStateid) => {
                 let closed = |client: &crate::client::Client| {
                     let owner = client.v40.as_ref()?.closed.get(&id.number())?;
@@ -244,8 +247,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn open_confirm(&mut self, client: ClientId, id: &StateId, key: &K) -> Result<StateId, Error> {
         let number = self.resolve_on(client, id, key)?;
         let owner = match owner_of(&self.states[&number]) {
-            owner @ Owner::Open(_) => owner,
-            Owner::Lock(_) => return Err(Error::BadStateid),
+            Some(owner @ Owner::Open(_)) => owner,
+            _ => return Err(Error::BadStateid),
         };
         let numbers = self.client40(client)?.owners.get_mut(&owner).ok_or(Error::BadStateid)?;
         if std::mem::replace(&mut numbers.confirmed, true) {
@@ -284,7 +287,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     fn states_of(&self, client: ClientId, owner: &Owner) -> Vec<u64> {
         let states = self.clients.get(&client).map(|client| &client.states);
-        let of_owner = |number: &&u64| owner_of(&self.states[*number]) == *owner;
+        let of_owner = |number: &&u64| owner_of(&self.states[*number]).as_ref() == Some(owner);
         states.into_iter().flatten().filter(of_owner).copied().collect()
     }
 
@@ -300,7 +303,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         let states = self.client(client)?.states.clone();
         let used: std::collections::HashSet<Owner> =
-            states.iter().map(|number| owner_of(&self.states[number])).collect();
+            states.iter().filter_map(|number| owner_of(&self.states[number])).collect();
         let v40 = self.client40(client)?;
         v40.owners.retain(|owner, numbers| numbers.running || used.contains(owner));
         v40.closed.clear();
@@ -308,10 +311,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 }
 
-fn owner_of<K, L>(state: &State<K, L>) -> Owner {
+/// Delegations have none.
+fn owner_of<K, L>(state: &State<K, L>) -> Option<Owner> {
     match &state.kind {
-        Kind::Open { owner, .. } => Owner::Open(owner.clone()),
-        Kind::Lock { owner, .. } => Owner::Lock(owner.clone()),
+        Kind::Open { owner, .. } => Some(Owner::Open(owner.clone())),
+        Kind::Lock { owner, .. } => Some(Owner::Lock(owner.clone())),
+        Kind::Delegation { .. } => None,
     }
 }
 

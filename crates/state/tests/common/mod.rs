@@ -16,7 +16,15 @@ pub type Machine = Engine<u32, ()>;
 
 pub const CHANNEL: Channel = Channel { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
 
-pub const LIMITS: Limits = Limits { clients: 8, sessions: 4, states: 16, ranges: 8, channel: CHANNEL };
+pub const LIMITS: Limits = Limits {
+    clients: 8,
+    sessions: 4,
+    states: 16,
+    delegations: 8,
+    client_delegations: 4,
+    ranges: 8,
+    channel: CHANNEL,
+};
 
 /// An engine after a run that left `recovered` behind.
 pub fn after(recovered: &[&str]) -> Machine {

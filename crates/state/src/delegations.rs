@@ -1,0 +1,201 @@
+//! Delegations: when a client gets one, and how it gives it back (RFC 8881 sections 10.2 to 10.5, 18.6).
+//!
+//! A delegation for reading says that nobody else has the file open for writing, one for writing that nobody else has it open at
+//! all. That no local process has is for the caller to see to, by a kernel lease: he takes it between
+//! [`Engine::delegate_begin`] and [`Engine::delegate_done`]. The state that stands for the delegation is there from the
+//! first on, so that whoever comes between is noticed.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::engine::{Engine, Time};
+use crate::error::Error;
+use crate::files::Kind;
+use crate::ids::{ClientId, StateId};
+
+/// Why a client doesn't get a delegation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoDelegation {
+    /// Others have the file open, or want it.
+    Contention,
+    /// There are too many.
+    Resource,
+    /// The client has one already.
+    Held,
+}
+
+/// A delegation that nothing here is against.
+#[derive(Debug, Clone)]
+pub struct Delegating<L> {
+    number: u64,
+    /// Whether it is for writing, too.
+    pub writes: bool,
+    /// What the caller keeps for it: given back among the effects when the delegation ends.
+    pub kept: Arc<L>,
+}
+
+/// Another client's delegation for writing.
+#[derive(Debug, Clone)]
+pub struct Writer<L> {
+    /// Whose.
+    pub client: ClientId,
+    /// The delegation.
+    pub id: StateId,
+    /// What the caller keeps for it.
+    pub kept: Arc<L>,
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// The first half of giving a delegation to a client that has just opened the file: for writing, too, if `writes`. With
+    /// `reclaim` it is one that it had before the server restarted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn delegate_begin(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        key: &K,
+        writes: bool,
+        reclaim: bool,
+    ) -> Result<Delegating<L>, NoDelegation> {
+        let Some(file) = self.files.get(key) else { return Err(NoDelegation::Contention) };
+        let lease = self.config.lease;
+        if !reclaim && file.contended.is_some_and(|at| now < at.plus(lease)) {
+            return Err(NoDelegation::Contention);
+        }
+        for number in &file.delegations {
+            match &self.states[number] {
+                state if state.client == client => return Err(NoDelegation::Held),
+                state if writes || matches!(state.kind, Kind::Delegation { writes: true, .. }) => {
+                    return Err(NoDelegation::Contention);
+                }
+                _ => {}
+            }
+        }
+        let (own, others) = self.opened(client, key);
+        if others & 2 != 0 || writes && others != 0 || !writes && own & 2 != 0 {
+            return Err(NoDelegation::Contention);
+        }
+        if !reclaim && self.are_too_many(now, client) {
+            return Err(NoDelegation::Resource);
+        }
+        let kept = Arc::default();
+        let kind = Kind::Delegation { writes, revoke_at: None, kept: Arc::clone(&kept) };
+        let number = self.add_state(client, key, kind).map_err(|_| NoDelegation::Resource)?;
+        Ok(Delegating { number, writes, kept })
+    }
+
+    /// The second half, when local processes are kept out: the state id for the client. None if somebody has come between.
+    pub fn delegate_done(&mut self, begun: &Delegating<L>) -> Option<StateId> {
+        let boot = self.config.boot;
+        let state = self.states.get_mut(&begun.number)?;
+        if matches!(state.kind, Kind::Delegation { revoke_at: None, .. }) {
+            return Some(state.bump(boot, begun.number));
+        }
+        self.drop_state(begun.number);
+        None
+    }
+
+    /// The second half of reclaiming one when local processes can't be kept out: the client has it back, but only to return it.
+    pub fn delegate_to_recall(&mut self, now: Time, begun: &Delegating<L>) -> Option<StateId> {
+        let boot = self.config.boot;
+        let id = self.states.get_mut(&begun.number)?.bump(boot, begun.number);
+        let deadline = now.plus(self.config.lease);
+        self.recall(now, begun.number, deadline);
+        Some(id)
+    }
+
+    /// The second half when there is a local process in the way.
+    pub fn delegate_failed(&mut self, begun: &Delegating<L>) {
+        self.drop_state(begun.number);
+    }
+
+    /// DELEGRETURN.
+    ///
+    /// # Errors
+    /// What is wrong with the state id.
+    pub fn delegreturn(&mut self, client: ClientId, id: &StateId, key: &K) -> Result<(), Error> {
+        match self.resolve_on(client, id, key) {
+            // It was too late, and knows now.
+            Err(Error::DelegRevoked) => self.free_stateid(client, id),
+            Err(error) => Err(error),
+            Ok(number) if matches!(self.states[&number].kind, Kind::Delegation { .. }) => {
+                self.drop_state(number);
+                Ok(())
+            }
+            Ok(_) => Err(Error::BadStateid),
+        }
+    }
+
+    /// Whether `id` is a delegation of the client on the file by which it may open it so: what OPEN by CLAIM_DELEGATE_CUR asks.
+    ///
+    /// # Errors
+    /// What is wrong with the state id, `Openmode` for a delegation that is for reading only.
+    pub fn check_delegation(&self, client: ClientId, id: &StateId, key: &K, access: u8) -> Result<(), Error> {
+        let number = self.resolve_on(client, id, key)?;
+        match self.states[&number].kind {
+            Kind::Delegation { writes: false, .. } if access & 2 != 0 => Err(Error::Openmode),
+            Kind::Delegation { .. } => Ok(()),
+            _ => Err(Error::BadStateid),
+        }
+    }
+
+    /// The delegation for writing that somebody other than `by` has: he knows better than the file what its attributes are.
+    #[must_use]
+    pub fn writer(&self, by: Option<ClientId>, key: &K) -> Option<Writer<L>> {
+        let file = self.files.get(key)?;
+        file.delegations.iter().find_map(|number| match &self.states[number] {
+            state if Some(state.client) == by || state.seqid == 0 => None,
+            state => match &state.kind {
+                Kind::Delegation { writes: true, kept, .. } => Some(Writer {
+                    client: state.client,
+                    id: StateId::new(self.config.boot, *number, state.seqid),
+                    kept: Arc::clone(kept),
+                }),
+                _ => None,
+            },
+        })
+    }
+
+    /// Whether a client has any delegation.
+    #[must_use]
+    pub fn holds_delegations(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|client| client.delegations > 0)
+    }
+
+    /// Whether the client can't have another delegation. Then it, or who has the most, is asked to give a quarter back
+    /// ([`crate::Effects::give_back`]), once in a lease's time.
+    fn are_too_many(&mut self, now: Time, client: ClientId) -> bool {
+        let (limits, lease) = (&self.config.limits, self.config.lease);
+        let own = self.clients.get(&client).map_or(0, |client| client.delegations);
+        let too_many_own = own >= limits.client_delegations;
+        let all = self.delegated[0] + self.delegated[1];
+        if !too_many_own && all < limits.delegations {
+            return false;
+        }
+        let most = || self.clients.values().max_by_key(|client| client.delegations).map(|client| client.id);
+        let whose = if too_many_own { Some(client) } else { most() };
+        let Some(holder) = whose.and_then(|client| self.clients.get_mut(&client)) else { return true };
+        if holder.asked_back.is_none_or(|at| now >= at.plus(lease)) {
+            holder.asked_back = Some(now);
+            self.effects.give_back.push((holder.id, holder.delegations - holder.delegations.div_ceil(4)));
+        }
+        true
+    }
+
+    /// How many delegations there are for reading, and for writing.
+    #[must_use]
+    pub const fn delegated(&self) -> [usize; 2] {
+        self.delegated
+    }
+
+    /// The access for which the client has the file open, and for which others have.
+    fn opened(&self, client: ClientId, key: &K) -> (u8, u8) {
+        let Some(file) = self.files.get(key) else { return (0, 0) };
+        file.opens.iter().fold((0, file.granted.access()), |(own, others), number| match &self.states[number] {
+            state if state.client == client => (own | state.access(), others),
+            state => (own, others | state.access()),
+        })
+    }
+}

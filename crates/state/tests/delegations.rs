@@ -1,0 +1,239 @@
+//! Delegations: who gets one, what recalls it, and what becomes of one that isn't returned.
+
+extern crate samehost_state as state;
+
+mod common;
+
+use common::{COURTESY, LEASE, Machine, after, any, begin, client, engine, fresh, open};
+use state::{Asker, ClientId, Direction, Error, NoDelegation, SetClientId, Share, StateId, Time, Touch};
+
+const NOW: Time = Time(5000);
+const FILE: u32 = 1;
+
+/// Opens the file and gets a delegation.
+fn delegate(engine: &mut Machine, now: Time, client: ClientId, key: &u32, access: u8) -> StateId {
+    engine.open(now, &open(client, "o", key, access, 0)).unwrap();
+    let begun = engine.delegate_begin(now, client, key, access & 2 != 0, false).unwrap();
+    engine.delegate_done(&begun).unwrap()
+}
+
+fn refused(engine: &mut Machine, now: Time, client: ClientId, writes: bool) -> NoDelegation {
+    engine.delegate_begin(now, client, &FILE, writes, false).map(drop).unwrap_err()
+}
+
+#[test]
+fn readers_share_a_file_and_a_writer_recalls_all_of_them() {
+    let mut engine = engine();
+    let [(me, _), (other, _), (third, session)] =
+        ["me", "other", "third"].map(|name| client(&mut engine, NOW, name));
+    let mine = delegate(&mut engine, NOW, me, &FILE, 1);
+    let others = delegate(&mut engine, NOW, other, &FILE, 1);
+    assert_eq!(engine.delegated(), [2, 0]);
+    assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Held);
+    assert_eq!(engine.may_open(NOW, &open(third, "o", &FILE, 1, 0)), Ok(()));
+    assert_eq!(engine.open(NOW, &open(third, "o", &FILE, 2, 0)), Err(Error::Delay));
+    let recalls = engine.take_effects().recalls;
+    assert_eq!(
+        recalls.iter().map(|recall| (recall.client, recall.id)).collect::<Vec<_>>(),
+        [(me, mine), (other, others)]
+    );
+    assert_eq!(engine.open(NOW, &open(third, "o", &FILE, 2, 0)), Err(Error::Delay), "not yet");
+    assert!(engine.take_effects().recalls.is_empty(), "once");
+    engine.delegreturn(me, &mine, &FILE).unwrap();
+    engine.delegreturn(other, &any(others), &FILE).unwrap();
+    assert_eq!(engine.delegreturn(other, &others, &FILE), Err(Error::BadStateid));
+    engine.open(NOW, &open(third, "o", &FILE, 2, 0)).unwrap();
+    assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Contention, "somebody writes");
+    begin(&mut engine, NOW, session, 0, 1);
+    assert_eq!(engine.delegated(), [0, 0]);
+}
+
+#[test]
+fn a_holder_is_in_nobodys_way_but_others() {
+    let mut engine = engine();
+    let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    let mine = delegate(&mut engine, NOW, me, &FILE, 1);
+    engine.open(NOW, &open(me, "o", &FILE, 3, 0)).unwrap();
+    for touch in [Touch::Read, Touch::Write, Touch::Change, Touch::Open(Share { access: 3, deny: 0 })] {
+        assert_eq!(engine.may_begin(NOW, Some(me), &FILE, touch), Ok(()), "{touch:?}");
+    }
+    for touch in [Touch::Read, Touch::Open(Share { access: 1, deny: 0 })] {
+        assert_eq!(engine.may_begin(NOW, None, &FILE, touch), Ok(()), "{touch:?}");
+    }
+    assert!(engine.take_effects().recalls.is_empty());
+    engine.check_delegation(me, &mine, &FILE, 1).unwrap();
+    assert_eq!(engine.check_delegation(me, &mine, &FILE, 2), Err(Error::Openmode));
+    let mut io = |client, direction| engine.check_io(NOW, Asker::Client(client), &mine, &FILE, direction);
+    assert_eq!(io(me, Direction::Read), Ok(()));
+    assert_eq!(io(me, Direction::Write), Err(Error::Openmode));
+    assert_eq!(io(other, Direction::Read), Err(Error::BadStateid));
+    assert_eq!(engine.may_begin(NOW, None, &FILE, Touch::Change), Err(Error::Delay), "NFSv3");
+    assert_eq!(engine.take_effects().recalls.len(), 1);
+}
+
+#[test]
+fn a_delegation_for_writing_is_alone() {
+    let mut engine = engine();
+    let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    let mine = delegate(&mut engine, NOW, me, &FILE, 3);
+    assert_eq!(engine.writer(Some(me), &FILE).map(|writer| writer.id), None);
+    assert_eq!(engine.writer(None, &FILE).map(|writer| (writer.client, writer.id)), Some((me, mine)));
+    engine.check_io(NOW, Asker::Client(me), &mine, &FILE, Direction::Write).unwrap();
+    let read = engine.check_io(NOW, Asker::Client(other), &StateId::ANONYMOUS, &FILE, Direction::Read);
+    assert_eq!(read, Err(Error::Delay));
+    assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 1, 0)), Err(Error::Delay));
+    engine.delegreturn(me, &mine, &FILE).unwrap();
+    engine.open(NOW, &open(other, "o", &FILE, 1, 0)).unwrap();
+    assert_eq!(refused(&mut engine, NOW, other, false), NoDelegation::Contention, "I may write");
+    assert_eq!(refused(&mut engine, NOW, me, true), NoDelegation::Contention, "another reads");
+}
+
+#[test]
+fn an_open_that_denies_reading_recalls_readers() {
+    let mut engine = engine();
+    let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    let mine = delegate(&mut engine, NOW, me, &FILE, 1);
+    let deny = open(other, "o", &FILE, 1, 1);
+    assert_eq!(engine.open(NOW, &deny), Err(Error::ShareDenied), "the open itself comes first");
+    assert!(engine.take_effects().recalls.is_empty());
+    engine.delegreturn(me, &mine, &FILE).unwrap();
+}
+
+#[test]
+fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
+    let mut engine = engine();
+    let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    let mine = delegate(&mut engine, NOW, me, &FILE, 1);
+    assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
+    let later = NOW.plus(LEASE - 1);
+    assert!(!begin(&mut engine, later, session, 0, 1).revoked);
+    assert_eq!(engine.may_begin(later, None, &FILE, Touch::Write), Err(Error::Delay));
+    let late = NOW.plus(LEASE);
+    engine.open(late, &open(other, "o", &FILE, 2, 0)).unwrap();
+    assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
+    let io = engine.check_io(late, Asker::Client(me), &mine, &FILE, Direction::Read);
+    assert_eq!(io, Err(Error::DelegRevoked));
+    assert!(begin(&mut engine, late, session, 1, 1).revoked);
+    engine.free_stateid(me, &mine).unwrap();
+    assert!(!begin(&mut engine, late, session, 2, 1).revoked);
+    assert_eq!(engine.test_stateid(me, &mine), Err(Error::BadStateid));
+}
+
+#[test]
+fn a_local_process_waits_no_longer_than_it_must() {
+    let mut engine = engine();
+    let (me, session) = client(&mut engine, NOW, "me");
+    let mine = delegate(&mut engine, NOW, me, &FILE, 1);
+    engine.broken_by_local(NOW, &FILE, false, 300);
+    assert!(engine.take_effects().recalls.is_empty(), "a reader");
+    engine.broken_by_local(NOW, &FILE, true, 300);
+    engine.broken_by_local(NOW, &FILE, true, 300);
+    assert_eq!(engine.take_effects().recalls.len(), 1);
+    begin(&mut engine, NOW, session, 0, 1);
+    engine.tick(NOW.plus(299));
+    assert_eq!(engine.test_stateid(me, &mine), Ok(()));
+    engine.tick(NOW.plus(300));
+    assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
+    assert_eq!(engine.take_effects().released.len(), 1, "the lease is given back");
+    assert_eq!(engine.delegreturn(me, &mine, &FILE), Ok(()), "it knows now");
+    assert_eq!(engine.delegreturn(me, &mine, &FILE), Err(Error::BadStateid));
+}
+
+#[test]
+fn whoever_comes_between_the_halves_is_first() {
+    let mut engine = engine();
+    let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    engine.open(NOW, &open(me, "o", &FILE, 1, 0)).unwrap();
+    let begun = engine.delegate_begin(NOW, me, &FILE, false, false).unwrap();
+    assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
+    assert!(engine.take_effects().recalls.is_empty(), "the client doesn't know of it");
+    assert_eq!(engine.delegate_done(&begun), None);
+    engine.open(NOW, &open(other, "o", &FILE, 2, 0)).unwrap();
+    assert_eq!(engine.delegated(), [0, 0]);
+    let begun = engine.delegate_begin(NOW, other, &2, true, false).map(drop);
+    assert_eq!(begun.unwrap_err(), NoDelegation::Contention, "nobody has that one open");
+}
+
+#[test]
+fn a_file_that_was_fought_over_is_left_alone_for_a_lease() {
+    let mut engine = engine();
+    let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    let mine = delegate(&mut engine, NOW, me, &FILE, 1);
+    assert_eq!(engine.may_begin(NOW, Some(other), &FILE, Touch::Change), Err(Error::Delay));
+    engine.delegreturn(me, &mine, &FILE).unwrap();
+    assert_eq!(refused(&mut engine, NOW.plus(LEASE - 1), me, false), NoDelegation::Contention);
+    begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
+    let again = engine.delegate_begin(NOW.plus(LEASE), me, &FILE, false, false).unwrap();
+    engine.delegate_failed(&again);
+    assert_eq!(engine.delegated(), [0, 0]);
+}
+
+#[test]
+fn a_courtesy_client_loses_its_delegations_with_everything_else() {
+    let mut engine = engine();
+    let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    delegate(&mut engine, NOW, me, &FILE, 3);
+    let late = NOW.plus(LEASE + 1);
+    begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
+    engine.tick(late);
+    assert_eq!(engine.delegated(), [0, 1], "nobody wants it");
+    engine.open(late, &open(other, "o", &FILE, 1, 0)).unwrap();
+    let effects = engine.take_effects();
+    assert_eq!((effects.ended, effects.recalls.len(), effects.released.len()), (vec![me], 0, 1));
+    engine.tick(late.plus(LEASE + COURTESY));
+    assert_eq!(engine.delegated(), [0, 0]);
+}
+
+#[test]
+fn there_are_bounds_and_who_meets_them_is_asked_to_give_back() {
+    let mut engine = engine();
+    let names = ["a", "b", "c"].map(|name| client(&mut engine, NOW, name).0);
+    for (at, client) in names.iter().take(2).enumerate() {
+        for file in 0..4 {
+            delegate(&mut engine, NOW, *client, &(100 * at as u32 + file), 1);
+        }
+    }
+    engine.open(NOW, &open(names[0], "o", &FILE, 1, 0)).unwrap();
+    engine.open(NOW, &open(names[2], "o", &50, 1, 0)).unwrap();
+    let refused =
+        |engine: &mut Machine, client, key| engine.delegate_begin(NOW, client, key, false, false).map(drop);
+    assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
+    assert_eq!(engine.take_effects().give_back, [(names[0], 3)]);
+    assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
+    assert!(engine.take_effects().give_back.is_empty(), "once in a while");
+    assert_eq!(refused(&mut engine, names[2], &50), Err(NoDelegation::Resource));
+    assert_eq!(engine.take_effects().give_back.len(), 1, "who has the most");
+}
+
+#[test]
+fn delegations_are_reclaimed_after_a_restart() {
+    let mut engine = after(&["me"]);
+    let start = Time(10);
+    let (me, session) = fresh(&mut engine, start, "me");
+    let reclaimed = state::OpenRequest { reclaim: true, ..open(me, "o", &FILE, 3, 0) };
+    engine.open(start, &reclaimed).unwrap();
+    let begun = engine.delegate_begin(start, me, &FILE, true, true).unwrap();
+    let id = engine.delegate_done(&begun).unwrap();
+    engine.check_io(start, Asker::Client(me), &id, &FILE, Direction::Write).unwrap();
+    engine.open(start, &state::OpenRequest { reclaim: true, ..open(me, "o", &2, 3, 0) }).unwrap();
+    let begun = engine.delegate_begin(start, me, &2, true, true).unwrap();
+    let back = engine.delegate_to_recall(start, &begun).unwrap();
+    assert_eq!(engine.take_effects().recalls.iter().map(|recall| recall.id).collect::<Vec<_>>(), [back]);
+    begin(&mut engine, start, session, 0, 1);
+}
+
+#[test]
+fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
+    let mut engine = engine();
+    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: b"root" };
+    let (old, confirm) = engine.setclientid(NOW, &asked).unwrap();
+    engine.setclientid_confirm(NOW, old, confirm, b"root").unwrap();
+    let mine = delegate(&mut engine, NOW, old, &FILE, 1);
+    assert!(engine.holds_delegations(old));
+    assert_eq!(engine.may_begin(NOW, None, &FILE, Touch::Write), Err(Error::Delay));
+    let late = NOW.plus(LEASE);
+    engine.renew40(late, old).unwrap();
+    engine.may_begin(late, None, &FILE, Touch::Write).unwrap();
+    assert_eq!(engine.client_of(late, &mine), Err(Error::Expired));
+    assert!(!engine.holds_delegations(old));
+}
