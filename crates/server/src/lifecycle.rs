@@ -76,7 +76,8 @@ impl Server {
             drc: Drc::default(),
             writes: Writes::default(),
             mounts: Mounts::default(),
-            nfs4: States::new(identity, config.lease, records),
+            nfs4: States::new(identity, config.lease, records)
+                .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             notes: Notes::default(),
             verifier: Arc::clone(&opening.verifier),
         });

@@ -21,7 +21,7 @@ pub(crate) struct Service {
     pub writes: Writes,
     pub mounts: Mounts,
     /// Clients of NFSv4, and what they have open and locked.
-    pub nfs4: States,
+    pub nfs4: Arc<States>,
     /// How connections fared on their way to a lane.
     pub notes: Notes,
     pub verifier: Arc<WriteVerifier>,

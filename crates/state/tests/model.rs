@@ -101,7 +101,15 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         next
     });
     let channel = Channel { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
-    let limits = Limits { clients: 8, sessions: 4, states: 1000, delegations: 100, client_delegations: 50, ranges: 100, channel };
+    let limits = Limits {
+        clients: 8,
+        sessions: 4,
+        states: 1000,
+        delegations: 100,
+        client_delegations: 50,
+        ranges: 100,
+        channel,
+    };
     let config = Config { boot, lease: LEASE, courtesy: COURTESY, limits };
     Engine::new(config, random, records.iter().cloned(), Time(LEASE))
 }

@@ -1,6 +1,7 @@
 //! GETATTR, SETATTR and ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
 use proto::nfs3::{Access3Args, Access3ResOk, Fattr3, Getattr3Args, PostOpAttr, Setattr3Args, WccData};
+use state::Touch;
 use store::{Access, Wcc};
 
 use super::convert::{fattr, post_op, set_attributes, timestamp, wcc_data};
@@ -19,6 +20,7 @@ pub(super) fn setattr(call: &Call<'_>, args: Setattr3Args<'_>, body: &mut WccDat
     let node = acting.node(args.object.0)?;
     let set = set_attributes(&args.new_attributes)?;
     let guard = args.guard.map(timestamp).transpose()?;
+    call.may_begin(&node, if set.size.is_some() { Touch::Write } else { Touch::Change })?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
     let done = acting.set_attributes(&node, &set, guard, &mut wcc);

@@ -24,6 +24,7 @@ use exports::Claim;
 use proto::nfs3::{self, Nfsstat3, Outcome, Procedure};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, Placement, Program, Reply};
+use state::Touch;
 use store::{Acting, Node};
 use xdr::{Decoder, Encode, Encoder};
 
@@ -61,6 +62,24 @@ impl Call<'_> {
     fn before_change(&self, admitted: &Admission) {
         if admitted.sync {
             self.cx.will_block();
+        }
+    }
+
+    /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first.
+    fn may_begin(&self, node: &Node, touch: Touch) -> Result<()> {
+        // It isn't an open: only a recall stands in its way.
+        self.service.nfs4.may_begin(None, node.handle(), touch).map_err(|_| Fault(Nfsstat3::Jukebox))
+    }
+
+    /// The same for a file by its name, if there is one.
+    fn may_begin_at(&self, acting: &Acting<'_>, directory: &Node, name: &[u8], touch: Touch) -> Result<()> {
+        if !self.service.nfs4.has_delegations() {
+            return Ok(());
+        }
+        match acting.lookup(directory, name) {
+            Ok(node) => self.may_begin(&node, touch),
+            // What is wrong with it is said by the procedure.
+            Err(_) => Ok(()),
         }
     }
 

@@ -52,7 +52,7 @@ impl Rig {
             drc: Default::default(),
             writes: Default::default(),
             mounts: Default::default(),
-            nfs4: crate::nfs4::States::new([0; 16], Duration::from_secs(90), None),
+            nfs4: crate::nfs4::States::new([0; 16], Duration::from_secs(90), None).unwrap(),
             notes: Default::default(),
             verifier: Arc::clone(&opening.verifier),
         });

@@ -1,7 +1,7 @@
 //! An object's attributes on the wire: those that were asked for and that there are, in the order of their numbers.
 
 use proto::nfs4::attributes as number;
-use proto::nfs4::{Bitmap4, Fsid4, MinorVersion, NfsFtype4, Nfstime4, Specdata4};
+use proto::nfs4::{Bitmap4, Fsid4, MinorVersion, NfsFtype4, Nfstime4, OpenArguments4, Specdata4};
 use store::{Attributes, Kind, Timestamp};
 use xdr::Encoder;
 
@@ -66,6 +66,15 @@ pub(super) const WRITE_ONLY: Bitmap4 =
 pub(super) const EXCLUSIVE: Bitmap4 =
     Bitmap4::of(&[number::SIZE, number::MODE, number::OWNER, number::OWNER_GROUP, number::MODE_UMASK]);
 
+/// What OPEN understands (RFC 9754 section 3). Wants: a delegation for reading, for writing, of any kind, none, none any more.
+const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
+    share_access: Bitmap4::of(&[1, 2, 3]),
+    share_deny: Bitmap4::of(&[0, 1, 2, 3]),
+    share_access_want: Bitmap4::of(&[1, 2, 3, 4, 5]),
+    open_claim: Bitmap4::of(&[0, 1, 2, 4, 5]),
+    create_mode: Bitmap4::of(&[0, 1, 2, 3]),
+};
+
 /// `supported_attrs` of a minor version.
 pub(super) fn supported(minor: MinorVersion) -> Bitmap4 {
     let mut all = SUPPORTED;
@@ -75,6 +84,9 @@ pub(super) fn supported(minor: MinorVersion) -> Bitmap4 {
     if minor >= MinorVersion::V2 {
         all.insert(number::MODE_UMASK);
         all.insert(number::XATTR_SUPPORT);
+    }
+    if minor >= MinorVersion::V1 {
+        all.insert(number::OPEN_ARGUMENTS);
     }
     all
 }
@@ -184,6 +196,7 @@ impl Known<'_> {
             number::MOUNTED_ON_FILEID => to.u64(self.mounted_on),
             number::XATTR_SUPPORT => to.bool(facts.xattrs),
             number::SUPPATTR_EXCLCREAT => to.put(&EXCLUSIVE.and(&supported(self.minor))),
+            number::OPEN_ARGUMENTS => to.put(&OPEN_ARGUMENTS),
             // Nothing else is in `supported` without being in `WRITE_ONLY`: a test holds it.
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! What an operation works on: the current and the saved object, the state ids that come with them, and whose they are.
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
-use state::{Asker, ClientId};
+use state::{Asker, ClientId, Touch};
 
 use super::compound::Compound;
 use super::object::{File, Object};
@@ -53,6 +53,34 @@ impl Compound<'_> {
                 let known = self.service.nfs4.run(|engine, now| engine.renew40(now, client));
                 known.map(|()| client).map_err(status::of_state)
             }
+        }
+    }
+
+    /// Whose own delegations aren't in the way: 4.0 doesn't say who asks.
+    pub fn by(&self) -> Option<ClientId> {
+        self.ticket.as_ref().map(|ticket| ticket.client)
+    }
+
+    /// Whether a file may be changed now; its delegations are recalled if not.
+    pub fn may_change(&self, file: &store::Node) -> Result<()> {
+        let may = self.service.nfs4.may_begin(self.by(), file.handle(), Touch::Change);
+        may.map_err(status::of_state)
+    }
+
+    /// The same for the file of that name in a directory, if there is one.
+    pub fn may_change_entry(
+        &self,
+        acting: &store::Acting<'_>,
+        directory: &store::Node,
+        name: &[u8],
+    ) -> Result<()> {
+        if !self.service.nfs4.has_delegations() {
+            return Ok(());
+        }
+        match acting.lookup(directory, name) {
+            Ok(node) => self.may_change(&node),
+            // What is wrong with it is said by the operation.
+            Err(_) => Ok(()),
         }
     }
 

@@ -6,8 +6,8 @@ use xdr::{Decode, Decoder};
 use super::Result;
 use super::compound::Compound;
 use super::ops::{
-    attributes, client, copy, create, directory, handles, lock, names, open, read, session, space, stateids,
-    write, xattrs,
+    attributes, back_channel, client, copy, create, delegation, directory, handles, lock, names, open, read,
+    session, space, stateids, write, xattrs,
 };
 
 /// Runs one operation; its result's body is in the reply if it succeeds.
@@ -19,6 +19,7 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Op::Close => with(c, args, open::close),
         Op::Commit => with(c, args, write::commit),
         Op::Create => with(c, args, create::create),
+        Op::Delegreturn => with(c, args, delegation::delegreturn),
         Op::Getattr => with(c, args, attributes::getattr),
         Op::Getfh => handles::getfh(c),
         Op::Link => with(c, args, names::link),
@@ -43,8 +44,8 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Op::Setattr => with(c, args, attributes::setattr),
         Op::Verify => with(c, args, attributes::verify),
         Op::Write => with(c, args, write::write),
-        Op::BackchannelCtl => with(c, args, session::backchannel_ctl),
-        Op::BindConnToSession => with(c, args, session::bind_conn_to_session),
+        Op::BackchannelCtl => with(c, args, back_channel::backchannel_ctl),
+        Op::BindConnToSession => with(c, args, back_channel::bind_conn_to_session),
         Op::ExchangeId => with(c, args, session::exchange_id),
         Op::CreateSession => with(c, args, session::create_session),
         Op::DestroySession => with(c, args, session::destroy_session),
@@ -78,7 +79,6 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         | Op::ReleaseLockowner
         | Op::Openattr
         | Op::Delegpurge
-        | Op::Delegreturn
         | Op::GetDirDelegation
         | Op::Getdeviceinfo
         | Op::Getdevicelist

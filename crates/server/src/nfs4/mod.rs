@@ -5,6 +5,7 @@
 //! `namespace` joins the exports under one root.
 
 mod attributes;
+mod callbacks;
 mod compound;
 mod current;
 mod dispatch;
@@ -25,7 +26,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use proto::nfs4::{self, Nfsstat4};
-use rpc::server::{CallContext, CallError, Placement, Program, Reply};
+use rpc::server::{CallContext, CallError, Peer, Placement, Program, Reply};
 use xdr::Decoder;
 
 pub(crate) use states::{States, open_records};
@@ -66,5 +67,9 @@ impl Program for Nfs4 {
             return Err(CallError::ProcedureUnavailable);
         }
         compound::run(&self.0, cx, args, reply)
+    }
+
+    fn closed(&self, peer: &Peer) {
+        self.0.nfs4.callbacks.ways.with(|paths| paths.lost(peer.connection));
     }
 }

@@ -2,33 +2,49 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use state::{Channel, Config, Effects, Engine, Limits, Time};
-use store::FileHandle;
+use state::{Channel, ClientId, Config, Effects, Engine, Error, Limits, Time, Touch};
+use store::{FileHandle, Lease, Leases};
 
+use super::callbacks::{self, Callbacks};
 use super::records::{Files, Records};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 
-/// A lock owner's open file, opened when the first lock is taken.
-pub(crate) type LockFile = OnceLock<OwnedFd>;
+/// What is kept open for a state on a file, and goes with it.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// A lock owner's open file, opened when the first lock is taken.
+    pub lock: OnceLock<OwnedFd>,
+    /// What keeps local processes out for a delegation.
+    pub lease: OnceLock<Lease>,
+    /// The file's change attribute and size when a delegation for writing was given.
+    pub given: OnceLock<(u64, u64)>,
+}
 
 /// All state of NFSv4's clients.
-pub(crate) type Machine = Engine<FileHandle, LockFile>;
+pub(crate) type Machine = Engine<FileHandle, Kept>;
 
 /// How long after its lease a client keeps its state if nobody wants it.
 const COURTESY: Duration = Duration::from_secs(24 * 3600);
 /// How often the engine is told the time at least, as long as there are calls.
 const TICK: u64 = 1000;
+/// How long a client has, in milliseconds, to return what a local process waits for: the kernel lets that one in after 45 s (the
+/// default of `/proc/sys/fs/lease-break-time`).
+const LOCAL_PATIENCE: u64 = 40_000;
+/// The most delegations: each costs a descriptor.
+pub(super) const MOST_DELEGATIONS: usize = 16_384;
 
 /// Bounds (docs/operations.md has them).
 const LIMITS: Limits = Limits {
     clients: 16_384,
     sessions: 64,
     states: 262_144,
+    delegations: MOST_DELEGATIONS,
+    client_delegations: MOST_DELEGATIONS / 4,
     ranges: 4096,
     channel: Channel {
         request: MAX_REQUEST,
@@ -48,6 +64,13 @@ pub(crate) struct States {
     /// order in which it was decided.
     records: Mutex<Option<Box<dyn Records>>>,
     start: Instant,
+    /// How many delegations there are for reading, and for writing: asked by everybody, so without the lock. Whoever is too
+    /// early to see a delegation meets its kernel lease.
+    delegated: [AtomicUsize; 2],
+    /// What keeps local processes out of delegated files; none where there is no thread for it.
+    pub leases: OnceLock<Leases>,
+    /// Calls to the clients.
+    pub callbacks: Callbacks,
     /// `so_major_id` and `eir_server_scope`.
     pub identity: [u8; 16],
     /// The length of a lease.
@@ -59,7 +82,14 @@ pub(crate) struct States {
 impl States {
     /// Without clients.
     /// `identity` must be the same after a restart, and `records` too: what they hold may be reclaimed for a lease's time.
-    pub(crate) fn new(identity: [u8; 16], lease: Duration, records: Option<Box<dyn Records>>) -> Self {
+    ///
+    /// # Errors
+    /// When there are no threads to be had for callbacks and leases.
+    pub(crate) fn new(
+        identity: [u8; 16],
+        lease: Duration,
+        records: Option<Box<dyn Records>>,
+    ) -> std::io::Result<Arc<Self>> {
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let config = Config {
             boot: random() as u32,
@@ -76,15 +106,28 @@ impl States {
             })
         });
         let engine = Engine::new(config, Box::new(random), recovered, Time(millis));
-        Self {
+        let (callbacks, inbox) = Callbacks::new();
+        let states = Arc::new(Self {
             engine: Mutex::new((engine, Time::default())),
             restricts: AtomicBool::new(false),
             start: Instant::now(),
+            delegated: Default::default(),
+            leases: OnceLock::new(),
+            callbacks,
             identity,
             lease,
             since,
             records: Mutex::new(records),
-        }
+        });
+        callbacks::start(&states, inbox)?;
+        let told = Arc::downgrade(&states);
+        let leases = Leases::start(move |file, writes| {
+            if let Some(states) = told.upgrade() {
+                states.run(|engine, now| engine.broken_by_local(now, file, writes, LOCAL_PATIENCE));
+            }
+        })?;
+        let _ = states.leases.set(leases);
+        Ok(states)
     }
 
     /// Asks or tells the engine something.
@@ -100,15 +143,52 @@ impl States {
         if self.restricts() != engine.restricts() {
             self.restricts.store(engine.restricts(), Ordering::SeqCst);
         }
-        let effects = engine.take_effects();
+        let mut effects = engine.take_effects();
+        for (shown, count) in self.delegated.iter().zip(engine.delegated()) {
+            shown.store(count, Ordering::Release);
+        }
         let kept = (!effects.remember.is_empty() || !effects.forget.is_empty()).then(|| self.records.lock());
         drop(locked);
         if let Some(kept) = kept {
             record(&kept, &effects);
         }
-        // Lock owners' files are closed here.
+        for client in std::mem::take(&mut effects.ended) {
+            self.callbacks.ways.with(|paths| paths.remove_client(client));
+        }
+        for recall in std::mem::take(&mut effects.recalls) {
+            self.callbacks.recall(recall);
+        }
+        for (client, keep) in std::mem::take(&mut effects.give_back) {
+            self.callbacks.ask_back(client, keep);
+        }
+        // Lock owners' files are closed here, and kernel leases given back.
         drop(effects);
         result
+    }
+
+    /// Whether an access may begin, by the NFSv4 client `by` if it is one's: see [`Engine::may_begin`].
+    pub(crate) fn may_begin(
+        &self,
+        by: Option<ClientId>,
+        file: &FileHandle,
+        touch: Touch,
+    ) -> Result<(), Error> {
+        let is_free = match touch {
+            Touch::Read => self.delegated[1].load(Ordering::Acquire) == 0,
+            Touch::Write | Touch::Change => !self.has_delegations(),
+            Touch::Open(_) => false,
+        };
+        if is_free { Ok(()) } else { self.run(|engine, now| engine.may_begin(now, by, file, touch)) }
+    }
+
+    /// Whether there is any delegation.
+    pub(crate) fn has_delegations(&self) -> bool {
+        self.delegated.iter().any(|count| count.load(Ordering::Acquire) > 0)
+    }
+
+    /// Whether there is any delegation for writing.
+    pub(super) fn has_writers(&self) -> bool {
+        self.delegated[1].load(Ordering::Acquire) > 0
     }
 
     /// Whether some file may be kept from whoever comes without an open of NFSv4's.
@@ -124,7 +204,7 @@ impl std::fmt::Debug for States {
 }
 
 /// Puts on stable storage what must be there before the operation is answered.
-fn record(records: &Option<Box<dyn Records>>, effects: &Effects<LockFile>) {
+fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, Kept>) {
     let Some(records) = records else { return };
     for owner in &effects.forget {
         if let Err(error) = records.forget(owner) {

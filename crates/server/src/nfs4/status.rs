@@ -60,6 +60,7 @@ pub(super) const fn of_state(error: state::Error) -> Nfsstat4 {
         Error::ClientidBusy => Nfsstat4::ClientidBusy,
         Error::CompleteAlready => Nfsstat4::CompleteAlready,
         Error::Delay => Nfsstat4::Delay,
+        Error::DelegRevoked => Nfsstat4::DelegRevoked,
         Error::Expired => Nfsstat4::Expired,
         Error::Grace => Nfsstat4::Grace,
         Error::Inval => Nfsstat4::Inval,

@@ -9,6 +9,7 @@ use state::Direction;
 use store::{Access, Attributes, Kind, Wcc};
 use xdr::{Encode as _, Encoder};
 
+use super::delegation;
 use super::handles::namespace;
 use crate::nfs4::attributes::{Known, PSEUDO_FSID, WRITE_ONLY, of_pseudo, supported};
 use crate::nfs4::compound::Compound;
@@ -36,8 +37,10 @@ fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<()> {
         }
         Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
+            let written = delegation::ask_writer(c, &file, wanted)?;
             let acting = file.acting()?;
-            let attributes = acting.attributes(&file.node).map_err(status::of_store)?;
+            let mut attributes = acting.attributes(&file.node).map_err(status::of_store)?;
+            attributes.size = written.unwrap_or(attributes.size);
             let facts = FsFacts::of(&acting, &file.node, wanted)?;
             known_file(c, &file, &attributes, facts).put(wanted, c.reply.encoder());
         }
@@ -109,6 +112,7 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
             .run(|engine, now| engine.check_io(now, asker, &id, &key, Direction::Write))
             .map_err(status::of_state)?;
     }
+    c.may_change(&file.node)?;
     c.before_change(&file);
     let acting = file.acting()?;
     let mut wcc = Wcc::default();

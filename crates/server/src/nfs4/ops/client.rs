@@ -2,11 +2,12 @@
 //! 16.28, 16.33, 16.34, 16.37).
 
 use proto::nfs4::{
-    Clientid4Args, OpenConfirm4Args, ReleaseLockowner4Args, Setclientid4Args, Setclientid4ResOk,
+    Clientid4Args, Nfsstat4, OpenConfirm4Args, ReleaseLockowner4Args, Setclientid4Args, Setclientid4ResOk,
     SetclientidConfirm4Args,
 };
 use state::{ClientId, SetClientId};
 
+use super::back_channel;
 use super::open::place;
 use crate::nfs4::compound::{Compound, principal};
 use crate::nfs4::{Result, status};
@@ -29,6 +30,8 @@ pub(in crate::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclientid4Args<
             return Err(status::of_state(error));
         }
     };
+    let address = back_channel::address(c, &args);
+    c.service.nfs4.callbacks.ways.with(|paths| paths.propose(client, confirm, address));
     let setclientid_confirm = confirm.to_be_bytes();
     c.reply.encoder().put(&Setclientid4ResOk { clientid: client.0, setclientid_confirm });
     Ok(())
@@ -40,14 +43,29 @@ pub(in crate::nfs4) fn setclientid_confirm(
 ) -> Result<()> {
     let principal = principal(c.cx.credential);
     let (client, confirm) = (ClientId(args.clientid), u64::from_be_bytes(args.setclientid_confirm));
-    let confirmed =
-        c.service.nfs4.run(|engine, now| engine.setclientid_confirm(now, client, confirm, &principal));
-    confirmed.map_err(status::of_state)
+    let states = &c.service.nfs4;
+    let confirmed = states.run(|engine, now| engine.setclientid_confirm(now, client, confirm, &principal));
+    confirmed.map_err(status::of_state)?;
+    if states.callbacks.ways.with(|paths| paths.confirm(client, confirm)) {
+        states.callbacks.probe(client);
+    }
+    Ok(())
 }
 
 pub(in crate::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
     let client = ClientId(args.clientid);
-    c.service.nfs4.run(|engine, now| engine.renew40(now, client)).map_err(status::of_state)
+    let states = &c.service.nfs4;
+    let holds = states.run(|engine, now| {
+        engine.renew40(now, client)?;
+        Ok(engine.holds_delegations(client))
+    });
+    // Its lease is renewed all the same (RFC 7530 section 16.28.4).
+    let unreachable = holds.map_err(status::of_state)? && states.callbacks.is_down(client);
+    if unreachable {
+        states.callbacks.probe(client);
+        return Err(Nfsstat4::CbPathDown);
+    }
+    Ok(())
 }
 
 pub(in crate::nfs4) fn open_confirm(c: &mut Compound<'_>, args: OpenConfirm4Args) -> Result<()> {

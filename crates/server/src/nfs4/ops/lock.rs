@@ -12,7 +12,7 @@ use xdr::{Encode as _, Encoder, Opaque};
 use super::open::place;
 use crate::nfs4::compound::Compound;
 use crate::nfs4::object::File;
-use crate::nfs4::states::LockFile;
+use crate::nfs4::states::Kept;
 use crate::nfs4::{Result, status};
 
 const fn kind(of: NfsLockType4) -> LockKind {
@@ -79,13 +79,13 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
 }
 
 /// Takes the kernel's lock on the owner's file; the local lock in the way if there is one.
-fn take(file: &File, begun: &Begun<LockFile>, range: Range, kind: LockKind) -> Result<Option<Denied>> {
+fn take(file: &File, begun: &Begun<Kept>, range: Range, kind: LockKind) -> Result<Option<Denied>> {
     let acting = file.acting()?;
-    let descriptor = match begun.file.get() {
+    let descriptor = match begun.file.lock.get() {
         Some(descriptor) => descriptor,
         None => {
-            let opened = acting.lock_file(&file.node).map_err(status::of_store)?;
-            begun.file.get_or_init(|| opened)
+            let opened = acting.lock_file(&file.node, kind == LockKind::Write).map_err(status::of_store)?;
+            begun.file.lock.get_or_init(|| opened)
         }
     };
     let lock = FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write };
@@ -136,9 +136,11 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
     };
     let acting = file.acting()?;
     let lock = FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write };
-    let found = match own.as_ref().and_then(|own| own.get()) {
+    let found = match own.as_ref().and_then(|own| own.lock.get()) {
         Some(descriptor) => store::test_lock(descriptor, &lock),
-        None => acting.lock_file(&file.node).and_then(|descriptor| store::test_lock(&descriptor, &lock)),
+        None => {
+            acting.lock_file(&file.node, false).and_then(|descriptor| store::test_lock(&descriptor, &lock))
+        }
     };
     match found.map_err(status::of_store)? {
         Some(found) => Err(refuse(c, &local(&found))),
@@ -152,7 +154,7 @@ pub(in crate::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<(
     let (client, key) = place(c, &id)?;
     let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(client, &id, &key));
     let begun = begun.map_err(status::of_state)?;
-    if let Some(descriptor) = begun.file.get() {
+    if let Some(descriptor) = begun.file.lock.get() {
         store::unlock(descriptor, range.first, range.last).map_err(status::of_store)?;
     }
     let id = c.service.nfs4.run(|engine, _| engine.unlock_done(&begun, range));

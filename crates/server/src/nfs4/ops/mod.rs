@@ -1,9 +1,11 @@
 //! The operations, one function each: decoded arguments in, the body of a successful result into the reply, or a status.
 
 pub(super) mod attributes;
+pub(super) mod back_channel;
 pub(super) mod client;
 pub(super) mod copy;
 pub(super) mod create;
+pub(super) mod delegation;
 pub(super) mod directory;
 pub(super) mod handles;
 pub(super) mod lock;

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     Bitmap4, ChangeInfo4, Close4Args, Createhow4, MinorVersion, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4,
-    OpenDelegation4, OpenDowngrade4Args, OpenNoneDelegation4, Openflag4, RESULT_CONFIRM,
-    RESULT_LOCKTYPE_POSIX, SHARE_ACCESS_BOTH, SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK,
-    SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_PUSH,
-    SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, WND4_CANCELLED, WND4_NOT_WANTED,
+    OpenDelegation4, OpenDowngrade4Args, Openflag4, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, SHARE_ACCESS_BOTH,
+    SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK, SHARE_ACCESS_WANT_DELEG_TIMESTAMPS,
+    SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, SHARE_ACCESS_WANT_PUSH, SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH,
+    Stateid4,
 };
-use state::{OpenRequest, Share, StateId};
+use state::{ClientId, OpenRequest, Share, StateId, Touch};
 use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
 
+use super::delegation;
 use super::handles::must_be_directory;
 use super::{change_info, name};
 use crate::nfs4::attributes::EXCLUSIVE;
@@ -53,16 +54,23 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
                 Openflag4::Create(how) => make(c, &acting, &here, wanted, &how)?,
             }
         }
-        OpenClaim4::Fh | OpenClaim4::Previous(_) if matches!(args.openhow, Openflag4::Nocreate) => Opened {
-            node: Arc::clone(&here.node),
-            directory: ChangeInfo4::default(),
-            set: Bitmap4::EMPTY,
-            truncate: false,
-            is_new: false,
-        },
-        OpenClaim4::Fh | OpenClaim4::Previous(_) => return Err(Nfsstat4::Inval),
-        // There are no delegations to claim by.
-        OpenClaim4::DelegateCur(_) | OpenClaim4::DelegCurFh(_) => return Err(Nfsstat4::BadStateid),
+        OpenClaim4::DelegateCur(claim) => {
+            must_be_directory(&here)?;
+            must_exist(&args.openhow)?;
+            let found = existing(&acting, &here, name(claim.file.0)?)?;
+            check_delegation(c, client, claim.delegate_stateid, &found.node, share)?;
+            found
+        }
+        OpenClaim4::DelegCurFh(id) => {
+            must_exist(&args.openhow)?;
+            check_delegation(c, client, id, &here.node, share)?;
+            the_current_file(&here)
+        }
+        OpenClaim4::Fh | OpenClaim4::Previous(_) => {
+            must_exist(&args.openhow)?;
+            the_current_file(&here)
+        }
+        // Delegations don't outlive their client.
         OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => return Err(Nfsstat4::Notsupp),
     };
     must_be_regular(c.minor, &opened.node)?;
@@ -72,13 +80,26 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
     let key = *opened.node.handle();
     let request = OpenRequest { client, owner: args.owner.owner.0, key: &key, share, reclaim };
     if opened.truncate {
-        c.service.nfs4.run(|engine, now| engine.may_open(now, &request)).map_err(status::of_state)?;
+        let may = c.service.nfs4.run(|engine, now| {
+            engine.may_open(now, &request)?;
+            engine.may_begin(now, Some(client), &key, Touch::Write)
+        });
+        may.map_err(status::of_state)?;
         truncate(c, &acting, &here, &opened.node)?;
     }
     let id = c.service.nfs4.run(|engine, now| engine.open(now, &request)).map_err(status::of_state)?;
     let owner = args.owner.owner.0;
     let confirm = c.minor == MinorVersion::V0
         && c.service.nfs4.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
+    let delegation = match args.claim {
+        // One that has to confirm its open may be a stray request.
+        _ if confirm => OpenDelegation4::None,
+        OpenClaim4::Previous(kind) => delegation::reclaim(c, &acting, &opened.node, client, kind),
+        OpenClaim4::Null(_) | OpenClaim4::Fh => {
+            delegation::offer(c, &acting, &opened.node, client, share, args.share_access)
+        }
+        _ => OpenDelegation4::None,
+    };
     c.set_current(Object::File(here.sibling(Arc::clone(&opened.node))));
     let stateid = c.give_stateid(id);
     c.reply.encoder().put(&Open4ResOk {
@@ -86,14 +107,46 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
         cinfo: opened.directory,
         rflags: RESULT_LOCKTYPE_POSIX | if confirm { RESULT_CONFIRM } else { 0 },
         attrset: opened.set,
-        delegation: no_delegation(c.minor, args.share_access),
+        delegation,
     });
     Ok(())
 }
 
+/// What was opened before by another right isn't made now.
+fn must_exist(how: &Openflag4<'_>) -> Result<()> {
+    if matches!(how, Openflag4::Nocreate) { Ok(()) } else { Err(Nfsstat4::Inval) }
+}
+
+fn the_current_file(here: &File) -> Opened {
+    Opened {
+        node: Arc::clone(&here.node),
+        directory: ChangeInfo4::default(),
+        set: Bitmap4::EMPTY,
+        truncate: false,
+        is_new: false,
+    }
+}
+
+/// Whether the client's delegation lets it open the file so.
+fn check_delegation(
+    c: &Compound<'_>,
+    client: ClientId,
+    id: Stateid4,
+    node: &Node,
+    share: Share,
+) -> Result<()> {
+    let (id, key) = (c.stateid(id)?, node.handle());
+    let checked = c.service.nfs4.run(|engine, _| engine.check_delegation(client, &id, key, share.access));
+    checked.map_err(status::of_state)
+}
+
 /// What is opened for, and what is denied.
 fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
-    let wants = SHARE_ACCESS_WANT_DELEG_MASK | SHARE_ACCESS_WANT_SIGNAL | SHARE_ACCESS_WANT_PUSH;
+    let wants = SHARE_ACCESS_WANT_DELEG_MASK
+        | SHARE_ACCESS_WANT_SIGNAL
+        | SHARE_ACCESS_WANT_PUSH
+        | SHARE_ACCESS_WANT_DELEG_TIMESTAMPS
+        | SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION;
     let plain = if minor >= MinorVersion::V1 { access & !wants } else { access };
     let want = access & SHARE_ACCESS_WANT_DELEG_MASK;
     let known = (1..=SHARE_ACCESS_BOTH).contains(&plain) && deny <= SHARE_DENY_BOTH;
@@ -223,20 +276,8 @@ fn truncate(c: &Compound<'_>, acting: &Acting<'_>, directory: &File, node: &Node
     c.commit(directory, acting, &[node])
 }
 
-/// Why there is no delegation, where the client asks (4.1).
-fn no_delegation(minor: MinorVersion, access: u32) -> OpenDelegation4<'static> {
-    let why = match access & SHARE_ACCESS_WANT_DELEG_MASK {
-        _ if minor == MinorVersion::V0 => return OpenDelegation4::None,
-        SHARE_ACCESS_WANT_NO_PREFERENCE => return OpenDelegation4::None,
-        SHARE_ACCESS_WANT_NO_DELEG => OpenNoneDelegation4::Other(WND4_NOT_WANTED),
-        SHARE_ACCESS_WANT_CANCEL => OpenNoneDelegation4::Other(WND4_CANCELLED),
-        _ => OpenNoneDelegation4::Resource(false),
-    };
-    OpenDelegation4::NoneExt(why)
-}
-
 /// Whom an operation on an open is by, and which file it is about.
-pub(super) fn place(c: &Compound<'_>, id: &StateId) -> Result<(state::ClientId, FileHandle)> {
+pub(super) fn place(c: &Compound<'_>, id: &StateId) -> Result<(ClientId, FileHandle)> {
     let key = match c.object()? {
         Object::File(file) => *file.node.handle(),
         Object::Gone(handle) => *handle,

@@ -2,16 +2,18 @@
 //! 18.51).
 
 use proto::nfs4::{
-    BackchannelCtl4Args, BindConnToSession4Args, BindConnToSession4ResOk, CREATE_SESSION_CONN_BACK_CHAN,
-    CREATE_SESSION_CONN_RDMA, CREATE_SESSION_PERSIST, ChannelAttrs4, ChannelDirFromClient4, Clientid4Args,
-    CreateSession4Args, CreateSession4ResOk, DestroySession4Args, EXCHGID_CONFIRMED_R, EXCHGID_MASK_A,
-    EXCHGID_SUPP_FENCE_OPS, EXCHGID_UPD_CONFIRMED_REC_A, EXCHGID_USE_NON_PNFS, ExchangeId4Args,
-    ExchangeId4ResOk, MinorVersion, NfsImplId4, Nfsstat4, Nfstime4, ReclaimComplete4Args,
-    SEQ4_RESTART_RECLAIM_NEEDED, Sequence4Args, Sequence4ResOk, ServerOwner4, StateProtect4A, StateProtect4R,
+    CREATE_SESSION_CONN_BACK_CHAN, CREATE_SESSION_CONN_RDMA, CREATE_SESSION_PERSIST, ChannelAttrs4,
+    Clientid4Args, CreateSession4Args, CreateSession4ResOk, DestroySession4Args, EXCHGID_CONFIRMED_R,
+    EXCHGID_MASK_A, EXCHGID_SUPP_FENCE_OPS, EXCHGID_UPD_CONFIRMED_REC_A, EXCHGID_USE_NON_PNFS,
+    ExchangeId4Args, ExchangeId4ResOk, MinorVersion, NfsImplId4, Nfsstat4, Nfstime4, ReclaimComplete4Args,
+    SEQ4_CB_PATH_DOWN, SEQ4_RECALLABLE_STATE_REVOKED, SEQ4_RESTART_RECLAIM_NEEDED, Sequence4Args,
+    Sequence4ResOk, ServerOwner4, StateProtect4A, StateProtect4R,
 };
-use state::{Channel, ClientId, CreateSession, ExchangeId, Sequence, Sequenced, SessionId};
+use state::{Channel, ClientId, CreateSession, ExchangeId, Sequence, Sequenced, SessionId, Ticket};
 use xdr::{Array, Opaque};
 
+use super::back_channel;
+use crate::nfs4::callbacks::MOST_SLOTS;
 use crate::nfs4::compound::{Compound, Step, principal};
 use crate::nfs4::{Result, status};
 
@@ -87,11 +89,13 @@ pub(in crate::nfs4) fn create_session(c: &mut Compound<'_>, args: CreateSession4
     };
     let created = c.service.nfs4.run(|engine, now| engine.create_session(now, &asked));
     let created = created.map_err(status::of_state)?;
+    let wants_calls = args.flags & CREATE_SESSION_CONN_BACK_CHAN != 0;
+    let calls = back_channel::created(c, &args, created.session, wants_calls)?;
     c.reply.encoder().put(&CreateSession4ResOk {
         sessionid: created.session.0,
         sequence: args.sequence,
-        // No callbacks, and nothing that outlives the server.
-        flags: 0,
+        // Nothing outlives the server.
+        flags: if calls { CREATE_SESSION_CONN_BACK_CHAN } else { 0 },
         fore_chan_attrs: ChannelAttrs4 {
             headerpadsize: 0,
             maxrequestsize: created.channel.request,
@@ -101,7 +105,11 @@ pub(in crate::nfs4) fn create_session(c: &mut Compound<'_>, args: CreateSession4
             maxrequests: created.channel.slots,
             rdma_ird: Array(Vec::new()),
         },
-        back_chan_attrs: ChannelAttrs4 { rdma_ird: Array(Vec::new()), ..args.back_chan_attrs },
+        back_chan_attrs: ChannelAttrs4 {
+            rdma_ird: Array(Vec::new()),
+            maxrequests: args.back_chan_attrs.maxrequests.min(MOST_SLOTS),
+            ..args.back_chan_attrs
+        },
     });
     Ok(())
 }
@@ -124,15 +132,24 @@ pub(in crate::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4Args) -> S
     };
     c.ticket = Some(ticket);
     c.cache_this = args.cachethis;
+    let status_flags = status_flags(c, &ticket);
     c.reply.encoder().put(&Sequence4ResOk {
         sessionid: args.sessionid,
         sequenceid: args.sequenceid,
         slotid: args.slotid,
         highest_slotid: ticket.highest_slot,
         target_highest_slotid: ticket.highest_slot,
-        status_flags: if ticket.reclaim_needed { SEQ4_RESTART_RECLAIM_NEEDED } else { 0 },
+        status_flags,
     });
     Step::Done(Ok(()))
+}
+
+/// What a client should know.
+fn status_flags(c: &Compound<'_>, ticket: &Ticket) -> u32 {
+    let flag = |is: bool, flag| if is { flag } else { 0 };
+    flag(ticket.reclaim_needed, SEQ4_RESTART_RECLAIM_NEEDED)
+        | flag(ticket.revoked, SEQ4_RECALLABLE_STATE_REVOKED)
+        | flag(c.service.nfs4.callbacks.is_down(ticket.client), SEQ4_CB_PATH_DOWN)
 }
 
 pub(in crate::nfs4) fn destroy_session(c: &mut Compound<'_>, args: DestroySession4Args) -> Result<()> {
@@ -142,36 +159,19 @@ pub(in crate::nfs4) fn destroy_session(c: &mut Compound<'_>, args: DestroySessio
         return Err(Nfsstat4::NotOnlyOp);
     }
     let session = SessionId(args.sessionid);
-    c.service.nfs4.run(|engine, _| engine.destroy_session(session, own)).map_err(status::of_state)
+    let states = &c.service.nfs4;
+    let destroyed = states.run(|engine, _| {
+        let client = engine.session_client(session)?;
+        engine.destroy_session(session, own).map(|()| client)
+    });
+    let client = destroyed.map_err(status::of_state)?;
+    states.callbacks.ways.with(|paths| paths.remove_session(client, session));
+    Ok(())
 }
 
 pub(in crate::nfs4) fn destroy_clientid(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
     let client = ClientId(args.clientid);
     c.service.nfs4.run(|engine, _| engine.destroy_clientid(client)).map_err(status::of_state)
-}
-
-/// Any connection serves the fore channel; there is no back channel.
-pub(in crate::nfs4) fn bind_conn_to_session(
-    c: &mut Compound<'_>,
-    args: BindConnToSession4Args,
-) -> Result<()> {
-    const FORE: u32 = 1;
-    let session = SessionId(args.sessionid);
-    c.service.nfs4.run(|engine, _| engine.session_client(session)).map_err(status::of_state)?;
-    if args.dir == ChannelDirFromClient4::Back {
-        return Err(Nfsstat4::Inval);
-    }
-    c.reply.encoder().put(&BindConnToSession4ResOk {
-        sessionid: args.sessionid,
-        dir: FORE,
-        use_conn_in_rdma_mode: false,
-    });
-    Ok(())
-}
-
-/// Without a back channel there is nothing to set, but it isn't an error to say it.
-pub(in crate::nfs4) fn backchannel_ctl(_: &mut Compound<'_>, args: BackchannelCtl4Args<'_>) -> Result<()> {
-    if args.sec_parms.0.is_empty() { Err(Nfsstat4::Inval) } else { Ok(()) }
 }
 
 pub(in crate::nfs4) fn reclaim_complete(c: &mut Compound<'_>, args: ReclaimComplete4Args) -> Result<()> {

@@ -1,0 +1,290 @@
+//! Which ways lead to which client: the connections that are bound to its sessions' back channels, with their slots, or in 4.0
+//! the address that it gave. A table, without I/O.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use proto::nfs4::MinorVersion;
+use rpc::message::Credential;
+use rpc::server::BackChannel;
+use state::{ClientId, SessionId};
+
+/// The most slots of a back channel that are used.
+pub(crate) const MOST_SLOTS: u32 = 16;
+/// The most connections that are remembered of a session.
+const MOST_CONNECTIONS: usize = 16;
+
+/// What a client says of its callback program.
+#[derive(Debug, Clone)]
+pub(crate) struct CallbackProgram {
+    pub number: u32,
+    /// As whom callbacks are made.
+    pub credential: Credential,
+}
+
+/// A session's back channel.
+#[derive(Debug)]
+struct Session {
+    minor: MinorVersion,
+    program: CallbackProgram,
+    /// The newest last: that is taken first.
+    connections: Vec<BackChannel>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// Of the last call that was answered.
+    sequence: u32,
+    busy: bool,
+}
+
+/// The callback program of a client of 4.0, at an address.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    pub address: SocketAddr,
+    pub program: u32,
+    pub ident: u32,
+}
+
+/// How the way to a client of 4.0 is.
+#[derive(Debug)]
+struct Way40 {
+    to: Address,
+    /// It has answered, lately.
+    up: bool,
+    /// The connection to it, if there is one.
+    connection: Option<Arc<rpc::client::Client>>,
+}
+
+/// All ways to one client.
+#[derive(Debug, Default)]
+struct Ways {
+    sessions: HashMap<SessionId, Session>,
+    address: Option<Way40>,
+    /// An address that isn't confirmed yet, by what will confirm it.
+    unconfirmed: Option<(u64, Address)>,
+    /// There was a way.
+    had: bool,
+}
+
+impl Ways {
+    fn is_up(&self) -> bool {
+        let up = |way: &Way40| way.up;
+        self.sessions.values().any(|session| !session.connections.is_empty())
+            || self.address.as_ref().is_some_and(up)
+    }
+
+    fn is_down(&self) -> bool {
+        self.had && !self.is_up()
+    }
+}
+
+impl Session {
+    fn unbind(&mut self, connection: u64) {
+        self.connections.retain(|other| other.connection() != connection);
+    }
+}
+
+/// How a client is called next.
+pub(crate) enum Way {
+    /// Through a session's slot, which is taken.
+    Session(Taken),
+    /// At its address, over the connection if there is one.
+    Address(Address, Option<Arc<rpc::client::Client>>),
+}
+
+/// A slot, taken for one call.
+pub(crate) struct Taken {
+    pub session: SessionId,
+    pub minor: MinorVersion,
+    pub program: CallbackProgram,
+    pub channel: BackChannel,
+    pub slot: u32,
+    pub sequence: u32,
+    pub highest: u32,
+}
+
+/// Why a client can't be called now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoWay {
+    /// There is no way to it.
+    Down,
+    /// All slots are taken.
+    Busy,
+}
+
+/// The ways to all clients.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    clients: HashMap<ClientId, Ways>,
+    /// How many clients could be called once, and can't any more.
+    down: usize,
+}
+
+impl Paths {
+    /// Changes the ways to one client, if it is there.
+    fn change<T>(&mut self, client: ClientId, change: impl FnOnce(&mut Ways) -> T) -> Option<T> {
+        let ways = self.clients.get_mut(&client)?;
+        let before = ways.is_down();
+        let result = change(ways);
+        self.down = self.down + usize::from(ways.is_down()) - usize::from(before);
+        Some(result)
+    }
+
+    /// Changes a session's back channel, if it is there.
+    fn change_session(&mut self, client: ClientId, session: SessionId, change: impl FnOnce(&mut Session)) {
+        self.change(client, |ways| ways.sessions.get_mut(&session).map(change));
+    }
+
+    /// A client has made a session; its callbacks go through `slots` slots.
+    pub fn add_session(
+        &mut self,
+        client: ClientId,
+        session: SessionId,
+        minor: MinorVersion,
+        program: CallbackProgram,
+        slots: u32,
+    ) {
+        let slots = vec![Slot::default(); slots.clamp(1, MOST_SLOTS) as usize];
+        self.clients.entry(client).or_default();
+        // A retry of CREATE_SESSION finds it there.
+        let made = Session { minor, program, connections: Vec::new(), slots };
+        self.change(client, |ways| {
+            ways.sessions.entry(session).or_insert(made);
+        });
+    }
+
+    /// The session has gone.
+    pub fn remove_session(&mut self, client: ClientId, session: SessionId) {
+        self.change(client, |ways| ways.sessions.remove(&session));
+    }
+
+    /// The client has gone, and all that was its.
+    pub fn remove_client(&mut self, client: ClientId) {
+        let gone = self.clients.remove(&client);
+        self.down -= usize::from(gone.is_some_and(|ways| ways.is_down()));
+    }
+
+    /// A connection is bound to a session's back channel.
+    pub fn bind(&mut self, client: ClientId, session: SessionId, channel: BackChannel) {
+        self.change(client, |ways| {
+            let Some(found) = ways.sessions.get_mut(&session) else { return };
+            ways.had = true;
+            found.connections.retain(|other| other.connection() != channel.connection());
+            if found.connections.len() >= MOST_CONNECTIONS {
+                found.connections.remove(0);
+            }
+            found.connections.push(channel);
+        });
+    }
+
+    /// A connection isn't bound to the session's back channel any more.
+    pub fn unbind(&mut self, client: ClientId, session: SessionId, connection: u64) {
+        self.change_session(client, session, |session| session.unbind(connection));
+    }
+
+    /// BACKCHANNEL_CTL.
+    pub fn set_program(&mut self, client: ClientId, session: SessionId, program: CallbackProgram) {
+        self.change_session(client, session, |session| session.program = program);
+    }
+
+    /// A connection has gone.
+    pub fn lost(&mut self, connection: u64) {
+        for ways in self.clients.values_mut() {
+            let before = ways.is_down();
+            ways.sessions.values_mut().for_each(|session| session.unbind(connection));
+            self.down = self.down + usize::from(ways.is_down()) - usize::from(before);
+        }
+    }
+
+    /// SETCLIENTID: an address, to be confirmed.
+    pub fn propose(&mut self, client: ClientId, confirm: u64, address: Option<Address>) {
+        let Some(address) = address else { return };
+        self.clients.entry(client).or_default().unconfirmed = Some((confirm, address));
+    }
+
+    /// SETCLIENTID_CONFIRM. Whether there is a new address, to be tried.
+    pub fn confirm(&mut self, client: ClientId, confirm: u64) -> bool {
+        let confirmed = self.change(client, |ways| {
+            let Some((_, to)) = ways.unconfirmed.take_if(|(expected, _)| *expected == confirm) else {
+                return false;
+            };
+            ways.address = Some(Way40 { to, up: false, connection: None });
+            ways.had = false;
+            true
+        });
+        confirmed == Some(true)
+    }
+
+    /// What came of a call to an address: the connection, if there was an answer.
+    pub fn answered(
+        &mut self,
+        client: ClientId,
+        address: SocketAddr,
+        connection: Option<Arc<rpc::client::Client>>,
+    ) {
+        self.change(client, |ways| {
+            let way = ways.address.as_mut().filter(|way| way.to.address == address);
+            let Some(way) = way else { return };
+            way.up = connection.is_some();
+            way.connection = connection;
+            ways.had |= way.up;
+        });
+    }
+
+    /// Whether the client can be called, as far as is known.
+    pub fn is_up(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(Ways::is_up)
+    }
+
+    /// Whether the client could be called once, and can't any more.
+    pub fn is_down(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(Ways::is_down)
+    }
+
+    /// How many clients could be called once, and can't any more.
+    pub const fn down(&self) -> usize {
+        self.down
+    }
+
+    /// A way to the client, with a slot.
+    pub fn take(&mut self, client: ClientId) -> Result<Way, NoWay> {
+        let ways = self.clients.get_mut(&client).ok_or(NoWay::Down)?;
+        if let Some(way) = &ways.address {
+            return Ok(Way::Address(way.to.clone(), way.connection.clone()));
+        }
+        let mut refused = NoWay::Down;
+        for (id, session) in &mut ways.sessions {
+            let Some(channel) = session.connections.last() else { continue };
+            refused = NoWay::Busy;
+            let highest = session.slots.len() as u32 - 1;
+            let free = session.slots.iter_mut().zip(0_u32..).find(|(slot, _)| !slot.busy);
+            if let Some((slot, number)) = free {
+                slot.busy = true;
+                return Ok(Way::Session(Taken {
+                    session: *id,
+                    minor: session.minor,
+                    program: session.program.clone(),
+                    channel: channel.clone(),
+                    slot: number,
+                    sequence: slot.sequence.wrapping_add(1),
+                    highest,
+                }));
+            }
+        }
+        Err(refused)
+    }
+
+    /// A call has ended; `used` says that its sequence number is, whatever came of it.
+    pub fn give_back(&mut self, client: ClientId, taken: &Taken, used: bool) {
+        self.change_session(client, taken.session, |session| {
+            let Some(slot) = session.slots.get_mut(taken.slot as usize) else { return };
+            slot.busy = false;
+            if used {
+                slot.sequence = taken.sequence;
+            }
+        });
+    }
+}
