@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -195,6 +196,18 @@ pub fn furnish(export: &Path) {
     make("locked/closed", 0o700, None);
 }
 
+/// tests/guest/holder.c, which needs nothing but a kernel.
+fn holder() -> &'static [u8] {
+    static BUILT: OnceLock<Vec<u8>> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let scratch = Scratch::new();
+        let program = scratch.join("holder");
+        let source = workspace().join("tests/guest/holder.c");
+        run_ok(Command::new("cc").args(["-static", "-O1", "-o"]).arg(&program).arg(source));
+        fs::read(program).expect("it was just made")
+    })
+}
+
 /// The unpacked kernel package.
 struct Kernel {
     image: PathBuf,
@@ -250,6 +263,7 @@ impl Kernel {
         archive.character_device("dev/null", 1, 3);
         let busybox = fs::read("/bin/busybox").or_else(|_| fs::read("/usr/bin/busybox"));
         archive.file("bin/busybox", 0o755, &busybox.expect("busybox-static is installed"));
+        archive.file("bin/holder", 0o755, holder());
         archive.file("etc/passwd", 0o644, b"root::0:0:root:/:/bin/sh\ntester::1000:1000:tester:/:/bin/sh\n");
         archive.file("etc/group", 0o644, b"root:x:0:\ntester:x:1000:\n");
 

@@ -1,0 +1,51 @@
+// Holds a file open in the QEMU guest, and does with it what it is told, a line each; answers each with a line.
+//
+//   holder FILE
+//
+// lock r|w FIRST LENGTH, lockw r|w FIRST LENGTH (waits), unlock FIRST LENGTH, write AT TEXT, read AT LENGTH.
+// Answers: "ok", "no" (somebody else has it), what was read, or "errno N".
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void answer(int failed) {
+    if (!failed) puts("ok");
+    else if (errno == EAGAIN || errno == EACCES) puts("no");
+    else printf("errno %d\n", errno);
+}
+
+static int lock(int fd, int command, short type, long first, long length) {
+    struct flock flock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = length};
+    return fcntl(fd, command, &flock);
+}
+
+int main(int argc, char **argv) {
+    char line[4096], text[4096], kind;
+    long at, length;
+    int fd = argc == 2 ? open(argv[1], O_RDWR | O_CREAT, 0666) : -1;
+    if (fd < 0) {
+        perror("holder");
+        return 1;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        if (sscanf(line, "lock %c %ld %ld", &kind, &at, &length) == 3) {
+            answer(lock(fd, F_SETLK, kind == 'w' ? F_WRLCK : F_RDLCK, at, length) < 0);
+        } else if (sscanf(line, "lockw %c %ld %ld", &kind, &at, &length) == 3) {
+            answer(lock(fd, F_SETLKW, kind == 'w' ? F_WRLCK : F_RDLCK, at, length) < 0);
+        } else if (sscanf(line, "unlock %ld %ld", &at, &length) == 2) {
+            answer(lock(fd, F_SETLK, F_UNLCK, at, length) < 0);
+        } else if (sscanf(line, "write %ld %4095s", &at, text) == 2) {
+            answer(pwrite(fd, text, strlen(text), at) != (ssize_t)strlen(text) || fsync(fd) < 0);
+        } else if (sscanf(line, "read %ld %ld", &at, &length) == 2 && length < (long)sizeof text) {
+            ssize_t count = pread(fd, text, (size_t)length, at);
+            if (count < 0) answer(1);
+            else printf("%.*s\n", (int)count, text);
+        } else {
+            puts("what?");
+        }
+    }
+    return 0;
+}

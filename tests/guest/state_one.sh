@@ -1,0 +1,34 @@
+mount_v4 shared "$SHARED" 1 rw && echo PASS mount
+hold /mnt/shared/file
+must one.locks ok lock w 0 10
+must one.writes ok write 0 first
+host sign one-locked
+host await two-tried
+
+# The server is killed with opens and locks out, and comes back.
+host restart
+must one.writes_on ok write 0 again
+host sign one-back
+host await two-back
+must one.locks_anew ok lock w 60 10
+host refused 0 20
+host await two-new-lock
+
+# Waiting for a lock that the other has.
+tell lockw w 10 10
+host sign one-waits
+says one.got_it ok
+must one.sees_what_two_wrote two read 10 3
+must one.unlocks ok unlock 0 100
+host granted 0 10
+host sign one-done
+
+# 4.0, where nobody says that he has reclaimed everything.
+NFS_PORT=$SECOND_PORT
+mount_v4 old "$OLD" 0 rw && echo PASS mount.0
+hold /mnt/old/file
+must zero.locks ok lock w 0 10
+host restart-old
+must zero.writes_on ok write 0 again
+must zero.locks_anew ok lock w 20 10
+host refused-old 0 10
