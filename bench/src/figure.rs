@@ -70,6 +70,11 @@ pub fn bytes_per_second(value: f64) -> String {
     if value >= 1e9 { format!("{:.2} GB/s", value / 1e9) } else { format!("{:.0} MB/s", value / 1e6) }
 }
 
+/// Bytes of one of many.
+pub fn per_item(value: f64) -> String {
+    format!("{value:.0}")
+}
+
 /// Microseconds.
 pub fn microseconds(value: f64) -> String {
     format!("{value:.1} µs")

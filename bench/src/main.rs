@@ -8,6 +8,7 @@ mod figure;
 mod io_modes;
 mod mount;
 mod network;
+mod nfs4;
 mod peers;
 mod plot;
 mod report;
@@ -33,7 +34,11 @@ const PLOT: &str = "benchmarks-mount.svg";
 #[derive(Debug, Parser)]
 struct Cli {
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_value = "roads,small,mount,peers,network,io-modes,start")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "roads,small,mount,peers,network,nfs4,io-modes,start"
+    )]
     only: Vec<String>,
     /// On which filesystems: tmpfs, ext4, xfs
     #[arg(long, value_delimiter = ',', default_value = "tmpfs,ext4")]
@@ -60,6 +65,12 @@ enum Part {
     /// Open, read and close every file of a directory, one after another; prints JSON
     #[command(hide = true)]
     SmallFiles(small::Reader),
+    /// Keep so many READs or WRITEs under way, by NFSv3 or NFSv4; prints JSON
+    #[command(hide = true)]
+    Nfs4Load(nfs4::Load),
+    /// Open, read and close every file of a directory by NFSv4, twice; prints JSON
+    #[command(hide = true)]
+    Nfs4Small(nfs4::Small),
     /// Stream a file, or read here and there meanwhile; prints JSON
     #[command(hide = true)]
     IoWorker(io_modes::Worker),
@@ -77,6 +88,8 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     match cli.part {
         Some(Part::SmallFiles(reader)) => return reader.run(),
+        Some(Part::Nfs4Load(load)) => return load.run(),
+        Some(Part::Nfs4Small(small)) => return small.run(),
         Some(Part::IoWorker(worker)) => return worker.run(),
         None => {}
     }
@@ -108,6 +121,7 @@ fn main() -> Result<()> {
                     tables.push(trees::measure(&effort, kind, Place::new(kind)?.path())?);
                 }
             }
+            "nfs4" => tables.extend(nfs4::measure(&effort, "tmpfs", Place::new("tmpfs")?.path())?),
             "io-modes" => {
                 for kind in ["ext4", "xfs"] {
                     eprintln!("bench: {part} on {kind}");
@@ -126,7 +140,9 @@ fn main() -> Result<()> {
                 }
             }
             other => {
-                bail!("--only {other}: there are roads, small, mount, peers, network, io-modes and start")
+                bail!(
+                    "--only {other}: there are roads, small, mount, peers, network, nfs4, io-modes and start"
+                )
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::process::{Daemon, run, wait_for};
 use crate::rpcbind::Rpcbind;
 use crate::{Netns, Scratch};
 
-/// nfs-ganesha with FSAL_VFS and NFSv3 only, in a network namespace of its own: it refuses to start without rpcbind, and
+/// nfs-ganesha with FSAL_VFS, in a network namespace of its own: it refuses to start without rpcbind, and
 /// shouldn't meet the machine's.
 #[derive(Debug)]
 pub struct Ganesha {
@@ -23,6 +23,8 @@ impl Ganesha {
     pub const NFS_PORT: u16 = 20490;
     /// The port of MOUNT.
     pub const MOUNT_PORT: u16 = 20491;
+    /// The export's path from NFSv4's root.
+    pub const PSEUDO: &str = "/export";
 
     /// Serves `export` (read and write, root is root, from any port) in `netns` and waits until it answers.
     ///
@@ -44,18 +46,19 @@ impl Ganesha {
         fs::write(
             &config,
             format!(
-                "NFS_CORE_PARAM {{ NFS_Port = {}; MNT_Port = {}; Protocols = 3; Enable_NLM = false; \
+                "NFS_CORE_PARAM {{ NFS_Port = {}; MNT_Port = {}; Protocols = 3, 4; Enable_NLM = false; \
                  Enable_RQUOTA = false; Enable_UDP = false; {} }}\n\
                  NFSV4 {{ Graceless = true; RecoveryRoot = {}; }}\n\
                  EXPORT_DEFAULTS {{ SecType = sys; }}\n\
-                 EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = /export; Access_Type = RW; Squash = {squash}; \
-                 Protocols = 3; Transports = TCP; PrivilegedPort = false; FSAL {{ Name = VFS; }} }}\n\
+                 EXPORT {{ Export_Id = 1; Path = {export}; Pseudo = {}; Access_Type = RW; Squash = {squash}; \
+                 Protocols = 3, 4; Transports = TCP; PrivilegedPort = false; FSAL {{ Name = VFS; }} }}\n\
                  LOG {{ Default_Log_Level = EVENT; }}\n",
                 Self::NFS_PORT,
                 Self::MOUNT_PORT,
                 // Newer ones insist on a privilege that containers don't have, and older ones don't know the word.
                 if version() >= 6 { "allow_set_io_flusher_fail = true;" } else { "" },
                 recovery.display(),
+                Self::PSEUDO,
                 export = export.display(),
             ),
         )

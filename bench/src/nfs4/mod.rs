@@ -1,0 +1,211 @@
+//! NFSv4: its READs and WRITEs beside NFSv3's, small files with and without delegations, both beside nfs-ganesha; and what clients cost in
+//! memory.
+//!
+//! libnfs speaks NFSv4.0 only, so the load comes from a loop of our own, the same for both versions.
+
+mod load;
+mod memory;
+mod session;
+mod small;
+mod wire;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use samehost_tests::ganesha::Ganesha;
+use samehost_tests::process::Daemon;
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Netns, Serve, Server};
+
+pub use load::Load;
+pub use small::Small;
+
+use crate::Effort;
+use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_second, ratio};
+use crate::roads::json_of;
+
+/// Bytes of the large file.
+const SIZE: usize = 256 << 20;
+/// Small files, and their bytes.
+const FILES: usize = 2000;
+const SMALL: usize = 4096;
+
+fn file_name(number: usize) -> String {
+    format!("file-{number:05}")
+}
+
+/// Both servers, each with the same directory, in one network.
+struct Both {
+    ours: Server,
+    ganesha: Ganesha,
+    netns: Netns,
+    export: std::path::PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Ours,
+    Ganesha,
+}
+
+impl Both {
+    fn start(place: &Path) -> Result<Self> {
+        let export = place.join("nfs4");
+        std::fs::create_dir(&export)?;
+        std::fs::write(export.join("file"), pattern(1, SIZE))?;
+        for number in 0..FILES {
+            std::fs::write(export.join(file_name(number)), pattern(number as u64, SMALL))?;
+        }
+        let netns = Netns::new("bench4");
+        let ours = Serve::openly(&export).inside(&netns).start();
+        let ganesha = Ganesha::start(&netns, &export);
+        Ok(Self { ours, ganesha, netns, export })
+    }
+
+    fn daemon(&self, who: Who) -> &Daemon {
+        match who {
+            Who::Ours => self.ours.daemon(),
+            Who::Ganesha => self.ganesha.daemon(),
+        }
+    }
+
+    fn port(&self, who: Who) -> u16 {
+        match who {
+            Who::Ours => self.ours.port(),
+            Who::Ganesha => Ganesha::NFS_PORT,
+        }
+    }
+
+    /// The directory, from NFSv4's root.
+    fn directory(&self, who: Who) -> String {
+        match who {
+            Who::Ours => self.export.display().to_string(),
+            Who::Ganesha => Ganesha::PSEUDO.to_owned(),
+        }
+    }
+
+    /// This program, inside the network.
+    fn child(&self, part: &str, who: Who) -> Result<std::process::Command> {
+        let mut command = match who {
+            Who::Ours => self.netns.command(std::env::current_exe()?),
+            Who::Ganesha => self.ganesha.command(std::env::current_exe()?),
+        };
+        command.args([part, "--port", &self.port(who).to_string(), "--directory", &self.directory(who)]);
+        Ok(command)
+    }
+}
+
+/// All of it. Without `seconds` to speak of, memory is measured of fewer items, too.
+pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Vec<Table>> {
+    let both = Both::start(place)?;
+    let tables = vec![by_version(effort, kind, &both)?, small_files(effort, kind, &both)?];
+    drop(both);
+    let memory = memory::measure(place, effort.seconds.min(1.0))?;
+    Ok(tables.into_iter().chain([memory]).collect())
+}
+
+/// Our version 3, our version 4.2, ganesha's version 4.2.
+fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
+    const RUNNERS: [(Who, &str); 3] = [(Who::Ours, "3"), (Who::Ours, "4"), (Who::Ganesha, "4")];
+    let mut rows = Vec::new();
+    for (op, block, title) in [
+        ("randread", 4096, "4 KiB random read"),
+        ("randwrite", 4096, "4 KiB random write"),
+        ("read", 128 << 10, "128 KiB sequential read"),
+        ("write", 128 << 10, "128 KiB sequential write"),
+    ] {
+        let mut rates: [Figure; 3] = Default::default();
+        let mut costs: [Figure; 3] = Default::default();
+        for _ in 0..effort.runs {
+            for (runner, (who, vers)) in RUNNERS.into_iter().enumerate() {
+                let mut command = both.child("nfs4-load", who)?;
+                command
+                    .args(["--vers", vers, "--op", op, "--bs", &block.to_string()])
+                    .args(["--url", &both.ours.url(both.export.join("file")), "--size", &SIZE.to_string()])
+                    .args(["--seconds", &effort.seconds.to_string()]);
+                let before = both.daemon(who).cpu_time().context("the server runs")?;
+                let run = json_of(&mut command)?;
+                let used = both.daemon(who).cpu_time().context("the server runs")? - before;
+                let number = |key: &str| run[key].as_f64().context("a number");
+                rates[runner].add(number("ops_per_s")?);
+                costs[runner].add(per_operation(used, number("ops")?));
+            }
+        }
+        let shown = |f: &Figure| match block {
+            4096 => f.show(per_second),
+            _ => f.show(|ops| bytes_per_second(ops * f64::from(block))),
+        };
+        rows.push(vec![
+            title.to_owned(),
+            shown(&rates[0]),
+            shown(&rates[1]),
+            ratio(&rates[1], &rates[0]),
+            shown(&rates[2]),
+            ratio(&rates[1], &rates[2]),
+            costs[0].show(microseconds),
+            costs[1].show(microseconds),
+            costs[2].show(microseconds),
+        ]);
+    }
+    Ok(Table {
+        title: format!("NFSv4.2 beside NFSv3 on {kind}"),
+        about: "READ and WRITE (unstable) by the same loop, one thread and connection, queue depth 8: NFSv3, and NFSv4.2 as SEQUENCE, PUTFH, READ in \
+                slots of one session (libnfs speaks NFSv4.0 only). CPU is the server's processor time an operation. The goal is 0.9 of NFSv3."
+            .to_owned(),
+        head: vec![
+            "",
+            "NFSv3",
+            "NFSv4.2",
+            "4.2 / 3",
+            "ganesha, 4.2",
+            "ours / ganesha",
+            "CPU, v3",
+            "CPU, v4.2",
+            "CPU, ganesha",
+        ],
+        rows,
+    })
+}
+
+fn per_operation(used: Duration, operations: f64) -> f64 {
+    if operations > 0.0 { used.as_secs_f64() * 1e6 / operations } else { 0.0 }
+}
+
+fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
+    let mut rows = Vec::new();
+    for (title, who, delegations) in [
+        ("Samehost", Who::Ours, false),
+        ("Samehost, delegations", Who::Ours, true),
+        ("ganesha", Who::Ganesha, false),
+    ] {
+        let (mut first, mut again, mut delegated) = (Figure::default(), Figure::default(), 0.0);
+        for _ in 0..effort.runs {
+            let mut command = both.child("nfs4-small", who)?;
+            command.args(["--files", &FILES.to_string()]);
+            if delegations {
+                command.arg("--delegations");
+            }
+            let run = json_of(&mut command)?;
+            let number = |key: &str| run[key].as_f64().context("a number");
+            first.add(number("first")?);
+            again.add(number("again")?);
+            delegated = number("delegated")?;
+        }
+        rows.push(vec![
+            title.to_owned(),
+            first.show(microseconds),
+            again.show(microseconds),
+            format!("{:.0} %", delegated / FILES as f64 * 100.0),
+        ]);
+    }
+    Ok(Table {
+        title: format!("NFSv4.2: small files on {kind}"),
+        about: format!(
+            "Open, read and close {FILES} cached files of 4 KiB one after another, an OPEN, a READ and a CLOSE each; then all of them again. With \
+             delegations a client that comes back sends only the READ. Time a file."
+        ),
+        head: vec!["", "first time", "again", "delegated"],
+        rows,
+    })
+}

@@ -1,0 +1,221 @@
+//! A client of NFSv4.2 with a session, one request after another in each of its slots.
+
+use anyhow::{Context, Result, ensure};
+use proto::nfs4::{
+    COMPOUND, CREATE_SESSION_CONN_BACK_CHAN, ChannelAttrs4, ClientOwner4, Close4Args, CreateSession4Args,
+    CreateSession4ResOk, EXCHGID_USE_NON_PNFS, ExchangeId4Args, ExchangeId4ResOk, Lock4Args, Locker4,
+    Name4Args, NfsFh4, NfsLockType4, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4, OpenDelegation4,
+    OpenToLockOwner4, Openflag4, Operation, PROGRAM, Putfh4Args, ReclaimComplete4Args, Sequence4Args,
+    Sessionid4, StateOwner4, StateProtect4A, Stateid4, VERSION,
+};
+use xdr::{Array, Decode, Decoder, Encode, Encoder, Opaque};
+
+use super::wire::Wire;
+
+/// Bytes of what SEQUENCE answers, its number and status among them.
+const SEQUENCED: usize = 44;
+
+/// A client with a session.
+pub struct Session {
+    pub wire: Wire,
+    id: Sessionid4,
+    pub client: u64,
+    /// The last request of each slot.
+    requests: Vec<u32>,
+}
+
+/// What an OPEN gave.
+pub struct Opened {
+    pub stateid: Stateid4,
+    pub handle: Vec<u8>,
+    /// A delegation, if there was one.
+    pub delegation: Option<Stateid4>,
+}
+
+/// The operations of a COMPOUND behind its SEQUENCE.
+pub struct Ops<'a> {
+    to: &'a mut Encoder,
+    count: u32,
+}
+
+impl Ops<'_> {
+    /// One more.
+    pub fn op(mut self, operation: Operation, args: &impl Encode) -> Self {
+        self.count += 1;
+        self.to.u32(operation.number());
+        self.to.put(args);
+        self
+    }
+
+    /// PUTFH.
+    pub fn on(self, handle: &[u8]) -> Self {
+        self.op(Operation::Putfh, &Putfh4Args { object: Opaque(handle) })
+    }
+}
+
+fn compound(to: &mut Encoder, ops: impl for<'o> FnOnce(Ops<'o>) -> Ops<'o>) {
+    to.opaque(b"");
+    to.u32(2);
+    let at = to.position();
+    to.u32(0);
+    let count = ops(Ops { to: &mut *to, count: 0 }).count;
+    to.patch_u32(at, count);
+}
+
+/// Results, from behind the head of a COMPOUND that has succeeded.
+fn results(reply: &[u8]) -> Result<Decoder<'_>> {
+    let mut from = Decoder::new(reply);
+    let (status, tag) = (from.u32()?, from.opaque(1024)?);
+    ensure!(status == Nfsstat4::Ok as u32 && tag.is_empty(), "NFS4 status {status}");
+    from.u32()?;
+    Ok(from)
+}
+
+/// The next result's body.
+fn next<'a, T: Decode<'a>>(from: &mut Decoder<'a>) -> Result<T> {
+    let (_operation, _status) = (from.u32()?, from.u32()?);
+    Ok(from.get()?)
+}
+
+fn channel(slots: u32) -> ChannelAttrs4 {
+    ChannelAttrs4 {
+        headerpadsize: 0,
+        maxrequestsize: 1 << 20,
+        maxresponsesize: 1 << 20,
+        maxresponsesize_cached: 4096,
+        maxoperations: 8,
+        maxrequests: slots,
+        rdma_ird: Array(vec![]),
+    }
+}
+
+impl Session {
+    /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE. The connection is the session's back channel, too: without one no server delegates
+    /// anything. Nothing here takes a call from the server; none comes where nobody else is about.
+    pub fn new(mut wire: Wire, name: &[u8], slots: u32) -> Result<Self> {
+        let exchange = ExchangeId4Args {
+            clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(name) },
+            flags: EXCHGID_USE_NON_PNFS,
+            state_protect: StateProtect4A::None,
+            client_impl_id: Array(vec![]),
+        };
+        let what = (PROGRAM, VERSION, COMPOUND);
+        let reply = wire.call(what, |to| compound(to, |ops| ops.op(Operation::ExchangeId, &exchange)))?;
+        let exchanged: ExchangeId4ResOk<'_> = next(&mut results(reply)?)?;
+        let (client, sequence) = (exchanged.clientid, exchanged.sequenceid);
+        let create = CreateSession4Args {
+            clientid: client,
+            sequence,
+            flags: CREATE_SESSION_CONN_BACK_CHAN,
+            fore_chan_attrs: channel(slots),
+            back_chan_attrs: channel(1),
+            cb_program: 0x4000_0000,
+            sec_parms: Array(vec![proto::nfs4::CallbackSecParms4::None]),
+        };
+        let reply = wire.call(what, |to| compound(to, |ops| ops.op(Operation::CreateSession, &create)))?;
+        let created: CreateSession4ResOk = next(&mut results(reply)?)?;
+        let slots = created.fore_chan_attrs.maxrequests as usize;
+        let mut session = Self { wire, id: created.sessionid, client, requests: vec![0; slots] };
+        session.call(|ops| ops.op(Operation::ReclaimComplete, &ReclaimComplete4Args { one_fs: false }))?;
+        Ok(session)
+    }
+
+    /// Sends a COMPOUND in a slot; the call's number.
+    pub fn send(&mut self, slot: u32, ops: impl for<'o> FnOnce(Ops<'o>) -> Ops<'o>) -> Result<u32> {
+        let highest_slotid = self.requests.len() as u32 - 1;
+        let request = self.requests.get_mut(slot as usize).context("no such slot")?;
+        *request += 1;
+        let (sessionid, sequenceid) = (self.id, *request);
+        let sequence =
+            Sequence4Args { sessionid, sequenceid, slotid: slot, highest_slotid, cachethis: false };
+        self.wire.send((PROGRAM, VERSION, COMPOUND), |to| {
+            compound(to, |all| ops(all.op(Operation::Sequence, &sequence)));
+        })
+    }
+
+    /// A COMPOUND in the first slot, and its results behind SEQUENCE's.
+    pub fn call(&mut self, ops: impl for<'o> FnOnce(Ops<'o>) -> Ops<'o>) -> Result<Decoder<'_>> {
+        self.send(0, ops)?;
+        let (_, reply) = self.wire.receive()?;
+        let mut from = results(reply)?;
+        from.fixed::<SEQUENCED>()?;
+        Ok(from)
+    }
+
+    /// The handle of a path from the root of all exports.
+    pub fn walk(&mut self, path: &str) -> Result<Vec<u8>> {
+        let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        parts.reverse();
+        let mut handle: Option<Vec<u8>> = None;
+        // A session has few operations.
+        while !parts.is_empty() || handle.is_none() {
+            let next_part = parts.pop();
+            let from = handle.take();
+            let mut found = self.call(|ops| {
+                let ops = match &from {
+                    Some(handle) => ops.on(handle),
+                    None => ops.op(Operation::Putrootfh, &()),
+                };
+                let ops = match next_part {
+                    Some(part) => ops.op(Operation::Lookup, &Name4Args { name: Opaque(part.as_bytes()) }),
+                    None => ops,
+                };
+                ops.op(Operation::Getfh, &())
+            })?;
+            next::<()>(&mut found)?;
+            if next_part.is_some() {
+                next::<()>(&mut found)?;
+            }
+            handle = Some(next::<NfsFh4<'_>>(&mut found)?.0.to_vec());
+        }
+        handle.context("no path")
+    }
+
+    /// OPEN of a name in a directory, with what goes into `share_access`.
+    pub fn open(&mut self, directory: &[u8], name: &[u8], owner: &[u8], share_access: u32) -> Result<Opened> {
+        let open = Open4Args {
+            seqid: 0,
+            share_access,
+            share_deny: 0,
+            owner: StateOwner4 { clientid: self.client, owner: Opaque(owner) },
+            openhow: Openflag4::Nocreate,
+            claim: OpenClaim4::Null(Opaque(name)),
+        };
+        let mut from =
+            self.call(|ops| ops.on(directory).op(Operation::Open, &open).op(Operation::Getfh, &()))?;
+        next::<()>(&mut from)?;
+        let opened: Open4ResOk<'_> = next(&mut from)?;
+        let delegation = match opened.delegation {
+            OpenDelegation4::Read(read) => Some(read.stateid),
+            OpenDelegation4::Write(write) => Some(write.stateid),
+            OpenDelegation4::None | OpenDelegation4::NoneExt(_) => None,
+        };
+        let handle = next::<NfsFh4<'_>>(&mut from)?.0.to_vec();
+        Ok(Opened { stateid: opened.stateid, handle, delegation })
+    }
+
+    /// CLOSE.
+    pub fn close(&mut self, opened: &Opened) -> Result<()> {
+        let close = Close4Args { seqid: 0, open_stateid: opened.stateid };
+        self.call(|ops| ops.on(&opened.handle).op(Operation::Close, &close))?;
+        Ok(())
+    }
+
+    /// LOCK of one byte, for writing.
+    pub fn lock(&mut self, opened: &Opened, owner: &[u8], offset: u64) -> Result<()> {
+        let lock = Lock4Args {
+            locktype: NfsLockType4::Write,
+            reclaim: false,
+            offset,
+            length: 1,
+            locker: Locker4::New(OpenToLockOwner4 {
+                open_seqid: 0,
+                open_stateid: opened.stateid,
+                lock_seqid: 0,
+                lock_owner: StateOwner4 { clientid: self.client, owner: Opaque(owner) },
+            }),
+        };
+        self.call(|ops| ops.on(&opened.handle).op(Operation::Lock, &lock))?;
+        Ok(())
+    }
+}
