@@ -19,6 +19,7 @@ mod leftovers;
 mod lifecycle;
 mod listen;
 mod localio;
+mod lookups;
 mod mount3;
 mod nfs3;
 mod nfs4;
