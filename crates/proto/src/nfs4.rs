@@ -4,6 +4,7 @@
 //! behind `NFS4_OK`, `X4ResOk` or the one value that it consists of. A COMPOUND is decoded and encoded operation by
 //! operation, for each may change what the next one is about: there is no type for the whole.
 
+mod acl;
 mod attribute;
 mod basic;
 mod bitmap;
@@ -27,6 +28,7 @@ pub mod attributes {
     pub use super::attribute::*;
 }
 
+pub use acl::*;
 pub use attribute::Fattr4;
 pub use basic::{
     ChangeInfo4, Component4, Fsid4, Linktext4, MinorVersion, Netaddr4, NfsFh4, NfsFtype4, Nfstime4,
@@ -37,7 +39,7 @@ pub use callback::*;
 pub use client::{
     NfsClientId4, ReleaseLockowner4Args, Setclientid4Args, Setclientid4ResOk, SetclientidConfirm4Args,
 };
-pub use copy::{Clone4Args, Copy4Args, Copy4ResOk, Netloc4, WriteResponse4};
+pub use copy::*;
 pub use data::{Commit4Args, Read4Args, Read4ResOk, Write4Args, Write4ResOk};
 pub use exchange::*;
 pub use file::{Access4Args, Access4ResOk, Getattr4Args, Readdir4Args, Setattr4Args, Verify4Args};
@@ -48,9 +50,9 @@ pub use names::{Create4Args, Createtype4, Name4Args, Putfh4Args, Rename4Args, Re
 pub use open::*;
 pub use operation::{ILLEGAL, Operation};
 pub use session::*;
-pub use space::{Allocate4Args, DataContent4, IoAdvise4Args, Seek4Args, SeekRes4};
+pub use space::*;
 pub use status::Nfsstat4;
-pub use xattr::{Listxattrs4Args, Listxattrs4ResOk, Setxattr4Args, SetxattrOption4, Xattr4Args};
+pub use xattr::*;
 
 /// The program's number.
 pub const PROGRAM: u32 = 100_003;

@@ -27,6 +27,12 @@ round_trips! {
     data_content4: DataContent4;
     seek4_args: Seek4Args;
     seek_res4: SeekRes4;
+    data4: Data4<'_>;
+    data_info4: DataInfo4;
+    read_plus_content4: ReadPlusContent4<'_>;
+    read_plus4_res_ok: ReadPlus4ResOk<'_>;
+    offload_status4_res_ok: OffloadStatus4ResOk;
+    acl4: Acl4<'_>;
     netaddr4: Netaddr4<'_>;
     netloc4: Netloc4<'_>;
     copy4_args: Copy4Args<'_>;

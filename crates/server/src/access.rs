@@ -188,6 +188,22 @@ impl Admission {
         self.entry.export.path()
     }
 
+    /// The file that is found from the exported directory by `way`, whoever may go there.
+    pub(crate) fn walk<'w>(
+        &self,
+        way: impl IntoIterator<Item = &'w [u8]>,
+    ) -> Result<Arc<store::Node>, store::Error> {
+        let store = self.store()?;
+        let acting = store.act_as_reader(&Identity { uid: 0, gid: 0, groups: Vec::new() })?;
+        let root = acting.node(store.root().as_bytes())?;
+        way.into_iter().try_fold(root, |at, name| acting.lookup(&at, name))
+    }
+
+    /// Holds a file of the export that is open, if there is room.
+    pub(crate) fn hold(&self, node: &Arc<store::Node>) -> Option<store::Held> {
+        self.store().ok()?.hold(node)
+    }
+
     fn store(&self) -> Result<&Store, store::Error> {
         self.entry.store.as_deref().map_err(|_| store::Error::Stale)
     }

@@ -40,6 +40,10 @@ pub struct Config {
     pub max_connections: usize,
     /// How long an NFSv4 client may be silent before others may have what it has open and locked: its lease.
     pub lease: Duration,
+    /// The domain behind users' and groups' names in NFSv4; `None` takes idmapd's, or the host's.
+    pub nfs4_domain: Option<String>,
+    /// Whether NFSv4 clients are told owners and groups by name (`name@domain`) instead of by number.
+    pub nfs4_names: bool,
     /// How long [`Server::stop`](crate::Server::stop) waits for lanes, then for calls in execution.
     pub grace: Duration,
 }
@@ -59,6 +63,8 @@ impl Default for Config {
             threads: 16,
             max_connections: 4096,
             lease: Duration::from_secs(90),
+            nfs4_domain: None,
+            nfs4_names: false,
             grace: Duration::from_secs(5),
         }
     }

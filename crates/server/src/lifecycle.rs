@@ -18,7 +18,7 @@ use crate::io_modes::Switches;
 use crate::leftovers::Leftovers;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
-use crate::nfs4::{States, open_records};
+use crate::nfs4::{Owners, States, open_records};
 use crate::reloads::Reloads;
 use crate::rpcbind::{self, Registrations};
 use crate::running::{Reloaded, Running};
@@ -78,6 +78,7 @@ impl Server {
             mounts: Mounts::default(),
             nfs4: States::new(identity, config.lease, records)
                 .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
+            owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
             notes: Notes::default(),
             verifier: Arc::clone(&opening.verifier),
         });

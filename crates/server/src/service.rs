@@ -9,7 +9,7 @@ use crate::counters::Counters;
 use crate::drc::Drc;
 use crate::localio::Notes;
 use crate::mount3::Mounts;
-use crate::nfs4::States;
+use crate::nfs4::{Owners, States};
 use crate::writes::Writes;
 
 /// What the programs share.
@@ -22,6 +22,8 @@ pub(crate) struct Service {
     pub mounts: Mounts,
     /// Clients of NFSv4, and what they have open and locked.
     pub nfs4: Arc<States>,
+    /// How NFSv4 calls owners and groups.
+    pub owners: Owners,
     /// How connections fared on their way to a lane.
     pub notes: Notes,
     pub verifier: Arc<WriteVerifier>,

@@ -38,11 +38,22 @@ pub(crate) struct Entry {
     directory: Option<(u64, u64)>,
 }
 
+/// An export whose directory lies in another's.
+#[derive(Debug, Clone)]
+pub(crate) struct Nested {
+    pub inner: Arc<Entry>,
+    pub outer: Arc<Entry>,
+    /// The way from the outer export's directory to the one in which the inner's has its name.
+    pub way: Vec<Vec<u8>>,
+    pub name: Vec<u8>,
+}
+
 /// All exports.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: Vec<Arc<Entry>>,
     by_id: HashMap<u32, Arc<Entry>>,
+    nested: Vec<Nested>,
 }
 
 impl Table {
@@ -67,7 +78,28 @@ impl Table {
             table.by_id.entry(id).or_insert_with(|| Arc::clone(&entry));
             table.entries.push(entry);
         }
+        table.nested = table.entries.iter().filter_map(|entry| table.nest(entry)).collect();
         table
+    }
+
+    /// Where `inner` lies in the nearest export around it, if there is one.
+    fn nest(&self, inner: &Arc<Entry>) -> Option<Nested> {
+        let around = |outer: &&Arc<Entry>| {
+            outer.store.is_ok()
+                && outer.export.path() != inner.export.path()
+                && inner.export.path().starts_with(outer.export.path())
+        };
+        let depth = |outer: &&Arc<Entry>| outer.export.path().components().count();
+        let outer = self.entries.iter().filter(around).max_by_key(depth)?;
+        let below = inner.export.path().strip_prefix(outer.export.path()).ok()?;
+        let mut way: Vec<_> = below.iter().map(|part| part.as_bytes().to_vec()).collect();
+        let name = way.pop().filter(|_| inner.store.is_ok())?;
+        Some(Nested { inner: Arc::clone(inner), outer: Arc::clone(outer), way, name })
+    }
+
+    /// Exports that lie in another one.
+    pub(crate) fn nested(&self) -> &[Nested] {
+        &self.nested
     }
 
     /// The export of a number.

@@ -11,6 +11,8 @@ use crate::ids::ClientId;
 pub struct Effects<K, L> {
     /// What was kept for lock owners without a lock any more, and for delegations that have ended: to be closed.
     pub released: Vec<Arc<L>>,
+    /// Files that nobody has open, locked or granted any more.
+    pub closed: Vec<K>,
     /// Clients that mustn't reclaim any more (by their owner string): to be taken off stable storage before the operation is answered, and
     /// before [`Effects::remember`] is looked at.
     pub forget: Vec<Vec<u8>>,
@@ -26,7 +28,8 @@ pub struct Effects<K, L> {
 
 impl<K, L> Default for Effects<K, L> {
     fn default() -> Self {
-        let (released, remember, forget, recalls, give_back, ended) = Default::default();
-        Self { released, remember, forget, recalls, give_back, ended }
+        let (released, closed, remember, forget) = Default::default();
+        let (recalls, give_back, ended) = Default::default();
+        Self { released, closed, remember, forget, recalls, give_back, ended }
     }
 }

@@ -134,6 +134,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             if file.is_unused() {
                 self.files.remove(&state.key);
+                self.effects.closed.push(state.key);
             }
         }
         for lock in below {

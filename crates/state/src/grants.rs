@@ -56,6 +56,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             file.granted.remove(access);
             if file.is_unused() {
                 self.files.remove(key);
+                self.effects.closed.push(key.clone());
             }
         }
     }

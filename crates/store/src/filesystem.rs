@@ -50,6 +50,8 @@ pub(crate) struct Filesystem {
     pub volatile_cookies: bool,
     /// The inode numbers in directories are those of the files (overlayfs shows the lower ones there).
     pub true_entry_ids: bool,
+    /// Files can share their blocks (`FICLONERANGE`); of xfs, unless it was made without.
+    pub clones: bool,
     /// The mount itself is read-only.
     pub read_only: bool,
     /// A write with `RWF_DSYNC` or `RWF_SYNC` does what fdatasync(2) or fsync(2) after it would for its range: sure where writes
@@ -98,6 +100,7 @@ impl Filesystem {
                 _ => false,
             },
             true_entry_ids: magic != OVERLAY,
+            clones: matches!(magic, XFS | BTRFS),
             read_only: vfs.f_flag.contains(StatVfsMountFlags::RDONLY),
             syncs_in_writes: matches!(magic, EXT | XFS | BTRFS | F2FS | TMPFS),
         })

@@ -14,12 +14,14 @@
 //! by clients must not be masked by the server's), `/proc` mounted, and threads of its own for acting: a thread keeps
 //! the last user's filesystem ids until it acts as another or calls [`act_as_process`].
 
+mod acl;
 mod acting;
 mod attributes;
 mod direct;
 mod error;
 mod filesystem;
 mod handle;
+mod held;
 mod identity;
 mod leases;
 mod locate;
@@ -38,14 +40,16 @@ mod tidy;
 mod unsynced;
 mod verifier;
 
+pub use acl::PosixAcl;
 pub use acting::{
     Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf,
     Read, Special, Written,
 };
-pub use acting::{Seek, SetXattr, lock, test_lock, unlock};
+pub use acting::{Extent, Seek, SetXattr, lock, test_lock, unlock};
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};
+pub use held::Held;
 pub use identity::{Identity, act_as_process};
 pub use leases::{Lease, Leases};
 pub use node::Node;

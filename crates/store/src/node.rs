@@ -35,6 +35,8 @@ pub struct Node {
     syncs: Syncs,
     /// There is a lease against everybody on the descriptor that is kept.
     leased: AtomicBool,
+    /// How often it is held.
+    holds: AtomicUsize,
 }
 
 impl Node {
@@ -53,6 +55,7 @@ impl Node {
             unsynced: Unsynced::default(),
             syncs: Syncs::default(),
             leased: AtomicBool::new(false),
+            holds: AtomicUsize::new(0),
         }
     }
 
@@ -86,10 +89,15 @@ impl Node {
         &self.reader
     }
 
-    /// What the kernel says of the file; `Stale` when its last name is gone.
+    /// What the kernel says of the file; `Stale` when its last name is gone and nobody holds it.
     pub(crate) fn live(&self, fsid: u64) -> Result<Status> {
         let status = status(&self.file, fsid)?;
-        if status.attributes.nlink == 0 { Err(Error::Stale) } else { Ok(status) }
+        let gone = status.attributes.nlink == 0 && self.holds.load(Ordering::Acquire) == 0;
+        if gone { Err(Error::Stale) } else { Ok(status) }
+    }
+
+    pub(crate) fn holds(&self) -> &AtomicUsize {
+        &self.holds
     }
 
     pub(crate) fn data_file(&self, for_writing: bool) -> &DataFile {

@@ -9,6 +9,8 @@
 //! 4. A node with unstable data is pinned (see `unsynced`): it may leave the cache, but is found again, and its
 //!    descriptor for writing stays until the data was synced: by a client's COMMIT, or in the end by the tidying thread.
 //! 5. What is in use when its node leaves the cache is closed with the last use.
+//! 6. A node that a client has open is held (see [`Held`]): it stays what it is when its last name goes, and is found by its handle
+//!    until it is let go of.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use quick_cache::sync::Cache;
 
 use crate::handle::FileHandle;
+use crate::held::Holds;
 use crate::leases::LeasedNodes;
 use crate::node::{Node, is_program};
 use crate::unsynced::Pins;
@@ -29,6 +32,8 @@ pub(crate) struct NodeCache {
     pub pins: Arc<Pins>,
     /// Those with a lease, in the cache or not.
     pub leased: Arc<LeasedNodes>,
+    /// Those that clients have open, in the cache or not.
+    pub held: Holds,
     /// Goes up with every round of tidying.
     tick: AtomicU32,
 }
@@ -51,13 +56,15 @@ impl NodeCache {
             nodes: Cache::new(capacity),
             pins: Arc::new(Pins::new(capacity / 2)),
             leased: Arc::default(),
+            held: Holds::default(),
             tick: AtomicU32::new(0),
         }
     }
 
     pub fn get(&self, handle: &FileHandle) -> Option<Arc<Node>> {
         let node = self.nodes.get(handle).or_else(|| {
-            let node = self.pins.get(handle).or_else(|| self.leased.get(handle))?;
+            let held = || self.leased.get(handle).or_else(|| self.held.get(handle));
+            let node = self.pins.get(handle).or_else(held)?;
             self.nodes.insert(*handle, Arc::clone(&node));
             Some(node)
         })?;

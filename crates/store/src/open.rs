@@ -234,8 +234,7 @@ impl Store {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn inner(&self) -> &Inner {
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0
     }
 

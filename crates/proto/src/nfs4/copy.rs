@@ -1,6 +1,6 @@
-//! COPY and CLONE (RFC 7862 sections 15.2, 15.13).
+//! COPY and CLONE, and what became of a copy (RFC 7862 sections 15.2, 15.9, 15.13).
 
-use super::{MAX_SERVERS, Netaddr4, OPAQUE_LIMIT, StableHow4, Stateid4, Verifier4};
+use super::{MAX_SERVERS, Netaddr4, Nfsstat4, OPAQUE_LIMIT, StableHow4, Stateid4, Verifier4};
 use xdr::{Array, Decode, Encode, Opaque};
 
 /// `netloc4`: a server.
@@ -75,4 +75,13 @@ pub struct Clone4Args {
     pub dst_offset: u64,
     /// How many bytes; 0 to the end.
     pub count: u64,
+}
+
+/// `OFFLOAD_STATUS4resok`.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct OffloadStatus4ResOk {
+    /// Bytes so far.
+    pub count: u64,
+    /// How it ended, if it has.
+    pub complete: Array<Nfsstat4, 1>,
 }

@@ -1,7 +1,7 @@
 //! OPEN and what follows it: OPEN_DOWNGRADE, OPEN_CONFIRM, CLOSE, delegations (RFC 8881 section 18.16).
 
-use super::{Bitmap4, ChangeInfo4, Component4, Fattr4, OPAQUE_LIMIT, StateOwner4, Stateid4, Verifier4};
-use xdr::{Decode, Encode, Opaque};
+use super::{Bitmap4, ChangeInfo4, Component4, Fattr4, Nfsace4, StateOwner4, Stateid4, Verifier4};
+use xdr::{Decode, Encode};
 
 /// `OPEN4_SHARE_ACCESS_READ`.
 pub const SHARE_ACCESS_READ: u32 = 1;
@@ -127,19 +127,6 @@ pub struct Open4Args<'a> {
     pub openhow: Openflag4<'a>,
     /// Which file.
     pub claim: OpenClaim4<'a>,
-}
-
-/// `nfsace4`: an access control entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub struct Nfsace4<'a> {
-    /// Allow, deny, audit or alarm.
-    pub kind: u32,
-    /// `ACE4_` flags.
-    pub flag: u32,
-    /// `ACE4_` rights.
-    pub access_mask: u32,
-    /// "OWNER@", "GROUP@", "EVERYONE@", or a name.
-    pub who: Opaque<'a, OPAQUE_LIMIT>,
 }
 
 /// `open_read_delegation4`.

@@ -1,7 +1,7 @@
-//! A file's space: ALLOCATE, DEALLOCATE, SEEK and IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.11).
+//! A file's space: ALLOCATE, DEALLOCATE, SEEK, READ_PLUS and IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10, 15.11).
 
-use super::{Bitmap4, Stateid4};
-use xdr::{Decode, Encode};
+use super::{Bitmap4, MAX_DATA, Stateid4};
+use xdr::{Array, Decode, Encode, Opaque};
 
 /// Arguments of ALLOCATE and DEALLOCATE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -55,3 +55,44 @@ pub struct IoAdvise4Args {
     /// `IO_ADVISE4_` hints.
     pub hints: Bitmap4,
 }
+
+/// `data4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Data4<'a> {
+    /// Where it begins.
+    pub offset: u64,
+    /// What is there.
+    pub data: Opaque<'a, MAX_DATA>,
+}
+
+/// `data_info4`: a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct DataInfo4 {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is.
+    pub length: u64,
+}
+
+/// `read_plus_content`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum ReadPlusContent4<'a> {
+    /// Data.
+    #[xdr(0)]
+    Data(Data4<'a>),
+    /// A hole.
+    #[xdr(1)]
+    Hole(DataInfo4),
+}
+
+/// `read_plus_res4`. Its arguments are READ's.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ReadPlus4ResOk<'a> {
+    /// It goes to the end of the file.
+    pub eof: bool,
+    /// What follows one another from the offset that was asked for.
+    pub contents: Array<ReadPlusContent4<'a>, MAX_SEGMENTS>,
+}
+
+/// Segments in a READ_PLUS's answer. The RFC has no bound.
+pub const MAX_SEGMENTS: usize = 4096;

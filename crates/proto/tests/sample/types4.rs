@@ -25,6 +25,10 @@ structures! {
     Allocate4Args { stateid, offset, length }
     Seek4Args { stateid, offset, what }
     SeekRes4 { eof, offset }
+    Data4<'a> { offset, data }
+    DataInfo4 { offset, length }
+    ReadPlus4ResOk<'a> { eof, contents }
+    OffloadStatus4ResOk { count, complete }
     Netaddr4<'a> { netid, addr }
     Copy4Args<'a> { src_stateid, dst_stateid, src_offset, dst_offset, count, consecutive, synchronous, source_server }
     WriteResponse4 { callback_id, count, committed, writeverf }
@@ -100,6 +104,7 @@ structures! {
 }
 
 choices! {
+    ReadPlusContent4<'a> { Data(Data4<'a>), Hole(DataInfo4) }
     Settime4 { SetToServerTime, SetToClientTime(Nfstime4) }
     NfsFtype4 { Reg, Dir, Blk, Chr, Lnk, Sock, Fifo, Attrdir, Namedattr }
     StableHow4 { Unstable, DataSync, FileSync }

@@ -21,7 +21,7 @@ pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use mount::{MountArgs, UmountArgs};
 pub use road::{LaneWord, RoadArgs};
-pub use serve::{OnOff, ServeArgs};
+pub use serve::{OnOff, Owners, ServeArgs};
 pub use target::{Place, Remote};
 pub use watch::{ProbeArgs, StatusArgs};
 

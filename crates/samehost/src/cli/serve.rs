@@ -81,9 +81,30 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub lease: u16,
 
+    /// How NFSv4 clients are told owners and groups: numbers, or name@domain for those that have a name here
+    ///
+    /// Both are taken from clients in either case.
+    #[arg(long, value_enum, value_name = "numbers|names", hide_possible_values = true, default_value_t = Owners::Numbers)]
+    pub nfs4_owners: Owners,
+
+    /// The domain behind users' and groups' names in NFSv4
+    ///
+    /// Default: Domain in /etc/idmapd.conf, else this host's domain, else localdomain.
+    #[arg(long, value_name = "DOMAIN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub nfs4_domain: Option<String>,
+
     /// Stop, as on SIGTERM, when standard input ends: so that a server never outlives the script that started it
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
+}
+
+/// What stands for a user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Owners {
+    /// Its number.
+    Numbers,
+    /// Its name and a domain.
+    Names,
 }
 
 /// A switch.

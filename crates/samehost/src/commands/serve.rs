@@ -9,7 +9,7 @@ use server::{Config, Server, StartError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cli::{Global, OnOff, ServeArgs};
+use crate::cli::{Global, OnOff, Owners, ServeArgs};
 use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::output::{Output, complain};
 use crate::{human, notify};
@@ -75,6 +75,8 @@ fn config(global: &Global, args: ServeArgs) -> Config {
         threads: args.threads.into(),
         max_connections: usize::try_from(args.max_connections).unwrap_or(usize::MAX),
         lease: Duration::from_secs(args.lease.into()),
+        nfs4_domain: args.nfs4_domain,
+        nfs4_names: args.nfs4_owners == Owners::Names,
         grace: Duration::from_secs(args.grace.into()),
     }
 }

@@ -53,6 +53,7 @@ impl Rig {
             writes: Default::default(),
             mounts: Default::default(),
             nfs4: crate::nfs4::States::new([0; 16], Duration::from_secs(90), None).unwrap(),
+            owners: crate::nfs4::Owners::new(None, false),
             notes: Default::default(),
             verifier: Arc::clone(&opening.verifier),
         });

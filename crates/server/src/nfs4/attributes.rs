@@ -1,13 +1,17 @@
 //! An object's attributes on the wire: those that were asked for and that there are, in the order of their numbers.
 
 use proto::nfs4::attributes as number;
-use proto::nfs4::{Bitmap4, Fsid4, MinorVersion, NfsFtype4, Nfstime4, OpenArguments4, Specdata4};
+use proto::nfs4::{
+    ACL_SUPPORT_ALLOW, ACL_SUPPORT_DENY, Bitmap4, Fsid4, MinorVersion, NfsFtype4, Nfstime4, OpenArguments4,
+    Specdata4,
+};
 use store::{Attributes, Kind, Timestamp};
 use xdr::Encoder;
 
+use super::acl::{self, Ace};
 use super::fsfacts::FsFacts;
 use super::namespace::PseudoId;
-use super::owners;
+use super::owners::{self, Owners};
 use crate::nfs3::MAX_TRANSFER;
 
 /// What can be answered in every minor version.
@@ -24,6 +28,8 @@ const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     number::UNIQUE_HANDLES,
     number::LEASE_TIME,
     number::RDATTR_ERROR,
+    number::ACL,
+    number::ACLSUPPORT,
     number::CANSETTIME,
     number::CASE_INSENSITIVE,
     number::CASE_PRESERVING,
@@ -51,6 +57,7 @@ const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     number::SPACE_USED,
     number::TIME_ACCESS,
     number::TIME_ACCESS_SET,
+    number::TIME_CREATE,
     number::TIME_DELTA,
     number::TIME_METADATA,
     number::TIME_MODIFY,
@@ -63,8 +70,14 @@ pub(super) const WRITE_ONLY: Bitmap4 =
     Bitmap4::of(&[number::TIME_ACCESS_SET, number::TIME_MODIFY_SET, number::MODE_UMASK]);
 
 /// What EXCLUSIVE4_1 can set: all but the times, which hold the verifier.
-pub(super) const EXCLUSIVE: Bitmap4 =
-    Bitmap4::of(&[number::SIZE, number::MODE, number::OWNER, number::OWNER_GROUP, number::MODE_UMASK]);
+pub(super) const EXCLUSIVE: Bitmap4 = Bitmap4::of(&[
+    number::SIZE,
+    number::ACL,
+    number::MODE,
+    number::OWNER,
+    number::OWNER_GROUP,
+    number::MODE_UMASK,
+]);
 
 /// What OPEN understands (RFC 9754 section 3). Wants: a delegation for reading, for writing, of any kind, none, none any more.
 const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
@@ -84,12 +97,17 @@ pub(super) fn supported(minor: MinorVersion) -> Bitmap4 {
     if minor >= MinorVersion::V2 {
         all.insert(number::MODE_UMASK);
         all.insert(number::XATTR_SUPPORT);
+        all.insert(number::CLONE_BLKSIZE);
+        all.insert(number::CHANGE_ATTR_TYPE);
     }
     if minor >= MinorVersion::V1 {
         all.insert(number::OPEN_ARGUMENTS);
     }
     all
 }
+
+/// `NFS4_CHANGE_TYPE_IS_TIME_METADATA`: what the change attribute is made of.
+const CHANGE_IS_TIME_METADATA: u32 = 3;
 
 /// Everything that attributes are made of.
 #[derive(Debug)]
@@ -101,6 +119,9 @@ pub(super) struct Known<'a> {
     /// Of the directory that the filesystem is mounted on, for its root.
     pub mounted_on: u64,
     pub facts: FsFacts,
+    /// Empty unless it was asked for.
+    pub acl: Vec<Ace>,
+    pub owners: &'a Owners,
     /// In seconds.
     pub lease: u32,
 }
@@ -133,7 +154,10 @@ pub(super) fn of_pseudo(id: PseudoId, children: usize, change: u64) -> Attribute
 impl Known<'_> {
     /// Appends a `fattr4` with what is `wanted` and known.
     pub fn put(&self, wanted: &Bitmap4, to: &mut Encoder) {
-        let answered = wanted.and(&supported(self.minor)).without(&WRITE_ONLY);
+        let mut answered = wanted.and(&supported(self.minor)).without(&WRITE_ONLY);
+        if self.facts.birth.is_none() {
+            answered.remove(number::TIME_CREATE);
+        }
         to.put(&answered);
         let length_at = to.position();
         to.u32(0);
@@ -160,6 +184,8 @@ impl Known<'_> {
             number::UNIQUE_HANDLES => to.bool(true),
             number::LEASE_TIME => to.u32(self.lease),
             number::RDATTR_ERROR => to.u32(0),
+            number::ACL => acl::put(&self.acl, self.owners, to),
+            number::ACLSUPPORT => to.u32(if facts.acls { ACL_SUPPORT_ALLOW | ACL_SUPPORT_DENY } else { 0 }),
             number::CANSETTIME => to.bool(facts.info.can_set_time),
             number::CASE_INSENSITIVE => to.bool(facts.limits.case_insensitive),
             number::CASE_PRESERVING => to.bool(facts.limits.case_preserving),
@@ -177,8 +203,8 @@ impl Known<'_> {
             number::MODE => to.u32(attributes.mode),
             number::NO_TRUNC => to.bool(facts.limits.no_trunc),
             number::NUMLINKS => to.u32(attributes.nlink),
-            number::OWNER => owners::put(attributes.uid, to),
-            number::OWNER_GROUP => owners::put(attributes.gid, to),
+            number::OWNER => self.owners.put(owners::Kind::User, attributes.uid, to),
+            number::OWNER_GROUP => self.owners.put(owners::Kind::Group, attributes.gid, to),
             number::RAWDEV => {
                 to.put(&Specdata4 { specdata1: attributes.rdev.0, specdata2: attributes.rdev.1 });
             }
@@ -187,6 +213,7 @@ impl Known<'_> {
             number::SPACE_TOTAL => to.u64(facts.space.total_bytes),
             number::SPACE_USED => to.u64(attributes.used),
             number::TIME_ACCESS => to.put(&nfstime(attributes.atime)),
+            number::TIME_CREATE => to.put(&nfstime(facts.birth.unwrap_or_default())),
             number::TIME_DELTA => to.put(&Nfstime4 {
                 seconds: i64::from(facts.info.time_delta / 1_000_000_000),
                 nseconds: facts.info.time_delta % 1_000_000_000,
@@ -195,6 +222,8 @@ impl Known<'_> {
             number::TIME_MODIFY => to.put(&nfstime(attributes.mtime)),
             number::MOUNTED_ON_FILEID => to.u64(self.mounted_on),
             number::XATTR_SUPPORT => to.bool(facts.xattrs),
+            number::CLONE_BLKSIZE => to.u32(facts.clone_block),
+            number::CHANGE_ATTR_TYPE => to.u32(CHANGE_IS_TIME_METADATA),
             number::SUPPATTR_EXCLCREAT => to.put(&EXCLUSIVE.and(&supported(self.minor))),
             number::OPEN_ARGUMENTS => to.put(&OPEN_ARGUMENTS),
             // Nothing else is in `supported` without being in `WRITE_ONLY`: a test holds it.
@@ -234,6 +263,8 @@ mod tests {
                 fsid: PSEUDO_FSID,
                 mounted_on: 1,
                 facts: FsFacts::NONE,
+                acl: Vec::new(),
+                owners: &Owners::new(None, false),
                 lease: 90,
             };
             for attribute in supported(minor).without(&WRITE_ONLY).iter() {

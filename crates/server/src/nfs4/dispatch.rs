@@ -7,7 +7,7 @@ use super::Result;
 use super::compound::Compound;
 use super::ops::{
     attributes, back_channel, client, copy, create, delegation, directory, handles, lock, names, open, read,
-    session, space, stateids, write, xattrs,
+    read_plus, session, space, stateids, write, xattrs,
 };
 
 /// Runs one operation; its result's body is in the reply if it succeeds.
@@ -57,6 +57,7 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Op::Allocate => with(c, args, space::allocate),
         Op::Deallocate => with(c, args, space::deallocate),
         Op::Seek => with(c, args, space::seek),
+        Op::ReadPlus => with(c, args, read_plus::read_plus),
         Op::IoAdvise => with(c, args, space::io_advise),
         Op::Copy => with(c, args, copy::copy),
         Op::Clone => with(c, args, copy::clone),
@@ -92,7 +93,6 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         | Op::Layoutstats
         | Op::OffloadCancel
         | Op::OffloadStatus
-        | Op::ReadPlus
         | Op::WriteSame => Err(Nfsstat4::Notsupp),
     }
 }

@@ -2,11 +2,11 @@
 
 use proto::nfs4::Bitmap4;
 use proto::nfs4::attributes::{
-    CANSETTIME, CASE_INSENSITIVE, CASE_PRESERVING, CHOWN_RESTRICTED, FILES_AVAIL, FILES_FREE, FILES_TOTAL,
-    HOMOGENEOUS, LINK_SUPPORT, MAXFILESIZE, MAXLINK, MAXNAME, NO_TRUNC, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL,
-    SYMLINK_SUPPORT, TIME_DELTA, XATTR_SUPPORT,
+    ACLSUPPORT, CANSETTIME, CASE_INSENSITIVE, CASE_PRESERVING, CHOWN_RESTRICTED, CLONE_BLKSIZE, FILES_AVAIL,
+    FILES_FREE, FILES_TOTAL, HOMOGENEOUS, LINK_SUPPORT, MAXFILESIZE, MAXLINK, MAXNAME, NO_TRUNC, SPACE_AVAIL,
+    SPACE_FREE, SPACE_TOTAL, SYMLINK_SUPPORT, TIME_CREATE, TIME_DELTA, XATTR_SUPPORT,
 };
-use store::{Acting, FsInfo, FsStat, Node, PathConf};
+use store::{Acting, FsInfo, FsStat, Node, PathConf, Timestamp};
 
 use super::{Result, status};
 
@@ -29,7 +29,7 @@ const LIMITS: Bitmap4 = Bitmap4::of(&[
     TIME_DELTA,
 ]);
 
-/// A filesystem's facts, as far as they were asked for.
+/// A filesystem's facts, and a file's that cost a call of their own, as far as they were asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FsFacts {
     pub space: FsStat,
@@ -37,6 +37,12 @@ pub(super) struct FsFacts {
     pub limits: PathConf,
     /// Extended attributes of users are kept.
     pub xattrs: bool,
+    /// Access control lists are kept.
+    pub acls: bool,
+    /// What offsets and lengths of a CLONE must be multiples of, in bytes; 0 where there are no clones.
+    pub clone_block: u32,
+    /// When the file was made, where that is kept.
+    pub birth: Option<Timestamp>,
 }
 
 impl FsFacts {
@@ -67,6 +73,9 @@ impl FsFacts {
             case_preserving: true,
         },
         xattrs: false,
+        acls: false,
+        clone_block: 0,
+        birth: None,
     };
 
     /// What `wanted` needs, of the filesystem that `node` is on.
@@ -81,6 +90,15 @@ impl FsFacts {
         }
         if wanted.contains(XATTR_SUPPORT) {
             facts.xattrs = acting.has_xattrs(node);
+        }
+        if wanted.contains(ACLSUPPORT) {
+            facts.acls = acting.has_acls(node).map_err(status::of_store)?;
+        }
+        if wanted.contains(CLONE_BLKSIZE) {
+            facts.clone_block = acting.clone_block(node).map_err(status::of_store)?;
+        }
+        if wanted.contains(TIME_CREATE) {
+            facts.birth = acting.birth(node).map_err(status::of_store)?;
         }
         Ok(facts)
     }

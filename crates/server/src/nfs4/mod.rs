@@ -2,8 +2,9 @@
 //!
 //! `compound` runs a COMPOUND's operations one after the other, within the bounds of `room`; each works on what is `current`, is one function in `ops`, which asks `states` (clients,
 //! sessions, opens, locks) whether it may and does it in `store`, through the one check (`access`) as NFSv3 does.
-//! `namespace` joins the exports under one root.
+//! `namespace` joins the exports under one root, `nested` those that lie in one another.
 
+mod acl;
 mod attributes;
 mod callbacks;
 mod compound;
@@ -11,6 +12,7 @@ mod current;
 mod dispatch;
 mod fsfacts;
 mod namespace;
+mod nested;
 mod object;
 mod ops;
 mod owners;
@@ -20,6 +22,7 @@ mod room;
 mod settable;
 mod states;
 mod status;
+mod users;
 mod v40;
 
 use std::ops::RangeInclusive;
@@ -29,6 +32,7 @@ use proto::nfs4::{self, Nfsstat4};
 use rpc::server::{CallContext, CallError, Peer, Placement, Program, Reply};
 use xdr::Decoder;
 
+pub(crate) use owners::Owners;
 pub(crate) use states::{States, open_records};
 
 use crate::service::Service;

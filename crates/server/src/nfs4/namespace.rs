@@ -1,7 +1,7 @@
 //! One root for all exports (RFC 8881 section 7.3): the directories above them are made up, and nobody can change them.
 //!
-//! An export below another one is entered where a LOOKUP in the outer one meets its directory; an export of `/` is the root
-//! itself. A client sees the way to what is exported to it, and nothing else.
+//! An export below another one is entered from the outer one (see `nested`); an export of `/` is the root itself. A namespace is
+//! made for a client, of what is exported to it: it sees the way there, and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher as _;
@@ -80,12 +80,13 @@ impl PseudoId {
 }
 
 impl Namespace {
-    /// Joins the exports of `table`. Those without a store have no place.
-    pub fn of(table: &Table) -> Self {
+    /// Joins those exports of `table` that are `visible`. Those without a store have no place.
+    pub fn of(table: &Table, visible: impl Fn(&Arc<Entry>) -> bool) -> Self {
         let mut made = Self { directories: HashMap::new(), above: HashMap::new(), root: None };
         let root = PseudoId::root();
         made.directories.insert(root, Directory { parent: root, children: BTreeMap::new() });
-        let mut entries: Vec<_> = table.entries().iter().filter(|entry| entry.store.is_ok()).collect();
+        let mut entries: Vec<_> =
+            table.entries().iter().filter(|entry| entry.store.is_ok() && visible(entry)).collect();
         // Outer ones first.
         entries.sort_by_key(|entry| entry.export.path().components().count());
         for entry in entries {
@@ -137,16 +138,6 @@ impl Namespace {
     pub fn above(&self, export: u32) -> Option<PseudoId> {
         self.above.get(&export).copied()
     }
-
-    /// Whether any export at or below `child` is one that `visible` says yes to.
-    pub fn leads_to(&self, child: &Child, visible: &dyn Fn(&Arc<Entry>) -> bool) -> bool {
-        match child {
-            Child::Export(entry) => visible(entry),
-            Child::Pseudo(id) => self.directory(*id).is_some_and(|directory| {
-                directory.children.values().any(|child| self.leads_to(child, visible))
-            }),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -166,7 +157,7 @@ mod tests {
         let text = format!("{base}/a *(fsid=1)\n{base}/b/c *(fsid=2)\n{base}/b/c/inner *(fsid=3)\n");
         let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
         let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
-        let names = Namespace::of(&table);
+        let names = Namespace::of(&table, |_| true);
         let mut at = PseudoId::root();
         for part in base.split('/').filter(|part| !part.is_empty()) {
             let Some(Child::Pseudo(next)) = names.directory(at).unwrap().children.get(part.as_bytes()) else {
@@ -178,9 +169,12 @@ mod tests {
         assert_eq!(names.above(1), Some(at));
         let children = &names.directory(at).unwrap().children;
         assert!(matches!(&children[&b"a"[..]], Child::Export(entry) if entry.id == 1));
-        assert!(names.leads_to(&children[&b"b"[..]], &|entry| entry.id == 2));
-        assert!(!names.leads_to(&children[&b"b"[..]], &|entry| entry.id == 1));
+        assert!(matches!(&children[&b"b"[..]], Child::Pseudo(_)));
         assert_eq!(names.above(3), None, "it is found in the export above it");
+        let inner = Namespace::of(&table, |entry| entry.id == 3);
+        assert_eq!(inner.directory(at).unwrap().children.len(), 1, "nobody sees what isn't exported to him");
+        let c = PseudoId::of(format!("{base}/b/c").as_bytes());
+        assert_eq!(inner.above(3), Some(c), "the way is made up for who may not use the outer export");
         assert_eq!(PseudoId::from_handle(&at.handle()), Some(at));
         assert_eq!(PseudoId::from_handle(&[1; 9]), None);
     }

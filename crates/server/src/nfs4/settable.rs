@@ -1,16 +1,19 @@
 //! Attributes to set, from the wire (RFC 8881 section 5.5: which can be set; RFC 8275: mode and umask).
 
 use proto::nfs4::attributes as number;
-use proto::nfs4::{Bitmap4, Fattr4, MinorVersion, Nfsstat4, Nfstime4, Settime4};
-use store::{SetAttributes, SetTime, Timestamp};
+use proto::nfs4::{Bitmap4, Fattr4, MinorVersion, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Settime4};
+use store::{Acting, Node, SetAttributes, SetTime, Timestamp, Wcc};
 use xdr::{Decoder, Opaque};
 
+use super::acl::{self, Ace, Pair};
 use super::attributes::supported;
-use super::{Result, owners};
+use super::owners::{Kind, Owners};
+use super::{Result, status};
 
 /// What can be set.
 const SETTABLE: Bitmap4 = Bitmap4::of(&[
     number::SIZE,
+    number::ACL,
     number::MODE,
     number::OWNER,
     number::OWNER_GROUP,
@@ -19,19 +22,64 @@ const SETTABLE: Bitmap4 = Bitmap4::of(&[
     number::MODE_UMASK,
 ]);
 
+/// An owner or a group as a string.
+type Owner<'a> = Opaque<'a, OPAQUE_LIMIT>;
+
 /// Attributes to set.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Settable {
     pub set: SetAttributes,
+    /// What a new file's mode is without, unless it inherits a list (RFC 8275).
+    umask: u32,
+    acl: Option<Vec<Ace>>,
     /// Which they are, for the answer.
     pub mask: Bitmap4,
+}
+
+impl Settable {
+    /// The lists to give a file or a directory on the filesystem of `near`, if any.
+    ///
+    /// # Errors
+    /// `Attrnotsupp` where the filesystem keeps none, or not such.
+    pub fn acls(&self, acting: &Acting<'_>, near: &Node, directory: bool) -> Result<Option<Pair>> {
+        let Some(aces) = &self.acl else { return Ok(None) };
+        if !acting.has_acls(near).map_err(status::of_store)? {
+            return Err(Nfsstat4::Attrnotsupp);
+        }
+        acl::from_nfs4(aces, directory).map(Some)
+    }
+
+    /// What a new entry of `dir` is made with, so that it is never open to more users than it will be with its lists.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn for_new(&self, acting: &Acting<'_>, dir: &Node) -> Result<SetAttributes> {
+        let mut set = self.set;
+        if self.acl.is_some() {
+            set.mode = Some(set.mode.unwrap_or(0) & 0o7000);
+        } else if self.umask != 0 && !acting.bequeaths(dir).map_err(status::of_store)? {
+            set.mode = set.mode.map(|mode| mode & !self.umask);
+        }
+        Ok(set)
+    }
+}
+
+/// Gives a file its lists.
+pub(super) fn set_acls(acting: &Acting<'_>, node: &Node, acls: Option<&Pair>) -> Result<()> {
+    let Some((access, inherited)) = acls else { return Ok(()) };
+    let done = acting.set_acls(node, access, inherited.as_ref(), &mut Wcc::default());
+    done.map_err(|error| match error {
+        store::Error::NotSupported => Nfsstat4::Attrnotsupp,
+        other => status::of_store(other),
+    })
 }
 
 /// Decodes a `fattr4`.
 ///
 /// # Errors
-/// `Attrnotsupp` for what isn't supported, `Inval` for what can't be set, `Badxdr`, `Badowner`.
-pub(super) fn decode(from: &Fattr4<'_>, minor: MinorVersion) -> Result<Settable> {
+/// `Attrnotsupp` for what isn't supported, `Inval` for what can't be set, `Badxdr`, `Badowner`, `Delay` while a name is being
+/// looked up.
+pub(super) fn decode(from: &Fattr4<'_>, minor: MinorVersion, owners: &Owners) -> Result<Settable> {
     let mask = from.attrmask;
     if !mask.without(&supported(minor)).is_empty() {
         return Err(Nfsstat4::Attrnotsupp);
@@ -41,25 +89,30 @@ pub(super) fn decode(from: &Fattr4<'_>, minor: MinorVersion) -> Result<Settable>
     {
         return Err(Nfsstat4::Inval);
     }
-    let mut set = SetAttributes::default();
+    let mut settable = Settable { mask, ..Settable::default() };
+    let set = &mut settable.set;
     let mut values = Decoder::new(from.attr_vals.0);
     for attribute in mask.iter() {
         match attribute {
             number::SIZE => set.size = Some(get(&mut values)?),
             number::MODE => set.mode = Some(mode(get(&mut values)?)?),
-            number::OWNER => set.uid = Some(owners::parse(get::<Opaque<'_, 1024>>(&mut values)?.0)?),
-            number::OWNER_GROUP => set.gid = Some(owners::parse(get::<Opaque<'_, 1024>>(&mut values)?.0)?),
+            number::ACL => settable.acl = Some(acl::decode(&mut values, owners)?),
+            number::OWNER => set.uid = Some(owners.parse(Kind::User, get::<Owner<'_>>(&mut values)?.0)?),
+            number::OWNER_GROUP => {
+                set.gid = Some(owners.parse(Kind::Group, get::<Owner<'_>>(&mut values)?.0)?)
+            }
             number::TIME_ACCESS_SET => set.atime = time(get(&mut values)?)?,
             number::TIME_MODIFY_SET => set.mtime = time(get(&mut values)?)?,
             number::MODE_UMASK => {
                 let (wanted, umask): (u32, u32) = (get(&mut values)?, get(&mut values)?);
-                set.mode = Some(mode(wanted)? & !umask);
+                set.mode = Some(mode(wanted)?);
+                settable.umask = umask;
             }
             _ => return Err(Nfsstat4::Inval),
         }
     }
     values.finish().map_err(|_| Nfsstat4::Badxdr)?;
-    Ok(Settable { set, mask })
+    Ok(settable)
 }
 
 fn get<'a, T: xdr::Decode<'a>>(from: &mut Decoder<'a>) -> Result<T> {

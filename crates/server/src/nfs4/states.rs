@@ -1,5 +1,6 @@
 //! The one engine of a server, behind its lock; what it wants done is done when the lock is dropped.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use state::{Channel, ClientId, Config, Effects, Engine, Error, Limits, Time, Touch};
-use store::{FileHandle, Lease, Leases};
+use state::{Channel, ClientId, Config, Effects, Engine, Error, Limits, OpenRequest, StateId, Time, Touch};
+use store::{FileHandle, Held, Lease, Leases};
 
 use super::callbacks::{self, Callbacks};
 use super::records::{Files, Records};
@@ -55,9 +56,18 @@ const LIMITS: Limits = Limits {
     },
 };
 
+/// Behind the lock.
+struct Engines {
+    machine: Machine,
+    /// When the engine was told the time last.
+    ticked: Time,
+    /// The files that are open, so that they stay when their names go; as long as the engine knows of them.
+    held: HashMap<FileHandle, Held>,
+}
+
 /// The engine, its clock and who the server says it is.
 pub(crate) struct States {
-    engine: Mutex<(Machine, Time)>,
+    engine: Mutex<Engines>,
     /// What [`Engine::restricts`] says, to be asked without the lock.
     restricts: AtomicBool,
     /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and taken out in the
@@ -108,7 +118,7 @@ impl States {
         let engine = Engine::new(config, Box::new(random), recovered, Time(millis));
         let (callbacks, inbox) = Callbacks::new();
         let states = Arc::new(Self {
-            engine: Mutex::new((engine, Time::default())),
+            engine: Mutex::new(Engines { machine: engine, ticked: Time::default(), held: HashMap::new() }),
             restricts: AtomicBool::new(false),
             start: Instant::now(),
             delegated: Default::default(),
@@ -132,21 +142,48 @@ impl States {
 
     /// Asks or tells the engine something.
     pub(crate) fn run<T>(&self, with: impl FnOnce(&mut Machine, Time) -> T) -> T {
+        self.run_holding(|engine, _, now| with(engine, now))
+    }
+
+    /// OPEN: the file stays as long as it is open, held by `hold` if it isn't yet.
+    pub(super) fn open(
+        &self,
+        request: &OpenRequest<'_, FileHandle>,
+        hold: impl FnOnce() -> Option<Held>,
+    ) -> std::result::Result<StateId, state::Error> {
+        self.run_holding(|engine, held, now| {
+            let id = engine.open(now, request)?;
+            if !held.contains_key(request.key)
+                && let Some(hold) = hold()
+            {
+                held.insert(*request.key, hold);
+            }
+            Ok(id)
+        })
+    }
+
+    fn run_holding<T>(
+        &self,
+        with: impl FnOnce(&mut Machine, &mut HashMap<FileHandle, Held>, Time) -> T,
+    ) -> T {
         let now = Time(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX));
         let mut locked = self.engine.lock();
-        let (engine, ticked) = &mut *locked;
+        let Engines { machine, ticked, held } = &mut *locked;
         if now >= ticked.plus(TICK) {
             *ticked = now;
-            engine.tick(now);
+            machine.tick(now);
         }
-        let result = with(engine, now);
-        if self.restricts() != engine.restricts() {
-            self.restricts.store(engine.restricts(), Ordering::SeqCst);
+        let result = with(machine, held, now);
+        if self.restricts() != machine.restricts() {
+            self.restricts.store(machine.restricts(), Ordering::SeqCst);
         }
-        let mut effects = engine.take_effects();
-        for (shown, count) in self.delegated.iter().zip(engine.delegated()) {
+        let mut effects = machine.take_effects();
+        for (shown, count) in self.delegated.iter().zip(machine.delegated()) {
             shown.store(count, Ordering::Release);
         }
+        // One that was closed may have been opened again.
+        let closed = effects.closed.iter().filter(|key| !machine.is_open(key));
+        let let_go: Vec<_> = closed.filter_map(|key| held.remove(key)).collect();
         let kept = (!effects.remember.is_empty() || !effects.forget.is_empty()).then(|| self.records.lock());
         drop(locked);
         if let Some(kept) = kept {
@@ -161,8 +198,8 @@ impl States {
         for (client, keep) in std::mem::take(&mut effects.give_back) {
             self.callbacks.ask_back(client, keep);
         }
-        // Lock owners' files are closed here, and kernel leases given back.
-        drop(effects);
+        // Files are closed here, and kernel leases given back.
+        drop((effects, let_go));
         result
     }
 
@@ -199,7 +236,7 @@ impl States {
 
 impl std::fmt::Debug for States {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("States").field("engine", &self.engine.lock().0).finish_non_exhaustive()
+        f.debug_struct("States").field("engine", &self.engine.lock().machine).finish_non_exhaustive()
     }
 }
 

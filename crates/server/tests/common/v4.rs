@@ -98,7 +98,11 @@ pub fn channel() -> ChannelAttrs4 {
 
 impl Session {
     pub fn new(server: &Server, minor: u32, owner: &[u8]) -> Self {
-        let mut wire = Client::new(server);
+        Self::from(Client::new(server), minor, owner)
+    }
+
+    /// Of the client at the other end of `wire`.
+    pub fn from(mut wire: Client, minor: u32, owner: &[u8]) -> Self {
         let args = ExchangeId4Args {
             clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(owner) },
             flags: EXCHGID_USE_NON_PNFS,
@@ -210,6 +214,52 @@ impl Session {
         let (status, body) = done.after(&[SEQUENCE, PUTFH, (Operation::Open, length)]);
         assert_eq!(status, NFS_OK);
         Ok((opened.stateid, get::<NfsFh4<'_>>(body).0.to_vec()))
+    }
+
+    /// One operation on a file: its status, and its result's body.
+    pub fn on(&mut self, file: &[u8], operation: Operation, args: &impl Encode) -> (u32, Vec<u8>) {
+        let ops = self
+            .sequence(false)
+            .op(Operation::Putfh, &Putfh4Args { object: Opaque(file) })
+            .op(operation, args);
+        let done = self.run(&ops);
+        let (status, body) = done.after(&[SEQUENCE, PUTFH]);
+        (status, body.to_vec())
+    }
+
+    /// The values of one attribute of a file.
+    pub fn attribute(&mut self, file: &[u8], number: u32) -> Vec<u8> {
+        let args = Getattr4Args { attr_request: Bitmap4::of(&[number]) };
+        let (status, body) = self.on(file, Operation::Getattr, &args);
+        assert_eq!(status, NFS_OK);
+        let values: Fattr4<'_> = get(&body);
+        assert_eq!(values.attrmask, Bitmap4::of(&[number]));
+        values.attr_vals.0.to_vec()
+    }
+
+    /// SETATTR of one attribute: its status.
+    pub fn set(&mut self, file: &[u8], number: u32, value: &impl Encode) -> u32 {
+        let value = encoded(value);
+        let obj_attributes = Fattr4 { attrmask: Bitmap4::of(&[number]), attr_vals: Opaque(&value) };
+        let args = Setattr4Args { stateid: Stateid4::default(), obj_attributes };
+        self.on(file, Operation::Setattr, &args).0
+    }
+
+    /// LOOKUP, GETFH.
+    pub fn lookup(&mut self, at: &[u8], name: &[u8]) -> Result<Vec<u8>, u32> {
+        let ops = self
+            .sequence(false)
+            .op(Operation::Putfh, &Putfh4Args { object: Opaque(at) })
+            .op(Operation::Lookup, &Name4Args { name: Opaque(name) })
+            .op(Operation::Getfh, &());
+        let done = self.run(&ops);
+        let (status, _) = done.after(&[SEQUENCE, PUTFH]);
+        if status != NFS_OK {
+            return Err(status);
+        }
+        let (status, body) = done.after(&[SEQUENCE, PUTFH, (Operation::Lookup, 0)]);
+        assert_eq!(status, NFS_OK);
+        Ok(get::<NfsFh4<'_>>(body).0.to_vec())
     }
 
     pub fn close(&mut self, file: &[u8], open_stateid: Stateid4) {

@@ -1,8 +1,9 @@
-//! FSSTAT, FSINFO and PATHCONF.
+//! FSSTAT, FSINFO and PATHCONF, and what NFSv4 asks besides.
 
 use rustix::fs::fstatvfs;
 
 use super::{Acting, FsInfo, FsStat, PathConf};
+use crate::attributes::Timestamp;
 use crate::error::Result;
 use crate::node::Node;
 
@@ -40,6 +41,26 @@ impl Acting<'_> {
             homogeneous: true,
             can_set_time: true,
         })
+    }
+
+    /// What the offsets and lengths of [`Acting::clone_range`] must be multiples of, in bytes; 0 where it isn't supported.
+    ///
+    /// # Errors
+    /// `Stale`, `Io`.
+    pub fn clone_block(&self, node: &Node) -> Result<u32> {
+        self.live(node)?;
+        if !self.store.filesystem.clones {
+            return Ok(0);
+        }
+        Ok(u32::try_from(fstatvfs(node.file())?.f_bsize).unwrap_or(0))
+    }
+
+    /// When the file was made, where the filesystem keeps that.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn birth(&self, node: &Node) -> Result<Option<Timestamp>> {
+        Ok(self.live(node)?.birth)
     }
 
     /// The filesystem's limits on names and links.

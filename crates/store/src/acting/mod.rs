@@ -5,6 +5,7 @@
 //! and write his own file whatever its mode, for that is what a local process with the file open could do.
 
 mod access;
+mod acls;
 mod attributes;
 mod cold;
 mod create;
@@ -29,7 +30,7 @@ pub(crate) use cold::Askable;
 pub use grant::{Grant, Holder};
 pub use locking::{lock, test_lock, unlock};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
-pub use space::Seek;
+pub use space::{Extent, Seek};
 pub use types::{
     Access, AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,
 };

@@ -26,6 +26,17 @@ pub enum Seek {
     Hole,
 }
 
+/// A stretch of a file that is all data or all hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Which.
+    pub what: Seek,
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub length: u64,
+}
+
 impl Acting<'_> {
     /// Reserves space for `length` bytes from `offset`, so that writing them can't fail for want of it; the file grows if it ends
     /// before.
@@ -89,6 +100,40 @@ impl Acting<'_> {
             Err(Errno::NXIO) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// What of `count` bytes from `offset` is data and what holes, up to the end of the file and in at most `most` stretches; and
+    /// whether they reach the end.
+    ///
+    /// # Errors
+    /// What [`Acting::may`] says.
+    pub fn extents(&self, node: &Node, offset: u64, count: u64, most: usize) -> Result<(Vec<Extent>, bool)> {
+        let status = self.live(node)?;
+        self.file_for(node, &status, AccessMode::Read)?;
+        let size = status.attributes.size;
+        let end = offset.saturating_add(count).min(size);
+        // A description of its own: the offset belongs to it.
+        let file = self.reopen(node.file(), rustix::fs::OFlags::RDONLY)?;
+        let (mut at, mut extents) = (offset, Vec::new());
+        while at < end && extents.len() < most {
+            let data = match seek(&file, SeekFrom::Data(at)) {
+                Ok(data) => data.min(end),
+                // No more data.
+                Err(Errno::NXIO) => end,
+                Err(errno) => return Err(errno.into()),
+            };
+            if data > at {
+                extents.push(Extent { what: Seek::Hole, offset: at, length: data - at });
+                at = data;
+                continue;
+            }
+            // Should somebody have made a hole just here, it is read as zeros.
+            let hole = seek(&file, SeekFrom::Hole(at))
+                .map_or(end, |hole| if hole > at { hole.min(end) } else { end });
+            extents.push(Extent { what: Seek::Data, offset: at, length: hole - at });
+            at = hole;
+        }
+        Ok((extents, at >= size))
     }
 
     /// Copies up to `count` bytes (0: to the end of the source) within the filesystem; how many were copied. Fewer are the source's

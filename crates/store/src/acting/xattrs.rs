@@ -104,7 +104,7 @@ impl Acting<'_> {
 
     /// A description that attributes can be reached by: an `O_PATH` one isn't. The kernel checks the rights to the
     /// attributes themselves, as the user.
-    fn open_for_xattrs(&self, node: &Node) -> Result<OwnedFd> {
+    pub(super) fn open_for_xattrs(&self, node: &Node) -> Result<OwnedFd> {
         match node.kind() {
             Kind::Regular | Kind::Directory => {}
             _ => return Err(Error::NotSupported),

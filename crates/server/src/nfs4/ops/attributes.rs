@@ -6,17 +6,18 @@ use proto::nfs4::{
     MinorVersion, Nfsstat4, Setattr4Args, Verify4Args,
 };
 use state::Direction;
-use store::{Access, Attributes, Kind, Wcc};
+use store::{Access, Acting, Attributes, Kind, PosixAcl, Wcc};
 use xdr::{Encode as _, Encoder};
 
 use super::delegation;
 use super::handles::namespace;
+use crate::nfs4::acl::to_nfs4;
 use crate::nfs4::attributes::{Known, PSEUDO_FSID, WRITE_ONLY, of_pseudo, supported};
 use crate::nfs4::compound::Compound;
 use crate::nfs4::fsfacts::FsFacts;
 use crate::nfs4::namespace::PseudoId;
 use crate::nfs4::object::{File, Object};
-use crate::nfs4::{Result, settable, status};
+use crate::nfs4::{Result, nested, settable, status};
 
 /// What ACCESS can answer: NFSv3's bits.
 const ACCESS_BITS: u32 = 0x3f;
@@ -41,46 +42,62 @@ fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<()> {
             let acting = file.acting()?;
             let mut attributes = acting.attributes(&file.node).map_err(status::of_store)?;
             attributes.size = written.unwrap_or(attributes.size);
-            let facts = FsFacts::of(&acting, &file.node, wanted)?;
-            known_file(c, &file, &attributes, facts).put(wanted, c.reply.encoder());
+            let known = known_file(c, &acting, &file, &attributes, wanted)?;
+            known.put(wanted, c.reply.encoder());
         }
     }
     Ok(())
 }
 
 /// What a pseudo directory's attributes are made of.
-pub(in crate::nfs4) fn known_pseudo<'k>(c: &Compound<'_>, id: PseudoId) -> Known<'k> {
+pub(in crate::nfs4) fn known_pseudo<'k>(c: &Compound<'k>, id: PseudoId) -> Known<'k> {
     let children = namespace(c).directory(id).map_or(0, |directory| directory.children.len());
+    let attributes = of_pseudo(id, children, c.service.nfs4.since);
     Known {
         minor: c.minor,
-        attributes: of_pseudo(id, children, c.service.nfs4.since),
+        attributes,
         handle: &[],
         fsid: PSEUDO_FSID,
         mounted_on: id.fileid(),
         facts: FsFacts::NONE,
+        acl: to_nfs4(&(PosixAcl::of_mode(attributes.mode), None), true),
+        owners: &c.service.owners,
         lease: lease(c),
     }
 }
 
-/// What a file's attributes are made of.
+/// What a file's attributes are made of, as far as they are `wanted`.
 pub(in crate::nfs4) fn known_file<'k>(
-    c: &Compound<'_>,
+    c: &Compound<'k>,
+    acting: &Acting<'_>,
     file: &'k File,
     attributes: &Attributes,
-    facts: FsFacts,
-) -> Known<'k> {
+    wanted: &Bitmap4,
+) -> Result<Known<'k>> {
     let is_root = file.admitted.root().is_ok_and(|root| root == *file.node.handle());
-    let mounted_on =
-        if is_root { PseudoId::of_path(file.admitted.path()).fileid() } else { attributes.fileid };
-    Known {
+    let mounted_on = if is_root && wanted.contains(number::MOUNTED_ON_FILEID) {
+        let covered = nested::mounted_on(c, file)?;
+        covered.map_or_else(|| PseudoId::of_path(file.admitted.path()).fileid(), |node| node.fileid())
+    } else {
+        attributes.fileid
+    };
+    let acl = if wanted.contains(number::ACL) {
+        let lists = acting.acls(&file.node).map_err(status::of_store)?;
+        to_nfs4(&lists, file.node.kind() == Kind::Directory)
+    } else {
+        Vec::new()
+    };
+    Ok(Known {
         minor: c.minor,
         attributes: *attributes,
         handle: file.node.handle().as_bytes(),
         fsid: Fsid4 { major: attributes.fsid, minor: 0 },
         mounted_on,
-        facts,
+        facts: FsFacts::of(acting, &file.node, wanted)?,
+        acl,
+        owners: &c.service.owners,
         lease: lease(c),
-    }
+    })
 }
 
 fn lease(c: &Compound<'_>) -> u32 {
@@ -93,7 +110,11 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
     Bitmap4::EMPTY.encode(&mut none);
     c.failure = none.into_vec();
     let file = c.file(Nfsstat4::Rofs)?;
-    let mut wanted = settable::decode(&args.obj_attributes, c.minor)?;
+    let mut wanted = settable::decode(&args.obj_attributes, c.minor, &c.service.owners)?;
+    // For what is new only (RFC 8275 section 5).
+    if wanted.mask.contains(number::MODE_UMASK) {
+        return Err(Nfsstat4::Inval);
+    }
     if file.node.kind() == Kind::Symlink {
         // Linux keeps none, and says nothing about it, as knfsd.
         wanted.set.mode = None;
@@ -115,8 +136,10 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
     c.may_change(&file.node)?;
     c.before_change(&file);
     let acting = file.acting()?;
+    let acls = wanted.acls(&acting, &file.node, file.node.kind() == Kind::Directory)?;
     let mut wcc = Wcc::default();
     acting.set_attributes(&file.node, &wanted.set, None, &mut wcc).map_err(status::of_store)?;
+    settable::set_acls(&acting, &file.node, acls.as_ref())?;
     c.commit(&file, &acting, &[&file.node])?;
     c.failure.clear();
     c.reply.encoder().put(&wanted.mask);

@@ -10,13 +10,12 @@ use store::{Acting, DirEntry, Error};
 use xdr::{Encoder, UNIT};
 
 use super::attributes::{known_file, known_pseudo};
-use super::handles::{enter, is_visible, must_be_directory, namespace};
+use super::handles::{enter, must_be_directory, namespace};
 use crate::nfs4::attributes::{WRITE_ONLY, supported};
 use crate::nfs4::compound::Compound;
-use crate::nfs4::fsfacts::FsFacts;
 use crate::nfs4::namespace::{Child, PseudoId};
 use crate::nfs4::object::{File, Object};
-use crate::nfs4::{Result, status};
+use crate::nfs4::{Result, nested, status};
 
 /// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads it.
 const MAX_RESULT: usize = 128 << 10;
@@ -101,13 +100,27 @@ fn list(
     wanted: &Bitmap4,
     page: &mut Page<'_>,
 ) -> Result<([u8; 8], bool)> {
+    // Where an export lies in the directory the entry is that export's root.
+    let inner: Vec<(Vec<u8>, File)> = if wanted.is_empty() {
+        Vec::new()
+    } else {
+        let nested = nested::in_directory(c, file).into_iter();
+        nested.filter_map(|nested| Some((nested.name, enter(c, &nested.inner).ok()?))).collect()
+    };
     let acting = file.acting()?;
     let mut failed = None;
     let end = acting.read_dir(&file.node, cookie, verifier, &mut |entry| {
         if matches!(entry.name, b"." | b"..") {
             return ControlFlow::Continue(());
         }
-        match put_entry(c, file, &acting, entry, wanted, page) {
+        let inner = inner.iter().find(|(name, _)| name == entry.name);
+        let put = match inner {
+            Some((_, root)) => {
+                put_root(c, root, entry.cookie.wrapping_add(FIRST_COOKIE), entry.name, wanted, page)
+            }
+            None => put_entry(c, file, &acting, entry, wanted, page),
+        };
+        match put {
             Ok(flow) => flow,
             Err(status) => {
                 failed = Some(status);
@@ -142,9 +155,8 @@ fn put_entry(
     });
     match found {
         Ok((node, attributes)) => {
-            let facts = FsFacts::of(acting, &node, wanted)?;
             let file = directory.sibling(node);
-            let known = known_file(c, &file, &attributes, facts);
+            let known = known_file(c, acting, &file, &attributes, wanted)?;
             Ok(page.put(cookie, entry.name, |to| known.put(wanted, to)))
         }
         // Gone since.
@@ -156,6 +168,21 @@ fn put_entry(
         })),
         Err(error) => Err(status::of_store(error)),
     }
+}
+
+/// An entry that is the root of an export.
+fn put_root(
+    c: &Compound<'_>,
+    root: &File,
+    cookie: u64,
+    name: &[u8],
+    wanted: &Bitmap4,
+    page: &mut Page<'_>,
+) -> Result<ControlFlow<()>> {
+    let acting = root.acting()?;
+    let attributes = acting.attributes(&root.node).map_err(status::of_store)?;
+    let known = known_file(c, &acting, root, &attributes, wanted)?;
+    Ok(page.put(cookie, name, |to| known.put(wanted, to)))
 }
 
 fn put_empty(to: &mut Encoder) {
@@ -174,17 +201,14 @@ fn list_pseudo(
     let namespace = namespace(c);
     let directory = namespace.directory(id).ok_or(Nfsstat4::Stale)?;
     for ((name, child), number) in directory.children.iter().zip(FIRST_COOKIE..) {
-        if number <= cookie || !namespace.leads_to(child, &|entry| is_visible(c, entry)) {
+        if number <= cookie {
             continue;
         }
         let flow = match child {
             Child::Pseudo(id) => page.put(number, name, |to| known_pseudo(c, *id).put(wanted, to)),
             Child::Export(entry) => {
                 let Ok(file) = enter(c, entry) else { continue };
-                let acting = file.acting()?;
-                let attributes = acting.attributes(&file.node).map_err(status::of_store)?;
-                let facts = FsFacts::of(&acting, &file.node, wanted)?;
-                page.put(number, name, |to| known_file(c, &file, &attributes, facts).put(wanted, to))
+                put_root(c, &file, number, name, wanted, page)?
             }
         };
         if flow.is_break() {

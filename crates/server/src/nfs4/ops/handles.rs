@@ -13,7 +13,7 @@ use crate::nfs3::asking;
 use crate::nfs4::compound::Compound;
 use crate::nfs4::namespace::{Child, Namespace, PseudoId};
 use crate::nfs4::object::{File, Object};
-use crate::nfs4::{Result, status};
+use crate::nfs4::{Result, nested, status};
 use crate::table::Entry;
 
 /// The longest name in a pseudo directory, as its attributes say.
@@ -102,17 +102,15 @@ fn find(c: &Compound<'_>, wanted: &[u8]) -> Result<Object> {
             let child = namespace.directory(*id).ok_or(Nfsstat4::Stale)?.children.get(wanted);
             match child.ok_or(Nfsstat4::Noent)? {
                 Child::Export(entry) => enter(c, entry).map(Object::File),
-                Child::Pseudo(below) => {
-                    let visible = namespace.leads_to(&Child::Pseudo(*below), &|entry| is_visible(c, entry));
-                    if visible { Ok(Object::Pseudo(*below)) } else { Err(Nfsstat4::Noent) }
-                }
+                Child::Pseudo(below) => Ok(Object::Pseudo(*below)),
             }
         }
         Object::Gone(_) => Err(Nfsstat4::Stale),
         Object::File(file) => {
             must_be_directory(file)?;
             let node = file.acting()?.lookup(&file.node, name(wanted)?).map_err(status::of_store)?;
-            Ok(Object::File(file.sibling(node)))
+            let inner = nested::entered(c, file, wanted)?;
+            Ok(Object::File(inner.unwrap_or_else(|| file.sibling(node))))
         }
     }
 }
@@ -143,6 +141,9 @@ fn parent(c: &Compound<'_>) -> Result<Object> {
             must_be_directory(file)?;
             let handle = file.node.handle();
             if file.admitted.root().map_err(status::of_store)? == *handle {
+                if let Some(directory) = nested::above(c, file)? {
+                    return Ok(Object::File(directory));
+                }
                 let export = FileHandle::export_of(handle.as_bytes()).ok_or(Nfsstat4::Badhandle)?;
                 return namespace(c).above(export).map(Object::Pseudo).ok_or(Nfsstat4::Noent);
             }
@@ -194,11 +195,11 @@ pub(in crate::nfs4) fn enter(c: &Compound<'_>, entry: &Arc<Entry>) -> Result<Fil
 }
 
 /// Whether a client is shown an export. One that can't be told yet who he is, is.
-pub(in crate::nfs4) fn is_visible(c: &Compound<'_>, entry: &Arc<Entry>) -> bool {
+fn is_visible(c: &Compound<'_>, entry: &Arc<Entry>) -> bool {
     !matches!(c.service.gate.admit_to(entry, asking(c.cx)), Err(Refusal::NotExported))
 }
 
-/// The exports under one root, as they are now.
+/// The exports under one root, as they are for the client now.
 pub(in crate::nfs4) fn namespace(c: &Compound<'_>) -> Namespace {
-    Namespace::of(&c.service.gate.table())
+    Namespace::of(&c.service.gate.table(), |entry| is_visible(c, entry))
 }

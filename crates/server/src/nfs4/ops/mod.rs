@@ -12,6 +12,7 @@ pub(super) mod lock;
 pub(super) mod names;
 pub(super) mod open;
 pub(super) mod read;
+pub(super) mod read_plus;
 pub(super) mod session;
 pub(super) mod space;
 pub(super) mod stateids;

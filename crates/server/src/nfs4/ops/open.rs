@@ -87,7 +87,8 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
         may.map_err(status::of_state)?;
         truncate(c, &acting, &here, &opened.node)?;
     }
-    let id = c.service.nfs4.run(|engine, now| engine.open(now, &request)).map_err(status::of_state)?;
+    let hold = || here.admitted.hold(&opened.node);
+    let id = c.service.nfs4.open(&request, hold).map_err(status::of_state)?;
     let owner = args.owner.owner.0;
     let confirm = c.minor == MinorVersion::V0
         && c.service.nfs4.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
@@ -199,12 +200,12 @@ fn make(
 ) -> Result<Opened> {
     match how {
         Createhow4::Unchecked(attributes) => {
-            let wanted_set = settable::decode(attributes, c.minor)?;
+            let wanted_set = settable::decode(attributes, c.minor, &c.service.owners)?;
             match existing(acting, directory, wanted) {
                 Err(Nfsstat4::Noent) => {}
                 found => return found.map(|found| taken(found, &wanted_set)),
             }
-            match create(c, acting, directory, wanted, &CreateHow::Guarded(wanted_set.set), wanted_set.mask) {
+            match guarded(c, acting, directory, wanted, &wanted_set) {
                 // Somebody was quicker.
                 Err(Nfsstat4::Exist) => {
                     existing(acting, directory, wanted).map(|found| taken(found, &wanted_set))
@@ -213,32 +214,50 @@ fn make(
             }
         }
         Createhow4::Guarded(attributes) => {
-            let Settable { set, mask } = settable::decode(attributes, c.minor)?;
-            create(c, acting, directory, wanted, &CreateHow::Guarded(set), mask)
+            let wanted_set = settable::decode(attributes, c.minor, &c.service.owners)?;
+            guarded(c, acting, directory, wanted, &wanted_set)
         }
         Createhow4::Exclusive(verifier) => {
             let mask = Bitmap4::of(&[number::TIME_ACCESS, number::TIME_MODIFY]);
             create(c, acting, directory, wanted, &CreateHow::Exclusive(*verifier), mask)
         }
         Createhow4::Exclusive41(both) => {
-            let wanted_set = settable::decode(&both.attrs, c.minor)?;
+            let wanted_set = settable::decode(&both.attrs, c.minor, &c.service.owners)?;
             if !wanted_set.mask.without(&EXCLUSIVE).is_empty() {
                 return Err(Nfsstat4::Inval);
             }
             let mut mask = wanted_set.mask;
             mask.insert(number::TIME_ACCESS);
             mask.insert(number::TIME_MODIFY);
+            let acls = wanted_set.acls(acting, &directory.node, false)?;
+            let set = wanted_set.for_new(acting, &directory.node)?;
             let opened = create(c, acting, directory, wanted, &CreateHow::Exclusive(both.verf), mask)?;
             // A size would move the times that hold the verifier: a retry would find another's file.
-            let set = SetAttributes { size: None, ..wanted_set.set };
+            let set = SetAttributes { size: None, ..set };
             if !set.is_empty() {
                 acting
                     .set_attributes(&opened.node, &set, None, &mut Wcc::default())
                     .map_err(status::of_store)?;
             }
+            settable::set_acls(acting, &opened.node, acls.as_ref())?;
             Ok(opened)
         }
     }
+}
+
+/// Makes the file, which mustn't be there.
+fn guarded(
+    c: &Compound<'_>,
+    acting: &Acting<'_>,
+    directory: &File,
+    wanted: &[u8],
+    with: &Settable,
+) -> Result<Opened> {
+    let acls = with.acls(acting, &directory.node, false)?;
+    let how = CreateHow::Guarded(with.for_new(acting, &directory.node)?);
+    let opened = create(c, acting, directory, wanted, &how, with.mask)?;
+    settable::set_acls(acting, &opened.node, acls.as_ref())?;
+    Ok(opened)
 }
 
 /// An existing file, taken by UNCHECKED4: of the attributes only a size of 0 means anything.

@@ -1,0 +1,192 @@
+//! What lists let processes do, before and after they were translated.
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proto::nfs4::{
+    ACE_APPEND_DATA, ACE_DELETE_CHILD, ACE_DIRECTORY_INHERIT, ACE_EXECUTE, ACE_FILE_INHERIT,
+    ACE_INHERIT_ONLY, ACE_READ_DATA, ACE_WRITE_DATA, Nfsstat4,
+};
+use store::PosixAcl;
+
+use super::*;
+
+/// A process.
+#[derive(Debug, Clone)]
+struct Process {
+    uid: u32,
+    gids: Vec<u32>,
+}
+
+/// The file's owner and group in these tests.
+const OWNER: u32 = 1;
+const GROUP: u32 = 1;
+
+/// What POSIX's rules (acl(5), access check algorithm) let a process do: whether all of `permissions`.
+fn posix_lets(acl: &PosixAcl, process: &Process, permissions: u8) -> bool {
+    let most = acl.mask.unwrap_or(7);
+    let has = |given: u8| given & permissions == permissions;
+    if process.uid == OWNER {
+        return has(acl.owner);
+    }
+    if let Some((_, given)) = acl.users.iter().find(|(uid, _)| *uid == process.uid) {
+        return has(given & most);
+    }
+    let own = process.gids.contains(&GROUP).then_some(acl.group);
+    let named = acl.groups.iter().filter(|(gid, _)| process.gids.contains(gid)).map(|(_, given)| *given);
+    let mut matching = own.into_iter().chain(named).peekable();
+    if matching.peek().is_some() {
+        return matching.any(|given| has(given & most));
+    }
+    has(acl.other)
+}
+
+/// What NFSv4's rules (RFC 8881 section 6.2.1) let it do: whether all of `rights`.
+fn nfs4_lets(aces: &[Ace], inherited: bool, process: &Process, rights: u32) -> bool {
+    let mut undecided = rights;
+    for ace in aces {
+        let counts = if inherited { ace.flags & INHERITED != 0 } else { ace.flags & ACE_INHERIT_ONLY == 0 };
+        let is_he = match ace.who {
+            Who::Owner => process.uid == OWNER,
+            Who::Group => process.gids.contains(&GROUP),
+            Who::Everyone => true,
+            Who::User(uid) => process.uid == uid,
+            Who::NamedGroup(gid) => process.gids.contains(&gid),
+        };
+        if !counts || !is_he {
+            continue;
+        }
+        if ace.allows {
+            undecided &= !ace.rights;
+        } else if ace.rights & undecided != 0 {
+            return false;
+        }
+    }
+    undecided == 0
+}
+
+fn process() -> impl Strategy<Value = Process> {
+    (0..6_u32, vec(0..6_u32, 0..4)).prop_map(|(uid, gids)| Process { uid, gids })
+}
+
+fn posix() -> impl Strategy<Value = PosixAcl> {
+    let named = || btree_map(0..6_u32, 0..8_u8, 0..4);
+    (0..8_u8, named(), 0..8_u8, named(), 0..8_u8, 0..8_u8).prop_map(
+        |(owner, users, group, groups, mask, other)| {
+            let (users, groups): (Vec<_>, Vec<_>) =
+                (users.into_iter().collect(), groups.into_iter().collect());
+            let mask = (!users.is_empty() || !groups.is_empty()).then_some(mask);
+            PosixAcl { owner, users, group, groups, mask, other }
+        },
+    )
+}
+
+fn nfs4(directory: bool) -> impl Strategy<Value = Vec<Ace>> {
+    let who = prop_oneof![
+        Just(Who::Owner),
+        Just(Who::Group),
+        Just(Who::Everyone),
+        (0..6_u32).prop_map(Who::User),
+        (0..6_u32).prop_map(Who::NamedGroup),
+    ];
+    let rights = prop_oneof![Just(u32::MAX), 0..0x200_u32];
+    let flags = if directory {
+        prop_oneof![Just(0), Just(INHERITED), Just(INHERITED | ACE_INHERIT_ONLY)].boxed()
+    } else {
+        Just(0).boxed()
+    };
+    vec(
+        (any::<bool>(), flags, rights, who).prop_map(|(allows, flags, rights, who)| Ace {
+            allows,
+            flags,
+            rights,
+            who,
+        }),
+        0..12,
+    )
+}
+
+/// With the mask applied, and the mask that this makes.
+fn plain(acl: &PosixAcl) -> PosixAcl {
+    let most = acl.mask.unwrap_or(7);
+    let of = |entries: &[(u32, u8)]| -> Vec<(u32, u8)> {
+        entries.iter().map(|(id, given)| (*id, given & most)).collect()
+    };
+    let (users, groups, group) = (of(&acl.users), of(&acl.groups), acl.group & most);
+    let all = users.iter().chain(&groups).fold(group, |all, (_, given)| all | given);
+    PosixAcl { users, groups, group, mask: acl.mask.map(|_| all), ..acl.clone() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Permission by permission; who asks for two at once may be given by NFSv4's rules what two of his groups give him.
+    #[test]
+    fn a_posix_list_means_the_same_in_nfs4(access in posix(), default in posix(), process in process(), directory: bool) {
+        let pair = (access, directory.then_some(default));
+        let aces = to_nfs4(&pair, directory);
+        for (bit, rights) in rights_of(directory) {
+            prop_assert_eq!(posix_lets(&pair.0, &process, bit), nfs4_lets(&aces, false, &process, rights));
+            if let Some(default) = &pair.1 {
+                prop_assert_eq!(posix_lets(default, &process, bit), nfs4_lets(&aces, true, &process, rights));
+            }
+        }
+    }
+
+    #[test]
+    fn a_posix_list_comes_back(access in posix(), default in posix(), directory: bool) {
+        let pair = (access, directory.then_some(default));
+        let back = from_nfs4(&to_nfs4(&pair, directory), directory).unwrap();
+        prop_assert_eq!(back, (plain(&pair.0), pair.1.as_ref().map(plain)));
+    }
+
+    #[test]
+    fn what_a_client_sets_lets_nobody_do_more(
+        (directory, aces) in any::<bool>().prop_flat_map(|directory| (Just(directory), nfs4(directory))),
+        process in process(),
+    ) {
+        let (access, default) = from_nfs4(&aces, directory).unwrap();
+        for (bit, rights) in rights_of(directory) {
+            if posix_lets(&access, &process, bit) {
+                prop_assert!(nfs4_lets(&aces, false, &process, rights), "{access:?}");
+            }
+            if default.as_ref().is_some_and(|default| posix_lets(default, &process, bit)) {
+                prop_assert!(nfs4_lets(&aces, true, &process, rights), "{default:?}");
+            }
+        }
+        prop_assert_eq!(default.is_some(), aces.iter().any(|ace| ace.flags & INHERITED != 0));
+    }
+}
+
+#[test]
+fn what_posix_lists_cannot_say_is_refused() {
+    let ace = |flags| Ace { allows: true, flags, rights: ACE_READ_DATA, who: Who::Everyone };
+    for (flags, directory) in [
+        (INHERITED, false),
+        (ACE_FILE_INHERIT, true),
+        (ACE_DIRECTORY_INHERIT, true),
+        (ACE_INHERIT_ONLY, true),
+        // ACE4_NO_PROPAGATE_INHERIT_ACE, ACE4_SUCCESSFUL_ACCESS_ACE_FLAG, ACE4_INHERITED_ACE.
+        (INHERITED | 0x04, true),
+        (0x10, false),
+        (0x80, false),
+    ] {
+        assert_eq!(from_nfs4(&[ace(flags)], directory), Err(Nfsstat4::Attrnotsupp), "{flags:#x}");
+    }
+}
+
+#[test]
+fn a_right_is_given_whole_and_denied_in_part() {
+    let list = |rights: u32, directory| {
+        let all = Ace { allows: true, flags: 0, rights: u32::MAX, who: Who::Everyone };
+        let given = Ace { rights, ..all };
+        let denied = Ace { allows: false, rights, ..all };
+        let other = |aces: &[Ace]| from_nfs4(aces, directory).unwrap().0.other;
+        (other(&[given]), other(&[denied, all]))
+    };
+    assert_eq!(list(ACE_WRITE_DATA, false), (0, READ | EXECUTE));
+    assert_eq!(list(ACE_WRITE_DATA | ACE_APPEND_DATA, false), (WRITE, READ | EXECUTE));
+    assert_eq!(list(ACE_WRITE_DATA | ACE_APPEND_DATA, true), (0, READ | EXECUTE));
+    assert_eq!(list(ACE_WRITE_DATA | ACE_APPEND_DATA | ACE_DELETE_CHILD, true), (WRITE, READ | EXECUTE));
+    assert_eq!(list(ACE_DELETE_CHILD, false), (0, READ | WRITE | EXECUTE));
+    assert_eq!(list(ACE_EXECUTE, false), (EXECUTE, READ | WRITE));
+}
