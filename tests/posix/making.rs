@@ -287,6 +287,7 @@ fn a_device_keeps_its_numbers(place: &Place) {
         let found = fs::symlink_metadata(place.at(name)).unwrap();
         assert_eq!(found.rdev(), device, "{name}");
         assert_eq!(FileType::from_raw_mode(found.mode()), kind);
+        acting(ANN, || fails!(open(&place.at(name), OFlags::RDONLY), ACCESS));
     }
 }
 

@@ -321,6 +321,24 @@ fn cutting_takes_the_right_to_write(place: &Place) {
         fails!(sys::ftruncate(&reading, 0), INVAL | BADF);
     });
     assert_eq!(fs::read(&path).unwrap(), b"contents");
+    // Nor by its name, be it one's own.
+    for (user, mode, may) in [(BEN, 0o604, false), (ANN, 0o444, false), (ANN, 0o200, true)] {
+        chmod(&path, mode).unwrap();
+        assert_eq!(cuts(&path, user), may, "{mode:o}");
+    }
+    assert_eq!(fs::read(&path).unwrap(), b"cont");
+}
+
+/// truncate(2) to four bytes.
+fn cuts(path: &std::path::Path, user: User) -> bool {
+    let mut command = Command::new("python3");
+    command.args([
+        "-c",
+        "import os, sys\ntry: os.truncate(sys.argv[1], 4)\nexcept PermissionError: sys.exit(9)",
+    ]);
+    let status = command.arg(path).uid(user.uid).gid(user.gid).status().unwrap();
+    assert!(matches!(status.code(), Some(0 | 9)), "{status}");
+    status.success()
 }
 
 fn the_way_there_must_be_open(place: &Place) {

@@ -64,7 +64,7 @@ pub struct MountOptions {
     pub sync: bool,
     /// Set-id bits of programs count. Off unless asked for, as whoever controls the server could use them.
     pub suid: bool,
-    /// Device files work. Likewise.
+    /// Device files work, for every user, whatever their modes say: who opens one is asked nothing.
     pub dev: bool,
     /// Programs can be executed.
     pub exec: bool,

@@ -112,6 +112,8 @@ impl Filesystem {
                 }
                 open.file.set_len(size).await.map_err(|error| self.errno(&error))?;
                 to.size = None;
+            } else {
+                self.may_cut(&node, &user, call).await?;
             }
         }
         let asked = Instant::now();
@@ -151,6 +153,16 @@ impl Filesystem {
             None => self.ask_rights(&user, &node, wanted).await?,
         };
         if granted == wanted { Ok(Answer::default()) } else { Err(Errno::ACCESS) }
+    }
+
+    /// Whether the user may cut the file by its name. A server lets its owner do that whatever the mode says; truncate(2) doesn't.
+    async fn may_cut(&self, node: &Arc<Node>, user: &Arc<User>, call: &Call) -> Result<(), Errno> {
+        let known = node.state.lock().rights(user, Access::MODIFY, call.asked);
+        let has = match known {
+            Some(has) => has,
+            None => self.ask_rights(user, node, Access::MODIFY).await?,
+        };
+        if has == Access::MODIFY { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
     /// Which of the rights `wanted` the user has, asked of the server now. The answer is remembered.

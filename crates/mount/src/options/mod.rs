@@ -51,8 +51,8 @@ enum Known {
 }
 
 /// What the comma-separated list of options `text` means, on top of the session's own `defaults`. `privileged`: root
-/// mounts, so every user may enter (`allow_other`), and set-id bits and devices count unless they are switched off, as
-/// mount(8) has it. `sloppy`: as mount(8)'s `-s`, an option that is wrong is passed over
+/// mounts, so every user may enter (`allow_other`), and set-id bits count unless they are switched off, as mount(8) has it.
+/// Devices don't unless `dev` asks for them: the kernel opens them without asking whether that user may. `sloppy`: as mount(8)'s `-s`, an option that is wrong is passed over
 /// and reported in [`Parsed::passed_over`].
 ///
 /// # Errors
@@ -67,7 +67,6 @@ pub fn parse(
         source: String::new(),
         allow_other: privileged,
         suid: privileged,
-        dev: privileged,
         ..MountOptions::default()
     };
     let mut building = Building {

@@ -30,7 +30,7 @@ fn nothing_means_the_defaults_of_nfs() {
     let ordinary = good("").mount;
     assert!(!ordinary.allow_other && !ordinary.suid && !ordinary.dev && ordinary.exec);
     let root = parse("", client::Options::default(), true, false).unwrap().mount;
-    assert!(root.allow_other && root.suid && root.dev && root.exec);
+    assert!(root.allow_other && root.suid && !root.dev && root.exec);
     let root = parse("user,noallow_other", client::Options::default(), true, false).unwrap().mount;
     assert!(!root.allow_other && !root.suid && !root.dev && !root.exec);
 }
@@ -86,6 +86,7 @@ fn options_of_every_filesystem() {
     let mount = parsed.mount;
     assert!(mount.read_only && mount.noatime && !mount.suid && !mount.dev && !mount.exec);
     assert!(good("user=me,exec,dev").mount.exec);
+    assert!(good("dev").mount.dev && !good("dev,nodev").mount.dev);
     assert!(good("suid,dev").mount.suid);
     good("comment=what ever,x-a.b=c,X-mount.mkdir,defaults");
 }

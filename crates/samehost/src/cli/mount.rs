@@ -21,7 +21,8 @@ Options behind -o, separated by commas, have the names and units of nfs(5). An u
   actimeo= ac noac lookupcache=all|pos|none    all four of them; whether at all; which names are believed
   ro rw sync async sec=sys|none                as everywhere; sync: a write is stable when it returns
   resvport noresvport                          whether to come from a port below 1024
-  nosuid nodev noexec noatime                  mount(8)'s; so are defaults, user, _netdev, nofail, noauto and x-...
+  nosuid noexec noatime                        mount(8)'s; so are defaults, user, _netdev, nofail, noauto and x-...
+  dev nodev                                    whether device files work, for everybody then (nodev)
   lane=auto|off|required                       take the lane where it comes up; never; fail without it
   passthrough nopassthrough                    whether the kernel may be given the files (where it can), or never
   odirect=end-to-end|server                    what O_DIRECT by-passes: the server's page cache, too, or this mount's only
