@@ -34,7 +34,8 @@ check:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-licences
 
-# Measures, and writes docs/benchmarks.md. Takes some minutes; wants an otherwise idle machine.
+# Measures, and puts what it finds into docs/benchmarks.md. Takes half an hour; wants an otherwise idle machine. Parts by themselves:
+# make bench BENCH='--only mount', or a cell of one: '--only mount:tmpfs:randread:16-jobs'; with --profile where its time goes.
 bench: nfsload
 	$(CARGO) build --release --locked -p samehost -p samehost-bench
 	SAMEHOST_BIN=$(CURDIR)/target/release/samehost target/release/samehost-bench --write docs/benchmarks.md $(BENCH)

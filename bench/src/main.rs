@@ -9,21 +9,20 @@ mod io_modes;
 mod mount;
 mod network;
 mod nfs4;
+mod only;
 mod peers;
-mod plot;
 mod report;
 mod roads;
 mod small;
 mod start;
-mod trees;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 
 use figure::Table;
+use only::Only;
 use samehost_tests::Scratch;
 use samehost_tests::disk::Disk;
 
@@ -33,13 +32,16 @@ const PLOT: &str = "benchmarks-mount.svg";
 /// Measures Samehost: its roads, and its server beside nfs-ganesha.
 #[derive(Debug, Parser)]
 struct Cli {
-    /// What to measure
+    /// What to measure: parts, or of the part mount the cells that have all of some words (mount:tmpfs:randread:16-jobs)
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "roads,small,mount,peers,network,nfs4,io-modes,start"
     )]
-    only: Vec<String>,
+    only: Vec<Only>,
+    /// Instead of measuring say where the time of the mount's cells goes, by perf(1)
+    #[arg(long)]
+    profile: bool,
     /// On which filesystems: tmpfs, ext4, xfs
     #[arg(long, value_delimiter = ',', default_value = "tmpfs,ext4")]
     on: Vec<String>,
@@ -52,7 +54,7 @@ struct Cli {
     /// The load generator (make nfsload)
     #[arg(long, default_value = "target/bench/nfsload")]
     nfsload: PathBuf,
-    /// Write the tables into this file as well
+    /// Put the tables into this file, in place of those of the same titles
     #[arg(long)]
     write: Option<PathBuf>,
     #[command(subcommand)]
@@ -98,64 +100,71 @@ fn main() -> Result<()> {
         cli.nfsload.canonicalize().with_context(|| format!("{}: make nfsload", cli.nfsload.display()))?;
     let effort = Effort { runs: cli.runs.max(1), seconds: cli.seconds, nfsload };
     let mut tables: Vec<Table> = Vec::new();
-    let mut cells: Vec<mount::Cell> = Vec::new();
-    for part in &cli.only {
-        eprintln!("bench: {part}");
-        match part.as_str() {
-            "start" => tables.push(start::measure(&effort)?),
-            "network" => tables.push(network::measure(&effort)?),
+    let mut plot = None;
+    for only in &cli.only {
+        eprintln!("bench: {only}");
+        if only.part != "mount" && (cli.profile || !only.is_whole()) {
+            bail!("--only {only}: only mount has cells, and profiles");
+        }
+        match only.part.as_str() {
+            "mount" if cli.profile => print!("{}", mount::profile(&effort, only, &cli.on)?),
             "mount" => {
-                for kind in ["tmpfs", "ext4", "xfs"] {
-                    let place = Place::in_memory(kind)?;
-                    let found = mount::cells(&effort, kind, place.path())?;
-                    let mut table = mount::table(kind, &found);
-                    if cells.is_empty() {
-                        let _ = write!(table.about, "\n\n![All of the mount's figures]({PLOT})");
-                    }
-                    tables.push(table);
-                    cells.extend(found);
-                }
-                let place = Place::new("tmpfs")?;
-                tables.push(mount::beside_nfs_cp(&effort, "tmpfs", place.path())?);
-                for kind in &cli.on {
-                    tables.push(trees::measure(&effort, kind, Place::new(kind)?.path())?);
-                }
+                let found = mount::measure(&effort, only, &cli.on, PLOT)?;
+                tables.extend(found.tables);
+                plot = found.plot;
             }
-            "nfs4" => tables.extend(nfs4::measure(&effort, "tmpfs", Place::new("tmpfs")?.path())?),
-            "io-modes" => {
-                for kind in ["ext4", "xfs"] {
-                    eprintln!("bench: {part} on {kind}");
-                    tables.push(io_modes::measure(&effort, kind)?);
-                }
-            }
-            "roads" | "small" | "peers" => {
-                for kind in &cli.on {
-                    eprintln!("bench: {part} on {kind}");
-                    let place = Place::new(kind)?;
-                    match part.as_str() {
-                        "roads" => tables.push(roads::measure(&effort, kind, place.path())?),
-                        "small" => tables.push(small::measure(&effort, kind, place.path())?),
-                        _ => tables.extend(peers::measure(&effort, kind, place.path())?),
-                    }
-                }
-            }
-            other => {
-                bail!(
-                    "--only {other}: there are roads, small, mount, peers, network, nfs4, io-modes and start"
-                )
-            }
+            part => tables.extend(measure(&effort, part, &cli.on)?),
         }
     }
-    let plot = cli.write.as_ref().filter(|_| !cells.is_empty()).map(|path| path.with_file_name(PLOT));
-    let text = report::markdown(&tables, &effort, &std::env::args().skip(1).collect::<Vec<_>>());
-    print!("{text}");
-    if let Some(path) = plot {
-        std::fs::write(&path, plot::svg(&cells)).with_context(|| path.display().to_string())?;
+    if cli.profile {
+        return Ok(());
     }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    print!("{}", report::merged("", &tables, &effort, &arguments));
     if let Some(path) = cli.write {
+        let old = match std::fs::read_to_string(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            old => old.with_context(|| path.display().to_string())?,
+        };
+        let text = report::merged(&old, &tables, &effort, &arguments);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        if let Some(svg) = plot {
+            let path = path.with_file_name(PLOT);
+            std::fs::write(&path, svg).with_context(|| path.display().to_string())?;
+        }
     }
     Ok(())
+}
+
+/// A part that isn't measured by cells.
+fn measure(effort: &Effort, part: &str, on: &[String]) -> Result<Vec<Table>> {
+    let mut tables = Vec::new();
+    match part {
+        "start" => tables.push(start::measure(effort)?),
+        "network" => tables.push(network::measure(effort)?),
+        "nfs4" => tables.extend(nfs4::measure(effort, "tmpfs", Place::new("tmpfs")?.path())?),
+        "io-modes" => {
+            for kind in ["ext4", "xfs"] {
+                eprintln!("bench: {part} on {kind}");
+                tables.push(io_modes::measure(effort, kind)?);
+            }
+        }
+        "roads" | "small" | "peers" => {
+            for kind in on {
+                eprintln!("bench: {part} on {kind}");
+                let place = Place::new(kind)?;
+                match part {
+                    "roads" => tables.push(roads::measure(effort, kind, place.path())?),
+                    "small" => tables.push(small::measure(effort, kind, place.path())?),
+                    _ => tables.extend(peers::measure(effort, kind, place.path())?),
+                }
+            }
+        }
+        other => {
+            bail!("--only {other}: there are roads, small, mount, peers, network, nfs4, io-modes and start")
+        }
+    }
+    Ok(tables)
 }
 
 /// A directory on a filesystem of some kind.

@@ -1,4 +1,4 @@
-//! The tables as docs/benchmarks.md.
+//! The tables in docs/benchmarks.md, each a section; what was written there by hand, and what wasn't measured now, stays.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,45 +6,67 @@ use std::fs;
 use crate::Effort;
 use crate::figure::Table;
 
-/// All of it.
-pub fn markdown(tables: &[Table], effort: &Effort, arguments: &[String]) -> String {
-    let mut text = String::from("# Benchmarks\n\n");
-    let arguments: Vec<&str> = {
-        // What make passes by itself is in the Makefile.
-        let mut kept = Vec::new();
-        let mut words = arguments.iter().map(String::as_str);
-        while let Some(word) = words.next() {
-            if matches!(word, "--nfsload" | "--write") {
-                words.next();
-            } else {
-                kept.push(word);
-            }
+/// What the file begins with.
+const INTRODUCTION: &str = "# Benchmarks\n\n\
+    Written by `make bench`; each section says which command measures it again, and on what machine it was measured. Shown are medians \
+    of several runs, and after the sign half the distance between the fastest and the slowest run. What is compared took turns in one \
+    run on one machine, so the ratios are what counts.\n";
+
+/// The new text of the file: a section takes the place of the one with its title, a new one comes last.
+pub fn merged(old: &str, tables: &[Table], effort: &Effort, arguments: &[String]) -> String {
+    let mut sections: Vec<String> = old.split_inclusive('\n').fold(Vec::new(), |mut sections, line| {
+        match sections.last_mut() {
+            _ if line.starts_with("## ") => sections.push(line.to_owned()),
+            Some(section) => section.push_str(line),
+            None => {}
         }
-        kept
-    };
-    let command = if arguments.is_empty() {
-        "make bench".to_owned()
-    } else {
-        format!("make bench BENCH='{}'", arguments.join(" "))
-    };
-    let _ = write!(
+        sections
+    });
+    for table in tables {
+        let new = section(table, effort, arguments);
+        let head = new.lines().next().unwrap_or_default().to_owned();
+        match sections.iter_mut().find(|section| section.lines().next() == Some(&head)) {
+            Some(section) => *section = new,
+            None => sections.push(new),
+        }
+    }
+    let mut text = INTRODUCTION.to_owned();
+    for section in sections {
+        let _ = write!(text, "\n{}\n", section.trim_end());
+    }
+    text
+}
+
+fn section(table: &Table, effort: &Effort, arguments: &[String]) -> String {
+    let mut text = format!("## {}\n\n{}\n\n| {} |\n", table.title, table.about, table.head.join(" | "));
+    let rule: Vec<&str> = (0..table.head.len()).map(|i| if i == 0 { "---" } else { "---:" }).collect();
+    let _ = writeln!(text, "| {} |", rule.join(" | "));
+    for row in &table.rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    let _ = writeln!(
         text,
-        "Written by `{command}`; repeat it with that command. Medians of {} runs of {} s, and after the sign half the distance \
-         between the fastest and the slowest run. What is compared took turns in one run on one machine, so the ratios are \
-         what counts.\n\nMachine: {}.\n",
+        "\n`{}`: {} runs of {} s; {}.",
+        command(arguments),
         effort.runs,
         effort.seconds,
         machine()
     );
-    for table in tables {
-        let _ = write!(text, "\n## {}\n\n{}\n\n| {} |\n", table.title, table.about, table.head.join(" | "));
-        let rule: Vec<&str> = (0..table.head.len()).map(|i| if i == 0 { "---" } else { "---:" }).collect();
-        let _ = writeln!(text, "| {} |", rule.join(" | "));
-        for row in &table.rows {
-            let _ = writeln!(text, "| {} |", row.join(" | "));
+    text
+}
+
+/// What measures it again; what make passes by itself is in the Makefile.
+fn command(arguments: &[String]) -> String {
+    let mut kept = Vec::new();
+    let mut words = arguments.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        if matches!(word, "--nfsload" | "--write") {
+            words.next();
+        } else {
+            kept.push(word);
         }
     }
-    text
+    if kept.is_empty() { "make bench".to_owned() } else { format!("make bench BENCH='{}'", kept.join(" ")) }
 }
 
 fn machine() -> String {

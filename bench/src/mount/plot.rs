@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::mount::Cell;
+use super::fio::Cell;
 
 const LABELS: f64 = 250.0;
 const WIDTH: f64 = 420.0;
@@ -72,8 +72,7 @@ fn kinds(cells: &[Cell]) -> Vec<&str> {
 
 fn row(out: &mut String, y: f64, cell: &Cell) {
     let [raw, lane, wire] = &cell.roads;
-    let jobs = if cell.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs", cell.jobs) };
-    text(out, LABELS - 8.0, y + 15.0, "end", &format!("{}, {jobs}", cell.title));
+    text(out, LABELS - 8.0, y + 15.0, "end", &cell.title());
     for (offset, figure, colour) in [(2.0, lane, LANE), (2.0 + BAR + 1.0, wire, WIRE)] {
         let part = if raw.median() > 0.0 { figure.median() / raw.median() } else { 0.0 };
         let (top, length) = (y + offset, x(part.min(MOST)) - LABELS);
@@ -83,7 +82,7 @@ fn row(out: &mut String, y: f64, cell: &Cell) {
         );
         text(out, LABELS + length + 4.0, top + BAR - 1.5, "start", &format!("{part:.2}"));
     }
-    let goal = x(cell.goal);
+    let goal = x(cell.load.goal);
     let _ = writeln!(
         out,
         "<line x1=\"{goal:.1}\" y1=\"{:.1}\" x2=\"{goal:.1}\" y2=\"{:.1}\" stroke=\"#b00\" stroke-width=\"2\"/>",

@@ -1,0 +1,87 @@
+//! The wire of the mount beside libnfs, which is a client in user space too, but needs no mount: what the way through FUSE
+//! costs. The kernel's own client can't be had on every machine, and in an emulated one it would measure the emulation.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use samehost_tests::process::run_within;
+use samehost_tests::{Mount, Serve};
+
+use super::fio::{BESIDE, FILE, SIZE, lay};
+use super::{WIRE, drop_caches};
+use crate::Effort;
+use crate::figure::{Figure, Table, bytes_per_second, ratio};
+use crate::roads::json_of;
+
+/// One table.
+pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
+    let export = place.join("export");
+    std::fs::create_dir(&export)?;
+    lay(&export, 1)?;
+    let server = Serve::openly(&export).start();
+    let mount = Mount::new(&server, &export, WIRE);
+    let mut rows = Vec::new();
+    for load in BESIDE {
+        let (mut ours, mut theirs) = (Figure::default(), Figure::default());
+        for _ in 0..effort.runs {
+            ours.add(load.run(mount.path(), 1, effort)?);
+            let mut command = Command::new(&effort.nfsload);
+            command
+                .arg(server.libnfs_url(export.join(FILE)))
+                .args(["--op", load.op(), "--bs", &load.block.to_string(), "--size", &SIZE.to_string()])
+                .args(["--connections", "1", "--depth", "8", "--warmup", "0"])
+                .args(["--seconds", &effort.seconds.to_string()]);
+            theirs.add(json_of(&mut command)?["ops_per_s"].as_f64().context("a number of nfsload's")?);
+        }
+        rows.push(vec![
+            format!("{}, direct, depth 8", load.title),
+            load.show(&ours),
+            load.show(&theirs),
+            ratio(&ours, &theirs),
+        ]);
+    }
+    let copy = place.join("copy");
+    let (file, back) = (export.join(FILE), export.join("back"));
+    let mut copies: [[Figure; 2]; 2] = Default::default();
+    for _ in 0..effort.runs {
+        // What is read must come from the server, not from this mount's cache.
+        drop_caches()?;
+        let cp = |from: &Path, to: &Path| timed(Command::new("cp").arg(from).arg(to), to);
+        copies[0][0].add(cp(&mount.join(FILE), &copy)?);
+        copies[0][1].add(timed(Command::new("nfs-cp").arg(server.libnfs_url(&file)).arg(&copy), &copy)?);
+        copies[1][0].add(cp(&file, &mount.join("back"))?);
+        copies[1][1].add(timed(Command::new("nfs-cp").arg(&file).arg(server.libnfs_url(&back)), &back)?);
+    }
+    for (what, [ours, theirs]) in
+        ["256 MiB read by cp, nfs-cp", "256 MiB written by cp, nfs-cp"].iter().zip(&copies)
+    {
+        rows.push(vec![
+            (*what).to_owned(),
+            ours.show(bytes_per_second),
+            theirs.show(bytes_per_second),
+            ratio(ours, theirs),
+        ]);
+    }
+    Ok(Table {
+        title: "Mount: the wire beside libnfs on tmpfs".to_owned(),
+        about: "A mount with lane=off, loaded by fio as above, and libnfs, which needs no mount (bench/nfsload: one thread, one \
+                connection, queue depth 8), on the same file of the same server in turn; then the same file copied whole from and to \
+                the server, by cp(1) through the mount and by libnfs's nfs-cp. The kernel's own client isn't here: it can be run \
+                beside the server in an emulated machine only, which would be what is measured."
+            .to_owned(),
+        head: vec!["", "mount, lane=off", "libnfs", "ratio"],
+        rows,
+    })
+}
+
+/// Bytes a second of a copy, which is removed then.
+fn timed(command: &mut Command, made: &Path) -> Result<f64> {
+    let start = Instant::now();
+    let output = run_within(command, Duration::from_secs(300));
+    let elapsed = start.elapsed().as_secs_f64();
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_file(made).with_context(|| made.display().to_string())?;
+    Ok(SIZE as f64 / elapsed)
+}

@@ -1,0 +1,40 @@
+//! What is to be measured: `--only PART[:WORD]...`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A part, or those of its cells that have all of some words.
+#[derive(Debug, Clone)]
+pub struct Only {
+    /// The part.
+    pub part: String,
+    words: Vec<String>,
+}
+
+impl FromStr for Only {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut words = text.split(':').map(str::to_owned);
+        Ok(Self { part: words.next().unwrap_or_default(), words: words.collect() })
+    }
+}
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.part)?;
+        self.words.iter().try_for_each(|word| write!(f, ":{word}"))
+    }
+}
+
+impl Only {
+    /// Whether a cell with these words is wanted.
+    pub fn takes(&self, words: &[&str]) -> bool {
+        self.words.iter().all(|word| words.contains(&word.as_str()))
+    }
+
+    /// Whether the whole part is wanted.
+    pub fn is_whole(&self) -> bool {
+        self.words.is_empty()
+    }
+}
