@@ -251,7 +251,8 @@ fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
     let served = Served::start();
     let dir = served.export().join("many");
     fs::create_dir(&dir).unwrap();
-    for number in 0..5000 {
+    const MANY: usize = 20_000;
+    for number in 0..MANY {
         File::create(dir.join(format!("file-with-a-name-{number:05}"))).unwrap();
     }
     let mounted = served.mount(Road::Wire);
@@ -267,13 +268,34 @@ fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
         let entry = entry.unwrap();
         all.push((entry.offset(), entry.file_name().to_owned()));
     }
-    for at in [10, 4000, 100, 4999] {
+    for at in [10, MANY - 1000, 100, MANY - 1] {
         open.seek(all[at].0).unwrap();
         let next = open.read().map(|entry| entry.unwrap().file_name().to_owned());
         assert_eq!(next.as_ref(), all.get(at + 1).map(|(_, name)| name), "behind entry {at}");
     }
     open.rewind();
     assert_eq!(open.read().unwrap().unwrap().file_name().to_owned(), all[0].1);
+
+    // Who reads it while it changes sees everything that stays, once.
+    let mut seen = std::collections::HashMap::new();
+    for (number, entry) in fs::read_dir(mounted.path("many")).unwrap().enumerate() {
+        *seen.entry(entry.unwrap().file_name()).or_insert(0) += 1;
+        if number % 100 == 0 {
+            File::create(mounted.path(&format!("many/new-{number}"))).unwrap();
+            fs::remove_file(mounted.path(&format!("many/file-with-a-name-{:05}", MANY - 1 - number)))
+                .unwrap();
+        }
+    }
+    assert!(seen.values().all(|times| *times == 1));
+    let stayed = |number: usize| !number.is_multiple_of(100);
+    for number in (0..MANY).filter(|number| stayed(MANY - 1 - number)) {
+        assert!(
+            seen.contains_key(std::ffi::OsStr::new(&format!("file-with-a-name-{number:05}"))),
+            "{number}"
+        );
+    }
+    fs::remove_dir_all(mounted.path("many")).unwrap();
+    assert!(!dir.exists());
 }
 
 #[test]

@@ -70,10 +70,12 @@ pub fn background(plan: Plan) -> Ended {
             first = reach(&plan, patience, |what| drop(say(Word::Waiting(what)))) => first,
             () = signals.stop() => return Ok(Exit::Failed),
         };
-        let reached = match first {
+        let served = match first {
             Ok(mount) => {
+                // Whoever hears that it is mounted may ask for its status.
+                let served = Served::new(plan, mount);
                 detach(Word::Mounted).map_err(|error| Failure::new("leaving the terminal", error))?;
-                mount
+                served
             }
             Err(failure) if plan.background && failure.exit == Exit::Unreachable => {
                 detach(Word::Trying(failure.to_string()))
@@ -84,7 +86,7 @@ pub fn background(plan: Plan) -> Ended {
                     () = signals.stop() => return Ok(Exit::Failed),
                 };
                 match later {
-                    Ok(mount) => mount,
+                    Ok(mount) => Served::new(plan, mount),
                     Err(failure) => {
                         tracing::error!(source = plan.source, at = %plan.at.display(), %failure, "not mounted");
                         return Ok(failure.exit);
@@ -97,7 +99,7 @@ pub fn background(plan: Plan) -> Ended {
                 return Ok(failure.exit);
             }
         };
-        Served::new(plan, reached).until_the_end(signals).await;
+        served.until_the_end(signals).await;
         Ok(Exit::Done)
     })
 }
