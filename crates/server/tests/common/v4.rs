@@ -102,7 +102,16 @@ impl Session {
     }
 
     /// Of the client at the other end of `wire`.
-    pub fn from(mut wire: Client, minor: u32, owner: &[u8]) -> Self {
+    pub fn from(wire: Client, minor: u32, owner: &[u8]) -> Self {
+        Self::with_flags(wire, minor, owner, 0)
+    }
+
+    /// One that the server can call on the same connection.
+    pub fn callable(server: &Server, minor: u32, owner: &[u8]) -> Self {
+        Self::with_flags(Client::new(server), minor, owner, CREATE_SESSION_CONN_BACK_CHAN)
+    }
+
+    fn with_flags(mut wire: Client, minor: u32, owner: &[u8], flags: u32) -> Self {
         let args = ExchangeId4Args {
             clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(owner) },
             flags: EXCHGID_USE_NON_PNFS,
@@ -116,7 +125,7 @@ impl Session {
         let args = CreateSession4Args {
             clientid: exchanged.clientid,
             sequence: exchanged.sequenceid,
-            flags: 0,
+            flags,
             fore_chan_attrs: channel(),
             back_chan_attrs: channel(),
             cb_program: 0x4000_0000,
@@ -126,7 +135,7 @@ impl Session {
         let (status, body) = done.after(&[]);
         assert_eq!(status, NFS_OK);
         let created: CreateSession4ResOk = get(body);
-        assert_eq!(created.fore_chan_attrs.maxrequests, 1);
+        assert_eq!((created.fore_chan_attrs.maxrequests, created.flags), (1, flags));
         Self { wire, id: created.sessionid, clientid: exchanged.clientid, sequence: 0, minor }
     }
 
@@ -185,6 +194,19 @@ impl Session {
         share_access: u32,
         share_deny: u32,
     ) -> Result<(Stateid4, Vec<u8>), u32> {
+        let opened = self.open_with(at, claim, create, share_access, share_deny);
+        opened.map(|(stateid, _, handle)| (stateid, handle))
+    }
+
+    /// As [`Session::open_shared`], with the delegation that comes with it.
+    pub fn open_with(
+        &mut self,
+        at: &[u8],
+        claim: OpenClaim4<'_>,
+        create: bool,
+        share_access: u32,
+        share_deny: u32,
+    ) -> Result<(Stateid4, Option<Stateid4>, Vec<u8>), u32> {
         let attributes =
             Fattr4 { attrmask: Bitmap4::of(&[attributes::MODE]), attr_vals: Opaque(&[0, 0, 1, 0xa4]) };
         let args = Open4Args {
@@ -213,7 +235,12 @@ impl Session {
         let length = encoded(&opened).len();
         let (status, body) = done.after(&[SEQUENCE, PUTFH, (Operation::Open, length)]);
         assert_eq!(status, NFS_OK);
-        Ok((opened.stateid, get::<NfsFh4<'_>>(body).0.to_vec()))
+        let delegation = match opened.delegation {
+            OpenDelegation4::Read(given) => Some(given.stateid),
+            OpenDelegation4::Write(given) => Some(given.stateid),
+            OpenDelegation4::None | OpenDelegation4::NoneExt(_) => None,
+        };
+        Ok((opened.stateid, delegation, get::<NfsFh4<'_>>(body).0.to_vec()))
     }
 
     /// One operation on a file: its status, and its result's body.

@@ -1,0 +1,307 @@
+//! Delegations over TCP: a client is given one, whoever wants the file has it recalled over the client's own connection, and what isn't
+//! returned is taken away. The clients are the test's own, so that it sees every byte of a callback.
+
+mod common;
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::Duration;
+
+use common::local::{lane, open, run, user};
+use common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, SEQUENCE, Session, compound, get};
+use common::{Client, Scratch, encoded, wait_for};
+use lane::{Access, Status, Target};
+use proto::nfs3::Nfsstat3;
+use proto::nfs4::*;
+use rpc::message::{CallHeader, ReplyHeader, ReplyStatus};
+use samehost_server::{Config, Server};
+use xdr::{Array, Decoder, Encoder, Opaque};
+
+const DELAY: u32 = Nfsstat4::Delay as u32;
+const READ_DELEG: u32 = SHARE_ACCESS_READ | SHARE_ACCESS_WANT_READ_DELEG;
+const WRITE_DELEG: u32 = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_WRITE_DELEG;
+
+/// What the server calls a client with.
+struct Call {
+    xid: u32,
+    sequence: CbSequence4Args,
+    operation: u32,
+    args: Vec<u8>,
+}
+
+/// A client that can be called, and the handle of the export.
+fn session(server: &Server, scratch: &Scratch, name: &[u8]) -> (Session, Vec<u8>) {
+    let mut session = Session::callable(server, 2, name);
+    session.reclaim_complete();
+    let root = session.walk(&scratch.export());
+    (session, root)
+}
+
+/// OPEN of `f`; the delegation that comes with it, and its handle.
+fn open_f(session: &mut Session, root: &[u8], access: u32) -> Result<(Option<Stateid4>, Vec<u8>), u32> {
+    let opened = session.open_with(root, OpenClaim4::Null(Opaque(b"f")), false, access, 0);
+    opened.map(|(_, delegation, handle)| (delegation, handle))
+}
+
+/// The next thing that comes over a client's connection, which is a call.
+fn call(session: &mut Session) -> Call {
+    let record = session.wire.receive().expect("the server calls");
+    let mut from = Decoder::new(&record);
+    let header = CallHeader::decode(&mut from).unwrap();
+    assert_eq!((header.program, header.version, header.procedure), (0x4000_0000, CB_VERSION, CB_COMPOUND));
+    let head: CbCompound4Head<'_> = from.get().unwrap();
+    assert_eq!((head.minor, head.operations, from.u32().unwrap()), (session.minor, 2, CB_SEQUENCE));
+    let sequence: CbSequence4Args = from.get().unwrap();
+    assert_eq!(sequence.sessionid, session.id);
+    Call { xid: header.xid, sequence, operation: from.u32().unwrap(), args: from.rest().to_vec() }
+}
+
+/// Answers a call with success, and `body`.
+fn answer(session: &mut Session, call: &Call, body: &[u8]) {
+    let mut to = Encoder::new();
+    to.u32(0);
+    to.put(&ReplyHeader { xid: call.xid, status: ReplyStatus::Success });
+    to.u32(NFS_OK);
+    to.opaque(b"");
+    to.u32(2);
+    [CB_SEQUENCE, NFS_OK].iter().for_each(|word| to.u32(*word));
+    let CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, .. } = call.sequence;
+    let target_highest_slotid = highest_slotid;
+    to.put(&CbSequence4ResOk { sessionid, sequenceid, slotid, highest_slotid, target_highest_slotid });
+    [call.operation, NFS_OK].iter().for_each(|word| to.u32(*word));
+    to.raw(body);
+    let mark = rpc::record::mark(to.position() - 4).unwrap();
+    to.patch_u32(0, mark);
+    session.wire.stream.write_all(to.as_slice()).unwrap();
+}
+
+/// Is called to give `delegation` back, and says that it will.
+fn is_recalled(session: &mut Session, delegation: Stateid4, file: &[u8]) {
+    let recall = call(session);
+    let args: CbRecall4Args<'_> = get(&recall.args);
+    assert_eq!((recall.operation, args.stateid, args.fh.0), (CB_RECALL, delegation, file));
+    answer(session, &recall, &[]);
+}
+
+fn give_back(session: &mut Session, delegation: Stateid4, file: &[u8]) -> u32 {
+    let ops = session
+        .sequence(false)
+        .op(Operation::Putfh, &Putfh4Args { object: Opaque(file) })
+        .op(Operation::Delegreturn, &Stateid4Args { stateid: delegation });
+    session.run(&ops).status
+}
+
+/// SEQUENCE alone: what the server wants to be known.
+fn flags(session: &mut Session) -> u32 {
+    let ops = session.sequence(false);
+    let done = session.run(&ops);
+    let (status, body) = done.after(&[]);
+    assert_eq!(status, NFS_OK);
+    get::<Sequence4ResOk>(body).status_flags
+}
+
+/// A server with a file `f`, and two clients.
+fn two(scratch: &Scratch) -> (Server, (Session, Vec<u8>), Session) {
+    let server = scratch.serve(ANYBODY);
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let (one, other) = (session(&server, scratch, b"one"), session(&server, scratch, b"other").0);
+    (server, one, other)
+}
+
+#[test]
+fn another_clients_open_recalls_a_delegation() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), mut other) = two(&scratch);
+    let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
+    let delegation = delegation.expect("nobody writes");
+    assert!(open_f(&mut other, &root, READ_DELEG).unwrap().0.is_some(), "readers share");
+    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY));
+    is_recalled(&mut one, delegation, &file);
+    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY), "it is still there");
+    // What it goes on with it opens by the delegation that it is about to return.
+    let by = OpenClaimDelegateCur4 { delegate_stateid: delegation, file: Opaque(b"f") };
+    one.open_shared(&root, OpenClaim4::DelegateCur(by), false, SHARE_ACCESS_READ, 0).unwrap();
+    one.open_shared(&file, OpenClaim4::DelegCurFh(delegation), false, SHARE_ACCESS_READ, 0).unwrap();
+    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+    assert_eq!(give_back(&mut one, delegation, &file), Nfsstat4::BadStateid as u32);
+    open_f(&mut other, &root, SHARE_ACCESS_WRITE).unwrap();
+    assert_eq!(open_f(&mut one, &root, READ_DELEG).unwrap().0, None, "somebody writes");
+}
+
+#[test]
+fn version_3_recalls_delegations() {
+    let scratch = Scratch::new();
+    let (server, (mut one, root), _) = two(&scratch);
+    let mut old = Client::new(&server);
+    let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
+    let delegation = delegation.unwrap();
+    assert_eq!(old.read(&file, 0, 10).unwrap().0, b"data", "reading is in nobody's way");
+    let written = old.write(&file, 0, b"DATA").into_result().err().map(|(status, _)| status);
+    assert_eq!(written, Some(Nfsstat3::Jukebox));
+    is_recalled(&mut one, delegation, &file);
+    let removed = old.remove(&root, "f").into_result().err().map(|(status, _)| status);
+    assert_eq!(removed, Some(Nfsstat3::Jukebox));
+    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+    old.write(&file, 0, b"DATA").into_result().unwrap();
+    old.remove(&root, "f").into_result().unwrap();
+}
+
+#[test]
+fn a_local_process_recalls_delegations() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), _) = two(&scratch);
+    let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
+    let delegation = delegation.unwrap();
+    assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"data", "reading is in nobody's way");
+    let path = scratch.at("f");
+    std::thread::scope(|scope| {
+        // Waits until the delegation is back.
+        let writer = scope.spawn(|| std::fs::File::options().append(true).open(&path).unwrap().write(b"!"));
+        is_recalled(&mut one, delegation, &file);
+        assert!(!writer.is_finished());
+        assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+        assert_eq!(writer.join().unwrap().unwrap(), 1);
+    });
+}
+
+#[test]
+fn the_holder_of_a_delegation_for_writing_writes_and_local_readers_wait() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), _) = two(&scratch);
+    let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
+    let delegation = delegation.unwrap();
+    for round in 0..3 {
+        let args = Write4Args {
+            stateid: delegation,
+            offset: 4,
+            stable: StableHow4::FileSync,
+            data: Opaque(b" more"),
+        };
+        let ops = one
+            .sequence(false)
+            .op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) })
+            .op(Operation::Write, &args)
+            .op(Operation::Read, &Read4Args { stateid: delegation, offset: 0, count: 100 });
+        let done = one.run(&ops);
+        let (status, body) = done.after(&[SEQUENCE, PUTFH, (Operation::Write, 16)]);
+        assert_eq!(
+            (status, get::<Read4ResOk<'_>>(body).data.0),
+            (NFS_OK, &b"data more"[..]),
+            "round {round}"
+        );
+    }
+    let reader = std::fs::File::options().read(true).custom_flags(libc_nonblock()).open(scratch.at("f"));
+    assert_eq!(reader.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    is_recalled(&mut one, delegation, &file);
+    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+    assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"data more");
+}
+
+fn libc_nonblock() -> i32 {
+    rustix::fs::OFlags::NONBLOCK.bits() as i32
+}
+
+#[test]
+fn a_holder_is_asked_what_it_has_written() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), mut other) = two(&scratch);
+    let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
+    let asked = Bitmap4::of(&[attributes::CHANGE, attributes::SIZE]);
+    let getattr = |session: &mut Session| {
+        let ops = session
+            .sequence(false)
+            .op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) })
+            .op(Operation::Getattr, &Getattr4Args { attr_request: asked });
+        let done = session.run(&ops);
+        let (status, body) = done.after(&[SEQUENCE, PUTFH]);
+        assert_eq!(status, NFS_OK);
+        let found: Fattr4<'_> = get(body);
+        let mut values = Decoder::new(found.attr_vals.0);
+        (values.u64().unwrap(), values.u64().unwrap())
+    };
+    let (change, size) = getattr(&mut one);
+    assert_eq!(size, 4);
+    for (told, seen) in [((change, 4), 4), ((change + 1, 500), 500)] {
+        let answered = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| getattr(&mut other));
+            let question = call(&mut one);
+            let args: CbGetattr4Args<'_> = get(&question.args);
+            assert_eq!((question.operation, args.fh.0), (CB_GETATTR, &file[..]));
+            let values = [told.0, told.1].map(u64::to_be_bytes).concat();
+            let body =
+                CbGetattr4ResOk { obj_attributes: Fattr4 { attrmask: asked, attr_vals: Opaque(&values) } };
+            answer(&mut one, &question, &encoded(&body));
+            asking.join().unwrap()
+        });
+        assert_eq!((answered.1, answered.0 == change), (seen, seen == 4));
+    }
+    assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    assert_eq!(getattr(&mut other).1, 4, "now it is the file that says it");
+}
+
+#[test]
+fn what_is_not_returned_is_taken_away() {
+    let scratch = Scratch::new();
+    let server = Server::start(Config { lease: Duration::from_secs(2), ..scratch.config(ANYBODY) }).unwrap();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let (mut one, root) = session(&server, &scratch, b"one");
+    let (mut other, _) = session(&server, &scratch, b"other");
+    let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
+    let delegation = delegation.unwrap();
+    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY));
+    is_recalled(&mut one, delegation, &file);
+    // It lives on, but keeps what it should return.
+    wait_for("the other's open", || {
+        flags(&mut one);
+        open_f(&mut other, &root, SHARE_ACCESS_WRITE).is_ok()
+    });
+    assert_eq!(flags(&mut one), SEQ4_RECALLABLE_STATE_REVOKED);
+    let ids = TestStateid4Args { stateids: Array(vec![delegation]) };
+    let ops = one.sequence(false).op(Operation::TestStateid, &ids);
+    let done = one.run(&ops);
+    let (_, body) = done.after(&[SEQUENCE]);
+    assert_eq!(body, [1, Nfsstat4::DelegRevoked as u32].map(u32::to_be_bytes).concat());
+    let ops = one.sequence(false).op(Operation::FreeStateid, &Stateid4Args { stateid: delegation });
+    assert_eq!(one.run(&ops).status, NFS_OK);
+    assert_eq!(flags(&mut one), 0);
+}
+
+#[test]
+fn a_lane_recalls_delegations() {
+    let scratch = Scratch::new();
+    let (server, (mut one, root), _) = two(&scratch);
+    let mut client = Client::new(&server);
+    let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
+    let delegation = delegation.unwrap();
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let entry = Target::Entry { directory: &root, name: b"f" };
+        let refused = open(&lane, entry, Access::Read, &user(0, 0, &[])).await.err();
+        assert_eq!(refused, Some(Status::TryWire));
+        is_recalled(&mut one, delegation, &file);
+        assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+        drop(open(&lane, entry, Access::Read, &user(0, 0, &[])).await.unwrap());
+    });
+}
+
+#[test]
+fn a_client_whose_connection_has_gone_is_told_and_binds_another() {
+    let scratch = Scratch::new();
+    let (server, (mut one, root), mut other) = two(&scratch);
+    let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
+    one.wire = Client::new(&server);
+    wait_for("the old connection's end", || flags(&mut one) == SEQ4_CB_PATH_DOWN);
+    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_WRITE).err(), Some(DELAY), "it can't be recalled now");
+    let args = BindConnToSession4Args {
+        sessionid: one.id,
+        dir: ChannelDirFromClient4::BackOrBoth,
+        use_conn_in_rdma_mode: false,
+    };
+    let done = compound(&mut one.wire, 2, &Ops::new().op(Operation::BindConnToSession, &args));
+    let (status, body) = done.after(&[]);
+    assert_eq!((status, get::<BindConnToSession4ResOk>(body).dir), (NFS_OK, 3));
+    is_recalled(&mut one, delegation.unwrap(), &file);
+    assert_eq!(flags(&mut one), 0);
+    assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    open_f(&mut other, &root, SHARE_ACCESS_WRITE).unwrap();
+}
