@@ -165,6 +165,26 @@ fn a_local_process_recalls_delegations() {
 }
 
 #[test]
+fn what_a_local_process_does_to_a_files_name_or_mode_recalls_delegations() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), _) = two(&scratch);
+    let (from, to) = (scratch.at("f"), scratch.at("g"));
+    let chmod = || std::fs::set_permissions(&from, std::os::unix::fs::PermissionsExt::from_mode(0o600));
+    let changes: [&dyn Fn() -> std::io::Result<()>; 4] =
+        [&|| std::fs::hard_link(&from, &to), &chmod, &|| std::fs::rename(&from, &to), &|| {
+            std::fs::remove_file(&from)
+        }];
+    for (number, change) in changes.into_iter().enumerate() {
+        [&from, &to].iter().for_each(|old| drop(std::fs::remove_file(old)));
+        std::fs::write(&from, "data").unwrap();
+        let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
+        change().unwrap();
+        is_recalled(&mut one, delegation.unwrap_or_else(|| panic!("change {number}")), &file);
+        assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    }
+}
+
+#[test]
 fn the_holder_of_a_delegation_for_writing_writes_and_local_readers_wait() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), _) = two(&scratch);

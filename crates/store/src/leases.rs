@@ -5,6 +5,9 @@
 //! against everybody is taken on is the one descriptor through which the file is read and written from then on. The node
 //! and that descriptor stay for as long as the lease does. A lease against writers is taken on a descriptor of its own; the
 //! store's next opening for writing meets it as anybody's would (`Error::TryLater`).
+//!
+//! A lease is about opening only. What else a local process does to a leased file, removes or renames it, links it, changes its mode or
+//! owner, inotify(7) tells afterwards.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
@@ -12,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fstat, inotify};
 use sys::lease::{Break, Breaks, Watcher};
 
 use crate::acting::Acting;
@@ -51,39 +54,113 @@ struct Watched {
     how: sys::lease::Lease,
 }
 
+/// What a leased file looked like: its mode, owner, group and number of names.
+type Looks = (u32, u32, u32, u64);
+
+fn looks(node: &Node) -> Option<Looks> {
+    let found = fstat(node.file()).ok()?;
+    Some((found.st_mode, found.st_uid, found.st_gid, found.st_nlink as u64))
+}
+
+/// A leased file whose names and attributes are watched; once, however many leases there are on it.
+#[derive(Debug)]
+struct Named {
+    node: Arc<Node>,
+    looks: Option<Looks>,
+    leases: usize,
+}
+
+/// What the watching thread and the leases share. As many entries as there are leases.
+#[derive(Debug)]
+struct Shared {
+    /// By the descriptor that the lease is on.
+    watched: Mutex<HashMap<RawFd, Watched>>,
+    /// By the number of the watch.
+    named: Mutex<HashMap<i32, Named>>,
+    inotify: Arc<OwnedFd>,
+}
+
+impl Shared {
+    /// Watches a file's names and attributes.
+    fn watch(&self, node: &Arc<Node>) -> Result<i32> {
+        let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
+        let mut named = self.named.lock();
+        let flags = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
+        let watch = inotify::add_watch(&self.inotify, path, flags)?;
+        let fresh = || Named { node: Arc::clone(node), looks: None, leases: 0 };
+        let entry = named.entry(watch).or_insert_with(fresh);
+        entry.leases += 1;
+        entry.looks = looks(node);
+        Ok(watch)
+    }
+
+    fn unwatch(&self, watch: i32) {
+        let mut named = self.named.lock();
+        let Some(entry) = named.get_mut(&watch) else { return };
+        entry.leases -= 1;
+        if entry.leases == 0 {
+            named.remove(&watch);
+            // A file that is gone has taken its watch along.
+            let _ = inotify::remove_watch(&self.inotify, watch);
+        }
+    }
+
+    /// The files that look otherwise than they did, or have been renamed.
+    fn changed(&self) -> Vec<FileHandle> {
+        let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
+        let mut events = inotify::Reader::new(&*self.inotify, &mut buffer);
+        let named = self.named.lock();
+        let mut found = Vec::new();
+        while let Ok(event) = events.next() {
+            let moved = event.events().contains(inotify::ReadFlags::MOVE_SELF);
+            let is_changed = |entry: &&Named| moved || looks(&entry.node) != entry.looks;
+            if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
+                found.extend(named.values().filter(is_changed).map(|entry| *entry.node.handle()));
+            } else {
+                found.extend(named.get(&event.wd()).filter(is_changed).map(|entry| *entry.node.handle()));
+            }
+        }
+        found
+    }
+}
+
 /// Those who are told when a lease is being broken: one thread.
 #[derive(Debug)]
 pub struct Leases {
     watcher: Watcher,
-    watched: Arc<Mutex<HashMap<RawFd, Watched>>>,
+    shared: Arc<Shared>,
     end: OwnedFd,
 }
 
 impl Leases {
-    /// Starts the thread, which calls `broken` with the file, and whether somebody wants to write to it: the lease should be dropped soon. It ends
-    /// with what is returned.
+    /// Starts the thread, which calls `broken` with the file, and whether somebody wants to write to it, or has changed its names or
+    /// attributes: the lease should be dropped soon. It ends with what is returned.
     ///
     /// # Errors
     /// The system's.
     pub fn start(broken: impl Fn(&FileHandle, bool) + Send + 'static) -> std::io::Result<Self> {
         let (theirs, end) = sys::lease::end()?;
-        let watched = Arc::<Mutex<HashMap<RawFd, Watched>>>::default();
-        let (seen, (sender, receiver)) = (Arc::clone(&watched), std::sync::mpsc::sync_channel(1));
+        let inotify =
+            Arc::new(inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?);
+        let shared = Arc::new(Shared {
+            watched: Mutex::default(),
+            named: Mutex::default(),
+            inotify: Arc::clone(&inotify),
+        });
+        let (seen, (sender, receiver)) = (Arc::clone(&shared), std::sync::mpsc::sync_channel(1));
         std::thread::Builder::new().name("store-leases".into()).spawn(move || {
-            let made = Breaks::new(theirs);
-            let breaks = made.map(|(breaks, watcher)| {
-                let _ = sender.send(Ok(watcher));
-                breaks
-            });
-            match breaks {
-                Ok(breaks) => watch(breaks, &seen, &broken),
+            match Breaks::new(theirs, inotify) {
+                Ok((breaks, watcher)) => {
+                    let _ = sender.send(Ok(watcher));
+                    watch(breaks, &seen, &broken);
+                }
                 Err(error) => {
                     let _ = sender.send(Err(error));
                 }
             }
         })?;
         let watcher = receiver.recv().map_err(std::io::Error::other)??;
-        Ok(Self { watcher, watched, end })
+        Ok(Self { watcher, shared, end })
     }
 }
 
@@ -94,14 +171,15 @@ impl Drop for Leases {
     }
 }
 
-fn watch(mut breaks: Breaks, watched: &Mutex<HashMap<RawFd, Watched>>, broken: &impl Fn(&FileHandle, bool)) {
+fn watch(mut breaks: Breaks, shared: &Shared, broken: &impl Fn(&FileHandle, bool)) {
     while let Some(which) = breaks.wait() {
-        let watched = watched.lock();
         let found: Vec<_> = match which {
-            Break::Of(descriptor) => watched.get(&descriptor).and_then(in_danger).into_iter().collect(),
-            Break::Any => watched.values().filter_map(in_danger).collect(),
+            Break::Of(descriptor) => {
+                shared.watched.lock().get(&descriptor).and_then(in_danger).into_iter().collect()
+            }
+            Break::Any => shared.watched.lock().values().filter_map(in_danger).collect(),
+            Break::Other => shared.changed().into_iter().map(|handle| (handle, true)).collect(),
         };
-        drop(watched);
         found.iter().for_each(|(handle, writer)| broken(handle, *writer));
     }
 }
@@ -117,7 +195,9 @@ fn in_danger(watched: &Watched) -> Option<(FileHandle, bool)> {
 pub struct Lease {
     file: Option<Arc<OwnedFd>>,
     descriptor: RawFd,
-    watched: Arc<Mutex<HashMap<RawFd, Watched>>>,
+    shared: Arc<Shared>,
+    /// The number of the watch.
+    watch: Option<i32>,
     /// For one against everybody.
     node: Option<(Arc<Node>, Arc<LeasedNodes>, Arc<Pins>)>,
 }
@@ -144,9 +224,11 @@ impl Acting<'_> {
         let descriptor = file.as_raw_fd();
         let watched = Watched { handle: *node.handle(), file: Arc::downgrade(&file), how };
         // Before it is taken: it may be broken at once.
-        leases.watched.lock().insert(descriptor, watched);
-        let mut lease =
-            Lease { file: Some(file), descriptor, watched: Arc::clone(&leases.watched), node: None };
+        leases.shared.watched.lock().insert(descriptor, watched);
+        let shared = Arc::clone(&leases.shared);
+        let mut lease = Lease { file: Some(file), descriptor, shared, watch: None, node: None };
+        let watch = || leases.shared.watch(node);
+        lease.watch = Some(if self.can_act() { as_process_user(watch)? } else { watch()? });
         let Some(file) = &lease.file else { return Err(Error::Invalid) };
         let take = || sys::lease::take(file, how, leases.watcher).map_err(Error::from);
         if self.can_act() {
@@ -169,7 +251,10 @@ impl Acting<'_> {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.watched.lock().remove(&self.descriptor);
+        self.shared.watched.lock().remove(&self.descriptor);
+        if let Some(watch) = self.watch {
+            self.shared.unwatch(watch);
+        }
         if let Some((node, nodes, pins)) = self.node.take() {
             nodes.change(|nodes| drop(nodes.remove(node.handle())));
             node.set_leased(false);

@@ -5,6 +5,7 @@
 //! `/proc/sys/fs/lease-break-time` seconds, and then takes the lease away.
 
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -95,6 +96,8 @@ pub enum Break {
     Of(RawFd),
     /// Too many at once: any may be.
     Any,
+    /// None, but the other descriptor that is waited for has something to read.
+    Other,
 }
 
 /// The breaking of leases, as told to the thread that made this.
@@ -102,15 +105,16 @@ pub enum Break {
 pub struct Breaks {
     signals: OwnedFd,
     end: OwnedFd,
+    other: Arc<OwnedFd>,
 }
 
 impl Breaks {
     /// The calling thread is told from now on; it must be the one that calls [`Breaks::wait`]. It returns `None` when `end`, an
-    /// [`end`] descriptor, is written to.
+    /// [`end`] descriptor, is written to, and waits for something to read from `other`, too.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(end: OwnedFd) -> rustix::io::Result<(Self, Watcher)> {
+    pub fn new(end: OwnedFd, other: Arc<OwnedFd>) -> rustix::io::Result<(Self, Watcher)> {
         // SAFETY: `set` is a plain set of bits that `sigemptyset` fills in.
         let set = unsafe {
             let mut set = std::mem::zeroed();
@@ -133,7 +137,7 @@ impl Breaks {
         };
         // SAFETY: takes nothing, and can't fail.
         let watcher = Watcher(unsafe { libc::gettid() });
-        Ok((Self { signals, end }, watcher))
+        Ok((Self { signals, end, other }, watcher))
     }
 
     /// Waits for the next one.
@@ -141,14 +145,17 @@ impl Breaks {
     pub fn wait(&mut self) -> Option<Break> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         loop {
-            let mut ready =
-                [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.end, PollFlags::IN)];
+            let wanted = [self.signals.as_fd(), self.end.as_fd(), self.other.as_fd()];
+            let mut ready = wanted.map(|wanted| PollFd::from_borrowed_fd(wanted, PollFlags::IN));
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return None,
             }
             if !ready[1].revents().is_empty() {
                 return None;
+            }
+            if !ready[2].revents().is_empty() {
+                return Some(Break::Other);
             }
             let mut bytes = [0; SIZE];
             match rustix::io::read(&self.signals, &mut bytes[..]) {
@@ -184,8 +191,8 @@ mod tests {
     #[test]
     fn who_opens_a_leased_file_is_told_of() {
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
-        let (theirs, ours) = end().unwrap();
-        let (mut breaks, watcher) = Breaks::new(theirs).unwrap();
+        let ((theirs, ours), (other, _)) = (end().unwrap(), end().unwrap());
+        let (mut breaks, watcher) = Breaks::new(theirs, Arc::new(other)).unwrap();
         let open =
             |write: bool| File::options().read(true).write(write).custom_flags(libc::O_NONBLOCK).open(&path);
         let reader = open(false).unwrap();

@@ -193,6 +193,13 @@ impl Acting<'_> {
         Ok(file)
     }
 
+    /// A file open for reading, for something other than data: where there is a lease against everybody (see `leases`), the
+    /// descriptor that it is on, for another would break it.
+    pub(super) fn open_to_look(&self, node: &Node) -> Result<Arc<OwnedFd>> {
+        let leased = if node.is_leased() { node.data_file(true).get() } else { None };
+        leased.map_or_else(|| self.reopen(node.file(), OFlags::RDONLY).map(Arc::new), Ok)
+    }
+
     /// Opens a file of which we have an `O_PATH` descriptor, as the user. Where the kernel refuses what our check allowed (an owner
     /// against his mode, execute permission for reading) as the process.
     pub(super) fn reopen(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {

@@ -1,6 +1,5 @@
 //! Durable metadata: what a `sync` export promises for changes of names and attributes (exports(5)).
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::Acting;
@@ -18,12 +17,10 @@ impl Acting<'_> {
     /// # Errors
     /// `Io`, `NoSpace`, `Quota`; the write verifier has changed when a regular file's sync failed.
     pub fn sync_metadata(&self, node: &Node) -> Result<()> {
-        let more = match node.kind() {
-            Kind::Directory => OFlags::DIRECTORY,
-            Kind::Regular => OFlags::empty(),
-            _ => return Ok(()),
-        };
-        let file = match self.reopen(node.file(), OFlags::RDONLY | more) {
+        if !matches!(node.kind(), Kind::Directory | Kind::Regular) {
+            return Ok(());
+        }
+        let file = match self.open_to_look(node) {
             // Without privileges, what its owner may not read he may not sync either; it stays to the filesystem.
             Err(Error::Access) => return Ok(()),
             other => other?,

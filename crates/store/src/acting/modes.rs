@@ -76,7 +76,8 @@ impl Acting<'_> {
         for_writing: bool,
         mode: Mode,
     ) -> Result<Option<DirectFile>> {
-        if mode != Mode::Direct {
+        // Another descriptor would break a lease (see `leases`).
+        if mode != Mode::Direct || node.is_leased() {
             return Ok(None);
         }
         let Some(alignment) = self.alignment(node) else { return Ok(None) };

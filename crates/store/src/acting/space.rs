@@ -89,8 +89,8 @@ impl Acting<'_> {
         if offset >= status.attributes.size {
             return Err(Error::NoDevice);
         }
-        // A description of its own: the offset belongs to it.
-        let file = self.reopen(node.file(), rustix::fs::OFlags::RDONLY)?;
+        // Nobody reads or writes at its offset.
+        let file = self.open_to_look(node)?;
         let from = match what {
             Seek::Data => SeekFrom::Data(offset),
             Seek::Hole => SeekFrom::Hole(offset),

@@ -2,8 +2,9 @@
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rustix::fs::{OFlags, XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 
 use super::Acting;
@@ -104,13 +105,13 @@ impl Acting<'_> {
 
     /// A description that attributes can be reached by: an `O_PATH` one isn't. The kernel checks the rights to the
     /// attributes themselves, as the user.
-    pub(super) fn open_for_xattrs(&self, node: &Node) -> Result<OwnedFd> {
+    pub(super) fn open_for_xattrs(&self, node: &Node) -> Result<Arc<OwnedFd>> {
         match node.kind() {
             Kind::Regular | Kind::Directory => {}
             _ => return Err(Error::NotSupported),
         }
         self.live(node)?;
-        let file = self.reopen(node.file(), OFlags::RDONLY)?;
+        let file = self.open_to_look(node)?;
         self.wear()?;
         Ok(file)
     }
