@@ -1,5 +1,7 @@
 //! A client of NFSv4.2 with a session, one request after another in each of its slots.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use anyhow::{Context, Result, ensure};
 use proto::nfs4::{
     COMPOUND, CREATE_SESSION_CONN_BACK_CHAN, ChannelAttrs4, ClientOwner4, Close4Args, CreateSession4Args,
@@ -93,8 +95,10 @@ impl Session {
     /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE. The connection is the session's back channel, too: without one no server delegates
     /// anything. Nothing here takes a call from the server; none comes where nobody else is about.
     pub fn new(mut wire: Wire, name: &[u8], slots: u32) -> Result<Self> {
+        // Another one each time: whoever had the name before is gone.
+        let verifier = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
         let exchange = ExchangeId4Args {
-            clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(name) },
+            clientowner: ClientOwner4 { verifier: verifier.to_be_bytes(), ownerid: Opaque(name) },
             flags: EXCHGID_USE_NON_PNFS,
             state_protect: StateProtect4A::None,
             client_impl_id: Array(vec![]),
