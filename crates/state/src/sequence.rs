@@ -91,10 +91,17 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Err(Error::TooManyOps);
         }
         let (client, channel) = (session.client, session.channel);
-        let slot = session.slots.get_mut(asked.slot as usize).ok_or(Error::BadSlot)?;
+        if asked.slot >= channel.slots {
+            return Err(Error::BadSlot);
+        }
         if asked.slot > asked.highest_slot {
             return Err(Error::BadHighSlot);
         }
+        let at = asked.slot as usize;
+        if session.slots.len() <= at {
+            session.slots.resize_with(at + 1, Slot::default);
+        }
+        let slot = &mut session.slots[at];
         let again = asked.sequence == slot.sequence;
         if slot.running && (again || asked.sequence == slot.sequence.wrapping_add(1)) {
             return Err(Error::Delay);

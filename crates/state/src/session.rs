@@ -32,6 +32,7 @@ pub const FORE_SMALLEST: Channel =
 pub(crate) struct Session {
     pub client: ClientId,
     pub channel: Channel,
+    /// Up to the highest one that was used: most clients never need many.
     pub slots: Vec<Slot>,
 }
 
@@ -122,8 +123,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         client.renewed = now;
         client.sessions.push(session);
         let confirmed = client.confirmed;
-        let slots = (0..channel.slots).map(|_| Slot::default()).collect();
-        self.sessions.insert(session, Session { client: asked.client, channel, slots });
+        self.sessions.insert(session, Session { client: asked.client, channel, slots: Vec::new() });
         if !confirmed {
             self.confirm(asked.client);
         }
