@@ -8,6 +8,7 @@ use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, NFS_OK, Session};
 use common::{Client, Scratch};
 use lane::{Access, Lane, Status, Target};
+use proto::nfs3;
 use proto::nfs4::*;
 use samehost_server::{Config, Server};
 use xdr::Opaque;
@@ -64,6 +65,27 @@ fn a_grant_and_a_deny_mode_exclude_each_other() {
         open_f(&mut session, &root, SHARE_DENY_BOTH).unwrap();
         assert_eq!(refused(&lane, entry, Access::Read).await, Some(Status::TryWire));
     });
+}
+
+/// So that what the lane refuses can't be had over the wire.
+#[test]
+fn a_deny_mode_holds_for_version_3_too() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(ANYBODY);
+    let mut client = Client::new(&server);
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    std::fs::write(scratch.at("g"), "data").unwrap();
+    let (mut session, root) = session(&server, &scratch, b"one");
+    let (id, file) = open_f(&mut session, &root, SHARE_DENY_WRITE).unwrap();
+    let later = |outcome: nfs3::Write3Res| matches!(outcome, nfs3::Outcome::Fail(nfs3::Nfsstat3::Jukebox, _));
+    assert!(later(client.write(&file, 0, b"x")));
+    assert_eq!(client.read(&file, 0, 4).unwrap().0, b"data");
+    let other = client.lookup(&root, "g");
+    assert!(!later(client.write(&other, 0, b"x")));
+    session.close(&file, id);
+    assert!(!later(client.write(&file, 0, b"x")));
+    open_f(&mut session, &root, SHARE_DENY_READ).unwrap();
+    assert_eq!(client.read(&file, 0, 4), Err(nfs3::Nfsstat3::Jukebox));
 }
 
 #[test]

@@ -156,6 +156,27 @@ fn after_a_restart_who_had_something_gets_it_back_before_others() {
     assert_eq!(other.lock(&file, theirs, false), Err(Nfsstat4::Denied as u32));
 }
 
+/// The state directory is closed to the user as whom the server acts.
+#[test]
+fn what_an_ordinary_user_has_open_can_be_reclaimed_too() {
+    let scratch = Scratch::new();
+    let mut config = scratch.config(ANYBODY);
+    let server = Server::start(config.clone()).unwrap();
+    config.listen = server.local_addrs();
+    server.stop();
+    let server = Server::start(config.clone()).unwrap();
+    let mut session = Session::new(&server, 1, b"one");
+    session.reclaim_complete();
+    session.wire.credential = common::sys(1000, 1000, &[]);
+    let root = session.walk(&scratch.export());
+    let (_, file) = session.open(&root, OpenClaim4::Null(Opaque(b"f")), true).unwrap();
+    drop(server);
+    let server = Server::start(config).unwrap();
+    let mut session = Session::new(&server, 1, b"one");
+    session.wire.credential = common::sys(1000, 1000, &[]);
+    session.open(&file, OpenClaim4::Previous(0), false).unwrap();
+}
+
 /// 4.0 has no sessions: an open owner's number tells a retry.
 #[test]
 fn in_version_0_an_owner_is_answered_once_for_each_number() {

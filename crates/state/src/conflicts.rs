@@ -67,6 +67,28 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clear(now, by, key, touch, now.plus(lease))
     }
 
+    /// As [`Engine::may_begin`], for what has no open behind it: NFSv3's calls, and those by special state ids. There READ and WRITE meet
+    /// deny modes themselves.
+    ///
+    /// # Errors
+    /// `Locked` for what others deny, `Delay` while a delegation is being recalled.
+    pub fn may_begin_bare(
+        &mut self,
+        now: Time,
+        by: Option<ClientId>,
+        key: &K,
+        touch: Touch,
+    ) -> Result<(), Error> {
+        let access = match touch {
+            Touch::Read => 1,
+            Touch::Write => 2,
+            Touch::Open(_) | Touch::Change => 0,
+        };
+        let against = self.opens_against(key, Share { access, deny: 0 });
+        self.end_courtesy(now, &against).map_err(|()| Error::Locked)?;
+        self.may_begin(now, by, key, touch)
+    }
+
     /// A local process wants the file: its kernel lease is being broken. What is in the way is recalled, and revoked after
     /// `patience` milliseconds, or a lease's time if that is shorter.
     pub fn broken_by_local(&mut self, now: Time, key: &K, writes: bool, patience: u64) {

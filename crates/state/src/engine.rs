@@ -129,10 +129,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether anybody has something that keeps out what comes without an open: a deny mode, or a delegation.
+    /// Whether any open denies something to others.
     #[must_use]
-    pub const fn restricts(&self) -> bool {
-        self.denials > 0 || self.delegated[0] > 0 || self.delegated[1] > 0
+    pub const fn denies(&self) -> bool {
+        self.denials > 0
     }
 
     /// How many clients, sessions and state ids there are.

@@ -7,7 +7,6 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
-use crate::share::Share;
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +42,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ) -> Result<(), Error> {
         let bypass = *id == StateId::READ_BYPASS;
         if *id == StateId::ANONYMOUS || bypass {
-            self.check_stateless(now, key, direction, bypass)?;
+            if self.in_grace(now) {
+                return Err(Error::Grace);
+            }
             let by = match asker {
                 Asker::Client(client) => Some(client),
                 Asker::Stateless => None,
             };
-            let touch = if direction == Direction::Write { Touch::Write } else { Touch::Read };
-            return self.may_begin(now, by, key, touch);
+            return match direction {
+                Direction::Read if bypass => self.may_begin(now, by, key, Touch::Read),
+                Direction::Read => self.may_begin_bare(now, by, key, Touch::Read),
+                Direction::Write => self.may_begin_bare(now, by, key, Touch::Write),
+            };
         }
         let Asker::Client(client) = asker else { return Err(Error::BadStateid) };
         let number = self.resolve_on(client, id, key)?;
@@ -70,24 +74,5 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             Direction::Write if access & 2 == 0 => Err(Error::Openmode),
             _ => Ok(()),
         }
-    }
-
-    fn check_stateless(
-        &mut self,
-        now: Time,
-        key: &K,
-        direction: Direction,
-        bypass: bool,
-    ) -> Result<(), Error> {
-        if self.in_grace(now) {
-            return Err(Error::Grace);
-        }
-        let access = match direction {
-            Direction::Read if bypass => return Ok(()),
-            Direction::Read => 1,
-            Direction::Write => 2,
-        };
-        let against = self.opens_against(key, Share { access, deny: 0 });
-        self.end_courtesy(now, &against).map_err(|()| Error::Locked)
     }
 }

@@ -14,18 +14,18 @@ const FILE: u32 = 1;
 fn grants_and_deny_modes_exclude_each_other() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
-    assert!(!engine.restricts());
+    assert!(!engine.denies());
     for (deny, access, refused) in
         [(1, 1, true), (1, 2, false), (1, 3, true), (2, 1, false), (2, 2, true), (3, 1, true), (0, 3, false)]
     {
         let id = engine.open(NOW, &open(me, "o", &FILE, 1, deny)).unwrap();
-        assert_eq!(engine.restricts(), deny != 0);
+        assert_eq!(engine.denies(), deny != 0);
         assert_eq!(engine.grant(NOW, &FILE, access).is_err(), refused, "opened against {deny}");
         if !refused {
             engine.release_grant(&FILE, access);
         }
         engine.close(me, &id, &FILE).unwrap();
-        assert!(!engine.restricts());
+        assert!(!engine.denies());
 
         engine.grant(NOW, &FILE, access).unwrap();
         let opened = engine.open(NOW, &open(me, "o", &FILE, 1, deny));

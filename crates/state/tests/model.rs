@@ -1,7 +1,7 @@
 //! The engine beside a plain model of it: two clients that open, lock, fall silent, restart and come back, local processes that are
 //! given files, and a server that restarts, in random order. Both must answer the same, and remember the same.
 //!
-//! 256 sequences of up to 120 steps; SAMEHOST_MODEL_CASES runs more.
+//! 128 sequences of up to 120 steps; SAMEHOST_MODEL_CASES runs more.
 
 extern crate samehost_state as state;
 
@@ -364,7 +364,7 @@ impl Both {
         let alive = model.known.iter().filter(|known| known.alive).count();
         assert_eq!(self.engine.counts(), (alive, alive, model.opens.len() + model.locks.len()));
         let denied = model.opens.iter().any(|open| open.union().1 != 0);
-        assert_eq!(self.engine.restricts(), denied);
+        assert_eq!(self.engine.denies(), denied);
         let live = model.opens.iter().map(|open| (open.nr, open.who));
         let live: BTreeMap<u64, usize> =
             live.chain(model.locks.iter().map(|lock| (lock.nr, lock.who))).collect();
@@ -386,7 +386,7 @@ fn pick<T: Clone>(from: &[T], which: usize) -> Option<T> {
 }
 
 fn cases() -> u32 {
-    std::env::var("SAMEHOST_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
+    std::env::var("SAMEHOST_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(128)
 }
 
 proptest! {

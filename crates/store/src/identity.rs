@@ -141,7 +141,10 @@ impl Own {
 
 /// Runs `work` with the process's own filesystem user id, and so with its capabilities, on this thread. Afterwards, also when `work`
 /// panics, the user's is back.
-pub(crate) fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+///
+/// # Errors
+/// What `work` returns; `Access` if the thread's ids are unknown.
+pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     /// Puts a user id back.
     struct Back(u32);
     impl Drop for Back {

@@ -50,7 +50,7 @@ pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};
 pub use held::Held;
-pub use identity::{Identity, act_as_process};
+pub use identity::{Identity, act_as_process, as_process_user};
 pub use leases::{Lease, Leases};
 pub use node::Node;
 pub use open::{OpenError, Privilege, Store, StoreOptions};

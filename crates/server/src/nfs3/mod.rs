@@ -65,15 +65,15 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first.
+    /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open that denies it. It is to be
+    /// tried again: neither lasts.
     fn may_begin(&self, node: &Node, touch: Touch) -> Result<()> {
-        // It isn't an open: only a recall stands in its way.
-        self.service.nfs4.may_begin(None, node.handle(), touch).map_err(|_| Fault(Nfsstat3::Jukebox))
+        self.service.nfs4.may_begin_bare(node.handle(), touch).map_err(|_| Fault(Nfsstat3::Jukebox))
     }
 
     /// The same for a file by its name, if there is one.
     fn may_begin_at(&self, acting: &Acting<'_>, directory: &Node, name: &[u8], touch: Touch) -> Result<()> {
-        if !self.service.nfs4.has_delegations() {
+        if !self.service.nfs4.restricts() {
             return Ok(());
         }
         match acting.lookup(directory, name) {

@@ -68,8 +68,8 @@ struct Engines {
 /// The engine, its clock and who the server says it is.
 pub(crate) struct States {
     engine: Mutex<Engines>,
-    /// What [`Engine::restricts`] says, to be asked without the lock.
-    restricts: AtomicBool,
+    /// Whether any open denies something to others: asked without the lock.
+    denies: AtomicBool,
     /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and taken out in the
     /// order in which it was decided.
     records: Mutex<Option<Box<dyn Records>>>,
@@ -119,7 +119,7 @@ impl States {
         let (callbacks, inbox) = Callbacks::new();
         let states = Arc::new(Self {
             engine: Mutex::new(Engines { machine: engine, ticked: Time::default(), held: HashMap::new() }),
-            restricts: AtomicBool::new(false),
+            denies: AtomicBool::new(false),
             start: Instant::now(),
             delegated: Default::default(),
             leases: OnceLock::new(),
@@ -174,9 +174,7 @@ impl States {
             machine.tick(now);
         }
         let result = with(machine, held, now);
-        if self.restricts() != machine.restricts() {
-            self.restricts.store(machine.restricts(), Ordering::SeqCst);
-        }
+        self.denies.store(machine.denies(), Ordering::Release);
         let mut effects = machine.take_effects();
         for (shown, count) in self.delegated.iter().zip(machine.delegated()) {
             shown.store(count, Ordering::Release);
@@ -187,7 +185,14 @@ impl States {
         let kept = (!effects.remember.is_empty() || !effects.forget.is_empty()).then(|| self.records.lock());
         drop(locked);
         if let Some(kept) = kept {
-            record(&kept, &effects);
+            // This thread may act as some client's user, to whom the state directory is closed.
+            let recorded = store::as_process_user(|| {
+                record(&kept, &effects);
+                Ok(())
+            });
+            if let Err(error) = recorded {
+                tracing::error!(%error, "NFSv4 clients can't be recorded or struck off");
+            }
         }
         for client in std::mem::take(&mut effects.ended) {
             self.callbacks.ways.with(|paths| paths.remove_client(client));
@@ -218,6 +223,15 @@ impl States {
         if is_free { Ok(()) } else { self.run(|engine, now| engine.may_begin(now, by, file, touch)) }
     }
 
+    /// As [`States::may_begin`], for what has no open behind it (NFSv3): see [`Engine::may_begin_bare`].
+    pub(crate) fn may_begin_bare(&self, file: &FileHandle, touch: Touch) -> Result<(), Error> {
+        if self.denies.load(Ordering::Acquire) {
+            self.run(|engine, now| engine.may_begin_bare(now, None, file, touch))
+        } else {
+            self.may_begin(None, file, touch)
+        }
+    }
+
     /// Whether there is any delegation.
     pub(crate) fn has_delegations(&self) -> bool {
         self.delegated.iter().any(|count| count.load(Ordering::Acquire) > 0)
@@ -230,7 +244,7 @@ impl States {
 
     /// Whether some file may be kept from whoever comes without an open of NFSv4's.
     pub(crate) fn restricts(&self) -> bool {
-        self.restricts.load(Ordering::SeqCst)
+        self.denies.load(Ordering::Acquire) || self.has_delegations()
     }
 }
 
