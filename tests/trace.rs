@@ -26,6 +26,11 @@ fn every_event_is_a_probe_of_the_program() {
     let [address, offset] = [1, 2].map(|i| hexadecimal(words[i]).expect("a number"));
     for event in io::trace::EVENTS {
         let name = format!("Name: {event}");
+        assert_eq!(
+            notes.lines().filter(|line| line.trim() == name).count(),
+            1,
+            "one place for each event: {event}"
+        );
         let at = notes.lines().position(|line| line.trim() == name).unwrap_or_else(|| panic!("no {event}"));
         let around: Vec<&str> = notes.lines().skip(at - 1).take(4).map(str::trim).collect();
         assert!(around[0].ends_with("Provider: samehost"), "{around:?}");

@@ -5,11 +5,17 @@
 //! handle hash, offset, length (of an error: handle hash, offset, errno or NFS status). Off, an event is two loads and
 //! two branches: a probe's instruction is behind its semaphore, and the hash is made only for somebody who looks.
 //!
+//! An event's function isn't inlined: each copy would be a probe of its own, and one whose code the linker throws away leaves
+//! its note behind, at an address that perf and bpftrace stumble over.
+//!
 //! The hash is the CRC-32 of the handle's bytes, which is what Wireshark shows as `nfs.fh.hash` and knfsd's own trace points as
 //! `fh_hash`: one file can be followed through all three.
 
+use tracing::level_filters::LevelFilter;
+
 /// The CRC-32 (IEEE 802.3) of a file handle's bytes.
 #[must_use]
+#[inline(always)] // A call would have every event save registers, wanted or not.
 pub fn handle_hash(handle: &[u8]) -> u32 {
     !handle.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))
@@ -24,12 +30,18 @@ macro_rules! events {
 
         $(
             $(#[doc = $doc])+
-            #[inline]
+            #[inline(never)]
             pub fn $name(handle: &[u8], offset: u64, $third: u64) {
-                probe::probe_lazy!(samehost, $name, handle_hash(handle), offset, $third);
-                if tracing::enabled!(tracing::Level::TRACE) {
+                /// Apart, and last, for the same reason.
+                #[cold]
+                #[inline(never)]
+                fn log(handle: &[u8], offset: u64, $third: u64) {
                     let fh_hash = format_args!("{:#010x}", handle_hash(handle));
                     tracing::trace!(fh_hash, offset, $third, "{}", stringify!($name));
+                }
+                probe::probe_lazy!(samehost, $name, handle_hash(handle), offset, $third);
+                if LevelFilter::current() == LevelFilter::TRACE {
+                    log(handle, offset, $third);
                 }
             }
         )*

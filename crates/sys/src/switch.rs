@@ -186,7 +186,7 @@ impl<T> Switch<T> {
 }
 
 impl<T> Look<'_, T> {
-    /// The [`place`](crate::place) of the thread that looks, if it is known: to save asking again.
+    /// The [`place`] of the thread that looks, if it is known: to save asking again.
     #[inline]
     #[must_use]
     pub fn place(&self) -> Option<usize> {
