@@ -68,7 +68,7 @@ pub(crate) struct Gate {
 }
 
 /// A client let in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Admission {
     entry: Arc<Entry>,
     identity: Identity,

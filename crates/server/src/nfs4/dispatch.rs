@@ -60,6 +60,8 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Op::ReadPlus => with(c, args, read_plus::read_plus),
         Op::IoAdvise => with(c, args, space::io_advise),
         Op::Copy => with(c, args, copy::copy),
+        Op::OffloadCancel => with(c, args, copy::offload_cancel),
+        Op::OffloadStatus => with(c, args, copy::offload_status),
         Op::Clone => with(c, args, copy::clone),
         Op::Getxattr => with(c, args, xattrs::get),
         Op::Setxattr => with(c, args, xattrs::set),
@@ -91,8 +93,6 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         | Op::CopyNotify
         | Op::Layouterror
         | Op::Layoutstats
-        | Op::OffloadCancel
-        | Op::OffloadStatus
         | Op::WriteSame => Err(Nfsstat4::Notsupp),
     }
 }

@@ -8,6 +8,7 @@ mod acl;
 mod attributes;
 mod callbacks;
 mod compound;
+mod copies;
 mod current;
 mod dispatch;
 mod fsfacts;

@@ -12,6 +12,7 @@ use state::{Channel, ClientId, Config, Effects, Engine, Error, Limits, OpenReque
 use store::{FileHandle, Held, Lease, Leases};
 
 use super::callbacks::{self, Callbacks};
+use super::copies::Copies;
 use super::records::{Files, Records};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 
@@ -81,6 +82,8 @@ pub(crate) struct States {
     pub leases: OnceLock<Leases>,
     /// Calls to the clients.
     pub callbacks: Callbacks,
+    /// Copies under way.
+    pub copies: Copies,
     /// `so_major_id` and `eir_server_scope`.
     pub identity: [u8; 16],
     /// The length of a lease.
@@ -124,6 +127,7 @@ impl States {
             delegated: Default::default(),
             leases: OnceLock::new(),
             callbacks,
+            copies: Copies::default(),
             identity,
             lease,
             since,

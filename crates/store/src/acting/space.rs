@@ -113,7 +113,7 @@ impl Acting<'_> {
         let size = status.attributes.size;
         let end = offset.saturating_add(count).min(size);
         // A description of its own: the offset belongs to it.
-        let file = self.reopen(node.file(), rustix::fs::OFlags::RDONLY)?;
+        let file = self.open_to_look(node)?;
         let (mut at, mut extents) = (offset, Vec::new());
         while at < end && extents.len() < most {
             let data = match seek(&file, SeekFrom::Data(at)) {

@@ -154,7 +154,11 @@ fn parent(c: &Compound<'_>) -> Result<Object> {
 }
 
 pub(in crate::nfs4) fn secinfo(c: &mut Compound<'_>, args: Name4Args<'_>) -> Result<()> {
-    find(c, args.name.0)?;
+    find(c, args.name.0).map_err(|status| match status {
+        // SECINFO doesn't know it (RFC 8881 section 15.2).
+        Nfsstat4::Symlink => Nfsstat4::Notdir,
+        other => other,
+    })?;
     put_flavors(c);
     Ok(())
 }

@@ -1,0 +1,267 @@
+//! Copies that go on when their COPY has been answered (RFC 7862 sections 4, 15.2, 15.8, 15.9, 16.1).
+//!
+//! 1. A long COPY of a client that can be called back and doesn't insist on waiting gets a thread, and a state id.
+//! 2. OFFLOAD_STATUS says how far it has come, OFFLOAD_CANCEL stops it; what was copied stays.
+//! 3. When it is done CB_OFFLOAD says so. What came of it can be asked until the client has taken note of that, or, if it doesn't, until
+//!    somebody else's copy needs the room.
+//!
+//! Copies are bounded, a client's and all clients'; where there is no room the client waits for its COPY as before.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use proto::nfs4::{
+    CB_OFFLOAD, CbOffload4Args, Nfsstat4, OffloadInfo4, OffloadStatus4ResOk, StableHow4, Stateid4,
+    WriteResponse4,
+};
+use state::ClientId;
+use store::{FileHandle, Node, Wcc};
+use xdr::{Array, Opaque};
+
+use super::callbacks::Operation;
+use super::{Result, status};
+use crate::access::Admission;
+use crate::service::Service;
+
+/// The most copies at a time, and of one client. Each has a thread.
+const MAX_COPIES: usize = 16;
+const MAX_OF_CLIENT: usize = 4;
+/// How many are remembered that have ended.
+const MAX_ENDED: usize = 256;
+/// How much is copied between two looks at whether the client still wants it.
+const STEP: u64 = 16 << 20;
+
+/// One end of a copy.
+pub(super) struct End {
+    pub admitted: Admission,
+    pub node: Arc<Node>,
+    pub offset: u64,
+}
+
+/// What is to be copied.
+pub(super) struct Job {
+    pub client: ClientId,
+    pub from: End,
+    pub to: End,
+    pub count: u64,
+}
+
+/// A copy.
+#[derive(Debug)]
+struct Copying {
+    client: ClientId,
+    target: FileHandle,
+    done: AtomicU64,
+    cancelled: AtomicBool,
+    ended: Mutex<Option<Nfsstat4>>,
+}
+
+/// All copies, by the number in their state ids.
+#[derive(Debug, Default)]
+pub(crate) struct Copies(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    copies: HashMap<u64, Arc<Copying>>,
+    last: u64,
+}
+
+impl Copying {
+    fn is_running(&self) -> bool {
+        self.ended.lock().is_none()
+    }
+}
+
+impl Table {
+    /// Enters a copy, if there is room.
+    fn enter(&mut self, client: ClientId, target: FileHandle) -> Option<(u64, Arc<Copying>)> {
+        let running = self.copies.values().filter(|copy| copy.is_running());
+        let (all, of_client) =
+            running.fold((0, 0), |(all, own), copy| (all + 1, own + usize::from(copy.client == client)));
+        if all >= MAX_COPIES || of_client >= MAX_OF_CLIENT {
+            return None;
+        }
+        if self.copies.len() - all >= MAX_ENDED {
+            let ended = self.copies.iter().filter(|(_, copy)| !copy.is_running()).map(|(number, _)| *number);
+            let oldest = ended.min()?;
+            self.copies.remove(&oldest);
+        }
+        self.last += 1;
+        let copying = Arc::new(Copying {
+            client,
+            target,
+            done: AtomicU64::new(0),
+            cancelled: AtomicBool::new(false),
+            ended: Mutex::new(None),
+        });
+        self.copies.insert(self.last, Arc::clone(&copying));
+        Some((self.last, copying))
+    }
+}
+
+/// Begins a copy; `None` where there is no room or no thread for it.
+pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
+    let (number, copying) = service.nfs4.copies.0.lock().enter(job.client, *job.to.node.handle())?;
+    let behind = Arc::clone(service);
+    let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
+        let verifier = behind.verifier.get();
+        let status = run(&job, &copying);
+        *copying.ended.lock() = Some(status);
+        tell(&behind, number, &copying, status, verifier);
+    });
+    if let Err(error) = thread {
+        tracing::warn!(%error, "no thread for a copy");
+        service.nfs4.copies.0.lock().copies.remove(&number);
+        return None;
+    }
+    Some(stateid(number))
+}
+
+impl Copies {
+    /// OFFLOAD_STATUS.
+    ///
+    /// # Errors
+    /// `BadStateid` for what is no copy of the client's to this file.
+    pub(super) fn status(
+        &self,
+        client: ClientId,
+        target: &FileHandle,
+        id: &Stateid4,
+    ) -> Result<OffloadStatus4ResOk> {
+        let (_, copying) = self.find(client, target, id)?;
+        let complete = copying.ended.lock().iter().copied().collect();
+        Ok(OffloadStatus4ResOk { count: copying.done.load(Ordering::Acquire), complete: Array(complete) })
+    }
+
+    /// OFFLOAD_CANCEL.
+    ///
+    /// # Errors
+    /// As for [`Copies::status`].
+    pub(super) fn cancel(&self, client: ClientId, target: &FileHandle, id: &Stateid4) -> Result<()> {
+        let (number, copying) = self.find(client, target, id)?;
+        copying.cancelled.store(true, Ordering::Release);
+        // A thread that is still at it finds its end by itself; nobody can ask any more.
+        if !copying.is_running() {
+            self.0.lock().copies.remove(&number);
+        }
+        Ok(())
+    }
+
+    fn find(&self, client: ClientId, target: &FileHandle, id: &Stateid4) -> Result<(u64, Arc<Copying>)> {
+        let number = number(id).ok_or(Nfsstat4::BadStateid)?;
+        let copying = self.0.lock().copies.get(&number).cloned();
+        let own = copying.filter(|copy| copy.client == client && copy.target == *target);
+        own.map(|copy| (number, copy)).ok_or(Nfsstat4::BadStateid)
+    }
+}
+
+/// The state id of a copy. Only the operations on copies know it.
+fn stateid(number: u64) -> Stateid4 {
+    let mut other = *b"copy\0\0\0\0\0\0\0\0";
+    other[4..].copy_from_slice(&number.to_be_bytes());
+    Stateid4 { seqid: 1, other }
+}
+
+fn number(id: &Stateid4) -> Option<u64> {
+    let number = id.other.strip_prefix(b"copy")?;
+    (id.seqid <= 1).then(|| number.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+/// Copies until it is done, stopped or fails; how it ended.
+fn run(job: &Job, copying: &Copying) -> Nfsstat4 {
+    let copied = || -> std::result::Result<(), store::Error> {
+        let acting = job.to.admitted.acting()?;
+        loop {
+            let done = copying.done.load(Ordering::Acquire);
+            if done >= job.count || copying.cancelled.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let from = (&*job.from.node, job.from.offset + done);
+            let to = (&*job.to.node, job.to.offset + done);
+            let more = acting.copy_range(from, to, STEP.min(job.count - done), &mut Wcc::default())?;
+            if more == 0 {
+                // The source has become shorter.
+                return Ok(());
+            }
+            copying.done.fetch_add(more, Ordering::AcqRel);
+        }
+    };
+    let result = copied().err().map_or(Nfsstat4::Ok, status::of_store);
+    // The thread ends; nobody may find it acting as somebody.
+    store::act_as_process();
+    result
+}
+
+/// CB_OFFLOAD.
+fn tell(service: &Arc<Service>, number: u64, copying: &Copying, status: Nfsstat4, verifier: [u8; 8]) {
+    let count = copying.done.load(Ordering::Acquire);
+    let info = match status {
+        Nfsstat4::Ok => OffloadInfo4::Done(WriteResponse4 {
+            callback_id: Array(Vec::new()),
+            count,
+            committed: StableHow4::FileSync,
+            writeverf: verifier,
+        }),
+        failed => OffloadInfo4::Failed(failed as u32, count),
+    };
+    let args = CbOffload4Args { fh: Opaque(copying.target.as_bytes()), stateid: stateid(number), info };
+    let taken = Arc::downgrade(service);
+    let done = move |answer: std::result::Result<Vec<u8>, _>| {
+        if let (Ok(_), Some(service)) = (answer, taken.upgrade()) {
+            service.nfs4.copies.0.lock().copies.remove(&number);
+        }
+    };
+    service.nfs4.callbacks.send(copying.client, Operation::new(CB_OFFLOAD, &args), Box::new(done));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> FileHandle {
+        FileHandle::from_bytes(&[7; 30]).unwrap()
+    }
+
+    #[test]
+    fn copies_are_bounded_and_the_oldest_that_ended_makes_room() {
+        let mut table = Table::default();
+        for client in 0..MAX_COPIES as u64 / MAX_OF_CLIENT as u64 {
+            for _ in 0..MAX_OF_CLIENT {
+                table.enter(ClientId(client), target()).unwrap();
+            }
+            assert!(table.enter(ClientId(client), target()).is_none(), "too many of one");
+        }
+        assert!(table.enter(ClientId(99), target()).is_none(), "too many of all");
+        for _ in 0..MAX_ENDED + 10 {
+            table.copies.values().for_each(|copy| *copy.ended.lock() = Some(Nfsstat4::Ok));
+            table.enter(ClientId(1), target()).unwrap();
+        }
+        assert!(table.copies.len() <= MAX_ENDED + MAX_COPIES);
+    }
+
+    #[test]
+    fn a_copy_is_known_to_its_client_by_its_file_and_number() {
+        let copies = Copies::default();
+        let (number, copying) = copies.0.lock().enter(ClientId(1), target()).unwrap();
+        copying.done.store(5, Ordering::Release);
+        let id = stateid(number);
+        assert_eq!(copies.status(ClientId(1), &target(), &id).unwrap().count, 5);
+        let other = FileHandle::from_bytes(&[8; 30]).unwrap();
+        assert_eq!(copies.status(ClientId(2), &target(), &id), Err(Nfsstat4::BadStateid));
+        assert_eq!(copies.status(ClientId(1), &other, &id), Err(Nfsstat4::BadStateid));
+        assert_eq!(copies.status(ClientId(1), &target(), &stateid(number + 1)), Err(Nfsstat4::BadStateid));
+        assert_eq!(
+            copies.status(ClientId(1), &target(), &Stateid4 { seqid: 2, ..id }),
+            Err(Nfsstat4::BadStateid)
+        );
+        copies.cancel(ClientId(1), &target(), &id).unwrap();
+        assert!(copying.cancelled.load(Ordering::Acquire));
+        *copying.ended.lock() = Some(Nfsstat4::Ok);
+        let status = copies.status(ClientId(1), &target(), &id).unwrap();
+        assert_eq!(status.complete, Array(vec![Nfsstat4::Ok]));
+        copies.cancel(ClientId(1), &target(), &id).unwrap();
+        assert_eq!(copies.status(ClientId(1), &target(), &id), Err(Nfsstat4::BadStateid));
+    }
+}
