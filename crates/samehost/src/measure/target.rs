@@ -70,7 +70,8 @@ impl Target for Raw {
     }
 
     async fn commit(&self) -> Result<(), Failure> {
-        self.file.sync_data().map_err(|error| self.say(error))
+        // As on the other roads: what one run leaves in the journal the next one pays for.
+        self.file.sync_all().map_err(|error| self.say(error))
     }
 }
 
