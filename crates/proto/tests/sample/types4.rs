@@ -99,7 +99,6 @@ structures! {
     CbGetattr4ResOk<'a> { obj_attributes }
     CbRecall4Args<'a> { stateid, truncate, fh }
     CbRecallAny4Args { objects_to_keep, type_mask }
-    CbNotifyLock4Args<'a> { fh, lock_owner }
     CbOffload4Args<'a> { fh, stateid, info }
 }
 

@@ -119,7 +119,7 @@ impl States {
             })
         });
         let engine = Engine::new(config, Box::new(random), recovered, Time(millis));
-        let (callbacks, inbox) = Callbacks::new();
+        let (callbacks, inbox) = Callbacks::new(lease);
         let states = Arc::new(Self {
             engine: Mutex::new(Engines { machine: engine, ticked: Time::default(), held: HashMap::new() }),
             denies: AtomicBool::new(false),

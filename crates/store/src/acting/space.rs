@@ -112,7 +112,7 @@ impl Acting<'_> {
         self.file_for(node, &status, AccessMode::Read)?;
         let size = status.attributes.size;
         let end = offset.saturating_add(count).min(size);
-        // A description of its own: the offset belongs to it.
+        // Nobody reads or writes at its offset.
         let file = self.open_to_look(node)?;
         let (mut at, mut extents) = (offset, Vec::new());
         while at < end && extents.len() < most {

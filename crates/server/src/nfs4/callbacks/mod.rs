@@ -72,10 +72,14 @@ enum Job {
     Probe(ClientId),
 }
 
+/// The longest that a client may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The table of ways, and what is asked of it most without its lock.
-#[derive(Default)]
 pub(crate) struct Table {
     paths: Mutex<Paths>,
+    /// How long a client may take to answer: a part of a lease, so that it hears in time that it can't be called.
+    patience: Duration,
     /// How many clients could be called once, and can't any more.
     down: AtomicUsize,
 }
@@ -100,9 +104,10 @@ pub(crate) struct Callbacks {
 
 impl Callbacks {
     /// The sending end, and what [`run`] takes.
-    pub(crate) fn new() -> (Self, Inbox) {
+    pub(crate) fn new(lease: Duration) -> (Self, Inbox) {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let ways = Arc::<Table>::default();
+        let (paths, down) = Default::default();
+        let ways = Arc::new(Table { paths, patience: PATIENCE.min(lease / 4), down });
         let inbox = Inbox { queue, ways: Arc::clone(&ways) };
         (Self { jobs, ways, waiting: AtomicUsize::new(0) }, inbox)
     }

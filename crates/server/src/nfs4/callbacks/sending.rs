@@ -15,8 +15,6 @@ use super::message::{Compound, outcome, sequence};
 use super::paths::{Address, NoWay, Taken, Way};
 use super::{Failure, MOST_SLOTS, Operation, Table};
 
-/// How long a client may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a slot that isn't where we think it is is tried further on.
 const STEPS: u32 = 3;
 /// How long it is waited before a busy client is looked at again.
@@ -66,7 +64,7 @@ async fn through(ways: &Table, client: ClientId, taken: &Taken, operation: &Oper
     let Taken { channel, program, .. } = taken;
     let made = channel.call(program.number, CB_VERSION, CB_COMPOUND, &program.credential, &compound);
     let results = match made {
-        Ok(answer) => answer.results(PATIENCE).await,
+        Ok(answer) => answer.results(ways.patience).await,
         Err(error) => Err(error),
     };
     let (next, used) = match results {
@@ -118,20 +116,21 @@ async fn at_address(
     connection: Option<Arc<Client>>,
     compound: Option<&Compound>,
 ) -> Result<Vec<u8>, Failure> {
-    let answer = attempt(to, connection, compound).await;
+    let answer = attempt(ways.patience, to, connection, compound).await;
     let connection = answer.as_ref().ok().map(|(connection, _)| Arc::clone(connection));
     ways.with(|paths| paths.answered(client, to.address, connection));
     answer.map(|(_, results)| results)
 }
 
 async fn attempt(
+    patience: Duration,
     to: &Address,
     connection: Option<Arc<Client>>,
     compound: Option<&Compound>,
 ) -> Result<(Arc<Client>, Vec<u8>), Failure> {
     let connection = match connection {
         Some(connection) => connection,
-        None => Arc::new(connect(to.address).await?),
+        None => Arc::new(connect(patience, to.address).await?),
     };
     let request = Request {
         program: to.program,
@@ -154,12 +153,12 @@ async fn attempt(
     }
 }
 
-async fn connect(address: SocketAddr) -> Result<Client, Failure> {
+async fn connect(patience: Duration, address: SocketAddr) -> Result<Client, Failure> {
     let options = Options {
-        policy: Policy { timeo: PATIENCE, retrans: 0, hard: false },
+        policy: Policy { timeo: patience, retrans: 0, hard: false },
         in_flight: MOST_SLOTS as usize,
         max_reply: 64 << 10,
-        connect_timeout: PATIENCE,
+        connect_timeout: patience,
         ..Options::default()
     };
     Client::connect(address, options).await.map_err(|_| Failure::Path)
