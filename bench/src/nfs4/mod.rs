@@ -173,14 +173,15 @@ fn per_operation(used: Duration, operations: f64) -> f64 {
 }
 
 fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
-    let mut rows = Vec::new();
-    for (title, who, delegations) in [
+    const RUNNERS: [(&str, Who, bool); 3] = [
         ("Samehost", Who::Ours, false),
         ("Samehost, delegations", Who::Ours, true),
         ("ganesha", Who::Ganesha, false),
-    ] {
-        let (mut first, mut again, mut delegated) = (Figure::default(), Figure::default(), 0.0);
-        for _ in 0..effort.runs {
+    ];
+    let (mut first, mut again): ([Figure; 3], [Figure; 3]) = Default::default();
+    let mut delegated = [0.0; 3];
+    for _ in 0..effort.runs {
+        for (runner, (_, who, delegations)) in RUNNERS.into_iter().enumerate() {
             let mut command = both.child("nfs4-small", who)?;
             command.args(["--files", &FILES.to_string()]);
             if delegations {
@@ -188,17 +189,20 @@ fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
             }
             let run = json_of(&mut command)?;
             let number = |key: &str| run[key].as_f64().context("a number");
-            first.add(number("first")?);
-            again.add(number("again")?);
-            delegated = number("delegated")?;
+            first[runner].add(number("first")?);
+            again[runner].add(number("again")?);
+            delegated[runner] = number("delegated")?;
         }
-        rows.push(vec![
-            title.to_owned(),
-            first.show(microseconds),
-            again.show(microseconds),
-            format!("{:.0} %", delegated / FILES as f64 * 100.0),
-        ]);
     }
+    let rows = RUNNERS.iter().enumerate().map(|(runner, (title, ..))| {
+        vec![
+            (*title).to_owned(),
+            first[runner].show(microseconds),
+            again[runner].show(microseconds),
+            format!("{:.0} %", delegated[runner] / FILES as f64 * 100.0),
+        ]
+    });
+    let rows = rows.collect();
     Ok(Table {
         title: format!("NFSv4.2: small files on {kind}"),
         about: format!(
