@@ -8,6 +8,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::client::Client;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -164,8 +165,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.get(&client).is_some_and(|client| client.delegations > 0)
     }
 
-    /// Whether the client can't have another delegation. Then it, or who has the most, is asked to give a quarter back
-    /// ([`crate::Effects::give_back`]), once in a lease's time.
+    /// Whether the client can't have another delegation. Then it, or who has the most of those that haven't been asked for a
+    /// lease's time, is asked to give a quarter back ([`crate::Effects::give_back`]).
     fn are_too_many(&mut self, now: Time, client: ClientId) -> bool {
         let (limits, lease) = (&self.config.limits, self.config.lease);
         let own = self.clients.get(&client).map_or(0, |client| client.delegations);
@@ -174,10 +175,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if !too_many_own && all < limits.delegations {
             return false;
         }
-        let most = || self.clients.values().max_by_key(|client| client.delegations).map(|client| client.id);
-        let whose = if too_many_own { Some(client) } else { most() };
-        let Some(holder) = whose.and_then(|client| self.clients.get_mut(&client)) else { return true };
-        if holder.asked_back.is_none_or(|at| now >= at.plus(lease)) {
+        let may_be_asked = |holder: &&mut Client| {
+            (!too_many_own || holder.id == client)
+                && holder.delegations > 0
+                && holder.asked_back.is_none_or(|at| now >= at.plus(lease))
+        };
+        // Of several with as many always the same, whatever order the map has.
+        let most = |holder: &&mut Client| (holder.delegations, std::cmp::Reverse(holder.id.0));
+        if let Some(holder) = self.clients.values_mut().filter(may_be_asked).max_by_key(most) {
             holder.asked_back = Some(now);
             self.effects.give_back.push((holder.id, holder.delegations - holder.delegations.div_ceil(4)));
         }
