@@ -165,7 +165,7 @@ fn tshark_finds_no_malformed_packet() {
     run_ok(netns.command("nfs-cp").arg(&local).arg(server.libnfs_url(export.join("from-libnfs"))));
     run(netns.command("nfs-cat").arg(server.libnfs_url(export.join("missing"))));
 
-    let packets = capture.finish();
+    let packets = capture.finish(&netns);
     let ports = [server.port()];
     let bad = packets.fields(
         &ports,

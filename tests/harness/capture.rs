@@ -8,6 +8,9 @@ use rustix::process::Signal;
 use crate::process::{Daemon, run_ok, wait_for};
 use crate::{Netns, Scratch};
 
+/// What the last packet says.
+const LAST: &str = "the-last-packet-of-this-capture";
+
 /// A running capture of everything on the loopback of a network namespace.
 #[derive(Debug)]
 pub struct Capture {
@@ -34,8 +37,17 @@ impl Capture {
         Self { daemon, file }
     }
 
-    /// Ends it and gives what was taken.
-    pub fn finish(mut self) -> Packets {
+    /// Ends it and gives what was taken: all that was sent before. What the kernel keeps back to hand over together is lost
+    /// with the end of a capture, so a last packet must be in the file first.
+    ///
+    /// # Panics
+    /// When that packet doesn't arrive.
+    pub fn finish(mut self, netns: &Netns) -> Packets {
+        run_ok(netns.command("bash").args(["-c", &format!("echo {LAST} >/dev/udp/127.0.0.1/9")]));
+        wait_for("the last packet to be captured", || {
+            let taken = std::fs::read(&self.file).ok()?;
+            taken.windows(LAST.len()).any(|part| part == LAST.as_bytes()).then_some(())
+        });
         self.daemon.signal(Signal::INT);
         self.daemon.wait();
         let log = self.daemon.log();
