@@ -578,7 +578,6 @@ fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clientid
         let (id, _) = b.session.open(root, OpenClaim4::Null(Opaque(b"g")), false).unwrap();
         let lock = b.session.lock(&g, id, false).unwrap();
         b.at(&g, Op::Locku, &unlock(lock, 0), S::Inval);
-        b.at(&g, Op::Close, &Close4Args { seqid: 0, open_stateid: id }, S::LocksHeld);
         lock
     };
     b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: ours }), S::LocksHeld);

@@ -101,21 +101,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(state.bump(boot, number))
     }
 
-    /// CLOSE.
+    /// CLOSE. Locks that are still held by this open go with it, as close(2) has it and RFC 8881 section 9.8 allows.
     ///
     /// # Errors
-    /// `LocksHeld`, and what is wrong with the state id.
+    /// What is wrong with the state id.
     pub fn close(&mut self, client: ClientId, id: &StateId, key: &K) -> Result<(), Error> {
         let number = self.resolve_on(client, id, key)?;
         if !matches!(self.states[&number].kind, Kind::Open { .. }) {
             return Err(Error::BadStateid);
-        }
-        let locks = self.files.get(key).map_or(&[][..], |file| &file.locks);
-        let held = locks.iter().any(|lock| {
-            matches!(&self.states[lock].kind, Kind::Lock { open, ranges, .. } if *open == number && !ranges.is_empty())
-        });
-        if held {
-            return Err(Error::LocksHeld);
         }
         self.drop_state(number);
         Ok(())

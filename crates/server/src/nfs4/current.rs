@@ -2,6 +2,7 @@
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
 use state::{Asker, ClientId, Touch};
+use store::FileHandle;
 
 use super::compound::Compound;
 use super::object::{File, Object};
@@ -18,6 +19,14 @@ impl Compound<'_> {
     /// The current handle's object.
     pub fn object(&self) -> Result<&Object> {
         self.current.as_ref().ok_or(Nfsstat4::Nofilehandle)
+    }
+
+    /// The current handle, for trace events; none of what can't be read or written.
+    pub fn handle(&self) -> Option<FileHandle> {
+        match &self.current {
+            Some(Object::File(file)) => Some(*file.node.handle()),
+            _ => None,
+        }
     }
 
     /// The current handle's file; `pseudo` is what is said of a directory that is made up.

@@ -215,13 +215,9 @@ impl Reference {
         Ok(())
     }
 
-    pub fn close(&mut self, nr: u64) -> Result<(), Error> {
-        if self.locks.iter().any(|lock| lock.open == nr && lock.bytes.iter().any(Option::is_some)) {
-            return Err(Error::LocksHeld);
-        }
+    pub fn close(&mut self, nr: u64) {
         self.opens.retain(|open| open.nr != nr);
         self.locks.retain(|lock| lock.open != nr);
-        Ok(())
     }
 
     /// A lock of bytes `first` to `last`; the inner error: somebody has one of them.

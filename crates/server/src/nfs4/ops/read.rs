@@ -1,6 +1,7 @@
 //! READ (RFC 8881 section 18.22): small payloads are read into the reply, a large one that ends it stays in the page cache
 //! until the socket takes it. READ_PLUS's payloads take the same roads.
 
+use io::trace;
 use proto::nfs4::{DataContent4, MinorVersion, Nfsstat4, Read4Args, Stateid4};
 use state::Direction;
 use store::{Acting, Kind, Node, Read};
@@ -15,6 +16,18 @@ use crate::nfs4::{Result, status};
 const SEND_FROM_FILE: u32 = 64 << 10;
 
 pub(in crate::nfs4) fn read(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
+    let Some(handle) = c.handle() else { return attempt(c, args) };
+    let (offset, before) = (args.offset, c.moved);
+    trace::read_start(handle.as_bytes(), offset, args.count.into());
+    let done = attempt(c, args);
+    match done {
+        Ok(()) => trace::read_done(handle.as_bytes(), offset, c.moved - before),
+        Err(status) => trace::read_err(handle.as_bytes(), offset, status as u64),
+    }
+    done
+}
+
+fn attempt(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
     let file = for_io(c, args.stateid, Direction::Read)?;
     let acting = file.acting()?;
     let count = room(c, args.count, Head::Read);

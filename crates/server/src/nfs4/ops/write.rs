@@ -1,5 +1,6 @@
 //! WRITE and COMMIT (RFC 8881 sections 18.3, 18.32), as durable as NFSv3's: on an `async` export nothing is waited for.
 
+use io::trace;
 use proto::nfs4::{Commit4Args, Nfsstat4, StableHow4, Write4Args, Write4ResOk};
 use state::Direction;
 use store::{Kind, Wcc};
@@ -10,6 +11,18 @@ use crate::nfs4::compound::Compound;
 use crate::nfs4::{Result, status};
 
 pub(in crate::nfs4) fn write(c: &mut Compound<'_>, args: Write4Args<'_>) -> Result<()> {
+    let Some(handle) = c.handle() else { return attempt(c, args) };
+    let offset = args.offset;
+    trace::write_start(handle.as_bytes(), offset, args.data.0.len() as u64);
+    let done = attempt(c, args);
+    match done {
+        Ok(()) => trace::write_done(handle.as_bytes(), offset, c.moved),
+        Err(status) => trace::write_err(handle.as_bytes(), offset, status as u64),
+    }
+    done
+}
+
+fn attempt(c: &mut Compound<'_>, args: Write4Args<'_>) -> Result<()> {
     let file = for_io(c, args.stateid, Direction::Write)?;
     let sync = file.admitted.sync;
     let asked = if sync { args.stable } else { StableHow4::Unstable };
@@ -33,6 +46,15 @@ pub(in crate::nfs4) fn write(c: &mut Compound<'_>, args: Write4Args<'_>) -> Resu
 }
 
 pub(in crate::nfs4) fn commit(c: &mut Compound<'_>, args: Commit4Args) -> Result<()> {
+    let Some(handle) = c.handle() else { return attempt_commit(c, args) };
+    let (offset, count) = (args.offset, args.count.into());
+    trace::commit_start(handle.as_bytes(), offset, count);
+    let done = attempt_commit(c, args);
+    trace::commit_done(handle.as_bytes(), offset, count);
+    done
+}
+
+fn attempt_commit(c: &mut Compound<'_>, args: Commit4Args) -> Result<()> {
     let file = c.file(Nfsstat4::Isdir)?;
     match file.node.kind() {
         Kind::Regular => {}
