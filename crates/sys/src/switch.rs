@@ -260,7 +260,8 @@ mod tests {
         let one = switch.set(Some(Arc::new(2))).expect("one");
         assert_eq!((*look, *again, *one), (1, 1, 1));
         assert_eq!(*switch.look().expect("something"), 2);
-        let announced = usize::from(is_offered(Reach::Process));
+        // Not without membarrier(2), nor when another test's threads have all the places.
+        let announced = usize::from(look.place().is_some());
         assert_eq!(switch.sweep(), announced);
         drop((look, again));
         assert_eq!(switch.sweep(), 0);

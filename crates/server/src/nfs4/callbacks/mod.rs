@@ -21,7 +21,7 @@ use proto::nfs4::{
 };
 use state::{ClientId, Recall, StateId};
 use store::FileHandle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use xdr::Opaque;
 
 pub(crate) use message::Operation;
@@ -32,6 +32,8 @@ use super::states::{MOST_DELEGATIONS, States};
 
 /// How many callbacks may wait to be sent: every delegation's recall, and as many others.
 const QUEUE: usize = 2 * MOST_DELEGATIONS;
+/// How many clients' addresses are tried at the same time: each costs a connection, to wherever its client says.
+const MOST_PROBED: usize = 64;
 /// How many workers may wait for a client's answer at the same time.
 const MOST_WAITING: usize = 4;
 /// How often the engine is told the time when nobody calls.
@@ -194,10 +196,14 @@ pub(crate) fn start(states: &Arc<States>, inbox: Inbox) -> std::io::Result<()> {
 
 async fn run(states: Weak<States>, mut inbox: Inbox) {
     let mut ticks = tokio::time::interval(TICK);
+    let probes = Arc::new(Semaphore::new(MOST_PROBED));
     loop {
         tokio::select! {
             job = inbox.queue.recv() => match job {
-                Some(job) => drop(tokio::spawn(work(states.clone(), Arc::clone(&inbox.ways), job))),
+                Some(job) => {
+                    let (ways, probes) = (Arc::clone(&inbox.ways), Arc::clone(&probes));
+                    drop(tokio::spawn(work(states.clone(), ways, probes, job)));
+                }
                 None => return,
             },
             _ = ticks.tick() => match states.upgrade() {
@@ -208,10 +214,15 @@ async fn run(states: Weak<States>, mut inbox: Inbox) {
     }
 }
 
-async fn work(states: Weak<States>, ways: Arc<Table>, job: Job) {
+async fn work(states: Weak<States>, ways: Arc<Table>, probes: Arc<Semaphore>, job: Job) {
     match job {
         Job::Send { client, operation, done } => done(sending::call(&ways, client, &operation).await),
-        Job::Probe(client) => sending::probe(&ways, client).await,
+        // One too many is done at the client's next RENEW.
+        Job::Probe(client) => {
+            if let Ok(_one) = probes.try_acquire() {
+                sending::probe(&ways, client).await;
+            }
+        }
         Job::Recall(recall) => {
             let Recall { client, id, key } = recall;
             let args = CbRecall4Args { stateid: wire(&id), truncate: false, fh: Opaque(key.as_bytes()) };
