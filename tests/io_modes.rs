@@ -156,3 +156,25 @@ fn a_file_is_what_was_written_on_ext4_and_xfs() {
         );
     }
 }
+
+/// XFS reserves blocks behind the end of a file that grows by buffered writes, as the edges of direct ones are, and refuses direct
+/// reads that meet them.
+#[test]
+fn a_direct_read_across_the_end_survives_what_xfs_has_reserved_there() {
+    need_root();
+    let disk = disk("xfs", 320);
+    let opened = Opened::new(&disk.path().join("grown"));
+    let (fallbacks, files) = (Fallbacks::default(), opened.files());
+    let write = |mode, offset: u64, length: usize| {
+        let mut memory = Shifted::new(0, length);
+        memory.part(length).fill(b'x');
+        io::write(files, mode, memory.part(length), offset, Stability::Unstable, &fallbacks).expect("writes")
+    };
+    write(Mode::Buffered, 0x5_d400, 0x76);
+    write(Mode::Buffered, 0x8_bffc, 4);
+    write(Mode::Direct, 0x8_c000, 0x400);
+    let read = io::fetch(files, Mode::Direct, 0x8_0000, 0x1_f800, &fallbacks).expect("reads");
+    assert_eq!(read.len(), 0xc400);
+    assert!(read[..0xbffc].iter().all(|byte| *byte == 0) && read[0xbffc..].iter().all(|byte| *byte == b'x'));
+    assert!(fallbacks.notes().is_empty(), "the next direct read may do: {:?}", fallbacks.notes());
+}

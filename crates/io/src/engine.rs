@@ -236,9 +236,8 @@ fn fill(
                 return plain::read_at(files.buffered, &mut into[done..], at).map(|count| done + count);
             }
             Err(_) if done > 0 => break,
-            // XFS answers so, too, when it meets blocks that a buffered write (an edge's, say) has reserved and not yet been
-            // given ("Direct I/O collision with buffered writes"). The page cache has what is in them; a device that has
-            // failed fails again.
+            // XFS answers so, too, for a read across the end of a file behind which it has reserved blocks for what may be
+            // written next ("Direct I/O collision with buffered writes"). A device that has failed fails again.
             Err(Errno::IO) if mode == Mode::Direct => {
                 trace::read_vector(files.handle, offset, into.len() as u64);
                 return plain::read_at(files.buffered, into, offset);
