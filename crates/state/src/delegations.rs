@@ -198,11 +198,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// The access for which the client has the file open, and for which others have.
     fn opened(&self, client: ClientId, key: &K) -> (u8, u8) {
         let Some(file) = self.files.get(key) else { return (0, 0) };
-        file.opens.iter().fold((0, file.granted.access()), |(own, others), number| {
-            match &self.states[number] {
-                state if state.client == client => (own | state.access(), others),
-                state => (own, others | state.access()),
-            }
-        })
+        let (own, others) = file.opened.access(client);
+        (own, others | file.granted.access())
     }
 }

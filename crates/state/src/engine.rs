@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
+use crate::by_owner::ByOwner;
 use crate::client::{Client, Named};
 use crate::effects::Effects;
 use crate::ended::Ended;
@@ -69,6 +70,7 @@ pub struct Engine<K, L> {
     /// Files with state.
     pub(crate) files: HashMap<K, File>,
     pub(crate) states: HashMap<u64, State<K, L>>,
+    pub(crate) by_owner: ByOwner,
     /// Opens that deny something to others.
     pub(crate) denials: usize,
     /// How many of them are delegations for reading, and for writing.
@@ -113,6 +115,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             sessions: HashMap::new(),
             files: HashMap::new(),
             states: HashMap::new(),
+            by_owner: ByOwner::default(),
             denials: 0,
             delegated: [0; 2],
             ended: Ended::default(),

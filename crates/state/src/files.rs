@@ -1,5 +1,6 @@
 //! Files with state, and the states on them.
 
+use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -7,14 +8,16 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::grants::Granted;
 use crate::ids::{ClientId, StateId};
+use crate::opened::Opened;
 use crate::ranges::Ranges;
 use crate::share::Shares;
 
 /// A file that somebody has open.
 #[derive(Debug, Default)]
 pub(crate) struct File {
-    pub opens: Vec<u64>,
-    pub locks: Vec<u64>,
+    pub opened: Opened,
+    /// In the order in which they were made.
+    pub locks: BTreeSet<u64>,
     pub delegations: Vec<u64>,
     /// When somebody last stood in the way of somebody else's delegation.
     pub contended: Option<Time>,
@@ -23,8 +26,8 @@ pub(crate) struct File {
 
 impl File {
     /// Whether nobody has it open any more.
-    pub const fn is_unused(&self) -> bool {
-        self.opens.is_empty()
+    pub fn is_unused(&self) -> bool {
+        self.opened.is_empty()
             && self.locks.is_empty()
             && self.delegations.is_empty()
             && self.granted.access() == 0
@@ -42,8 +45,8 @@ pub(crate) struct State<K, L> {
 
 #[derive(Debug)]
 pub(crate) enum Kind<L> {
-    /// The OPENs of one owner on one file.
-    Open { owner: Vec<u8>, shares: Shares },
+    /// The OPENs of one owner on one file, and the locks that were made by them.
+    Open { owner: Vec<u8>, shares: Shares, locks: BTreeSet<u64> },
     /// The locks of one owner on one file.
     Lock { owner: Vec<u8>, open: u64, ranges: Ranges, file: Arc<L> },
     /// A delegation: for writing, too; by when it must be returned, once it is recalled. The client knows of it from a `seqid`
@@ -64,14 +67,6 @@ impl<K, L> State<K, L> {
         match &self.kind {
             Kind::Lock { ranges, .. } => Some(ranges),
             Kind::Open { .. } | Kind::Delegation { .. } => None,
-        }
-    }
-
-    /// For what an open is.
-    pub fn access(&self) -> u8 {
-        match &self.kind {
-            Kind::Open { shares, .. } => shares.union().access,
-            Kind::Lock { .. } | Kind::Delegation { .. } => 0,
         }
     }
 }
@@ -96,34 +91,46 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.next_state += 1;
         let file = self.files.entry(key.clone()).or_default();
         match &kind {
-            Kind::Open { .. } => file.opens.push(number),
-            Kind::Lock { .. } => file.locks.push(number),
+            Kind::Open { shares, .. } => file.opened.add(client, shares.union()),
+            Kind::Lock { open, .. } => {
+                file.locks.insert(number);
+                if let Some(Kind::Open { locks, .. }) = self.states.get_mut(open).map(|open| &mut open.kind) {
+                    locks.insert(number);
+                }
+            }
             Kind::Delegation { writes, .. } => {
                 file.delegations.push(number);
                 self.delegated[usize::from(*writes)] += 1;
             }
         }
         self.states.insert(number, State { client, key: key.clone(), seqid: 0, kind });
+        self.by_owner.add(&self.states, number);
         Ok(number)
     }
 
     /// Ends a state, and with an open the locks that were made through it.
     pub(crate) fn drop_state(&mut self, number: u64) {
         let Some(state) = self.states.remove(&number) else { return };
+        self.by_owner.remove(&state, number);
         if let Some(client) = self.clients.get_mut(&state.client) {
             client.states.remove(&number);
             client.delegations -= usize::from(matches!(state.kind, Kind::Delegation { .. }));
         }
-        let mut below = Vec::new();
+        let mut below = BTreeSet::new();
         if let Some(file) = self.files.get_mut(&state.key) {
             match state.kind {
-                Kind::Open { shares, .. } => {
+                Kind::Open { shares, locks, .. } => {
                     self.denials -= usize::from(shares.denies());
-                    file.opens.retain(|other| *other != number);
-                    below.clone_from(&file.locks);
+                    file.opened.remove(state.client, shares.union());
+                    below = locks;
                 }
-                Kind::Lock { file: held, .. } => {
-                    file.locks.retain(|other| *other != number);
+                Kind::Lock { file: held, open, .. } => {
+                    file.locks.remove(&number);
+                    if let Some(Kind::Open { locks, .. }) =
+                        self.states.get_mut(&open).map(|open| &mut open.kind)
+                    {
+                        locks.remove(&number);
+                    }
                     self.effects.released.push(held);
                 }
                 Kind::Delegation { writes, kept, .. } => {
@@ -137,12 +144,6 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 self.effects.closed.push(state.key);
             }
         }
-        for lock in below {
-            let made_by =
-                |state: &State<K, L>| matches!(state.kind, Kind::Lock { open, .. } if open == number);
-            if self.states.get(&lock).is_some_and(made_by) {
-                self.drop_state(lock);
-            }
-        }
+        below.into_iter().for_each(|lock| self.drop_state(lock));
     }
 }

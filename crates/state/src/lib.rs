@@ -15,6 +15,7 @@
 //!    or its time is up ([`Config::courtesy`]); if it comes back before, nothing has happened.
 //! 4. DESTROY_CLIENTID, a new instance of the same client, or 3 end it, and all of its state with it.
 
+mod by_owner;
 mod client;
 mod conflicts;
 mod delegations;
@@ -30,6 +31,7 @@ mod ids;
 mod io;
 mod lease;
 mod locks;
+mod opened;
 mod opens;
 mod ranges;
 mod recovery;

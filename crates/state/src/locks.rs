@@ -7,6 +7,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::by_owner::Whose;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -194,12 +195,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// The state of an owner's locks on a file.
     fn lock_state(&self, key: &K, wanted: &LockOwner) -> Option<u64> {
-        let locks = self.files.get(key).map_or(&[][..], |file| &file.locks);
-        locks.iter().copied().find(|number| {
-            let state = &self.states[number];
-            state.client == wanted.client
-                && matches!(&state.kind, Kind::Lock { owner, .. } if *owner == wanted.owner)
-        })
+        let whose = Whose { client: wanted.client, key, owner: &wanted.owner, locks: true };
+        self.by_owner.find(&self.states, &whose)
     }
 
     /// The lock in the way of `range`; courtesy clients give way.
@@ -212,7 +209,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         own: &LockOwner,
     ) -> Option<Denied> {
         loop {
-            let locks = self.files.get(key).map_or(&[][..], |file| &file.locks);
+            let locks = &self.files.get(key)?.locks;
             let denied = locks.iter().find_map(|number| {
                 let state = &self.states[number];
                 let Kind::Lock { owner, ranges, .. } = &state.kind else { return None };

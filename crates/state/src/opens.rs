@@ -2,6 +2,7 @@
 
 use std::hash::Hash;
 
+use crate::by_owner::Whose;
 use crate::conflicts::Touch;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
@@ -54,17 +55,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// client's delegation is being recalled.
     pub fn open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<StateId, Error> {
         self.may_open(now, asked)?;
-        let opens = self.files.get(asked.key).map_or(&[][..], |file| &file.opens);
-        let own = opens.iter().copied().find(|number| {
-            let state = &self.states[number];
-            state.client == asked.client
-                && matches!(&state.kind, Kind::Open { owner, .. } if owner == asked.owner)
-        });
-        let number = match own {
+        let OpenRequest { client, key, owner, .. } = *asked;
+        let whose = Whose { client, key, owner, locks: false };
+        let number = match self.by_owner.find(&self.states, &whose) {
             Some(number) => number,
             None => {
-                let kind = Kind::Open { owner: asked.owner.to_vec(), shares: Shares::default() };
-                self.add_state(asked.client, asked.key, kind)?
+                let (shares, locks) = Default::default();
+                self.add_state(client, key, Kind::Open { owner: owner.to_vec(), shares, locks })?
             }
         };
         self.reshare(number, |shares| {
@@ -93,11 +90,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let boot = self.config.boot;
         let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
         let Kind::Open { shares, .. } = &mut state.kind else { return Err(Error::BadStateid) };
-        let denied = shares.denies();
+        let (before, denied) = (shares.union(), shares.denies());
         if !change(shares) {
             return Err(Error::Inval);
         }
         self.denials = self.denials + usize::from(shares.denies()) - usize::from(denied);
+        if let Some(file) = self.files.get_mut(&state.key) {
+            file.opened.add(state.client, shares.union());
+            file.opened.remove(state.client, before);
+        }
         Ok(state.bump(boot, number))
     }
 
@@ -116,13 +117,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// The clients whose opens of `key` are against `share`.
     pub(crate) fn opens_against(&self, key: &K, share: Share) -> Vec<ClientId> {
-        let opens = self.files.get(key).map_or(&[][..], |file| &file.opens);
-        let against = |number: &u64| {
-            let state = &self.states[number];
-            let Kind::Open { shares, .. } = &state.kind else { return None };
-            shares.union().conflicts(share).then_some(state.client)
-        };
-        opens.iter().filter_map(against).collect()
+        self.files.get(key).map_or_else(Vec::new, |file| file.opened.against(share))
     }
 
     /// Ends those of the clients that are out of their lease; an error if any of them isn't.

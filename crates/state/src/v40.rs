@@ -60,6 +60,18 @@ struct Numbers {
     reply: Option<Arc<[u8]>>,
     /// OPEN_CONFIRM was there, or wasn't needed.
     confirmed: bool,
+    /// The last open that was closed, which [`Client40::closed`] knows.
+    closed: Option<u64>,
+}
+
+impl Client40 {
+    /// An owner begins to number its requests, anew if it did before.
+    fn start(&mut self, owner: &Owner, numbers: Numbers) {
+        let before = self.owners.insert(owner.clone(), numbers);
+        if let Some(closed) = before.and_then(|before| before.closed) {
+            self.closed.remove(&closed);
+        }
+    }
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
@@ -209,8 +221,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         } else if !opens {
             return Err(Error::BadSeqid);
         }
-        let numbers = Numbers { seqid: seqid.wrapping_sub(1), running: true, reply: None, confirmed: false };
-        self.client40(client)?.owners.insert(owner.clone(), numbers);
+        let seqid = seqid.wrapping_sub(1);
+        let numbers = Numbers { seqid, running: true, reply: None, confirmed: false, closed: None };
+        self.client40(client)?.start(owner, numbers);
         Ok(Numbered::New)
     }
 
@@ -226,9 +239,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// A lock owner's first lock: its numbers begin with that.
     pub fn owner_starts(&mut self, client: ClientId, owner: &Owner, seqid: u32) {
-        let numbers = Numbers { seqid, running: false, reply: None, confirmed: true };
+        let numbers = Numbers { seqid, running: false, reply: None, confirmed: true, closed: None };
         if let Ok(v40) = self.client40(client) {
-            v40.owners.insert(owner.clone(), numbers);
+            v40.start(owner, numbers);
         }
     }
 
@@ -262,7 +275,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// What a CLOSE has closed is remembered until the owner's next one.
     pub fn closed40(&mut self, client: ClientId, id: &StateId, owner: &Owner) {
         if let Ok(v40) = self.client40(client) {
-            v40.closed.retain(|_, other| other != owner);
+            let Some(numbers) = v40.owners.get_mut(owner) else { return };
+            if let Some(before) = numbers.closed.replace(id.number()) {
+                v40.closed.remove(&before);
+            }
             v40.closed.insert(id.number(), owner.clone());
         }
     }
