@@ -1,6 +1,8 @@
 //! Several runs of one thing, and tables of them.
 
-/// The runs of one measurement.
+use std::time::Duration;
+
+/// The runs of one measurement, in the order in which they were made.
 #[derive(Debug, Clone, Default)]
 pub struct Figure {
     runs: Vec<f64>,
@@ -15,6 +17,13 @@ impl Figure {
     /// From runs that somebody else made.
     pub fn of(runs: Vec<f64>) -> Self {
         Self { runs }
+    }
+
+    /// The ratios of its runs to those of `other`, each to the one that was made beside it: what the machine did just then has met
+    /// both. Runs without a neighbour, and those beside a zero, are left out.
+    pub fn to(&self, other: &Self) -> Self {
+        let pairs = self.runs.iter().zip(&other.runs).filter(|(_, beside)| **beside > 0.0);
+        Self { runs: pairs.map(|(run, beside)| run / beside).collect() }
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -47,9 +56,15 @@ impl Figure {
     }
 }
 
-/// `a` to `b`, of medians.
+/// `a` to `b`, as [`Figure::to`] has it, with the spread; a dash where nothing can be compared.
 pub fn ratio(a: &Figure, b: &Figure) -> String {
-    if b.median() > 0.0 { format!("{:.2}", a.median() / b.median()) } else { "-".to_owned() }
+    let ratios = a.to(b);
+    if ratios.runs.is_empty() { "-".to_owned() } else { ratios.show(|ratio| format!("{ratio:.2}")) }
+}
+
+/// What each of so many operations took, in microseconds; 0 where there were none.
+pub fn per_operation(used: Duration, operations: f64) -> f64 {
+    if operations > 0.0 { used.as_secs_f64() * 1e6 / operations } else { 0.0 }
 }
 
 /// Operations a second.
@@ -91,4 +106,24 @@ pub struct Table {
     pub head: Vec<&'static str>,
     /// The rows.
     pub rows: Vec<Vec<String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_of_neighbours_and_not_of_medians() {
+        // A machine that is twice as slow for a while: the medians would say 0.5.
+        let (a, b) = (Figure::of(vec![10.0, 5.0, 5.0]), Figure::of(vec![10.0, 10.0, 5.0]));
+        assert_eq!(ratio(&a, &b), "1.00 ±25 %");
+    }
+
+    #[test]
+    fn what_has_no_neighbour_or_a_zero_beside_it_is_left_out() {
+        let a = Figure::of(vec![3.0, 8.0, 1.0]);
+        assert_eq!(ratio(&a, &Figure::of(vec![0.0, 4.0])), "2.00 ±0 %");
+        assert_eq!(ratio(&a, &Figure::of(vec![0.0, 0.0, 0.0])), "-");
+        assert_eq!(ratio(&a, &Figure::default()), "-");
+    }
 }

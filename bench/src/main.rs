@@ -4,6 +4,7 @@
 //! so that whatever else the machine does meets both; shown are medians and spreads. Servers, disks and networks come
 //! from the harness of the whole-system tests. Needs root, and takes some minutes.
 
+mod both;
 mod figure;
 mod io_modes;
 mod mount;

@@ -2,75 +2,35 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use samehost_tests::ganesha::Ganesha;
-use samehost_tests::process::Daemon;
 use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Netns, Serve, Server};
 
 use crate::Effort;
-use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_second, ratio};
+use crate::both::{Both, Who};
+use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_operation, per_second, ratio};
 use crate::roads::{WORKLOADS, figure, json_of, row, show};
 
 /// Bytes of the file.
 const SIZE: usize = 256 << 20;
 
-/// Both servers, each with the same directory, in one network.
-struct Both {
-    ours: Server,
-    ganesha: Ganesha,
-    netns: Netns,
-    export: std::path::PathBuf,
+/// The file for libnfs, from `who`.
+fn libnfs_url(both: &Both, who: Who) -> String {
+    match who {
+        Who::Ours => both.ours.libnfs_url(both.export.join("file")),
+        Who::Ganesha => both.ganesha.libnfs_url("/file"),
+    }
 }
 
-/// Ours first, then ganesha's.
-#[derive(Clone, Copy)]
-enum Who {
-    Ours,
-    Ganesha,
-}
-
-const BOTH: [Who; 2] = [Who::Ours, Who::Ganesha];
-
-impl Both {
-    fn start(place: &Path) -> Result<Self> {
-        let export = place.join("peers");
-        std::fs::create_dir(&export)?;
-        std::fs::write(export.join("file"), pattern(1, SIZE))?;
-        let netns = Netns::new("bench");
-        let ours = Serve::openly(&export).inside(&netns).start();
-        let ganesha = Ganesha::start(&netns, &export);
-        Ok(Self { ours, ganesha, netns, export })
-    }
-
-    fn daemon(&self, who: Who) -> &Daemon {
-        match who {
-            Who::Ours => self.ours.daemon(),
-            Who::Ganesha => self.ganesha.daemon(),
-        }
-    }
-
-    fn libnfs_url(&self, who: Who) -> String {
-        match who {
-            Who::Ours => self.ours.libnfs_url(self.export.join("file")),
-            Who::Ganesha => self.ganesha.libnfs_url("/file"),
-        }
-    }
-
-    fn url(&self, who: Who) -> String {
-        match who {
-            Who::Ours => self.ours.url(&self.export),
-            Who::Ganesha => format!("nfs://127.0.0.1:{}{}", Ganesha::NFS_PORT, self.export.display()),
-        }
-    }
+/// The directory for our own client.
+fn url(both: &Both, who: Who) -> String {
+    format!("nfs://127.0.0.1:{}{}", both.port(who), both.export.display())
 }
 
 /// Two tables: by nfsload, and by our own client.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Vec<Table>> {
-    let both = Both::start(place)?;
+    let both = Both::start(place, "bench", |export| std::fs::write(export.join("file"), pattern(1, SIZE)))?;
     Ok(vec![by_nfsload(effort, kind, &both)?, by_own_client(effort, kind, &both)?])
 }
 
@@ -86,10 +46,10 @@ fn by_nfsload(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
             let mut rate = [Figure::default(), Figure::default()];
             let mut cost = [Figure::default(), Figure::default()];
             for _ in 0..effort.runs {
-                for who in BOTH {
+                for who in Who::ALL {
                     let mut command = both.netns.command(&effort.nfsload);
                     command
-                        .arg(both.libnfs_url(who))
+                        .arg(libnfs_url(both, who))
                         .args(["--op", op, "--bs", &block.to_string(), "--size", &SIZE.to_string()])
                         .args(["--connections", &connections.to_string(), "--depth", "8", "--warmup", "0"])
                         .args(["--seconds", &effort.seconds.to_string()]);
@@ -130,17 +90,13 @@ fn by_nfsload(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     })
 }
 
-fn per_operation(used: Duration, operations: f64) -> f64 {
-    if operations > 0.0 { used.as_secs_f64() * 1e6 / operations } else { 0.0 }
-}
-
 fn by_own_client(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     let mut rates: Vec<[Figure; 2]> = vec![Default::default(); WORKLOADS.len()];
     for _ in 0..effort.runs {
-        for who in BOTH {
+        for who in Who::ALL {
             let mut command: Command = both.ganesha.command(binary());
             command
-                .args(["bench", &both.url(who), "--lane", "off", "--json", "--runs", "1", "--size", "256"])
+                .args(["bench", &url(both, who), "--lane", "off", "--json", "--runs", "1", "--size", "256"])
                 .args(["--time", &format!("{:.0}", effort.seconds * 1000.0)]);
             let report = json_of(&mut command)?;
             for ((name, _), rate) in WORKLOADS.iter().zip(&mut rates) {

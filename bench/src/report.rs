@@ -10,7 +10,8 @@ use crate::figure::Table;
 const INTRODUCTION: &str = "# Benchmarks\n\n\
     Written by `make bench`; each section says which command measures it again, and on what machine it was measured. Shown are medians \
     of several runs, and after the sign half the distance between the fastest and the slowest run. What is compared took turns in one \
-    run on one machine, so the ratios are what counts.\n";
+    run on one machine, so the ratios are what counts: each is the median of the ratios of runs that were made one beside the other, \
+    with the spread of those.\n";
 
 /// The new text of the file: a section takes the place of the one with its title, a new one comes last.
 pub fn merged(old: &str, tables: &[Table], effort: &Effort, arguments: &[String]) -> String {

@@ -21,6 +21,9 @@ pub const WORKLOADS: [(&str, &str); 4] = [
     ("sequential-write-128k", "128 KiB sequential write"),
 ];
 
+/// How long a command may take besides what it was told to measure.
+const PATIENCE: Duration = Duration::from_secs(900);
+
 /// One table.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let export = place.join("roads");
@@ -34,7 +37,9 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         .arg(&export)
         .arg("--run-dir")
         .arg(server.run_dir());
-    let report = json_of(&mut command)?;
+    // A run of each workload on each road; what syncs between them takes a while, too.
+    let measuring = (effort.runs * WORKLOADS.len() * 3) as f64 * effort.seconds;
+    let report = json_within(&mut command, PATIENCE + Duration::from_secs_f64(measuring * 4.0))?;
     let mut rows = Vec::new();
     for (name, title) in WORKLOADS {
         let row = row(&report, name)?;
@@ -85,7 +90,11 @@ pub fn figure(value: &Value) -> Figure {
 
 /// Runs a command that prints JSON.
 pub fn json_of(command: &mut Command) -> Result<Value> {
-    let output = run_within(command, Duration::from_secs(900));
+    json_within(command, PATIENCE)
+}
+
+fn json_within(command: &mut Command, bound: Duration) -> Result<Value> {
+    let output = run_within(command, bound);
     ensure!(
         output.status.success(),
         "{command:?} failed:\n{}{}",

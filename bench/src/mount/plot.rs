@@ -74,7 +74,7 @@ fn row(out: &mut String, y: f64, cell: &Cell) {
     let [raw, lane, wire] = &cell.roads;
     text(out, LABELS - 8.0, y + 15.0, "end", &cell.title());
     for (offset, figure, colour) in [(2.0, lane, LANE), (2.0 + BAR + 1.0, wire, WIRE)] {
-        let part = if raw.median() > 0.0 { figure.median() / raw.median() } else { 0.0 };
+        let part = figure.to(raw).median();
         let (top, length) = (y + offset, x(part.min(MOST)) - LABELS);
         let _ = writeln!(
             out,

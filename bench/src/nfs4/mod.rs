@@ -10,19 +10,17 @@ mod small;
 mod wire;
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use samehost_tests::ganesha::Ganesha;
-use samehost_tests::process::Daemon;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Netns, Serve, Server};
 
 pub use load::Load;
 pub use small::Small;
 
 use crate::Effort;
-use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_second, ratio};
+use crate::both::{Both, Who};
+use crate::figure::{Figure, Table, bytes_per_second, microseconds, per_operation, per_second, ratio};
 use crate::roads::json_of;
 
 /// Bytes of the large file.
@@ -35,70 +33,27 @@ fn file_name(number: usize) -> String {
     format!("file-{number:05}")
 }
 
-/// Both servers, each with the same directory, in one network.
-struct Both {
-    ours: Server,
-    ganesha: Ganesha,
-    netns: Netns,
-    export: std::path::PathBuf,
+fn fill(export: &Path) -> std::io::Result<()> {
+    std::fs::write(export.join("file"), pattern(1, SIZE))?;
+    (0..FILES)
+        .try_for_each(|number| std::fs::write(export.join(file_name(number)), pattern(number as u64, SMALL)))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
-    Ours,
-    Ganesha,
-}
-
-impl Both {
-    fn start(place: &Path) -> Result<Self> {
-        let export = place.join("nfs4");
-        std::fs::create_dir(&export)?;
-        std::fs::write(export.join("file"), pattern(1, SIZE))?;
-        for number in 0..FILES {
-            std::fs::write(export.join(file_name(number)), pattern(number as u64, SMALL))?;
-        }
-        let netns = Netns::new("bench4");
-        let ours = Serve::openly(&export).inside(&netns).start();
-        let ganesha = Ganesha::start(&netns, &export);
-        Ok(Self { ours, ganesha, netns, export })
-    }
-
-    fn daemon(&self, who: Who) -> &Daemon {
-        match who {
-            Who::Ours => self.ours.daemon(),
-            Who::Ganesha => self.ganesha.daemon(),
-        }
-    }
-
-    fn port(&self, who: Who) -> u16 {
-        match who {
-            Who::Ours => self.ours.port(),
-            Who::Ganesha => Ganesha::NFS_PORT,
-        }
-    }
-
-    /// The directory, from NFSv4's root.
-    fn directory(&self, who: Who) -> String {
-        match who {
-            Who::Ours => self.export.display().to_string(),
-            Who::Ganesha => Ganesha::PSEUDO.to_owned(),
-        }
-    }
-
-    /// This program, inside the network.
-    fn child(&self, part: &str, who: Who) -> Result<std::process::Command> {
-        let mut command = match who {
-            Who::Ours => self.netns.command(std::env::current_exe()?),
-            Who::Ganesha => self.ganesha.command(std::env::current_exe()?),
-        };
-        command.args([part, "--port", &self.port(who).to_string(), "--directory", &self.directory(who)]);
-        Ok(command)
-    }
+/// This program as a client of `who`, inside the network.
+fn child(both: &Both, part: &str, who: Who) -> Result<std::process::Command> {
+    let own = std::env::current_exe()?;
+    // The directory, from NFSv4's root.
+    let (mut command, directory) = match who {
+        Who::Ours => (both.netns.command(own), both.export.display().to_string()),
+        Who::Ganesha => (both.ganesha.command(own), Ganesha::PSEUDO.to_owned()),
+    };
+    command.args([part, "--port", &both.port(who).to_string(), "--directory", &directory]);
+    Ok(command)
 }
 
 /// All of it. Without `seconds` to speak of, memory is measured of fewer items, too.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Vec<Table>> {
-    let both = Both::start(place)?;
+    let both = Both::start(place, "bench4", fill)?;
     let tables = vec![by_version(effort, kind, &both)?, small_files(effort, kind, &both)?];
     drop(both);
     let memory = memory::measure(place, effort.seconds.min(1.0))?;
@@ -119,7 +74,7 @@ fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
         let mut costs: [Figure; 3] = Default::default();
         for _ in 0..effort.runs {
             for (runner, (who, vers)) in RUNNERS.into_iter().enumerate() {
-                let mut command = both.child("nfs4-load", who)?;
+                let mut command = child(both, "nfs4-load", who)?;
                 command
                     .args(["--vers", vers, "--op", op, "--bs", &block.to_string()])
                     .args(["--url", &both.ours.url(both.export.join("file")), "--size", &SIZE.to_string()])
@@ -168,10 +123,6 @@ fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     })
 }
 
-fn per_operation(used: Duration, operations: f64) -> f64 {
-    if operations > 0.0 { used.as_secs_f64() * 1e6 / operations } else { 0.0 }
-}
-
 fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     const RUNNERS: [(&str, Who, bool); 3] = [
         ("Samehost", Who::Ours, false),
@@ -182,7 +133,7 @@ fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     let mut delegated = [0.0; 3];
     for _ in 0..effort.runs {
         for (runner, (_, who, delegations)) in RUNNERS.into_iter().enumerate() {
-            let mut command = both.child("nfs4-small", who)?;
+            let mut command = child(both, "nfs4-small", who)?;
             command.args(["--files", &FILES.to_string()]);
             if delegations {
                 command.arg("--delegations");
