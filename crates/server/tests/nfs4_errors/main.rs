@@ -1,0 +1,669 @@
+//! The errors of NFSv4.1 and 4.2, and of 4.0 (`v40`): each that can be provoked without a failing disk is provoked here, is one that
+//! the RFCs let the operation return (rfc.txt and rfc7530.txt have their tables), and stands in docs/nfs4.md's tables, in which there is
+//! nothing else.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod table;
+mod v40;
+
+use common::v4::{ANYBODY, Ops, Session, compound};
+use common::{Scratch, encoded};
+use proto::nfs4::Nfsstat4 as S;
+use proto::nfs4::Operation as Op;
+use proto::nfs4::*;
+use samehost_server::{Config, Server};
+use table::{Beyond, Table};
+use xdr::{Array, Encode, Opaque};
+
+/// What the RFCs' tables let operations return: "OPERATION: ERROR ERROR", from RFC 8881 section 15.2, RFC 7530 section 13.2, RFC 7862
+/// section 11.2 and RFC 8276 section 8.4.5.
+const RFCS: &str = include_str!("rfc.txt");
+
+/// What no table has, and why it is right all the same.
+const BEYOND: [Beyond; 10] = [
+    (Op::CopyNotify, S::Notsupp, "optional (RFC 7862 section 13)"),
+    (Op::SetSsv, S::Notsupp, "only for clients that were given SP4_SSV, which nobody is"),
+    (Op::Copy, S::Notsupp, "from another server: COPY's parts are optional (RFC 7862 section 13)"),
+    (Op::Copy, S::Xdev, "between exports: clients copy by themselves then; CLONE's table has it"),
+    (Op::Listxattrs, S::Badxdr, "the table forgot it"),
+    (Op::Listxattrs, S::BadCookie, "as READDIR"),
+    (Op::Listxattrs, S::Toosmall, "RFC 8276 section 8.4.3.3 asks for it"),
+    (Op::OffloadCancel, S::Nofilehandle, "it is about the current file"),
+    (Op::OffloadStatus, S::Nofilehandle, "it is about the current file"),
+    (Op::Seek, S::Nxio, "RFC 7862 section 15.11.3 asks for it"),
+];
+
+const ANY: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
+/// A state id that nobody gave out.
+const BAD: Stateid4 = Stateid4 { seqid: 1, other: [9; 12] };
+
+struct Bench {
+    session: Session,
+    table: Table,
+}
+
+impl Bench {
+    /// SEQUENCE, and `before`, which succeed, and then `op`, which fails so.
+    fn fails(&mut self, before: &[(Op, Vec<u8>)], op: Op, args: &[u8], status: S) {
+        let mut ops = self.session.sequence(false);
+        for (op, args) in before.iter().map(|(op, args)| (*op, args.as_slice())).chain([(op, args)]) {
+            ops.count += 1;
+            ops.encoder.u32(op.number());
+            ops.encoder.raw(args);
+        }
+        let done = self.session.run(&ops);
+        self.table.note(op, status, done.status);
+    }
+
+    /// On the file of a handle.
+    fn at(&mut self, file: &[u8], op: Op, args: &impl Encode, status: S) {
+        self.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &encoded(args), status);
+    }
+
+    /// With a saved and a current file.
+    fn between(&mut self, saved: &[u8], current: &[u8], op: Op, args: &impl Encode, status: S) {
+        let put = |file| (Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }));
+        self.fails(&[put(saved), (Op::Savefh, vec![]), put(current)], op, &encoded(args), status);
+    }
+
+    /// Without a session, alone in its request.
+    fn alone(&mut self, op: Op, args: &impl Encode, status: S) {
+        let done = compound(&mut self.session.wire, 2, &Ops::new().op(op, args));
+        self.table.note(op, status, done.status);
+    }
+
+    fn as_user<T>(&mut self, uid: u32, with: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.session.wire.credential, common::sys(uid, uid, &[]));
+        let result = with(self);
+        self.session.wire.credential = before;
+        result
+    }
+}
+
+const fn named(name: &[u8]) -> Name4Args<'_> {
+    Name4Args { name: Opaque(name) }
+}
+
+const fn rename<'a>(from: &'a [u8], to: &'a [u8]) -> Rename4Args<'a> {
+    Rename4Args { oldname: Opaque(from), newname: Opaque(to) }
+}
+
+const fn nothing<'a>() -> Fattr4<'a> {
+    Fattr4 { attrmask: Bitmap4::EMPTY, attr_vals: Opaque(&[]) }
+}
+
+const fn one(number: u32, value: &[u8]) -> Fattr4<'_> {
+    Fattr4 { attrmask: Bitmap4::of(&[number]), attr_vals: Opaque(value) }
+}
+
+const fn create<'a>(kind: NfsFtype4, name: &'a [u8], createattrs: Fattr4<'a>) -> Create4Args<'a> {
+    Create4Args { objtype: Createtype4::Other(kind as u32), objname: Opaque(name), createattrs }
+}
+
+const fn setattr(obj_attributes: Fattr4<'_>) -> Setattr4Args<'_> {
+    Setattr4Args { stateid: ANY, obj_attributes }
+}
+
+fn open<'a>(clientid: u64, claim: OpenClaim4<'a>, openhow: Openflag4<'a>) -> Open4Args<'a> {
+    let owner = StateOwner4 { clientid, owner: Opaque(b"opener") };
+    Open4Args { seqid: 0, share_access: SHARE_ACCESS_READ, share_deny: 0, owner, openhow, claim }
+}
+
+const fn read(stateid: Stateid4) -> Read4Args {
+    Read4Args { stateid, offset: 0, count: 10 }
+}
+
+const fn write(stateid: Stateid4) -> Write4Args<'static> {
+    Write4Args { stateid, offset: 0, stable: StableHow4::Unstable, data: Opaque(b"x") }
+}
+
+const fn range(stateid: Stateid4, length: u64) -> Allocate4Args {
+    Allocate4Args { stateid, offset: 0, length }
+}
+
+const fn seek(stateid: Stateid4, offset: u64, what: u32) -> Seek4Args {
+    Seek4Args { stateid, offset, what }
+}
+
+fn copy<'a>(src_stateid: Stateid4, dst_stateid: Stateid4, src_offset: u64) -> Copy4Args<'a> {
+    Copy4Args {
+        src_stateid,
+        dst_stateid,
+        src_offset,
+        dst_offset: 0,
+        count: 0,
+        consecutive: true,
+        synchronous: true,
+        source_server: Array(vec![]),
+    }
+}
+
+const fn clone(src_stateid: Stateid4, dst_stateid: Stateid4) -> Clone4Args {
+    Clone4Args { src_stateid, dst_stateid, src_offset: 0, dst_offset: 0, count: 0 }
+}
+
+const fn readdir(cookie: u64, maxcount: u32, attr_request: Bitmap4) -> Readdir4Args {
+    Readdir4Args { cookie, cookieverf: [0; 8], dircount: 100, maxcount, attr_request }
+}
+
+fn lock(open: Stateid4, owner: &[u8], clientid: u64, length: u64, reclaim: bool) -> Lock4Args<'_> {
+    let new = OpenToLockOwner4 {
+        open_seqid: 0,
+        open_stateid: open,
+        lock_seqid: 0,
+        lock_owner: StateOwner4 { clientid, owner: Opaque(owner) },
+    };
+    Lock4Args { locktype: NfsLockType4::Write, reclaim, offset: 0, length, locker: Locker4::New(new) }
+}
+
+/// Operations on the current file, with arguments that can be decoded.
+fn on_a_file() -> Vec<(Op, Vec<u8>)> {
+    let guarded = Openflag4::Nocreate;
+    let id = |args: &Stateid4Args| encoded(args);
+    vec![
+        (Op::Access, encoded(&Access4Args { access: 1 })),
+        (Op::Close, encoded(&Close4Args { seqid: 0, open_stateid: BAD })),
+        (Op::Commit, encoded(&Commit4Args { offset: 0, count: 0 })),
+        (Op::Create, encoded(&create(NfsFtype4::Dir, b"x", nothing()))),
+        (Op::Getattr, encoded(&Getattr4Args { attr_request: Bitmap4::EMPTY })),
+        (Op::Getfh, vec![]),
+        (Op::Lock, encoded(&lock(BAD, b"o", 1, 1, false))),
+        (Op::Lookup, encoded(&named(b"x"))),
+        (Op::Lookupp, vec![]),
+        (Op::Nverify, encoded(&Verify4Args { obj_attributes: nothing() })),
+        (Op::Open, encoded(&open(1, OpenClaim4::Null(Opaque(b"x")), guarded))),
+        (Op::Read, encoded(&read(ANY))),
+        (Op::Readdir, encoded(&readdir(0, 4096, Bitmap4::EMPTY))),
+        (Op::Readlink, vec![]),
+        (Op::Remove, encoded(&named(b"x"))),
+        (Op::Savefh, vec![]),
+        (Op::Secinfo, encoded(&named(b"x"))),
+        (Op::SecinfoNoName, encoded(&SecinfoStyle4::CurrentFh)),
+        (Op::Setattr, encoded(&setattr(nothing()))),
+        (Op::Verify, encoded(&Verify4Args { obj_attributes: nothing() })),
+        (Op::Write, encoded(&write(ANY))),
+        (Op::Allocate, encoded(&range(ANY, 1))),
+        (Op::Deallocate, encoded(&range(ANY, 1))),
+        (Op::IoAdvise, encoded(&IoAdvise4Args { stateid: ANY, offset: 0, count: 0, hints: Bitmap4::EMPTY })),
+        (Op::Seek, encoded(&seek(ANY, 0, 0))),
+        (Op::ReadPlus, encoded(&read(ANY))),
+        (Op::OffloadStatus, id(&Stateid4Args { stateid: BAD })),
+        (Op::OffloadCancel, id(&Stateid4Args { stateid: BAD })),
+        (Op::Getxattr, encoded(&Xattr4Args { name: Opaque(b"x") })),
+        (Op::Listxattrs, encoded(&Listxattrs4Args { cookie: 0, maxcount: 1000 })),
+        (Op::Removexattr, encoded(&Xattr4Args { name: Opaque(b"x") })),
+        (Op::Setxattr, encoded(&setxattr(SetxattrOption4::Either, b"x"))),
+    ]
+}
+
+const fn setxattr(option: SetxattrOption4, key: &[u8]) -> Setxattr4Args<'_> {
+    Setxattr4Args { option, key: Opaque(key), value: Opaque(b"v") }
+}
+
+/// Operations that the server has only to refuse.
+const NOT_HERE: [Op; 12] = [
+    Op::Openattr,
+    Op::GetDirDelegation,
+    Op::Getdeviceinfo,
+    Op::Getdevicelist,
+    Op::Layoutcommit,
+    Op::Layoutget,
+    Op::Layoutreturn,
+    Op::SetSsv,
+    Op::CopyNotify,
+    Op::Layouterror,
+    Op::Layoutstats,
+    Op::WriteSame,
+];
+
+#[test]
+fn every_error_that_can_be_provoked_is_one_that_the_documents_know() {
+    let scratch = Scratch::new();
+    let other = Scratch::new();
+    let exports = vec![
+        format!("{} {ANYBODY}", scratch.export().display()),
+        format!("{} {ANYBODY}", other.export().display()),
+        format!("{} *(ro,insecure,no_root_squash)", scratch.run_dir().with_file_name("ro").display()),
+    ];
+    std::fs::create_dir_all(scratch.run_dir().with_file_name("ro")).unwrap();
+    let server = Server::start(Config { exports, ..scratch.config("") }).unwrap();
+    for (path, text) in [("f", "0123456789"), ("g", ""), ("d/inner", "")] {
+        std::fs::create_dir_all(scratch.at("d")).unwrap();
+        std::fs::write(scratch.at(path), text).unwrap();
+    }
+    std::fs::create_dir(scratch.at("empty")).unwrap();
+    std::fs::create_dir(scratch.at("closed")).unwrap();
+    std::fs::write(scratch.at("closed/f"), "").unwrap();
+    let mode = |path: &str, mode| {
+        std::fs::set_permissions(scratch.at(path), std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+    };
+    [("closed", 0o700), ("f", 0o644), ("d", 0o755)].into_iter().for_each(|(path, bits)| mode(path, bits));
+    std::os::unix::fs::symlink("f", scratch.at("l")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        scratch.at("p"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o644),
+        0,
+    )
+    .unwrap();
+    let mut session = Session::new(&server, 2, b"one");
+    session.reclaim_complete();
+    let mut rival = Session::new(&server, 2, b"two");
+    rival.reclaim_complete();
+    let root = session.walk(&scratch.export());
+    let [file, directory, link, fifo, closed, empty] =
+        ["f", "d", "l", "p", "closed", "empty"].map(|name| session.lookup(&root, name.as_bytes()).unwrap());
+    let elsewhere = session.walk(&other.export());
+    let read_only = session.walk(&scratch.run_dir().with_file_name("ro"));
+    let pseudo = session.walk(std::path::Path::new("/"));
+    let clientid = session.clientid;
+    let mut b = Bench { session, table: Table::default() };
+
+    handles(&mut b, &scratch, &root);
+    names(&mut b, &root, &file, &directory);
+    kinds(&mut b, [&root, &file, &directory, &link, &fifo]);
+    attributes_of(&mut b, &root, &file, &pseudo);
+    rights(&mut b, [&root, &file, &closed, &read_only, &pseudo], clientid);
+    directories(&mut b, &root, &file, &elsewhere, &empty);
+    states(&mut b, &mut rival, &root, &file, clientid);
+    holes_and_copies(&mut b, &file, &elsewhere);
+    xattrs(&mut b, &file);
+    sessions(&mut b, clientid);
+    for op in NOT_HERE {
+        b.at(&file, op, &(), S::Notsupp);
+    }
+    b.table.check(RFCS, &BEYOND);
+}
+
+/// No handle, bad ones, arguments that can't be decoded, operations without a session.
+fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
+    for (op, args) in on_a_file() {
+        b.fails(&[], op, &args, S::Nofilehandle);
+        if !args.is_empty() {
+            // Cut in the middle: what there is decodes to nothing.
+            b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))], op, &[], S::Badxdr);
+        }
+        let mut ops = Ops::new();
+        ops.count = 1;
+        ops.encoder.u32(op.number());
+        ops.encoder.raw(&args);
+        let done = compound(&mut b.session.wire, 2, &ops);
+        b.table.note(op, S::OpNotInSession, done.status);
+    }
+    let root_only: &[(Op, Vec<u8>)] = &[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))];
+    for (op, args) in [
+        (Op::Rename, encoded(&rename(b"a", b"b"))),
+        (Op::Link, encoded(&named(b"a"))),
+        (Op::Copy, encoded(&copy(ANY, ANY, 0))),
+        (Op::Clone, encoded(&clone(ANY, ANY))),
+    ] {
+        b.fails(root_only, op, &args, S::Nofilehandle);
+    }
+    b.fails(&[], Op::Restorefh, &[], S::Nofilehandle);
+    b.fails(&[], Op::Putfh, &encoded(&Putfh4Args { object: Opaque(&[1, 2, 3]) }), S::Badhandle);
+    b.fails(&[], Op::Putfh, &[0, 0], S::Badxdr);
+    std::fs::write(scratch.at("gone"), "").unwrap();
+    let gone = b.session.lookup(root, b"gone").unwrap();
+    std::fs::remove_file(scratch.at("gone")).unwrap();
+    for op in [Op::Access, Op::Getattr, Op::Setattr, Op::Read, Op::Write, Op::Seek] {
+        let args =
+            on_a_file().into_iter().find(|(other, _)| *other == op).map(|(_, args)| args).unwrap_or_default();
+        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(&gone) }))], op, &args, S::Stale);
+    }
+}
+
+/// Names that can't be, that aren't there, that are there.
+fn names(b: &mut Bench, root: &[u8], file: &[u8], directory: &[u8]) {
+    let clientid = b.session.clientid;
+    let long = [b'x'; 300];
+    let bad: [(&[u8], S); 4] =
+        [(b"", S::Inval), (b".", S::Badname), (b"a/b", S::Badchar), (&long, S::Nametoolong)];
+    for (name, status) in bad {
+        for op in [Op::Lookup, Op::Remove, Op::Secinfo] {
+            b.at(root, op, &named(name), status);
+        }
+        b.at(root, Op::Create, &create(NfsFtype4::Dir, name, nothing()), status);
+        b.at(root, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(name)), Openflag4::Nocreate), status);
+        b.between(file, root, Op::Link, &named(name), status);
+        b.between(root, root, Op::Rename, &rename(b"f", name), status);
+        b.between(root, root, Op::Rename, &rename(name, b"h"), status);
+    }
+    for op in [Op::Lookup, Op::Remove, Op::Secinfo] {
+        b.at(root, op, &named(b"missing"), S::Noent);
+    }
+    b.at(
+        root,
+        Op::Open,
+        &open(clientid, OpenClaim4::Null(Opaque(b"missing")), Openflag4::Nocreate),
+        S::Noent,
+    );
+    b.between(root, root, Op::Rename, &rename(b"missing", b"h"), S::Noent);
+    b.at(root, Op::Create, &create(NfsFtype4::Dir, b"f", nothing()), S::Exist);
+    let guarded = Openflag4::Create(Createhow4::Guarded(nothing()));
+    b.at(root, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"f")), guarded), S::Exist);
+    b.between(file, root, Op::Link, &named(b"g"), S::Exist);
+    b.between(root, root, Op::Rename, &rename(b"f", b"d"), S::Exist);
+    b.between(directory, root, Op::Link, &named(b"h"), S::Isdir);
+}
+
+/// What is done to the wrong kind of file.
+fn kinds(b: &mut Bench, [root, file, directory, link, fifo]: [&[u8]; 5]) {
+    let clientid = b.session.clientid;
+    for (at, status) in [(file, S::Notdir), (link, S::Symlink)] {
+        b.at(at, Op::Lookup, &named(b"x"), status);
+        b.at(at, Op::Lookupp, &(), status);
+        b.at(at, Op::Secinfo, &named(b"x"), S::Notdir);
+        b.at(at, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"x")), Openflag4::Nocreate), status);
+    }
+    for (op, args) in [
+        (Op::Create, encoded(&create(NfsFtype4::Dir, b"x", nothing()))),
+        (Op::Readdir, encoded(&readdir(0, 4096, Bitmap4::EMPTY))),
+        (Op::Remove, encoded(&named(b"x"))),
+    ] {
+        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &args, S::Notdir);
+    }
+    b.between(file, file, Op::Link, &named(b"x"), S::Notdir);
+    b.between(file, root, Op::Rename, &rename(b"a", b"b"), S::Notdir);
+    for (at, status) in [(directory, S::Isdir), (link, S::Symlink), (fifo, S::WrongType)] {
+        for (op, args) in [
+            (Op::Read, encoded(&read(ANY))),
+            (Op::ReadPlus, encoded(&read(ANY))),
+            (Op::Write, encoded(&write(ANY))),
+            (Op::Allocate, encoded(&range(ANY, 1))),
+            (Op::Deallocate, encoded(&range(ANY, 1))),
+            (Op::Seek, encoded(&seek(ANY, 0, 0))),
+        ] {
+            b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(at) }))], op, &args, status);
+        }
+        b.between(file, at, Op::Copy, &copy(ANY, ANY, 0), status);
+        b.between(file, at, Op::Clone, &clone(ANY, ANY), status);
+        b.at(at, Op::Open, &open(clientid, OpenClaim4::Fh, Openflag4::Nocreate), status);
+    }
+    b.at(directory, Op::Commit, &Commit4Args { offset: 0, count: 0 }, S::Isdir);
+    b.at(link, Op::Commit, &Commit4Args { offset: 0, count: 0 }, S::Symlink);
+    b.at(file, Op::Readlink, &(), S::WrongType);
+    b.at(root, Op::Create, &create(NfsFtype4::Reg, b"x", nothing()), S::Badtype);
+    let size = 5_u64.to_be_bytes();
+    b.at(directory, Op::Setattr, &setattr(one(attributes::SIZE, &size)), S::Isdir);
+}
+
+/// Attributes that aren't there, can't be set, can't be asked for.
+fn attributes_of(b: &mut Bench, root: &[u8], file: &[u8], pseudo: &[u8]) {
+    let clientid = b.session.clientid;
+    let hidden = one(attributes::HIDDEN, &[0; 4]);
+    let guarded = |attrs| Openflag4::Create(Createhow4::Guarded(attrs));
+    let new = |attrs| open(clientid, OpenClaim4::Null(Opaque(b"new")), guarded(attrs));
+    b.at(file, Op::Setattr, &setattr(hidden), S::Attrnotsupp);
+    b.at(file, Op::Verify, &Verify4Args { obj_attributes: hidden }, S::Attrnotsupp);
+    b.at(file, Op::Nverify, &Verify4Args { obj_attributes: hidden }, S::Attrnotsupp);
+    b.at(root, Op::Open, &new(hidden), S::Attrnotsupp);
+    b.at(root, Op::Create, &create(NfsFtype4::Dir, b"new", hidden), S::Attrnotsupp);
+    let link_support = one(attributes::LINK_SUPPORT, &[0; 4]);
+    b.at(file, Op::Setattr, &setattr(link_support), S::Inval);
+    b.at(root, Op::Create, &create(NfsFtype4::Dir, b"new", link_support), S::Inval);
+    b.at(root, Op::Open, &new(link_support), S::Inval);
+    let write_only = Bitmap4::of(&[attributes::TIME_ACCESS_SET]);
+    b.at(file, Op::Getattr, &Getattr4Args { attr_request: write_only }, S::Inval);
+    b.at(root, Op::Readdir, &readdir(0, 4096, write_only), S::Inval);
+    let set = Fattr4 { attrmask: write_only, attr_vals: Opaque(&[0; 4]) };
+    b.at(file, Op::Verify, &Verify4Args { obj_attributes: set }, S::Inval);
+    b.at(file, Op::Nverify, &Verify4Args { obj_attributes: set }, S::Inval);
+    let owner = encoded(&Opaque::<'_, 100>(b"nobody of that name"));
+    let owner = one(attributes::OWNER, &owner);
+    b.at(file, Op::Setattr, &setattr(owner), S::Badowner);
+    b.at(root, Op::Create, &create(NfsFtype4::Dir, b"new", owner), S::Badowner);
+    b.at(root, Op::Open, &new(owner), S::Badowner);
+    let size = 10_u64.to_be_bytes();
+    b.at(file, Op::Nverify, &Verify4Args { obj_attributes: one(attributes::SIZE, &size) }, S::Same);
+    let size = 11_u64.to_be_bytes();
+    b.at(file, Op::Verify, &Verify4Args { obj_attributes: one(attributes::SIZE, &size) }, S::NotSame);
+    let huge = u64::MAX.to_be_bytes();
+    b.at(file, Op::Setattr, &setattr(one(attributes::SIZE, &huge)), S::Fbig);
+    b.at(pseudo, Op::Lookupp, &(), S::Noent);
+    b.at(pseudo, Op::SecinfoNoName, &SecinfoStyle4::Parent, S::Noent);
+}
+
+/// What a user may not, and what nobody may.
+fn rights(b: &mut Bench, [root, file, closed, read_only, pseudo]: [&[u8]; 5], clientid: u64) {
+    let mode = 0o777_u32.to_be_bytes();
+    for at in [pseudo, read_only] {
+        b.at(at, Op::Create, &create(NfsFtype4::Dir, b"x", nothing()), S::Rofs);
+        b.at(at, Op::Setattr, &setattr(one(attributes::MODE, &mode)), S::Rofs);
+    }
+    b.at(pseudo, Op::Remove, &named(b"x"), S::Rofs);
+    b.between(pseudo, pseudo, Op::Rename, &rename(b"a", b"b"), S::Rofs);
+    b.between(file, pseudo, Op::Link, &named(b"x"), S::Rofs);
+    let make = Openflag4::Create(Createhow4::Guarded(nothing()));
+    b.at(read_only, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"x")), make), S::Rofs);
+    b.as_user(4000, |b| {
+        b.at(closed, Op::Lookup, &named(b"f"), S::Access);
+        b.at(closed, Op::Secinfo, &named(b"f"), S::Access);
+        b.at(closed, Op::Readdir, &readdir(0, 4096, Bitmap4::EMPTY), S::Access);
+        b.at(closed, Op::Create, &create(NfsFtype4::Dir, b"x", nothing()), S::Access);
+        b.at(closed, Op::Remove, &named(b"f"), S::Access);
+        b.between(file, closed, Op::Link, &named(b"x"), S::Access);
+        b.between(root, closed, Op::Rename, &rename(b"f", b"x"), S::Access);
+        b.at(
+            closed,
+            Op::Open,
+            &open(clientid, OpenClaim4::Null(Opaque(b"f")), Openflag4::Nocreate),
+            S::Access,
+        );
+        b.at(file, Op::Write, &write(ANY), S::Access);
+        b.at(file, Op::Allocate, &range(ANY, 1), S::Access);
+        b.at(file, Op::Deallocate, &range(ANY, 1), S::Access);
+        b.between(file, file, Op::Copy, &copy(ANY, ANY, 0), S::Access);
+        b.at(file, Op::Setxattr, &setxattr(SetxattrOption4::Either, b"x"), S::Access);
+        b.at(file, Op::Removexattr, &Xattr4Args { name: Opaque(b"x") }, S::Access);
+        b.at(file, Op::Setattr, &setattr(one(attributes::MODE, &mode)), S::Perm);
+        let size = 1_u64.to_be_bytes();
+        b.at(file, Op::Setattr, &setattr(one(attributes::SIZE, &size)), S::Access);
+    });
+}
+
+/// Pages of directories, other filesystems, directories in use.
+fn directories(b: &mut Bench, root: &[u8], file: &[u8], elsewhere: &[u8], empty: &[u8]) {
+    b.at(root, Op::Readdir, &readdir(1, 4096, Bitmap4::EMPTY), S::BadCookie);
+    b.at(root, Op::Readdir, &readdir(0, 8, Bitmap4::EMPTY), S::Toosmall);
+    b.at(root, Op::Remove, &named(b"d"), S::Notempty);
+    b.between(file, elsewhere, Op::Link, &named(b"x"), S::Xdev);
+    b.between(root, elsewhere, Op::Rename, &rename(b"f", b"x"), S::Xdev);
+    // A directory into itself.
+    b.between(root, empty, Op::Rename, &rename(b"empty", b"x"), S::Inval);
+}
+
+/// Opens and locks.
+fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clientid: u64) {
+    let claim = || OpenClaim4::Null(Opaque(b"f"));
+    for (op, args) in [
+        (Op::Read, encoded(&read(BAD))),
+        (Op::ReadPlus, encoded(&read(BAD))),
+        (Op::Write, encoded(&write(BAD))),
+        (Op::Allocate, encoded(&range(BAD, 1))),
+        (Op::Deallocate, encoded(&range(BAD, 1))),
+        (Op::Seek, encoded(&seek(BAD, 0, 0))),
+        (Op::IoAdvise, encoded(&IoAdvise4Args { stateid: BAD, offset: 0, count: 0, hints: Bitmap4::EMPTY })),
+        (Op::Close, encoded(&Close4Args { seqid: 0, open_stateid: BAD })),
+        (
+            Op::OpenDowngrade,
+            encoded(&OpenDowngrade4Args { open_stateid: BAD, seqid: 0, share_access: 1, share_deny: 0 }),
+        ),
+        (Op::Lock, encoded(&lock(BAD, b"o", clientid, 1, false))),
+        (Op::OffloadStatus, encoded(&Stateid4Args { stateid: BAD })),
+        (Op::OffloadCancel, encoded(&Stateid4Args { stateid: BAD })),
+        (Op::Delegreturn, encoded(&Stateid4Args { stateid: BAD })),
+    ] {
+        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &args, S::BadStateid);
+    }
+    b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: BAD }), S::BadStateid);
+    b.between(file, file, Op::Copy, &copy(BAD, ANY, 0), S::BadStateid);
+    b.between(file, file, Op::Clone, &clone(BAD, ANY), S::BadStateid);
+    // Opened for reading, then for both: the first state id is old.
+    let (first, _) = b.session.open_shared(root, claim(), false, SHARE_ACCESS_READ, 0).unwrap();
+    b.at(file, Op::Write, &write(first), S::Openmode);
+    b.at(file, Op::Allocate, &range(first, 1), S::Openmode);
+    b.at(file, Op::Deallocate, &range(first, 1), S::Openmode);
+    b.between(file, file, Op::Copy, &copy(ANY, first, 0), S::Openmode);
+    b.between(file, file, Op::Clone, &clone(ANY, first), S::Openmode);
+    b.at(
+        file,
+        Op::Setattr,
+        &Setattr4Args { stateid: first, obj_attributes: one(attributes::SIZE, &1_u64.to_be_bytes()) },
+        S::Openmode,
+    );
+    let (second, _) = b.session.open_shared(root, claim(), false, SHARE_ACCESS_BOTH, 0).unwrap();
+    for (op, args) in [
+        (Op::Read, encoded(&read(first))),
+        (Op::ReadPlus, encoded(&read(first))),
+        (Op::Write, encoded(&write(first))),
+        (Op::Seek, encoded(&seek(first, 0, 0))),
+        (Op::Close, encoded(&Close4Args { seqid: 0, open_stateid: first })),
+        (
+            Op::OpenDowngrade,
+            encoded(&OpenDowngrade4Args { open_stateid: first, seqid: 0, share_access: 1, share_deny: 0 }),
+        ),
+        (Op::Lock, encoded(&lock(first, b"o", clientid, 1, false))),
+    ] {
+        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &args, S::OldStateid);
+    }
+    b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: second }), S::LocksHeld);
+    let downgrade = OpenDowngrade4Args { open_stateid: second, seqid: 0, share_access: 3, share_deny: 3 };
+    b.at(file, Op::OpenDowngrade, &downgrade, S::Inval);
+    // Reclaimed too late.
+    b.at(file, Op::Open, &open(clientid, OpenClaim4::Previous(0), Openflag4::Nocreate), S::NoGrace);
+    b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, true), S::NoGrace);
+    b.at(file, Op::Lock, &lock(second, b"o", clientid, 0, false), S::Inval);
+    // Another client has it locked, and denies it.
+    let (theirs, _) = rival.open_shared(root, claim(), false, SHARE_ACCESS_BOTH, 0).unwrap();
+    rival.lock(file, theirs, false).unwrap();
+    b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, false), S::Denied);
+    let owner = StateOwner4 { clientid, owner: Opaque(b"o") };
+    let test = |length| Lockt4Args { locktype: NfsLockType4::Write, offset: 0, length, owner };
+    b.at(file, Op::Lockt, &test(1), S::Denied);
+    b.at(file, Op::Lockt, &test(0), S::Inval);
+    let unlock = |lock_stateid, length| Locku4Args {
+        locktype: NfsLockType4::Write,
+        seqid: 0,
+        lock_stateid,
+        offset: 0,
+        length,
+    };
+    b.at(file, Op::Locku, &unlock(BAD, 1), S::BadStateid);
+    let ours = {
+        b.session.on(root, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"g")), Openflag4::Nocreate));
+        let g = b.session.lookup(root, b"g").unwrap();
+        let (id, _) = b.session.open(root, OpenClaim4::Null(Opaque(b"g")), false).unwrap();
+        let lock = b.session.lock(&g, id, false).unwrap();
+        b.at(&g, Op::Locku, &unlock(lock, 0), S::Inval);
+        lock
+    };
+    b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: ours }), S::LocksHeld);
+    let deny = Open4Args { share_deny: 2, ..open(clientid, claim(), Openflag4::Nocreate) };
+    b.at(root, Op::Open, &deny, S::ShareDenied);
+    let delegation = OpenClaim4::DelegCurFh(BAD);
+    b.at(file, Op::Open, &open(clientid, delegation, Openflag4::Nocreate), S::BadStateid);
+    let nonsense = Open4Args { share_access: 0, ..open(clientid, claim(), Openflag4::Nocreate) };
+    b.at(root, Op::Open, &nonsense, S::Inval);
+}
+
+/// Space, holes and copies.
+fn holes_and_copies(b: &mut Bench, file: &[u8], elsewhere: &[u8]) {
+    b.at(file, Op::Allocate, &range(ANY, 0), S::Inval);
+    b.at(file, Op::Deallocate, &range(ANY, 0), S::Inval);
+    let beyond = Allocate4Args { stateid: ANY, offset: 1 << 63, length: 1 };
+    b.at(file, Op::Allocate, &beyond, S::Fbig);
+    b.at(file, Op::Seek, &seek(ANY, 1 << 20, 0), S::Nxio);
+    b.at(file, Op::Seek, &seek(ANY, 0, 7), S::UnionNotsupp);
+    b.at(file, Op::Commit, &Commit4Args { offset: u64::MAX, count: 1 }, S::Inval);
+    let hint = IoAdvise4Args { stateid: ANY, offset: u64::MAX, count: 1, hints: Bitmap4::EMPTY };
+    b.at(file, Op::IoAdvise, &hint, S::Inval);
+    b.between(file, file, Op::Copy, &copy(ANY, ANY, 1 << 20), S::Inval);
+    let far = Copy4Args { source_server: Array(vec![Netloc4::Name(Opaque(b"far"))]), ..copy(ANY, ANY, 0) };
+    b.between(file, file, Op::Copy, &far, S::Notsupp);
+    let far_file = b.session.open(elsewhere, OpenClaim4::Null(Opaque(b"f")), true).unwrap().1;
+    b.between(file, &far_file, Op::Copy, &copy(ANY, ANY, 0), S::Xdev);
+    b.between(file, &far_file, Op::Clone, &clone(ANY, ANY), S::Xdev);
+    let huge = Write4Args { offset: u64::MAX - 5, ..write(ANY) };
+    b.at(file, Op::Write, &huge, S::Fbig);
+}
+
+/// Extended attributes.
+fn xattrs(b: &mut Bench, file: &[u8]) {
+    let none = Xattr4Args { name: Opaque(b"none") };
+    b.at(file, Op::Getxattr, &none, S::Noxattr);
+    b.at(file, Op::Removexattr, &none, S::Noxattr);
+    b.at(file, Op::Setxattr, &setxattr(SetxattrOption4::Replace, b"none"), S::Noxattr);
+    assert_eq!(b.session.on(file, Op::Setxattr, &setxattr(SetxattrOption4::Create, b"some")).0, 0);
+    b.at(file, Op::Setxattr, &setxattr(SetxattrOption4::Create, b"some"), S::Exist);
+    let long = [b'x'; 300];
+    b.at(file, Op::Getxattr, &Xattr4Args { name: Opaque(&long) }, S::Nametoolong);
+    b.at(file, Op::Removexattr, &Xattr4Args { name: Opaque(&long) }, S::Nametoolong);
+    b.at(file, Op::Setxattr, &setxattr(SetxattrOption4::Either, &long), S::Nametoolong);
+    b.at(file, Op::Listxattrs, &Listxattrs4Args { cookie: 99, maxcount: 1000 }, S::BadCookie);
+    b.at(file, Op::Listxattrs, &Listxattrs4Args { cookie: 0, maxcount: 4 }, S::Toosmall);
+}
+
+/// Clients and sessions.
+fn sessions(b: &mut Bench, clientid: u64) {
+    let exchange = |flags| ExchangeId4Args {
+        clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(b"three") },
+        flags,
+        state_protect: StateProtect4A::None,
+        client_impl_id: Array(vec![]),
+    };
+    b.alone(Op::ExchangeId, &exchange(0x0800_0000), S::Inval);
+    let create = CreateSession4Args {
+        clientid: 12345,
+        sequence: 1,
+        flags: 0,
+        fore_chan_attrs: common::v4::channel(),
+        back_chan_attrs: common::v4::channel(),
+        cb_program: 1,
+        sec_parms: Array(vec![CallbackSecParms4::None]),
+    };
+    b.alone(Op::CreateSession, &create, S::StaleClientid);
+    b.alone(
+        Op::CreateSession,
+        &CreateSession4Args { clientid, sequence: 77, ..create.clone() },
+        S::SeqMisordered,
+    );
+    b.alone(Op::DestroySession, &DestroySession4Args { sessionid: [9; 16] }, S::Badsession);
+    b.alone(Op::DestroyClientid, &Clientid4Args { clientid: 12345 }, S::StaleClientid);
+    b.alone(Op::DestroyClientid, &Clientid4Args { clientid }, S::ClientidBusy);
+    let bind = BindConnToSession4Args {
+        sessionid: [9; 16],
+        dir: ChannelDirFromClient4::Fore,
+        use_conn_in_rdma_mode: false,
+    };
+    b.alone(Op::BindConnToSession, &bind, S::Badsession);
+    for op in
+        [Op::ExchangeId, Op::CreateSession, Op::DestroySession, Op::DestroyClientid, Op::BindConnToSession]
+    {
+        let done = compound(&mut b.session.wire, 2, &Ops::new().op(op, &()).op(Op::Putrootfh, &()));
+        b.table.note(op, S::NotOnlyOp, done.status);
+        let done = compound(&mut b.session.wire, 2, &Ops::new().op(op, &()));
+        b.table.note(op, S::Badxdr, done.status);
+    }
+    let sequence = |sessionid, slotid, sequenceid| Sequence4Args {
+        sessionid,
+        sequenceid,
+        slotid,
+        highest_slotid: slotid,
+        cachethis: false,
+    };
+    let (id, next) = (b.session.id, b.session.sequence + 1);
+    b.alone(Op::Sequence, &sequence([9; 16], 0, 1), S::Badsession);
+    b.alone(Op::Sequence, &sequence(id, 500, 1), S::Badslot);
+    b.alone(Op::Sequence, &sequence(id, 0, next + 7), S::SeqMisordered);
+    b.alone(Op::Sequence, &(), S::Badxdr);
+    let many = (0..20)
+        .fold(Ops::new().op(Op::Sequence, &sequence(id, 0, next)), |ops, _| ops.op(Op::Putrootfh, &()));
+    let found = compound(&mut b.session.wire, 2, &many).status;
+    b.table.note(Op::Sequence, S::TooManyOps, found);
+    b.fails(&[(Op::Putrootfh, vec![])], Op::Sequence, &encoded(&sequence(id, 0, next)), S::SequencePos);
+    let complete = ReclaimComplete4Args { one_fs: false };
+    b.fails(&[], Op::ReclaimComplete, &encoded(&complete), S::CompleteAlready);
+}
