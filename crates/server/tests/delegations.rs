@@ -11,7 +11,7 @@ use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, SEQUENCE, Session, compound, get};
 use common::{Client, Scratch, encoded, wait_for};
 use lane::{Access, Status, Target};
-use proto::nfs3::Nfsstat3;
+use proto::nfs3::{Getattr3Args, Getattr3Res, Lookup3Args, Lookup3Res, Nfsstat3, Outcome, Procedure};
 use proto::nfs4::*;
 use rpc::message::{CallHeader, ReplyHeader, ReplyStatus};
 use samehost_server::{Config, Server};
@@ -81,6 +81,24 @@ fn is_recalled(session: &mut Session, delegation: Stateid4, file: &[u8]) {
     let args: CbRecall4Args<'_> = get(&recall.args);
     assert_eq!((recall.operation, args.stateid, args.fh.0), (CB_RECALL, delegation, file));
     answer(session, &recall, &[]);
+}
+
+/// What is asked of a holder.
+const WRITTEN: Bitmap4 = Bitmap4::of(&[attributes::CHANGE, attributes::SIZE]);
+
+/// Does what has the holder asked what it has written, which says that change attribute and size, or nothing.
+fn asked<T: Send>(holder: &mut Session, file: &[u8], told: &[u64], ask: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(ask);
+        let question = call(holder);
+        let args: CbGetattr4Args<'_> = get(&question.args);
+        assert_eq!((question.operation, args.fh.0), (CB_GETATTR, file));
+        let values: Vec<u8> = told.iter().flat_map(|value| value.to_be_bytes()).collect();
+        let attrmask = if told.is_empty() { Bitmap4::EMPTY } else { WRITTEN };
+        let obj_attributes = Fattr4 { attrmask, attr_vals: Opaque(&values) };
+        answer(holder, &question, &encoded(&CbGetattr4ResOk { obj_attributes }));
+        asking.join().unwrap()
+    })
 }
 
 fn give_back(session: &mut Session, delegation: Stateid4, file: &[u8]) -> u32 {
@@ -226,12 +244,11 @@ fn a_holder_is_asked_what_it_has_written() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), mut other) = two(&scratch);
     let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
-    let asked = Bitmap4::of(&[attributes::CHANGE, attributes::SIZE]);
     let getattr = |session: &mut Session| {
         let ops = session
             .sequence(false)
             .op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) })
-            .op(Operation::Getattr, &Getattr4Args { attr_request: asked });
+            .op(Operation::Getattr, &Getattr4Args { attr_request: WRITTEN });
         let done = session.run(&ops);
         let (status, body) = done.after(&[SEQUENCE, PUTFH]);
         assert_eq!(status, NFS_OK);
@@ -241,22 +258,55 @@ fn a_holder_is_asked_what_it_has_written() {
     };
     let (change, size) = getattr(&mut one);
     assert_eq!(size, 4);
-    for (told, seen) in [((change, 4), 4), ((change + 1, 500), 500)] {
-        let answered = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| getattr(&mut other));
-            let question = call(&mut one);
-            let args: CbGetattr4Args<'_> = get(&question.args);
-            assert_eq!((question.operation, args.fh.0), (CB_GETATTR, &file[..]));
-            let values = [told.0, told.1].map(u64::to_be_bytes).concat();
-            let body =
-                CbGetattr4ResOk { obj_attributes: Fattr4 { attrmask: asked, attr_vals: Opaque(&values) } };
-            answer(&mut one, &question, &encoded(&body));
-            asking.join().unwrap()
-        });
+    for (told, seen) in [([change, 4], 4), ([change + 1, 500], 500)] {
+        let answered = asked(&mut one, &file, &told, || getattr(&mut other));
         assert_eq!((answered.1, answered.0 == change), (seen, seen == 4));
     }
     assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
     assert_eq!(getattr(&mut other).1, 4, "now it is the file that says it");
+}
+
+#[test]
+fn a_holder_is_asked_for_those_of_other_versions_and_for_whole_directories() {
+    let scratch = Scratch::new();
+    let (server, (mut one, root), mut other) = two(&scratch);
+    let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
+    let change = u64::from_be_bytes(one.attribute(&file, attributes::CHANGE).try_into().unwrap());
+    let mut old = Client::new(&server);
+    let version_3 = asked(&mut one, &file, &[change + 1, 500], || old.getattr(&file).size);
+    assert_eq!(version_3, 500);
+    let version_0 = asked(&mut one, &file, &[change + 2, 600], || {
+        let ops = Ops::new()
+            .op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) })
+            .op(Operation::Getattr, &Getattr4Args { attr_request: Bitmap4::of(&[attributes::SIZE]) });
+        let done = compound(&mut old, 0, &ops);
+        let (status, body) = done.after(&[PUTFH]);
+        assert_eq!(status, NFS_OK);
+        get::<u64>(get::<Fattr4<'_>>(body).attr_vals.0)
+    });
+    assert_eq!(version_0, 600);
+    let listed = asked(&mut one, &file, &[change + 3, 700], || {
+        let attr_request = Bitmap4::of(&[attributes::SIZE]);
+        let all =
+            Readdir4Args { cookie: 0, cookieverf: [0; 8], dircount: 1000, maxcount: 4096, attr_request };
+        other.on(&root, Operation::Readdir, &all).1
+    });
+    assert!(listed.windows(8).any(|bytes| bytes == 700_u64.to_be_bytes()), "{listed:x?}");
+    // What NFSv3 tells without being asked it doesn't tell of this file.
+    let args = Lookup3Args { what: common::what(&root, b"f") };
+    match old.nfs(Procedure::Lookup, &args).get::<Lookup3Res<'_>>() {
+        Outcome::Ok(found) => assert!(found.obj_attributes.is_none() && found.dir_attributes.is_some()),
+        Outcome::Fail(status, _) => panic!("{status:?}"),
+    }
+    // A holder that doesn't say it has to give the delegation back.
+    let refused = asked(&mut one, &file, &[], || {
+        let results = old.nfs(Procedure::Getattr, &Getattr3Args { object: Opaque(&file) });
+        results.get::<Getattr3Res>().into_result().err().map(|(status, ())| status)
+    });
+    assert_eq!(refused, Some(Nfsstat3::Jukebox));
+    is_recalled(&mut one, delegation.unwrap(), &file);
+    assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    assert_eq!(old.getattr(&file).size, 4);
 }
 
 #[test]

@@ -1,17 +1,24 @@
 //! GETATTR, SETATTR and ACCESS (RFC 1813 sections 3.3.1, 3.3.2, 3.3.4).
 
-use proto::nfs3::{Access3Args, Access3ResOk, Fattr3, Getattr3Args, PostOpAttr, Setattr3Args, WccData};
+use proto::nfs3::{
+    Access3Args, Access3ResOk, Fattr3, Getattr3Args, Nfsstat3, PostOpAttr, Setattr3Args, WccData,
+};
 use state::Touch;
 use store::{Access, Wcc};
 
-use super::convert::{fattr, post_op, set_attributes, timestamp, wcc_data};
-use super::{Call, Result};
+use super::convert::{fattr, set_attributes, timestamp, wcc_data};
+use super::{Call, Fault, Result};
+use crate::nfs4::Asker;
 
 pub(super) fn getattr(call: &Call<'_>, args: Getattr3Args<'_>, _: &mut ()) -> Result<Fattr3> {
     let admitted = call.admit(args.object.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.object.0)?;
-    Ok(fattr(&acting.attributes(&node)?))
+    let written = call.service.nfs4.ask_writer(Asker::Other, call.cx, &acting, &node);
+    let written = written.map_err(|_| Fault(Nfsstat3::Jukebox))?;
+    let mut attributes = acting.attributes(&node)?;
+    attributes.size = written.unwrap_or(attributes.size);
+    Ok(fattr(&attributes))
 }
 
 pub(super) fn setattr(call: &Call<'_>, args: Setattr3Args<'_>, body: &mut WccData) -> Result<WccData> {
@@ -35,6 +42,6 @@ pub(super) fn access(call: &Call<'_>, args: Access3Args<'_>, body: &mut PostOpAt
     let acting = admitted.acting()?;
     let node = acting.node(args.object.0)?;
     let allowed = acting.access(&node, Access(args.access));
-    *body = post_op(&acting, &node);
+    *body = call.current(&acting, &node);
     Ok(Access3ResOk { obj_attributes: *body, access: allowed?.0 })
 }

@@ -31,7 +31,7 @@ pub(super) fn lookup(call: &Call<'_>, args: Lookup3Args<'_>, body: &mut PostOpAt
     let found = acting.lookup(&directory, args.what.name.0);
     *body = post_op(&acting, &directory);
     let found = found?;
-    Ok(Found { handle: *found.handle(), attributes: post_op(&acting, &found), directory: *body })
+    Ok(Found { handle: *found.handle(), attributes: call.current(&acting, &found), directory: *body })
 }
 
 /// A symbolic link's text.

@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use exports::Claim;
-use proto::nfs3::{self, Nfsstat3, Outcome, Procedure};
+use proto::nfs3::{self, Nfsstat3, Outcome, PostOpAttr, Procedure};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, Placement, Program, Reply};
 use state::Touch;
@@ -81,6 +81,12 @@ impl Call<'_> {
             // What is wrong with it is said by the procedure.
             Err(_) => Ok(()),
         }
+    }
+
+    /// A file's attributes where they needn't be told: not while another client writes it by a delegation. Who wants them then asks
+    /// for them, and that client is asked.
+    fn current(&self, acting: &Acting<'_>, node: &Node) -> PostOpAttr {
+        if self.service.nfs4.is_written_elsewhere(node) { None } else { convert::post_op(acting, node) }
     }
 
     /// Makes the metadata of `changed` durable where the export is `sync`, as knfsd does.

@@ -55,7 +55,7 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
             fileid: entry.fileid,
             name: Opaque(entry.name),
             cookie: entry.cookie,
-            name_attributes: node.as_ref().and_then(|node| post_op(acting, node)),
+            name_attributes: node.as_ref().and_then(|node| call.current(acting, node)),
             name_handle: node.as_ref().map(|node| Opaque(node.handle().as_bytes())),
         });
     })

@@ -25,6 +25,7 @@ mod states;
 mod status;
 mod users;
 mod v40;
+mod writers;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use xdr::Decoder;
 
 pub(crate) use owners::Owners;
 pub(crate) use states::{States, open_records};
+pub(crate) use writers::Asker;
 
 use crate::service::Service;
 

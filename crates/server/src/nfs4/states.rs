@@ -15,6 +15,7 @@ use super::callbacks::{self, Callbacks};
 use super::copies::Copies;
 use super::records::{Files, Records};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
+use super::writers::Given;
 
 /// What is kept open for a state on a file, and goes with it.
 #[derive(Debug, Default)]
@@ -23,8 +24,8 @@ pub(crate) struct Kept {
     pub lock: OnceLock<OwnedFd>,
     /// What keeps local processes out for a delegation.
     pub lease: OnceLock<Lease>,
-    /// The file's change attribute and size when a delegation for writing was given.
-    pub given: OnceLock<(u64, u64)>,
+    /// What is known of a delegation for writing.
+    pub given: OnceLock<Given>,
 }
 
 /// All state of NFSv4's clients.

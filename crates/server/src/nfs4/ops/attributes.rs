@@ -38,8 +38,8 @@ fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<()> {
         }
         Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
-            let written = delegation::ask_writer(c, &file, wanted)?;
             let acting = file.acting()?;
+            let written = delegation::ask_writer(c, &acting, &file.node, wanted)?;
             let mut attributes = acting.attributes(&file.node).map_err(status::of_store)?;
             attributes.size = written.unwrap_or(attributes.size);
             let known = known_file(c, &acting, &file, &attributes, wanted)?;

@@ -1,38 +1,30 @@
-//! Delegations: given with OPEN, returned by DELEGRETURN, and asked for what their holder has written (RFC 8881 sections 10.2 to
-//! 10.4, 18.6, 20.1).
+//! Delegations: given with OPEN, returned by DELEGRETURN (RFC 8881 sections 10.2 to 10.4, 18.6).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    Bitmap4, CB_GETATTR, CbGetattr4Args, CbGetattr4ResOk, MinorVersion, NfsSpaceLimit4, Nfsace4,
-    OpenDelegation4, OpenNoneDelegation4, OpenReadDelegation4, OpenWriteDelegation4,
-    SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK, SHARE_ACCESS_WANT_NO_DELEG,
-    SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_READ_DELEG, Stateid4Args, WND4_CANCELLED,
-    WND4_NOT_SUPP_UPGRADE, WND4_NOT_WANTED,
+    Bitmap4, MinorVersion, NfsSpaceLimit4, Nfsace4, OpenDelegation4, OpenNoneDelegation4,
+    OpenReadDelegation4, OpenWriteDelegation4, SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK,
+    SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_READ_DELEG, Stateid4Args,
+    WND4_CANCELLED, WND4_NOT_SUPP_UPGRADE, WND4_NOT_WANTED,
 };
-use state::{ClientId, Delegating, NoDelegation, Share, StateId, Touch};
+use state::{ClientId, Delegating, NoDelegation, Share, StateId};
 use store::{Acting, Error, Node};
-use xdr::{Decoder, Opaque};
+use xdr::Opaque;
 
 use super::open::place;
-use crate::nfs4::callbacks::{Operation, wire};
+use crate::nfs4::callbacks::wire;
 use crate::nfs4::compound::Compound;
-use crate::nfs4::object::File;
 use crate::nfs4::states::Kept;
+use crate::nfs4::writers::{Asker, Given};
 use crate::nfs4::{Result, status};
-
-/// How long a worker waits for what a delegation's holder says.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// `OPEN_DELEGATE_WRITE`, as CLAIM_PREVIOUS names it.
 const DELEGATE_WRITE: u32 = 2;
 /// `OPEN_DELEGATE_NONE`.
 const DELEGATE_NONE: u32 = 0;
 
-/// What may be asked of a holder.
-const WRITTEN: Bitmap4 = Bitmap4::of(&[number::CHANGE, number::SIZE]);
 /// What a holder's data changes.
 const CHANGED_BY_DATA: Bitmap4 = Bitmap4::of(&[
     number::CHANGE,
@@ -129,7 +121,8 @@ fn keep_out(
     let lease = acting.lease(node, begun.writes, leases)?;
     if begun.writes {
         let now = acting.attributes(node)?;
-        let _ = begun.kept.given.set((now.change, now.size));
+        let nameless_at = (c.minor == MinorVersion::V0).then(|| c.cx.peer.address.ip());
+        let _ = begun.kept.given.set(Given { change: now.change, size: now.size, nameless_at });
     }
     // Nobody else has it: it was made for this delegation.
     let _ = begun.kept.lease.set(lease);
@@ -154,40 +147,18 @@ pub(in crate::nfs4) fn delegreturn(c: &mut Compound<'_>, args: Stateid4Args) -> 
     c.service.nfs4.run(|engine, _| engine.delegreturn(client, &id, &key)).map_err(status::of_state)
 }
 
-/// Asks another client's delegation for writing what it makes of the file, if it matters for what is `wanted`: the size, if it has
-/// written. Then the file's own attributes say by now that it has changed. A holder that doesn't answer loses the delegation. In 4.0
-/// nobody knows whether it is the holder himself who asks, and he isn't.
-pub(super) fn ask_writer(c: &Compound<'_>, file: &File, wanted: &Bitmap4) -> Result<Option<u64>> {
-    let states = &c.service.nfs4;
-    if !states.has_writers() || wanted.and(&CHANGED_BY_DATA).is_empty() || c.by().is_none() {
+/// Asks another client's delegation for writing what it makes of the file, if it matters for what is `wanted`: see [`States::ask_writer`].
+///
+/// [`States::ask_writer`]: crate::nfs4::States::ask_writer
+pub(super) fn ask_writer(
+    c: &Compound<'_>,
+    acting: &Acting<'_>,
+    node: &Node,
+    wanted: &Bitmap4,
+) -> Result<Option<u64>> {
+    if wanted.and(&CHANGED_BY_DATA).is_empty() {
         return Ok(None);
     }
-    let key = file.node.handle();
-    let Some(writer) = states.run(|engine, _| engine.writer(c.by(), key)) else { return Ok(None) };
-    let Some((change, size)) = writer.kept.given.get().copied() else { return Ok(None) };
-    c.cx.will_block();
-    let args = CbGetattr4Args { fh: Opaque(key.as_bytes()), attr_request: WRITTEN };
-    let answer = states.callbacks.ask(writer.client, Operation::new(CB_GETATTR, &args), PATIENCE);
-    match answer.ok().and_then(|body| written(&body)) {
-        Some(unchanged) if unchanged == (change, size) => Ok(None),
-        Some((_, size)) => {
-            // What can't be touched isn't written to either.
-            let _ = file.acting()?.touch(&file.node);
-            Ok(Some(size))
-        }
-        None => states.may_begin(c.by(), key, Touch::Read).map(|()| None).map_err(status::of_state),
-    }
-}
-
-/// The change attribute and the size out of an answer.
-fn written(body: &[u8]) -> Option<(u64, u64)> {
-    let CbGetattr4ResOk { obj_attributes } = Decoder::new(body).get().ok()?;
-    if !WRITTEN.without(&obj_attributes.attrmask).is_empty() {
-        return None;
-    }
-    // They are the first; what else the client tells wasn't asked.
-    let before = obj_attributes.attrmask.iter().next();
-    let mut values = Decoder::new(obj_attributes.attr_vals.0);
-    let found = (values.u64().ok()?, values.u64().ok()?);
-    (before == Some(number::CHANGE)).then_some(found)
+    let asker = c.by().map_or(Asker::Nameless(c.cx.peer.address.ip()), Asker::Client);
+    c.service.nfs4.ask_writer(asker, c.cx, acting, node).map_err(status::of_state)
 }

@@ -6,10 +6,11 @@ use std::ops::ControlFlow;
 
 use proto::nfs4::attributes::RDATTR_ERROR;
 use proto::nfs4::{Bitmap4, Nfsstat4, Readdir4Args};
-use store::{Acting, DirEntry, Error};
+use store::{Acting, DirEntry, Node};
 use xdr::{Encoder, UNIT};
 
 use super::attributes::{known_file, known_pseudo};
+use super::delegation;
 use super::handles::{enter, must_be_directory, namespace};
 use crate::nfs4::attributes::{WRITE_ONLY, supported};
 use crate::nfs4::compound::Compound;
@@ -37,7 +38,7 @@ pub(in crate::nfs4) fn readdir(c: &mut Compound<'_>, args: Readdir4Args) -> Resu
     let room = (args.maxcount as usize).min(MAX_RESULT).min(c.room());
     // The result is made apart: attributes are asked for through the COMPOUND meanwhile.
     let mut to = Encoder::new();
-    let mut page = Page { to: &mut to, bound: room, listed: 0, refused: false };
+    let mut page = Page { to: &mut to, bound: room, listed: 0, refused: false, is_late: false };
     let (verifier, eof) = match &object {
         Object::Pseudo(id) => (PSEUDO_VERIFIER, list_pseudo(c, *id, args.cookie, &wanted, &mut page)?),
         Object::Gone(_) => return Err(Nfsstat4::Stale),
@@ -71,9 +72,27 @@ struct Page<'a> {
     listed: usize,
     /// There was an entry without room.
     refused: bool,
+    /// A delegation's holder didn't answer: no other is asked for this page.
+    is_late: bool,
 }
 
 impl Page<'_> {
+    /// As GETATTR asks, but one holder that doesn't answer is enough to wait for.
+    fn ask_writer(
+        &mut self,
+        c: &Compound<'_>,
+        acting: &Acting<'_>,
+        node: &Node,
+        wanted: &Bitmap4,
+    ) -> Result<Option<u64>> {
+        if self.is_late && c.service.nfs4.is_written_elsewhere(node) {
+            return Err(Nfsstat4::Delay);
+        }
+        let answer = delegation::ask_writer(c, acting, node, wanted);
+        self.is_late |= answer.is_err();
+        answer
+    }
+
     /// Appends an entry, if there is room.
     fn put(&mut self, cookie: u64, name: &[u8], attributes: impl FnOnce(&mut Encoder)) -> ControlFlow<()> {
         let before = self.to.position();
@@ -149,10 +168,14 @@ fn put_entry(
     if wanted.is_empty() {
         return Ok(page.put(cookie, entry.name, put_empty));
     }
-    let found = acting.lookup(&directory.node, entry.name).and_then(|node| {
-        let attributes = acting.attributes(&node)?;
+    let mut looked_up = || -> Result<_> {
+        let node = acting.lookup(&directory.node, entry.name).map_err(status::of_store)?;
+        let written = page.ask_writer(c, acting, &node, wanted)?;
+        let mut attributes = acting.attributes(&node).map_err(status::of_store)?;
+        attributes.size = written.unwrap_or(attributes.size);
         Ok((node, attributes))
-    });
+    };
+    let found = looked_up();
     match found {
         Ok((node, attributes)) => {
             let file = directory.sibling(node);
@@ -160,13 +183,13 @@ fn put_entry(
             Ok(page.put(cookie, entry.name, |to| known.put(wanted, to)))
         }
         // Gone since.
-        Err(Error::NotFound | Error::Stale) => Ok(ControlFlow::Continue(())),
+        Err(Nfsstat4::Noent | Nfsstat4::Stale) => Ok(ControlFlow::Continue(())),
         Err(error) if wanted.contains(RDATTR_ERROR) => Ok(page.put(cookie, entry.name, |to| {
             to.put(&Bitmap4::of(&[RDATTR_ERROR]));
             to.length(UNIT);
-            to.put(&status::of_store(error));
+            to.put(&error);
         })),
-        Err(error) => Err(status::of_store(error)),
+        Err(error) => Err(error),
     }
 }
 
