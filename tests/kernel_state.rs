@@ -139,7 +139,7 @@ fn opens_and_locks_of_two_kernels_and_a_process_exclude_each_other_and_outlive_t
         let two = scope.spawn(|| boot(include_str!("guest/state_two.sh")));
         (one.join(), two.join())
     });
-    one.expect("the first guest comes to its end").assert_passed(24);
+    one.expect("the first guest comes to its end").assert_passed(27);
     two.expect("the second guest comes to its end").assert_passed(24);
     assert_eq!(std::fs::read(&host.shared.file).expect("it is there"), b"again\0\0\0\0\0two");
 }

@@ -19,6 +19,11 @@ tell lockw w 10 10
 host sign one-waits
 says one.got_it ok
 must one.sees_what_two_wrote two read 10 3
+# And for one that a local process has.
+host locks 50 5
+tell lockw w 50 5
+host unlocks 50 5
+says one.after_the_local_process ok
 must one.unlocks ok unlock 0 100
 host granted 0 10
 host sign one-done

@@ -7,27 +7,19 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
+use common::called::{answer, call};
 use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, SEQUENCE, Session, compound, get};
 use common::{Client, Scratch, encoded, wait_for};
 use lane::{Access, Status, Target};
 use proto::nfs3::{Getattr3Args, Getattr3Res, Lookup3Args, Lookup3Res, Nfsstat3, Outcome, Procedure};
 use proto::nfs4::*;
-use rpc::message::{CallHeader, ReplyHeader, ReplyStatus};
 use samehost_server::{Config, Server};
-use xdr::{Array, Decoder, Encoder, Opaque};
+use xdr::{Array, Decoder, Opaque};
 
 const DELAY: u32 = Nfsstat4::Delay as u32;
 const READ_DELEG: u32 = SHARE_ACCESS_READ | SHARE_ACCESS_WANT_READ_DELEG;
 const WRITE_DELEG: u32 = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_WRITE_DELEG;
-
-/// What the server calls a client with.
-struct Call {
-    xid: u32,
-    sequence: CbSequence4Args,
-    operation: u32,
-    args: Vec<u8>,
-}
 
 /// A client that can be called, and the handle of the export.
 fn session(server: &Server, scratch: &Scratch, name: &[u8]) -> (Session, Vec<u8>) {
@@ -41,38 +33,6 @@ fn session(server: &Server, scratch: &Scratch, name: &[u8]) -> (Session, Vec<u8>
 fn open_f(session: &mut Session, root: &[u8], access: u32) -> Result<(Option<Stateid4>, Vec<u8>), u32> {
     let opened = session.open_with(root, OpenClaim4::Null(Opaque(b"f")), false, access, 0);
     opened.map(|(_, delegation, handle)| (delegation, handle))
-}
-
-/// The next thing that comes over a client's connection, which is a call.
-fn call(session: &mut Session) -> Call {
-    let record = session.wire.receive().expect("the server calls");
-    let mut from = Decoder::new(&record);
-    let header = CallHeader::decode(&mut from).unwrap();
-    assert_eq!((header.program, header.version, header.procedure), (0x4000_0000, CB_VERSION, CB_COMPOUND));
-    let head: CbCompound4Head<'_> = from.get().unwrap();
-    assert_eq!((head.minor, head.operations, from.u32().unwrap()), (session.minor, 2, CB_SEQUENCE));
-    let sequence: CbSequence4Args = from.get().unwrap();
-    assert_eq!(sequence.sessionid, session.id);
-    Call { xid: header.xid, sequence, operation: from.u32().unwrap(), args: from.rest().to_vec() }
-}
-
-/// Answers a call with success, and `body`.
-fn answer(session: &mut Session, call: &Call, body: &[u8]) {
-    let mut to = Encoder::new();
-    to.u32(0);
-    to.put(&ReplyHeader { xid: call.xid, status: ReplyStatus::Success });
-    to.u32(NFS_OK);
-    to.opaque(b"");
-    to.u32(2);
-    [CB_SEQUENCE, NFS_OK].iter().for_each(|word| to.u32(*word));
-    let CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, .. } = call.sequence;
-    let target_highest_slotid = highest_slotid;
-    to.put(&CbSequence4ResOk { sessionid, sequenceid, slotid, highest_slotid, target_highest_slotid });
-    [call.operation, NFS_OK].iter().for_each(|word| to.u32(*word));
-    to.raw(body);
-    let mark = rpc::record::mark(to.position() - 4).unwrap();
-    to.patch_u32(0, mark);
-    session.wire.stream.write_all(to.as_slice()).unwrap();
 }
 
 /// Is called to give `delegation` back, and says that it will.

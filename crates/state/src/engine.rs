@@ -11,6 +11,7 @@ use crate::files::{File, State};
 use crate::grace::Grace;
 use crate::ids::{ClientId, SessionId};
 use crate::session::{Channel, Session};
+use crate::waiting::Waiting;
 
 /// Milliseconds on a clock that only goes forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -42,6 +43,8 @@ pub struct Limits {
     pub client_delegations: usize,
     /// Ranges that one lock owner holds on one file.
     pub ranges: usize,
+    /// Owners that wait for locks.
+    pub waiting: usize,
     /// The most that a session gets.
     pub channel: Channel,
 }
@@ -75,6 +78,8 @@ pub struct Engine<K, L> {
     pub(crate) denials: usize,
     /// How many of them are delegations for reading, and for writing.
     pub(crate) delegated: [usize; 2],
+    /// Who waits for locks.
+    pub(crate) waiting: Waiting<K, L>,
     /// What NFSv4.0's clients had when they ended.
     pub(crate) ended: Ended,
     pub(crate) next_client: u32,
@@ -118,6 +123,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             by_owner: ByOwner::default(),
             denials: 0,
             delegated: [0; 2],
+            waiting: Waiting::default(),
             ended: Ended::default(),
             next_client: 1,
             next_state: 1,
@@ -128,7 +134,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// What has to be done because of what was decided since the last time.
-    pub fn take_effects(&mut self) -> Effects<K, L> {
+    pub fn take_effects(&mut self, now: Time) -> Effects<K, L> {
+        self.begin_all_turns(now);
         std::mem::take(&mut self.effects)
     }
 

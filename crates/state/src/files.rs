@@ -132,6 +132,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                         locks.remove(&number);
                     }
                     self.effects.released.push(held);
+                    self.waiting.stir(&state.key);
                 }
                 Kind::Delegation { writes, kept, .. } => {
                     file.delegations.retain(|other| *other != number);

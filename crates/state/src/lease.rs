@@ -48,6 +48,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.revoke_overdue(now);
         self.end_grace_if_over(now);
         self.forget_idle(now);
+        self.end_turns(now);
     }
 
     /// Ends the client that has been silent for the longest time beyond its lease, or, among those that are in time, one without

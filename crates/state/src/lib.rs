@@ -40,6 +40,7 @@ mod session;
 mod share;
 mod stateids;
 mod v40;
+mod waiting;
 
 pub use conflicts::{Recall, Touch};
 pub use delegations::{Delegating, NoDelegation, Writer};
@@ -56,3 +57,4 @@ pub use sequence::{Sequence, Sequenced, Ticket};
 pub use session::{Channel, CreateSession, Created, FORE_SMALLEST};
 pub use share::Share;
 pub use v40::{Numbered, Owner, SetClientId};
+pub use waiting::{KeptOut, Notice};

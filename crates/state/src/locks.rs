@@ -52,6 +52,8 @@ pub struct LockRequest<'a, K> {
     pub kind: LockKind,
     /// The client had it before the server restarted.
     pub reclaim: bool,
+    /// The client is going to ask until it gets it (`READW_LT`, `WRITEW_LT`).
+    pub waits: bool,
 }
 
 /// The lock that is in the way.
@@ -103,8 +105,17 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         self.check_grace(now, asked.client, asked.reclaim)?;
         let owner = LockOwner { client: asked.client, owner };
-        if let Some(denied) = self.lock_conflict(now, asked.key, asked.range, asked.kind, &owner) {
-            return if asked.reclaim { Err(Error::ReclaimConflict) } else { Ok(Err(denied)) };
+        let wanted = (asked.range, asked.kind);
+        let denied = match self.lock_conflict(now, asked.key, asked.range, asked.kind, &owner) {
+            Some(_) if asked.reclaim => return Err(Error::ReclaimConflict),
+            None if !asked.reclaim => self.whose_turn(now, asked.key, &owner, wanted),
+            other => other,
+        };
+        if let Some(denied) = denied {
+            if asked.waits {
+                self.enqueue(now, asked.key, owner, wanted, None);
+            }
+            return Ok(Err(denied));
         }
         let state = match self.lock_state(asked.key, &owner) {
             Some(number) => number,
@@ -128,13 +139,28 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn lock_done(&mut self, begun: &Begun<L>, range: Range, kind: LockKind) -> Result<StateId, Error> {
         let boot = self.config.boot;
         let state = self.states.get_mut(&begun.state).ok_or(Error::BadStateid)?;
-        if let Kind::Lock { ranges, .. } = &mut state.kind {
+        if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
             ranges.lock(range, kind);
+            let who = LockOwner { client: state.client, owner: owner.clone() };
+            self.waiting.leave(&state.key, &who, range);
+            // What was locked for writing may be so for reading now.
+            self.waiting.stir(&state.key);
         }
         Ok(state.bump(boot, begun.state))
     }
 
-    /// The second half of a LOCK that the kernel has refused.
+    /// The second half of a LOCK that a local process is in the way of.
+    pub fn lock_kept_out(&mut self, now: Time, begun: &Begun<L>, asked: &LockRequest<'_, K>) {
+        if let (Some(Kind::Lock { owner, .. }), true) =
+            (self.states.get(&begun.state).map(|state| &state.kind), asked.waits)
+        {
+            let who = LockOwner { client: asked.client, owner: owner.clone() };
+            self.enqueue(now, asked.key, who, (asked.range, asked.kind), Some(Arc::clone(&begun.file)));
+        }
+        self.lock_failed(begun);
+    }
+
+    /// The second half of a LOCK that can't be had for another reason.
     pub fn lock_failed(&mut self, begun: &Begun<L>) {
         let unused = |state: &crate::files::State<K, L>| {
             state.seqid == 0 && state.ranges().is_some_and(Ranges::is_empty)
@@ -187,8 +213,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn unlock_done(&mut self, begun: &Begun<L>, range: Range) -> Result<StateId, Error> {
         let boot = self.config.boot;
         let state = self.states.get_mut(&begun.state).ok_or(Error::BadStateid)?;
-        if let Kind::Lock { ranges, .. } = &mut state.kind {
+        if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
             ranges.unlock(range);
+            let who = LockOwner { client: state.client, owner: owner.clone() };
+            self.waiting.leave(&state.key, &who, range);
+            self.waiting.stir(&state.key);
         }
         Ok(state.bump(boot, begun.state))
     }

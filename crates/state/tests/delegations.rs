@@ -32,13 +32,13 @@ fn readers_share_a_file_and_a_writer_recalls_all_of_them() {
     assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Held);
     assert_eq!(engine.may_open(NOW, &open(third, "o", &FILE, 1, 0)), Ok(()));
     assert_eq!(engine.open(NOW, &open(third, "o", &FILE, 2, 0)), Err(Error::Delay));
-    let recalls = engine.take_effects().recalls;
+    let recalls = engine.take_effects(NOW).recalls;
     assert_eq!(
         recalls.iter().map(|recall| (recall.client, recall.id)).collect::<Vec<_>>(),
         [(me, mine), (other, others)]
     );
     assert_eq!(engine.open(NOW, &open(third, "o", &FILE, 2, 0)), Err(Error::Delay), "not yet");
-    assert!(engine.take_effects().recalls.is_empty(), "once");
+    assert!(engine.take_effects(NOW).recalls.is_empty(), "once");
     engine.delegreturn(me, &mine, &FILE).unwrap();
     engine.delegreturn(other, &any(others), &FILE).unwrap();
     assert_eq!(engine.delegreturn(other, &others, &FILE), Err(Error::BadStateid));
@@ -60,7 +60,7 @@ fn a_holder_is_in_nobodys_way_but_others() {
     for touch in [Touch::Read, Touch::Open(Share { access: 1, deny: 0 })] {
         assert_eq!(engine.may_begin(NOW, None, &FILE, touch), Ok(()), "{touch:?}");
     }
-    assert!(engine.take_effects().recalls.is_empty());
+    assert!(engine.take_effects(NOW).recalls.is_empty());
     engine.check_delegation(me, &mine, &FILE, 1).unwrap();
     assert_eq!(engine.check_delegation(me, &mine, &FILE, 2), Err(Error::Openmode));
     let mut io = |client, direction| engine.check_io(NOW, Asker::Client(client), &mine, &FILE, direction);
@@ -68,7 +68,7 @@ fn a_holder_is_in_nobodys_way_but_others() {
     assert_eq!(io(me, Direction::Write), Err(Error::Openmode));
     assert_eq!(io(other, Direction::Read), Err(Error::BadStateid));
     assert_eq!(engine.may_begin(NOW, None, &FILE, Touch::Change), Err(Error::Delay), "NFSv3");
-    assert_eq!(engine.take_effects().recalls.len(), 1);
+    assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn an_open_that_denies_reading_recalls_readers() {
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
     let deny = open(other, "o", &FILE, 1, 1);
     assert_eq!(engine.open(NOW, &deny), Err(Error::ShareDenied), "the open itself comes first");
-    assert!(engine.take_effects().recalls.is_empty());
+    assert!(engine.take_effects(NOW).recalls.is_empty());
     engine.delegreturn(me, &mine, &FILE).unwrap();
 }
 
@@ -125,16 +125,16 @@ fn a_local_process_waits_no_longer_than_it_must() {
     let (me, session) = client(&mut engine, NOW, "me");
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
     engine.broken_by_local(NOW, &FILE, false, 300);
-    assert!(engine.take_effects().recalls.is_empty(), "a reader");
+    assert!(engine.take_effects(NOW).recalls.is_empty(), "a reader");
     engine.broken_by_local(NOW, &FILE, true, 300);
     engine.broken_by_local(NOW, &FILE, true, 300);
-    assert_eq!(engine.take_effects().recalls.len(), 1);
+    assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
     begin(&mut engine, NOW, session, 0, 1);
     engine.tick(NOW.plus(299));
     assert_eq!(engine.test_stateid(me, &mine), Ok(()));
     engine.tick(NOW.plus(300));
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
-    assert_eq!(engine.take_effects().released.len(), 1, "the lease is given back");
+    assert_eq!(engine.take_effects(NOW).released.len(), 1, "the lease is given back");
     assert_eq!(engine.delegreturn(me, &mine, &FILE), Ok(()), "it knows now");
     assert_eq!(engine.delegreturn(me, &mine, &FILE), Err(Error::BadStateid));
 }
@@ -146,7 +146,7 @@ fn whoever_comes_between_the_halves_is_first() {
     engine.open(NOW, &open(me, "o", &FILE, 1, 0)).unwrap();
     let begun = engine.delegate_begin(NOW, me, &FILE, false, false).unwrap();
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
-    assert!(engine.take_effects().recalls.is_empty(), "the client doesn't know of it");
+    assert!(engine.take_effects(NOW).recalls.is_empty(), "the client doesn't know of it");
     assert_eq!(engine.delegate_done(&begun), None);
     engine.open(NOW, &open(other, "o", &FILE, 2, 0)).unwrap();
     assert_eq!(engine.delegated(), [0, 0]);
@@ -178,7 +178,7 @@ fn a_courtesy_client_loses_its_delegations_with_everything_else() {
     engine.tick(late);
     assert_eq!(engine.delegated(), [0, 1], "nobody wants it");
     engine.open(late, &open(other, "o", &FILE, 1, 0)).unwrap();
-    let effects = engine.take_effects();
+    let effects = engine.take_effects(NOW);
     assert_eq!((effects.ended, effects.recalls.len(), effects.released.len()), (vec![me], 0, 1));
     engine.tick(late.plus(LEASE + COURTESY));
     assert_eq!(engine.delegated(), [0, 0]);
@@ -198,12 +198,12 @@ fn there_are_bounds_and_who_meets_them_is_asked_to_give_back() {
     let refused =
         |engine: &mut Machine, client, key| engine.delegate_begin(NOW, client, key, false, false).map(drop);
     assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
-    assert_eq!(engine.take_effects().give_back, [(names[0], 3)]);
+    assert_eq!(engine.take_effects(NOW).give_back, [(names[0], 3)]);
     assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
-    assert!(engine.take_effects().give_back.is_empty(), "once in a while");
+    assert!(engine.take_effects(NOW).give_back.is_empty(), "once in a while");
     assert_eq!(refused(&mut engine, names[2], &50), Err(NoDelegation::Resource));
     assert_eq!(
-        engine.take_effects().give_back,
+        engine.take_effects(NOW).give_back,
         [(names[1], 3)],
         "who has the most, of those that weren't asked"
     );
@@ -222,7 +222,7 @@ fn delegations_are_reclaimed_after_a_restart() {
     engine.open(start, &state::OpenRequest { reclaim: true, ..open(me, "o", &2, 3, 0) }).unwrap();
     let begun = engine.delegate_begin(start, me, &2, true, true).unwrap();
     let back = engine.delegate_to_recall(start, &begun).unwrap();
-    assert_eq!(engine.take_effects().recalls.iter().map(|recall| recall.id).collect::<Vec<_>>(), [back]);
+    assert_eq!(engine.take_effects(NOW).recalls.iter().map(|recall| recall.id).collect::<Vec<_>>(), [back]);
     begin(&mut engine, start, session, 0, 1);
 }
 

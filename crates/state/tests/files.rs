@@ -18,7 +18,7 @@ fn range(offset: u64, length: u64) -> Range {
 
 /// A lock that nothing is against, taken.
 fn lock(engine: &mut Machine, client: ClientId, locker: Locker<'_>, range: Range, kind: LockKind) -> StateId {
-    let asked = LockRequest { client, key: &FILE, locker, range, kind, reclaim: false };
+    let asked = LockRequest { client, key: &FILE, locker, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
     engine.lock_done(&begun, range, kind).unwrap()
 }
@@ -91,6 +91,7 @@ fn locks_exclude_other_owners_and_are_given_back() {
         range,
         kind,
         reclaim: false,
+        waits: false,
     };
     let denied = engine.lock_begin(NOW, &ask(range(0, u64::MAX), LockKind::Read)).unwrap().unwrap_err();
     assert_eq!((denied.range, denied.kind), (range(10, 20), LockKind::Write));
@@ -99,16 +100,16 @@ fn locks_exclude_other_owners_and_are_given_back() {
     // The kernel refuses: nothing is left of it.
     let begun = engine.lock_begin(NOW, &ask(range(0, 5), LockKind::Read)).unwrap().unwrap();
     engine.lock_failed(&begun);
-    assert_eq!(engine.take_effects().released.len(), 1);
+    assert_eq!(engine.take_effects(NOW).released.len(), 1);
     assert_eq!(engine.free_stateid(me, &again), Err(Error::LocksHeld));
     let begun = engine.unlock_begin(me, &again, &FILE).unwrap();
     let left = engine.unlock_done(&begun, range(0, u64::MAX)).unwrap();
     assert_eq!(engine.free_stateid(me, &left), Ok(()));
-    assert_eq!(engine.take_effects().released.len(), 1);
+    assert_eq!(engine.take_effects(NOW).released.len(), 1);
     // What is still locked is closed with its open.
     lock(&mut engine, me, by(mine), range(10, 20), LockKind::Write);
     engine.close(me, &any(mine), &FILE).unwrap();
-    assert_eq!(engine.take_effects().released.len(), 1);
+    assert_eq!(engine.take_effects(NOW).released.len(), 1);
     lock(&mut engine, other, by(theirs), range(0, u64::MAX), LockKind::Read);
 }
 
@@ -124,7 +125,7 @@ fn a_silent_client_gives_way_and_one_in_time_does_not() {
     assert_eq!(engine.open(NOW, &open(me, "o", &FILE, 1, 0)), Err(Error::ShareDenied), "in time");
     engine.open(later, &open(me, "o", &2, 3, 0)).unwrap();
     assert_eq!(engine.test_stateid(silent, &id), Ok(()), "nobody was in its way");
-    engine.take_effects().remember.clear();
+    engine.take_effects(NOW).remember.clear();
     engine.open(later, &open(me, "o", &FILE, 1, 0)).unwrap();
     for gone in [id, other_file] {
         assert_eq!(
@@ -133,7 +134,7 @@ fn a_silent_client_gives_way_and_one_in_time_does_not() {
             "a client goes with all it has"
         );
     }
-    let effects = engine.take_effects();
+    let effects = engine.take_effects(NOW);
     assert_eq!((effects.forget, effects.released.len()), (vec![b"silent".to_vec()], 1));
 }
 
@@ -154,6 +155,6 @@ fn what_a_client_has_is_bounded() {
         lock(&mut engine, other, locker, range(number * 10, 1), LockKind::Write);
     }
     let (range, kind) = (range(900, 1), LockKind::Write);
-    let asked = LockRequest { client: other, key: &FILE, locker, range, kind, reclaim: false };
+    let asked = LockRequest { client: other, key: &FILE, locker, range, kind, reclaim: false, waits: false };
     assert_eq!(engine.lock_begin(NOW, &asked).map(drop), Err(Error::Delay));
 }

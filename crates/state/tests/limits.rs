@@ -31,7 +31,15 @@ fn locks_are_states_and_bounded_with_the_opens() {
     let mut lock = |owner: &[u8]| {
         let locker = Locker::New { open: id, owner };
         let range = Range::of(owner[0].into(), 1).unwrap();
-        let asked = LockRequest { client: me, key: &1, locker, range, kind: LockKind::Write, reclaim: false };
+        let asked = LockRequest {
+            client: me,
+            key: &1,
+            locker,
+            range,
+            kind: LockKind::Write,
+            reclaim: false,
+            waits: false,
+        };
         let begun = engine.lock_begin(NOW, &asked)?.expect("nobody is in the way");
         engine.lock_done(&begun, range, LockKind::Write)
     };

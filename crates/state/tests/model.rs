@@ -108,6 +108,7 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         delegations: 100,
         client_delegations: 50,
         ranges: 100,
+        waiting: 10,
         channel,
     };
     let config = Config { boot, lease: LEASE, courtesy: COURTESY, limits };
@@ -277,7 +278,8 @@ impl Both {
     fn lock(&mut self, open: &Open, owner: u8, bytes: (usize, usize), kind: LockKind, reclaim: bool) {
         let Some(client) = self.sequence(open.who) else { return };
         let locker = Locker::New { open: self.ids[&open.nr], owner: &[owner] };
-        let asked = LockRequest { client, key: &open.file, locker, range: range(bytes), kind, reclaim };
+        let asked =
+            LockRequest { client, key: &open.file, locker, range: range(bytes), kind, reclaim, waits: false };
         let done = self.engine.lock_begin(self.now(), &asked);
         let said = self.model.lock(open.nr, owner, bytes, kind, reclaim);
         assert_ne!(said, Err(Error::ReclaimConflict), "nobody has been given what another may reclaim");
@@ -346,7 +348,7 @@ impl Both {
 
     /// What must be so after every step.
     fn check(&mut self) {
-        let effects = self.engine.take_effects();
+        let effects = self.engine.take_effects(self.now());
         self.records.retain(|owner| !effects.forget.contains(owner));
         self.records.extend(effects.remember.iter().cloned());
         let model = &mut self.model;

@@ -52,7 +52,7 @@ fn a_restarted_client_loses_its_state_when_it_is_confirmed() {
     engine.create_session(NOW, &creation(new.client, new.sequence)).unwrap();
     assert_eq!(engine.test_stateid(old, &id), Err(Error::BadStateid));
     assert_eq!(engine.sequence(NOW, &request(session, 0, 1)), Err(Error::BadSession));
-    assert_eq!(engine.take_effects().forget, Vec::<Vec<u8>>::new(), "the name has a client still");
+    assert_eq!(engine.take_effects(NOW).forget, Vec::<Vec<u8>>::new(), "the name has a client still");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn create_session_answers_a_retry_as_before() {
     let more = engine.create_session(NOW, &CreateSession { sequence: 2, ..asked }).unwrap();
     assert_ne!(more.session, created.session);
     assert_eq!(engine.create_session(NOW, &creation(ClientId(99), 1)), Err(Error::StaleClientid));
-    assert_eq!(engine.take_effects().remember, Vec::<Vec<u8>>::new(), "it has nothing to reclaim");
+    assert_eq!(engine.take_effects(NOW).remember, Vec::<Vec<u8>>::new(), "it has nothing to reclaim");
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn sessions_and_clients_are_destroyed_when_nothing_needs_them() {
     let id = engine.open(NOW, &open(client, "o", &1, 1, 0)).unwrap();
     assert_eq!(engine.destroy_clientid(client), Err(Error::ClientidBusy));
     engine.close(client, &id, &1).unwrap();
-    engine.take_effects().remember.clear();
+    engine.take_effects(NOW).remember.clear();
     assert_eq!(engine.destroy_clientid(client), Ok(()));
     assert_eq!(engine.destroy_clientid(client), Err(Error::StaleClientid));
-    assert_eq!(engine.take_effects().forget, [b"a".to_vec()]);
+    assert_eq!(engine.take_effects(NOW).forget, [b"a".to_vec()]);
     assert_eq!(engine.counts(), (0, 0, 0));
 }
 
@@ -189,7 +189,7 @@ fn old_clients_reclaim_first() {
     assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "it has said that it was done");
     assert!(engine.in_grace(start), "one is missing");
     engine.tick(Time(LEASE));
-    assert_eq!(engine.take_effects().forget, [b"lost".to_vec()]);
+    assert_eq!(engine.take_effects(NOW).forget, [b"lost".to_vec()]);
     assert_eq!(engine.open(Time(LEASE), &open(new, "o", &1, 3, 0)), Err(Error::ShareDenied));
     engine.open(Time(LEASE), &open(new, "o", &3, 3, 0)).unwrap();
     let (lost, _) = fresh(&mut engine, Time(LEASE), "lost");

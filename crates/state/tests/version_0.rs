@@ -112,7 +112,7 @@ fn lock_owners_number_their_own_and_are_released() {
     engine.owner_end(client, &opener(), 1, Some(b"opened"[..].into()));
     let (range, kind) = (Range::of(0, 10).unwrap(), LockKind::Write);
     let new = Locker::New { open: id, owner: b"l" };
-    let asked = LockRequest { client, key: &FILE, locker: new, range, kind, reclaim: false };
+    let asked = LockRequest { client, key: &FILE, locker: new, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
     let lock = engine.lock_done(&begun, range, kind).unwrap();
     engine.owner_starts(client, &locker, 20);

@@ -1,7 +1,9 @@
 //! The callback program, by which a server calls its clients: CB_COMPOUND and its operations (RFC 8881 section 20, RFC 7530
 //! section 15, RFC 7862 section 16).
 
-use super::{Bitmap4, Fattr4, MAX_REFERRING_CALLS, MAX_TAG, NfsFh4, Sessionid4, Stateid4, WriteResponse4};
+use super::{
+    Bitmap4, Fattr4, MAX_REFERRING_CALLS, MAX_TAG, NfsFh4, Sessionid4, StateOwner4, Stateid4, WriteResponse4,
+};
 use xdr::{Array, Decode, Encode, Opaque};
 
 /// The version of the callback program; its number is the client's to choose.
@@ -17,6 +19,8 @@ pub const CB_RECALL: u32 = 4;
 pub const CB_RECALL_ANY: u32 = 8;
 /// CB_SEQUENCE (4.1).
 pub const CB_SEQUENCE: u32 = 11;
+/// CB_NOTIFY_LOCK (4.1).
+pub const CB_NOTIFY_LOCK: u32 = 13;
 /// CB_OFFLOAD (4.2).
 pub const CB_OFFLOAD: u32 = 15;
 
@@ -122,6 +126,15 @@ pub struct CbRecallAny4Args {
     pub objects_to_keep: u32,
     /// Of which kinds.
     pub type_mask: Bitmap4,
+}
+
+/// Arguments of CB_NOTIFY_LOCK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct CbNotifyLock4Args<'a> {
+    /// Of which file.
+    pub fh: NfsFh4<'a>,
+    /// Who may have the lock it asked for.
+    pub lock_owner: StateOwner4<'a>,
 }
 
 /// Arguments of CB_OFFLOAD.

@@ -39,6 +39,8 @@ pub const SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION: u32 = 0x20_0000;
 pub const RESULT_CONFIRM: u32 = 0x2;
 /// `OPEN4_RESULT_LOCKTYPE_POSIX`: byte-range locks are POSIX's.
 pub const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
+/// `OPEN4_RESULT_MAY_NOTIFY_LOCK`: who waits for a lock may be told by CB_NOTIFY_LOCK (4.1).
+pub const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 
 /// `createhow4`: how OPEN creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

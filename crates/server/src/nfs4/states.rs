@@ -8,8 +8,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use state::{Channel, ClientId, Config, Effects, Engine, Error, Limits, OpenRequest, StateId, Time, Touch};
-use store::{FileHandle, Held, Lease, Leases};
+use state::{
+    Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, LockKind, OpenRequest, Range,
+    StateId, Time, Touch,
+};
+use store::{FileHandle, FileLock, Held, Lease, Leases};
 
 use super::callbacks::{self, Callbacks};
 use super::copies::Copies;
@@ -38,6 +41,8 @@ const TICK: u64 = 1000;
 /// How long a client has, in milliseconds, to return what a local process waits for: the kernel lets that one in after 45 s (the
 /// default of `/proc/sys/fs/lease-break-time`).
 const LOCAL_PATIENCE: u64 = 40_000;
+/// How many locks that local processes have kept from clients are looked at in one second.
+const MOST_LOOKED_AT: usize = 1024;
 /// The most delegations: each costs a descriptor.
 pub(super) const MOST_DELEGATIONS: usize = 16_384;
 
@@ -49,6 +54,7 @@ const LIMITS: Limits = Limits {
     delegations: MOST_DELEGATIONS,
     client_delegations: MOST_DELEGATIONS / 4,
     ranges: 4096,
+    waiting: 16_384,
     channel: Channel {
         request: MAX_REQUEST,
         response: MAX_REPLY,
@@ -180,7 +186,7 @@ impl States {
         }
         let result = with(machine, held, now);
         self.denies.store(machine.denies(), Ordering::Release);
-        let mut effects = machine.take_effects();
+        let mut effects = machine.take_effects(now);
         for (shown, count) in self.delegated.iter().zip(machine.delegated()) {
             shown.store(count, Ordering::Release);
         }
@@ -207,6 +213,9 @@ impl States {
         }
         for (client, keep) in std::mem::take(&mut effects.give_back) {
             self.callbacks.ask_back(client, keep);
+        }
+        for notice in std::mem::take(&mut effects.notices) {
+            self.callbacks.notify(&notice);
         }
         // Files are closed here, and kernel leases given back.
         drop((effects, let_go));
@@ -237,6 +246,21 @@ impl States {
         }
     }
 
+    /// To be called every second: tells the engine the time, and of locks that local processes have given back.
+    pub(super) fn tick(&self) {
+        let kept_out = self.run(|engine, _| engine.kept_out(MOST_LOOKED_AT));
+        let is_free = |waiting: &KeptOut<FileHandle, Kept>| {
+            let lock = file_lock(waiting.range, waiting.kind);
+            let found = waiting.file.lock.get().map(|file| store::test_lock(file, &lock));
+            // Where it can't be said the client finds out.
+            !matches!(found, Some(Ok(Some(_))))
+        };
+        let free: Vec<_> = kept_out.into_iter().filter(is_free).collect();
+        if !free.is_empty() {
+            self.run(|engine, _| free.iter().for_each(|waiting| engine.let_in(waiting)));
+        }
+    }
+
     /// Whether there is any delegation.
     pub(crate) fn has_delegations(&self) -> bool {
         self.delegated.iter().any(|count| count.load(Ordering::Acquire) > 0)
@@ -257,6 +281,11 @@ impl std::fmt::Debug for States {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("States").field("engine", &self.engine.lock().machine).finish_non_exhaustive()
     }
+}
+
+/// A lock in the kernel's words.
+pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
+    FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write }
 }
 
 /// Puts on stable storage what must be there before the operation is answered.

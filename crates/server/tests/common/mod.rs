@@ -1,6 +1,7 @@
 //! A server on a scratch directory, and a raw client: RPC records over one TCP connection, nothing clever.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its part")]
 
+pub mod called;
 pub mod local;
 pub mod v4;
 

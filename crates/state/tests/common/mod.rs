@@ -23,6 +23,7 @@ pub const LIMITS: Limits = Limits {
     delegations: 8,
     client_delegations: 4,
     ranges: 8,
+    waiting: 6,
     channel: CHANNEL,
 };
 

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::nfs4::{
-    Bitmap4, CB_RECALL, CB_RECALL_ANY, CbRecall4Args, CbRecallAny4Args, Nfsstat4, RCA4_RDATA_DLG,
-    RCA4_WDATA_DLG, Stateid4,
+    Bitmap4, CB_NOTIFY_LOCK, CB_RECALL, CB_RECALL_ANY, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args,
+    Nfsstat4, RCA4_RDATA_DLG, RCA4_WDATA_DLG, StateOwner4, Stateid4,
 };
-use state::{ClientId, Recall, StateId};
+use state::{ClientId, LockOwner, Notice, Recall, StateId};
 use store::FileHandle;
 use tokio::sync::{Semaphore, mpsc};
 use xdr::Opaque;
@@ -160,6 +160,15 @@ impl Callbacks {
         self.send(client, operation, Box::new(drop));
     }
 
+    /// Tells a client that one of its owners may have the lock it waits for (4.1).
+    pub(super) fn notify(&self, notice: &Notice<FileHandle>) {
+        let LockOwner { client, owner } = &notice.who;
+        let lock_owner = StateOwner4 { clientid: client.0, owner: Opaque(owner) };
+        let args = CbNotifyLock4Args { fh: Opaque(notice.key.as_bytes()), lock_owner };
+        // Who isn't reached asks by itself.
+        self.send(*client, Operation::new(CB_NOTIFY_LOCK, &args), Box::new(drop));
+    }
+
     /// Finds out whether a client of 4.0 can be called.
     pub(crate) fn probe(&self, client: ClientId) {
         // It is done at the client's next RENEW otherwise.
@@ -207,7 +216,7 @@ async fn run(states: Weak<States>, mut inbox: Inbox) {
                 None => return,
             },
             _ = ticks.tick() => match states.upgrade() {
-                Some(states) => states.run(|_, _| ()),
+                Some(states) => states.tick(),
                 None => return,
             },
         }

@@ -12,13 +12,16 @@ use xdr::{Encode as _, Encoder, Opaque};
 use super::open::place;
 use crate::nfs4::compound::Compound;
 use crate::nfs4::object::File;
-use crate::nfs4::states::Kept;
+use crate::nfs4::states::{Kept, file_lock};
 use crate::nfs4::{Result, status};
 
-const fn kind(of: NfsLockType4) -> LockKind {
+/// Shared or exclusive, and whether the client is going to ask until it gets it.
+const fn kind(of: NfsLockType4) -> (LockKind, bool) {
     match of {
-        NfsLockType4::Read | NfsLockType4::Readw => LockKind::Read,
-        NfsLockType4::Write | NfsLockType4::Writew => LockKind::Write,
+        NfsLockType4::Read => (LockKind::Read, false),
+        NfsLockType4::Readw => (LockKind::Read, true),
+        NfsLockType4::Write => (LockKind::Write, false),
+        NfsLockType4::Writew => (LockKind::Write, true),
     }
 }
 
@@ -35,7 +38,7 @@ fn target(c: &Compound<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
 
 pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result<()> {
     let (file, range) = target(c, args.offset, args.length)?;
-    let kind = kind(args.locktype);
+    let (kind, waits) = kind(args.locktype);
     let locker = match &args.locker {
         Locker4::Existing(existing) => Locker::Existing(c.stateid(existing.lock_stateid)?),
         Locker4::New(new) => {
@@ -51,7 +54,7 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
     {
         return Err(Nfsstat4::BadStateid);
     }
-    let request = LockRequest { client, key: &key, locker, range, kind, reclaim: args.reclaim };
+    let request = LockRequest { client, key: &key, locker, range, kind, reclaim: args.reclaim, waits };
     let begun = c.service.nfs4.run(|engine, now| engine.lock_begin(now, &request));
     let begun = match begun.map_err(status::of_state)? {
         Ok(begun) => begun,
@@ -68,12 +71,13 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
             c.reply.encoder().put(&id);
             Ok(())
         }
-        refused => {
+        Ok(Some(local)) => {
+            c.service.nfs4.run(|engine, now| engine.lock_kept_out(now, &begun, &request));
+            Err(refuse(c, &local))
+        }
+        Err(error) => {
             c.service.nfs4.run(|engine, _| engine.lock_failed(&begun));
-            match refused? {
-                Some(local) => Err(refuse(c, &local)),
-                None => Ok(()),
-            }
+            Err(error)
         }
     }
 }
@@ -88,7 +92,7 @@ fn take(file: &File, begun: &Begun<Kept>, range: Range, kind: LockKind) -> Resul
             begun.file.lock.get_or_init(|| opened)
         }
     };
-    let lock = FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write };
+    let lock = file_lock(range, kind);
     if store::lock(descriptor, &lock).map_err(status::of_store)? {
         return Ok(None);
     }
@@ -127,7 +131,7 @@ fn refuse(c: &mut Compound<'_>, denied: &Denied) -> Nfsstat4 {
 pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Result<()> {
     let (file, range) = target(c, args.offset, args.length)?;
     let (client, key) = (c.client(args.owner.clientid)?, *file.node.handle());
-    let kind = kind(args.locktype);
+    let (kind, _) = kind(args.locktype);
     let owner = LockOwner { client, owner: args.owner.owner.0.to_vec() };
     let tested = c.service.nfs4.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
     let own = match tested.map_err(status::of_state)? {
@@ -135,7 +139,7 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
         Err(denied) => return Err(refuse(c, &denied)),
     };
     let acting = file.acting()?;
-    let lock = FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write };
+    let lock = file_lock(range, kind);
     let found = match own.as_ref().and_then(|own| own.lock.get()) {
         Some(descriptor) => store::test_lock(descriptor, &lock),
         None => {

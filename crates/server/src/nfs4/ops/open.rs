@@ -8,10 +8,10 @@ use std::sync::Arc;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
     Bitmap4, ChangeInfo4, Close4Args, Createhow4, MinorVersion, Nfsstat4, Open4Args, Open4ResOk, OpenClaim4,
-    OpenDelegation4, OpenDowngrade4Args, Openflag4, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX, SHARE_ACCESS_BOTH,
-    SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK, SHARE_ACCESS_WANT_DELEG_TIMESTAMPS,
-    SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, SHARE_ACCESS_WANT_PUSH, SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH,
-    Stateid4,
+    OpenDelegation4, OpenDowngrade4Args, Openflag4, RESULT_CONFIRM, RESULT_LOCKTYPE_POSIX,
+    RESULT_MAY_NOTIFY_LOCK, SHARE_ACCESS_BOTH, SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK,
+    SHARE_ACCESS_WANT_DELEG_TIMESTAMPS, SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, SHARE_ACCESS_WANT_PUSH,
+    SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, Stateid4,
 };
 use state::{ClientId, OpenRequest, Share, StateId, Touch};
 use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
@@ -101,12 +101,19 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
         }
         _ => OpenDelegation4::None,
     };
+    let mut rflags = RESULT_LOCKTYPE_POSIX;
+    if confirm {
+        rflags |= RESULT_CONFIRM;
+    }
+    if c.minor >= MinorVersion::V1 && c.service.nfs4.callbacks.is_up(client) {
+        rflags |= RESULT_MAY_NOTIFY_LOCK;
+    }
     c.set_current(Object::File(here.sibling(Arc::clone(&opened.node))));
     let stateid = c.give_stateid(id);
     c.reply.encoder().put(&Open4ResOk {
         stateid,
         cinfo: opened.directory,
-        rflags: RESULT_LOCKTYPE_POSIX | if confirm { RESULT_CONFIRM } else { 0 },
+        rflags,
         attrset: opened.set,
         delegation,
     });

@@ -1,0 +1,282 @@
+//! Blocking locks in order (RFC 8881 section 9.6, RFC 7530 section 9.4): who asks for a lock that he can't have yet, and is going to ask
+//! again, has a place in a queue.
+//!
+//! When nobody holds what a waiter wants its *turn* begins: it is told, if it can be (CB_NOTIFY_LOCK), and for a part of a lease what
+//! is in its way is refused to others. A waiter that doesn't come back in that time loses its place; one that hasn't asked for a lease's
+//! time is told, and gets no turn. Nobody is held back for the sake of somebody who couldn't have the lock anyhow: that could
+//! make two wait for each other.
+//!
+//! Where a local process has the range nobody here sees it go: the caller looks from time to time ([`Engine::kept_out`]). The queue is
+//! for fairness only. Who finds no room in it, or finds it lost after a restart, is served when he happens to ask.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::engine::{Engine, Time};
+use crate::files::Kind;
+use crate::ids::ClientId;
+use crate::locks::{Denied, LockOwner};
+use crate::ranges::{LockKind, Range};
+
+/// The most that wait for locks on one file.
+const MOST_OF_FILE: usize = 64;
+/// How many leases after it last asked a waiter is forgotten.
+const FORGOTTEN: u64 = 3;
+/// Which part of a lease a turn lasts for who is told of it, and for who polls (Linux does every 30 s at least, a third of the usual
+/// lease).
+const TURN_TOLD: u64 = 12;
+const TURN_POLLED: u64 = 3;
+
+/// Somebody who waits for a lock.
+#[derive(Debug)]
+struct Waiter<L> {
+    who: LockOwner,
+    range: Range,
+    kind: LockKind,
+    /// When it last asked.
+    asked: Time,
+    /// Until when others may not have what it wants.
+    turn: Option<Time>,
+    /// It was a local process that was in the way: what the owner held open then.
+    outside: Option<Arc<L>>,
+}
+
+/// Those who wait for locks on one file, in the order in which they came.
+#[derive(Debug)]
+struct Queue<L> {
+    waiters: Vec<Waiter<L>>,
+    /// The file is among [`Waiting::stirred`].
+    stirred: bool,
+}
+
+/// Everybody who waits for locks.
+#[derive(Debug)]
+pub(crate) struct Waiting<K, L> {
+    queues: HashMap<K, Queue<L>>,
+    /// Files on which something was given back.
+    stirred: Vec<K>,
+    /// How many wait.
+    count: usize,
+}
+
+/// Somebody who waits for what a local process has.
+#[derive(Debug, Clone)]
+pub struct KeptOut<K, L> {
+    /// The file.
+    pub key: K,
+    /// Who.
+    pub who: LockOwner,
+    /// What for.
+    pub range: Range,
+    /// How.
+    pub kind: LockKind,
+    /// What the owner held open when it asked.
+    pub file: Arc<L>,
+}
+
+/// A client to be told that one of its owners may have the lock it waits for (RFC 8881 section 20.11).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice<K> {
+    /// Who.
+    pub who: LockOwner,
+    /// The file.
+    pub key: K,
+}
+
+impl<L> Waiter<L> {
+    fn wants(&self, range: Range, kind: LockKind) -> bool {
+        self.range == range && self.kind == kind
+    }
+
+    fn is_against(&self, range: Range, kind: LockKind) -> bool {
+        self.range.overlaps(range) && (self.kind == LockKind::Write || kind == LockKind::Write)
+    }
+}
+
+impl<L> Default for Queue<L> {
+    fn default() -> Self {
+        Self { waiters: Vec::new(), stirred: false }
+    }
+}
+
+impl<K, L> Default for Waiting<K, L> {
+    fn default() -> Self {
+        Self { queues: HashMap::new(), stirred: Vec::new(), count: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, L> Waiting<K, L> {
+    /// Something on the file was given back: turns may begin.
+    pub fn stir(&mut self, key: &K) {
+        if let Some(queue) = self.queues.get_mut(key)
+            && !std::mem::replace(&mut queue.stirred, true)
+        {
+            self.stirred.push(key.clone());
+        }
+    }
+
+    /// An owner has what it wanted, or doesn't want it any more.
+    pub fn leave(&mut self, key: &K, who: &LockOwner, range: Range) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let before = queue.waiters.len();
+        queue.waiters.retain(|waiter| waiter.who != *who || !waiter.range.overlaps(range));
+        self.count -= before - queue.waiters.len();
+        if queue.waiters.is_empty() {
+            self.queues.remove(key);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// An owner is refused what it waits for: it gets a place if it has none. With `outside` it was a local process's lock that was
+    /// in the way.
+    pub(crate) fn enqueue(
+        &mut self,
+        now: Time,
+        key: &K,
+        who: LockOwner,
+        (range, kind): (Range, LockKind),
+        outside: Option<Arc<L>>,
+    ) {
+        let Waiting { queues, count, .. } = &mut self.waiting;
+        let is_there = |waiter: &&mut Waiter<L>| waiter.who == who && waiter.wants(range, kind);
+        if let Some(waiter) = queues.get_mut(key).and_then(|queue| queue.waiters.iter_mut().find(is_there)) {
+            waiter.asked = now;
+            // What it found in its way says that it isn't its turn after all.
+            if outside.is_some() {
+                waiter.turn = None;
+                self.effects.released.extend(std::mem::replace(&mut waiter.outside, outside));
+            }
+            return;
+        }
+        let is_full = queues.get(key).is_some_and(|queue| queue.waiters.len() >= MOST_OF_FILE);
+        if is_full || *count >= self.config.limits.waiting {
+            self.effects.released.extend(outside);
+            return;
+        }
+        *count += 1;
+        let waiter = Waiter { who, range, kind, asked: now, turn: None, outside };
+        queues.entry(key.clone()).or_default().waiters.push(waiter);
+    }
+
+    /// Whose turn it is before this owner may have the range.
+    pub(crate) fn whose_turn(
+        &mut self,
+        now: Time,
+        key: &K,
+        who: &LockOwner,
+        (range, kind): (Range, LockKind),
+    ) -> Option<Denied> {
+        self.begin_turns(now, key);
+        let queue = self.waiting.queues.get(key)?;
+        let before =
+            queue.waiters.iter().take_while(|waiter| waiter.who != *who || !waiter.wants(range, kind));
+        let is_in_front = |waiter: &&Waiter<L>| {
+            waiter.turn.is_some() && waiter.who != *who && waiter.is_against(range, kind)
+        };
+        let first = { before }.find(is_in_front)?;
+        Some(Denied { range: first.range, kind: first.kind, owner: first.who.clone() })
+    }
+
+    /// Begins the turns of those who could have what they want since something was given back.
+    pub(crate) fn begin_all_turns(&mut self, now: Time) {
+        for key in std::mem::take(&mut self.waiting.stirred) {
+            if let Some(queue) = self.waiting.queues.get_mut(&key) {
+                queue.stirred = false;
+            }
+            self.begin_turns(now, &key);
+        }
+    }
+
+    /// To be called every few seconds: ends the turns that were let pass, and begins the next ones.
+    pub(crate) fn end_turns(&mut self, now: Time) {
+        let keys: Vec<K> = self.waiting.queues.keys().cloned().collect();
+        keys.iter().for_each(|key| self.begin_turns(now, key));
+    }
+
+    fn begin_turns(&mut self, now: Time, key: &K) {
+        let Some(Queue { waiters: mut queue, stirred }) = self.waiting.queues.remove(key) else { return };
+        let (lease, before) = (self.config.lease, queue.len());
+        let mut over = Vec::new();
+        queue.retain_mut(|waiter| {
+            let stays = !self.is_courtesy(now, waiter.who.client)
+                && now <= waiter.asked.plus(FORGOTTEN * lease)
+                && waiter.turn.is_none_or(|until| now < until);
+            if !stays {
+                over.extend(waiter.outside.take());
+            }
+            stays
+        });
+        self.effects.released.append(&mut over);
+        let held = self.are_held(key, &queue);
+        for (at, held) in held.into_iter().enumerate() {
+            let (front, rest) = queue.split_at_mut(at);
+            let waiter = &mut rest[0];
+            let in_front = |other: &Waiter<L>| {
+                other.turn.is_some() && other.who != waiter.who && other.is_against(waiter.range, waiter.kind)
+            };
+            if waiter.turn.is_some() || waiter.outside.is_some() || held || front.iter().any(in_front) {
+                continue;
+            }
+            let told = self.can_be_told(waiter.who.client);
+            if told {
+                self.effects.notices.push(Notice { who: waiter.who.clone(), key: key.clone() });
+            }
+            let part = if told { TURN_TOLD } else { TURN_POLLED };
+            // Who hasn't asked for so long isn't waited for.
+            let length = if now > waiter.asked.plus(lease) { 0 } else { (lease / part).max(1) };
+            waiter.turn = Some(now.plus(length));
+        }
+        queue.retain(|waiter| waiter.turn.is_none_or(|until| now < until));
+        self.waiting.count -= before - queue.len();
+        if !queue.is_empty() {
+            self.waiting.queues.insert(key.clone(), Queue { waiters: queue, stirred });
+        }
+    }
+
+    /// Of each who waits: whether somebody else holds some of it.
+    fn are_held(&self, key: &K, queue: &[Waiter<L>]) -> Vec<bool> {
+        let mut held = vec![false; queue.len()];
+        let locks = self.files.get(key).into_iter().flat_map(|file| &file.locks);
+        for state in locks.filter_map(|number| self.states.get(number)) {
+            let Kind::Lock { owner, ranges, .. } = &state.kind else { continue };
+            for (waiter, held) in queue.iter().zip(&mut held) {
+                let own = state.client == waiter.who.client && *owner == waiter.who.owner;
+                *held = *held || !own && ranges.conflict(waiter.range, waiter.kind).is_some();
+            }
+        }
+        held
+    }
+
+    /// Whether a client has CB_NOTIFY_LOCK: 4.0's poll.
+    fn can_be_told(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|client| client.v40.is_none())
+    }
+
+    /// Those who wait for what a local process had when they last asked, `most` at most.
+    #[must_use]
+    pub fn kept_out(&self, most: usize) -> Vec<KeptOut<K, L>> {
+        let all = self
+            .waiting
+            .queues
+            .iter()
+            .flat_map(|(key, queue)| queue.waiters.iter().map(move |waiter| (key, waiter)));
+        let outside = all.filter_map(|(key, waiter)| {
+            let Waiter { who, range, kind, outside, .. } = waiter;
+            let file = Arc::clone(outside.as_ref()?);
+            Some(KeptOut { key: key.clone(), who: who.clone(), range: *range, kind: *kind, file })
+        });
+        outside.take(most).collect()
+    }
+
+    /// No local process has any longer what somebody waits for.
+    pub fn let_in(&mut self, who: &KeptOut<K, L>) {
+        let Some(queue) = self.waiting.queues.get_mut(&who.key) else { return };
+        let is_it = |waiter: &&mut Waiter<L>| waiter.who == who.who && waiter.wants(who.range, who.kind);
+        if let Some(waiter) = queue.waiters.iter_mut().find(is_it) {
+            self.effects.released.extend(waiter.outside.take());
+        }
+        self.waiting.stir(&who.key);
+    }
+}
