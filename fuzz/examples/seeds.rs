@@ -8,6 +8,7 @@ use xdr::{Array, Encode, Encoder, List, Opaque};
 
 fn main() -> std::io::Result<()> {
     nfs()?;
+    nfs4()?;
     records()?;
     lane_messages()?;
     exports_texts()
@@ -188,6 +189,92 @@ fn fragment(bytes: &[u8], last: bool) -> Vec<u8> {
     [&(length | u32::from(last) << 31).to_be_bytes(), bytes].concat()
 }
 
+fn nfs4() -> std::io::Result<()> {
+    use proto::nfs4::*;
+    let seed = |name: &str, value: &dyn Encode| {
+        let mut to = Encoder::new();
+        value.encode(&mut to);
+        write("xdr_nfs4", name, to.as_slice())
+    };
+    let stateid = Stateid4 { seqid: 1, other: *b"twelve bytes" };
+    let mode = bytes(&0o640_u32);
+    let attributes = Fattr4 { attrmask: Bitmap4::of(&[attributes::MODE]), attr_vals: Opaque(&mode) };
+    let owner = StateOwner4 { clientid: 7, owner: Opaque(b"owner") };
+    let open = Open4Args {
+        seqid: 1,
+        share_access: SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_READ_DELEG,
+        share_deny: 0,
+        owner,
+        openhow: Openflag4::Nocreate,
+        claim: OpenClaim4::Null(Opaque(b"name")),
+    };
+    seed("open-null", &open)?;
+    let exclusive = Creatverfattr { verf: *b"verifier", attrs: attributes };
+    let create = |how| Open4Args { openhow: Openflag4::Create(how), ..open };
+    seed("open-create", &create(Createhow4::Unchecked(attributes)))?;
+    seed("open-exclusive", &create(Createhow4::Exclusive41(exclusive)))?;
+    seed("open-previous", &Open4Args { claim: OpenClaim4::Previous(2), ..open })?;
+    let ace = Nfsace4 { kind: ACE_ALLOWED, flag: 0, access_mask: ACE_READ_DATA, who: Opaque(b"EVERYONE@") };
+    let delegation = OpenWriteDelegation4 {
+        stateid,
+        recall: false,
+        space_limit: NfsSpaceLimit4::Size(1 << 30),
+        permissions: ace,
+    };
+    let opened = Open4ResOk {
+        stateid,
+        cinfo: ChangeInfo4 { atomic: true, before: 1, after: 2 },
+        rflags: RESULT_LOCKTYPE_POSIX,
+        attrset: Bitmap4::of(&[attributes::MODE, attributes::SUPPATTR_EXCLCREAT]),
+        delegation: OpenDelegation4::Write(delegation),
+    };
+    seed("open-ok", &opened)?;
+    seed("acl", &Array::<_, MAX_ACES>(vec![ace, Nfsace4 { kind: ACE_DENIED, ..ace }]))?;
+    seed("setattr", &Setattr4Args { stateid, obj_attributes: attributes })?;
+    seed(
+        "write",
+        &Write4Args { stateid, offset: 1 << 40, stable: StableHow4::FileSync, data: Opaque(b"abc") },
+    )?;
+    let exchange = ExchangeId4Args {
+        clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(b"client") },
+        flags: EXCHGID_UPD_CONFIRMED_REC_A,
+        state_protect: StateProtect4A::MachCred(StateProtectOps4::default()),
+        client_impl_id: Array(vec![NfsImplId4 {
+            domain: Opaque(b"example.org"),
+            name: Opaque(b"name"),
+            date: Nfstime4::default(),
+        }]),
+    };
+    seed("exchange-id", &exchange)?;
+    let channel = ChannelAttrs4 { maxrequestsize: 1 << 20, maxrequests: 64, ..ChannelAttrs4::default() };
+    let sys =
+        AuthsysParms { stamp: 1, machinename: Opaque(b"host"), uid: 0, gid: 0, gids: Array(vec![1, 2]) };
+    let session = CreateSession4Args {
+        clientid: 7,
+        sequence: 1,
+        flags: CREATE_SESSION_CONN_BACK_CHAN,
+        fore_chan_attrs: channel.clone(),
+        back_chan_attrs: channel,
+        cb_program: 0x4000_0000,
+        sec_parms: Array(vec![CallbackSecParms4::None, CallbackSecParms4::Sys(sys)]),
+    };
+    seed("create-session", &session)?;
+    let first = OpenToLockOwner4 { open_seqid: 1, open_stateid: stateid, lock_seqid: 0, lock_owner: owner };
+    let lock = Lock4Args {
+        locktype: NfsLockType4::Writew,
+        reclaim: false,
+        offset: 0,
+        length: u64::MAX,
+        locker: Locker4::New(first),
+    };
+    seed("lock", &lock)?;
+    let hole = DataInfo4 { offset: 4096, length: 1 << 20 };
+    let data = Data4 { offset: 0, data: Opaque(b"data") };
+    let contents = Array(vec![ReadPlusContent4::Data(data), ReadPlusContent4::Hole(hole)]);
+    seed("read-plus-ok", &ReadPlus4ResOk { eof: true, contents })?;
+    seed("test-stateid", &TestStateid4Args { stateids: Array(vec![stateid; 3]) })
+}
+
 fn records() -> std::io::Result<()> {
     let call = |credential: &Credential| {
         let mut to = Encoder::new();
@@ -252,8 +339,14 @@ fn lane_messages() -> std::io::Result<()> {
         seed(name, encode(&Request::Ahead { serial: 3, releases: vec![5], soon, credential }))?;
     }
     seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
-    let local =
-        Reply::Local { version: 2, nonce: Nonce([1; 16]), instance: [2; 16], grants: 1024, outstanding: 64, slots: 58 };
+    let local = Reply::Local {
+        version: 2,
+        nonce: Nonce([1; 16]),
+        instance: [2; 16],
+        grants: 1024,
+        outstanding: 64,
+        slots: 58,
+    };
     seed("local", encode(&local))?;
     seed("refused-version", encode(&Reply::Refused(Refusal::Version { lowest: 2, highest: 2 })))?;
     seed("refused-draining", encode(&Reply::Refused(Refusal::Draining)))?;

@@ -7,7 +7,9 @@
 pub mod exports_parser;
 pub mod lane_message;
 pub mod rpc_record;
+mod there_and_back;
 pub mod xdr_nfs3;
+pub mod xdr_nfs4;
 
 /// What a target does with one input.
 pub type Target = fn(&[u8]);
@@ -18,4 +20,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("lane_message", lane_message::run),
     ("rpc_record", rpc_record::run),
     ("xdr_nfs3", xdr_nfs3::run),
+    ("xdr_nfs4", xdr_nfs4::run),
 ];

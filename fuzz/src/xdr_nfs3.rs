@@ -1,23 +1,12 @@
-//! Arguments and results of every program: whatever bytes decode to a value, that value encodes to as many bytes,
-//! and those decode to it again.
+//! Arguments and results of NFSv3 and of every program beside it.
 
+use super::there_and_back::there_and_back;
 use proto::{localio, mount3, nfs3, rpcbind};
-use std::fmt::Debug;
-use xdr::{Decode, Decoder, Encode, Encoder};
 
 /// Reads `data` as each type in turn.
 pub fn run(data: &[u8]) {
-    macro_rules! there_and_back {
-        ($($name:ty,)*) => {$(
-            let mut from = Decoder::new(data);
-            if let Ok(value) = from.get::<$name>() {
-                let mut to = Encoder::new();
-                to.put(&value);
-                again(&value, to.as_slice(), data.len() - from.rest().len());
-            }
-        )*};
-    }
     there_and_back!(
+        data, usize::eq;
         nfs3::Getattr3Args<'_>,
         nfs3::Getattr3Res,
         nfs3::Setattr3Args<'_>,
@@ -66,13 +55,4 @@ pub fn run(data: &[u8]) {
     if let Some(address) = rpcbind::from_universal(data) {
         assert_eq!(rpcbind::from_universal(rpcbind::to_universal(address).as_bytes()), Some(address));
     }
-}
-
-/// `bytes`, which `value` was encoded to, are as many as it was decoded from, and are it. What the padding held may
-/// differ.
-fn again<'a, T: Encode + Decode<'a> + PartialEq + Debug>(value: &T, bytes: &'a [u8], consumed: usize) {
-    assert_eq!(bytes.len(), consumed, "{value:?}");
-    let mut from = Decoder::new(bytes);
-    assert_eq!(from.get::<T>().as_ref(), Ok(value));
-    assert_eq!(from.finish(), Ok(()), "{value:?}");
 }
