@@ -9,6 +9,7 @@ use proto::nfs4::MinorVersion;
 use rpc::message::Credential;
 use rpc::server::BackChannel;
 use state::{ClientId, SessionId};
+use tokio::sync::OnceCell;
 
 /// The most slots of a back channel that are used.
 pub(crate) const MOST_SLOTS: u32 = 16;
@@ -48,14 +49,16 @@ pub(crate) struct Address {
     pub ident: u32,
 }
 
+/// The connection to a client of 4.0, made by who needs it first: the others wait for what comes of that. None if it couldn't be made.
+pub(crate) type Line = Arc<OnceCell<Option<rpc::client::Client>>>;
+
 /// How the way to a client of 4.0 is.
 #[derive(Debug)]
 struct Way40 {
     to: Address,
     /// It has answered, lately.
     up: bool,
-    /// The connection to it, if there is one.
-    connection: Option<Arc<rpc::client::Client>>,
+    line: Line,
 }
 
 /// All ways to one client.
@@ -91,8 +94,8 @@ impl Session {
 pub(crate) enum Way {
     /// Through a session's slot, which is taken.
     Session(Taken),
-    /// At its address, over the connection if there is one.
-    Address(Address, Option<Arc<rpc::client::Client>>),
+    /// At its address.
+    Address(Address, Line),
 }
 
 /// A slot, taken for one call.
@@ -211,26 +214,24 @@ impl Paths {
             let Some((_, to)) = ways.unconfirmed.take_if(|(expected, _)| *expected == confirm) else {
                 return false;
             };
-            ways.address = Some(Way40 { to, up: false, connection: None });
+            ways.address = Some(Way40 { to, up: false, line: Line::default() });
             ways.had = false;
             true
         });
         confirmed == Some(true)
     }
 
-    /// What came of a call to an address: the connection, if there was an answer.
-    pub fn answered(
-        &mut self,
-        client: ClientId,
-        address: SocketAddr,
-        connection: Option<Arc<rpc::client::Client>>,
-    ) {
+    /// What came of a call over a line: where there was no answer the next call has another.
+    pub fn answered(&mut self, client: ClientId, line: &Line, up: bool) {
         self.change(client, |ways| {
-            let way = ways.address.as_mut().filter(|way| way.to.address == address);
+            // Whoever is late says nothing about the line that there is by now.
+            let way = ways.address.as_mut().filter(|way| Arc::ptr_eq(&way.line, line));
             let Some(way) = way else { return };
-            way.up = connection.is_some();
-            way.connection = connection;
-            ways.had |= way.up;
+            way.up = up;
+            if !up {
+                way.line = Line::default();
+            }
+            ways.had |= up;
         });
     }
 
@@ -253,7 +254,7 @@ impl Paths {
     pub fn take(&mut self, client: ClientId) -> Result<Way, NoWay> {
         let ways = self.clients.get_mut(&client).ok_or(NoWay::Down)?;
         if let Some(way) = &ways.address {
-            return Ok(Way::Address(way.to.clone(), way.connection.clone()));
+            return Ok(Way::Address(way.to.clone(), Arc::clone(&way.line)));
         }
         let mut refused = NoWay::Down;
         for (id, session) in &mut ways.sessions {

@@ -1,7 +1,6 @@
 //! One callback: over a session's back channel, or to the address of a client of 4.0.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use proto::nfs4::{CB_COMPOUND, CB_VERSION, MinorVersion, Nfsstat4};
@@ -12,7 +11,7 @@ use state::ClientId;
 use xdr::{Encode as _, Encoder};
 
 use super::message::{Compound, outcome, sequence};
-use super::paths::{Address, NoWay, Taken, Way};
+use super::paths::{Address, Line, NoWay, Taken, Way};
 use super::{Failure, MOST_SLOTS, Operation, Table};
 
 /// How often a slot that isn't where we think it is is tried further on.
@@ -34,9 +33,9 @@ pub(super) async fn call(ways: &Table, client: ClientId, operation: &Operation) 
                 looks += 1;
                 tokio::time::sleep(BUSY).await;
             }
-            Ok(Way::Address(to, connection)) => {
+            Ok(Way::Address(to, line)) => {
                 let compound = Compound::new(MinorVersion::V0, to.ident, None, operation);
-                let results = at_address(ways, client, &to, connection, Some(&compound)).await?;
+                let results = at_address(ways, client, &to, &line, Some(&compound)).await?;
                 return outcome(&results, false).unwrap_or(Err(Failure::Garbage));
             }
             Ok(Way::Session(taken)) => match through(ways, client, &taken, operation).await {
@@ -99,8 +98,8 @@ async fn through(ways: &Table, client: ClientId, taken: &Taken, operation: &Oper
 pub(super) async fn probe(ways: &Table, client: ClientId) {
     let way = ways.with(|paths| paths.take(client));
     match way {
-        Ok(Way::Address(to, _)) => {
-            let answer = at_address(ways, client, &to, None, None).await;
+        Ok(Way::Address(to, line)) => {
+            let answer = at_address(ways, client, &to, &line, None).await;
             tracing::debug!(address = %to.address, up = answer.is_ok(), "callbacks to an NFSv4.0 client");
         }
         Ok(Way::Session(taken)) => ways.with(|paths| paths.give_back(client, &taken, false)),
@@ -113,25 +112,19 @@ async fn at_address(
     ways: &Table,
     client: ClientId,
     to: &Address,
-    connection: Option<Arc<Client>>,
+    line: &Line,
     compound: Option<&Compound>,
 ) -> Result<Vec<u8>, Failure> {
-    let answer = attempt(ways.patience, to, connection, compound).await;
-    let connection = answer.as_ref().ok().map(|(connection, _)| Arc::clone(connection));
-    ways.with(|paths| paths.answered(client, to.address, connection));
-    answer.map(|(_, results)| results)
+    let connection = line.get_or_init(|| connect(ways.patience, to.address)).await;
+    let answer = match connection {
+        Some(connection) => attempt(connection, to, compound).await,
+        None => Err(Failure::Path),
+    };
+    ways.with(|paths| paths.answered(client, line, answer.is_ok()));
+    answer
 }
 
-async fn attempt(
-    patience: Duration,
-    to: &Address,
-    connection: Option<Arc<Client>>,
-    compound: Option<&Compound>,
-) -> Result<(Arc<Client>, Vec<u8>), Failure> {
-    let connection = match connection {
-        Some(connection) => connection,
-        None => Arc::new(connect(patience, to.address).await?),
-    };
+async fn attempt(connection: &Client, to: &Address, compound: Option<&Compound>) -> Result<Vec<u8>, Failure> {
     let request = Request {
         program: to.program,
         version: CB_VERSION,
@@ -147,13 +140,13 @@ async fn attempt(
         }
     };
     match connection.call(request, args).await {
-        Ok(reply) => Ok((connection, reply.results)),
+        Ok(reply) => Ok(reply.results),
         Err(error) if error.is_timeout() => Err(Failure::Silent),
         Err(_) => Err(Failure::Path),
     }
 }
 
-async fn connect(patience: Duration, address: SocketAddr) -> Result<Client, Failure> {
+async fn connect(patience: Duration, address: SocketAddr) -> Option<Client> {
     let options = Options {
         policy: Policy { timeo: patience, retrans: 0, hard: false },
         in_flight: MOST_SLOTS as usize,
@@ -161,5 +154,65 @@ async fn connect(patience: Duration, address: SocketAddr) -> Result<Client, Fail
         connect_timeout: patience,
         ..Options::default()
     };
-    Client::connect(address, options).await.map_err(|_| Failure::Path)
+    Client::connect(address, options).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use proto::nfs4::{CB_RECALL_ANY, CbRecallAny4Args};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const CLIENT: ClientId = ClientId(1);
+
+    /// Many callbacks to a client of 4.0 at `address`; what came of them.
+    async fn calls(ways: &Arc<Table>, many: usize) -> Vec<Failure> {
+        let args = CbRecallAny4Args { objects_to_keep: 0, type_mask: proto::nfs4::Bitmap4::EMPTY };
+        let operation = Operation::new(CB_RECALL_ANY, &args);
+        let one = || {
+            let (ways, operation) = (Arc::clone(ways), operation.clone());
+            tokio::spawn(async move { call(&ways, CLIENT, &operation).await.expect_err("nobody answers") })
+        };
+        let all: Vec<_> = (0..many).map(|_| one()).collect();
+        let mut ended = Vec::new();
+        for call in all {
+            ended.push(call.await.expect("no panic"));
+        }
+        ended
+    }
+
+    #[test]
+    fn many_calls_to_an_address_make_one_connection_and_then_another() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let (paths, down) = Default::default();
+            let ways = Arc::new(Table { paths, patience: Duration::from_millis(100), down });
+            ways.with(|paths| paths.propose(CLIENT, 1, Some(Address { address, program: 1, ident: 0 })));
+            assert!(ways.with(|paths| paths.confirm(CLIENT, 1)));
+            let accepted = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&accepted);
+            let silent = tokio::spawn(async move {
+                let mut open = Vec::new();
+                while let Ok((stream, _)) = listener.accept().await {
+                    counted.fetch_add(1, Ordering::AcqRel);
+                    open.push(stream);
+                }
+            });
+            for connections in 1..=2 {
+                let ended = calls(&ways, 50).await;
+                assert!(ended.iter().all(|ended| *ended == Failure::Silent), "{ended:?}");
+                assert_eq!(accepted.load(Ordering::Acquire), connections);
+            }
+            silent.abort();
+            let _ = silent.await;
+            // Nobody listens any more: that, too, is found out once.
+            assert!(calls(&ways, 50).await.iter().all(|ended| *ended == Failure::Path));
+        });
+    }
 }
