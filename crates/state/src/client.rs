@@ -72,7 +72,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if let Some(old) = self.named.get(owner).and_then(|named| named.unconfirmed) {
             self.end_client(old);
         }
-        if self.clients.len() >= self.config.limits.clients && !self.make_room(now) {
+        if self.clients.len() >= self.config.limits.clients && !self.make_room(now, None) {
             return Err(Error::Delay);
         }
         let id = ClientId::new(self.config.boot, self.next_client);
@@ -118,7 +118,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let Some(client) = self.clients.remove(&id) else { return };
         self.effects.ended.push(id);
         for session in &client.sessions {
-            self.sessions.remove(session);
+            self.remove_session(*session);
         }
         if client.v40.is_some() && client.confirmed {
             self.ended.add(id.0);

@@ -45,6 +45,8 @@ pub struct Limits {
     pub ranges: usize,
     /// Owners that wait for locks.
     pub waiting: usize,
+    /// Bytes that the reply caches of all sessions may come to if their clients fill them.
+    pub replies: u64,
     /// The most that a session gets.
     pub channel: Channel,
 }
@@ -70,6 +72,8 @@ pub struct Engine<K, L> {
     /// Clients by what they call themselves.
     pub(crate) named: HashMap<Vec<u8>, Named>,
     pub(crate) sessions: HashMap<SessionId, Session>,
+    /// What they are promised to keep of replies, in bytes.
+    pub(crate) promised: u64,
     /// Files with state.
     pub(crate) files: HashMap<K, File>,
     pub(crate) states: HashMap<u64, State<K, L>>,
@@ -118,6 +122,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             clients: HashMap::new(),
             named: HashMap::new(),
             sessions: HashMap::new(),
+            promised: 0,
             files: HashMap::new(),
             states: HashMap::new(),
             by_owner: ByOwner::default(),

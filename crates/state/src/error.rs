@@ -60,6 +60,9 @@ pub enum Error {
     /// `NFS4ERR_NO_GRACE`.
     #[error("nothing can be reclaimed")]
     NoGrace,
+    /// `NFS4ERR_NOSPC`.
+    #[error("no room to keep replies")]
+    Nospc,
     /// `NFS4ERR_NOT_SAME`.
     #[error("the verifier is another")]
     NotSame,

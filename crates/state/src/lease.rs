@@ -52,11 +52,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// Ends the client that has been silent for the longest time beyond its lease, or, among those that are in time, one without
-    /// state that nobody has confirmed. Whether there was one.
-    pub(crate) fn make_room(&mut self, now: Time) -> bool {
+    /// state that nobody has confirmed; `but` is none of them. Whether there was one.
+    pub(crate) fn make_room(&mut self, now: Time, but: Option<ClientId>) -> bool {
         let lease = self.config.lease;
-        let dispensable =
-            |client: &&crate::client::Client| !client.confirmed || client.is_expired(now, lease);
+        let dispensable = |client: &&crate::client::Client| {
+            Some(client.id) != but && (!client.confirmed || client.is_expired(now, lease))
+        };
         let oldest = self.clients.values().filter(dispensable).min_by_key(|client| client.renewed);
         let Some(oldest) = oldest.map(|client| client.id) else { return false };
         self.end_client(oldest);

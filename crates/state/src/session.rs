@@ -72,6 +72,21 @@ impl Default for Creation {
     }
 }
 
+/// Which part of what is left one session gets at most.
+const SHARE: u64 = 1024;
+
+impl Channel {
+    /// What the server keeps of replies in one slot at most, in bytes.
+    const fn slot(&self) -> u64 {
+        self.cached as u64 + size_of::<Slot>() as u64
+    }
+
+    /// In all slots.
+    const fn replies(&self) -> u64 {
+        self.slots as u64 * self.slot()
+    }
+}
+
 impl Creation {
     /// The sequence number that the next CREATE_SESSION must have.
     pub const fn next(&self) -> u32 {
@@ -83,7 +98,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// CREATE_SESSION.
     ///
     /// # Errors
-    /// `StaleClientid`, `ClidInuse`, `SeqMisordered`, `Toosmall`, `Delay` when the client has too many sessions.
+    /// `StaleClientid`, `ClidInuse`, `SeqMisordered`, `Toosmall`, `Delay` when the client has too many sessions, `Nospc` when the sessions of
+    /// all clients may keep too much already.
     pub fn create_session(&mut self, now: Time, asked: &CreateSession<'_>) -> Result<Created, Error> {
         let limits = &self.config.limits;
         let (most, bound) = (limits.channel, limits.sessions);
@@ -109,25 +125,54 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if client.sessions.len() >= bound {
             return Err(Error::Delay);
         }
-        let channel = Channel {
+        let mut channel = Channel {
             request: wanted.request.min(most.request),
             response: wanted.response.min(most.response),
             cached: wanted.cached.min(most.cached),
             operations: wanted.operations.min(most.operations),
             slots: wanted.slots.min(most.slots),
         };
-        let session = SessionId::new(client.id, (self.random)());
+        channel.slots = self.slots_for(now, asked.client, channel)?;
+        let session = SessionId::new(asked.client, (self.random)());
+        let client = self.clients.get_mut(&asked.client).ok_or(Error::StaleClientid)?;
         let created = Created { session, channel };
         client.creation.sequence = asked.sequence;
         client.creation.reply = Ok(created);
         client.renewed = now;
         client.sessions.push(session);
         let confirmed = client.confirmed;
+        self.promised += channel.replies();
         self.sessions.insert(session, Session { client: asked.client, channel, slots: Vec::new() });
         if !confirmed {
             self.confirm(asked.client);
         }
         Ok(created)
+    }
+
+    /// How many slots a session of `client` gets. What the replies of all sessions may come to is bounded: the less is left of that the fewer
+    /// they are, and one is there for each client that may yet come.
+    fn slots_for(&mut self, now: Time, client: ClientId, channel: Channel) -> Result<u32, Error> {
+        let most = &self.config.limits;
+        let (all, clients, least) = (most.replies, most.clients, most.channel.slot());
+        loop {
+            let left = all.saturating_sub(self.promised);
+            let to_come = clients.saturating_sub(self.sessions.len() + 1) as u64 * least;
+            let share = left.saturating_sub(to_come) / SHARE;
+            let slots = (share / channel.slot()).clamp(1, u64::from(channel.slots)) as u32;
+            if (Channel { slots, ..channel }).replies() <= left {
+                return Ok(slots);
+            }
+            if !self.make_room(now, Some(client)) {
+                return Err(Error::Nospc);
+            }
+        }
+    }
+
+    /// A session has gone.
+    pub(crate) fn remove_session(&mut self, session: SessionId) {
+        if let Some(gone) = self.sessions.remove(&session) {
+            self.promised -= gone.channel.replies();
+        }
     }
 
     /// DESTROY_SESSION.
@@ -142,7 +187,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Err(Error::Delay);
         }
         let client = found.client;
-        self.sessions.remove(&session);
+        self.remove_session(session);
         if let Some(client) = self.clients.get_mut(&client) {
             client.sessions.retain(|other| *other != session);
         }

@@ -24,6 +24,35 @@ fn a_client_has_so_many_sessions() {
 }
 
 #[test]
+fn what_all_sessions_may_keep_is_bounded() {
+    const REPLIES: u64 = 100 << 10;
+    let limits = state::Limits { clients: 200, replies: REPLIES, ..LIMITS };
+    let (mut engine, now) = (common::bounded(limits), NOW);
+    let session = |engine: &mut common::Machine, now, number: usize, slots| {
+        let exchanged = engine.exchange_id(now, &named(&number.to_string(), 1)).unwrap();
+        let mut asked = creation(exchanged.client, exchanged.sequence);
+        asked.channel.slots = slots;
+        engine.create_session(now, &asked).map(|created| (exchanged.client, created))
+    };
+    let mut made = Vec::new();
+    let refused = loop {
+        match session(&mut engine, now, made.len(), 4) {
+            Ok((_, created)) => made.push(created),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, Error::Nospc);
+    assert!(made.iter().all(|created| created.channel.slots == 1), "so little is divided among many");
+    let kept: u64 = made.iter().map(|created| u64::from(created.channel.cached)).sum();
+    assert!(kept <= REPLIES && kept > REPLIES / 10 * 9, "{kept}");
+    // Who goes makes room, and so does who is silent.
+    engine.destroy_session(made[0].session, None).unwrap();
+    session(&mut engine, now, 150, 4).unwrap();
+    assert_eq!(session(&mut engine, now, 151, 4).err(), Some(Error::Nospc));
+    session(&mut engine, now.plus(LEASE + 1), 152, 4).unwrap();
+}
+
+#[test]
 fn locks_are_states_and_bounded_with_the_opens() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");

@@ -109,6 +109,7 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         client_delegations: 50,
         ranges: 100,
         waiting: 10,
+        replies: 1 << 30,
         channel,
     };
     let config = Config { boot, lease: LEASE, courtesy: COURTESY, limits };

@@ -55,6 +55,7 @@ const LIMITS: Limits = Limits {
     client_delegations: MOST_DELEGATIONS / 4,
     ranges: 4096,
     waiting: 16_384,
+    replies: 1 << 30,
     channel: Channel {
         request: MAX_REQUEST,
         response: MAX_REPLY,

@@ -68,6 +68,7 @@ pub(super) const fn of_state(error: state::Error) -> Nfsstat4 {
         Error::LocksHeld => Nfsstat4::LocksHeld,
         Error::LockRange => Nfsstat4::LockRange,
         Error::Noent => Nfsstat4::Noent,
+        Error::Nospc => Nfsstat4::Nospc,
         Error::NoGrace => Nfsstat4::NoGrace,
         Error::NotSame => Nfsstat4::NotSame,
         Error::OldStateid => Nfsstat4::OldStateid,

@@ -24,19 +24,29 @@ pub const LIMITS: Limits = Limits {
     client_delegations: 4,
     ranges: 8,
     waiting: 6,
+    replies: 1 << 30,
     channel: CHANNEL,
 };
 
-/// An engine after a run that left `recovered` behind.
-pub fn after(recovered: &[&str]) -> Machine {
+fn new(limits: Limits, recovered: &[&str]) -> Machine {
     let mut next = 0;
     let random: Random = Box::new(move || {
         next += 1;
         next
     });
-    let config = Config { boot: 7, lease: LEASE, courtesy: COURTESY, limits: LIMITS };
+    let config = Config { boot: 7, lease: LEASE, courtesy: COURTESY, limits };
     let recovered: Vec<Vec<u8>> = recovered.iter().map(|owner| owner.as_bytes().to_vec()).collect();
     Engine::new(config, random, recovered, Time(LEASE))
+}
+
+/// An engine after a run that left `recovered` behind.
+pub fn after(recovered: &[&str]) -> Machine {
+    new(LIMITS, recovered)
+}
+
+/// An engine with other bounds.
+pub fn bounded(limits: Limits) -> Machine {
+    new(limits, &[])
 }
 
 pub fn engine() -> Machine {
