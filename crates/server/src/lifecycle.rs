@@ -35,7 +35,7 @@ use crate::{Config, Status, process};
 /// 1. [`Server::start`]: the exports are read and their stores opened, the lane listens, the wire listens (from now
 ///    on clients are answered), rpcbind is told, the status socket listens.
 /// 2. [`Server::reload`], any number of times.
-/// 3. [`Server::stop`]: rpcbind is told, the lanes drain, the calls in execution finish, the sockets go.
+/// 3. [`Server::stop`]: rpcbind is told, the lanes drain, copies stop, the calls in execution finish, the sockets go.
 pub struct Server {
     // In the order in which dropping them is right.
     status_socket: Option<control::Socket>,
@@ -170,8 +170,8 @@ impl Server {
         self.running.status()
     }
 
-    /// Stops gracefully: drains the lanes, then the calls in execution, each bounded by [`Config::grace`], unsets
-    /// the rpcbind registrations and removes the sockets.
+    /// Stops gracefully: drains the lanes, stops copies that go on behind their answer, then drains the calls in execution, each bounded by
+    /// [`Config::grace`], unsets the rpcbind registrations and removes the sockets.
     pub fn stop(mut self) {
         drop(self.registrations.take());
         let grace = self.running.config.grace;
@@ -179,6 +179,9 @@ impl Server {
             && !lane.drain(grace)
         {
             tracing::warn!("local I/O was still under way when the time was up");
+        }
+        if !self.running.service.nfs4.copies.stop(grace) {
+            tracing::warn!("files were still being copied when the time was up");
         }
         if !self.running.wire.shutdown(grace) {
             tracing::warn!("calls were still under way when the time was up");
@@ -210,6 +213,7 @@ impl Drop for Server {
         if let Some(lane) = &self.running.lane {
             lane.drain(Duration::ZERO);
         }
+        self.running.service.nfs4.copies.stop(Duration::ZERO);
         self.running.wire.shutdown(Duration::ZERO);
     }
 }

@@ -5,13 +5,16 @@
 //! 3. When it is done CB_OFFLOAD says so. What came of it can be asked until the client has taken note of that, or, if it doesn't, until
 //!    somebody else's copy needs the room.
 //!
+//! When the server stops they are stopped, too: a client that is told of it by then goes on with another COPY, as after a restart.
+//!
 //! Copies are bounded, a client's and all clients'; where there is no room the client waits for its COPY as before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use proto::nfs4::{
     CB_OFFLOAD, CbOffload4Args, Nfsstat4, OffloadInfo4, OffloadStatus4ResOk, StableHow4, Stateid4,
     WriteResponse4,
@@ -60,12 +63,18 @@ struct Copying {
 
 /// All copies, by the number in their state ids.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(Mutex<Table>);
+pub(crate) struct Copies {
+    table: Mutex<Table>,
+    /// One has come to its end.
+    ended: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Table {
     copies: HashMap<u64, Arc<Copying>>,
     last: u64,
+    /// The server stops.
+    stopped: bool,
 }
 
 impl Copying {
@@ -80,7 +89,7 @@ impl Table {
         let running = self.copies.values().filter(|copy| copy.is_running());
         let (all, of_client) =
             running.fold((0, 0), |(all, own), copy| (all + 1, own + usize::from(copy.client == client)));
-        if all >= MAX_COPIES || of_client >= MAX_OF_CLIENT {
+        if self.stopped || all >= MAX_COPIES || of_client >= MAX_OF_CLIENT {
             return None;
         }
         if self.copies.len() - all >= MAX_ENDED {
@@ -103,17 +112,17 @@ impl Table {
 
 /// Begins a copy; `None` where there is no room or no thread for it.
 pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
-    let (number, copying) = service.nfs4.copies.0.lock().enter(job.client, *job.to.node.handle())?;
+    let (number, copying) = service.nfs4.copies.table.lock().enter(job.client, *job.to.node.handle())?;
     let behind = Arc::clone(service);
     let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
         let verifier = behind.verifier.get();
         let status = run(&job, &copying);
-        *copying.ended.lock() = Some(status);
+        behind.nfs4.copies.end(&copying, status);
         tell(&behind, number, &copying, status, verifier);
     });
     if let Err(error) = thread {
         tracing::warn!(%error, "no thread for a copy");
-        service.nfs4.copies.0.lock().copies.remove(&number);
+        service.nfs4.copies.table.lock().copies.remove(&number);
         return None;
     }
     Some(stateid(number))
@@ -144,14 +153,36 @@ impl Copies {
         copying.cancelled.store(true, Ordering::Release);
         // A thread that is still at it finds its end by itself; nobody can ask any more.
         if !copying.is_running() {
-            self.0.lock().copies.remove(&number);
+            self.table.lock().copies.remove(&number);
         }
         Ok(())
     }
 
+    /// A copy's thread has come to its end.
+    fn end(&self, copying: &Copying, status: Nfsstat4) {
+        let table = self.table.lock();
+        *copying.ended.lock() = Some(status);
+        drop(table);
+        self.ended.notify_all();
+    }
+
+    /// Stops all copies, and begins no more. Whether they have come to their end `within` that time.
+    pub(crate) fn stop(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        let mut table = self.table.lock();
+        table.stopped = true;
+        table.copies.values().for_each(|copy| copy.cancelled.store(true, Ordering::Release));
+        while table.copies.values().any(|copy| copy.is_running()) {
+            if self.ended.wait_until(&mut table, until).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
     fn find(&self, client: ClientId, target: &FileHandle, id: &Stateid4) -> Result<(u64, Arc<Copying>)> {
         let number = number(id).ok_or(Nfsstat4::BadStateid)?;
-        let copying = self.0.lock().copies.get(&number).cloned();
+        let copying = self.table.lock().copies.get(&number).cloned();
         let own = copying.filter(|copy| copy.client == client && copy.target == *target);
         own.map(|copy| (number, copy)).ok_or(Nfsstat4::BadStateid)
     }
@@ -210,7 +241,7 @@ fn tell(service: &Arc<Service>, number: u64, copying: &Copying, status: Nfsstat4
     let taken = Arc::downgrade(service);
     let done = move |answer: std::result::Result<Vec<u8>, _>| {
         if let (Ok(_), Some(service)) = (answer, taken.upgrade()) {
-            service.nfs4.copies.0.lock().copies.remove(&number);
+            service.nfs4.copies.table.lock().copies.remove(&number);
         }
     };
     service.nfs4.callbacks.send(copying.client, Operation::new(CB_OFFLOAD, &args), Box::new(done));
@@ -244,7 +275,7 @@ mod tests {
     #[test]
     fn a_copy_is_known_to_its_client_by_its_file_and_number() {
         let copies = Copies::default();
-        let (number, copying) = copies.0.lock().enter(ClientId(1), target()).unwrap();
+        let (number, copying) = copies.table.lock().enter(ClientId(1), target()).unwrap();
         copying.done.store(5, Ordering::Release);
         let id = stateid(number);
         assert_eq!(copies.status(ClientId(1), &target(), &id).unwrap().count, 5);
@@ -263,5 +294,18 @@ mod tests {
         assert_eq!(status.complete, Array(vec![Nfsstat4::Ok]));
         copies.cancel(ClientId(1), &target(), &id).unwrap();
         assert_eq!(copies.status(ClientId(1), &target(), &id), Err(Nfsstat4::BadStateid));
+    }
+
+    #[test]
+    fn stopping_waits_for_those_that_run() {
+        let copies = Arc::new(Copies::default());
+        let (_, copying) = copies.table.lock().enter(ClientId(1), target()).unwrap();
+        assert!(!copies.stop(Duration::ZERO), "one runs");
+        assert!(copying.cancelled.load(Ordering::Acquire));
+        assert!(copies.table.lock().enter(ClientId(2), target()).is_none());
+        let behind = Arc::clone(&copies);
+        let thread = std::thread::spawn(move || behind.end(&copying, Nfsstat4::Ok));
+        assert!(copies.stop(Duration::from_secs(60)));
+        thread.join().unwrap();
     }
 }
