@@ -1,5 +1,5 @@
-//! The engine beside a plain model of it: two clients that open, lock, fall silent, restart and come back, local processes that are
-//! given files, and a server that restarts, in random order. Both must answer the same, and remember the same.
+//! The engine beside a plain model of it: two clients that open, lock, are lent files, give them back or don't, fall silent, restart and come
+//! back, local processes that are given files or want what is lent, and a server that restarts, in random order. Both must answer the same, and remember the same.
 //!
 //! 128 sequences of up to 120 steps; SAMEHOST_MODEL_CASES runs more.
 
@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{COURTESY, LEASE, Machine, creation, named, request};
 use proptest::prelude::*;
-use reference::{BYTES, CLIENTS, FILES, Lock, Open, Reference};
+use reference::{BYTES, CLIENTS, FILES, Lock, Open, Reference, Touched};
 use state::{
     Asker, Channel, ClientId, Config, Direction, Engine, Error, Limits, LockKind, LockRequest, Locker,
-    OpenRequest, Range, Sequenced, SessionId, Share, StateId, Time,
+    OpenRequest, Range, Sequenced, SessionId, Share, StateId, Time, Touch,
 };
 
 const NAMES: [&str; CLIENTS] = ["one", "two"];
@@ -35,6 +35,15 @@ enum Step {
     Stateless(u32, bool),
     Grant(u32, u8),
     Release(usize),
+    /// A delegation, for writing too, for who has that open; a local process may come between.
+    Delegate(usize, bool, bool),
+    Return(usize),
+    /// A client says that it knows what was taken away.
+    Free(usize),
+    /// Somebody changes attributes or names: a client, or none.
+    Change(u32, Option<usize>),
+    /// A local process opens the file, for writing, too, and waits so long.
+    Local(u32, bool, u64),
     Reboot(usize),
     Reclaim(usize),
     Complete(usize),
@@ -58,8 +67,13 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(Step::Read),
         2 => any::<usize>().prop_map(Step::Write),
         2 => (file.clone(), any::<bool>()).prop_map(|(f, w)| Step::Stateless(f, w)),
-        3 => (file, 1_u8..4).prop_map(|(f, a)| Step::Grant(f, a)),
+        3 => (file.clone(), 1_u8..4).prop_map(|(f, a)| Step::Grant(f, a)),
         3 => any::<usize>().prop_map(Step::Release),
+        10 => (any::<usize>(), any::<bool>(), prop::bool::weighted(0.1)).prop_map(|(n, w, b)| Step::Delegate(n, w, b)),
+        3 => any::<usize>().prop_map(Step::Return),
+        2 => who.clone().prop_map(Step::Free),
+        1 => (file.clone(), proptest::option::of(who.clone())).prop_map(|(f, w)| Step::Change(f, w)),
+        1 => (file.clone(), any::<bool>(), 1..2 * LEASE).prop_map(|(f, w, p)| Step::Local(f, w, p)),
         1 => who.clone().prop_map(Step::Reboot),
         6 => who.clone().prop_map(Step::Reclaim),
         3 => who.prop_map(Step::Complete),
@@ -142,6 +156,7 @@ impl Both {
         assert_eq!(done.is_ok(), self.model.known[who].alive, "client {who}: {done:?}");
         match done {
             Ok(Sequenced::New(ticket)) => {
+                assert_eq!(ticket.revoked, !self.model.revoked[who].is_empty());
                 self.engine.finish(&ticket, None);
                 self.model.renew(who);
                 Some(id)
@@ -233,7 +248,24 @@ impl Both {
                 self.engine.release_grant(&granted.0, granted.1);
                 let at = which % self.model.grants.len();
                 self.model.grants.remove(at);
+                self.model.prune();
             }
+            Step::Delegate(which, writes, interrupted) => self.delegate(which, writes, interrupted),
+            Step::Return(which) => {
+                let Some(given) = pick(&self.model.delegations, which) else { return };
+                self.give_back(given.who, given.nr, given.file);
+            }
+            Step::Free(who) => {
+                let Some((nr, file)) = self.model.revoked[who].last().copied() else { return };
+                self.give_back(who, nr, file);
+            }
+            Step::Change(file, by) => {
+                let client = by.and_then(|who| self.sequence(who));
+                let by = by.filter(|_| client.is_some());
+                let done = self.engine.may_begin(self.now(), client, &file, Touch::Change);
+                assert_eq!(done, self.model.touch(by, file, Touched::Change));
+            }
+            Step::Local(file, writes, patience) => self.local(file, writes, patience),
             Step::Reclaim(who) => self.reclaim(who),
             Step::Complete(who) => {
                 self.arrive(who, false);
@@ -294,6 +326,40 @@ impl Both {
         }
     }
 
+    /// A delegation for who has just opened a file.
+    fn delegate(&mut self, which: usize, writes: bool, interrupted: bool) {
+        let Some(open) = pick(&self.model.opens, which).filter(|_| !self.model.in_grace()) else { return };
+        let Some(client) = self.sequence(open.who) else { return };
+        let begun = self.engine.delegate_begin(self.now(), client, &open.file, writes, false);
+        let said = self.model.delegate(open.who, open.file, writes);
+        assert_eq!(begun.as_ref().map(drop).map_err(|why| *why), said.map(drop));
+        let (Ok(begun), Ok(nr)) = (begun, said) else { return };
+        if interrupted {
+            self.local(open.file, true, LEASE);
+            assert_eq!(self.engine.delegate_done(&begun), None);
+            // The client has never heard of it.
+            self.model.recalled.retain(|recalled| *recalled != nr);
+            self.model.give_back(nr);
+        } else {
+            let id = self.engine.delegate_done(&begun).expect("nobody came between");
+            self.ids.insert(nr, id);
+        }
+    }
+
+    fn give_back(&mut self, who: usize, nr: u64, file: u32) {
+        let Some(client) = self.sequence(who) else { return };
+        assert_eq!(self.engine.delegreturn(client, &self.ids[&nr], &file), Ok(()));
+        self.model.give_back(nr);
+    }
+
+    /// A local process breaks kernel leases.
+    fn local(&mut self, file: u32, writes: bool, patience: u64) {
+        self.engine.broken_by_local(self.now(), &file, writes, patience);
+        let deadline = self.model.now() + patience.min(LEASE);
+        let touched = if writes { Touched::Write } else { Touched::Read };
+        self.model.clear(None, file, touched, deadline);
+    }
+
     /// READ or WRITE by an open or by a lock.
     fn io(&mut self, which: usize, direction: Direction) {
         let by_lock = pick(&self.model.locks, which / 2).filter(|_| which.is_multiple_of(2));
@@ -350,6 +416,9 @@ impl Both {
     /// What must be so after every step.
     fn check(&mut self) {
         let effects = self.engine.take_effects(self.now());
+        let recalled: Vec<StateId> = effects.recalls.iter().map(|recall| recall.id).collect();
+        let expected = std::mem::take(&mut self.model.recalled);
+        assert_eq!(recalled, expected.iter().map(|nr| self.ids[nr]).collect::<Vec<_>>());
         self.records.retain(|owner| !effects.forget.contains(owner));
         self.records.extend(effects.remember.iter().cloned());
         let model = &mut self.model;
@@ -366,12 +435,20 @@ impl Both {
             client.has.1 = model.locks.iter().filter(|lock| lock.who == who).cloned().collect();
         }
         let alive = model.known.iter().filter(|known| known.alive).count();
-        assert_eq!(self.engine.counts(), (alive, alive, model.opens.len() + model.locks.len()));
+        assert_eq!(
+            self.engine.counts(),
+            (alive, alive, model.opens.len() + model.locks.len() + model.delegations.len())
+        );
+        let delegated = |writes| model.delegations.iter().filter(|given| given.writes == writes).count();
+        assert_eq!(self.engine.delegated(), [false, true].map(delegated));
         let denied = model.opens.iter().any(|open| open.union().1 != 0);
         assert_eq!(self.engine.denies(), denied);
         let live = model.opens.iter().map(|open| (open.nr, open.who));
-        let live: BTreeMap<u64, usize> =
-            live.chain(model.locks.iter().map(|lock| (lock.nr, lock.who))).collect();
+        let live: BTreeMap<u64, usize> = live
+            .chain(model.locks.iter().map(|lock| (lock.nr, lock.who)))
+            .chain(model.delegations.iter().map(|given| (given.nr, given.who)))
+            .collect();
+        let revoked: BTreeSet<u64> = model.revoked.iter().flatten().map(|(nr, _)| *nr).collect();
         let clients = &self.clients;
         self.ids.retain(|nr, id| {
             let owner = live.get(nr).and_then(|who| clients[*who].session);
@@ -380,7 +457,7 @@ impl Both {
                 let expected = owner.is_some_and(|(owner, _)| owner == client);
                 assert_eq!(tested.is_ok(), expected, "state {nr}: {tested:?}");
             }
-            live.contains_key(nr)
+            live.contains_key(nr) || revoked.contains(nr)
         });
     }
 }

@@ -1,9 +1,9 @@
 //! What an NFSv4 server remembers, as plainly as it can be said: lists that are searched, locks byte by byte, no bounds.
 //! Two clients (by number), which renew their lease with whatever they do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use state::{Error, LockKind};
+use state::{Error, LockKind, NoDelegation};
 
 use crate::common::{COURTESY, LEASE};
 
@@ -49,6 +49,39 @@ pub struct Lock {
     pub bytes: [Option<LockKind>; BYTES],
 }
 
+/// A delegation.
+#[derive(Debug, Clone)]
+pub struct Delegation {
+    /// Its name here.
+    pub nr: u64,
+    pub who: usize,
+    pub file: u32,
+    pub writes: bool,
+    /// When it is taken away, once it is recalled.
+    revoke_at: Option<u64>,
+}
+
+/// What a delegation may be in the way of.
+#[derive(Debug, Clone, Copy)]
+pub enum Touched {
+    /// An open: its access and deny bits.
+    Open(u8, u8),
+    Read,
+    Write,
+    Change,
+}
+
+impl Touched {
+    /// Whether others' delegations have to go.
+    const fn breaks(self, writes: bool) -> bool {
+        match self {
+            Self::Open(access, deny) => writes || access & 2 != 0 || deny & 1 != 0,
+            Self::Read => writes,
+            Self::Write | Self::Change => true,
+        }
+    }
+}
+
 /// Everything.
 #[derive(Debug, Clone, Default)]
 pub struct Reference {
@@ -60,6 +93,13 @@ pub struct Reference {
     /// In the order in which they were made.
     pub opens: Vec<Open>,
     pub locks: Vec<Lock>,
+    pub delegations: Vec<Delegation>,
+    /// Delegations that were taken away, and their files, until their clients say that they know.
+    pub revoked: [Vec<(u64, u32)>; CLIENTS],
+    /// Delegations that were recalled since the last look.
+    pub recalled: Vec<u64>,
+    /// When a delegation was last in somebody's way; as long as the file is in use.
+    contended: BTreeMap<u32, u64>,
     /// Access bits of each grant.
     pub grants: Vec<(u32, u8)>,
     next: u64,
@@ -98,14 +138,31 @@ impl Reference {
                 self.end(who);
             }
         }
+        let due = |given: &Delegation| given.revoke_at.is_some_and(|at| self.now >= at);
+        let overdue: Vec<u64> =
+            self.delegations.iter().filter(|given| due(given)).map(|given| given.nr).collect();
+        overdue.into_iter().for_each(|nr| self.revoke(nr));
         self.end_grace();
     }
 
     pub fn has_state(&self, who: usize) -> bool {
-        self.opens.iter().any(|open| open.who == who) || self.locks.iter().any(|lock| lock.who == who)
+        self.opens.iter().any(|open| open.who == who)
+            || self.locks.iter().any(|lock| lock.who == who)
+            || self.delegations.iter().any(|given| given.who == who)
     }
 
-    fn in_grace(&self) -> bool {
+    /// Nobody remembers anything of a file that isn't in use.
+    pub fn prune(&mut self) {
+        let Self { opens, locks, delegations, grants, contended, .. } = self;
+        contended.retain(|file, _| {
+            opens.iter().any(|open| open.file == *file)
+                || locks.iter().any(|lock| lock.file == *file)
+                || delegations.iter().any(|given| given.file == *file)
+                || grants.iter().any(|(on, _)| on == file)
+        });
+    }
+
+    pub fn in_grace(&self) -> bool {
         self.now < self.grace_ends && !self.waiting.is_empty()
     }
 
@@ -120,17 +177,23 @@ impl Reference {
     /// A client is done for.
     fn end(&mut self, who: usize) {
         self.known[who] = Known::default();
-        self.opens.retain(|open| open.who != who);
-        self.locks.retain(|lock| lock.who != who);
+        self.drop_all(who);
         self.waiting.remove(&who);
         self.lost.insert(who);
+    }
+
+    fn drop_all(&mut self, who: usize) {
+        self.opens.retain(|open| open.who != who);
+        self.locks.retain(|lock| lock.who != who);
+        self.delegations.retain(|given| given.who != who);
+        self.revoked[who].clear();
+        self.prune();
     }
 
     /// A new session, of a new instance if there was none or with `reboot`.
     pub fn arrive(&mut self, who: usize, reboot: bool) {
         if reboot || !self.known[who].alive {
-            self.opens.retain(|open| open.who != who);
-            self.locks.retain(|lock| lock.who != who);
+            self.drop_all(who);
             self.known[who] = Known { alive: true, renewed: self.now, complete: false };
         }
         self.renew(who);
@@ -162,12 +225,87 @@ impl Reference {
 
     /// All of these give way, or none does.
     fn give_way(&mut self, against: &[usize]) -> bool {
-        let expired = |who: &usize| self.now > self.known[*who].renewed + LEASE;
-        let all = against.iter().all(expired);
+        let all = against.iter().all(|who| self.is_expired(*who));
         if all {
             against.iter().for_each(|who| self.end(*who));
         }
         all
+    }
+
+    fn is_expired(&self, who: usize) -> bool {
+        !self.known[who].alive || self.now > self.known[who].renewed + LEASE
+    }
+
+    /// Whether nobody's delegation but `by`'s own is in the way; those that are are recalled, to be returned by `deadline`.
+    pub fn clear(&mut self, by: Option<usize>, file: u32, touched: Touched, deadline: u64) -> bool {
+        let against =
+            |given: &&Delegation| given.file == file && Some(given.who) != by && touched.breaks(given.writes);
+        let against: Vec<u64> = self.delegations.iter().filter(against).map(|given| given.nr).collect();
+        let mut clear = true;
+        for nr in against {
+            let Some(given) = self.delegations.iter().find(|given| given.nr == nr).cloned() else { continue };
+            if self.is_expired(given.who) {
+                self.end(given.who);
+            } else if given.revoke_at.is_some_and(|at| self.now >= at) {
+                self.revoke(nr);
+            } else {
+                clear = false;
+                self.contended.insert(file, self.now);
+                if given.revoke_at.is_none() {
+                    self.recalled.push(nr);
+                }
+                let given = self.delegations.iter_mut().find(|given| given.nr == nr).expect("it is there");
+                given.revoke_at = Some(given.revoke_at.map_or(deadline, |at| at.min(deadline)));
+            }
+        }
+        clear
+    }
+
+    /// As [`Reference::clear`], for an operation that has to be tried again then.
+    pub fn touch(&mut self, by: Option<usize>, file: u32, touched: Touched) -> Result<(), Error> {
+        if self.clear(by, file, touched, self.now + LEASE) { Ok(()) } else { Err(Error::Delay) }
+    }
+
+    fn revoke(&mut self, nr: u64) {
+        let at = self.delegations.iter().position(|given| given.nr == nr).expect("it is there");
+        let given = self.delegations.remove(at);
+        self.revoked[given.who].push((nr, given.file));
+        self.prune();
+    }
+
+    /// A delegation for who has the file open.
+    pub fn delegate(&mut self, who: usize, file: u32, writes: bool) -> Result<u64, NoDelegation> {
+        if self.contended.get(&file).is_some_and(|at| self.now < at + LEASE) {
+            return Err(NoDelegation::Contention);
+        }
+        for given in self.delegations.iter().filter(|given| given.file == file) {
+            if given.who == who {
+                return Err(NoDelegation::Held);
+            }
+            if writes || given.writes {
+                return Err(NoDelegation::Contention);
+            }
+        }
+        let access = |own: bool| {
+            let of = self.opens.iter().filter(|open| open.file == file && (open.who == who) == own);
+            of.fold(0, |all, open| all | open.union().0)
+        };
+        let granted =
+            self.grants.iter().filter(|(on, _)| *on == file).fold(0, |all, (_, access)| all | access);
+        let (own, others) = (access(true), access(false) | granted);
+        if others & 2 != 0 || writes && others != 0 || !writes && own & 2 != 0 {
+            return Err(NoDelegation::Contention);
+        }
+        self.next += 1;
+        self.delegations.push(Delegation { nr: self.next, who, file, writes, revoke_at: None });
+        Ok(self.next)
+    }
+
+    /// DELEGRETURN, also of one that was taken away.
+    pub fn give_back(&mut self, nr: u64) {
+        self.delegations.retain(|given| given.nr != nr);
+        self.revoked.iter_mut().for_each(|of| of.retain(|(other, _)| *other != nr));
+        self.prune();
     }
 
     fn opens_against(&self, file: u32, access: u8, deny: u8) -> Vec<usize> {
@@ -193,6 +331,7 @@ impl Reference {
         if granted || !self.give_way(&against) {
             return Err(conflict);
         }
+        self.touch(Some(who), file, Touched::Open(share.0, share.1))?;
         let own =
             self.opens.iter_mut().find(|open| open.who == who && open.owner == owner && open.file == file);
         if let Some(open) = own {
@@ -218,6 +357,7 @@ impl Reference {
     pub fn close(&mut self, nr: u64) {
         self.opens.retain(|open| open.nr != nr);
         self.locks.retain(|lock| lock.open != nr);
+        self.prune();
     }
 
     /// A lock of bytes `first` to `last`; the inner error: somebody has one of them.
@@ -272,7 +412,10 @@ impl Reference {
             return Err(Error::Grace);
         }
         let against = self.opens_against(file, access, 0);
-        if self.give_way(&against) { Ok(()) } else { Err(Error::Locked) }
+        if !self.give_way(&against) {
+            return Err(Error::Locked);
+        }
+        self.touch(None, file, if access & 2 != 0 { Touched::Write } else { Touched::Read })
     }
 
     pub fn grant(&mut self, file: u32, access: u8) -> Result<(), Error> {
@@ -283,6 +426,7 @@ impl Reference {
         if !self.give_way(&against) {
             return Err(Error::ShareDenied);
         }
+        self.touch(None, file, Touched::Open(access, 0))?;
         self.grants.push((file, access));
         Ok(())
     }
