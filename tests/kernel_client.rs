@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use samehost_tests::disk::Disk;
 use samehost_tests::qemu::{self, Job};
+use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, need_root};
 
 /// Debian's cloud kernel takes about 5 s to user space under emulation, and the workload less than a minute a user.
@@ -95,19 +96,29 @@ fn kernel_client_writes_to_a_direct_export_without_a_copy() {
     assert_eq!(export["io_notes"].as_array().map(Vec::len), Some(0), "{export}");
 }
 
+/// What a guest does with a file and another one's blocks (`holder`), and what it should say to that.
+const SHARING: &str = "clone /mnt/disk/a,hole 65536 65536,seek hole 0,seek data 65536,room 1048576 4096";
+const SHARED: &str = "ok ok 65536 131072 ok ";
+
 /// The same workload over NFSv4, through the pseudo-filesystem.
 #[test]
 fn kernel_client_does_everything_in_version_4() {
     need_root();
     let scratch = Scratch::new();
     let exports = work(&scratch, &["zero", "one", "two"]);
+    let disk = Disk::new("xfs", 320);
+    let data = pattern(5, 1 << 20);
+    std::fs::write(disk.path().join("a"), &data).expect("own disk");
     let path = |name: &str| scratch.join(name).display().to_string();
     let server = Serve::new(format!("{} *(rw,insecure,no_root_squash)", path("one")))
         .export(format!("{} *(rw,insecure,no_root_squash)", path("zero")))
         .export(format!("{} *(rw,insecure,root_squash,anonuid={ANON},anongid={ANON})", path("two")))
+        .export(format!("{} *(rw,insecure,no_root_squash)", disk.path().display()))
         .start();
     let plan = format!(
-        "mount_v4 zero {zero} 0 rw && echo PASS mount.zero\nmount_v4 one {one} 1 rw && echo PASS mount.one\nmount_v4 two {two} 2 rw && echo PASS mount.two\n\
+        "mount_v4 disk {disk} 2 rw && [ \"$(echo \"{SHARING}\" | tr , '\\n' | holder /mnt/disk/b | tr '\\n' ' ')\" = '{SHARED}' ] \
+         && umount /mnt/disk && echo PASS clone\n\
+         mount_v4 zero {zero} 0 rw && echo PASS mount.zero\nmount_v4 one {one} 1 rw && echo PASS mount.one\nmount_v4 two {two} 2 rw && echo PASS mount.two\n\
          as tester user /mnt/zero\nas root root /mnt/one\nas tester user /mnt/one\nas root squashed /mnt/two\nas tester user /mnt/two\n\
          mount_v4 whole / 2 ro && [ \"$(cat /mnt/whole{one}/public)\" = everybody ] && echo PASS root \
          || echo FAIL root\n\
@@ -115,10 +126,15 @@ fn kernel_client_does_everything_in_version_4() {
         zero = path("zero"),
         one = path("one"),
         two = path("two"),
+        disk = disk.path().display(),
     );
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
     let exports: Vec<(&str, &Path)> = exports.iter().map(|(name, path)| (*name, path.as_path())).collect();
     let report = qemu::boot(&job, None, BOUND, |request| qemu::behind_its_back(&exports, request));
     println!("kernel {}: {} passed", report.kernel, report.passed.len());
-    report.assert_passed(5 * 20 + 4 + 4);
+    report.assert_passed(5 * 20 + 4 + 4 + 1);
+    let shared = std::fs::read(disk.path().join("b")).expect("own disk");
+    assert_eq!(shared.len(), (1 << 20) + 4096);
+    assert!(shared[..64 << 10] == data[..64 << 10] && shared[128 << 10..1 << 20] == data[128 << 10..]);
+    assert!(shared[64 << 10..128 << 10].iter().all(|byte| *byte == 0));
 }

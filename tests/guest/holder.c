@@ -3,11 +3,16 @@
 //   holder FILE
 //
 // lock r|w FIRST LENGTH, lockw r|w FIRST LENGTH (waits), unlock FIRST LENGTH, write AT TEXT, read AT LENGTH.
+// clone OTHER (shares the other file's blocks), hole FIRST LENGTH, room FIRST LENGTH, seek data|hole AT (answers where).
 // Answers: "ok", "no" (somebody else has it), what was read, or "errno N".
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static void answer(int failed) {
@@ -43,6 +48,18 @@ int main(int argc, char **argv) {
             ssize_t count = pread(fd, text, (size_t)length, at);
             if (count < 0) answer(1);
             else printf("%.*s\n", (int)count, text);
+        } else if (sscanf(line, "clone %4095s", text) == 1) {
+            int other = open(text, O_RDONLY);
+            answer(other < 0 || ioctl(fd, FICLONE, other) < 0);
+            if (other >= 0) close(other);
+        } else if (sscanf(line, "hole %ld %ld", &at, &length) == 2) {
+            answer(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) < 0);
+        } else if (sscanf(line, "room %ld %ld", &at, &length) == 2) {
+            answer(fallocate(fd, 0, at, length) < 0);
+        } else if (sscanf(line, "seek %4095s %ld", text, &at) == 2) {
+            off_t found = lseek(fd, at, strcmp(text, "data") ? SEEK_HOLE : SEEK_DATA);
+            if (found < 0) answer(1);
+            else printf("%ld\n", (long)found);
         } else {
             puts("what?");
         }
