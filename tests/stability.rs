@@ -4,7 +4,7 @@
 //! RFC 1813 sections 3.3.7 and 3.3.21, RFC 8881 section 18.32.
 
 use std::fs::{self, File as LocalFile};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use samehost_tests::disk::Disk;
 use samehost_tests::failing::FailingDisk;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Serve, Server, need_root, run_ok};
+use samehost_tests::{Mount, Serve, Server, need_root, run_ok};
 
 const SIZE: usize = 256 << 10;
 
@@ -328,5 +328,48 @@ fn time_stamps_survive_a_crash_on_xfs() {
     for mode in ["buffered", "dontcache", "direct"] {
         survives_a_crash("xfs", "lazytime", mode, LaneMode::Off);
         survives_a_crash("xfs", "lazytime", mode, LaneMode::Required);
+    }
+}
+
+/// What fsync(2) has acknowledged on a mount is there after a crash of the machine, names and attributes included: over the wire they
+/// were durable before, by lane the fsync does it.
+fn synced_in_a_mount_survives_a_crash(kind: &str, options: &str) {
+    need_root();
+    let disk = FailingDisk::new(kind, "");
+    let server = Serve::openly(disk.path()).start();
+    let mount = Mount::new(&server, disk.path(), options);
+    let sync = |path: &Path| LocalFile::open(path).and_then(|file| file.sync_all()).expect("syncs");
+    let tree = mount.join("tree");
+    for name in ["", "kept", "renamed", "removed"] {
+        fs::create_dir_all(tree.join(name)).expect("there is room");
+    }
+    fs::write(tree.join("file"), pattern(9, SIZE)).expect("there is room");
+    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o640)).expect("its owner may");
+    sync(&tree.join("file"));
+    sync(&tree);
+    sync(mount.path());
+    let crashed = disk.after_a_crash();
+    let then = crashed.path().join("tree");
+    assert!(fs::read(then.join("file")).expect("there") == pattern(9, SIZE), "{kind} {options}");
+    assert_eq!(fs::metadata(then.join("file")).expect("there").mode() & 0o7777, 0o640, "{kind} {options}");
+    drop(crashed);
+    fs::rename(tree.join("renamed"), tree.join("other")).expect("renames");
+    fs::remove_dir(tree.join("removed")).expect("removes");
+    fs::set_permissions(tree.join("file"), fs::Permissions::from_mode(0o604)).expect("its owner may");
+    sync(&tree.join("file"));
+    sync(&tree);
+    let crashed = disk.after_a_crash();
+    let then = crashed.path().join("tree");
+    let mut names: Vec<_> =
+        fs::read_dir(&then).expect("there").map(|entry| entry.expect("reads").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "kept", "other"], "{kind} {options}");
+    assert_eq!(fs::metadata(then.join("file")).expect("there").mode() & 0o7777, 0o604, "{kind} {options}");
+}
+
+#[test]
+fn what_is_synced_in_a_mount_survives_a_crash() {
+    for (kind, options) in [("ext4", "lane=off"), ("ext4", "lane=required"), ("xfs", "lane=required")] {
+        synced_in_a_mount_survives_a_crash(kind, options);
     }
 }

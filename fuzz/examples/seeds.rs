@@ -339,6 +339,7 @@ fn lane_messages() -> std::io::Result<()> {
         seed(name, encode(&Request::Ahead { serial: 3, releases: vec![5], soon, credential }))?;
     }
     seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
+    seed("async", encode(&Request::Async))?;
     let local = Reply::Local {
         version: 2,
         nonce: Nonce([1; 16]),

@@ -95,6 +95,7 @@ proptest! {
         let commitment = Commitment(commitment);
         there_and_back(&Request::Register { lowest, highest, commitment }, &mut Vec::new());
         there_and_back(&Request::Release(releases), &mut Vec::new());
+        there_and_back(&Request::Async, &mut Vec::new());
     }
 
     #[test]

@@ -173,11 +173,12 @@ impl Cache {
         self.writers += 1;
     }
 
-    /// An open for writing ends.
-    pub(crate) fn close_writer(&mut self, now: Instant) {
+    /// An open for writing ends. Where a reply to the last write, or to what came behind it, has told what was written, nobody need ask.
+    pub(crate) fn close_writer(&mut self) {
         self.writers = self.writers.saturating_sub(1);
-        if self.wrote.is_some() {
-            self.wrote = Some(now);
+        let received = self.known.map(|known| known.received);
+        if self.writers == 0 && self.wrote.is_some_and(|wrote| received.is_some_and(|at| at > wrote)) {
+            self.wrote = None;
         }
     }
 
@@ -291,7 +292,7 @@ mod tests {
         cache.open_writer();
         cache.write(now);
         assert_eq!(cache.learn(&asked(file(5, 5), now), now, &TIMES), Lesson::Own);
-        cache.close_writer(now);
+        cache.close_writer();
         assert_eq!(cache.learn(&asked(file(6, 6), now), now, &TIMES), Lesson::Own, "asked too early to tell");
         assert_eq!(cache.learn(&asked(file(6, 7), later), later, &TIMES), Lesson::Own);
         assert_eq!(cache.learn(&asked(file(6, 8), later), later, &TIMES), Lesson::Foreign);
@@ -312,6 +313,21 @@ mod tests {
         cache.learn(&own, after(12), &TIMES);
         assert!(cache.is_good(after(13), &TIMES));
         assert!(!cache.is_good(after(13), &AttributeTimes { on: false, ..TIMES }));
+    }
+
+    #[test]
+    fn what_the_last_write_told_is_good_when_the_file_is_closed() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut cache = Cache::default();
+        cache.learn(&asked(file(0, 1), now), now, &TIMES);
+        cache.open_writer();
+        cache.write(after(10));
+        let own = Seen { before: Some(before(&file(0, 1))), ..asked(file(2, 2), after(10)) };
+        assert_eq!(cache.learn(&own, after(11), &TIMES), Lesson::Own);
+        cache.close_writer();
+        assert!(cache.is_good(after(12), &TIMES));
+        assert_eq!(cache.learn(&asked(file(2, 3), after(12)), after(13), &TIMES), Lesson::Foreign);
     }
 
     #[test]

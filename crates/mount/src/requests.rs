@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::{AbortHandle, Abortable};
+use futures_util::future::{AbortHandle, Abortable, FutureExt as _};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -195,10 +195,14 @@ impl Requests {
         let Ok(Some(closing)) = released else { return };
         let Ok(room) = self.room.clone().acquire_owned().await else { return };
         let filesystem = self.filesystem.clone();
-        tokio::spawn(async move {
+        let mut finishing = Box::pin(async move {
             filesystem.finish(closing).await;
             drop(room);
         });
+        // Mostly there is nothing to wait for, and no other thread need wake up for it.
+        if (&mut finishing).now_or_never().is_none() {
+            tokio::spawn(finishing);
+        }
     }
 
     /// Ends what the kernel doesn't ask about any more: closes what is open, and waits until nothing is under way.
@@ -265,8 +269,7 @@ impl Requests {
             }
             Operation::ReadDir(io, plus) => filesystem.read_dir(&io, plus).await,
             Operation::ReleaseDir { fh } => filesystem.release_dir(fh),
-            // What a server has answered about names is durable (RFC 1813 section 3.3).
-            Operation::FSyncDir => Ok(Answer::default()),
+            Operation::FSyncDir => filesystem.fsync_dir(call).await,
             Operation::StatFs => filesystem.stat_fs(call).await,
             Operation::Access { mask } => filesystem.access(call, mask).await,
             Operation::FAllocate { fh, offset, len, mode } => {

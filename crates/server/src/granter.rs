@@ -109,7 +109,12 @@ impl Granter for Grants {
         self.service.verifier.get()
     }
 
+    fn async_from_now(&self, bound: &Bound) {
+        self.service.neighbours.came(bound.lane, bound.nfs_peer);
+    }
+
     fn ended(&self, bound: &Bound, why: &str) {
+        self.service.neighbours.went(bound.lane);
         self.service.notes.lane_ended(bound.nfs_peer, why);
     }
 }

@@ -16,7 +16,7 @@ use crate::drc::Drc;
 use crate::errors::{ReloadError, StartError};
 use crate::io_modes::Switches;
 use crate::leftovers::Leftovers;
-use crate::localio::Notes;
+use crate::localio::{Neighbours, Notes};
 use crate::mount3::Mounts;
 use crate::nfs4::{Owners, States, open_records};
 use crate::reloads::Reloads;
@@ -80,6 +80,7 @@ impl Server {
                 .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
             notes: Notes::default(),
+            neighbours: Neighbours::default(),
             verifier: Arc::clone(&opening.verifier),
         });
         let lane = start_lane(&config, instance, &service, &mut problems);

@@ -7,7 +7,7 @@ use store::WriteVerifier;
 use crate::access::Gate;
 use crate::counters::Counters;
 use crate::drc::Drc;
-use crate::localio::Notes;
+use crate::localio::{Neighbours, Notes};
 use crate::mount3::Mounts;
 use crate::nfs4::{Owners, States};
 use crate::writes::Writes;
@@ -26,5 +26,7 @@ pub(crate) struct Service {
     pub owners: Owners,
     /// How connections fared on their way to a lane.
     pub notes: Notes,
+    /// Connections whose clients share this kernel, and sync what they want to last.
+    pub neighbours: Neighbours,
     pub verifier: Arc<WriteVerifier>,
 }

@@ -19,6 +19,13 @@ impl Inner {
         self.granted.is_some()
     }
 
+    /// Something may have been changed of the granted file by another way than the grant: the next commit syncs it.
+    pub(super) fn taint(&self) {
+        if let Some(granted) = self.granted.look() {
+            granted.soil();
+        }
+    }
+
     /// Reads by the lane, waiting for the disk if it must; `None` if there is no lane (any more).
     #[inline]
     pub(crate) fn pread(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {

@@ -119,6 +119,17 @@ impl File {
         granted.and(retired).and(kept)
     }
 
+    /// fsync(2): makes durable what was written, as [`File::commit`], and whatever else was changed of the file.
+    ///
+    /// # Errors
+    /// As [`File::commit`].
+    pub async fn sync(&self) -> Result<()> {
+        let inner = &self.inner;
+        inner.taint();
+        self.commit().await?;
+        if inner.has_grant() { Ok(()) } else { inner.session.sync_metadata(&inner.handle).await }
+    }
+
     /// The file's attributes as of now: asked of the granted file if there is one, else of the server.
     ///
     /// # Errors

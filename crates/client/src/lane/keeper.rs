@@ -123,6 +123,11 @@ impl Keeper {
         }
     }
 
+    /// Whether there has ever been a lane.
+    pub(crate) fn has_been_up(&self) -> bool {
+        self.was_up.load(Relaxed)
+    }
+
     /// Says how things are now.
     pub(super) fn announce(&self) {
         if let Some(observer) = &self.observer {

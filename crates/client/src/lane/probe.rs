@@ -135,6 +135,8 @@ impl Session {
                 let session = Arc::downgrade(&self.inner);
                 let watch = keeper.runtime.spawn(watch(session, lane.clone(), number)).abort_handle();
                 keeper.was_up.store(true, Relaxed);
+                // Not before: from now on whoever syncs asks whether there has been a lane.
+                lane.go_async();
                 keeper.up.store(Some(Arc::new(Up { lane, number, watch })));
                 keeper.pace.lock().succeeded();
                 keeper.reasons.lock().clear();

@@ -14,6 +14,7 @@
 mod call;
 mod connect;
 mod directory;
+mod durable;
 mod open;
 mod path;
 mod procedures;

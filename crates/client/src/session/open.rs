@@ -66,8 +66,7 @@ impl Session {
         options: &OpenOptions,
     ) -> Result<File> {
         if options.create_new {
-            let found = self.create_exclusive(directory, name, options).await?;
-            return self.open_found(&found, path, options).await;
+            return self.create_exclusive(directory, name, path, options).await;
         }
         let names_are_new = &self.inner.names_are_new;
         for _ in 0..ROUNDS {
@@ -206,13 +205,14 @@ impl Session {
     }
 
     /// EXCLUSIVE, which a retry can't spoil; the attributes come behind it, for the server may have kept the verifier in
-    /// the times (RFC 1813 section 3.3.8).
+    /// the times (RFC 1813 section 3.3.8), and the lane is asked at the same time: its owner may open a file whatever its mode.
     async fn create_exclusive(
         &self,
         directory: &Handle,
         name: &[u8],
+        path: &[u8],
         options: &OpenOptions,
-    ) -> Result<Found> {
+    ) -> Result<File> {
         let mut verifier = [0; 8];
         getrandom::fill(&mut verifier).map_err(|error| Error::Local {
             object: Procedure::Create.name().to_owned(),
@@ -225,9 +225,24 @@ impl Session {
             mtime: Some(SetTime::Now),
             ..SetAttributes::default()
         };
-        if let Some(attributes) = self.set_attributes(&found.handle, &set, None).await? {
-            found.attributes = Some(attributes);
+        let target = lane::Target::Handle(found.handle.as_bytes());
+        let (set, asked) = futures_util::future::join(
+            self.set_attributes(&found.handle, &set, None),
+            self.ask_lane(target, path, options.read, options.write),
+        )
+        .await;
+        found.attributes = set?;
+        match asked {
+            Ok(Answer::Granted(mut opening)) => {
+                // Its own may be from before they were set.
+                opening.attributes = match found.attributes {
+                    Some(attributes) => Some(attributes),
+                    None => Some(self.attributes(&found.handle).await?),
+                };
+                self.opened(*opening, path, options).await
+            }
+            // A server that isn't root may need the mode first.
+            _ => self.open_found(&found, path, options).await,
         }
-        Ok(found)
     }
 }

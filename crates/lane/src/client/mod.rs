@@ -184,6 +184,12 @@ impl Lane {
         }
     }
 
+    /// Tells the server that what the NFS connection's calls change of names and attributes needn't be durable when they are
+    /// answered: this client will sync what must be. Best effort, for the server may go on as before.
+    pub fn go_async(&self) {
+        let _ = socket::send(&self.owner.shared.socket, &message::encode(&Request::Async), &[]);
+    }
+
     /// The state now. No system call.
     #[must_use]
     pub fn state(&self) -> LaneState {

@@ -10,6 +10,7 @@ const REGISTER: u32 = 1;
 const OPEN: u32 = 2;
 const RELEASE: u32 = 3;
 const AHEAD: u32 = 4;
+const ASYNC: u32 = 5;
 
 /// What a client says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,9 @@ pub enum Request<'a> {
         /// On whose behalf.
         credential: Credential,
     },
+    /// What calls of the NFS connection change of names and attributes needn't be durable when they are answered: they share the
+    /// kernel, and with it every crash, and the client syncs what its applications sync. Not answered.
+    Async,
 }
 
 /// Appends an Open without making a [`Request`] first. `releases` beyond [`MAX_RELEASES`] must not be passed.
@@ -102,6 +106,7 @@ impl Encode for Request<'_> {
             Self::Ahead { serial, releases, soon, credential } => {
                 encode_ahead(to, *serial, releases, soon, credential);
             }
+            Self::Async => to.u32(ASYNC),
         }
     }
 }
@@ -128,6 +133,7 @@ impl<'a> Decode<'a> for Request<'a> {
                 soon: from.get()?,
                 credential: from.get()?,
             },
+            ASYNC => Self::Async,
             value => return Err(Error::Discriminant { of: "request", value }),
         })
     }

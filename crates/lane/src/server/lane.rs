@@ -246,6 +246,10 @@ fn serve_one(
             lane.release(&releases)?;
             ahead(lane, granter, serial, &soon, &credential, reply)
         }
+        Request::Async => {
+            granter.async_from_now(&lane.bound);
+            Ok(())
+        }
     }
 }
 

@@ -58,6 +58,12 @@ pub trait Granter: Send + Sync + 'static {
     /// The write verifier that goes with every grant (RFC 1813 section 3.3.7).
     fn verifier(&self) -> [u8; 8];
 
+    /// The client of this lane syncs itself what must be durable: what its NFS connection's calls change of names and attributes
+    /// needn't be when they are answered. Until the lane has [`ended`](Self::ended).
+    fn async_from_now(&self, bound: &Bound) {
+        let _ = bound;
+    }
+
     /// A lane has ended, `why` in words. Runs on the lane's own thread, before the lane leaves the status.
     fn ended(&self, bound: &Bound, why: &str) {
         let _ = (bound, why);

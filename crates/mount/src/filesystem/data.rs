@@ -120,7 +120,7 @@ impl Filesystem {
 
     pub(crate) async fn fsync(&self, fh: u64) -> Result<Answer, Errno> {
         let open = self.opened(fh)?;
-        open.file.commit().await.map_err(|error| self.errno(&error))?;
+        open.file.sync().await.map_err(|error| self.errno(&error))?;
         Ok(Answer::default())
     }
 }

@@ -68,6 +68,13 @@ impl Filesystem {
         Some((node.number, attributes, valid))
     }
 
+    pub(crate) async fn fsync_dir(&self, call: &Call) -> Result<Answer, Errno> {
+        let (node, user) = (self.node(call)?, self.user(call));
+        let synced = user.session.sync_metadata(&node.handle).await;
+        synced.map_err(|error| self.errno_of(&node, &error))?;
+        Ok(Answer::default())
+    }
+
     pub(crate) fn release_dir(&self, fh: u64) -> Result<Answer, Errno> {
         self.directories.remove(fh).map(|_| Answer::default()).ok_or(Errno::BADF)
     }

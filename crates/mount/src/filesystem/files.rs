@@ -283,7 +283,7 @@ impl Filesystem {
                 // The kernel may have written, and nobody heard of it.
                 state.cache.write(Instant::now());
             }
-            state.cache.close_writer(Instant::now());
+            state.cache.close_writer();
         }
         state.opens -= 1;
         let hidden = if state.opens == 0 { state.hidden.take() } else { None };
@@ -297,8 +297,8 @@ impl Filesystem {
     /// What is left to do when the last process has closed an open.
     pub(crate) async fn finish(&self, closing: Closing) {
         let Closing { open, hidden } = closing;
-        if open.write && open.hold == Hold::Passed {
-            // The last chance to hear of it without asking the server.
+        if open.write {
+            // The last chance to hear without asking the server what went to a granted file.
             let _ = open.file.attributes_now();
         }
         if let Err(error) = open.file.flush().await {

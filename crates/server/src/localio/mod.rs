@@ -3,6 +3,7 @@
 //! The answer is void whether or not the nonce is known, as the kernel's is. When it goes out, the lane's message, if
 //! there is one, is already in the client's Unix socket.
 
+mod neighbours;
 mod notes;
 
 use std::ops::RangeInclusive;
@@ -15,6 +16,7 @@ use rpc::server::{CallContext, CallError, Peer, Program, Reply};
 use xdr::Decoder;
 
 use crate::service::Service;
+pub(crate) use neighbours::Neighbours;
 pub(crate) use notes::{Note, Notes};
 
 /// The program.

@@ -57,10 +57,15 @@ impl Call<'_> {
         Ok(self.service.gate.admit(handle, asking(self.cx))?)
     }
 
-    /// Says that a change is coming: where it must be on stable storage before the reply, the call will wait for the
-    /// disk.
+    /// Whether changes of names and attributes must be on stable storage before the reply: on a `sync` export, as with knfsd,
+    /// unless the client syncs for itself.
+    fn must_last(&self, admitted: &Admission) -> bool {
+        admitted.sync && !self.service.neighbours.has(self.cx.peer.address)
+    }
+
+    /// Says that a change is coming: where it must last, the call will wait for the disk.
     fn before_change(&self, admitted: &Admission) {
-        if admitted.sync {
+        if self.must_last(admitted) {
             self.cx.will_block();
         }
     }
@@ -89,9 +94,9 @@ impl Call<'_> {
         if self.service.nfs4.is_written_elsewhere(node) { None } else { convert::post_op(acting, node) }
     }
 
-    /// Makes the metadata of `changed` durable where the export is `sync`, as knfsd does.
+    /// Makes the metadata of `changed` durable where it must last.
     fn commit(&self, admitted: &Admission, acting: &Acting<'_>, changed: &[&Node]) -> Result<()> {
-        if admitted.sync {
+        if self.must_last(admitted) {
             for node in changed {
                 acting.sync_metadata(node)?;
             }

@@ -55,6 +55,7 @@ impl Rig {
             nfs4: crate::nfs4::States::new([0; 16], Duration::from_secs(90), None).unwrap(),
             owners: crate::nfs4::Owners::new(None, false),
             notes: Default::default(),
+            neighbours: Default::default(),
             verifier: Arc::clone(&opening.verifier),
         });
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 4, ..Config::default() };

@@ -1,0 +1,39 @@
+//! Names and attributes that must last.
+//!
+//! A server makes a change of them durable before it answers (RFC 1813 section 4.7), unless the session has a lane: then both are
+//! one kernel, and a change is what it is to a local process, durable when it is synced (docs/mount.md). COMMIT does that, also that of
+//! a directory.
+
+use proto::nfs3::{self, Procedure};
+use xdr::Opaque;
+
+use super::Session;
+use crate::error::{Result, Status};
+use crate::types::Handle;
+
+impl Session {
+    /// Makes durable what was changed of a directory's names, or of a file's attributes: fsync(2) beside the data.
+    ///
+    /// # Errors
+    /// The server's or the call's.
+    pub async fn sync_metadata(&self, handle: &Handle) -> Result<()> {
+        if !self.inner.lane.has_been_up() {
+            return Ok(());
+        }
+        let args = nfs3::Commit3Args { file: Opaque(handle.as_bytes()), offset: 0, count: 0 };
+        let reply = self.nfs(Procedure::Commit, &args).await?;
+        let done = self.body::<nfs3::Commit3ResOk, nfs3::WccData>(Procedure::Commit, &reply, &[handle]);
+        match done.map(drop) {
+            // Who may not write to it has changed nothing of it.
+            Err(error)
+                if matches!(
+                    error.status(),
+                    Some(Status::Access | Status::NotPermitted | Status::ReadOnly)
+                ) =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
