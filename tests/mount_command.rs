@@ -85,6 +85,10 @@ fn it_comes_back_when_it_is_mounted_and_leaves_nothing_when_it_is_unmounted() {
     assert_ne!(session(pid), session(std::process::id()));
     assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
     assert_eq!(fs::read_link(format!("/proc/{pid}/fd/2")).unwrap(), Path::new("/dev/null"));
+    // And ps(1) calls it what it is.
+    assert_eq!(read(&Path::new("/proc").join(pid.to_string()).join("comm")), "samehost\n");
+    let words = read(&Path::new("/proc").join(pid.to_string()).join("cmdline"));
+    assert!(words.starts_with("samehost\0mount\0"), "{words:?}");
     let text = String::from_utf8(run(&mut share.server.client(&["status"])).stdout).unwrap();
     for words in
         [&*format!("mount {} on {}", share.url(), mount.path().display()), "road        lane, passed through"]

@@ -3,10 +3,13 @@
 //! The server's cookies are the kernel's offsets, so seekdir(3) works without remembering anything: an offset is either in
 //! the page at hand, or the next page is fetched from there. Pages are larger than the kernel's buffer; what is left of
 //! one answers the next request.
+//!
+//! A server that can't go on from a cookie (NFS3ERR_BAD_COOKIE) is read from the beginning, and what the reader has had is left
+//! out: applications don't know that this can happen to a directory.
 
 use std::time::Instant;
 
-use client::{DirEntry, Page, Session, Status};
+use client::{DirEntry, Listed, Page, Session, Status};
 
 use crate::inodes::Node;
 
@@ -24,6 +27,8 @@ pub(crate) struct Listing {
     verifier: [u8; 8],
     /// The server has no READDIRPLUS.
     no_plus: bool,
+    /// What the reader has had of the pages before the one at hand; `None`: it began in the middle (seekdir(3)).
+    listed: Option<Listed>,
 }
 
 /// A page of a listing.
@@ -52,18 +57,65 @@ impl Listing {
     ) -> client::Result<(&[DirEntry], &Fetched)> {
         // rewinddir(3) shows what is there now, and begins anew after a server lost its cookies.
         if offset == 0 {
-            (self.fetched, self.verifier) = (None, [0; 8]);
+            (self.fetched, self.verifier, self.listed) = (None, [0; 8], Some(Listed::default()));
         }
-        let at_hand = self.fetched.as_ref().is_some_and(|fetched| fetched.place(offset, plus).is_some());
-        if !at_hand {
-            let fetched = self.fetch(session, directory, offset, plus).await?;
-            self.verifier = fetched.page.verifier;
-            self.fetched = Some(fetched);
+        let mut place = self.fetched.as_ref().and_then(|fetched| fetched.place(offset, plus));
+        if place.is_none() {
+            self.leave_page(offset);
+            self.fetched = Some(self.next_page(session, directory, offset, plus).await?);
+            place = Some(0);
         }
         let missing = || client::Error::Protocol { object: "READDIR".to_owned(), what: "there is no page" };
         let fetched = self.fetched.as_ref().ok_or_else(missing)?;
-        let place = fetched.place(offset, plus).unwrap_or_default();
-        Ok((&fetched.page.entries[place..], fetched))
+        Ok((&fetched.page.entries[place.unwrap_or_default()..], fetched))
+    }
+
+    /// The reader goes on behind `offset`, and has had what is in front of it.
+    fn leave_page(&mut self, offset: u64) {
+        let had = self.fetched.as_ref().and_then(|page| Some(&page.page.entries[..page.index(offset)?]));
+        match (had, &mut self.listed) {
+            (Some(had), Some(listed)) => had.iter().for_each(|entry| listed.add(&entry.name)),
+            _ if offset != 0 => self.listed = None,
+            _ => {}
+        }
+    }
+
+    /// The page that begins behind `offset`, whatever the server makes of it.
+    async fn next_page(
+        &mut self,
+        session: &Session,
+        directory: &Node,
+        offset: u64,
+        plus: bool,
+    ) -> client::Result<Fetched> {
+        let mut from = offset;
+        loop {
+            let mut fetched = match self.fetch(session, directory, from, plus).await {
+                Err(error) if from != 0 && error.status() == Some(Status::BadCookie) => {
+                    if !self.listed.as_mut().is_some_and(Listed::start_over) {
+                        return Err(error);
+                    }
+                    (from, self.verifier) = (0, [0; 8]);
+                    continue;
+                }
+                fetched => fetched?,
+            };
+            self.verifier = fetched.page.verifier;
+            let reached = fetched.page.entries.last().map(|entry| entry.cookie);
+            if let Some(listed) = &self.listed {
+                fetched.page.entries.retain(|entry| !listed.leaves_out(&entry.name));
+            }
+            match reached {
+                // The reader has had all of it.
+                Some(reached) if fetched.page.entries.is_empty() && !fetched.page.eof && reached != from => {
+                    from = reached;
+                }
+                _ => {
+                    fetched.begins = offset;
+                    return Ok(fetched);
+                }
+            }
+        }
     }
 
     async fn fetch(
@@ -95,12 +147,14 @@ impl Fetched {
         if plus && !self.plus {
             return None;
         }
-        let entries = &self.page.entries;
-        let place = if self.begins == offset {
-            0
-        } else {
-            entries.iter().position(|entry| entry.cookie == offset)? + 1
-        };
-        (place < entries.len() || self.page.eof).then_some(place)
+        let place = self.index(offset)?;
+        (place < self.page.entries.len() || self.page.eof).then_some(place)
+    }
+
+    /// How many of its entries are in front of `offset`.
+    fn index(&self, offset: u64) -> Option<usize> {
+        // The cookie behind which it begins may be of before the listing started over: the page's own come first.
+        let place = self.page.entries.iter().position(|entry| entry.cookie == offset).map(|place| place + 1);
+        place.or((self.begins == offset).then_some(0))
     }
 }

@@ -175,12 +175,11 @@ impl Mount {
     /// What it says about itself.
     #[must_use]
     pub fn report(&self) -> Report {
-        let (passthrough, passthrough_reason, opens_passed, opens_refused) = self.filesystem.passing.state();
+        let (not_passed, opens_passed, opens_refused) = self.filesystem.passing.state();
         let (requests, under_way) = self.requests.count();
         Report {
             lane: self.filesystem.session.lane(),
-            passthrough,
-            passthrough_reason,
+            not_passed,
             opens_passed,
             opens_refused,
             open_files: self.filesystem.files.len(),

@@ -16,10 +16,17 @@ const CHANGES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Passing {
     allowed: AtomicBool,
-    /// Why not, as last heard.
-    reason: Mutex<Option<String>>,
+    why_not: Mutex<WhyNot>,
     passed: AtomicU64,
     refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct WhyNot {
+    /// Why the last open that was to be passed through wasn't; `None`: it was.
+    last: Option<String>,
+    /// What the log was told last.
+    told: Option<String>,
 }
 
 impl Passing {
@@ -27,7 +34,7 @@ impl Passing {
     pub(crate) fn new(reason: Option<String>) -> Self {
         Self {
             allowed: AtomicBool::new(reason.is_none()),
-            reason: Mutex::new(reason),
+            why_not: Mutex::new(WhyNot { last: reason, told: None }),
             passed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
@@ -40,19 +47,26 @@ impl Passing {
     /// An open was passed through.
     pub(crate) fn passed(&self) {
         self.passed.fetch_add(1, Relaxed);
+        self.why_not.lock().last = None;
     }
 
     /// The kernel didn't take a backing file.
     pub(crate) fn refused(&self, refusal: Refusal) {
         self.refused.fetch_add(1, Relaxed);
-        let mut reason = self.reason.lock();
-        if reason.as_ref() != Some(&refusal.reason) {
-            tracing::info!(reason = %refusal.reason, "not passed through: this process reads and writes granted files");
-            *reason = Some(refusal.reason);
-        }
         if refusal.for_good {
             self.allowed.store(false, Relaxed);
         }
+        let mut why_not = self.why_not.lock();
+        if why_not.told.as_ref() != Some(&refusal.reason) {
+            tracing::info!(reason = %refusal.reason, "not passed through: this process reads and writes granted files");
+            why_not.told = Some(refusal.reason.clone());
+        }
+        why_not.last = Some(refusal.reason);
+    }
+
+    /// What became of opens: why the last one wasn't passed through, how many were, how many the kernel refused.
+    pub(crate) fn state(&self) -> (Option<String>, u64, u64) {
+        (self.why_not.lock().last.clone(), self.passed.load(Relaxed), self.refused.load(Relaxed))
     }
 }
 
@@ -104,11 +118,9 @@ impl Changes {
 pub struct Report {
     /// The lane: whether there is one, and if not, why not.
     pub lane: LaneReport,
-    /// Whether files that are granted are passed through in the kernel. What goes that way is seen by nobody and isn't in any
-    /// counter.
-    pub passthrough: bool,
-    /// Why not, or why not always.
-    pub passthrough_reason: Option<String>,
+    /// Why files that are granted aren't passed through in the kernel, as the last open has shown; `None`: they are. What goes
+    /// that way is seen by nobody and isn't in any counter.
+    pub not_passed: Option<String>,
     /// Opens that were passed through so far.
     pub opens_passed: u64,
     /// Opens that were to be and that the kernel refused.
@@ -127,9 +139,25 @@ pub struct Report {
     pub counters: client::Counters,
 }
 
-impl Passing {
-    /// Allowed, why not, passed, refused.
-    pub(crate) fn state(&self) -> (bool, Option<String>, u64, u64) {
-        (self.is_allowed(), self.reason.lock().clone(), self.passed.load(Relaxed), self.refused.load(Relaxed))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(reason: &str, for_good: bool) -> Refusal {
+        Refusal { reason: reason.to_owned(), for_good }
+    }
+
+    #[test]
+    fn the_last_open_says_how_things_are() {
+        let passing = Passing::new(None);
+        assert_eq!(passing.state(), (None, 0, 0));
+        passing.refused(refusal("too deep", false));
+        assert_eq!(passing.state(), (Some("too deep".to_owned()), 0, 1));
+        assert!(passing.is_allowed(), "the next file may be on another filesystem");
+        passing.passed();
+        assert_eq!(passing.state(), (None, 1, 1));
+        passing.refused(refusal("not permitted", true));
+        assert_eq!(passing.state(), (Some("not permitted".to_owned()), 1, 2));
+        assert!(!passing.is_allowed());
     }
 }

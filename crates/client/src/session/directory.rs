@@ -1,17 +1,13 @@
 //! A directory's listing: pages, and a stream of them.
-//!
-//! A server may say in the middle that it can't go on from where it was (NFS3ERR_BAD_COOKIE: the directory changed too
-//! much). The listing then starts over and leaves out the names that the caller has had: it remembers a 64-bit hash of
-//! each, up to a bound.
 
-use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::VecDeque;
 
 use proto::nfs3::{self, Procedure};
 use xdr::Opaque;
 
 use super::Session;
 use super::call::Replied;
+use super::listed::Listed;
 use crate::convert;
 use crate::error::{Error, Result, Status};
 use crate::types::{DirEntry, Handle};
@@ -21,12 +17,6 @@ const PAGE: u32 = 32 << 10;
 
 /// A page is never asked to be longer than this.
 const PAGE_MAX: u32 = 512 << 10;
-
-/// How many names are remembered for starting over; a longer listing can't, and ends with an error instead.
-const REMEMBERED: usize = 1 << 20;
-
-/// How often a listing starts over before it gives up.
-const RESTARTS: u32 = 16;
 
 /// A listing under way: pages come from the server as they are asked for.
 #[derive(Debug)]
@@ -39,9 +29,7 @@ pub struct Directory {
     verifier: [u8; 8],
     entries: VecDeque<DirEntry>,
     eof: bool,
-    seen: HashSet<u64>,
-    hasher: RandomState,
-    restarts: u32,
+    listed: Listed,
 }
 
 /// What one READDIR or READDIRPLUS brought.
@@ -126,9 +114,7 @@ impl Session {
             verifier: [0; 8],
             entries: VecDeque::new(),
             eof: false,
-            seen: HashSet::new(),
-            hasher: RandomState::new(),
-            restarts: 0,
+            listed: Listed::default(),
         }
     }
 }
@@ -144,15 +130,11 @@ impl Directory {
                 if matches!(&entry.name[..], b"." | b"..")
                     || entry.name.contains(&b'/')
                     || entry.name.contains(&0)
+                    || self.listed.leaves_out(&entry.name)
                 {
                     continue;
                 }
-                if self.seen.len() < REMEMBERED || self.restarts > 0 {
-                    let new = self.seen.insert(self.hasher.hash_one(&entry.name));
-                    if !new && self.restarts > 0 {
-                        continue;
-                    }
-                }
+                self.listed.add(&entry.name);
                 return Ok(Some(entry));
             }
             if self.eof {
@@ -180,10 +162,7 @@ impl Directory {
     /// Whether the listing can go on in spite of `error`, and from where.
     fn cope(&mut self, error: Error) -> Result<()> {
         match error.status() {
-            Some(Status::BadCookie)
-                if self.cookie != 0 && self.restarts < RESTARTS && self.seen.len() < REMEMBERED =>
-            {
-                self.restarts += 1;
+            Some(Status::BadCookie) if self.cookie != 0 && self.listed.start_over() => {
                 (self.cookie, self.verifier) = (0, [0; 8]);
             }
             Some(Status::NotSupported) if self.plus => self.plus = false,

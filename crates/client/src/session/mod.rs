@@ -7,6 +7,7 @@
 //! | `procedures` | the procedures, one method each |
 //! | `path` | following paths |
 //! | `directory` | listings |
+//! | `listed` | what makes a listing start over where it was |
 //! | `open` | from a name to an open file |
 //! | `told` | which attributes results tell |
 //! | `user` | the same session for another user |
@@ -15,6 +16,7 @@ mod call;
 mod connect;
 mod directory;
 mod durable;
+mod listed;
 mod open;
 mod path;
 mod procedures;
@@ -31,6 +33,7 @@ use crate::options::Options;
 use crate::types::{FsInfo, Handle};
 
 pub use directory::{Directory, Page};
+pub use listed::Listed;
 pub use path::Follow;
 pub(crate) use user::User;
 

@@ -28,6 +28,9 @@ impl Filesystem {
 
     pub(crate) async fn read_dir(&self, io: &Io, plus: bool) -> Result<Answer, Errno> {
         let open = self.directories.get(io.fh).ok_or(Errno::BADF)?;
+        if io.offset == 0 {
+            self.hidden.settled(&open.node.handle).await;
+        }
         let (size, mut answer) = (io.size as usize, Answer::with_capacity(io.size as usize));
         let mut listing = open.listing.lock().await;
         let behind = listing.behind(&open.user.session, &open.node, io.offset, plus).await;

@@ -5,19 +5,16 @@
 //! it: the "silly rename" of every NFS client.
 //!
 //! close(2) doesn't wait for that, for the kernel tells of it behind the process's back; but whoever removes the directory
-//! does. Who was told that a file is closed finds its hidden name gone.
+//! or lists it does. Who was told that a file is closed finds its hidden name gone.
 
-use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use client::Handle;
-use parking_lot::Mutex;
 use rustix::io::Errno;
-use tokio::sync::Notify;
 
 use super::Filesystem;
+use super::pending::{Affair, Pending};
 use crate::inodes::{Hidden, Node};
 use crate::users::User;
 
@@ -28,9 +25,8 @@ const TRIES: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct HiddenNames {
     serial: AtomicU32,
-    /// How many are under way, by directory.
-    going: Mutex<HashMap<Handle, u32>>,
-    gone: Notify,
+    /// By directory.
+    going: Arc<Pending<Handle>>,
 }
 
 impl HiddenNames {
@@ -42,42 +38,21 @@ impl HiddenNames {
     }
 
     /// The last process has closed a file: its hidden name is going.
-    pub(super) fn begin(self: &Arc<Self>, hidden: Hidden) -> Going {
-        *self.going.lock().entry(hidden.directory).or_default() += 1;
-        Going { names: self.clone(), hidden }
+    pub(super) fn begin(&self, hidden: Hidden) -> Going {
+        Going { _affair: self.going.begin(hidden.directory), hidden }
     }
 
     /// Waits until every hidden name of a directory is gone whose file is closed by now.
     pub(super) async fn settled(&self, directory: &Handle) {
-        loop {
-            let mut gone = pin!(self.gone.notified());
-            gone.as_mut().enable();
-            if !self.going.lock().contains_key(directory) {
-                return;
-            }
-            gone.await;
-        }
+        self.going.settled(directory).await;
     }
 }
 
 /// A hidden name whose file is closed. Who waits for it waits until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Going {
-    names: Arc<HiddenNames>,
     hidden: Hidden,
-}
-
-impl Drop for Going {
-    fn drop(&mut self) {
-        let mut going = self.names.going.lock();
-        if let Some(count) = going.get_mut(&self.hidden.directory) {
-            *count -= 1;
-            if *count == 0 {
-                going.remove(&self.hidden.directory);
-                self.names.gone.notify_waiters();
-            }
-        }
-    }
+    _affair: Affair<Handle>,
 }
 
 impl Filesystem {

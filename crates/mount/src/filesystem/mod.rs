@@ -8,6 +8,8 @@
 //! | `files` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
+//! | `shutting` | directories that not everybody may search any more |
+//! | `pending` | what goes on behind requests' backs, and who waits for it |
 //! | `status` | GETATTR, SETATTR, ACCESS, STATFS |
 //! | `directories` | OPENDIR, READDIR, READDIRPLUS |
 
@@ -16,7 +18,9 @@ mod directories;
 mod files;
 mod hidden;
 mod names;
+mod pending;
 mod places;
+mod shutting;
 mod space;
 mod status;
 
@@ -39,6 +43,7 @@ use crate::settings::MountOptions;
 use crate::users::{User, Users};
 use hidden::HiddenNames;
 use places::Places;
+use shutting::Shutting;
 
 /// A mounted filesystem.
 #[derive(Debug)]
@@ -51,7 +56,8 @@ pub(crate) struct Filesystem {
     directories: Opened<OpenDirectory>,
     users: Users,
     places: Places,
-    hidden: Arc<HiddenNames>,
+    hidden: HiddenNames,
+    shutting: Shutting,
     pub(crate) passing: Passing,
     pub(crate) buffers: Arc<Buffers>,
     name_max: OnceCell<u32>,
@@ -98,7 +104,8 @@ impl Filesystem {
             files: Opened::default(),
             directories: Opened::default(),
             places: Places::default(),
-            hidden: Arc::default(),
+            hidden: HiddenNames::default(),
+            shutting: Shutting::default(),
             passing,
             buffers: Arc::default(),
             name_max: OnceCell::new(),
@@ -168,20 +175,8 @@ impl Filesystem {
             state.names_told && !is_open_to_all(&state) && std::mem::take(&mut state.names_told)
         };
         if closed {
-            self.expire_names(node.number);
+            self.shut(node);
         }
-    }
-
-    /// Has the kernel look up again what it knows of the names in a directory. Elsewhere, for it waits for the operations on the
-    /// directory that are under way: this may be one.
-    fn expire_names(&self, directory: u64) {
-        let (device, names) = (self.device.clone(), self.places.names_in(directory));
-        tokio::task::spawn_blocking(move || {
-            for name in names {
-                // What the kernel doesn't know of needs no forgetting.
-                let _ = device.get_ref().expire_name(directory, &name);
-            }
-        });
     }
 
     /// Tells the kernel of a file that was found in a directory: its node, which counts as told, and its attributes.
@@ -210,11 +205,17 @@ impl Filesystem {
         let node = self.inodes.remember(handle, 1);
         self.learn(&node, *attributes, asked);
         let now = Instant::now();
-        let valid = Valid { entry: self.name_valid(place.directory, now), attributes: self.tell(&node, now) };
+        let entry = self.entry_valid(place.directory, &node, now);
+        let valid = Valid { entry, attributes: self.tell(&node, now) };
         self.places.told(&node, place.directory.number, place.name, Some(place.version));
         // What is known may be newer than this reply.
         let attributes = node.attributes().unwrap_or(*attributes);
         (node, attributes, valid)
+    }
+
+    /// For how long the kernel may believe that a name in a directory is this file's.
+    fn entry_valid(&self, directory: &Node, node: &Node, now: Instant) -> Duration {
+        if self.is_shutting(node) { Duration::ZERO } else { self.name_valid(directory, now) }
     }
 
     /// For how long the kernel may believe a name in a directory: as long as the directory's attributes are believed.

@@ -71,8 +71,10 @@ impl Filesystem {
         if may_search != Access::LOOKUP || !self.inodes.tell_again(&node) {
             return None;
         }
+        self.shut_before(&node).await;
         let now = Instant::now();
-        let valid = Valid { entry: self.name_valid(directory, now), attributes: self.tell(&node, now) };
+        let valid =
+            Valid { entry: self.entry_valid(directory, &node, now), attributes: self.tell(&node, now) };
         Some(Answer::with_capacity(128).entry(node.number, &attributes, valid))
     }
 
@@ -85,6 +87,7 @@ impl Filesystem {
         place: &Place<'_>,
     ) -> Result<Answer, Errno> {
         let (node, attributes, valid) = self.introduce(&user.session, found, place, call.asked).await?;
+        self.shut_before(&node).await;
         Ok(Answer::with_capacity(128).entry(node.number, &attributes, valid))
     }
 

@@ -128,6 +128,7 @@ impl Filesystem {
             None => user.session.attributes(&node.handle).await.map_err(|error| self.errno(&error))?,
         };
         self.learn(&node, attributes, asked);
+        self.left(&node).await;
         Ok(Answer::with_capacity(104).attr(&attributes, self.tell(&node, Instant::now())))
     }
 

@@ -60,6 +60,8 @@ pub fn foreground(plan: Plan) -> Ended {
 /// Serves in the background, for the command that waits at the other end of standard output.
 pub fn background(plan: Plan) -> Ended {
     prepare();
+    // It was started through /proc/self/exe; ps(1) needn't call it "exe". Without a name it works as well.
+    let _ = rustix::thread::set_name(c"samehost");
     let runtime = mount::runtime().map_err(|error| Failure::new("starting the runtime", error))?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;

@@ -14,6 +14,7 @@ mod word;
 
 use std::ffi::OsString;
 use std::io::BufReader;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use crate::cli::{Global, MountArgs};
@@ -25,6 +26,9 @@ pub use status::{MountStatus, Request, run_dirs};
 
 use plan::Plan;
 use word::Word;
+
+/// What a mount's process is called.
+const NAME: &str = "samehost";
 
 /// Mounts; returns when it is mounted, with `--foreground` when it is unmounted.
 pub fn mount(global: &Global, args: &MountArgs) -> Ended {
@@ -51,7 +55,9 @@ fn start(global: &Global, args: &MountArgs) -> Ended {
     }
     words.extend(["--".into(), args.source.clone().into(), args.mountpoint.clone().into()]);
     let failed = |error: std::io::Error| Failure::new("starting the mount's process", error);
+    // The very file that runs now, though it may have been replaced meanwhile; by its own name.
     let mut child = Command::new("/proc/self/exe")
+        .arg0(NAME)
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

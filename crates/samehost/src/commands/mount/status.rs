@@ -26,13 +26,13 @@ pub struct MountStatus {
     pub pid: u32,
     /// Seconds since it was mounted.
     pub uptime_seconds: u64,
-    /// The road of files that are opened now: `lane, passed through`, `lane, served by the mount's process` or `wire`.
+    /// The road of files that are opened now, as the last open has shown it: `lane, passed through`, `lane, served by the mount's process` or `wire`.
     pub road: String,
     /// Whether that is the lane.
     pub local: bool,
     /// Seconds since it became so.
     pub since_seconds: u64,
-    /// Why it isn't the best road, or isn't for every file; empty if it is.
+    /// Why it isn't the best road; empty if it is.
     pub reasons: Vec<String>,
     /// The server's instance, while there is a lane.
     pub instance: Option<String>,
@@ -165,9 +165,9 @@ pub enum Road {
 impl Road {
     /// What a report amounts to.
     pub fn of(report: &Report) -> Self {
-        match (report.lane.local, report.passthrough) {
-            (true, true) => Self::Passed,
-            (true, false) => Self::Served,
+        match (report.lane.local, &report.not_passed) {
+            (true, None) => Self::Passed,
+            (true, Some(_)) => Self::Served,
             (false, _) => Self::Wire,
         }
     }
@@ -181,10 +181,11 @@ impl Road {
         }
     }
 
-    /// Why it isn't a better one, or why not for every file.
+    /// Why it isn't a better one.
     pub fn reasons(self, report: &Report) -> Vec<String> {
         match self {
-            Self::Passed | Self::Served => report.passthrough_reason.iter().cloned().collect(),
+            Self::Passed => Vec::new(),
+            Self::Served => report.not_passed.iter().cloned().collect(),
             Self::Wire => report.lane.reasons.clone(),
         }
     }
