@@ -1,4 +1,7 @@
 //! One connection while it stands: writes calls, several in one system call, and reads replies.
+//!
+//! A call that is made doesn't go out at once: whoever else is ready to make one does so first (a turn of the executor, without
+//! waiting for anything), and all of them go in one system call. The server then finds them together, too, and so do the replies.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -60,6 +63,8 @@ pub(super) struct Running<'a> {
     /// Bytes of the first call of the batch that are written already.
     written: usize,
     large: bool,
+    /// Everybody else has had their turn since there was something to write.
+    gathered: bool,
     timer: Pin<Box<Sleep>>,
     armed: bool,
     outcome: Outcome,
@@ -81,6 +86,7 @@ impl<'a> Running<'a> {
             batch: VecDeque::new(),
             written: 0,
             large: false,
+            gathered: false,
             timer: Box::pin(tokio::time::sleep(TICK_MAX)),
             armed: false,
             outcome: Outcome::default(),
@@ -103,17 +109,19 @@ impl<'a> Running<'a> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let waits = self.lets_others_first(cx);
         for _ in 0..ROUNDS {
-            let wrote = match self.poll_write(cx) {
-                Poll::Ready(Err(end)) => return Poll::Ready(end),
-                Poll::Ready(Ok(())) => true,
-                Poll::Pending => false,
-            };
             let read = match self.poll_read(cx) {
                 Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
                 Poll::Ready(Ok(())) => true,
                 Poll::Pending => false,
             };
+            let wrote = !waits
+                && match self.poll_write(cx) {
+                    Poll::Ready(Err(end)) => return Poll::Ready(end),
+                    Poll::Ready(Ok(())) => true,
+                    Poll::Pending => false,
+                };
             if !wrote && !read {
                 return self.poll_timer(cx);
             }
@@ -138,6 +146,20 @@ impl<'a> Running<'a> {
             ready!(self.timer.as_mut().poll(cx));
             self.armed = false;
         }
+    }
+
+    /// Whether there is something to write that is to wait for others, who have their turn now; this task comes back after them.
+    fn lets_others_first(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut table = self.connection.table.lock();
+        if self.gathered || table.queue.is_empty() {
+            return false;
+        }
+        self.gathered = true;
+        // Whoever makes a call now needn't wake it.
+        table.driver = None;
+        drop(table);
+        // Polled once, this wakes the task when all others have had their turn.
+        pin!(tokio::task::yield_now()).poll(cx).is_pending()
     }
 
     /// Takes calls from the queue. False if there is nothing to write.
@@ -168,7 +190,8 @@ impl<'a> Running<'a> {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        if !self.fill(cx)? {
+        self.gathered = self.fill(cx)?;
+        if !self.gathered {
             return Poll::Pending;
         }
         static ZEROS: [u8; 3] = [0; 3];
