@@ -97,7 +97,8 @@ impl Mount {
         changes.note(&session.lane());
 
         let device = Device::new(attach::attach(at, &appearance(&options))?);
-        // From here on a mount that can't be served must go again.
+        // From here on a mount that can't be served must go again; and nothing is waited for, so that whoever drops this future
+        // has either no mount or one that is served.
         let shaken = shake_hands(&device, &options);
         let served = shaken.and_then(|agreed| {
             nonblocking(&device).map_err(Error::Watch)?;
@@ -110,6 +111,8 @@ impl Mount {
                 return Err(error);
             }
         };
+        // That it can't be raised (in a container, say) costs speed on the wire and nothing else.
+        let _ = raise_read_ahead(at);
         let passing = Passing::new(why_not_passing(&options, &agreed));
         let device = Arc::new(device);
         let filesystem = Arc::new(Filesystem::new(session, options, device, inodes, passing));
@@ -132,9 +135,6 @@ impl Mount {
         if filesystem.options.attributes.on {
             tokio::spawn(refresh(Arc::downgrade(&filesystem)));
         }
-        let mounted = at.to_owned();
-        // That it can't be raised (in a container, say) costs speed on the wire and nothing else.
-        let _ = tokio::task::spawn_blocking(move || raise_read_ahead(&mounted)).await;
         Ok(Self { at: at.to_owned(), filesystem, requests, changes, ended })
     }
 
