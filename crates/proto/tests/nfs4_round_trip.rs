@@ -69,6 +69,8 @@ round_trips! {
     creatverfattr: Creatverfattr<'_>;
     openflag4: Openflag4<'_>;
     open_claim4: OpenClaim4<'_>;
+    deleg_claim4: DelegClaim4;
+    want_delegation4_args: WantDelegation4Args;
     open_claim_delegate_cur4: OpenClaimDelegateCur4<'_>;
     open4_args: Open4Args<'_>;
     nfsace4: Nfsace4<'_>;

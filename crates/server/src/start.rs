@@ -18,7 +18,8 @@ use crate::nfs4::Nfs4;
 use crate::service::Service;
 use crate::{Config, listen, state_dir};
 
-/// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and addresses.
+/// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and addresses. The addresses tell servers
+/// apart that share a directory: of two that say the same clients make one (RFC 8881 section 2.10.5), and use the sessions of either with both.
 pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(b"NFSv4 server owner");

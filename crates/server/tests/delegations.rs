@@ -335,3 +335,42 @@ fn a_client_whose_connection_has_gone_is_told_and_binds_another() {
     assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
     open_f(&mut other, &root, SHARE_ACCESS_WRITE).unwrap();
 }
+
+#[test]
+fn a_delegation_may_be_wanted_without_an_open() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), mut other) = two(&scratch);
+    let file = one.lookup(&root, b"f").unwrap();
+    let want = |session: &mut Session, want| {
+        let args = WantDelegation4Args { want, claim: DelegClaim4::Fh };
+        let (status, body) = session.on(&file, Operation::WantDelegation, &args);
+        if status != NFS_OK {
+            return Err(status);
+        }
+        Ok(match get::<OpenDelegation4<'_>>(&body) {
+            OpenDelegation4::Read(given) => (1, given.stateid),
+            OpenDelegation4::Write(given) => (2, given.stateid),
+            OpenDelegation4::NoneExt(OpenNoneDelegation4::Contention(false)) => (3, Stateid4::default()),
+            OpenDelegation4::NoneExt(OpenNoneDelegation4::Other(why)) => (100 + why, Stateid4::default()),
+            given => panic!("{given:?}"),
+        })
+    };
+    for none in [SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_NO_DELEG] {
+        assert_eq!(want(&mut one, none), Err(Nfsstat4::Inval as u32));
+    }
+    let kind = |given: Result<(u32, Stateid4), u32>| given.map(|(kind, _)| kind);
+    assert_eq!(kind(want(&mut one, SHARE_ACCESS_WANT_CANCEL)), Ok(100 + WND4_CANCELLED));
+    let (given, delegation) = want(&mut one, SHARE_ACCESS_WANT_ANY_DELEG).unwrap();
+    assert_eq!(given, 2, "nobody has it open");
+    assert_eq!(kind(want(&mut one, SHARE_ACCESS_WANT_READ_DELEG)), Ok(100 + WND4_NOT_SUPP_UPGRADE));
+    assert_eq!(kind(want(&mut other, SHARE_ACCESS_WANT_READ_DELEG)), Ok(3));
+    // The client's own opens don't end it, others' do.
+    one.open(&root, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
+    assert_eq!(open_f(&mut other, &root, SHARE_ACCESS_READ).err(), Some(DELAY));
+    is_recalled(&mut one, delegation, &file);
+    assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
+    open_f(&mut other, &root, SHARE_ACCESS_READ).unwrap();
+    let args = WantDelegation4Args { want: SHARE_ACCESS_WANT_READ_DELEG, claim: DelegClaim4::Fh };
+    let (status, _) = one.on(&root, Operation::WantDelegation, &args);
+    assert_eq!(status, Nfsstat4::WrongType as u32, "directories have others");
+}

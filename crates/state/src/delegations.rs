@@ -47,7 +47,7 @@ pub struct Writer<L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// The first half of giving a delegation to a client that has just opened the file: for writing, too, if `writes`. With
+    /// The first half of giving a delegation to a client that may open the file, and most likely has: for writing, too, if `writes`. With
     /// `reclaim` it is one that it had before the server restarted.
     ///
     /// # Errors
@@ -60,12 +60,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         writes: bool,
         reclaim: bool,
     ) -> Result<Delegating<L>, NoDelegation> {
-        let Some(file) = self.files.get(key) else { return Err(NoDelegation::Contention) };
-        let lease = self.config.lease;
-        if !reclaim && file.contended.is_some_and(|at| now < at.plus(lease)) {
+        let (lease, file) = (self.config.lease, self.files.get(key));
+        let contended = file.and_then(|file| file.contended);
+        if !reclaim && contended.is_some_and(|at| now < at.plus(lease)) {
             return Err(NoDelegation::Contention);
         }
-        for number in &file.delegations {
+        for number in file.into_iter().flat_map(|file| &file.delegations) {
             match &self.states[number] {
                 state if state.client == client => return Err(NoDelegation::Held),
                 state if writes || matches!(state.kind, Kind::Delegation { writes: true, .. }) => {

@@ -105,6 +105,29 @@ pub enum OpenClaim4<'a> {
     DelegPrevFh,
 }
 
+/// `deleg_claim4`: by which right a delegation of the current file is wanted (4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum DelegClaim4 {
+    /// The client had one, of this type, before the server restarted.
+    #[xdr(1)]
+    Previous(u32),
+    /// By none.
+    #[xdr(4)]
+    Fh,
+    /// The client had one before it restarted itself.
+    #[xdr(6)]
+    DelegPrevFh,
+}
+
+/// Arguments of WANT_DELEGATION (4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct WantDelegation4Args {
+    /// Which: `OPEN4_SHARE_ACCESS_WANT_` bits.
+    pub want: u32,
+    /// By which right.
+    pub claim: DelegClaim4,
+}
+
 /// `open_claim_delegate_cur4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct OpenClaimDelegateCur4<'a> {
@@ -191,6 +214,10 @@ pub enum OpenNoneDelegation4 {
 
 /// `WND4_NOT_WANTED`: the client didn't want one.
 pub const WND4_NOT_WANTED: u32 = 0;
+/// `WND4_NOT_SUPP_FTYPE`: there are none for what isn't a regular file.
+pub const WND4_NOT_SUPP_FTYPE: u32 = 3;
+/// `WND4_WRITE_DELEG_NOT_SUPP_FTYPE`: there are none for writing.
+pub const WND4_WRITE_DELEG_NOT_SUPP_FTYPE: u32 = 4;
 /// `WND4_NOT_SUPP_UPGRADE`: the client has one already, and can't have another kind in its place.
 pub const WND4_NOT_SUPP_UPGRADE: u32 = 5;
 /// `WND4_CANCELLED`: the client doesn't want one any more.

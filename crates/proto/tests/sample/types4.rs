@@ -65,6 +65,7 @@ structures! {
     OpenWriteDelegation4<'a> { stateid, recall, space_limit, permissions }
     Open4ResOk<'a> { stateid, cinfo, rflags, attrset, delegation }
     Close4Args { seqid, open_stateid }
+    WantDelegation4Args { want, claim }
     OpenDowngrade4Args { open_stateid, seqid, share_access, share_deny }
     OpenConfirm4Args { open_stateid, seqid }
     ClientOwner4<'a> { verifier, ownerid }
@@ -98,6 +99,7 @@ structures! {
     CbGetattr4Args<'a> { fh, attr_request }
     CbGetattr4ResOk<'a> { obj_attributes }
     CbRecall4Args<'a> { stateid, truncate, fh }
+    CbNotifyLock4Args<'a> { fh, lock_owner }
     CbRecallAny4Args { objects_to_keep, type_mask }
     CbOffload4Args<'a> { fh, stateid, info }
 }
@@ -116,6 +118,7 @@ choices! {
     Createhow4<'a> { Unchecked(Fattr4<'a>), Guarded(Fattr4<'a>), Exclusive(Verifier4), Exclusive41(Creatverfattr<'a>) }
     Openflag4<'a> { Nocreate, Create(Createhow4<'a>) }
     OpenClaim4<'a> { Null(Component4<'a>), Previous(u32), DelegateCur(OpenClaimDelegateCur4<'a>), DelegatePrev(Component4<'a>), Fh, DelegCurFh(Stateid4), DelegPrevFh }
+    DelegClaim4 { Previous(u32), Fh, DelegPrevFh }
     NfsSpaceLimit4 { Size(u64), Blocks(NfsModifiedLimit4) }
     OpenNoneDelegation4 { Contention(bool), Resource(bool) }
     OpenDelegation4<'a> { None, Read(OpenReadDelegation4<'a>), Write(OpenWriteDelegation4<'a>), NoneExt(OpenNoneDelegation4) }

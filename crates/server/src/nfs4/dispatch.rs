@@ -20,6 +20,7 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Op::Commit => with(c, args, write::commit),
         Op::Create => with(c, args, create::create),
         Op::Delegreturn => with(c, args, delegation::delegreturn),
+        Op::WantDelegation => with(c, args, delegation::want),
         Op::Getattr => with(c, args, attributes::getattr),
         Op::Getfh => handles::getfh(c),
         Op::Link => with(c, args, names::link),
@@ -89,7 +90,6 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         | Op::Layoutget
         | Op::Layoutreturn
         | Op::SetSsv
-        | Op::WantDelegation
         | Op::CopyNotify
         | Op::Layouterror
         | Op::Layoutstats

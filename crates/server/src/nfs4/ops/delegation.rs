@@ -1,16 +1,18 @@
-//! Delegations: given with OPEN, returned by DELEGRETURN (RFC 8881 sections 10.2 to 10.4, 18.6).
+//! Delegations: given with OPEN or by WANT_DELEGATION, returned by DELEGRETURN (RFC 8881 sections 10.2 to 10.4, 18.6, 18.49).
 
 use std::sync::Arc;
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
-    Bitmap4, MinorVersion, NfsSpaceLimit4, Nfsace4, OpenDelegation4, OpenNoneDelegation4,
-    OpenReadDelegation4, OpenWriteDelegation4, SHARE_ACCESS_WANT_CANCEL, SHARE_ACCESS_WANT_DELEG_MASK,
-    SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_NO_PREFERENCE, SHARE_ACCESS_WANT_READ_DELEG, Stateid4Args,
-    WND4_CANCELLED, WND4_NOT_SUPP_UPGRADE, WND4_NOT_WANTED,
+    Bitmap4, DelegClaim4, MinorVersion, NfsSpaceLimit4, Nfsace4, Nfsstat4, OpenDelegation4,
+    OpenNoneDelegation4, OpenReadDelegation4, OpenWriteDelegation4, SHARE_ACCESS_WANT_CANCEL,
+    SHARE_ACCESS_WANT_DELEG_MASK, SHARE_ACCESS_WANT_NO_DELEG, SHARE_ACCESS_WANT_NO_PREFERENCE,
+    SHARE_ACCESS_WANT_READ_DELEG, SHARE_ACCESS_WANT_WRITE_DELEG, Stateid4Args, WND4_CANCELLED,
+    WND4_NOT_SUPP_FTYPE, WND4_NOT_SUPP_UPGRADE, WND4_NOT_WANTED, WND4_WRITE_DELEG_NOT_SUPP_FTYPE,
+    WantDelegation4Args,
 };
 use state::{ClientId, Delegating, NoDelegation, Share, StateId};
-use store::{Acting, Error, Node};
+use store::{AccessMode, Acting, Error, Kind, Node};
 use xdr::Opaque;
 
 use super::open::place;
@@ -59,12 +61,65 @@ pub(super) fn offer(
         Err(_) if c.minor == MinorVersion::V0 || want == SHARE_ACCESS_WANT_NO_PREFERENCE => {
             OpenDelegation4::None
         }
-        Err(NoDelegation::Contention) => OpenDelegation4::NoneExt(OpenNoneDelegation4::Contention(false)),
-        Err(NoDelegation::Resource) => OpenDelegation4::NoneExt(OpenNoneDelegation4::Resource(false)),
-        Err(NoDelegation::Held) => {
-            OpenDelegation4::NoneExt(OpenNoneDelegation4::Other(WND4_NOT_SUPP_UPGRADE))
-        }
+        Err(why) => OpenDelegation4::NoneExt(none_for(why)),
     }
+}
+
+/// Why there is no delegation, and no promise of one.
+const fn none_for(why: NoDelegation) -> OpenNoneDelegation4 {
+    match why {
+        NoDelegation::Contention => OpenNoneDelegation4::Contention(false),
+        NoDelegation::Resource => OpenNoneDelegation4::Resource(false),
+        NoDelegation::Held => OpenNoneDelegation4::Other(WND4_NOT_SUPP_UPGRADE),
+    }
+}
+
+/// WANT_DELEGATION. Wants aren't remembered: who gets none is told so, and asks again.
+pub(in crate::nfs4) fn want(c: &mut Compound<'_>, args: WantDelegation4Args) -> Result<()> {
+    let client = c.session_client()?;
+    let file = c.file(Nfsstat4::WrongType)?;
+    let want = args.want & SHARE_ACCESS_WANT_DELEG_MASK;
+    if want == SHARE_ACCESS_WANT_NO_PREFERENCE
+        || want == SHARE_ACCESS_WANT_NO_DELEG
+        || want > SHARE_ACCESS_WANT_CANCEL
+    {
+        return Err(Nfsstat4::Inval);
+    }
+    let regular = match file.node.kind() {
+        Kind::Directory => return Err(Nfsstat4::WrongType),
+        kind => kind == Kind::Regular,
+    };
+    let reclaims = matches!(args.claim, DelegClaim4::Previous(_));
+    let grace = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaims));
+    grace.map_err(status::of_state)?;
+    let acting = file.acting()?;
+    let may = |mode| acting.may_open(&file.node, mode).is_ok();
+    let given = match args.claim {
+        DelegClaim4::DelegPrevFh => return Err(Nfsstat4::Notsupp),
+        _ if want == SHARE_ACCESS_WANT_CANCEL => Err(OpenNoneDelegation4::Other(WND4_CANCELLED)),
+        _ if !regular && want == SHARE_ACCESS_WANT_WRITE_DELEG => {
+            Err(OpenNoneDelegation4::Other(WND4_WRITE_DELEG_NOT_SUPP_FTYPE))
+        }
+        _ if !regular => Err(OpenNoneDelegation4::Other(WND4_NOT_SUPP_FTYPE)),
+        DelegClaim4::Previous(kind) => match reclaim(c, &acting, &file.node, client, kind) {
+            OpenDelegation4::None => Err(OpenNoneDelegation4::Resource(false)),
+            given => Ok(given),
+        },
+        DelegClaim4::Fh => {
+            // As little as is wanted comes last.
+            let [read, write] = [AccessMode::Read, AccessMode::ReadWrite].map(may);
+            let mut given = Err(NoDelegation::Resource);
+            if want != SHARE_ACCESS_WANT_READ_DELEG && write {
+                given = give(c, &acting, &file.node, client, true).map(|id| delegation(&id, true, false));
+            }
+            if want != SHARE_ACCESS_WANT_WRITE_DELEG && read && given.is_err() {
+                given = give(c, &acting, &file.node, client, false).map(|id| delegation(&id, false, false));
+            }
+            given.map_err(none_for)
+        }
+    };
+    c.reply.encoder().put(&given.unwrap_or_else(OpenDelegation4::NoneExt));
+    Ok(())
 }
 
 fn give(
