@@ -228,7 +228,12 @@ fn no_socket_at_all_is_an_error() {
     std::fs::write(dir.path().join("file"), "").unwrap();
     let mut options = lane::LaneOptions::new(dir.path().join("file/run"), [1; 16]);
     options.abstract_socket = false;
-    let files = common::Files { dir: dir.path().into(), open: Default::default(), gate: None };
+    let files = common::Files {
+        dir: dir.path().into(),
+        open: Default::default(),
+        asynchronous: Default::default(),
+        gate: None,
+    };
     let error = lane::LaneServer::start(options, std::sync::Arc::new(files)).err().unwrap();
     assert!(error.to_string().contains("--run-dir"), "{error}");
 }

@@ -44,6 +44,18 @@ async fn handshake_open_read_release() {
 }
 
 #[tokio::test]
+async fn a_client_that_syncs_for_itself_says_so() {
+    let world = World::new();
+    let (one, other) = (world.connect().await, world.connect().await);
+    one.go_async();
+    // What comes behind it is answered when it has been understood.
+    let opened = one.open(by_name(b"hello", &root())).await.unwrap();
+    assert_eq!(content(&opened.grant), "hello");
+    other.open(by_name(b"hello", &root())).await.unwrap();
+    assert_eq!(world.asynchronous.load(SeqCst), 1);
+}
+
+#[tokio::test]
 async fn pipelined_opens_come_back_to_who_asked() {
     let world = World::new();
     for name in 0..32 {

@@ -118,7 +118,8 @@ fn give_up_capabilities() {
 
 /// Serves until its input ends; each line is a nonce that came over the wire.
 fn server(dir: &Path) {
-    let files = common::Files { dir: dir.into(), open: Arc::default(), gate: None };
+    let files =
+        common::Files { dir: dir.into(), open: Arc::default(), asynchronous: Arc::default(), gate: None };
     let options = LaneOptions::new(dir.join("run"), random_instance().unwrap());
     let server = LaneServer::start(options, Arc::new(files)).unwrap();
     say("ready");

@@ -28,6 +28,8 @@ pub struct Files {
     pub dir: PathBuf,
     /// Grants whose `held` has not been dropped.
     pub open: Arc<AtomicUsize>,
+    /// Lanes whose clients sync for themselves.
+    pub asynchronous: Arc<AtomicUsize>,
     /// Names that make the granter panic or wait.
     pub gate: Option<Arc<std::sync::Barrier>>,
 }
@@ -81,6 +83,11 @@ impl Granter for Files {
     fn verifier(&self) -> [u8; 8] {
         *b"verifier"
     }
+
+    fn async_from_now(&self, bound: &Bound) {
+        assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
+        self.asynchronous.fetch_add(1, SeqCst);
+    }
 }
 
 /// A server in a run directory of its own, with one file `hello`.
@@ -88,6 +95,7 @@ pub struct World {
     pub dir: tempfile::TempDir,
     pub server: LaneServer,
     pub open: Arc<AtomicUsize>,
+    pub asynchronous: Arc<AtomicUsize>,
     pub gate: Arc<std::sync::Barrier>,
     pub instance: [u8; 16],
     run_dir: Option<PathBuf>,
@@ -116,9 +124,15 @@ impl World {
         let run_dir = options.run_dir.clone();
         let open = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(std::sync::Barrier::new(2));
-        let files = Files { dir: dir.path().into(), open: Arc::clone(&open), gate: Some(Arc::clone(&gate)) };
+        let asynchronous = Arc::new(AtomicUsize::new(0));
+        let files = Files {
+            dir: dir.path().into(),
+            open: Arc::clone(&open),
+            asynchronous: Arc::clone(&asynchronous),
+            gate: Some(Arc::clone(&gate)),
+        };
         let server = LaneServer::start(options, Arc::new(files)).unwrap();
-        Self { dir, server, open, gate, instance, run_dir }
+        Self { dir, server, open, asynchronous, gate, instance, run_dir }
     }
 
     pub fn limits(change: impl FnOnce(&mut Limits)) -> Self {
