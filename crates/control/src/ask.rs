@@ -134,9 +134,10 @@ fn converse<T: DeserializeOwned>(mut stream: UnixStream, request: &[u8]) -> io::
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Whether this is what a socket says whose process is gone.
+/// Whether this is what a socket says whose process is gone, or goes while it is asked: then nobody will accept what waits there.
 fn is_dead(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    matches!(error.kind(), ConnectionRefused | NotFound | ConnectionReset | BrokenPipe)
 }
 
 /// Connects without waiting for room in the backlog.
