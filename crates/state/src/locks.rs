@@ -142,7 +142,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
             ranges.lock(range, kind);
             let who = LockOwner { client: state.client, owner: owner.clone() };
-            self.waiting.leave(&state.key, &who, range);
+            self.effects.released.extend(self.waiting.leave(&state.key, &who, range));
             // What was locked for writing may be so for reading now.
             self.waiting.stir(&state.key);
         }
@@ -216,7 +216,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
             ranges.unlock(range);
             let who = LockOwner { client: state.client, owner: owner.clone() };
-            self.waiting.leave(&state.key, &who, range);
+            self.effects.released.extend(self.waiting.leave(&state.key, &who, range));
             self.waiting.stir(&state.key);
         }
         Ok(state.bump(boot, begun.state))

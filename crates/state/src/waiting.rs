@@ -116,15 +116,16 @@ impl<K: Clone + Eq + Hash, L> Waiting<K, L> {
         }
     }
 
-    /// An owner has what it wanted, or doesn't want it any more.
-    pub fn leave(&mut self, key: &K, who: &LockOwner, range: Range) {
-        let Some(queue) = self.queues.get_mut(key) else { return };
-        let before = queue.waiters.len();
-        queue.waiters.retain(|waiter| waiter.who != *who || !waiter.range.overlaps(range));
-        self.count -= before - queue.waiters.len();
+    /// An owner has what it wanted, or doesn't want it any more: what was kept for it.
+    pub fn leave(&mut self, key: &K, who: &LockOwner, range: Range) -> Vec<Arc<L>> {
+        let Some(queue) = self.queues.get_mut(key) else { return Vec::new() };
+        let gone = queue.waiters.extract_if(.., |waiter| waiter.who == *who && waiter.range.overlaps(range));
+        let gone: Vec<Waiter<L>> = gone.collect();
+        self.count -= gone.len();
         if queue.waiters.is_empty() {
             self.queues.remove(key);
         }
+        gone.into_iter().filter_map(|waiter| waiter.outside).collect()
     }
 }
 
