@@ -16,6 +16,7 @@ mod report;
 mod roads;
 mod small;
 mod start;
+mod stolen;
 
 use std::path::PathBuf;
 
@@ -100,6 +101,7 @@ fn main() -> Result<()> {
     let nfsload =
         cli.nfsload.canonicalize().with_context(|| format!("{}: make nfsload", cli.nfsload.display()))?;
     let effort = Effort { runs: cli.runs.max(1), seconds: cli.seconds, nfsload };
+    let begun = stolen::Time::now();
     let mut tables: Vec<Table> = Vec::new();
     let mut plot = None;
     for only in &cli.only {
@@ -121,13 +123,14 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    print!("{}", report::merged("", &tables, &effort, &arguments));
+    let stolen = stolen::Time::now().stolen_since(begun);
+    print!("{}", report::merged("", &tables, &effort, stolen, &arguments));
     if let Some(path) = cli.write {
         let old = match std::fs::read_to_string(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             old => old.with_context(|| path.display().to_string())?,
         };
-        let text = report::merged(&old, &tables, &effort, &arguments);
+        let text = report::merged(&old, &tables, &effort, stolen, &arguments);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         if let Some(svg) = plot {
             let path = path.with_file_name(PLOT);

@@ -11,10 +11,12 @@ const INTRODUCTION: &str = "# Benchmarks\n\n\
     Written by `make bench`; each section says which command measures it again, and on what machine it was measured. Shown are medians \
     of several runs, and after the sign half the distance between the fastest and the slowest run. What is compared took turns in one \
     run on one machine, so the ratios are what counts: each is the median of the ratios of runs that were made one beside the other, \
-    with the spread of those.\n";
+    with the spread of those. What is stolen is what a virtual machine's host gave to others meanwhile: where it is more than a few percent, \
+    measure again.\n";
 
-/// The new text of the file: a section takes the place of the one with its title, a new one comes last.
-pub fn merged(old: &str, tables: &[Table], effort: &Effort, arguments: &[String]) -> String {
+/// The new text of the file: a section takes the place of the one with its title, a new one comes last. `stolen`: how many percent of
+/// the processors' time the machine's host gave to others.
+pub fn merged(old: &str, tables: &[Table], effort: &Effort, stolen: u64, arguments: &[String]) -> String {
     let mut sections: Vec<String> = old.split_inclusive('\n').fold(Vec::new(), |mut sections, line| {
         match sections.last_mut() {
             _ if line.starts_with("## ") => sections.push(line.to_owned()),
@@ -24,7 +26,7 @@ pub fn merged(old: &str, tables: &[Table], effort: &Effort, arguments: &[String]
         sections
     });
     for table in tables {
-        let new = section(table, effort, arguments);
+        let new = section(table, effort, stolen, arguments);
         let head = new.lines().next().unwrap_or_default().to_owned();
         match sections.iter_mut().find(|section| section.lines().next() == Some(&head)) {
             Some(section) => *section = new,
@@ -38,7 +40,7 @@ pub fn merged(old: &str, tables: &[Table], effort: &Effort, arguments: &[String]
     text
 }
 
-fn section(table: &Table, effort: &Effort, arguments: &[String]) -> String {
+fn section(table: &Table, effort: &Effort, stolen: u64, arguments: &[String]) -> String {
     let mut text = format!("## {}\n\n{}\n\n| {} |\n", table.title, table.about, table.head.join(" | "));
     let rule: Vec<&str> = (0..table.head.len()).map(|i| if i == 0 { "---" } else { "---:" }).collect();
     let _ = writeln!(text, "| {} |", rule.join(" | "));
@@ -47,7 +49,7 @@ fn section(table: &Table, effort: &Effort, arguments: &[String]) -> String {
     }
     let _ = writeln!(
         text,
-        "\n`{}`: {} runs of {} s; {}.",
+        "\n`{}`: {} runs of {} s; {}; {stolen} % stolen.",
         command(arguments),
         effort.runs,
         effort.seconds,
