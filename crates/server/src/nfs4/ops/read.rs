@@ -17,11 +17,11 @@ const SEND_FROM_FILE: u32 = 64 << 10;
 
 pub(in crate::nfs4) fn read(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
     let Some(handle) = c.handle() else { return attempt(c, args) };
-    let (offset, before) = (args.offset, c.moved);
+    let offset = args.offset;
     trace::read_start(handle.as_bytes(), offset, args.count.into());
     let done = attempt(c, args);
     match done {
-        Ok(()) => trace::read_done(handle.as_bytes(), offset, c.moved - before),
+        Ok(()) => trace::read_done(handle.as_bytes(), offset, c.moved),
         Err(status) => trace::read_err(handle.as_bytes(), offset, status as u64),
     }
     done
