@@ -102,9 +102,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// An unconfirmed client becomes the client of its name; the instance before it ends.
-    pub(crate) fn confirm(&mut self, id: ClientId) {
+    pub(crate) fn confirm(&mut self, now: Time, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.confirmed = true;
+        self.grace.heard(now, &client.owner);
         let named = self.named.entry(client.owner.clone()).or_default();
         named.unconfirmed = named.unconfirmed.filter(|other| *other != id);
         let old = named.confirmed.replace(id);

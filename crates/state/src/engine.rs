@@ -107,7 +107,7 @@ impl<K, L> std::fmt::Debug for Engine<K, L> {
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Without clients. `recovered` are those that the last run remembered: while any of them may still reclaim, until
-    /// `grace_ends` at most, nobody gets new state.
+    /// `grace_ends` nobody gets new state, and while they are at it for another lease at most.
     #[must_use]
     pub fn new(
         config: Config,
@@ -116,6 +116,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         grace_ends: Time,
     ) -> Self {
         let recorded: HashSet<Vec<u8>> = recovered.into_iter().collect();
+        let lease = config.lease;
         Self {
             config,
             random,
@@ -132,7 +133,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             ended: Ended::default(),
             next_client: 1,
             next_state: 1,
-            grace: Grace::new(recorded.clone(), grace_ends),
+            grace: Grace::new(recorded.clone(), grace_ends, lease),
             recorded,
             effects: Effects::default(),
         }

@@ -1,5 +1,6 @@
 //! The grace period after a restart (RFC 8881 section 8.4.2): clients of the last run may reclaim what they had, and until they have
-//! nobody gets anything new. It ends when all have said that they are done, or when its time is up.
+//! nobody gets anything new. It ends when all have said that they are done, or when its time is up: after a lease, and as much later as
+//! somebody is still at it, for another lease at most.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -8,17 +9,33 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
 
+/// Which part of a lease a client that has begun to reclaim may take for its next step.
+const STEP: u64 = 8;
+
 /// The grace period.
 #[derive(Debug)]
 pub(crate) struct Grace {
     /// Clients that may still reclaim.
     waiting: HashSet<Vec<u8>>,
     ends: Time,
+    /// When it ends whoever is still at it.
+    latest: Time,
+    /// How long the next step of a client is waited for, in milliseconds.
+    step: u64,
 }
 
 impl Grace {
-    pub fn new(recovered: impl IntoIterator<Item = Vec<u8>>, ends: Time) -> Self {
-        Self { waiting: recovered.into_iter().collect(), ends }
+    /// Until `ends`, and for a `lease` longer (in milliseconds) while clients are at it.
+    pub fn new(recovered: impl IntoIterator<Item = Vec<u8>>, ends: Time, lease: u64) -> Self {
+        let waiting = recovered.into_iter().collect();
+        Self { waiting, ends, latest: ends.plus(lease), step: lease / STEP }
+    }
+
+    /// A client of this name has come back or has reclaimed something. If it may still reclaim it gets the time to go on.
+    pub fn heard(&mut self, now: Time, owner: &[u8]) {
+        if self.may_reclaim(now, owner) {
+            self.ends = self.ends.max(now.plus(self.step).min(self.latest));
+        }
     }
 
     /// Whether somebody may still reclaim.
@@ -53,13 +70,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `CompleteAlready`, `StaleClientid`.
     pub fn reclaim_complete(&mut self, client: ClientId) -> Result<(), Error> {
-        let client = self.client(client)?;
-        if client.reclaim_complete {
+        let known = self.client(client)?;
+        if known.reclaim_complete {
             return Err(Error::CompleteAlready);
         }
-        client.reclaim_complete = true;
-        let owner = client.owner.clone();
+        known.reclaim_complete = true;
+        let owner = known.owner.clone();
         self.grace.complete(&owner);
+        // What it may have had and lost before, it has given up.
+        self.remember(client);
         Ok(())
     }
 
@@ -70,7 +89,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let client = self.clients.get(&client).ok_or(Error::StaleClientid)?;
         if reclaim {
             let may = !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner);
-            return if may { Ok(()) } else { Err(Error::NoGrace) };
+            if !may {
+                return Err(Error::NoGrace);
+            }
+            self.grace.heard(now, &client.owner);
+            return Ok(());
         }
         // In 4.0 nobody says that he has done.
         let complete = client.reclaim_complete || client.v40.is_some();

@@ -1,7 +1,8 @@
 //! Who may reclaim after a restart (RFC 8881 section 8.4.3): whoever has state when the server goes, and nobody whose state
 //! somebody else may have been given meanwhile.
 //!
-//! A client is entered on stable storage before it gets its first state, and taken out before its state goes to another. One that
+//! A client is entered on stable storage when it says that it has reclaimed everything, for next it will want something, or else before
+//! it gets its first state; and taken out before its state goes to another. One that
 //! has had nothing for a lease's time is taken out, too: after a restart nobody need wait for it. That is what shortens
 //! the grace period where clients of NFSv4.0 are about, which never say that they have reclaimed everything.
 
@@ -11,7 +12,7 @@ use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// A client is about to have state.
+    /// A client has state, or is about to.
     pub(crate) fn remember(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(&id) else { return };
         if !self.recorded.contains(&client.owner) {

@@ -144,7 +144,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.promised += channel.replies();
         self.sessions.insert(session, Session { client: asked.client, channel, slots: Vec::new() });
         if !confirmed {
-            self.confirm(asked.client);
+            self.confirm(now, asked.client);
         }
         Ok(created)
     }

@@ -125,7 +125,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         v40.update = None;
         client.renewed = now;
         if !client.confirmed {
-            self.confirm(id);
+            self.confirm(now, id);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, begin, client, creation, engine, fresh, named, open, request};
+use common::{COURTESY, LEASE, begin, client, creation, engine, named, open, request};
 use state::{Channel, ClientId, CreateSession, Error, ExchangeId, Sequence, Sequenced, SessionId, Time};
 
 const NOW: Time = Time(5000);
@@ -169,29 +169,4 @@ fn a_client_too_many_takes_the_place_of_the_one_that_is_gone_longest() {
     let again = engine.exchange_id(later, &named("c0", 1)).unwrap();
     assert!(!again.confirmed, "c0 was the oldest, and c1 made room for its return");
     assert!(engine.exchange_id(later, &named("c2", 1)).unwrap().confirmed);
-}
-
-#[test]
-fn old_clients_reclaim_first() {
-    let mut engine = common::after(&["old", "lost"]);
-    let start = Time(0);
-    let (old, _) = fresh(&mut engine, start, "old");
-    let (new, session) = fresh(&mut engine, start, "new");
-    assert!(!begin(&mut engine, start, session, 0, 1).reclaim_needed);
-    engine.reclaim_complete(new).unwrap();
-    assert_eq!(engine.reclaim_complete(new), Err(Error::CompleteAlready));
-    let reclaim = |client, key| state::OpenRequest { reclaim: true, ..open(client, "o", key, 3, 3) };
-    assert_eq!(engine.open(start, &open(new, "o", &1, 3, 0)), Err(Error::Grace));
-    assert_eq!(engine.open(start, &open(old, "o", &2, 3, 0)), Err(Error::Grace));
-    assert_eq!(engine.open(start, &reclaim(new, &1)), Err(Error::NoGrace), "it had nothing");
-    engine.open(start, &reclaim(old, &1)).unwrap();
-    engine.reclaim_complete(old).unwrap();
-    assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "it has said that it was done");
-    assert!(engine.in_grace(start), "one is missing");
-    engine.tick(Time(LEASE));
-    assert_eq!(engine.take_effects(NOW).forget, [b"lost".to_vec()]);
-    assert_eq!(engine.open(Time(LEASE), &open(new, "o", &1, 3, 0)), Err(Error::ShareDenied));
-    engine.open(Time(LEASE), &open(new, "o", &3, 3, 0)).unwrap();
-    let (lost, _) = fresh(&mut engine, Time(LEASE), "lost");
-    assert_eq!(engine.open(Time(LEASE), &reclaim(lost, &9)), Err(Error::NoGrace), "too late");
 }

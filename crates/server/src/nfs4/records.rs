@@ -1,7 +1,7 @@
 //! Which clients may reclaim after a restart, on stable storage (RFC 8881 section 8.4.3): a file each, so that an entry is there or isn't,
 //! whenever the power fails.
 //!
-//! A client is entered before it gets its first open, and taken out before anybody else is given what it had: when its
+//! A client is entered when it says that it has reclaimed everything (4.1) or before it gets its first open, and taken out before anybody else is given what it had: when its
 //! grace period has passed without it, when its lease has run out and somebody wanted what it held, when it says goodbye; and when
 //! it has had nothing for a lease's time.
 

@@ -190,9 +190,17 @@ impl Reference {
         self.prune();
     }
 
+    /// Somebody who may reclaim has come back, or has reclaimed something.
+    fn is_at_it(&mut self, who: usize) {
+        if self.now < self.grace_ends && self.waiting.contains(&who) {
+            self.grace_ends = self.grace_ends.max((self.now + LEASE / 8).min(2 * LEASE));
+        }
+    }
+
     /// A new session, of a new instance if there was none or with `reboot`.
     pub fn arrive(&mut self, who: usize, reboot: bool) {
         if reboot || !self.known[who].alive {
+            self.is_at_it(who);
             self.drop_all(who);
             self.known[who] = Known { alive: true, renewed: self.now, complete: false };
         }
@@ -208,6 +216,8 @@ impl Reference {
             return Err(Error::CompleteAlready);
         }
         self.waiting.remove(&who);
+        // It knows what it has lost.
+        self.lost.remove(&who);
         Ok(())
     }
 
@@ -216,7 +226,10 @@ impl Reference {
         self.end_grace();
         let complete = self.known[who].complete;
         match reclaim {
-            true if !complete && self.in_grace() && self.waiting.contains(&who) => Ok(()),
+            true if !complete && self.in_grace() && self.waiting.contains(&who) => {
+                self.is_at_it(who);
+                Ok(())
+            }
             true => Err(Error::NoGrace),
             false if self.in_grace() || !complete => Err(Error::Grace),
             false => Ok(()),

@@ -1,0 +1,110 @@
+//! What clients get back after a restart, until when, and who may.
+
+extern crate samehost_state as state;
+
+mod common;
+
+use common::{LEASE, Machine, begin, client, creation, engine, fresh, named, open};
+use state::{ClientId, Error, SetClientId, StateId, Time};
+
+const START: Time = Time(0);
+
+fn reclaim(engine: &mut Machine, now: Time, client: ClientId, key: u32) -> Result<StateId, Error> {
+    engine.open(now, &state::OpenRequest { reclaim: true, ..open(client, "o", &key, 3, 3) })
+}
+
+#[test]
+fn old_clients_reclaim_first() {
+    let mut engine = common::after(&["old", "lost"]);
+    let start = Time(0);
+    let (old, _) = fresh(&mut engine, start, "old");
+    let (new, session) = fresh(&mut engine, start, "new");
+    assert!(!begin(&mut engine, start, session, 0, 1).reclaim_needed);
+    engine.reclaim_complete(new).unwrap();
+    assert_eq!(engine.reclaim_complete(new), Err(Error::CompleteAlready));
+    let reclaim = |client, key| state::OpenRequest { reclaim: true, ..open(client, "o", key, 3, 3) };
+    assert_eq!(engine.open(start, &open(new, "o", &1, 3, 0)), Err(Error::Grace));
+    assert_eq!(engine.open(start, &open(old, "o", &2, 3, 0)), Err(Error::Grace));
+    assert_eq!(engine.open(start, &reclaim(new, &1)), Err(Error::NoGrace), "it had nothing");
+    engine.open(start, &reclaim(old, &1)).unwrap();
+    engine.reclaim_complete(old).unwrap();
+    assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "it has said that it was done");
+    assert!(engine.in_grace(start), "one is missing");
+    engine.tick(Time(LEASE));
+    assert_eq!(engine.take_effects(Time(LEASE)).forget, [b"lost".to_vec()]);
+    assert_eq!(engine.open(Time(LEASE), &open(new, "o", &1, 3, 0)), Err(Error::ShareDenied));
+    engine.open(Time(LEASE), &open(new, "o", &3, 3, 0)).unwrap();
+    let (lost, _) = fresh(&mut engine, Time(LEASE), "lost");
+    assert_eq!(engine.open(Time(LEASE), &reclaim(lost, &9)), Err(Error::NoGrace), "too late");
+}
+
+/// Whoever is late has time to come to an end, as long as it goes on.
+#[test]
+fn the_grace_period_lasts_while_somebody_reclaims_and_for_two_leases_at_most() {
+    let mut engine = common::after(&["late", "lost"]);
+    let step = LEASE / 8;
+    let (late, _) = fresh(&mut engine, Time(LEASE - 1), "late");
+    let mut now = Time(LEASE - 1);
+    let mut key = 0;
+    while now.plus(step) < Time(2 * LEASE) {
+        now = now.plus(step - 1);
+        key += 1;
+        reclaim(&mut engine, now, late, key).unwrap();
+        engine.tick(now);
+        assert!(engine.in_grace(now), "{now:?}");
+    }
+    let (new, _) = client(&mut engine, now, "new");
+    let other = open(new, "o", &99, 1, 0);
+    assert_eq!(engine.open(Time(2 * LEASE - 1), &other), Err(Error::Grace));
+    assert_eq!(reclaim(&mut engine, Time(2 * LEASE), late, 1), Err(Error::NoGrace));
+    engine.open(Time(2 * LEASE), &other).unwrap();
+    assert_eq!(engine.take_effects(now).forget, [b"lost".to_vec()], "the other has what it reclaimed");
+}
+
+#[test]
+fn nobody_else_makes_the_grace_period_longer() {
+    let mut engine = common::after(&["gone", "done"]);
+    let now = Time(LEASE - 1);
+    // One that had nothing, one that has said that it was done, and one of 4.0 that only renews its lease.
+    let (new, session) = fresh(&mut engine, now, "new");
+    assert_eq!(reclaim(&mut engine, now, new, 1), Err(Error::NoGrace));
+    begin(&mut engine, now, session, 0, 1);
+    let (done, _) = fresh(&mut engine, START, "done");
+    engine.reclaim_complete(done).unwrap();
+    assert_eq!(reclaim(&mut engine, now, done, 1), Err(Error::NoGrace));
+    fresh(&mut engine, now, "done");
+    assert!(engine.in_grace(now) && !engine.in_grace(Time(LEASE)));
+}
+
+/// The time that a client of 4.0 takes from its confirmation to its first reclaim.
+#[test]
+fn who_comes_back_in_time_may_begin() {
+    let mut engine = common::after(&["zero", "one"]);
+    let now = Time(LEASE - 1);
+    let asked = SetClientId { owner: b"zero", verifier: [1; 8], principal: b"root" };
+    let (zero, confirm) = engine.setclientid(now, &asked).unwrap();
+    engine.setclientid_confirm(now, zero, confirm, b"root").unwrap();
+    let soon = now.plus(LEASE / 8 - 1);
+    reclaim(&mut engine, soon, zero, 1).unwrap();
+    let (one, _) = fresh(&mut engine, soon, "one");
+    reclaim(&mut engine, soon.plus(LEASE / 8 - 1), one, 2).unwrap();
+}
+
+#[test]
+fn who_has_said_that_it_is_done_is_waited_for_after_the_next_restart() {
+    let mut engine = engine();
+    let (me, _) = client(&mut engine, START, "me");
+    assert_eq!(engine.take_effects(START).remember, [b"me".to_vec()]);
+    // Until it has had nothing for a lease.
+    for at in [LEASE / 2, LEASE, LEASE + LEASE / 2] {
+        let again = engine.exchange_id(Time(at), &named("me", 1)).unwrap();
+        engine.create_session(Time(at), &creation(me, again.sequence)).unwrap();
+        engine.tick(Time(at));
+        assert!(engine.take_effects(Time(at)).forget.is_empty(), "after {at}");
+    }
+    let later = Time(2 * LEASE);
+    engine.tick(later);
+    assert_eq!(engine.take_effects(later).forget, [b"me".to_vec()]);
+    engine.open(later, &open(me, "o", &1, 1, 0)).unwrap();
+    assert_eq!(engine.take_effects(later).remember, [b"me".to_vec()]);
+}
