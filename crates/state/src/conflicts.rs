@@ -142,15 +142,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn recall(&mut self, now: Time, number: u64, deadline: Time) {
         let Some(state) = self.states.get_mut(&number) else { return };
         let Kind::Delegation { revoke_at, .. } = &mut state.kind else { return };
-        let sooner = revoke_at.is_none_or(|at| deadline < at);
-        let first = revoke_at.is_none();
-        if sooner {
+        let before = *revoke_at;
+        if before.is_none_or(|at| deadline < at) {
             *revoke_at = Some(deadline);
+            if let Some(at) = before {
+                self.recalled.remove(&(at, number));
+            }
+            self.recalled.insert((deadline, number));
         }
         if let Some(file) = self.files.get_mut(&state.key) {
             file.contended = Some(now);
         }
-        if first && state.seqid > 0 {
+        if before.is_none() && state.seqid > 0 {
             let id = StateId::new(self.config.boot, number, state.seqid);
             self.effects.recalls.push(Recall { client: state.client, id, key: state.key.clone() });
         }
@@ -172,12 +175,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// Revokes what should have been returned by now.
     pub(crate) fn revoke_overdue(&mut self, now: Time) {
-        if self.delegated == [0; 2] {
-            return;
-        }
-        let overdue = |state: &&crate::files::State<K, L>| matches!(state.kind, Kind::Delegation { revoke_at: Some(at), .. } if now >= at);
-        let numbers: Vec<u64> =
-            self.states.iter().filter_map(|(number, state)| overdue(&state).then_some(*number)).collect();
-        numbers.into_iter().for_each(|number| self.revoke(number));
+        let later = self.recalled.split_off(&(now.plus(1), 0));
+        std::mem::replace(&mut self.recalled, later).into_iter().for_each(|(_, number)| self.revoke(number));
     }
 }

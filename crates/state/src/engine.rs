@@ -1,6 +1,6 @@
 //! The engine: all tables, and what they are bounded by.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::by_owner::ByOwner;
@@ -80,8 +80,10 @@ pub struct Engine<K, L> {
     pub(crate) by_owner: ByOwner,
     /// Opens that deny something to others.
     pub(crate) denials: usize,
-    /// How many of them are delegations for reading, and for writing.
+    /// How many states are delegations for reading, and for writing.
     pub(crate) delegated: [usize; 2],
+    /// Those that were recalled, by when they are taken away.
+    pub(crate) recalled: BTreeSet<(Time, u64)>,
     /// Who waits for locks.
     pub(crate) waiting: Waiting<K, L>,
     /// What NFSv4.0's clients had when they ended.
@@ -129,6 +131,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             by_owner: ByOwner::default(),
             denials: 0,
             delegated: [0; 2],
+            recalled: BTreeSet::new(),
             waiting: Waiting::default(),
             ended: Ended::default(),
             next_client: 1,

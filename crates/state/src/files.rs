@@ -8,16 +8,16 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::grants::Granted;
 use crate::ids::{ClientId, StateId};
+use crate::locked::Locked;
 use crate::opened::Opened;
-use crate::ranges::Ranges;
+use crate::ranges::{Range, Ranges};
 use crate::share::Shares;
 
 /// A file that somebody has open.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     pub opened: Opened,
-    /// In the order in which they were made.
-    pub locks: BTreeSet<u64>,
+    pub locked: Locked,
     pub delegations: Vec<u64>,
     /// When somebody last stood in the way of somebody else's delegation.
     pub contended: Option<Time>,
@@ -25,12 +25,9 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Whether nobody has it open any more.
+    /// Whether nobody has it open any more. There are no locks without an open.
     pub fn is_unused(&self) -> bool {
-        self.opened.is_empty()
-            && self.locks.is_empty()
-            && self.delegations.is_empty()
-            && self.granted.access() == 0
+        self.opened.is_empty() && self.delegations.is_empty() && self.granted.access() == 0
     }
 }
 
@@ -93,7 +90,6 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         match &kind {
             Kind::Open { shares, .. } => file.opened.add(client, shares.union()),
             Kind::Lock { open, .. } => {
-                file.locks.insert(number);
                 if let Some(Kind::Open { locks, .. }) = self.states.get_mut(open).map(|open| &mut open.kind) {
                     locks.insert(number);
                 }
@@ -110,22 +106,23 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// Ends a state, and with an open the locks that were made through it.
     pub(crate) fn drop_state(&mut self, number: u64) {
-        let Some(state) = self.states.remove(&number) else { return };
+        let Some(mut state) = self.states.remove(&number) else { return };
+        if let Kind::Open { locks, .. } = &mut state.kind {
+            std::mem::take(locks).into_iter().for_each(|lock| self.drop_state(lock));
+        }
         self.by_owner.remove(&state, number);
         if let Some(client) = self.clients.get_mut(&state.client) {
             client.states.remove(&number);
             client.delegations -= usize::from(matches!(state.kind, Kind::Delegation { .. }));
         }
-        let mut below = BTreeSet::new();
         if let Some(file) = self.files.get_mut(&state.key) {
             match state.kind {
-                Kind::Open { shares, locks, .. } => {
+                Kind::Open { shares, .. } => {
                     self.denials -= usize::from(shares.denies());
                     file.opened.remove(state.client, shares.union());
-                    below = locks;
                 }
-                Kind::Lock { file: held, open, .. } => {
-                    file.locks.remove(&number);
+                Kind::Lock { file: held, open, mut ranges, .. } => {
+                    file.locked.replace(number, &ranges.set(Range::ALL, None));
                     if let Some(Kind::Open { locks, .. }) =
                         self.states.get_mut(&open).map(|open| &mut open.kind)
                     {
@@ -134,7 +131,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     self.effects.released.push(held);
                     self.waiting.stir(&state.key);
                 }
-                Kind::Delegation { writes, kept, .. } => {
+                Kind::Delegation { writes, kept, revoke_at } => {
+                    if let Some(at) = revoke_at {
+                        self.recalled.remove(&(at, number));
+                    }
                     file.delegations.retain(|other| *other != number);
                     self.delegated[usize::from(writes)] -= 1;
                     self.effects.released.push(kept);
@@ -145,6 +145,5 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 self.effects.closed.push(state.key);
             }
         }
-        below.into_iter().for_each(|lock| self.drop_state(lock));
     }
 }

@@ -30,6 +30,7 @@ mod grants;
 mod ids;
 mod io;
 mod lease;
+mod locked;
 mod locks;
 mod opened;
 mod opens;

@@ -137,16 +137,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `BadStateid` if the state has gone meanwhile; the kernel's lock goes with the file.
     pub fn lock_done(&mut self, begun: &Begun<L>, range: Range, kind: LockKind) -> Result<StateId, Error> {
-        let boot = self.config.boot;
-        let state = self.states.get_mut(&begun.state).ok_or(Error::BadStateid)?;
-        if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
-            ranges.lock(range, kind);
-            let who = LockOwner { client: state.client, owner: owner.clone() };
-            self.effects.released.extend(self.waiting.leave(&state.key, &who, range));
-            // What was locked for writing may be so for reading now.
-            self.waiting.stir(&state.key);
-        }
-        Ok(state.bump(boot, begun.state))
+        self.set_lock(begun.state, range, Some(kind))
     }
 
     /// The second half of a LOCK that a local process is in the way of.
@@ -197,10 +188,21 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// LOCKU, first half: what the owner holds open, on which the kernel's lock is to be given back.
     ///
     /// # Errors
-    /// What is wrong with the state id.
-    pub fn unlock_begin(&self, client: ClientId, id: &StateId, key: &K) -> Result<Begun<L>, Error> {
+    /// `LockRange` for the middle of a lock when the owner has too many already, and what is wrong with the state id.
+    pub fn unlock_begin(
+        &self,
+        client: ClientId,
+        id: &StateId,
+        key: &K,
+        range: Range,
+    ) -> Result<Begun<L>, Error> {
         let number = self.resolve_on(client, id, key)?;
         match &self.states[&number].kind {
+            Kind::Lock { ranges, .. }
+                if ranges.len() >= self.config.limits.ranges && ranges.splits(range) =>
+            {
+                Err(Error::LockRange)
+            }
             Kind::Lock { file, .. } => Ok(Begun { state: number, file: Arc::clone(file) }),
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
@@ -211,19 +213,28 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `BadStateid` if the state has gone meanwhile.
     pub fn unlock_done(&mut self, begun: &Begun<L>, range: Range) -> Result<StateId, Error> {
+        self.set_lock(begun.state, range, None)
+    }
+
+    /// What an owner has of a range is that now.
+    fn set_lock(&mut self, number: u64, range: Range, kind: Option<LockKind>) -> Result<StateId, Error> {
         let boot = self.config.boot;
-        let state = self.states.get_mut(&begun.state).ok_or(Error::BadStateid)?;
+        let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
         if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
-            ranges.unlock(range);
+            let replaced = ranges.set(range, kind);
+            if let Some(file) = self.files.get_mut(&state.key) {
+                file.locked.replace(number, &replaced);
+            }
             let who = LockOwner { client: state.client, owner: owner.clone() };
             self.effects.released.extend(self.waiting.leave(&state.key, &who, range));
+            // Also what is locked for reading now may have been so for writing.
             self.waiting.stir(&state.key);
         }
-        Ok(state.bump(boot, begun.state))
+        Ok(state.bump(boot, number))
     }
 
     /// The state of an owner's locks on a file.
-    fn lock_state(&self, key: &K, wanted: &LockOwner) -> Option<u64> {
+    pub(crate) fn lock_state(&self, key: &K, wanted: &LockOwner) -> Option<u64> {
         let whose = Whose { client: wanted.client, key, owner: &wanted.owner, locks: true };
         self.by_owner.find(&self.states, &whose)
     }
@@ -237,20 +248,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         kind: LockKind,
         own: &LockOwner,
     ) -> Option<Denied> {
+        let own = self.lock_state(key, own);
         loop {
-            let locks = &self.files.get(key)?.locks;
-            let denied = locks.iter().find_map(|number| {
-                let state = &self.states[number];
-                let Kind::Lock { owner, ranges, .. } = &state.kind else { return None };
-                if state.client == own.client && *owner == own.owner {
-                    return None;
-                }
-                let (range, kind) = ranges.conflict(range, kind)?;
-                let owner = LockOwner { client: state.client, owner: owner.clone() };
-                Some(Denied { range, kind, owner })
-            })?;
-            if self.end_courtesy(now, &[denied.owner.client]).is_err() {
-                return Some(denied);
+            let number = self.files.get(key)?.locked.against(own, range, kind)?;
+            let state = &self.states[&number];
+            let Kind::Lock { owner, ranges, .. } = &state.kind else { return None };
+            let owner = LockOwner { client: state.client, owner: owner.clone() };
+            let (range, kind) = ranges.conflict(range, kind)?;
+            if self.end_courtesy(now, &[owner.client]).is_err() {
+                return Some(Denied { range, kind, owner });
             }
         }
     }

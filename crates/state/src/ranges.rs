@@ -19,6 +19,9 @@ pub struct Range {
 }
 
 impl Range {
+    /// Every byte that there may ever be.
+    pub(crate) const ALL: Self = Self { first: 0, last: u64::MAX };
+
     /// From a lock's offset and length, where a length of all ones means "to the end". `None` for a length of 0, or beyond the largest
     /// offset (RFC 8881 section 18.10.3: `NFS4ERR_INVAL`).
     #[must_use]
@@ -46,6 +49,13 @@ impl Range {
     }
 }
 
+/// Ranges that aren't there any more, and those in their place.
+#[derive(Debug)]
+pub(crate) struct Replaced {
+    pub gone: Vec<(Range, LockKind)>,
+    pub new: Vec<(Range, LockKind)>,
+}
+
 /// One owner's locks on one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
@@ -64,46 +74,42 @@ impl Ranges {
 
     /// What keeps somebody else from locking `range`.
     pub fn conflict(&self, range: Range, kind: LockKind) -> Option<(Range, LockKind)> {
-        let against = |held: &&(Range, LockKind)| {
-            held.0.overlaps(range) && (kind == LockKind::Write || held.1 == LockKind::Write)
-        };
-        self.held.iter().find(against).copied()
+        let from = self.held.partition_point(|(held, _)| held.last < range.first);
+        let overlapping = self.held[from..].iter().take_while(|(held, _)| held.first <= range.last);
+        { overlapping }.find(|(_, held)| kind == LockKind::Write || *held == LockKind::Write).copied()
     }
 
-    /// The range is locked so, whatever it was before.
-    pub fn lock(&mut self, range: Range, kind: LockKind) {
-        self.unlock(range);
-        let mut merged = range;
-        self.held.retain(|(held, of)| {
-            let touches = held.last.checked_add(1) == Some(range.first)
-                || range.last.checked_add(1) == Some(held.first);
-            let joins = *of == kind && touches;
-            if joins {
-                merged.first = merged.first.min(held.first);
-                merged.last = merged.last.max(held.last);
-            }
-            !joins
-        });
-        let at = self.held.partition_point(|(held, _)| held.first < merged.first);
-        self.held.insert(at, (merged, kind));
+    /// Whether what is left beside `range` would be one more than there was, if it were unlocked.
+    pub fn splits(&self, range: Range) -> bool {
+        let at = self.held.partition_point(|(held, _)| held.last < range.first);
+        self.held.get(at).is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
-    /// The range isn't locked any more.
-    pub fn unlock(&mut self, range: Range) {
-        let mut left = Vec::with_capacity(self.held.len() + 1);
-        for (held, kind) in self.held.drain(..) {
-            if !held.overlaps(range) {
-                left.push((held, kind));
+    /// The range is locked so, or isn't any more, whatever it was before.
+    pub fn set(&mut self, range: Range, kind: Option<LockKind>) -> Replaced {
+        // What touches it is looked at, too: it may be joined.
+        let from = self.held.partition_point(|(held, _)| held.last < range.first.saturating_sub(1));
+        let to = self.held.partition_point(|(held, _)| held.first <= range.last.saturating_add(1));
+        let (mut before, mut all, mut after) = (None, range, None);
+        for (held, of) in &self.held[from..to] {
+            if Some(*of) == kind {
+                all = Range { first: all.first.min(held.first), last: all.last.max(held.last) };
                 continue;
             }
             if held.first < range.first {
-                left.push((Range { first: held.first, last: range.first - 1 }, kind));
+                before = Some((Range { last: held.last.min(range.first - 1), ..*held }, *of));
             }
             if held.last > range.last {
-                left.push((Range { first: range.last + 1, last: held.last }, kind));
+                after = Some((Range { first: held.first.max(range.last + 1), ..*held }, *of));
             }
         }
-        self.held = left;
+        let new: Vec<_> = before.into_iter().chain(kind.map(|kind| (all, kind))).chain(after).collect();
+        if self.held.is_empty() {
+            // Most owners have one.
+            self.held.reserve_exact(new.len());
+        }
+        let gone = self.held.splice(from..to, new.iter().copied()).collect();
+        Replaced { gone, new }
     }
 }
 
@@ -123,10 +129,12 @@ mod tests {
             for (first, length, what) in steps {
                 let range = Range::of(first, length).unwrap();
                 let kind = [Some(LockKind::Read), Some(LockKind::Write), None][usize::from(what)];
-                match kind {
-                    Some(kind) => ranges.lock(range, kind),
-                    None => ranges.unlock(range),
-                }
+                let mut replaced = ranges.held.clone();
+                let Replaced { gone, new } = ranges.set(range, kind);
+                replaced.retain(|held| !gone.contains(held));
+                replaced.extend(new);
+                replaced.sort_unstable_by_key(|(held, _)| held.first);
+                prop_assert_eq!(&ranges.held, &replaced);
                 table[first as usize..=range.last as usize].fill(kind);
                 let mut again = [None; 40];
                 for (held, kind) in &ranges.held {
@@ -148,8 +156,8 @@ mod tests {
         assert_eq!(Range::of(u64::MAX, 2), None);
         assert_eq!(Range::of(u64::MAX, 1).unwrap().last, u64::MAX);
         let mut ranges = Ranges::default();
-        ranges.lock(all, LockKind::Write);
-        ranges.unlock(Range::of(0, 10).unwrap());
+        ranges.set(all, Some(LockKind::Write));
+        ranges.set(Range::of(0, 10).unwrap(), None);
         assert_eq!(ranges.conflict(Range::of(9, 1).unwrap(), LockKind::Write), None);
         assert!(ranges.conflict(Range::of(10, 1).unwrap(), LockKind::Read).is_some());
     }

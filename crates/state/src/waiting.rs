@@ -9,12 +9,11 @@
 //! Where a local process has the range nobody here sees it go: the caller looks from time to time ([`Engine::kept_out`]). The queue is
 //! for fairness only. Who finds no room in it, or finds it lost after a restart, is served when he happens to ask.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::engine::{Engine, Time};
-use crate::files::Kind;
 use crate::ids::ClientId;
 use crate::locks::{Denied, LockOwner};
 use crate::ranges::{LockKind, Range};
@@ -27,6 +26,8 @@ const FORGOTTEN: u64 = 3;
 /// lease).
 const TURN_TOLD: u64 = 12;
 const TURN_POLLED: u64 = 3;
+/// How many waiters are looked at in one tick.
+const MOST_OF_TICK: usize = 1024;
 
 /// Somebody who waits for a lock.
 #[derive(Debug)]
@@ -48,12 +49,20 @@ struct Queue<L> {
     waiters: Vec<Waiter<L>>,
     /// The file is among [`Waiting::stirred`].
     stirred: bool,
+    /// Its place in [`Waiting::due`].
+    due: Due,
 }
+
+/// When a queue has to be looked at again because of the time, and its number.
+type Due = (Time, u64);
 
 /// Everybody who waits for locks.
 #[derive(Debug)]
 pub(crate) struct Waiting<K, L> {
     queues: HashMap<K, Queue<L>>,
+    due: BTreeMap<Due, K>,
+    /// Numbers the queues.
+    next: u64,
     /// Files on which something was given back.
     stirred: Vec<K>,
     /// How many wait.
@@ -89,20 +98,20 @@ impl<L> Waiter<L> {
         self.range == range && self.kind == kind
     }
 
+    /// When its turn is over, or it is forgotten unless it asks again.
+    fn until(&self, lease: u64) -> Time {
+        self.turn.unwrap_or(self.asked.plus(FORGOTTEN * lease + 1))
+    }
+
     fn is_against(&self, range: Range, kind: LockKind) -> bool {
         self.range.overlaps(range) && (self.kind == LockKind::Write || kind == LockKind::Write)
     }
 }
 
-impl<L> Default for Queue<L> {
-    fn default() -> Self {
-        Self { waiters: Vec::new(), stirred: false }
-    }
-}
-
 impl<K, L> Default for Waiting<K, L> {
     fn default() -> Self {
-        Self { queues: HashMap::new(), stirred: Vec::new(), count: 0 }
+        let (queues, due, stirred) = Default::default();
+        Self { queues, due, next: 0, stirred, count: 0 }
     }
 }
 
@@ -123,6 +132,7 @@ impl<K: Clone + Eq + Hash, L> Waiting<K, L> {
         let gone: Vec<Waiter<L>> = gone.collect();
         self.count -= gone.len();
         if queue.waiters.is_empty() {
+            self.due.remove(&queue.due);
             self.queues.remove(key);
         }
         gone.into_iter().filter_map(|waiter| waiter.outside).collect()
@@ -140,7 +150,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         (range, kind): (Range, LockKind),
         outside: Option<Arc<L>>,
     ) {
-        let Waiting { queues, count, .. } = &mut self.waiting;
+        let Waiting { queues, count, due, next, .. } = &mut self.waiting;
         let is_there = |waiter: &&mut Waiter<L>| waiter.who == who && waiter.wants(range, kind);
         if let Some(waiter) = queues.get_mut(key).and_then(|queue| queue.waiters.iter_mut().find(is_there)) {
             waiter.asked = now;
@@ -148,6 +158,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             if outside.is_some() {
                 waiter.turn = None;
                 self.effects.released.extend(std::mem::replace(&mut waiter.outside, outside));
+                self.waiting.stir(key);
             }
             return;
         }
@@ -158,7 +169,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         *count += 1;
         let waiter = Waiter { who, range, kind, asked: now, turn: None, outside };
-        queues.entry(key.clone()).or_default().waiters.push(waiter);
+        let until = waiter.until(self.config.lease);
+        let queue = queues.entry(key.clone()).or_insert_with(|| {
+            *next += 1;
+            due.insert((until, *next), key.clone());
+            Queue { waiters: Vec::new(), stirred: false, due: (until, *next) }
+        });
+        queue.waiters.push(waiter);
     }
 
     /// Whose turn it is before this owner may have the range.
@@ -190,14 +207,23 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// To be called every few seconds: ends the turns that were let pass, and begins the next ones.
+    /// To be called every few seconds: ends the turns that were let pass, and begins the next ones. If there are too many, the rest is
+    /// for the next time.
     pub(crate) fn end_turns(&mut self, now: Time) {
-        let keys: Vec<K> = self.waiting.queues.keys().cloned().collect();
-        keys.iter().for_each(|key| self.begin_turns(now, key));
+        let mut left = MOST_OF_TICK;
+        while left > 0
+            && let Some(first) = self.waiting.due.first_entry().filter(|first| first.key().0 <= now)
+        {
+            let key = first.remove();
+            left = left.saturating_sub(self.waiting.queues.get(&key).map_or(1, |queue| queue.waiters.len()));
+            self.begin_turns(now, &key);
+        }
     }
 
     fn begin_turns(&mut self, now: Time, key: &K) {
-        let Some(Queue { waiters: mut queue, stirred }) = self.waiting.queues.remove(key) else { return };
+        let Some(Queue { waiters: mut queue, stirred, due }) = self.waiting.queues.remove(key) else {
+            return;
+        };
         let (lease, before) = (self.config.lease, queue.len());
         let mut over = Vec::new();
         queue.retain_mut(|waiter| {
@@ -231,23 +257,22 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         queue.retain(|waiter| waiter.turn.is_none_or(|until| now < until));
         self.waiting.count -= before - queue.len();
-        if !queue.is_empty() {
-            self.waiting.queues.insert(key.clone(), Queue { waiters: queue, stirred });
+        self.waiting.due.remove(&due);
+        if let Some(until) = queue.iter().map(|waiter| waiter.until(lease)).min() {
+            let due = (until, due.1);
+            self.waiting.due.insert(due, key.clone());
+            self.waiting.queues.insert(key.clone(), Queue { waiters: queue, stirred, due });
         }
     }
 
     /// Of each who waits: whether somebody else holds some of it.
     fn are_held(&self, key: &K, queue: &[Waiter<L>]) -> Vec<bool> {
-        let mut held = vec![false; queue.len()];
-        let locks = self.files.get(key).into_iter().flat_map(|file| &file.locks);
-        for state in locks.filter_map(|number| self.states.get(number)) {
-            let Kind::Lock { owner, ranges, .. } = &state.kind else { continue };
-            for (waiter, held) in queue.iter().zip(&mut held) {
-                let own = state.client == waiter.who.client && *owner == waiter.who.owner;
-                *held = *held || !own && ranges.conflict(waiter.range, waiter.kind).is_some();
-            }
-        }
-        held
+        let locked = self.files.get(key).map(|file| &file.locked);
+        let is_held = |waiter: &Waiter<L>| {
+            let own = self.lock_state(key, &waiter.who);
+            locked.is_some_and(|locked| locked.against(own, waiter.range, waiter.kind).is_some())
+        };
+        queue.iter().map(is_held).collect()
     }
 
     /// Whether a client has CB_NOTIFY_LOCK: 4.0's poll.

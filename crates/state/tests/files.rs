@@ -102,7 +102,7 @@ fn locks_exclude_other_owners_and_are_given_back() {
     engine.lock_failed(&begun);
     assert_eq!(engine.take_effects(NOW).released.len(), 1);
     assert_eq!(engine.free_stateid(me, &again), Err(Error::LocksHeld));
-    let begun = engine.unlock_begin(me, &again, &FILE).unwrap();
+    let begun = engine.unlock_begin(me, &again, &FILE, range(0, u64::MAX)).unwrap();
     let left = engine.unlock_done(&begun, range(0, u64::MAX)).unwrap();
     assert_eq!(engine.free_stateid(me, &left), Ok(()));
     assert_eq!(engine.take_effects(NOW).released.len(), 1);

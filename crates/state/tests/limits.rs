@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, LIMITS, client, creation, engine, named, open};
+use common::{COURTESY, LEASE, LIMITS, any, client, creation, engine, named, open};
 use state::{Config, Engine, Error, LockKind, LockRequest, Locker, Range, SetClientId, Time};
 
 const NOW: Time = Time(5000);
@@ -79,6 +79,33 @@ fn locks_are_states_and_bounded_with_the_opens() {
     assert_eq!(engine.open(NOW, &open(me, "another", &2, 1, 0)), Err(Error::Delay));
     let (other, _) = client(&mut engine, NOW, "other");
     engine.open(NOW, &open(other, "o", &1, 3, 0)).expect("the bound is each client's own");
+}
+
+#[test]
+fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
+    let mut engine = engine();
+    let (me, _) = client(&mut engine, NOW, "me");
+    let open = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
+    let range = Range::of(0, u64::MAX).unwrap();
+    let locker = Locker::New { open, owner: b"l" };
+    let kind = LockKind::Write;
+    let asked = LockRequest { client: me, key: &1, locker, range, kind, reclaim: false, waits: false };
+    let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
+    let id = any(engine.lock_done(&begun, range, kind).unwrap());
+    let mut unlock = |first, length| {
+        let range = Range::of(first, length).unwrap();
+        let begun = engine.unlock_begin(me, &id, &1, range)?;
+        engine.unlock_done(&begun, range).map(drop)
+    };
+    // Each leaves a part on either side.
+    for number in 1..LIMITS.ranges as u64 {
+        unlock(10 * number, 5).unwrap();
+    }
+    assert_eq!(unlock(1000, 5), Err(Error::LockRange));
+    // A whole one, and an end of one, may go always.
+    unlock(10, 10).unwrap();
+    unlock(1000, u64::MAX).unwrap();
+    unlock(2, 1).unwrap();
 }
 
 #[test]

@@ -14,8 +14,8 @@ use common::{COURTESY, LEASE, Machine, creation, named, request};
 use proptest::prelude::*;
 use reference::{BYTES, CLIENTS, FILES, Lock, Open, Reference, Touched};
 use state::{
-    Asker, Channel, ClientId, Config, Direction, Engine, Error, Limits, LockKind, LockRequest, Locker,
-    OpenRequest, Range, Sequenced, SessionId, Share, StateId, Time, Touch,
+    Asker, Channel, ClientId, Config, Denied, Direction, Engine, Error, Limits, LockKind, LockOwner,
+    LockRequest, Locker, OpenRequest, Range, Sequenced, SessionId, Share, StateId, Time, Touch,
 };
 
 const NAMES: [&str; CLIENTS] = ["one", "two"];
@@ -225,8 +225,10 @@ impl Both {
             Step::Unlock(which, bytes) => {
                 let Some(lock) = pick(&self.model.locks, which) else { return };
                 let Some(client) = self.sequence(lock.who) else { return };
-                let begun =
-                    self.engine.unlock_begin(client, &self.ids[&lock.nr], &lock.file).expect("it lives");
+                let begun = self
+                    .engine
+                    .unlock_begin(client, &self.ids[&lock.nr], &lock.file, range(bytes))
+                    .expect("it lives");
                 let id = self.engine.unlock_done(&begun, range(bytes)).expect("it lives");
                 self.model.unlock(lock.nr, bytes.0, bytes.1);
                 self.ids.insert(lock.nr, id);
@@ -321,7 +323,11 @@ impl Both {
                 let id = self.engine.lock_done(&begun, range(bytes), kind).expect("it lives");
                 self.ids.insert(nr, id);
             }
-            (Ok(Err(_)), Ok(Err(()))) => {}
+            (Ok(Err(denied)), Ok(Err((who, owner, (first, last, kind))))) => {
+                let client = self.clients[who].session.expect("it has locks").0;
+                let owner = LockOwner { client, owner: vec![owner] };
+                assert_eq!(denied, Denied { range: range((first, last)), kind, owner });
+            }
             (done, said) => assert_eq!(done.map(drop), said.map(drop)),
         }
     }

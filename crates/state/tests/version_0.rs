@@ -119,7 +119,7 @@ fn lock_owners_number_their_own_and_are_released() {
     assert_eq!(engine.owner_of(NOW, &lock), Ok((client, locker.clone())));
     assert_eq!(engine.owner_begin(NOW, client, &locker, 21, false), Ok(Numbered::New));
     assert_eq!(engine.release_lockowner(NOW, client, b"l"), Err(Error::LocksHeld));
-    let begun = engine.unlock_begin(client, &lock, &FILE).unwrap();
+    let begun = engine.unlock_begin(client, &lock, &FILE, range).unwrap();
     engine.unlock_done(&begun, range).unwrap();
     engine.release_lockowner(NOW, client, b"l").unwrap();
     assert_eq!(engine.client_of(NOW, &lock), Err(Error::BadStateid));

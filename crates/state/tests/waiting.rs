@@ -55,8 +55,9 @@ impl Owner {
     }
 
     fn unlock(self, engine: &mut Machine, id: &StateId) {
-        let begun = engine.unlock_begin(self.client, id, &FILE).unwrap();
-        engine.unlock_done(&begun, Range { first: 0, last: u64::MAX }).unwrap();
+        let all = Range { first: 0, last: u64::MAX };
+        let begun = engine.unlock_begin(self.client, id, &FILE, all).unwrap();
+        engine.unlock_done(&begun, all).unwrap();
     }
 }
 

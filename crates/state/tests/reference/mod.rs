@@ -1,6 +1,7 @@
 //! What an NFSv4 server remembers, as plainly as it can be said: lists that are searched, locks byte by byte, no bounds.
 //! Two clients (by number), which renew their lease with whatever they do.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use state::{Error, LockKind, NoDelegation};
@@ -36,6 +37,9 @@ pub struct Open {
     shares: BTreeSet<(u8, u8)>,
 }
 
+/// First byte, last byte, how they are locked.
+pub type Run = (usize, usize, LockKind);
+
 /// The locks of one owner of one client on one file.
 #[derive(Debug, Clone)]
 pub struct Lock {
@@ -47,6 +51,30 @@ pub struct Lock {
     /// The open that it was made by.
     pub open: u64,
     pub bytes: [Option<LockKind>; BYTES],
+}
+
+impl Lock {
+    /// Runs of bytes that are locked alike: first, last, how.
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (at, kind) in self.bytes.iter().enumerate() {
+            match (runs.last_mut(), kind) {
+                (Some(run), Some(kind)) if run.1 + 1 == at && run.2 == *kind => run.1 = at,
+                (_, Some(kind)) => runs.push((at, at, *kind)),
+                (_, None) => {}
+            }
+        }
+        runs
+    }
+
+    /// Those that others may not have if these are.
+    fn against(&self, (first, last): (usize, usize), kind: LockKind) -> Vec<Run> {
+        let mut runs = self.runs();
+        runs.retain(|run| {
+            run.0 <= last && first <= run.1 && (run.2 == LockKind::Write || kind == LockKind::Write)
+        });
+        runs
+    }
 }
 
 /// A delegation.
@@ -373,44 +401,48 @@ impl Reference {
         self.prune();
     }
 
-    /// A lock of bytes `first` to `last`; the inner error: somebody has one of them.
+    /// A lock of bytes; the inner error: who has some of them, and which.
     pub fn lock(
         &mut self,
         open: u64,
         owner: u8,
-        (first, last): (usize, usize),
+        bytes: (usize, usize),
         kind: LockKind,
         reclaim: bool,
-    ) -> Result<Result<u64, ()>, Error> {
+    ) -> Result<Result<u64, (usize, u8, Run)>, Error> {
         let open = self.opens.iter().find(|other| other.nr == open).expect("it is there").clone();
         if open.union().0 & if kind == LockKind::Write { 2 } else { 1 } == 0 {
             return Err(Error::Openmode);
         }
         self.check_grace(open.who, reclaim)?;
         let own = |lock: &Lock| lock.who == open.who && lock.owner == owner && lock.file == open.file;
-        let against = |held: &Option<LockKind>| match held {
-            Some(held) => *held == LockKind::Write || kind == LockKind::Write,
-            None => false,
+        // One after the other: of writers, and else of readers, who reaches farthest; of those the oldest.
+        let in_the_way = |lock: &&Lock| {
+            let farthest = lock.against(bytes, kind).into_iter().map(|run| (run.2, run.1)).max();
+            farthest.map(|farthest| (farthest, Reverse(lock.nr)))
         };
-        // One after the other, as they were made.
-        while let Some(denying) = self
-            .locks
-            .iter()
-            .find(|lock| lock.file == open.file && !own(lock) && lock.bytes[first..=last].iter().any(against))
-            .map(|lock| lock.who)
-        {
+        loop {
+            let others = self.locks.iter().filter(|lock| lock.file == open.file && !own(lock));
+            let denying = others.max_by_key(in_the_way).filter(|lock| in_the_way(lock).is_some());
+            let Some((denying, denied)) =
+                denying.map(|lock| (lock.who, (lock.who, lock.owner, lock.against(bytes, kind)[0])))
+            else {
+                break;
+            };
             if !self.give_way(&[denying]) {
-                return if reclaim { Err(Error::ReclaimConflict) } else { Ok(Err(())) };
+                return if reclaim { Err(Error::ReclaimConflict) } else { Ok(Err(denied)) };
             }
         }
+        let (first, last) = bytes;
         if let Some(lock) = self.locks.iter_mut().find(|lock| own(lock)) {
             lock.bytes[first..=last].fill(Some(kind));
             return Ok(Ok(lock.nr));
         }
         self.next += 1;
-        let mut bytes = [None; BYTES];
-        bytes[first..=last].fill(Some(kind));
-        self.locks.push(Lock { nr: self.next, who: open.who, owner, file: open.file, open: open.nr, bytes });
+        let mut locked = [None; BYTES];
+        locked[first..=last].fill(Some(kind));
+        let (nr, who, file, open) = (self.next, open.who, open.file, open.nr);
+        self.locks.push(Lock { nr, who, owner, file, open, bytes: locked });
         Ok(Ok(self.next))
     }
 

@@ -156,7 +156,7 @@ pub(in crate::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<(
     let (_, range) = target(c, args.offset, args.length)?;
     let id = c.stateid(args.lock_stateid)?;
     let (client, key) = place(c, &id)?;
-    let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(client, &id, &key));
+    let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(client, &id, &key, range));
     let begun = begun.map_err(status::of_state)?;
     if let Some(descriptor) = begun.file.lock.get() {
         store::unlock(descriptor, range.first, range.last).map_err(status::of_store)?;

@@ -1,0 +1,139 @@
+//! The trees beside a list, and how much work a lock is on a file with many.
+
+use std::cell::Cell;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    ClientId, Config, Engine, FORE_SMALLEST, Limits, LockOwner, LockRequest, Locker, OpenRequest,
+    SetClientId, Share, StateId, Time,
+};
+
+thread_local! {
+    pub static VISITS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What `work` does, and how many nodes it looks at.
+pub fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = VISITS.get();
+    (work(), VISITS.get() - before)
+}
+
+/// Checks that a tree is in order and balanced; its locks.
+fn all(tree: &Tree) -> Vec<(u64, u64, u64)> {
+    let Some(node) = tree else { return Vec::new() };
+    assert!(node.lean().abs() <= 1);
+    let (left, right) = (all(&node.left), all(&node.right));
+    let locks = [left, vec![(node.place.0, node.place.1, node.last)], right].concat();
+    assert!(locks.is_sorted());
+    let reach =
+        locks.iter().fold(Reach::NONE, |reach, (_, whose, last)| reach.with((*last, Reverse(*whose))));
+    assert_eq!(node.reach, reach);
+    locks
+}
+
+fn one(range: Range, kind: LockKind) -> Vec<(Range, LockKind)> {
+    vec![(range, kind)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn what_is_in_the_way_is_what_a_list_says(
+        steps in proptest::collection::vec((1_u64..6, 0_u64..40, 1_u64..12, any::<bool>(), any::<bool>()), 1..120)
+    ) {
+        let (mut locked, mut list) = (Locked::default(), Vec::<(u64, Range, LockKind)>::new());
+        for (whose, first, length, writes, leaves) in steps {
+            let kind = if writes { LockKind::Write } else { LockKind::Read };
+            let range = Range::of(first, length).unwrap();
+            if leaves && !list.is_empty() {
+                let (whose, range, kind) = list.swap_remove(first as usize % list.len());
+                locked.replace(whose, &Replaced { gone: one(range, kind), new: Vec::new() });
+            } else if !list.iter().any(|(other, held, _)| (*other, held.first) == (whose, first)) {
+                locked.replace(whose, &Replaced { gone: Vec::new(), new: one(range, kind) });
+                list.push((whose, range, kind));
+            }
+            prop_assert_eq!(all(&locked.reads).len() + all(&locked.writes).len(), list.len());
+            for own in [None, Some(whose)] {
+                let others = list.iter().filter(|(other, held, of)| {
+                    own != Some(*other) && held.overlaps(range) && (writes || *of == LockKind::Write)
+                });
+                let first = others.max_by_key(|(other, held, of)| (*of, held.last, Reverse(*other)));
+                prop_assert_eq!(locked.against(own, range, kind), first.map(|(other, ..)| *other));
+            }
+        }
+    }
+}
+
+const NOW: Time = Time(5000);
+const OWNERS: u64 = 100_000;
+/// More nodes than this no way down has in a tree of [`OWNERS`] locks: 1.44 times the logarithm.
+const WAY: usize = 25;
+
+/// An owner's place among all, as its name.
+fn ask(client: ClientId, open: StateId, owner: &[u8], range: Range, waits: bool) -> LockRequest<'_, u32> {
+    let locker = Locker::New { open, owner };
+    LockRequest { client, key: &1, locker, range, kind: LockKind::Write, reclaim: false, waits }
+}
+
+#[test]
+fn how_many_owners_a_file_has_makes_no_lock_dear() {
+    let (states, channel) = (usize::MAX, FORE_SMALLEST);
+    let limits = Limits {
+        clients: 8,
+        sessions: 1,
+        states,
+        delegations: 0,
+        client_delegations: 0,
+        ranges: 8,
+        waiting: 64,
+        replies: 1 << 20,
+        channel,
+    };
+    let config = Config { boot: 7, lease: 1000, courtesy: 1000, limits };
+    let mut engine: Engine<u32, ()> = Engine::new(config, Box::new(|| 1), [], NOW);
+    let asked = SetClientId { owner: b"me", verifier: [1; 8], principal: b"root" };
+    let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
+    engine.setclientid_confirm(NOW, me, confirm, b"root").unwrap();
+    let share = Share { access: 3, deny: 0 };
+    let opened = OpenRequest { client: me, owner: b"o", key: &1, share, reclaim: false };
+    let open = engine.open(NOW, &opened).unwrap();
+    let mut most = 0;
+    for number in 0..OWNERS {
+        let (name, range) = (number.to_be_bytes(), Range::of(2 * number, 1).unwrap());
+        let asked = ask(me, open, &name, range, false);
+        let (done, visits) = counted(|| {
+            let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
+            engine.lock_done(&begun, range, LockKind::Write)
+        });
+        done.unwrap();
+        most = most.max(visits);
+    }
+    assert!(most <= 4 * WAY, "{most} nodes for LOCK");
+    // Who wants what another has is found at once, and so is that his own isn't in his way.
+    let owner = |number: u64| LockOwner { client: me, owner: number.to_be_bytes().to_vec() };
+    for number in [0, OWNERS / 3, OWNERS - 1] {
+        let range = Range::of(2 * number, 1).unwrap();
+        let mut test = |owner| counted(|| engine.lock_test(NOW, &owner, &1, range, LockKind::Write).unwrap());
+        let (denied, visits) = test(owner(OWNERS));
+        assert_eq!((denied.unwrap_err().owner, visits <= 2 * WAY), (owner(number), true), "{visits}");
+        let (own, visits) = test(owner(number));
+        assert!(own.is_ok() && visits <= 2 * WAY, "{visits} nodes for LOCKT");
+    }
+    // All that wait are looked at when one asks, and when the time has come.
+    for waiter in 0..64 {
+        let name = (OWNERS + waiter).to_be_bytes();
+        let asked = ask(me, open, &name, Range::ALL, true);
+        engine.lock_begin(NOW, &asked).unwrap().unwrap_err();
+    }
+    let free = Range::of(1, 1).unwrap();
+    let (begun, visits) = counted(|| engine.lock_begin(NOW, &ask(me, open, b"more", free, false)));
+    assert!(begun.unwrap().is_ok() && visits <= 64 * 2 * WAY, "{visits} nodes with waiters");
+    let ((), visits) = counted(|| engine.tick(NOW));
+    assert_eq!(visits, 0, "nothing is due");
+    let later = NOW.plus(4000);
+    engine.renew40(later, me).unwrap();
+    let ((), visits) = counted(|| engine.tick(later));
+    assert!(visits <= 64 * 2 * WAY, "{visits} nodes for a tick");
+}
