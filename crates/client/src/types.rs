@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use sys::{Attributes, Kind as FileKind, Timestamp};
+pub use sys::{Access, Attributes, Kind as FileKind, Timestamp};
 
 /// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
 pub const HANDLE_MAX: usize = 64;
@@ -95,39 +95,6 @@ pub enum Node {
     Block(u32, u32),
     /// A character device with its major and minor number.
     Character(u32, u32),
-}
-
-/// Rights to ask for with ACCESS, as a set of bits (RFC 1813 section 3.3.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Access(pub u32);
-
-impl Access {
-    /// Read a file's data or a directory's names.
-    pub const READ: Self = Self(0x01);
-    /// Look a name up in a directory.
-    pub const LOOKUP: Self = Self(0x02);
-    /// Change existing data or names.
-    pub const MODIFY: Self = Self(0x04);
-    /// Add data or names.
-    pub const EXTEND: Self = Self(0x08);
-    /// Delete an existing name.
-    pub const DELETE: Self = Self(0x10);
-    /// Execute a file.
-    pub const EXECUTE: Self = Self(0x20);
-
-    /// Whether every right of `other` is in this set.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl std::ops::BitOr for Access {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 /// A directory's entry.

@@ -1,6 +1,8 @@
 //! The client against servers that follow the letter of RFC 1813 in odd ways, or not at all. They are scripts: each test says
 //! what one procedure answers.
 
+mod support;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -14,6 +16,7 @@ use samehost_client as client;
 use xdr::{Array, Decoder, List, Opaque};
 
 use client::{Error, Handle, OpenOptions, Options, Session, Stability, Status, Url};
+use support::Served;
 
 type Script = dyn Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync;
 
@@ -65,6 +68,26 @@ const HANDLE: &[u8] = b"a handle";
 async fn odd(
     script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
 ) -> (Server, Session) {
+    let server = serve(0, script);
+    let port = server.local_addrs()[0].port();
+    let empty = tempfile::tempdir().unwrap();
+    let options = Options {
+        run_dir: empty.path().to_owned(),
+        search_namespaces: false,
+        hard: false,
+        timeo: Duration::from_secs(20),
+        ..Options::default()
+    };
+    let session = Session::connect(&Url::new("127.0.0.1", Some(port), b"/odd"), options).await.unwrap();
+    assert!(!session.lane().local);
+    (server, session)
+}
+
+/// The server alone, on this port; 0 for any.
+fn serve(
+    port: u16,
+    script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
+) -> Server {
     let mount = Odd(
         mount3::PROGRAM,
         Box::new(|_, _, reply| {
@@ -105,25 +128,13 @@ async fn odd(
     };
     // It answers every nonce, and gives no lane.
     let localio = Odd(localio::PROGRAM, Box::new(|_, _, _| Ok(())));
-    let server = Server::builder()
+    Server::builder()
         .program(Arc::new(mount))
         .program(Arc::new(Odd(nfs3::PROGRAM, Box::new(plain))))
         .program(Arc::new(localio))
-        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .bind(SocketAddr::from(([127, 0, 0, 1], port)))
         .start()
-        .unwrap();
-    let port = server.local_addrs()[0].port();
-    let empty = tempfile::tempdir().unwrap();
-    let options = Options {
-        run_dir: empty.path().to_owned(),
-        search_namespaces: false,
-        hard: false,
-        timeo: Duration::from_secs(20),
-        ..Options::default()
-    };
-    let session = Session::connect(&Url::new("127.0.0.1", Some(port), b"/odd"), options).await.unwrap();
-    assert!(!session.lane().local);
-    (server, session)
+        .unwrap()
 }
 
 fn both() -> OpenOptions {
@@ -185,7 +196,7 @@ async fn short_reads_and_writes_are_continued() {
     file.write_at(&data, 0).await.unwrap();
     assert_eq!(*written.lock(), data);
     file.commit().await.unwrap();
-    assert_eq!(session.counters().calls(client::Procedure::Commit), 0, "it was all FILE_SYNC");
+    assert_eq!(session.counters().calls(Procedure::Commit), 0, "it was all FILE_SYNC");
 }
 
 #[tokio::test]
@@ -397,4 +408,34 @@ async fn what_never_answers_is_given_up_even_by_a_hard_session() {
     let error = Session::connect(&url, options).await.unwrap_err();
     assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
     assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT);
+}
+
+/// Where there has been a lane fsync(2) of a directory is a COMMIT, which no other server than ours takes; and one that has come to the
+/// same address since has made durable what it answered.
+#[tokio::test]
+async fn a_directory_is_synced_with_a_server_that_commits_only_files() {
+    let mut served = Served::with_lane();
+    let session = served.lane().await;
+    session.set_lane_mode(client::LaneMode::Auto);
+    served.kill();
+    let says = Arc::new(parking_lot::Mutex::new(Nfsstat3::Isdir));
+    let said = says.clone();
+    let _server = serve(served.port(), move |procedure, _, reply| match procedure {
+        Procedure::Commit => {
+            reply
+                .encoder()
+                .put(&Outcome::<nfs3::Commit3ResOk, _>::Fail(*said.lock(), nfs3::WccData::default()));
+            Ok(())
+        }
+        _ => Err(CallError::ProcedureUnavailable),
+    });
+    let root = session.root();
+    for status in [Nfsstat3::Isdir, Nfsstat3::Inval, Nfsstat3::Notsupp, Nfsstat3::Badtype] {
+        *says.lock() = status;
+        session.sync_metadata(&root).await.unwrap_or_else(|error| panic!("{status:?}: {error}"));
+    }
+    assert_eq!(session.counters().calls(Procedure::Commit), 4);
+    *says.lock() = Nfsstat3::Io;
+    let error = session.sync_metadata(&root).await.expect_err("what isn't durable is said not to be");
+    assert_eq!(error.status(), Some(Status::Io));
 }

@@ -42,8 +42,8 @@ mod verifier;
 
 pub use acl::PosixAcl;
 pub use acting::{
-    Access, AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf,
-    Read, Special, Written,
+    AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf, Read,
+    Special, Written,
 };
 pub use acting::{Extent, Seek, SetXattr, lock, test_lock, unlock};
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
@@ -54,5 +54,6 @@ pub use identity::{Identity, act_as_process, as_process_user};
 pub use leases::{Lease, Leases};
 pub use node::Node;
 pub use open::{OpenError, Privilege, Store, StoreOptions};
+pub use sys::Access;
 pub use sys::locks::FileLock;
 pub use verifier::WriteVerifier;

@@ -2,7 +2,7 @@
 //!
 //! A server makes a change of them durable before it answers (RFC 1813 section 4.7), unless the session has a lane: then both are
 //! one kernel, and a change is what it is to a local process, durable when it is synced (docs/mount.md). COMMIT does that, also that of
-//! a directory.
+//! a directory, which only our server takes: another one, that has come to the same address since, has made durable what it answered.
 
 use proto::nfs3::{self, Procedure};
 use xdr::Opaque;
@@ -24,16 +24,20 @@ impl Session {
         let reply = self.nfs(Procedure::Commit, &args).await?;
         let done = self.body::<nfs3::Commit3ResOk, nfs3::WccData>(Procedure::Commit, &reply, &[handle]);
         match done.map(drop) {
-            // Who may not write to it has changed nothing of it.
-            Err(error)
-                if matches!(
-                    error.status(),
-                    Some(Status::Access | Status::NotPermitted | Status::ReadOnly)
-                ) =>
-            {
-                Ok(())
-            }
+            Err(error) if error.status().is_some_and(has_nothing_to_sync) => Ok(()),
             other => other,
         }
+    }
+}
+
+/// Whether a server that refuses a COMMIT so leaves nothing to be made durable.
+const fn has_nothing_to_sync(refusal: Status) -> bool {
+    match refusal {
+        // Who may not write to it has changed nothing of it.
+        Status::Access | Status::NotPermitted | Status::ReadOnly => true,
+        // A server that commits the data of regular files, as RFC 1813 section 3.3.21 has it, and nothing else. It knows no `Async`
+        // either, so that every change was durable before it was answered.
+        Status::IsDirectory | Status::Invalid | Status::BadType | Status::NotSupported => true,
+        _ => false,
     }
 }

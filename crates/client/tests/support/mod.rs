@@ -92,6 +92,11 @@ impl Served {
         self.dir.path().join("export")
     }
 
+    /// The port it serves, now and after a restart.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its run directory.
     pub fn run_dir(&self) -> PathBuf {
         self.dir.path().join("run")

@@ -5,8 +5,9 @@
 
 use rustix::fs::Access as Rights;
 use rustix::time::{ClockId, clock_gettime};
+use sys::Access;
 
-use super::{Access, AccessMode, Acting};
+use super::{AccessMode, Acting};
 use crate::attributes::{Kind, Status, Timestamp};
 use crate::error::{Error, Result};
 use crate::node::Node;

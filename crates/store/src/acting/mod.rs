@@ -32,7 +32,7 @@ pub use locking::{lock, test_lock, unlock};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
 pub use space::{Extent, Seek};
 pub use types::{
-    Access, AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,
+    AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,
 };
 pub use xattrs::SetXattr;
 

@@ -7,45 +7,6 @@ use ::io::Stability;
 use crate::attributes::{Attributes, SetAttributes, Status};
 use crate::node::Node;
 
-/// A set of the rights that NFSv3's ACCESS asks about (RFC 1813 section 3.3.4), with its bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Access(pub u32);
-
-impl Access {
-    /// Read data from a file or read a directory.
-    pub const READ: Access = Access(0x01);
-    /// Look up a name in a directory.
-    pub const LOOKUP: Access = Access(0x02);
-    /// Rewrite existing data or modify existing entries of a directory.
-    pub const MODIFY: Access = Access(0x04);
-    /// Write new data or add entries to a directory.
-    pub const EXTEND: Access = Access(0x08);
-    /// Delete an entry of a directory.
-    pub const DELETE: Access = Access(0x10);
-    /// Execute a file.
-    pub const EXECUTE: Access = Access(0x20);
-
-    /// Whether all of `other` is in here.
-    #[must_use]
-    pub const fn contains(self, other: Access) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl std::ops::BitOr for Access {
-    type Output = Access;
-    fn bitor(self, other: Access) -> Access {
-        Access(self.0 | other.0)
-    }
-}
-
-impl std::ops::BitAnd for Access {
-    type Output = Access;
-    fn bitand(self, other: Access) -> Access {
-        Access(self.0 & other.0)
-    }
-}
-
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessMode {
