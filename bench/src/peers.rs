@@ -45,6 +45,7 @@ fn by_nfsload(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
         ] {
             let mut rate = [Figure::default(), Figure::default()];
             let mut cost = [Figure::default(), Figure::default()];
+            let mut busy = Figure::default();
             for _ in 0..effort.runs {
                 for who in Who::ALL {
                     let mut command = both.netns.command(&effort.nfsload);
@@ -58,6 +59,9 @@ fn by_nfsload(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
                     let used = both.daemon(who).cpu_time().context("the server runs")? - before;
                     let number = |key: &str| run[key].as_f64().context("a number");
                     rate[who as usize].add(number("ops_per_s")?);
+                    if who == Who::Ours {
+                        busy.add(number("ops_per_s")? * number("client_cpu_us_per_op")? / 1e6);
+                    }
                     cost[who as usize].add(per_operation(used, number("ops")?));
                 }
             }
@@ -76,16 +80,18 @@ fn by_nfsload(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
                 cost[0].show(microseconds),
                 cost[1].show(microseconds),
                 ratio(&cost[0], &cost[1]),
+                format!("{:.0} %", 100.0 * busy.median()),
             ]);
         }
     }
     Ok(Table {
         title: format!("Wire: Samehost and nfs-ganesha on {kind}, client libnfs"),
         about: "bench/nfsload (libnfs, one thread, queue depth 8 a connection) on both servers in turn; CPU is the server's \
-                processor time an operation. Goals: 1.5 (aim 2) times ganesha's operations at 4 KiB, 1.2 (aim 1.5) at 128 KiB; \
-                where the client is the limit, half of ganesha's CPU."
+                processor time an operation; the last column says how much of one processor the one thread of the client used \
+                with Samehost. Goals: 1.5 (aim 2) times ganesha's operations at 4 KiB, 1.2 (aim 1.5) at 128 KiB; where the \
+                client is the limit, half of ganesha's CPU."
             .to_owned(),
-        head: vec!["", "Samehost", "ganesha", "ratio", "CPU, Samehost", "CPU, ganesha", "ratio"],
+        head: vec!["", "Samehost", "ganesha", "ratio", "CPU, Samehost", "CPU, ganesha", "ratio", "client busy"],
         rows,
     })
 }

@@ -146,12 +146,13 @@ async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Fai
     for workload in WORKLOADS {
         let mut runs = Runs::default();
         for round in 0..load.runs {
-            // There and back: each run leaves caches, dirty pages and a busy disk to the next, and that shouldn't always be
-            // the same road's luck.
-            let mut turns = [Turn::Raw, Turn::Lane, Turn::Wire];
-            if round % 2 == 1 {
-                turns.reverse();
-            }
+            // Each run leaves caches, dirty pages and a busy disk to the next: raw and lane take turns at coming first, so that
+            // each of them comes as often after the other and after the wire.
+            let turns = if round % 2 == 0 {
+                [Turn::Raw, Turn::Lane, Turn::Wire]
+            } else {
+                [Turn::Lane, Turn::Raw, Turn::Wire]
+            };
             for turn in turns {
                 let say = |road| bar.set_message(format!("{}, {road}", workload.title));
                 match (turn, &files.raw, &files.lane) {
