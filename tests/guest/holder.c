@@ -4,15 +4,18 @@
 //
 // lock r|w FIRST LENGTH, lockw r|w FIRST LENGTH (waits), unlock FIRST LENGTH, write AT TEXT, read AT LENGTH.
 // clone OTHER (shares the other file's blocks), hole FIRST LENGTH, room FIRST LENGTH, seek data|hole AT (answers where).
+// limit DEVICE u|g ID SOFT HARD (the quota of a user or group on a disk, in KiB).
 // Answers: "ok", "no" (somebody else has it), what was read, or "errno N".
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <linux/quota.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void answer(int failed) {
@@ -28,7 +31,7 @@ static int lock(int fd, int command, short type, long first, long length) {
 
 int main(int argc, char **argv) {
     char line[4096], text[4096], kind;
-    long at, length;
+    long at, length, id;
     int fd = argc == 2 ? open(argv[1], O_RDWR | O_CREAT, 0666) : -1;
     if (fd < 0) {
         perror("holder");
@@ -60,6 +63,10 @@ int main(int argc, char **argv) {
             off_t found = lseek(fd, at, strcmp(text, "data") ? SEEK_HOLE : SEEK_DATA);
             if (found < 0) answer(1);
             else printf("%ld\n", (long)found);
+        } else if (sscanf(line, "limit %4095s %c %ld %ld %ld", text, &kind, &id, &at, &length) == 5) {
+            struct if_dqblk quota = {.dqb_bsoftlimit = (__u64)at, .dqb_bhardlimit = (__u64)length, .dqb_valid = QIF_BLIMITS};
+            int type = kind == 'u' ? USRQUOTA : GRPQUOTA;
+            answer(syscall(SYS_quotactl, QCMD(Q_SETQUOTA, type), text, id, &quota) < 0);
         } else {
             puts("what?");
         }

@@ -1,5 +1,11 @@
 //! The archive format of an initramfs ("newc"), as far as one is needed to boot: directories, files, links, device nodes.
 
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::run_ok;
+
 /// An archive under construction.
 #[derive(Debug, Default)]
 pub struct Archive {
@@ -26,6 +32,24 @@ impl Archive {
     /// Adds a file with the permissions `mode`.
     pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
         self.entry(path, REGULAR | mode, (0, 0), content);
+    }
+
+    /// Adds a program and the libraries that it is linked with, where it looks for them.
+    ///
+    /// # Panics
+    /// When they can't be read.
+    pub fn program(&mut self, path: &str, program: &Path) {
+        let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        self.file(path, 0o755, &read(program));
+        // "NAME => PATH (ADDRESS)" or "PATH (ADDRESS)".
+        let linked = run_ok(Command::new("ldd").arg(program));
+        for library in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+            let inside = library.trim_start_matches('/');
+            for (at, _) in inside.match_indices('/') {
+                self.directory(&inside[..at]);
+            }
+            self.file(inside, 0o755, &read(Path::new(library)));
+        }
     }
 
     /// Adds a symbolic link.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::cpio::Archive;
 use crate::process::run_ok;
+use crate::samehost::binary;
 use crate::{Netns, Scratch, assets, workspace};
 
 /// What a guest is to do.
@@ -81,19 +82,53 @@ pub fn boot(
     job: &Job<'_>,
     netns: Option<&Netns>,
     bound: Duration,
+    host: impl FnMut(&str) -> String,
+) -> Report {
+    let command =
+        netns.map_or_else(|| Command::new("qemu-system-x86_64"), |n| n.command("qemu-system-x86_64"));
+    let mut archive = Archive::new();
+    let kernel = Kernel::find();
+    kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "nfsv3", "nfsv4"]);
+    run(command, "user,id=net", &kernel, archive, bound, host)
+}
+
+/// As [`boot`], of a guest that is to be the server: it has our command, the filesystem in the file `disk` as /dev/vda, and what
+/// keeps quotas. Its port 2049 is that of the namespace's loopback.
+///
+/// # Panics
+/// As [`boot`]; when our command can't be built.
+pub fn boot_server(
+    job: &Job<'_>,
+    disk: &Path,
+    netns: &Netns,
+    bound: Duration,
+    host: impl FnMut(&str) -> String,
+) -> Report {
+    let mut command = netns.command("qemu-system-x86_64");
+    command.arg("-drive").arg(format!("file={},format=raw,if=virtio", disk.display()));
+    let mut archive = Archive::new();
+    let kernel = Kernel::find();
+    kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "virtio_blk", "quota_v2"]);
+    archive.program("bin/samehost", binary());
+    run(command, "user,id=net,hostfwd=tcp:127.0.0.1:2049-:2049", &kernel, archive, bound, host)
+}
+
+/// Boots what is in the archive.
+fn run(
+    mut command: Command,
+    net: &str,
+    kernel: &Kernel,
+    archive: Archive,
+    bound: Duration,
     mut host: impl FnMut(&str) -> String,
 ) -> Report {
     let scratch = Scratch::new();
-    let kernel = Kernel::find();
     let initramfs = scratch.join("initramfs");
-    fs::write(&initramfs, kernel.initramfs(job)).expect("own directory");
-
-    let mut command =
-        netns.map_or_else(|| Command::new("qemu-system-x86_64"), |n| n.command("qemu-system-x86_64"));
+    fs::write(&initramfs, archive.finish()).expect("own directory");
     command
         .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "512"])
         .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nodefaults"])
-        .args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="])
+        .args(["-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="])
         .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 rdinit=/init"])
         .arg("-kernel")
         .arg(&kernel.image)
@@ -230,13 +265,13 @@ impl Kernel {
         Self { image, root, version }
     }
 
-    /// The modules that the NFS client and the network card need, in the order of loading.
-    fn modules(&self) -> Vec<PathBuf> {
+    /// These modules and what they need, in the order of loading.
+    fn modules(&self, wanted: &[&str]) -> Vec<PathBuf> {
         if !self.root.join("lib/modules").join(&self.version).join("modules.dep.bin").is_file() {
             run_ok(Command::new("depmod").arg("-b").arg(&self.root).arg(&self.version));
         }
         let mut order: Vec<PathBuf> = Vec::new();
-        for wanted in ["virtio_pci", "virtio_net", "nfsv3", "nfsv4"] {
+        for wanted in wanted {
             let listed = run_ok(Command::new("modprobe").arg("-d").arg(&self.root).args([
                 "-S",
                 &self.version,
@@ -254,8 +289,8 @@ impl Kernel {
         order
     }
 
-    fn initramfs(&self, job: &Job<'_>) -> Vec<u8> {
-        let mut archive = Archive::new();
+    /// What every guest has: these modules, and the job.
+    fn guest(&self, archive: &mut Archive, job: &Job<'_>, modules: &[&str]) {
         for directory in ["bin", "dev", "etc", "mnt", "modules", "proc", "sys", "tmp"] {
             archive.directory(directory);
         }
@@ -268,7 +303,7 @@ impl Kernel {
         archive.file("etc/group", 0o644, b"root:x:0:\ntester:x:1000:\n");
 
         let mut order = String::new();
-        for path in self.modules() {
+        for path in self.modules(modules) {
             let name = path.file_name().and_then(|n| n.to_str()).expect("modules have plain names");
             // busybox can't unpack them, and some of Debian's kernels pack them.
             let (name, content) = match name.strip_suffix(".xz") {
@@ -292,6 +327,5 @@ impl Kernel {
         let Job { nfs_port, mount_port, anon_uid, .. } = job;
         let environment = format!("NFS_PORT={nfs_port}\nMOUNT_PORT={mount_port}\nANON_UID={anon_uid}\n");
         archive.file("guest.env", 0o644, environment.as_bytes());
-        archive.finish()
     }
 }

@@ -45,7 +45,7 @@ pub use acting::{
     AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf, Read,
     Special, Written,
 };
-pub use acting::{Extent, Seek, SetXattr, lock, test_lock, unlock};
+pub use acting::{Extent, Room, Seek, SetXattr, lock, test_lock, unlock};
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};

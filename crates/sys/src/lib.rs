@@ -18,6 +18,7 @@ pub mod namespace;
 pub mod pathless;
 pub mod peer;
 pub mod place;
+pub mod quota;
 mod reflink;
 pub mod shared_memory;
 pub mod switch;

@@ -50,6 +50,9 @@ const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     number::NUMLINKS,
     number::OWNER,
     number::OWNER_GROUP,
+    number::QUOTA_AVAIL_HARD,
+    number::QUOTA_AVAIL_SOFT,
+    number::QUOTA_USED,
     number::RAWDEV,
     number::SPACE_AVAIL,
     number::SPACE_FREE,
@@ -88,7 +91,7 @@ const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
     create_mode: Bitmap4::of(&[0, 1, 2, 3]),
 };
 
-/// `supported_attrs` of a minor version.
+/// What can be answered in a minor version, of objects that have it.
 pub(super) fn supported(minor: MinorVersion) -> Bitmap4 {
     let mut all = SUPPORTED;
     if minor >= MinorVersion::V1 {
@@ -154,10 +157,7 @@ pub(super) fn of_pseudo(id: PseudoId, children: usize, change: u64) -> Attribute
 impl Known<'_> {
     /// Appends a `fattr4` with what is `wanted` and known.
     pub fn put(&self, wanted: &Bitmap4, to: &mut Encoder) {
-        let mut answered = wanted.and(&supported(self.minor)).without(&WRITE_ONLY);
-        if self.facts.birth.is_none() {
-            answered.remove(number::TIME_CREATE);
-        }
+        let answered = wanted.and(&self.supported()).without(&WRITE_ONLY);
         to.put(&answered);
         let length_at = to.position();
         to.u32(0);
@@ -168,10 +168,15 @@ impl Known<'_> {
         to.patch_u32(length_at, length as u32);
     }
 
+    /// What this object has, or can be set.
+    fn supported(&self) -> Bitmap4 {
+        supported(self.minor).without(&self.facts.missing())
+    }
+
     fn put_one(&self, attribute: u32, to: &mut Encoder) {
         let (attributes, facts) = (&self.attributes, &self.facts);
         match attribute {
-            number::SUPPORTED_ATTRS => to.put(&supported(self.minor)),
+            number::SUPPORTED_ATTRS => to.put(&self.supported()),
             number::TYPE => to.put(&ftype(attributes.kind)),
             // Handles last (FH4_PERSISTENT).
             number::FH_EXPIRE_TYPE => to.u32(0),
@@ -205,6 +210,9 @@ impl Known<'_> {
             number::NUMLINKS => to.u32(attributes.nlink),
             number::OWNER => self.owners.put(owners::Kind::User, attributes.uid, to),
             number::OWNER_GROUP => self.owners.put(owners::Kind::Group, attributes.gid, to),
+            number::QUOTA_AVAIL_HARD => to.u64(facts.room.and_then(|room| room.hard).unwrap_or_default()),
+            number::QUOTA_AVAIL_SOFT => to.u64(facts.room.and_then(|room| room.soft).unwrap_or_default()),
+            number::QUOTA_USED => to.u64(facts.room.map_or(0, |room| room.used)),
             number::RAWDEV => {
                 to.put(&Specdata4 { specdata1: attributes.rdev.0, specdata2: attributes.rdev.1 });
             }

@@ -3,10 +3,11 @@
 use proto::nfs4::Bitmap4;
 use proto::nfs4::attributes::{
     ACLSUPPORT, CANSETTIME, CASE_INSENSITIVE, CASE_PRESERVING, CHOWN_RESTRICTED, CLONE_BLKSIZE, FILES_AVAIL,
-    FILES_FREE, FILES_TOTAL, HOMOGENEOUS, LINK_SUPPORT, MAXFILESIZE, MAXLINK, MAXNAME, NO_TRUNC, SPACE_AVAIL,
-    SPACE_FREE, SPACE_TOTAL, SYMLINK_SUPPORT, TIME_CREATE, TIME_DELTA, XATTR_SUPPORT,
+    FILES_FREE, FILES_TOTAL, HOMOGENEOUS, LINK_SUPPORT, MAXFILESIZE, MAXLINK, MAXNAME, NO_TRUNC,
+    QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SUPPORTED_ATTRS,
+    SYMLINK_SUPPORT, TIME_CREATE, TIME_DELTA, XATTR_SUPPORT,
 };
-use store::{Acting, FsInfo, FsStat, Node, PathConf, Timestamp};
+use store::{Acting, FsInfo, FsStat, Node, PathConf, Room, Timestamp};
 
 use super::{Result, status};
 
@@ -28,6 +29,8 @@ const LIMITS: Bitmap4 = Bitmap4::of(&[
     NO_TRUNC,
     TIME_DELTA,
 ]);
+/// Attributes that come from [`Room`].
+const QUOTA: Bitmap4 = Bitmap4::of(&[QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED]);
 
 /// A filesystem's facts, and a file's that cost a call of their own, as far as they were asked for.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +46,8 @@ pub(super) struct FsFacts {
     pub clone_block: u32,
     /// When the file was made, where that is kept.
     pub birth: Option<Timestamp>,
+    /// What quotas leave, where there are any.
+    pub room: Option<Room>,
 }
 
 impl FsFacts {
@@ -76,6 +81,7 @@ impl FsFacts {
         acls: false,
         clone_block: 0,
         birth: None,
+        room: None,
     };
 
     /// What `wanted` needs, of the filesystem that `node` is on.
@@ -97,9 +103,31 @@ impl FsFacts {
         if wanted.contains(CLONE_BLKSIZE) {
             facts.clone_block = acting.clone_block(node).map_err(status::of_store)?;
         }
-        if wanted.contains(TIME_CREATE) {
+        // What there is of these is asked by SUPPORTED_ATTRS, too.
+        if wanted.contains(TIME_CREATE) || wanted.contains(SUPPORTED_ATTRS) {
             facts.birth = acting.birth(node).map_err(status::of_store)?;
         }
+        if !wanted.and(&QUOTA).is_empty() || wanted.contains(SUPPORTED_ATTRS) {
+            facts.room = acting.room(node).map_err(status::of_store)?;
+        }
         Ok(facts)
+    }
+
+    /// The attributes that this file hasn't, though others have.
+    pub fn missing(&self) -> Bitmap4 {
+        let hard = self.room.and_then(|room| room.hard);
+        let soft = self.room.and_then(|room| room.soft);
+        let mut missing = Bitmap4::EMPTY;
+        for (number, there) in [
+            (TIME_CREATE, self.birth.is_some()),
+            (QUOTA_AVAIL_HARD, hard.is_some()),
+            (QUOTA_AVAIL_SOFT, soft.is_some()),
+            (QUOTA_USED, self.room.is_some()),
+        ] {
+            if !there {
+                missing.insert(number);
+            }
+        }
+        missing
     }
 }

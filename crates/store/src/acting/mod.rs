@@ -17,6 +17,7 @@ mod grant;
 mod locking;
 mod lookup;
 mod modes;
+mod quota;
 mod remove;
 mod space;
 mod types;
@@ -30,6 +31,7 @@ pub(crate) use cold::Askable;
 pub use grant::{Grant, Holder};
 pub use locking::{lock, test_lock, unlock};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
+pub use quota::Room;
 pub use space::{Extent, Seek};
 pub use types::{
     AccessMode, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, PathConf, Read, Special, Written,
