@@ -30,18 +30,31 @@ pub fn call(session: &mut Session) -> Call {
 
 /// Answers a call with success, and `body`.
 pub fn answer(session: &mut Session, call: &Call, body: &[u8]) {
+    let CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, .. } = call.sequence;
+    let target_highest_slotid = highest_slotid;
+    let sequenced = CbSequence4ResOk { sessionid, sequenceid, slotid, highest_slotid, target_highest_slotid };
+    reply(session, call, NFS_OK, |to| {
+        to.u32(2);
+        [CB_SEQUENCE, NFS_OK].iter().for_each(|word| to.u32(*word));
+        to.put(&sequenced);
+        [call.operation, NFS_OK].iter().for_each(|word| to.u32(*word));
+        to.raw(body);
+    });
+}
+
+/// Answers a call's CB_SEQUENCE with an error.
+pub fn refuse(session: &mut Session, call: &Call, status: Nfsstat4) {
+    let status = status as u32;
+    reply(session, call, status, |to| [1, CB_SEQUENCE, status].iter().for_each(|word| to.u32(*word)));
+}
+
+fn reply(session: &mut Session, call: &Call, status: u32, results: impl FnOnce(&mut Encoder)) {
     let mut to = Encoder::new();
     to.u32(0);
     to.put(&ReplyHeader { xid: call.xid, status: ReplyStatus::Success });
-    to.u32(NFS_OK);
+    to.u32(status);
     to.opaque(b"");
-    to.u32(2);
-    [CB_SEQUENCE, NFS_OK].iter().for_each(|word| to.u32(*word));
-    let CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, .. } = call.sequence;
-    let target_highest_slotid = highest_slotid;
-    to.put(&CbSequence4ResOk { sessionid, sequenceid, slotid, highest_slotid, target_highest_slotid });
-    [call.operation, NFS_OK].iter().for_each(|word| to.u32(*word));
-    to.raw(body);
+    results(&mut to);
     let mark = rpc::record::mark(to.position() - 4).unwrap();
     to.patch_u32(0, mark);
     session.wire.stream.write_all(to.as_slice()).unwrap();

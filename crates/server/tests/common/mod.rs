@@ -4,6 +4,7 @@
 pub mod called;
 pub mod local;
 pub mod v4;
+pub mod v40;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpStream};

@@ -44,6 +44,13 @@ pub struct Done {
 }
 
 impl Done {
+    /// How many results there are.
+    pub fn count(&self) -> u32 {
+        let mut from = Decoder::new(&self.bytes);
+        let _ = (from.u32().unwrap(), from.opaque(100).unwrap());
+        from.u32().unwrap()
+    }
+
     /// Skips the results of `operations`, which have succeeded and have bodies of so many bytes; the next one's status, and its
     /// body.
     pub fn after(&self, operations: &[(Operation, usize)]) -> (u32, &[u8]) {
@@ -122,9 +129,13 @@ impl Session {
         let (status, body) = done.after(&[]);
         assert_eq!(status, NFS_OK);
         let exchanged: ExchangeId4ResOk<'_> = get(body);
+        Self::create(wire, minor, exchanged.clientid, exchanged.sequenceid, flags)
+    }
+
+    fn create(mut wire: Client, minor: u32, clientid: u64, sequence: u32, flags: u32) -> Self {
         let args = CreateSession4Args {
-            clientid: exchanged.clientid,
-            sequence: exchanged.sequenceid,
+            clientid,
+            sequence,
             flags,
             fore_chan_attrs: channel(),
             back_chan_attrs: channel(),
@@ -136,7 +147,12 @@ impl Session {
         assert_eq!(status, NFS_OK);
         let created: CreateSession4ResOk = get(body);
         assert_eq!((created.fore_chan_attrs.maxrequests, created.flags), (1, flags));
-        Self { wire, id: created.sessionid, clientid: exchanged.clientid, sequence: 0, minor }
+        Self { wire, id: created.sessionid, clientid, sequence: 0, minor }
+    }
+
+    /// The client's second session, over another connection.
+    pub fn second(&self, server: &Server, flags: u32) -> Self {
+        Self::create(Client::new(server), self.minor, self.clientid, 2, flags)
     }
 
     pub fn sequence(&mut self, cachethis: bool) -> Ops {

@@ -7,7 +7,7 @@ mod common;
 mod table;
 mod v40;
 
-use common::v4::{ANYBODY, Ops, Session, compound};
+use common::v4::{ANYBODY, Ops, Session, compound, get};
 use common::{Scratch, encoded};
 use proto::nfs4::Nfsstat4 as S;
 use proto::nfs4::Operation as Op;
@@ -21,11 +21,12 @@ use xdr::{Array, Encode, Opaque};
 const RFCS: &str = include_str!("rfc.txt");
 
 /// What no table has, and why it is right all the same.
-const BEYOND: [Beyond; 10] = [
+const BEYOND: [Beyond; 11] = [
     (Op::CopyNotify, S::Notsupp, "optional (RFC 7862 section 13)"),
     (Op::SetSsv, S::Notsupp, "only for clients that were given SP4_SSV, which nobody is"),
     (Op::Copy, S::Notsupp, "from another server: COPY's parts are optional (RFC 7862 section 13)"),
     (Op::Copy, S::Xdev, "between exports: clients copy by themselves then; CLONE's table has it"),
+    (Op::ExchangeId, S::Perm, "RFC 8881 section 18.35.4 asks for it (case 9)"),
     (Op::Listxattrs, S::Badxdr, "the table forgot it"),
     (Op::Listxattrs, S::BadCookie, "as READDIR"),
     (Op::Listxattrs, S::Toosmall, "RFC 8276 section 8.4.3.3 asks for it"),
@@ -53,6 +54,7 @@ impl Bench {
             ops.encoder.raw(args);
         }
         let done = self.session.run(&ops);
+        assert_eq!(done.count(), ops.count, "it is {op:?} that fails");
         self.table.note(op, status, done.status);
     }
 
@@ -194,7 +196,47 @@ fn on_a_file() -> Vec<(Op, Vec<u8>)> {
         (Op::Listxattrs, encoded(&Listxattrs4Args { cookie: 0, maxcount: 1000 })),
         (Op::Removexattr, encoded(&Xattr4Args { name: Opaque(b"x") })),
         (Op::Setxattr, encoded(&setxattr(SetxattrOption4::Either, b"x"))),
+        (Op::Lockt, encoded(&lockt(1, 1))),
+        (Op::Locku, encoded(&locku(BAD, 1))),
+        (Op::OpenDowngrade, encoded(&downgrade(BAD, 0))),
+        (Op::Delegreturn, id(&Stateid4Args { stateid: BAD })),
+        (Op::WantDelegation, encoded(&want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::Fh))),
     ]
+}
+
+/// Operations on nothing, or on two files, with arguments that can be decoded.
+fn on_no_file() -> Vec<(Op, Vec<u8>)> {
+    vec![
+        (Op::Rename, encoded(&rename(b"a", b"b"))),
+        (Op::Link, encoded(&named(b"a"))),
+        (Op::Copy, encoded(&copy(ANY, ANY, 0))),
+        (Op::Clone, encoded(&clone(ANY, ANY))),
+        (Op::Putfh, encoded(&Putfh4Args { object: Opaque(b"x") })),
+        (Op::Putrootfh, vec![]),
+        (Op::Putpubfh, vec![]),
+        (Op::Restorefh, vec![]),
+        (Op::FreeStateid, encoded(&Stateid4Args { stateid: BAD })),
+        (Op::TestStateid, encoded(&TestStateid4Args { stateids: Array(vec![BAD]) })),
+        (Op::ReclaimComplete, encoded(&ReclaimComplete4Args { one_fs: false })),
+        (Op::BackchannelCtl, encoded(&BackchannelCtl4Args { cb_program: 1, sec_parms: Array(vec![]) })),
+    ]
+}
+
+const fn lockt(clientid: u64, length: u64) -> Lockt4Args<'static> {
+    let owner = StateOwner4 { clientid, owner: Opaque(b"o") };
+    Lockt4Args { locktype: NfsLockType4::Write, offset: 0, length, owner }
+}
+
+const fn locku(lock_stateid: Stateid4, length: u64) -> Locku4Args {
+    Locku4Args { locktype: NfsLockType4::Write, seqid: 0, lock_stateid, offset: 0, length }
+}
+
+const fn downgrade(open_stateid: Stateid4, share_deny: u32) -> OpenDowngrade4Args {
+    OpenDowngrade4Args { open_stateid, seqid: 0, share_access: 3, share_deny }
+}
+
+const fn want(want: u32, claim: DelegClaim4) -> WantDelegation4Args {
+    WantDelegation4Args { want, claim }
 }
 
 const fn setxattr(option: SetxattrOption4, key: &[u8]) -> Setxattr4Args<'_> {
@@ -282,9 +324,12 @@ fn every_error_that_can_be_provoked_is_one_that_the_documents_know() {
 fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
     for (op, args) in on_a_file() {
         b.fails(&[], op, &args, S::Nofilehandle);
+    }
+    let at_root: &[(Op, Vec<u8>)] = &[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))];
+    for (op, args) in on_a_file().into_iter().chain(on_no_file()) {
         if !args.is_empty() {
             // Cut in the middle: what there is decodes to nothing.
-            b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))], op, &[], S::Badxdr);
+            b.fails(at_root, op, &[], S::Badxdr);
         }
         let mut ops = Ops::new();
         ops.count = 1;
@@ -293,25 +338,24 @@ fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
         let done = compound(&mut b.session.wire, 2, &ops);
         b.table.note(op, S::OpNotInSession, done.status);
     }
-    let root_only: &[(Op, Vec<u8>)] = &[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))];
-    for (op, args) in [
-        (Op::Rename, encoded(&rename(b"a", b"b"))),
-        (Op::Link, encoded(&named(b"a"))),
-        (Op::Copy, encoded(&copy(ANY, ANY, 0))),
-        (Op::Clone, encoded(&clone(ANY, ANY))),
-    ] {
-        b.fails(root_only, op, &args, S::Nofilehandle);
+    for (op, args) in on_no_file().into_iter().take(4) {
+        b.fails(at_root, op, &args, S::Nofilehandle);
     }
+    let ctl = BackchannelCtl4Args { cb_program: 1, sec_parms: Array(vec![]) };
+    b.fails(&[], Op::BackchannelCtl, &encoded(&ctl), S::Inval);
     b.fails(&[], Op::Restorefh, &[], S::Nofilehandle);
     b.fails(&[], Op::Putfh, &encoded(&Putfh4Args { object: Opaque(&[1, 2, 3]) }), S::Badhandle);
-    b.fails(&[], Op::Putfh, &[0, 0], S::Badxdr);
-    std::fs::write(scratch.at("gone"), "").unwrap();
-    let gone = b.session.lookup(root, b"gone").unwrap();
-    std::fs::remove_file(scratch.at("gone")).unwrap();
-    for op in [Op::Access, Op::Getattr, Op::Setattr, Op::Read, Op::Write, Op::Seek] {
+    for op in [Op::Access, Op::Getattr, Op::Setattr, Op::Read, Op::Write, Op::Seek, Op::WantDelegation] {
+        std::fs::write(scratch.at("gone"), "").unwrap();
+        let gone = b.session.lookup(root, b"gone").unwrap();
+        let put = |file: &[u8]| (Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }));
+        let remove = (Op::Remove, encoded(&named(b"gone")));
+        // It goes while it is the saved file.
+        let before = [put(&gone), (Op::Savefh, vec![]), put(root), remove, (Op::Restorefh, vec![])];
         let args =
             on_a_file().into_iter().find(|(other, _)| *other == op).map(|(_, args)| args).unwrap_or_default();
-        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(&gone) }))], op, &args, S::Stale);
+        b.fails(&before, op, &args, S::Stale);
+        b.fails(&[], Op::Putfh, &encoded(&Putfh4Args { object: Opaque(&gone) }), S::Stale);
     }
 }
 
@@ -514,6 +558,7 @@ fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clientid
         &Setattr4Args { stateid: first, obj_attributes: one(attributes::SIZE, &1_u64.to_be_bytes()) },
         S::Openmode,
     );
+    b.at(file, Op::Lock, &lock(first, b"o", clientid, 1, false), S::Openmode);
     let (second, _) = b.session.open_shared(root, claim(), false, SHARE_ACCESS_BOTH, 0).unwrap();
     for (op, args) in [
         (Op::Read, encoded(&read(first))),
@@ -530,34 +575,28 @@ fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clientid
         b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &args, S::OldStateid);
     }
     b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: second }), S::LocksHeld);
-    let downgrade = OpenDowngrade4Args { open_stateid: second, seqid: 0, share_access: 3, share_deny: 3 };
-    b.at(file, Op::OpenDowngrade, &downgrade, S::Inval);
+    b.at(file, Op::OpenDowngrade, &downgrade(second, 3), S::Inval);
     // Reclaimed too late.
     b.at(file, Op::Open, &open(clientid, OpenClaim4::Previous(0), Openflag4::Nocreate), S::NoGrace);
     b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, true), S::NoGrace);
+    b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::Previous(1)), S::NoGrace);
+    b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::DelegPrevFh), S::Notsupp);
+    b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_NO_DELEG, DelegClaim4::Fh), S::Inval);
+    b.at(root, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::Fh), S::WrongType);
     b.at(file, Op::Lock, &lock(second, b"o", clientid, 0, false), S::Inval);
     // Another client has it locked, and denies it.
     let (theirs, _) = rival.open_shared(root, claim(), false, SHARE_ACCESS_BOTH, 0).unwrap();
     rival.lock(file, theirs, false).unwrap();
     b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, false), S::Denied);
-    let owner = StateOwner4 { clientid, owner: Opaque(b"o") };
-    let test = |length| Lockt4Args { locktype: NfsLockType4::Write, offset: 0, length, owner };
-    b.at(file, Op::Lockt, &test(1), S::Denied);
-    b.at(file, Op::Lockt, &test(0), S::Inval);
-    let unlock = |lock_stateid, length| Locku4Args {
-        locktype: NfsLockType4::Write,
-        seqid: 0,
-        lock_stateid,
-        offset: 0,
-        length,
-    };
-    b.at(file, Op::Locku, &unlock(BAD, 1), S::BadStateid);
+    b.at(file, Op::Lockt, &lockt(clientid, 1), S::Denied);
+    b.at(file, Op::Lockt, &lockt(clientid, 0), S::Inval);
+    b.at(file, Op::Locku, &locku(BAD, 1), S::BadStateid);
     let ours = {
         b.session.on(root, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"g")), Openflag4::Nocreate));
         let g = b.session.lookup(root, b"g").unwrap();
         let (id, _) = b.session.open(root, OpenClaim4::Null(Opaque(b"g")), false).unwrap();
         let lock = b.session.lock(&g, id, false).unwrap();
-        b.at(&g, Op::Locku, &unlock(lock, 0), S::Inval);
+        b.at(&g, Op::Locku, &locku(lock, 0), S::Inval);
         lock
     };
     b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: ours }), S::LocksHeld);
@@ -565,6 +604,19 @@ fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clientid
     b.at(root, Op::Open, &deny, S::ShareDenied);
     let delegation = OpenClaim4::DelegCurFh(BAD);
     b.at(file, Op::Open, &open(clientid, delegation, Openflag4::Nocreate), S::BadStateid);
+    for (op, args) in [
+        (Op::Lock, encoded(&lock(second, b"o", clientid, 1, false))),
+        (Op::Lockt, encoded(&lockt(clientid, 1))),
+        (Op::Locku, encoded(&locku(second, 1))),
+    ] {
+        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))], op, &args, S::Isdir);
+    }
+    let directory = b.session.lookup(root, b"d").unwrap();
+    let inner = OpenClaim4::Null(Opaque(b"inner"));
+    let (_, denied) = rival.open_shared(&directory, inner, false, SHARE_ACCESS_READ, 3).unwrap();
+    b.at(&denied, Op::Read, &read(ANY), S::Locked);
+    b.at(&denied, Op::Write, &write(ANY), S::Locked);
+    b.at(&denied, Op::Setattr, &setattr(one(attributes::SIZE, &1_u64.to_be_bytes())), S::Locked);
     let nonsense = Open4Args { share_access: 0, ..open(clientid, claim(), Openflag4::Nocreate) };
     b.at(root, Op::Open, &nonsense, S::Inval);
 }
@@ -615,6 +667,25 @@ fn sessions(b: &mut Bench, clientid: u64) {
         client_impl_id: Array(vec![]),
     };
     b.alone(Op::ExchangeId, &exchange(0x0800_0000), S::Inval);
+    let update = exchange(EXCHGID_UPD_CONFIRMED_REC_A);
+    b.alone(Op::ExchangeId, &update, S::Noent);
+    let one = |verifier| ClientOwner4 { verifier, ownerid: Opaque(b"one") };
+    let again = ExchangeId4Args { clientowner: one(*b"another!"), ..update.clone() };
+    b.alone(Op::ExchangeId, &again, S::NotSame);
+    b.as_user(5, |b| {
+        b.alone(
+            Op::ExchangeId,
+            &ExchangeId4Args { clientowner: one(*b"verifier"), ..update.clone() },
+            S::Perm,
+        );
+        b.alone(
+            Op::ExchangeId,
+            &ExchangeId4Args { clientowner: one(*b"verifier"), ..exchange(0) },
+            S::ClidInuse,
+        );
+    });
+    let done = compound(&mut b.session.wire, 2, &Ops::new().op(Op::ExchangeId, &exchange(0)));
+    let new = get::<ExchangeId4ResOk<'_>>(done.after(&[]).1).clientid;
     let create = CreateSession4Args {
         clientid: 12345,
         sequence: 1,
@@ -630,6 +701,13 @@ fn sessions(b: &mut Bench, clientid: u64) {
         &CreateSession4Args { clientid, sequence: 77, ..create.clone() },
         S::SeqMisordered,
     );
+    b.as_user(5, |b| {
+        let theirs = CreateSession4Args { clientid: new, ..create.clone() };
+        b.alone(Op::CreateSession, &theirs, S::ClidInuse);
+    });
+    let back_chan_attrs = ChannelAttrs4 { maxoperations: 1, ..common::v4::channel() };
+    b.alone(Op::CreateSession, &CreateSession4Args { back_chan_attrs, ..create.clone() }, S::Toosmall);
+    b.alone(Op::CreateSession, &CreateSession4Args { flags: 0x80, ..create.clone() }, S::Inval);
     b.alone(Op::DestroySession, &DestroySession4Args { sessionid: [9; 16] }, S::Badsession);
     b.alone(Op::DestroyClientid, &Clientid4Args { clientid: 12345 }, S::StaleClientid);
     b.alone(Op::DestroyClientid, &Clientid4Args { clientid }, S::ClientidBusy);
@@ -659,6 +737,27 @@ fn sessions(b: &mut Bench, clientid: u64) {
     b.alone(Op::Sequence, &sequence(id, 500, 1), S::Badslot);
     b.alone(Op::Sequence, &sequence(id, 0, next + 7), S::SeqMisordered);
     b.alone(Op::Sequence, &(), S::Badxdr);
+    // Another session of the client, with two slots and room for small requests.
+    let fore_chan_attrs = ChannelAttrs4 { maxrequests: 2, maxrequestsize: 512, ..common::v4::channel() };
+    let small = CreateSession4Args { clientid, sequence: 2, fore_chan_attrs, ..create };
+    let done = compound(&mut b.session.wire, 2, &Ops::new().op(Op::CreateSession, &small));
+    let small = get::<CreateSession4ResOk>(done.after(&[]).1).sessionid;
+    b.alone(Op::Sequence, &Sequence4Args { highest_slotid: 0, ..sequence(small, 1, 1) }, S::BadHighSlot);
+    let mut with = |sequenceid, op, args: &[u8], status| {
+        let mut ops = Ops::new().op(Op::Sequence, &sequence(small, 0, sequenceid));
+        ops = ops.op(Op::Putrootfh, &());
+        ops.count += 1;
+        ops.encoder.u32(Op::number(op));
+        ops.encoder.raw(args);
+        let found = compound(&mut b.session.wire, 2, &ops).status;
+        if status != S::Ok {
+            b.table.note(Op::Sequence, status, found);
+        }
+    };
+    with(1, Op::Lookup, &encoded(&named(&[b'x'; 600])), S::ReqTooBig);
+    with(1, Op::Getfh, &[], S::Ok);
+    with(1, Op::Getfh, &[], S::RetryUncachedRep);
+    with(1, Op::Lookup, &encoded(&named(b"x")), S::SeqFalseRetry);
     let many = (0..20)
         .fold(Ops::new().op(Op::Sequence, &sequence(id, 0, next)), |ops, _| ops.op(Op::Putrootfh, &()));
     let found = compound(&mut b.session.wire, 2, &many).status;

@@ -10,7 +10,8 @@ use proto::nfs4::*;
 use samehost_server::{Config, Server};
 use xdr::{Encode, Opaque};
 
-use super::common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, compound, get};
+use super::common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, Session, compound, get};
+use super::common::v40::Old;
 use super::common::{Client, Scratch, encoded, sys, wait_for};
 use super::table::Table;
 use super::{ANY, BAD, create, named, nothing, one, read, readdir, rename, setattr, write};
@@ -137,8 +138,9 @@ impl Bench {
     }
 
     fn fails(&mut self, before: &[(Op, Vec<u8>)], op: Op, args: &[u8], status: S) {
-        let found = self.run(before, op, args).status;
-        self.table.note(op, status, found);
+        let done = self.run(before, op, args);
+        assert_eq!(done.count() as usize, before.len() + 1, "it is {op:?} that fails");
+        self.table.note(op, status, done.status);
     }
 
     /// Alone in its request.
@@ -228,7 +230,9 @@ fn every_error_of_version_0_that_can_be_provoked_is_one_that_the_documents_know(
     let first = opens(&mut b, [&root, &file, &directory, &link, &closed]);
     let mut rival = Bench::new(&server, b"two");
     locks(&mut b, &mut rival, [&root, &file, &directory], first);
-    drop((rival, server));
+    drop(rival);
+    unreachable(&mut b.table, &server, &scratch);
+    drop(server);
     expiry(&mut b.table);
     b.table.check(RFC, &[]);
 }
@@ -381,6 +385,25 @@ fn locks(b: &mut Bench, rival: &mut Bench, [root, file, directory]: [&[u8]; 3], 
     rival.opener += 1;
     rival.done(file, Op::Close, &close(theirs, rival.opener));
     std::mem::swap(&mut b.table, &mut rival.table);
+}
+
+/// A client that could be called, and holds a delegation, can't be called any more.
+fn unreachable(table: &mut Table, server: &Server, scratch: &Scratch) {
+    std::fs::write(scratch.at("lent"), "").unwrap();
+    let (mut old, mut callee) = Old::new(server, b"callable");
+    let root = old.walk(&scratch.export());
+    callee.answer(&[]);
+    let (given, _) = old.open_delegated(&root, b"lent");
+    assert_ne!(given, None);
+    // Who wants the file finds out that its holder can't be called.
+    let mut rival = Session::new(server, 1, b"wants it");
+    rival.reclaim_complete();
+    let opened = rival.open(&root, OpenClaim4::Null(Opaque(b"lent")), false).err();
+    assert_eq!(opened, Some(S::Delay as u32));
+    let renew = Ops::new().op(Op::Renew, &Clientid4Args { clientid: old.clientid });
+    callee.refuse();
+    wait_for("the server to notice", || compound(&mut old.wire, 0, &renew).status != NFS_OK);
+    table.note(Op::Renew, S::CbPathDown, compound(&mut old.wire, 0, &renew).status);
 }
 
 /// What a client has is taken away, for it isn't heard of for longer than its lease, and another wants it.

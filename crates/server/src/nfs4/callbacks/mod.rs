@@ -19,14 +19,14 @@ use proto::nfs4::{
     Bitmap4, CB_NOTIFY_LOCK, CB_RECALL, CB_RECALL_ANY, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args,
     Nfsstat4, RCA4_RDATA_DLG, RCA4_WDATA_DLG, StateOwner4, Stateid4,
 };
-use state::{ClientId, LockOwner, Notice, Recall, StateId};
+use state::{ClientId, LockOwner, Notice, Recall, SessionId, StateId};
 use store::FileHandle;
 use tokio::sync::{Semaphore, mpsc};
 use xdr::Opaque;
 
 pub(crate) use message::Operation;
-use paths::Paths;
 pub(crate) use paths::{Address, CallbackProgram, MOST_SLOTS};
+use paths::{Paths, Trouble};
 
 use super::states::{MOST_DELEGATIONS, States};
 
@@ -82,8 +82,8 @@ pub(crate) struct Table {
     paths: Mutex<Paths>,
     /// How long a client may take to answer: a part of a lease, so that it hears in time that it can't be called.
     patience: Duration,
-    /// How many clients could be called once, and can't any more.
-    down: AtomicUsize,
+    /// How many clients are in any trouble.
+    in_trouble: AtomicUsize,
 }
 
 impl Table {
@@ -91,7 +91,7 @@ impl Table {
     pub(crate) fn with<T>(&self, with: impl FnOnce(&mut Paths) -> T) -> T {
         let mut paths = self.paths.lock();
         let result = with(&mut paths);
-        self.down.store(paths.down(), Ordering::Release);
+        self.in_trouble.store(paths.in_trouble(), Ordering::Release);
         result
     }
 }
@@ -108,8 +108,8 @@ impl Callbacks {
     /// The sending end, and what [`run`] takes.
     pub(crate) fn new(lease: Duration) -> (Self, Inbox) {
         let (jobs, queue) = mpsc::channel(QUEUE);
-        let (paths, down) = Default::default();
-        let ways = Arc::new(Table { paths, patience: PATIENCE.min(lease / 4), down });
+        let (paths, in_trouble) = Default::default();
+        let ways = Arc::new(Table { paths, patience: PATIENCE.min(lease / 4), in_trouble });
         let inbox = Inbox { queue, ways: Arc::clone(&ways) };
         (Self { jobs, ways, waiting: AtomicUsize::new(0) }, inbox)
     }
@@ -180,9 +180,12 @@ impl Callbacks {
         self.ways.with(|paths| paths.is_up(client))
     }
 
-    /// Whether a client could be called once, and can't any more.
-    pub(crate) fn is_down(&self, client: ClientId) -> bool {
-        self.ways.down.load(Ordering::Acquire) > 0 && self.ways.with(|paths| paths.is_down(client))
+    /// What keeps a client from being called, through that session if it has any.
+    pub(crate) fn trouble(&self, client: ClientId, session: Option<SessionId>) -> Trouble {
+        if self.ways.in_trouble.load(Ordering::Acquire) == 0 {
+            return Trouble::default();
+        }
+        self.ways.with(|paths| paths.trouble(client, session))
     }
 }
 

@@ -32,6 +32,8 @@ struct Session {
     /// The newest last: that is taken first.
     connections: Vec<BackChannel>,
     slots: Vec<Slot>,
+    /// Where its slots are isn't known any more: only another session helps.
+    lost: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,13 +77,26 @@ struct Ways {
 impl Ways {
     fn is_up(&self) -> bool {
         let up = |way: &Way40| way.up;
-        self.sessions.values().any(|session| !session.connections.is_empty())
+        self.sessions.values().any(|session| !session.lost && !session.connections.is_empty())
             || self.address.as_ref().is_some_and(up)
     }
 
     fn is_down(&self) -> bool {
         self.had && !self.is_up()
     }
+
+    fn is_in_trouble(&self) -> bool {
+        self.is_down() || self.sessions.values().any(|session| session.lost)
+    }
+}
+
+/// What keeps a client from being called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Trouble {
+    /// It could be called once, and can't any more.
+    pub down: bool,
+    /// A session's back channel is of no use any more.
+    pub lost: bool,
 }
 
 impl Session {
@@ -122,17 +137,17 @@ pub(crate) enum NoWay {
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     clients: HashMap<ClientId, Ways>,
-    /// How many clients could be called once, and can't any more.
-    down: usize,
+    /// How many clients are in any [`Trouble`].
+    in_trouble: usize,
 }
 
 impl Paths {
     /// Changes the ways to one client, if it is there.
     fn change<T>(&mut self, client: ClientId, change: impl FnOnce(&mut Ways) -> T) -> Option<T> {
         let ways = self.clients.get_mut(&client)?;
-        let before = ways.is_down();
+        let before = ways.is_in_trouble();
         let result = change(ways);
-        self.down = self.down + usize::from(ways.is_down()) - usize::from(before);
+        self.in_trouble = self.in_trouble + usize::from(ways.is_in_trouble()) - usize::from(before);
         Some(result)
     }
 
@@ -153,7 +168,7 @@ impl Paths {
         let slots = vec![Slot::default(); slots.clamp(1, MOST_SLOTS) as usize];
         self.clients.entry(client).or_default();
         // A retry of CREATE_SESSION finds it there.
-        let made = Session { minor, program, connections: Vec::new(), slots };
+        let made = Session { minor, program, connections: Vec::new(), slots, lost: false };
         self.change(client, |ways| {
             ways.sessions.entry(session).or_insert(made);
         });
@@ -167,7 +182,7 @@ impl Paths {
     /// The client has gone, and all that was its.
     pub fn remove_client(&mut self, client: ClientId) {
         let gone = self.clients.remove(&client);
-        self.down -= usize::from(gone.is_some_and(|ways| ways.is_down()));
+        self.in_trouble -= usize::from(gone.is_some_and(|ways| ways.is_in_trouble()));
     }
 
     /// A connection is bound to a session's back channel.
@@ -188,6 +203,11 @@ impl Paths {
         self.change_session(client, session, |session| session.unbind(connection));
     }
 
+    /// The client and we don't agree where a slot is.
+    pub fn lose(&mut self, client: ClientId, session: SessionId) {
+        self.change_session(client, session, |session| session.lost = true);
+    }
+
     /// BACKCHANNEL_CTL.
     pub fn set_program(&mut self, client: ClientId, session: SessionId, program: CallbackProgram) {
         self.change_session(client, session, |session| session.program = program);
@@ -196,9 +216,9 @@ impl Paths {
     /// A connection has gone.
     pub fn lost(&mut self, connection: u64) {
         for ways in self.clients.values_mut() {
-            let before = ways.is_down();
+            let before = ways.is_in_trouble();
             ways.sessions.values_mut().for_each(|session| session.unbind(connection));
-            self.down = self.down + usize::from(ways.is_down()) - usize::from(before);
+            self.in_trouble = self.in_trouble + usize::from(ways.is_in_trouble()) - usize::from(before);
         }
     }
 
@@ -240,14 +260,16 @@ impl Paths {
         self.clients.get(&client).is_some_and(Ways::is_up)
     }
 
-    /// Whether the client could be called once, and can't any more.
-    pub fn is_down(&self, client: ClientId) -> bool {
-        self.clients.get(&client).is_some_and(Ways::is_down)
+    /// What keeps the client from being called, through that session.
+    pub fn trouble(&self, client: ClientId, session: Option<SessionId>) -> Trouble {
+        let Some(ways) = self.clients.get(&client) else { return Trouble::default() };
+        let session = session.and_then(|session| ways.sessions.get(&session));
+        Trouble { down: ways.is_down(), lost: session.is_some_and(|session| session.lost) }
     }
 
-    /// How many clients could be called once, and can't any more.
-    pub const fn down(&self) -> usize {
-        self.down
+    /// How many clients are in any trouble.
+    pub const fn in_trouble(&self) -> usize {
+        self.in_trouble
     }
 
     /// A way to the client, with a slot.
@@ -258,7 +280,7 @@ impl Paths {
         }
         let mut refused = NoWay::Down;
         for (id, session) in &mut ways.sessions {
-            let Some(channel) = session.connections.last() else { continue };
+            let Some(channel) = session.connections.last().filter(|_| !session.lost) else { continue };
             refused = NoWay::Busy;
             let highest = session.slots.len() as u32 - 1;
             let free = session.slots.iter_mut().zip(0_u32..).find(|(slot, _)| !slot.busy);

@@ -42,7 +42,10 @@ pub(super) async fn call(ways: &Table, client: ClientId, operation: &Operation) 
                 Next::Done(done) => return done,
                 Next::OtherWay => {}
                 Next::Further if steps < STEPS => steps += 1,
-                Next::Further => return Err(Failure::Garbage),
+                Next::Further => {
+                    ways.with(|paths| paths.lose(client, taken.session));
+                    steps = 0;
+                }
             },
         }
     }
@@ -191,8 +194,8 @@ mod tests {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("an address");
-            let (paths, down) = Default::default();
-            let ways = Arc::new(Table { paths, patience: Duration::from_millis(100), down });
+            let (paths, in_trouble) = Default::default();
+            let ways = Arc::new(Table { paths, patience: Duration::from_millis(100), in_trouble });
             ways.with(|paths| paths.propose(CLIENT, 1, Some(Address { address, program: 1, ident: 0 })));
             assert!(ways.with(|paths| paths.confirm(CLIENT, 1)));
             let accepted = Arc::new(AtomicUsize::new(0));

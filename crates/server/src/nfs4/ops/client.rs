@@ -60,7 +60,7 @@ pub(in crate::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args) -> Resul
         Ok(engine.holds_delegations(client))
     });
     // Its lease is renewed all the same (RFC 7530 section 16.28.4).
-    let unreachable = holds.map_err(status::of_state)? && states.callbacks.is_down(client);
+    let unreachable = holds.map_err(status::of_state)? && states.callbacks.trouble(client, None).down;
     if unreachable {
         states.callbacks.probe(client);
         return Err(Nfsstat4::CbPathDown);

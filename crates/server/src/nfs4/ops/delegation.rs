@@ -93,7 +93,11 @@ pub(in crate::nfs4) fn want(c: &mut Compound<'_>, args: WantDelegation4Args) -> 
     let grace = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaims));
     grace.map_err(status::of_state)?;
     let acting = file.acting()?;
-    let may = |mode| acting.may_open(&file.node, mode).is_ok();
+    // Who may not open it gets no delegation; there is no error for that.
+    let may = |mode| match acting.may_open(&file.node, mode).map_err(status::of_store) {
+        Err(gone @ (Nfsstat4::Stale | Nfsstat4::Io)) => Err(gone),
+        may => Ok(may.is_ok()),
+    };
     let given = match args.claim {
         DelegClaim4::DelegPrevFh => return Err(Nfsstat4::Notsupp),
         _ if want == SHARE_ACCESS_WANT_CANCEL => Err(OpenNoneDelegation4::Other(WND4_CANCELLED)),
@@ -107,7 +111,7 @@ pub(in crate::nfs4) fn want(c: &mut Compound<'_>, args: WantDelegation4Args) -> 
         },
         DelegClaim4::Fh => {
             // As little as is wanted comes last.
-            let [read, write] = [AccessMode::Read, AccessMode::ReadWrite].map(may);
+            let (read, write) = (may(AccessMode::Read)?, may(AccessMode::ReadWrite)?);
             let mut given = Err(NoDelegation::Resource);
             if want != SHARE_ACCESS_WANT_READ_DELEG && write {
                 given = give(c, &acting, &file.node, client, true).map(|id| delegation(&id, true, false));

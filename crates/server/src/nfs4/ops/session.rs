@@ -6,8 +6,8 @@ use proto::nfs4::{
     Clientid4Args, CreateSession4Args, CreateSession4ResOk, DestroySession4Args, EXCHGID_CONFIRMED_R,
     EXCHGID_MASK_A, EXCHGID_SUPP_FENCE_OPS, EXCHGID_UPD_CONFIRMED_REC_A, EXCHGID_USE_NON_PNFS,
     ExchangeId4Args, ExchangeId4ResOk, MinorVersion, NfsImplId4, Nfsstat4, Nfstime4, ReclaimComplete4Args,
-    SEQ4_CB_PATH_DOWN, SEQ4_RECALLABLE_STATE_REVOKED, SEQ4_RESTART_RECLAIM_NEEDED, Sequence4Args,
-    Sequence4ResOk, ServerOwner4, StateProtect4A, StateProtect4R,
+    SEQ4_BACKCHANNEL_FAULT, SEQ4_CB_PATH_DOWN, SEQ4_RECALLABLE_STATE_REVOKED, SEQ4_RESTART_RECLAIM_NEEDED,
+    Sequence4Args, Sequence4ResOk, ServerOwner4, StateProtect4A, StateProtect4R,
 };
 use state::{Channel, ClientId, CreateSession, ExchangeId, Sequence, Sequenced, SessionId, Ticket};
 use xdr::{Array, Opaque};
@@ -147,9 +147,11 @@ pub(in crate::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4Args) -> S
 /// What a client should know.
 fn status_flags(c: &Compound<'_>, ticket: &Ticket) -> u32 {
     let flag = |is: bool, flag| if is { flag } else { 0 };
+    let trouble = c.service.nfs4.callbacks.trouble(ticket.client, Some(ticket.session));
     flag(ticket.reclaim_needed, SEQ4_RESTART_RECLAIM_NEEDED)
         | flag(ticket.revoked, SEQ4_RECALLABLE_STATE_REVOKED)
-        | flag(c.service.nfs4.callbacks.is_down(ticket.client), SEQ4_CB_PATH_DOWN)
+        | flag(trouble.down, SEQ4_CB_PATH_DOWN)
+        | flag(trouble.lost, SEQ4_BACKCHANNEL_FAULT)
 }
 
 pub(in crate::nfs4) fn destroy_session(c: &mut Compound<'_>, args: DestroySession4Args) -> Result<()> {
