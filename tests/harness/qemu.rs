@@ -73,8 +73,11 @@ impl Drop for Running {
     }
 }
 
+/// Where a guest in a namespace can be called back.
+pub const CALLBACK_PORT: u16 = 4045;
+
 /// Boots a guest and sees it through, at most `bound`. `host` answers its requests. With `netns`, 10.0.2.2 is that
-/// namespace's loopback.
+/// namespace's loopback, where the guest's [`CALLBACK_PORT`] is, too.
 ///
 /// # Panics
 /// When the kernel isn't there (run scripts/setup), QEMU can't be started or the bound passes.
@@ -84,12 +87,14 @@ pub fn boot(
     bound: Duration,
     host: impl FnMut(&str) -> String,
 ) -> Report {
-    let command =
-        netns.map_or_else(|| Command::new("qemu-system-x86_64"), |n| n.command("qemu-system-x86_64"));
+    let (command, net) = match netns {
+        None => (Command::new("qemu-system-x86_64"), "user,id=net".to_owned()),
+        Some(netns) => (netns.command("qemu-system-x86_64"), forwards(CALLBACK_PORT)),
+    };
     let mut archive = Archive::new();
     let kernel = Kernel::find();
     kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "nfsv3", "nfsv4"]);
-    run(command, "user,id=net", &kernel, archive, bound, host)
+    run(command, &net, &kernel, archive, bound, host)
 }
 
 /// As [`boot`], of a guest that is to be the server: it has our command, the filesystem in the file `disk` as /dev/vda, and what
@@ -110,7 +115,12 @@ pub fn boot_server(
     let kernel = Kernel::find();
     kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "virtio_blk", "quota_v2"]);
     archive.program("bin/samehost", binary());
-    run(command, "user,id=net,hostfwd=tcp:127.0.0.1:2049-:2049", &kernel, archive, bound, host)
+    run(command, &forwards(2049), &kernel, archive, bound, host)
+}
+
+/// A network card whose port is that of the loopback here.
+fn forwards(port: u16) -> String {
+    format!("user,id=net,hostfwd=tcp:127.0.0.1:{port}-:{port}")
 }
 
 /// Boots what is in the archive.

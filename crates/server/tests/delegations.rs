@@ -297,21 +297,51 @@ fn what_is_not_returned_is_taken_away() {
 }
 
 #[test]
-fn a_lane_recalls_delegations() {
+fn a_grant_and_a_delegation_exclude_each_other() {
     let scratch = Scratch::new();
     let (server, (mut one, root), _) = two(&scratch);
     let mut client = Client::new(&server);
-    let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
-    let delegation = delegation.unwrap();
+    let entry = Target::Entry { directory: &root, name: b"f" };
     run(async {
         let lane = lane(&scratch, &mut client).await;
-        let entry = Target::Entry { directory: &root, name: b"f" };
-        let refused = open(&lane, entry, Access::Read, &user(0, 0, &[])).await.err();
-        assert_eq!(refused, Some(Status::TryWire));
+        let granted = async |target, access| open(&lane, target, access, &user(0, 0, &[])).await;
+        let writer = granted(entry, Access::ReadWrite).await.unwrap();
+        let (none, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
+        assert_eq!(none, None, "a local process writes");
+        drop(writer);
+        lane.flush();
+        wait_for("the release", || server.status().grants.open == 0);
+        let delegation = open_f(&mut one, &root, READ_DELEG).unwrap().0.expect("nobody has it open");
+        // By NFSv4's handle as by name.
+        for target in [entry, Target::Handle(&file)] {
+            drop(granted(target, Access::Read).await.expect("readers share"));
+            assert_eq!(granted(target, Access::Write).await.err(), Some(Status::TryWire));
+        }
         is_recalled(&mut one, delegation, &file);
         assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
-        drop(open(&lane, entry, Access::Read, &user(0, 0, &[])).await.unwrap());
+        drop(granted(Target::Handle(&file), Access::Write).await.unwrap());
     });
+}
+
+#[test]
+fn a_silent_clients_delegation_gives_way_to_a_grant() {
+    let scratch = Scratch::new();
+    let lease = Duration::from_secs(1);
+    let server = Server::start(Config { lease, ..scratch.config(ANYBODY) }).unwrap();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let (mut one, root) = session(&server, &scratch, b"one");
+    let (delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
+    let mut client = Client::new(&server);
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        let target = Target::Handle(&file);
+        while let Err(status) = open(&lane, target, Access::Read, &user(0, 0, &[])).await {
+            assert_eq!(status, Status::TryWire);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    is_recalled(&mut one, delegation.unwrap(), &file);
+    assert_ne!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK, "it has it no more");
 }
 
 #[test]
