@@ -3,13 +3,14 @@
 //!
 //! A client is entered when it says that it has reclaimed everything (4.1) or before it gets its first open, and taken out before anybody else is given what it had: when its
 //! grace period has passed without it, when its lease has run out and somebody wanted what it held, when it says goodbye; and when
-//! it has had nothing for a lease's time.
+//! it has had nothing for a lease's time. Beside them stands how long a lease they may have been promised.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::hash::Hasher as _;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
@@ -18,13 +19,31 @@ const MAX_OWNER: u64 = 1024;
 /// More entries than clients there can be aren't read.
 const MAX_RECORDS: usize = 65_536;
 
+/// The file that has the lease, in milliseconds; its name is no entry's.
+const LEASE_FILE: &str = "lease";
+
+/// What earlier runs have left.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// The clients that may reclaim.
+    pub owners: Vec<Vec<u8>>,
+    /// The lease that they may have been promised, and so the time that they may take to hear of the restart.
+    pub lease: Option<Duration>,
+}
+
 /// Where the clients that may reclaim are kept. Entries are what clients call themselves.
 pub(crate) trait Records: Send + Sync {
-    /// All entries of the last run.
+    /// What was kept.
     ///
     /// # Errors
-    /// When they can't be read: then nobody can reclaim.
-    fn load(&self) -> io::Result<Vec<Vec<u8>>>;
+    /// When it can't be read: then nobody can reclaim.
+    fn load(&self) -> io::Result<Recovered>;
+
+    /// Makes durable that nobody has been promised a longer lease than this.
+    ///
+    /// # Errors
+    /// When it can't be: after a restart clients may come too late.
+    fn promise(&self, lease: Duration) -> io::Result<()>;
 
     /// Makes an entry durable. One that is there already stays.
     ///
@@ -67,20 +86,32 @@ impl Files {
 }
 
 impl Records for Files {
-    fn load(&self) -> io::Result<Vec<Vec<u8>>> {
-        let mut owners = Vec::new();
+    fn load(&self) -> io::Result<Recovered> {
+        let mut recovered = Recovered::default();
         for entry in fs::read_dir(&self.directory)?.take(MAX_RECORDS) {
             let path = entry?.path();
-            let mut owner = Vec::new();
-            fs::File::open(&path)?.take(MAX_OWNER).read_to_end(&mut owner)?;
-            // Half an entry, or something else's file.
-            if self.path(&owner) == path {
-                owners.push(owner);
+            let mut content = Vec::new();
+            fs::File::open(&path)?.take(MAX_OWNER).read_to_end(&mut content)?;
+            if path.ends_with(LEASE_FILE) {
+                let millis = std::str::from_utf8(&content).ok().and_then(|text| text.parse().ok());
+                recovered.lease = millis.map(Duration::from_millis);
+            } else if self.path(&content) == path {
+                recovered.owners.push(content);
             } else {
+                // Half an entry, or something else's file.
                 fs::remove_file(&path)?;
             }
         }
-        Ok(owners)
+        Ok(recovered)
+    }
+
+    fn promise(&self, lease: Duration) -> io::Result<()> {
+        let fresh = self.directory.join(format!("{LEASE_FILE}.new"));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(lease.as_millis().to_string().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(fresh, self.directory.join(LEASE_FILE))?;
+        self.sync()
     }
 
     fn remember(&self, owner: &[u8]) -> io::Result<()> {
@@ -116,8 +147,15 @@ mod tests {
         records.forget(b"one").unwrap();
         fs::write(directory.join("0123"), "half").unwrap();
         let mut left = Files::open(&directory).unwrap().load().unwrap();
-        left.sort();
-        assert_eq!(left, [b"two".to_vec(), vec![0xff; 1024]]);
+        left.owners.sort();
+        assert_eq!(left.owners, [b"two".to_vec(), vec![0xff; 1024]]);
         assert!(!directory.join("0123").exists());
+        assert_eq!(left.lease, None);
+        for lease in [Duration::from_secs(90), Duration::from_millis(1500)] {
+            records.promise(lease).unwrap();
+            assert_eq!(records.load().unwrap().lease, Some(lease));
+        }
+        fs::write(directory.join("lease"), "soon").unwrap();
+        assert_eq!(records.load().unwrap().lease, None);
     }
 }

@@ -16,7 +16,7 @@ use store::{FileHandle, FileLock, Held, Lease, Leases};
 
 use super::callbacks::{self, Callbacks};
 use super::copies::Copies;
-use super::records::{Files, Records};
+use super::records::{Files, Records, Recovered};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::writers::Given;
 
@@ -82,6 +82,8 @@ pub(crate) struct States {
     /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and taken out in the
     /// order in which it was decided.
     records: Mutex<Option<Box<dyn Records>>>,
+    /// On stable storage stands a longer lease than clients get now; until those of the last run are back or given up.
+    promised_more: AtomicBool,
     start: Instant,
     /// How many delegations there are for reading, and for writing: asked by everybody, so without the lock. Whoever is too
     /// early to see a delegation meets its kernel lease.
@@ -120,13 +122,19 @@ impl States {
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        let recovered = records.as_ref().map_or_else(Vec::new, |records| {
+        let recovered = records.as_ref().map_or_else(Recovered::default, |records| {
             records.load().unwrap_or_else(|error| {
                 tracing::error!(%error, "no NFSv4 client can reclaim what it had: the records can't be read");
-                Vec::new()
+                Recovered::default()
             })
         });
-        let engine = Engine::new(config, Box::new(random), recovered, Time(millis));
+        // Clients hear of the restart when they next renew the lease that they were promised (RFC 8881 section 8.4.2.1).
+        let grace = recovered.lease.map_or(lease, |promised| promised.max(lease));
+        let grace_ends = Time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
+        let engine = Engine::new(config, Box::new(random), recovered.owners, grace_ends);
+        if recovered.lease.is_none_or(|promised| promised < lease) {
+            promise(&records, lease);
+        }
         let (callbacks, inbox) = Callbacks::new(lease);
         let states = Arc::new(Self {
             engine: Mutex::new(Engines { machine: engine, ticked: Time::default(), held: HashMap::new() }),
@@ -139,6 +147,7 @@ impl States {
             identity,
             lease,
             since,
+            promised_more: AtomicBool::new(grace > lease),
             records: Mutex::new(records),
         });
         callbacks::start(&states, inbox)?;
@@ -249,7 +258,11 @@ impl States {
 
     /// To be called every second: tells the engine the time, and of locks that local processes have given back.
     pub(super) fn tick(&self) {
-        let kept_out = self.run(|engine, _| engine.kept_out(MOST_LOOKED_AT));
+        let (kept_out, in_grace) =
+            self.run(|engine, now| (engine.kept_out(MOST_LOOKED_AT), engine.in_grace(now)));
+        if !in_grace && self.promised_more.swap(false, Ordering::Relaxed) {
+            promise(&self.records.lock(), self.lease);
+        }
         let is_free = |waiting: &KeptOut<FileHandle, Kept>| {
             let lock = file_lock(waiting.range, waiting.kind);
             let found = waiting.file.lock.get().map(|file| store::test_lock(file, &lock));
@@ -320,10 +333,51 @@ pub(crate) fn open_records(
     }
 }
 
+/// Puts the lease that clients are promised from now on on stable storage.
+fn promise(records: &Option<Box<dyn Records>>, lease: Duration) {
+    let Some(records) = records else { return };
+    if let Err(error) = records.promise(lease) {
+        tracing::error!(%error, "after a restart with a shorter lease NFSv4 clients may come too late to reclaim");
+    }
+}
+
 /// Random numbers for session ids, which nobody must guess.
 fn random() -> u64 {
     let mut bytes = [0; 8];
     // The kernel's generator fails only before it is seeded, long before any server starts.
     getrandom::fill(&mut bytes).unwrap_or_else(|error| panic!("no random numbers: {error}"));
     u64::from_ne_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(3600);
+
+    /// A server over that directory.
+    fn start(directory: &Path, lease: Duration) -> Arc<States> {
+        States::new([0; 16], lease, Some(open_records(directory, &[0; 16]).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn the_grace_period_is_as_long_as_the_lease_that_clients_know() {
+        let scratch = tempfile::tempdir().unwrap();
+        let records = open_records(scratch.path(), &[0; 16]).unwrap();
+        records.remember(b"one").unwrap();
+        let promised = || records.load().unwrap().lease;
+        drop(start(scratch.path(), LEASE));
+        assert_eq!(promised(), Some(LEASE));
+        let states = start(scratch.path(), LEASE / 60);
+        let in_grace = |after| states.run(|engine, _| engine.in_grace(Time(after)));
+        let millis = LEASE.as_millis() as u64;
+        assert!(in_grace(millis - 1) && !in_grace(millis));
+        states.tick();
+        assert_eq!(promised(), Some(LEASE), "another restart, and it is waited for as long again");
+        states.run(|engine, _| engine.tick(Time(millis)));
+        states.tick();
+        assert_eq!(promised(), Some(LEASE / 60));
+        drop(start(scratch.path(), LEASE));
+        assert_eq!(promised(), Some(LEASE), "longer at once");
+    }
 }
