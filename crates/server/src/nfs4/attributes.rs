@@ -155,9 +155,14 @@ pub(super) fn of_pseudo(id: PseudoId, children: usize, change: u64) -> Attribute
 }
 
 impl Known<'_> {
-    /// Appends a `fattr4` with what is `wanted` and known.
+    /// What this object has of what is `wanted`.
+    pub fn answered(&self, wanted: &Bitmap4) -> Bitmap4 {
+        wanted.and(&self.supported()).without(&WRITE_ONLY)
+    }
+
+    /// Appends a `fattr4` with that.
     pub fn put(&self, wanted: &Bitmap4, to: &mut Encoder) {
-        let answered = wanted.and(&self.supported()).without(&WRITE_ONLY);
+        let answered = self.answered(wanted);
         to.put(&answered);
         let length_at = to.position();
         to.u32(0);

@@ -441,8 +441,11 @@ fn attributes_of(b: &mut Bench, root: &[u8], file: &[u8], pseudo: &[u8]) {
     let guarded = |attrs| Openflag4::Create(Createhow4::Guarded(attrs));
     let new = |attrs| open(clientid, OpenClaim4::Null(Opaque(b"new")), guarded(attrs));
     b.at(file, Op::Setattr, &setattr(hidden), S::Attrnotsupp);
-    b.at(file, Op::Verify, &Verify4Args { obj_attributes: hidden }, S::Attrnotsupp);
-    b.at(file, Op::Nverify, &Verify4Args { obj_attributes: hidden }, S::Attrnotsupp);
+    // What no object has, and what these haven't: nothing limits root.
+    for none in [hidden, one(attributes::QUOTA_USED, &[0; 8])] {
+        b.at(file, Op::Verify, &Verify4Args { obj_attributes: none }, S::Attrnotsupp);
+        b.at(pseudo, Op::Nverify, &Verify4Args { obj_attributes: none }, S::Attrnotsupp);
+    }
     b.at(root, Op::Open, &new(hidden), S::Attrnotsupp);
     b.at(root, Op::Create, &create(NfsFtype4::Dir, b"new", hidden), S::Attrnotsupp);
     let link_support = one(attributes::LINK_SUPPORT, &[0; 4]);

@@ -26,17 +26,18 @@ pub(in crate::nfs4) fn getattr(c: &mut Compound<'_>, args: Getattr4Args) -> Resu
     if !args.attr_request.and(&WRITE_ONLY).and(&supported(c.minor)).is_empty() {
         return Err(Nfsstat4::Inval);
     }
-    put_attributes(c, &args.attr_request)
+    put_attributes(c, &args.attr_request).map(drop)
 }
 
-/// Appends the current object's attributes.
-fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<()> {
+/// Appends the current object's attributes, and says which it has.
+fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<Bitmap4> {
     match c.object()?.clone() {
         Object::Pseudo(id) => {
             let known = known_pseudo(c, id);
             known.put(wanted, c.reply.encoder());
+            Ok(known.answered(wanted))
         }
-        Object::Gone(_) => return Err(Nfsstat4::Stale),
+        Object::Gone(_) => Err(Nfsstat4::Stale),
         Object::File(file) => {
             let acting = file.acting()?;
             let written = delegation::ask_writer(c, &acting, &file.node, wanted)?;
@@ -44,9 +45,9 @@ fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<()> {
             attributes.size = written.unwrap_or(attributes.size);
             let known = known_file(c, &acting, &file, &attributes, wanted)?;
             known.put(wanted, c.reply.encoder());
+            Ok(known.answered(wanted))
         }
     }
-    Ok(())
 }
 
 /// What a pseudo directory's attributes are made of.
@@ -161,17 +162,14 @@ fn is_same(c: &mut Compound<'_>, args: &Verify4Args<'_>) -> Result<bool> {
     if !mask.and(&WRITE_ONLY).is_empty() || mask.contains(number::RDATTR_ERROR) {
         return Err(Nfsstat4::Inval);
     }
-    if !mask.without(&supported(c.minor)).is_empty() {
-        return Err(Nfsstat4::Attrnotsupp);
-    }
     let at = c.reply.encoder().position();
-    put_attributes(c, &mask)?;
+    let answered = put_attributes(c, &mask)?;
     let mut given = Encoder::new();
     given.put(&args.obj_attributes);
     let to = c.reply.encoder();
     let same = to.as_slice()[at..] == *given.as_slice();
     to.truncate(at);
-    Ok(same)
+    if mask == answered { Ok(same) } else { Err(Nfsstat4::Attrnotsupp) }
 }
 
 pub(in crate::nfs4) fn access(c: &mut Compound<'_>, args: Access4Args) -> Result<()> {
