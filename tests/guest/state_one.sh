@@ -1,3 +1,5 @@
+# Clients are told apart by their names.
+hostname one
 mount_v4 shared "$SHARED" 1 rw && echo PASS mount
 hold /mnt/shared/file
 must one.locks ok lock w 0 10
@@ -33,7 +35,16 @@ NFS_PORT=$SECOND_PORT
 mount_v4 old "$OLD" 0 rw && echo PASS mount.0
 hold /mnt/old/file
 must zero.locks ok lock w 0 10
+host sign zero-locked
+host await zero-two-locked
 host restart-old
+host sign zero-back
 must zero.writes_on ok write 0 again
 must zero.locks_anew ok lock w 20 10
 host refused-old 0 10
+must zero.still_denied no lock w 10 1
+host sign zero-locked-anew
+host await zero-two-unlocked
+must zero.sees_what_two_wrote two read 10 3
+must zero.locks_what_two_had ok lock w 10 10
+host sign zero-done

@@ -1,3 +1,5 @@
+# Clients are told apart by their names.
+hostname two
 mount_v4 shared "$SHARED" 2 rw && echo PASS mount
 host await one-locked
 hold /mnt/shared/file
@@ -24,3 +26,20 @@ host await one-waits
 must two.unlocks ok unlock 10 10
 host await one-done
 must two.locks_the_rest ok lock w 0 10
+
+# The same in 4.0.
+NFS_PORT=$SECOND_PORT
+mount_v4 old "$OLD" 0 rw && echo PASS mount.0
+host await zero-locked
+hold /mnt/old/file
+must two.zero.denied no lock w 5 1
+must two.zero.locks_beside ok lock w 10 10
+host refused-old 10 10
+host sign zero-two-locked
+host await zero-back
+must two.zero.writes_on ok write 10 two
+host await zero-locked-anew
+must two.zero.still_denied no lock w 0 1
+must two.zero.unlocks ok unlock 10 10
+host sign zero-two-unlocked
+host await zero-done
