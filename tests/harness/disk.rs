@@ -1,8 +1,9 @@
 //! Small real filesystems on loop devices.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use crate::Scratch;
 use crate::process::{run, run_ok};
@@ -52,6 +53,35 @@ impl Disk {
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.mountpoint
+    }
+}
+
+/// A filesystem on which whoever changes anything waits (fsfreeze(8)). Goes on when dropped; also when this process is killed, for a
+/// frozen disk holds up the whole machine sooner or later.
+#[derive(Debug)]
+pub struct Frozen(Child);
+
+impl Frozen {
+    /// Freezes it.
+    ///
+    /// # Panics
+    /// When it can't be frozen.
+    pub fn new(disk: &Disk) -> Self {
+        let script = "fsfreeze --freeze \"$0\" && echo frozen; read -r line; fsfreeze --unfreeze \"$0\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(disk.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut guard = Self(command.spawn().expect("a shell"));
+        let mut said = [0; 6];
+        let said = guard.0.stdout.as_mut().expect("a pipe").read_exact(&mut said).map(|()| said);
+        assert_eq!(said.expect("it says that it has frozen"), *b"frozen");
+        guard
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
 

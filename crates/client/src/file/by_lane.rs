@@ -12,6 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::Inner;
 use super::granted::Granted;
+use super::waiting::{How, Medium};
 use crate::error::{Error, Result};
 
 impl Inner {
@@ -98,10 +99,10 @@ impl Inner {
         let Some(flight) = granted.grant.try_get_at(place) else {
             return self.leave(granted).unwrap_or(Step::NoLane);
         };
-        let step = if granted.waiting.asks() {
-            self.read_not_waiting(&granted, buffer, offset)
-        } else {
-            self.read_plainly(&granted, buffer, offset).into()
+        let step = match granted.waiting.how() {
+            How::Plain => self.read_plainly(&granted, buffer, offset).into(),
+            How::Asking => self.read_not_waiting(&granted, buffer, offset),
+            How::Elsewhere => Step::Miss,
         };
         drop(flight);
         if let Step::Done(count) = step {
@@ -135,11 +136,15 @@ impl Inner {
                 Step::Miss
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                granted.waiting.cannot_be_asked();
+                let medium = if granted.is_in_memory() { Medium::Memory } else { Medium::Mute };
+                granted.waiting.cannot_be_asked(medium);
                 if let Some(attributes) = &self.opened_as {
-                    self.session.inner.lane.always_waits_on(attributes.fsid);
+                    self.session.inner.lane.cannot_be_asked(attributes.fsid, medium);
                 }
-                self.read_plainly(granted, buffer, offset).into()
+                match medium {
+                    Medium::Memory => self.read_plainly(granted, buffer, offset).into(),
+                    _ => Step::Miss,
+                }
             }
             Err(error) => Step::Failed(error.into()),
         }
@@ -227,9 +232,14 @@ impl Inner {
 
     /// As [`Inner::lend`], for looking only.
     pub(super) fn look<R>(self: &Arc<Self>, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+        self.look_at_grant(|granted| f(granted.grant.as_fd()))
+    }
+
+    /// Looks at the grant, between `try_get` and `put`.
+    pub(super) fn look_at_grant<R>(self: &Arc<Self>, f: impl FnOnce(&Granted) -> R) -> Option<R> {
         let granted = self.granted.look()?;
         let Some(_flight) = granted.grant.try_get() else { return self.leave(granted) };
-        Some(f(granted.grant.as_fd()))
+        Some(f(&granted))
     }
 
     /// The granted file's length.

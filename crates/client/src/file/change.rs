@@ -49,8 +49,8 @@ impl Inner {
         match session.ask_lane(target, &self.name, self.read, self.write).await? {
             Answer::Granted(opening) => match opening.granted {
                 Some((grant, lane, verifier)) => {
-                    let waits = keeper.waits_on(opening.attributes.as_ref());
-                    let taken = self.change_to(Granted::new(grant, lane, verifier, waits)).await?;
+                    let medium = keeper.medium_of(opening.attributes.as_ref());
+                    let taken = self.change_to(Granted::new(grant, lane, verifier, medium)).await?;
                     if taken && self.wants_direct() {
                         Box::pin(self.take_direct()).await;
                     }

@@ -2,15 +2,19 @@
 //! go.
 
 use std::io as stdio;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use io::{Mode, Stability, trace};
 use lane::Grant;
 
 use super::syncs::Syncs;
-use super::waiting::Waiting;
+use super::waiting::{Medium, Waiting};
 use super::way::Way;
 use crate::types::Handle;
+
+/// statfs(2)'s types of filesystems in memory: tmpfs and ramfs (linux/magic.h).
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// A grant with what belongs to it.
 #[derive(Debug)]
@@ -26,6 +30,7 @@ pub(crate) struct Granted {
     passed: AtomicBool,
     syncs: Syncs,
     pub(super) waiting: Waiting,
+    in_memory: OnceLock<bool>,
     /// Reads and writes are nothing but system calls on the grant.
     pub(super) plain_reads: bool,
     pub(super) plain_writes: bool,
@@ -33,8 +38,8 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    /// `always_waits`: other files of the filesystem couldn't be asked.
-    pub(crate) fn new(grant: Grant, lane: u64, verifier: [u8; 8], always_waits: bool) -> Self {
+    /// `medium`: what other files have shown of the filesystem.
+    pub(crate) fn new(grant: Grant, lane: u64, verifier: [u8; 8], medium: Medium) -> Self {
         let modes = grant.modes();
         Self {
             plain_reads: modes.read == Mode::Buffered,
@@ -46,12 +51,20 @@ impl Granted {
             dirty: AtomicBool::new(false),
             passed: AtomicBool::new(false),
             syncs: Syncs::default(),
-            waiting: Waiting::new(always_waits),
+            waiting: Waiting::new(medium),
+            in_memory: OnceLock::new(),
         }
     }
 
     pub(crate) fn is_live(&self) -> bool {
         self.grant.is_live()
+    }
+
+    /// Whether its filesystem is in memory: then no call waits for a disk.
+    pub(super) fn is_in_memory(&self) -> bool {
+        *self.in_memory.get_or_init(|| {
+            rustix::fs::fstatfs(&self.grant).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)))
+        })
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

@@ -12,16 +12,6 @@ use crate::observer::Seen;
 use crate::types::Attributes;
 
 impl File {
-    /// As [`File::read_at`] over the lane, waiting on this thread if a disk must be waited for.
-    #[inline]
-    #[must_use]
-    pub fn read_now(&self, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
-        if let Err(error) = self.inner.readable() {
-            return Some(Err(error));
-        }
-        self.inner.pread(buffer, offset)
-    }
-
     /// As [`File::write_at`] over the lane, on this thread.
     #[inline]
     #[must_use]
@@ -32,14 +22,20 @@ impl File {
         self.inner.write_granted(data, offset)
     }
 
-    /// As [`File::commit`] where everything has gone over the lane, waiting on this thread.
+    /// As [`File::set_len`] over the lane, on this thread.
     #[must_use]
-    pub fn commit_now(&self) -> Option<Result<()>> {
-        let inner = &self.inner;
-        if inner.keeps_any() || !inner.has_grant() {
-            return None;
+    pub fn set_len_now(&self, len: u64) -> Option<Result<()>> {
+        if let Err(error) = self.inner.writable() {
+            return Some(Err(error));
         }
-        Some(inner.sync_granted_now().and_then(|()| inner.sync_retired_now()))
+        self.inner.set_len_granted(len)
+    }
+
+    /// Whether the granted file is in memory and nowhere else, so that no call on it waits for a disk (tmpfs; not for what is
+    /// swapped out).
+    #[must_use]
+    pub fn is_in_memory(&self) -> Option<bool> {
+        self.inner.look_at_grant(|granted| granted.is_in_memory())
     }
 
     /// As [`File::attributes`], asked of the granted file. Also `None` if the owner is another one than when the file was

@@ -40,6 +40,7 @@ use crate::types::{Attributes, Handle};
 use granted::Granted;
 use kept::Kept;
 pub(crate) use pool::Pool;
+pub(crate) use waiting::Medium;
 
 /// Which way a file's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,10 +97,10 @@ pub struct File {
 impl File {
     pub(crate) fn new(session: &Session, opening: Opening, name: &[u8], options: &OpenOptions) -> Self {
         let has_grant = opening.granted.is_some();
-        let waits = session.inner.lane.waits_on(opening.attributes.as_ref());
+        let medium = session.inner.lane.medium_of(opening.attributes.as_ref());
         let granted = opening
             .granted
-            .map(|(grant, lane, verifier)| Arc::new(Granted::new(grant, lane, verifier, waits)));
+            .map(|(grant, lane, verifier)| Arc::new(Granted::new(grant, lane, verifier, medium)));
         let inner = Arc::new(Inner {
             session: session.clone(),
             handle: opening.handle,
@@ -128,8 +129,8 @@ impl File {
         &self,
         (grant, lane, verifier): (lane::Grant, u64, [u8; 8]),
     ) -> Result<()> {
-        let waits = self.inner.session.inner.lane.waits_on(self.inner.opened_as.as_ref());
-        self.inner.change_to(Granted::new(grant, lane, verifier, waits)).await.map(drop)
+        let medium = self.inner.session.inner.lane.medium_of(self.inner.opened_as.as_ref());
+        self.inner.change_to(Granted::new(grant, lane, verifier, medium)).await.map(drop)
     }
 
     /// Whether the server's mode asks for more than one grant.

@@ -2,9 +2,10 @@
 //!
 //! A read that has to wait for a disk should not hold up an async executor. Asking costs something on every read, so it is
 //! only done while reads have been missing the page cache lately, and for one in [`PLAIN`] reads otherwise, to notice when
-//! they begin to.
+//! they begin to. Some filesystems can't be asked: those in memory, where there is nothing to wait for, and others (overlayfs, FUSE),
+//! where every read may.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 /// Plain reads between two that ask.
 const PLAIN: u32 = 64;
@@ -12,31 +13,68 @@ const PLAIN: u32 = 64;
 /// Hits in a row after which reads are plain again.
 const HITS: u32 = 8;
 
+/// What is known of a filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Medium {
+    /// It can be asked, as far as is known.
+    Asked,
+    /// It can't, and needn't: it is in memory.
+    Memory,
+    /// It can't, and a read may wait.
+    Mute,
+}
+
+impl Medium {
+    const fn of(number: u8) -> Self {
+        match number {
+            1 => Self::Memory,
+            2 => Self::Mute,
+            _ => Self::Asked,
+        }
+    }
+}
+
+/// How a read is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// It waits if it must.
+    Plain,
+    /// It asks.
+    Asking,
+    /// Where nobody else waits.
+    Elsewhere,
+}
+
 /// What a file's reads have met. Several threads may lose each other's counts: that costs a read that asks in vain, or
 /// one that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// Reads to come: from [`PLAIN`] on ones that ask, below it plain ones.
     turn: AtomicU32,
-    /// The filesystem can't be asked.
-    always: AtomicBool,
+    /// A [`Medium`].
+    medium: AtomicU8,
 }
 
 impl Waiting {
-    /// `always`: other files of the filesystem couldn't be asked.
-    pub(super) const fn new(always: bool) -> Self {
-        Self { turn: AtomicU32::new(PLAIN + HITS), always: AtomicBool::new(always) }
+    /// `medium`: as other files of the filesystem have shown.
+    pub(super) const fn new(medium: Medium) -> Self {
+        Self { turn: AtomicU32::new(PLAIN + HITS), medium: AtomicU8::new(medium as u8) }
     }
 
-    /// Whether the next read is to ask.
+    /// How the next read is to be made.
     #[inline]
-    pub(super) fn asks(&self) -> bool {
+    pub(super) fn how(&self) -> How {
         let turn = self.turn.load(Relaxed);
         if turn >= PLAIN {
-            return !self.always.load(Relaxed);
+            return match Medium::of(self.medium.load(Relaxed)) {
+                Medium::Asked => How::Asking,
+                Medium::Memory => How::Plain,
+                Medium::Mute => How::Elsewhere,
+            };
         }
         self.turn.store(if turn == 0 { PLAIN } else { turn - 1 }, Relaxed);
-        false
+        How::Plain
     }
 
     /// How a read that asked went: whether it found all it wanted in the page cache.
@@ -46,8 +84,9 @@ impl Waiting {
     }
 
     /// The filesystem knows no such question.
-    pub(super) fn cannot_be_asked(&self) {
-        self.always.store(true, Relaxed);
+    pub(super) fn cannot_be_asked(&self, medium: Medium) {
+        self.turn.store(PLAIN + HITS, Relaxed);
+        self.medium.store(medium as u8, Relaxed);
     }
 }
 
@@ -55,35 +94,36 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    /// How many of the next reads ask, all of them hits.
+    /// How many of the next reads ask, all of them hits, the others plain.
     fn asking(waiting: &Waiting, reads: u32) -> usize {
         (0..reads)
             .filter(|_| {
-                let asks = waiting.asks();
-                if asks {
+                let how = waiting.how();
+                assert_ne!(how, How::Elsewhere);
+                if how == How::Asking {
                     waiting.went(true);
                 }
-                asks
+                how == How::Asking
             })
             .count()
     }
 
     #[test]
     fn reads_of_cached_files_ask_seldom_and_those_that_missed_every_time() {
-        let waiting = Waiting::new(false);
+        let waiting = Waiting::new(Medium::Asked);
         assert_eq!(asking(&waiting, HITS + 1), HITS as usize + 1, "a new file's");
         assert_eq!(asking(&waiting, 10 * (PLAIN + 1)), 10, "one in many");
-        while !waiting.asks() {}
+        while waiting.how() != How::Asking {}
         waiting.went(false);
         assert_eq!(asking(&waiting, HITS), HITS as usize, "as long as misses are near");
     }
 
     #[test]
-    fn a_filesystem_that_knows_no_such_question_is_not_asked() {
-        assert_eq!(asking(&Waiting::new(true), 1000), 0);
-        let waiting = Waiting::new(false);
-        assert!(waiting.asks());
-        waiting.cannot_be_asked();
-        assert_eq!(asking(&waiting, 1000), 0);
+    fn who_cannot_be_asked_is_read_plainly_in_memory_and_elsewhere_otherwise() {
+        assert_eq!(asking(&Waiting::new(Medium::Memory), 1000), 0);
+        let waiting = Waiting::new(Medium::Asked);
+        assert_eq!(asking(&waiting, HITS + 1 + PLAIN / 2), HITS as usize + 1);
+        waiting.cannot_be_asked(Medium::Mute);
+        assert!((0..1000).all(|_| waiting.how() == How::Elsewhere), "from then on, and not only in turn");
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use super::LaneReport;
 use super::pace::Pace;
 use crate::ahead::Ahead;
-use crate::file::Inner as FileInner;
+use crate::file::{Inner as FileInner, Medium};
 use crate::observer::Observer;
 use crate::options::{LaneMode, Options};
 use crate::types::Attributes;
@@ -65,8 +65,10 @@ pub(crate) struct Keeper {
     pub(super) was_up: AtomicBool,
     /// Files with grants, to be told when the lane goes.
     files: Mutex<Files>,
-    /// The filesystem (its id) that last said it can't be asked not to wait; 0: none did.
-    always_waits: AtomicU64,
+    /// The filesystem in memory (its id) that last said it can't be asked not to wait; 0: none did.
+    in_memory: AtomicU64,
+    /// Likewise one that isn't in memory.
+    mute: AtomicU64,
     /// What filesystems turned out not to do of the I/O modes.
     pub(crate) fallbacks: io::Fallbacks,
     /// Files that were asked for before they are opened.
@@ -96,21 +98,28 @@ impl Keeper {
             background: AtomicBool::new(false),
             was_up: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
-            always_waits: AtomicU64::new(0),
+            in_memory: AtomicU64::new(0),
+            mute: AtomicU64::new(0),
             fallbacks: io::Fallbacks::default(),
             ahead: Ahead::default(),
         }
     }
 
     /// Files of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no trial.
-    pub(crate) fn always_waits_on(&self, fsid: u64) {
-        self.always_waits.store(fsid, Relaxed);
+    pub(crate) fn cannot_be_asked(&self, fsid: u64, medium: Medium) {
+        let last = if medium == Medium::Memory { &self.in_memory } else { &self.mute };
+        last.store(fsid, Relaxed);
     }
 
-    /// Whether a file with these attributes is on such a filesystem.
-    pub(crate) fn waits_on(&self, attributes: Option<&Attributes>) -> bool {
-        let fsid = self.always_waits.load(Relaxed);
-        fsid != 0 && attributes.is_some_and(|attributes| attributes.fsid == fsid)
+    /// What is known of the filesystem of a file with these attributes.
+    pub(crate) fn medium_of(&self, attributes: Option<&Attributes>) -> Medium {
+        let fsid = attributes.map_or(0, |attributes| attributes.fsid);
+        match fsid {
+            0 => Medium::Asked,
+            _ if self.in_memory.load(Relaxed) == fsid => Medium::Memory,
+            _ if self.mute.load(Relaxed) == fsid => Medium::Mute,
+            _ => Medium::Asked,
+        }
     }
 
     pub(crate) fn mode(&self) -> LaneMode {

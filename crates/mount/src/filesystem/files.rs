@@ -114,7 +114,7 @@ impl Filesystem {
             }
         }
         if wanted.has(OFlags::TRUNC) {
-            self.empty(&user, &node, &file, &wanted).await.map_err(|error| self.errno(&error))?;
+            self.empty(&user, &node, &file, &wanted).await?;
         }
         self.fresh(&user.session, &node, asked).await?;
         let (fh, way) = self.settle(&node, file, &wanted)?;
@@ -122,15 +122,16 @@ impl Filesystem {
     }
 
     /// O_TRUNC, which comes without the right to write through the descriptor, too.
-    async fn empty(&self, user: &User, node: &Node, file: &File, wanted: &Wanted) -> client::Result<()> {
+    async fn empty(&self, user: &User, node: &Node, file: &File, wanted: &Wanted) -> Result<(), Errno> {
         if wanted.write {
             if wanted.kill {
-                Self::drop_set_id(node, file);
+                self.drop_set_id(node, file).await?;
             }
-            file.set_len(0).await?;
+            self.cut(file, 0).await?;
         } else {
             let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
-            user.session.set_attributes(&node.handle, &set, None).await?;
+            let done = user.session.set_attributes(&node.handle, &set, None).await;
+            done.map_err(|error| self.errno(&error))?;
         }
         node.state.lock().cache.write(Instant::now());
         Ok(())
@@ -306,7 +307,10 @@ impl Filesystem {
             tracing::warn!(%error, "data written after the last close is lost");
         }
         if let Some(going) = hidden {
-            self.remove_hidden(&open.node, going).await;
+            let node = open.node.clone();
+            // Whoever closes a file last that has no name any more frees its blocks: let that be the server.
+            drop(open);
+            self.remove_hidden(&node, going).await;
         }
     }
 

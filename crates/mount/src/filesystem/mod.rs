@@ -8,6 +8,7 @@
 //! | `files` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
+//! | `disks` | where calls on granted files are made that may wait for a disk |
 //! | `shutting` | directories that not everybody may search any more |
 //! | `pending` | what goes on behind requests' backs, and who waits for it |
 //! | `status` | GETATTR, SETATTR, ACCESS, STATFS |
@@ -15,6 +16,7 @@
 
 mod data;
 mod directories;
+mod disks;
 mod files;
 mod hidden;
 mod names;
@@ -41,6 +43,7 @@ use crate::open::{OpenDirectory, OpenFile, Opened};
 use crate::report::Passing;
 use crate::settings::MountOptions;
 use crate::users::{User, Users};
+use disks::Disks;
 use hidden::HiddenNames;
 use places::Places;
 use shutting::Shutting;
@@ -58,6 +61,7 @@ pub(crate) struct Filesystem {
     places: Places,
     hidden: HiddenNames,
     shutting: Shutting,
+    disks: Disks,
     pub(crate) passing: Passing,
     pub(crate) buffers: Arc<Buffers>,
     name_max: OnceCell<u32>,
@@ -106,6 +110,7 @@ impl Filesystem {
             places: Places::default(),
             hidden: HiddenNames::default(),
             shutting: Shutting::default(),
+            disks: Disks::default(),
             passing,
             buffers: Arc::default(),
             name_max: OnceCell::new(),

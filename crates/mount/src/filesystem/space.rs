@@ -18,11 +18,6 @@ const COPY_MAX: u64 = 64 << 20;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// Runs a system call that may wait for a disk where that holds up nobody.
-async fn elsewhere<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> Result<R, Errno> {
-    tokio::task::spawn_blocking(call).await.map_err(|_| Errno::IO)
-}
-
 impl Filesystem {
     pub(crate) async fn fallocate(
         &self,
@@ -33,11 +28,12 @@ impl Filesystem {
     ) -> Result<Answer, Errno> {
         let open = self.opened(fh)?;
         if call.header.uid != 0 {
-            Self::drop_set_id(&open.node, &open.file);
+            self.drop_set_id(&open.node, &open.file).await?;
         }
         let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
-        let file = open.file.clone();
-        let done = elsewhere(move || file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len)));
+        let done = self.disks.call(&open.file, move |file| {
+            file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len))
+        });
         done.await?.ok_or(Errno::OPNOTSUPP)??;
         open.node.state.lock().cache.write(Instant::now());
         Ok(Answer::default())
@@ -50,8 +46,8 @@ impl Filesystem {
             SEEK_HOLE => SeekFrom::Hole(offset),
             _ => return Err(Errno::INVAL),
         };
-        let file = open.file.clone();
-        let found = elsewhere(move || file.with_granted(|fd| rustix::fs::seek(fd, to))).await?;
+        let found =
+            self.disks.call(&open.file, move |file| file.with_granted(|fd| rustix::fs::seek(fd, to))).await?;
         if let Some(found) = found {
             return Ok(Answer::default().offset(found?));
         }
@@ -67,15 +63,15 @@ impl Filesystem {
     pub(crate) async fn copy_range(&self, call: &Call, range: &CopyRange) -> Result<Answer, Errno> {
         let (from, to) = (self.opened(range.from)?, self.opened(range.to)?);
         if call.header.uid != 0 {
-            Self::drop_set_id(&to.node, &to.file);
+            self.drop_set_id(&to.node, &to.file).await?;
         }
         if range.flags != 0 {
             return Err(Errno::INVAL);
         }
         let len = usize::try_from(range.len.min(COPY_MAX)).unwrap_or(usize::MAX);
         let (mut from_offset, mut to_offset) = (range.from_offset, range.to_offset);
-        let (source, target) = (from.file.clone(), to.file.clone());
-        let copied = elsewhere(move || {
+        let source = from.file.clone();
+        let copied = self.disks.call(&to.file, move |target| {
             source.with_granted(|source| {
                 target.pass_granted(|target| {
                     rustix::fs::copy_file_range(

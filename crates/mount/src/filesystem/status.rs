@@ -108,9 +108,9 @@ impl Filesystem {
             // Whoever has the file open for writing may cut it, whatever its mode says by now.
             if let Some(open) = self.files.get(set.fh).filter(|open| has(fattr::FH) && open.write) {
                 if has(fattr::KILL_SUIDGID) {
-                    Self::drop_set_id(&node, &open.file);
+                    self.drop_set_id(&node, &open.file).await?;
                 }
-                open.file.set_len(size).await.map_err(|error| self.errno(&error))?;
+                self.cut(&open.file, size).await?;
                 to.size = None;
             } else {
                 self.may_cut(&node, &user, call).await?;

@@ -1,0 +1,85 @@
+//! A mount of a share on a disk that hangs, and on one that fails: who doesn't touch it doesn't wait for it, and fsync(2) tells the truth,
+//! whichever way the bytes went.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use samehost_tests::disk::{Disk, Frozen};
+use samehost_tests::failing::FailingDisk;
+use samehost_tests::scratch::pattern;
+use samehost_tests::{Mount, Serve, need_root, wait_for};
+
+const SERVED: &str = "lane=required,nopassthrough";
+
+fn writing(path: &Path) -> File {
+    File::options().read(true).write(true).create(true).truncate(false).open(path).expect("opens")
+}
+
+/// Four kinds of changes wait for a frozen filesystem in the mount's process. Lookups, reads, a listing and the status don't.
+#[test]
+fn who_waits_for_a_disk_holds_up_nobody_else() {
+    need_root();
+    let disk = Disk::new("ext4", 64);
+    let server = Serve::openly(disk.path()).start();
+    let mount = Mount::new(&server, disk.path(), SERVED);
+    for name in ["overwritten", "appended", "cut", "allocated", "read"] {
+        fs::write(mount.join(name), pattern(1, 10_000)).expect("there is room");
+    }
+    let overwritten = writing(&mount.join("overwritten"));
+    let mut appended = File::options().append(true).open(mount.join("appended")).expect("opens");
+    let (cut, allocated) = (writing(&mount.join("cut")), writing(&mount.join("allocated")));
+    let read = File::open(mount.join("read")).expect("opens");
+    std::thread::scope(|scope| {
+        let frozen = Frozen::new(&disk);
+        scope.spawn(|| overwritten.write_all_at(b"over", 0).expect("in the end"));
+        scope.spawn(move || appended.write_all(b"behind").expect("in the end"));
+        scope.spawn(|| cut.set_len(7).expect("in the end"));
+        scope.spawn(|| {
+            let mode = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(&allocated, mode, 0, 20_000).expect("in the end");
+        });
+        wait_for("four requests that wait", || {
+            (mount.status()?["requests_under_way"].as_u64()? >= 4).then_some(())
+        });
+        let mut there = [0; 100];
+        read.read_exact_at(&mut there, 5000).expect("it reads");
+        assert_eq!(there, pattern(1, 10_000)[5000..5100]);
+        assert_eq!(fs::read_dir(mount.path()).expect("it is listed").count(), 6, "and lost+found");
+        assert!(fs::metadata(mount.join("never was")).is_err());
+        assert_eq!(mount.status().expect("a mount")["requests_under_way"], 4, "they still wait");
+        drop(frozen);
+    });
+    assert_eq!(
+        fs::read(mount.join("overwritten")).expect("there")[..6],
+        [b"over", &pattern(1, 6)[4..]].concat()
+    );
+    assert!(fs::read(mount.join("appended")).expect("there").ends_with(b"behind"));
+    assert_eq!(fs::metadata(mount.join("cut")).expect("there").len(), 7);
+    assert_eq!(fs::metadata(mount.join("allocated")).expect("there").len(), 20_000);
+}
+
+/// The device refuses what was written: fsync(2) says so; and when it is well again what is written then is synced.
+#[test]
+fn an_fsync_tells_of_a_device_that_refuses() {
+    need_root();
+    for options in ["lane=required", SERVED, "lane=off"] {
+        let disk = FailingDisk::new("ext4", "");
+        let server = Serve::openly(disk.path()).start();
+        let mount = Mount::new(&server, disk.path(), options);
+        let (here, there) = (mount.join("file"), disk.path().join("file"));
+        let size = 256 << 10;
+        fs::write(&here, pattern(1, size)).expect("there is room");
+        let file = writing(&here);
+        file.sync_all().expect("the disk is whole");
+        disk.fail(&there);
+        file.write_all_at(&pattern(2, size), 0).expect("it goes to the page cache");
+        let refused = file.sync_all().expect_err("what isn't on the device isn't said to be");
+        assert!(matches!(refused.raw_os_error(), Some(5 | 28)), "{options}: {refused}");
+        disk.heal();
+        file.write_all_at(&pattern(3, size), 0).expect("it goes to the page cache");
+        file.sync_all().expect("it is well again");
+        assert!(disk.contents(&there) == pattern(3, size), "{options}: what was synced is on the device");
+    }
+}
