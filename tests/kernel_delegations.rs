@@ -1,8 +1,9 @@
 //! The Linux kernel's own client in QEMU holding delegations, which a local process on the server and a client of NFSv3 have
 //! recalled, in each minor version: what the guest has written and not sent is there when the host reads it, and what the host
-//! writes the guest sees. Versions 4.1 and 4.2 are called over their own connections; for 4.0 the server connects to the guest.
+//! writes the guest sees. One that is held when the server is killed is reclaimed. Versions 4.1 and 4.2 are called over their own
+//! connections; for 4.0 the server connects to the guest.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -30,12 +31,15 @@ fn the_kernels_client_gives_delegations_back() {
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
     for minor in 0..3 {
-        for name in ["read", "third"] {
+        for name in ["read", "third", "held"] {
             fs::write(export.join(format!("{name}.{minor}")), "old\n").expect("there is room");
         }
     }
     let netns = Netns::new("delegations");
-    let server = Serve::openly(&export).inside(&netns).start();
+    // Whom 4.0 keeps waiting waits for a lease.
+    let mut server = Serve::openly(&export).inside(&netns).arguments(["--lease", "15"]).start();
+    // On its port from now on.
+    server.restart();
     let plan = format!(
         "EXPORT={}\nCALLBACK_PORT={}\n{}",
         export.display(),
@@ -43,16 +47,16 @@ fn the_kernels_client_gives_delegations_back() {
         include_str!("guest/delegations.sh")
     );
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: 0, plan: &plan };
-    let before = Cell::new(0);
+    let (before, server) = (Cell::new(0), RefCell::new(server));
     let report = qemu::boot(&job, Some(&netns), BOUND, |request| {
         let done = match request.split_once(' ') {
             Some(("append", name)) => {
-                before.set(returned(&server, u64::MAX, Duration::ZERO));
+                before.set(returned(&server.borrow(), u64::MAX, Duration::ZERO));
                 File::options()
                     .append(true)
                     .open(export.join(name))
                     .and_then(|mut file| file.write_all(b"new\n"))
-                    .map(|()| returned(&server, before.get(), Duration::from_secs(2)) > before.get())
+                    .map(|()| returned(&server.borrow(), before.get(), Duration::from_secs(2)) > before.get())
                     .map(|lent| if lent { "ok" } else { "unlent" })
             }
             Some(("expect", name)) => fs::read(export.join(name)).and_then(|found| match &found[..] {
@@ -62,12 +66,17 @@ fn the_kernels_client_gives_delegations_back() {
             // That file's, and one more of those that followed at least.
             None if request == "returned" => {
                 let least = before.get() + 2;
-                let returned = returned(&server, least - 1, samehost_tests::PATIENCE);
+                let returned = returned(&server.borrow(), least - 1, samehost_tests::PATIENCE);
                 if returned >= least { Ok("ok") } else { Err(std::io::Error::other("not returned")) }
+            }
+            None if request == "restart" => {
+                server.borrow_mut().kill();
+                server.borrow_mut().restart();
+                Ok("ok")
             }
             _ => Err(std::io::Error::other(format!("{request}?"))),
         };
         done.map_or_else(|why| why.to_string(), str::to_owned)
     });
-    report.assert_passed(3 * 10 + 2);
+    report.assert_passed(3 * 15 + 2);
 }
