@@ -109,6 +109,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let Some(mut state) = self.states.remove(&number) else { return };
         if let Kind::Open { locks, .. } = &mut state.kind {
             std::mem::take(locks).into_iter().for_each(|lock| self.drop_state(lock));
+            self.effects.released.extend(self.waiting.close(&state.key, number));
         }
         self.by_owner.remove(&state, number);
         if let Some(client) = self.clients.get_mut(&state.client) {

@@ -88,8 +88,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.end_grace_if_over(now);
         let client = self.clients.get(&client).ok_or(Error::StaleClientid)?;
         if reclaim {
-            let may = !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner);
-            if !may {
+            if !self.grace.may_reclaim(now, &client.owner) {
                 return Err(Error::NoGrace);
             }
             self.grace.heard(now, &client.owner);

@@ -71,6 +71,8 @@ pub struct Denied {
 #[derive(Debug, Clone)]
 pub struct Begun<L> {
     state: u64,
+    /// By which open.
+    open: u64,
     /// What the owner holds open on the file.
     pub file: Arc<L>,
 }
@@ -113,7 +115,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         };
         if let Some(denied) = denied {
             if asked.waits {
-                self.enqueue(now, asked.key, owner, wanted, None);
+                self.enqueue(now, asked.key, (owner, open), wanted, None);
             }
             return Ok(Err(denied));
         }
@@ -127,7 +129,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         };
         match &self.states[&state].kind {
             Kind::Lock { ranges, .. } if ranges.len() >= self.config.limits.ranges => Err(Error::Delay),
-            Kind::Lock { file, .. } => Ok(Ok(Begun { state, file: Arc::clone(file) })),
+            Kind::Lock { file, .. } => Ok(Ok(Begun { state, open, file: Arc::clone(file) })),
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
     }
@@ -145,7 +147,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if let (Some(Kind::Lock { owner, .. }), true) =
             (self.states.get(&begun.state).map(|state| &state.kind), asked.waits)
         {
-            let who = LockOwner { client: asked.client, owner: owner.clone() };
+            let who = (LockOwner { client: asked.client, owner: owner.clone() }, begun.open);
             self.enqueue(now, asked.key, who, (asked.range, asked.kind), Some(Arc::clone(&begun.file)));
         }
         self.lock_failed(begun);
@@ -203,7 +205,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             {
                 Err(Error::LockRange)
             }
-            Kind::Lock { file, .. } => Ok(Begun { state: number, file: Arc::clone(file) }),
+            Kind::Lock { file, open, .. } => Ok(Begun { state: number, open: *open, file: Arc::clone(file) }),
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
     }

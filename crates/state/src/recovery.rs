@@ -30,11 +30,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// Ends the grace period if its time is up: who hasn't come back has lost what it had.
+    /// Ends the grace period if its time is up: who hasn't come back has lost what it had. Who has come back and hasn't said that it was
+    /// done has lost what it hadn't reclaimed, and may not know that yet: it keeps what it has, and can't reclaim after another restart
+    /// before it says so. A client of 4.0 never does; what it has reclaimed is taken for all.
     pub(crate) fn end_grace_if_over(&mut self, now: Time) {
         for owner in self.grace.end_if_over(now) {
             let holder = self.named.get(&owner).and_then(|named| named.confirmed);
-            if holder.and_then(|id| self.clients.get(&id)).is_none_or(|client| client.states.is_empty()) {
+            let holder = holder.and_then(|id| self.clients.get(&id));
+            if holder.is_none_or(|client| client.v40.is_none() || client.states.is_empty()) {
                 self.forget(&owner);
             }
         }

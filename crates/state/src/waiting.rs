@@ -33,6 +33,8 @@ const MOST_OF_TICK: usize = 1024;
 #[derive(Debug)]
 struct Waiter<L> {
     who: LockOwner,
+    /// By which open: who closes it doesn't wait any more.
+    open: u64,
     range: Range,
     kind: LockKind,
     /// When it last asked.
@@ -127,33 +129,44 @@ impl<K: Clone + Eq + Hash, L> Waiting<K, L> {
 
     /// An owner has what it wanted, or doesn't want it any more: what was kept for it.
     pub fn leave(&mut self, key: &K, who: &LockOwner, range: Range) -> Vec<Arc<L>> {
+        self.remove(key, |waiter| waiter.who == *who && waiter.range.overlaps(range))
+    }
+
+    /// An open has gone, and with it whoever waits by it: what was kept for those.
+    pub fn close(&mut self, key: &K, open: u64) -> Vec<Arc<L>> {
+        self.remove(key, |waiter| waiter.open == open)
+    }
+
+    fn remove(&mut self, key: &K, mut is_gone: impl FnMut(&Waiter<L>) -> bool) -> Vec<Arc<L>> {
         let Some(queue) = self.queues.get_mut(key) else { return Vec::new() };
-        let gone = queue.waiters.extract_if(.., |waiter| waiter.who == *who && waiter.range.overlaps(range));
-        let gone: Vec<Waiter<L>> = gone.collect();
+        let gone: Vec<Waiter<L>> = queue.waiters.extract_if(.., |waiter| is_gone(waiter)).collect();
         self.count -= gone.len();
         if queue.waiters.is_empty() {
             self.due.remove(&queue.due);
             self.queues.remove(key);
+        } else if !gone.is_empty() {
+            // It may have been their turn.
+            self.stir(key);
         }
         gone.into_iter().filter_map(|waiter| waiter.outside).collect()
     }
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// An owner is refused what it waits for: it gets a place if it has none. With `outside` it was a local process's lock that was
-    /// in the way.
+    /// An owner is refused what it waits for, by an open: it gets a place if it has none. With `outside` it was a local process's lock
+    /// that was in the way.
     pub(crate) fn enqueue(
         &mut self,
         now: Time,
         key: &K,
-        who: LockOwner,
+        (who, open): (LockOwner, u64),
         (range, kind): (Range, LockKind),
         outside: Option<Arc<L>>,
     ) {
         let Waiting { queues, count, due, next, .. } = &mut self.waiting;
         let is_there = |waiter: &&mut Waiter<L>| waiter.who == who && waiter.wants(range, kind);
         if let Some(waiter) = queues.get_mut(key).and_then(|queue| queue.waiters.iter_mut().find(is_there)) {
-            waiter.asked = now;
+            (waiter.asked, waiter.open) = (now, open);
             // What it found in its way says that it isn't its turn after all.
             if outside.is_some() {
                 waiter.turn = None;
@@ -168,7 +181,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return;
         }
         *count += 1;
-        let waiter = Waiter { who, range, kind, asked: now, turn: None, outside };
+        let waiter = Waiter { who, open, range, kind, asked: now, turn: None, outside };
         let until = waiter.until(self.config.lease);
         let queue = queues.entry(key.clone()).or_insert_with(|| {
             *next += 1;
@@ -227,9 +240,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let (lease, before) = (self.config.lease, queue.len());
         let mut over = Vec::new();
         queue.retain_mut(|waiter| {
-            let stays = !self.is_courtesy(now, waiter.who.client)
-                && now <= waiter.asked.plus(FORGOTTEN * lease)
-                && waiter.turn.is_none_or(|until| now < until);
+            let stays = now < waiter.until(lease);
             if !stays {
                 over.extend(waiter.outside.take());
             }
@@ -241,7 +252,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             let (front, rest) = queue.split_at_mut(at);
             let waiter = &mut rest[0];
             let in_front = |other: &Waiter<L>| {
-                other.turn.is_some() && other.who != waiter.who && other.is_against(waiter.range, waiter.kind)
+                other.turn.is_some_and(|until| now < until)
+                    && other.who != waiter.who
+                    && other.is_against(waiter.range, waiter.kind)
             };
             if waiter.turn.is_some() || waiter.outside.is_some() || held || front.iter().any(in_front) {
                 continue;

@@ -1,10 +1,16 @@
 //! What an NFSv4 server remembers, as plainly as it can be said: lists that are searched, locks byte by byte, no bounds.
 //! Two clients (by number), which renew their lease with whatever they do.
 
-use std::cmp::Reverse;
+mod delegations;
+mod locks;
+mod queue;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use state::{Error, LockKind, NoDelegation};
+pub use delegations::{Delegation, Touched};
+pub use locks::{Denied, Lock, Wanted};
+pub use queue::Waiter;
+use state::Error;
 
 use crate::common::{COURTESY, LEASE};
 
@@ -22,7 +28,7 @@ pub struct Known {
     pub alive: bool,
     renewed: u64,
     /// It has reclaimed everything.
-    complete: bool,
+    pub complete: bool,
 }
 
 /// The opens of one owner of one client on one file.
@@ -37,79 +43,6 @@ pub struct Open {
     shares: BTreeSet<(u8, u8)>,
 }
 
-/// First byte, last byte, how they are locked.
-pub type Run = (usize, usize, LockKind);
-
-/// The locks of one owner of one client on one file.
-#[derive(Debug, Clone)]
-pub struct Lock {
-    /// Its name here.
-    pub nr: u64,
-    pub who: usize,
-    pub owner: u8,
-    pub file: u32,
-    /// The open that it was made by.
-    pub open: u64,
-    pub bytes: [Option<LockKind>; BYTES],
-}
-
-impl Lock {
-    /// Runs of bytes that are locked alike: first, last, how.
-    fn runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        for (at, kind) in self.bytes.iter().enumerate() {
-            match (runs.last_mut(), kind) {
-                (Some(run), Some(kind)) if run.1 + 1 == at && run.2 == *kind => run.1 = at,
-                (_, Some(kind)) => runs.push((at, at, *kind)),
-                (_, None) => {}
-            }
-        }
-        runs
-    }
-
-    /// Those that others may not have if these are.
-    fn against(&self, (first, last): (usize, usize), kind: LockKind) -> Vec<Run> {
-        let mut runs = self.runs();
-        runs.retain(|run| {
-            run.0 <= last && first <= run.1 && (run.2 == LockKind::Write || kind == LockKind::Write)
-        });
-        runs
-    }
-}
-
-/// A delegation.
-#[derive(Debug, Clone)]
-pub struct Delegation {
-    /// Its name here.
-    pub nr: u64,
-    pub who: usize,
-    pub file: u32,
-    pub writes: bool,
-    /// When it is taken away, once it is recalled.
-    revoke_at: Option<u64>,
-}
-
-/// What a delegation may be in the way of.
-#[derive(Debug, Clone, Copy)]
-pub enum Touched {
-    /// An open: its access and deny bits.
-    Open(u8, u8),
-    Read,
-    Write,
-    Change,
-}
-
-impl Touched {
-    /// Whether others' delegations have to go.
-    const fn breaks(self, writes: bool) -> bool {
-        match self {
-            Self::Open(access, deny) => writes || access & 2 != 0 || deny & 1 != 0,
-            Self::Read => writes,
-            Self::Write | Self::Change => true,
-        }
-    }
-}
-
 /// Everything.
 #[derive(Debug, Clone, Default)]
 pub struct Reference {
@@ -121,6 +54,10 @@ pub struct Reference {
     /// In the order in which they were made.
     pub opens: Vec<Open>,
     pub locks: Vec<Lock>,
+    /// In the order in which they came.
+    pub waiters: Vec<Waiter>,
+    /// Owners on files that were told since the last look that it is their turn.
+    pub told: Vec<(usize, u8, u32)>,
     pub delegations: Vec<Delegation>,
     /// Delegations that were taken away, and their files, until their clients say that they know.
     pub revoked: [Vec<(u64, u32)>; CLIENTS],
@@ -166,10 +103,7 @@ impl Reference {
                 self.end(who);
             }
         }
-        let due = |given: &Delegation| given.revoke_at.is_some_and(|at| self.now >= at);
-        let overdue: Vec<u64> =
-            self.delegations.iter().filter(|given| due(given)).map(|given| given.nr).collect();
-        overdue.into_iter().for_each(|nr| self.revoke(nr));
+        self.revoke_overdue();
         self.end_grace();
     }
 
@@ -194,11 +128,13 @@ impl Reference {
         self.now < self.grace_ends && !self.waiting.is_empty()
     }
 
+    pub fn may_reclaim(&self, who: usize) -> bool {
+        !self.known[who].complete && self.in_grace() && self.waiting.contains(&who)
+    }
+
     fn end_grace(&mut self) {
         if self.now >= self.grace_ends {
-            let mut late = std::mem::take(&mut self.waiting);
-            late.retain(|who| !self.has_state(*who));
-            self.lost.append(&mut late);
+            self.lost.append(&mut self.waiting);
         }
     }
 
@@ -213,6 +149,7 @@ impl Reference {
     fn drop_all(&mut self, who: usize) {
         self.opens.retain(|open| open.who != who);
         self.locks.retain(|lock| lock.who != who);
+        self.waiters.retain(|waiter| waiter.wanted.open.who != who);
         self.delegations.retain(|given| given.who != who);
         self.revoked[who].clear();
         self.prune();
@@ -254,7 +191,7 @@ impl Reference {
         self.end_grace();
         let complete = self.known[who].complete;
         match reclaim {
-            true if !complete && self.in_grace() && self.waiting.contains(&who) => {
+            true if self.may_reclaim(who) => {
                 self.is_at_it(who);
                 Ok(())
             }
@@ -275,78 +212,6 @@ impl Reference {
 
     fn is_expired(&self, who: usize) -> bool {
         !self.known[who].alive || self.now > self.known[who].renewed + LEASE
-    }
-
-    /// Whether nobody's delegation but `by`'s own is in the way; those that are are recalled, to be returned by `deadline`.
-    pub fn clear(&mut self, by: Option<usize>, file: u32, touched: Touched, deadline: u64) -> bool {
-        let against =
-            |given: &&Delegation| given.file == file && Some(given.who) != by && touched.breaks(given.writes);
-        let against: Vec<u64> = self.delegations.iter().filter(against).map(|given| given.nr).collect();
-        let mut clear = true;
-        for nr in against {
-            let Some(given) = self.delegations.iter().find(|given| given.nr == nr).cloned() else { continue };
-            if self.is_expired(given.who) {
-                self.end(given.who);
-            } else if given.revoke_at.is_some_and(|at| self.now >= at) {
-                self.revoke(nr);
-            } else {
-                clear = false;
-                self.contended.insert(file, self.now);
-                if given.revoke_at.is_none() {
-                    self.recalled.push(nr);
-                }
-                let given = self.delegations.iter_mut().find(|given| given.nr == nr).expect("it is there");
-                given.revoke_at = Some(given.revoke_at.map_or(deadline, |at| at.min(deadline)));
-            }
-        }
-        clear
-    }
-
-    /// As [`Reference::clear`], for an operation that has to be tried again then.
-    pub fn touch(&mut self, by: Option<usize>, file: u32, touched: Touched) -> Result<(), Error> {
-        if self.clear(by, file, touched, self.now + LEASE) { Ok(()) } else { Err(Error::Delay) }
-    }
-
-    fn revoke(&mut self, nr: u64) {
-        let at = self.delegations.iter().position(|given| given.nr == nr).expect("it is there");
-        let given = self.delegations.remove(at);
-        self.revoked[given.who].push((nr, given.file));
-        self.prune();
-    }
-
-    /// A delegation for who has the file open.
-    pub fn delegate(&mut self, who: usize, file: u32, writes: bool) -> Result<u64, NoDelegation> {
-        if self.contended.get(&file).is_some_and(|at| self.now < at + LEASE) {
-            return Err(NoDelegation::Contention);
-        }
-        for given in self.delegations.iter().filter(|given| given.file == file) {
-            if given.who == who {
-                return Err(NoDelegation::Held);
-            }
-            if writes || given.writes {
-                return Err(NoDelegation::Contention);
-            }
-        }
-        let access = |own: bool| {
-            let of = self.opens.iter().filter(|open| open.file == file && (open.who == who) == own);
-            of.fold(0, |all, open| all | open.union().0)
-        };
-        let granted =
-            self.grants.iter().filter(|(on, _)| *on == file).fold(0, |all, (_, access)| all | access);
-        let (own, others) = (access(true), access(false) | granted);
-        if others & 2 != 0 || writes && others != 0 || !writes && own & 2 != 0 {
-            return Err(NoDelegation::Contention);
-        }
-        self.next += 1;
-        self.delegations.push(Delegation { nr: self.next, who, file, writes, revoke_at: None });
-        Ok(self.next)
-    }
-
-    /// DELEGRETURN, also of one that was taken away.
-    pub fn give_back(&mut self, nr: u64) {
-        self.delegations.retain(|given| given.nr != nr);
-        self.revoked.iter_mut().for_each(|of| of.retain(|(other, _)| *other != nr));
-        self.prune();
     }
 
     fn opens_against(&self, file: u32, access: u8, deny: u8) -> Vec<usize> {
@@ -398,57 +263,8 @@ impl Reference {
     pub fn close(&mut self, nr: u64) {
         self.opens.retain(|open| open.nr != nr);
         self.locks.retain(|lock| lock.open != nr);
+        self.waiters.retain(|waiter| waiter.wanted.open.nr != nr);
         self.prune();
-    }
-
-    /// A lock of bytes; the inner error: who has some of them, and which.
-    pub fn lock(
-        &mut self,
-        open: u64,
-        owner: u8,
-        bytes: (usize, usize),
-        kind: LockKind,
-        reclaim: bool,
-    ) -> Result<Result<u64, (usize, u8, Run)>, Error> {
-        let open = self.opens.iter().find(|other| other.nr == open).expect("it is there").clone();
-        if open.union().0 & if kind == LockKind::Write { 2 } else { 1 } == 0 {
-            return Err(Error::Openmode);
-        }
-        self.check_grace(open.who, reclaim)?;
-        let own = |lock: &Lock| lock.who == open.who && lock.owner == owner && lock.file == open.file;
-        // One after the other: of writers, and else of readers, who reaches farthest; of those the oldest.
-        let in_the_way = |lock: &&Lock| {
-            let farthest = lock.against(bytes, kind).into_iter().map(|run| (run.2, run.1)).max();
-            farthest.map(|farthest| (farthest, Reverse(lock.nr)))
-        };
-        loop {
-            let others = self.locks.iter().filter(|lock| lock.file == open.file && !own(lock));
-            let denying = others.max_by_key(in_the_way).filter(|lock| in_the_way(lock).is_some());
-            let Some((denying, denied)) =
-                denying.map(|lock| (lock.who, (lock.who, lock.owner, lock.against(bytes, kind)[0])))
-            else {
-                break;
-            };
-            if !self.give_way(&[denying]) {
-                return if reclaim { Err(Error::ReclaimConflict) } else { Ok(Err(denied)) };
-            }
-        }
-        let (first, last) = bytes;
-        if let Some(lock) = self.locks.iter_mut().find(|lock| own(lock)) {
-            lock.bytes[first..=last].fill(Some(kind));
-            return Ok(Ok(lock.nr));
-        }
-        self.next += 1;
-        let mut locked = [None; BYTES];
-        locked[first..=last].fill(Some(kind));
-        let (nr, who, file, open) = (self.next, open.who, open.file, open.nr);
-        self.locks.push(Lock { nr, who, owner, file, open, bytes: locked });
-        Ok(Ok(self.next))
-    }
-
-    pub fn unlock(&mut self, nr: u64, first: usize, last: usize) {
-        let lock = self.locks.iter_mut().find(|lock| lock.nr == nr).expect("it is there");
-        lock.bytes[first..=last].fill(None);
     }
 
     /// A READ or WRITE by no open.
