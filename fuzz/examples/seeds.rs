@@ -309,11 +309,13 @@ fn records() -> std::io::Result<()> {
 
 fn lane_messages() -> std::io::Result<()> {
     use lane::message::{Given, Refusal, Reply, Request, encode};
-    use lane::{About, Access, Commitment, Credential, Nonce, Soon, Status, Target};
+    use lane::{
+        About, Access, Before, Changed, Commitment, Credential, How, New, Nonce, Soon, Status, Target,
+    };
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
     let credential = Credential { uid: 1, gid: 2, gids: vec![3, 4] };
-    let register = Request::Register { lowest: 2, highest: 2, commitment: Commitment([0xcc; 32]) };
+    let register = Request::Register { lowest: 2, highest: 3, commitment: Commitment([0xcc; 32]) };
     seed("register", encode(&register))?;
     let by_handle = Request::Open {
         serial: 1,
@@ -331,6 +333,17 @@ fn lane_messages() -> std::io::Result<()> {
         credential: credential.clone(),
     };
     seed("open-entry", encode(&by_name))?;
+    for (name, how) in [("open-unchecked", How::Unchecked), ("open-exclusive", How::Exclusive([4; 8]))] {
+        let new = New { directory: b"directory", name: b"name", mode: 0o644, how };
+        let open = Request::Open {
+            serial: 4,
+            releases: vec![],
+            target: Target::New(new),
+            access: Access::Write,
+            credential: credential.clone(),
+        };
+        seed(name, encode(&open))?;
+    }
     for (name, soon) in [
         ("ahead-handles", Soon::Handles(vec![b"one", b"another"])),
         ("ahead-entries", Soon::Entries { directory: b"directory", names: vec![b"name", b"next", b""] }),
@@ -341,7 +354,7 @@ fn lane_messages() -> std::io::Result<()> {
     seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
     seed("async", encode(&Request::Async))?;
     let local = Reply::Local {
-        version: 2,
+        version: 3,
         nonce: Nonce([1; 16]),
         instance: [2; 16],
         grants: 1024,
@@ -349,7 +362,7 @@ fn lane_messages() -> std::io::Result<()> {
         slots: 58,
     };
     seed("local", encode(&local))?;
-    seed("refused-version", encode(&Reply::Refused(Refusal::Version { lowest: 2, highest: 2 })))?;
+    seed("refused-version", encode(&Reply::Refused(Refusal::Version { lowest: 2, highest: 3 })))?;
     seed("refused-draining", encode(&Reply::Refused(Refusal::Draining)))?;
     let opened = Reply::Opened {
         serial: 1,
@@ -358,8 +371,22 @@ fn lane_messages() -> std::io::Result<()> {
         verifier: [4; 8],
         handle: b"handle",
         about: About::default(),
+        directory: None,
     };
     seed("opened", encode(&opened))?;
+    let changed = Changed { before: Some(Before::default()), after: Some(About::default().attributes) };
+    for (name, directory) in [("made", changed), ("made-untold", Changed { before: None, after: None })] {
+        let made = Reply::Opened {
+            serial: 4,
+            grant: 9,
+            generation: 2,
+            verifier: [4; 8],
+            handle: b"handle",
+            about: About::default(),
+            directory: Some(Box::new(directory)),
+        };
+        seed(name, encode(&made))?;
+    }
     seed("not-opened", encode(&Reply::NotOpened { serial: 1, status: Status::Symlink }))?;
     let file = |index| Given { index, grant: 9, handle: b"handle", about: About::default() };
     let files = vec![file(0), file(2)];

@@ -1,4 +1,5 @@
-//! What is told of a file that is granted: its attributes as they were then, and how it is to be read and written.
+//! What is told of a file that is granted: its attributes as they were then, and how it is to be read and written; and of the
+//! directory that it was made in.
 
 use io::{Mode, Modes};
 use sys::{Attributes, Kind, Timestamp};
@@ -11,6 +12,26 @@ pub struct About {
     pub attributes: Attributes,
     /// How the server reads and writes it; the client does as the server does.
     pub modes: Modes,
+}
+
+/// What a directory was before a name was made in it, and is now (RFC 1813 section 2.6, `wcc_data`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Changed {
+    /// As it was right before, atomically; `None` where somebody else may have changed it meanwhile.
+    pub before: Option<Before>,
+    /// As it was afterwards, if that can be had.
+    pub after: Option<Attributes>,
+}
+
+/// What tells whether a cache of a directory was good before a change (`wcc_attr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Before {
+    /// Bytes.
+    pub size: u64,
+    /// Last change of the names.
+    pub mtime: Timestamp,
+    /// Last change of the attributes.
+    pub ctime: Timestamp,
 }
 
 /// The kinds of files in the order of their numbers, which are NFSv3's ftype3 (RFC 1813 section 2.5) and begin with 1.
@@ -27,44 +48,83 @@ fn number<T: PartialEq>(all: &[T], one: T) -> u32 {
 
 impl Encode for About {
     fn encode(&self, to: &mut Encoder) {
-        let Attributes { mode, nlink, uid, gid, size, used, rdev, fsid, fileid, change, .. } =
-            self.attributes;
-        for word in [1 + number(&KINDS, self.attributes.kind), mode, nlink, uid, gid, rdev.0, rdev.1] {
-            to.u32(word);
-        }
-        for hyper in [size, used, fsid, fileid, change] {
-            to.u64(hyper);
-        }
-        for time in [self.attributes.atime, self.attributes.mtime, self.attributes.ctime] {
-            to.put(&time.seconds);
-            to.u32(time.nanoseconds);
-        }
+        put_attributes(to, &self.attributes);
         to.u32(number(&MODES, self.modes.read) | number(&MODES, self.modes.write) << 8);
     }
 }
 
 impl<'a> Decode<'a> for About {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        Ok(Self {
-            attributes: Attributes {
-                kind: kind(from.u32()?)?,
-                mode: from.u32()? & 0o7777,
-                nlink: from.u32()?,
-                uid: from.u32()?,
-                gid: from.u32()?,
-                rdev: (from.u32()?, from.u32()?),
-                size: from.u64()?,
-                used: from.u64()?,
-                fsid: from.u64()?,
-                fileid: from.u64()?,
-                change: from.u64()?,
-                atime: time(from)?,
-                mtime: time(from)?,
-                ctime: time(from)?,
-            },
-            modes: modes(from.u32()?)?,
-        })
+        Ok(Self { attributes: get_attributes(from)?, modes: modes(from.u32()?)? })
     }
+}
+
+impl Encode for Changed {
+    fn encode(&self, to: &mut Encoder) {
+        to.put(&self.before);
+        to.put(&self.after.is_some());
+        self.after.iter().for_each(|after| put_attributes(to, after));
+    }
+}
+
+impl<'a> Decode<'a> for Changed {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        let before = from.get()?;
+        let after = if from.get()? { Some(get_attributes(from)?) } else { None };
+        Ok(Self { before, after })
+    }
+}
+
+impl Encode for Before {
+    fn encode(&self, to: &mut Encoder) {
+        to.u64(self.size);
+        put_time(to, self.mtime);
+        put_time(to, self.ctime);
+    }
+}
+
+impl<'a> Decode<'a> for Before {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        Ok(Self { size: from.u64()?, mtime: time(from)?, ctime: time(from)? })
+    }
+}
+
+fn put_attributes(to: &mut Encoder, attributes: &Attributes) {
+    let Attributes { kind, mode, nlink, uid, gid, rdev, .. } = *attributes;
+    for word in [1 + number(&KINDS, kind), mode, nlink, uid, gid, rdev.0, rdev.1] {
+        to.u32(word);
+    }
+    let Attributes { size, used, fsid, fileid, change, .. } = *attributes;
+    for hyper in [size, used, fsid, fileid, change] {
+        to.u64(hyper);
+    }
+    for time in [attributes.atime, attributes.mtime, attributes.ctime] {
+        put_time(to, time);
+    }
+}
+
+fn get_attributes(from: &mut Decoder<'_>) -> Result<Attributes, Error> {
+    Ok(Attributes {
+        kind: kind(from.u32()?)?,
+        mode: from.u32()? & 0o7777,
+        nlink: from.u32()?,
+        uid: from.u32()?,
+        gid: from.u32()?,
+        rdev: (from.u32()?, from.u32()?),
+        size: from.u64()?,
+        used: from.u64()?,
+        fsid: from.u64()?,
+        fileid: from.u64()?,
+        change: from.u64()?,
+        atime: time(from)?,
+        mtime: time(from)?,
+        ctime: time(from)?,
+    })
+}
+
+fn put_time(to: &mut Encoder, time: Timestamp) {
+    to.put(&time.seconds);
+    to.u32(time.nanoseconds);
 }
 
 fn kind(value: u32) -> Result<Kind, Error> {

@@ -28,10 +28,10 @@ pub mod run_dir;
 pub mod server;
 mod socket;
 
-pub use about::About;
+pub use about::{About, Before, Changed};
 pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened, Then};
 pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::PeerCredentials;
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
-pub use request::{Access, Credential, OpenRequest, Soon, Status, Target};
+pub use request::{Access, Credential, How, New, OpenRequest, Soon, Status, Target};
 pub use server::{Answer, Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, StartError};

@@ -23,6 +23,31 @@ pub enum Target<'a> {
         /// One name (at most [`MAX_NAME`] bytes), as in LOOKUP.
         name: &'a [u8],
     },
+    /// The same, made if it isn't there: what would be CREATE, SETATTR and an Open. From version 3 on.
+    New(New<'a>),
+}
+
+/// A file to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct New<'a> {
+    /// The directory's NFS file handle (at most [`MAX_HANDLE`] bytes).
+    pub directory: &'a [u8],
+    /// One name (at most [`MAX_NAME`] bytes), as in CREATE.
+    pub name: &'a [u8],
+    /// The new file's mode, the low twelve bits. Its owner is who asks.
+    pub mode: u32,
+    /// What becomes of a file that is there.
+    pub how: How,
+}
+
+/// What making a file does where there is one (RFC 1813 section 3.3.8, `createmode3`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Opens it as it is.
+    Unchecked,
+    /// Refuses, unless the file was made with this verifier, which until then stands in the times of a file so made: whoever makes it
+    /// sets them when he has the file.
+    Exclusive([u8; 8]),
 }
 
 /// What the client will do with the file. The grant can do this and no more.
@@ -89,7 +114,9 @@ impl OpenRequest<'_> {
     pub fn fits(&self) -> bool {
         let target = match self.target {
             Target::Handle(handle) => handle.len() <= MAX_HANDLE,
-            Target::Entry { directory, name } => directory.len() <= MAX_HANDLE && name.len() <= MAX_NAME,
+            Target::Entry { directory, name } | Target::New(New { directory, name, .. }) => {
+                directory.len() <= MAX_HANDLE && name.len() <= MAX_NAME
+            }
         };
         target && self.credential.gids.len() <= MAX_GIDS
     }

@@ -123,16 +123,19 @@ fn versions_are_negotiated_by_the_first_message() {
         let commitment = Nonce([1; 16]).commitment();
         raw.send(&message::encode(&Request::Register { lowest, highest, commitment }));
     };
-    for (lowest, highest) in [(3, 9), (0, 1), (9, 3), (u32::MAX, u32::MAX)] {
+    for (lowest, highest) in [(4, 9), (0, 1), (9, 4), (u32::MAX, u32::MAX)] {
         let raw = world.raw();
         register(&raw, lowest, highest);
-        assert_eq!(refusal(&raw), Some(Refusal::Version { lowest: 2, highest: 2 }), "{lowest} to {highest}");
+        assert_eq!(refusal(&raw), Some(Refusal::Version { lowest: 2, highest: 3 }), "{lowest} to {highest}");
     }
-    let newer = world.raw();
-    register(&newer, 1, 77);
-    assert!(world.nonce_arrives([1; 16]));
-    let (bytes, _) = newer.receive().unwrap();
-    assert!(matches!(message::decode(&bytes), Ok(Reply::Local { version: 2, .. })));
+    for (number, highest, common) in [(1, 77, 3), (2, 2, 2)] {
+        let raw = world.raw();
+        let commitment = Nonce([number; 16]).commitment();
+        raw.send(&message::encode(&Request::Register { lowest: 1, highest, commitment }));
+        assert!(world.nonce_arrives([number; 16]));
+        let (bytes, _) = raw.receive().unwrap();
+        assert!(matches!(message::decode(&bytes), Ok(Reply::Local { version, .. }) if version == common));
+    }
 }
 
 #[test]

@@ -228,7 +228,7 @@ async fn what_a_server_may_not_say_in_the_handshake() {
         }),
         ("a version that we didn't offer", |fake, nonce, raw| {
             let (nonce, instance) = (Nonce(nonce), fake.instance);
-            let local = Reply::Local { version: 3, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
+            let local = Reply::Local { version: 4, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
             raw.try_send(&message::encode(&local), &[memory().as_fd()]).unwrap();
         }),
         ("closed the connection", |_, _, raw| {

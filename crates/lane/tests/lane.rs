@@ -5,7 +5,7 @@ mod common;
 use common::{FakeServer, LONG, Raw, World, by_name, content, root};
 use lane::interlock::{Control, FIRST_SLOT, IN_FLIGHT, SLOT_SIZE, SLOTS, State};
 use lane::message::{self, Reply, Request};
-use lane::{About, Access, LaneState, OpenError, OpenRequest, Status, Target};
+use lane::{About, Access, Credential, How, LaneState, New, OpenError, OpenRequest, Status, Target};
 use samehost_lane as lane;
 
 use std::os::fd::AsFd;
@@ -41,6 +41,35 @@ async fn handshake_open_read_release() {
     }
     let info = &world.server.status()[0];
     assert_eq!((info.grants, info.granted, info.refused, info.in_flight), (0, 2, 1, 0));
+}
+
+/// An Open that makes its file if it isn't there.
+fn to_make<'a>(name: &'a [u8], credential: &'a Credential) -> OpenRequest<'a> {
+    let new = New { directory: b"root", name, mode: 0o600, how: How::Unchecked };
+    OpenRequest { target: Target::New(new), access: Access::ReadWrite, credential }
+}
+
+#[tokio::test]
+async fn a_file_is_made_and_opened_in_one_round_trip_and_the_directory_told_of() {
+    let world = World::new();
+    let (lane, who) = (world.connect().await, root());
+    for _ in 0..2 {
+        let opened = lane.open(to_make(b"new", &who)).await.unwrap();
+        assert_eq!(opened.handle, b"new");
+        assert!(opened.directory.is_some_and(|changed| changed.after.is_some()));
+        assert_eq!(rustix::io::write(&opened.grant, b"data").unwrap(), 4);
+    }
+    assert!(lane.open(by_name(b"new", &who)).await.unwrap().directory.is_none());
+}
+
+#[tokio::test]
+async fn a_server_of_an_older_version_is_not_asked_to_make_files() {
+    let fake = FakeServer { version: 2, ..FakeServer::new() };
+    let (lane, raw, _memory) = fake.lane().await;
+    assert_eq!(lane.open(to_make(b"new", &root())).await.unwrap_err(), OpenError::TooOld);
+    drop(lane);
+    // It has heard nothing.
+    assert!(raw.receive().is_none());
 }
 
 #[tokio::test]
@@ -94,6 +123,7 @@ async fn releases_ride_on_the_next_open() {
             verifier: [0; 8],
             handle: b"",
             about: About::default(),
+            directory: None,
         })
     };
     for grant in 10..20 {
@@ -402,6 +432,7 @@ async fn fake_open(lane: &lane::Lane, raw: &Raw) -> lane::Grant {
             verifier: [0; 8],
             handle: b"handle",
             about: About::default(),
+            directory: None,
         };
         raw.try_send(&message::encode(&opened), &[file.as_fd()]).unwrap();
     };

@@ -2,17 +2,25 @@
 
 use lane::message::{self, MAX_MESSAGE, MAX_RELEASES, Refusal, Reply, Request};
 use lane::request::{MAX_GIDS, MAX_HANDLE, MAX_NAME};
-use lane::{About, Access, Commitment, Credential, Nonce, Status, Target};
+use lane::{About, Access, Before, Changed, Commitment, Credential, How, New, Nonce, Status, Target};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use samehost_lane as lane;
 use sys::{Attributes, Kind, Timestamp};
 
+fn time() -> impl Strategy<Value = Timestamp> {
+    (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
+}
+
+fn changed() -> impl Strategy<Value = Changed> {
+    let before = (any::<u64>(), time(), time());
+    let before = before.prop_map(|(size, mtime, ctime)| Before { size, mtime, ctime });
+    let after = about().prop_map(|about| about.attributes);
+    (proptest::option::of(before), proptest::option::of(after))
+        .prop_map(|(before, after)| Changed { before, after })
+}
+
 fn about() -> impl Strategy<Value = About> {
-    let time = || {
-        (any::<i64>(), 0..1_000_000_000_u32)
-            .prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
-    };
     let modes = prop::sample::select(vec![io::Mode::Buffered, io::Mode::DontCache, io::Mode::Direct]);
     let modes = (modes.clone(), modes).prop_map(|(read, write)| io::Modes { read, write });
     let kind = prop::sample::select(vec![
@@ -68,12 +76,17 @@ proptest! {
         releases in vec(any::<u64>(), 0..=MAX_RELEASES),
         directory in vec(any::<u8>(), 0..=MAX_HANDLE),
         name in proptest::option::of(vec(any::<u8>(), 0..=MAX_NAME)),
+        new in proptest::option::of((0..=0o7777_u32, proptest::option::of(any::<[u8; 8]>()))),
         access in 1..=3_u32,
         (uid, gid, gids) in (any::<u32>(), any::<u32>(), vec(any::<u32>(), 0..=MAX_GIDS)),
     ) {
-        let target = match &name {
-            Some(name) => Target::Entry { directory: &directory, name },
-            None => Target::Handle(&directory),
+        let target = match (&name, new) {
+            (Some(name), Some((mode, verifier))) => {
+                let how = verifier.map_or(How::Unchecked, How::Exclusive);
+                Target::New(New { directory: &directory, name, mode, how })
+            }
+            (Some(name), None) => Target::Entry { directory: &directory, name },
+            (None, _) => Target::Handle(&directory),
         };
         let access = Access::from_number(access).unwrap();
         let credential = Credential { uid, gid, gids };
@@ -106,9 +119,16 @@ proptest! {
         verifier in any::<[u8; 8]>(),
         handle in vec(any::<u8>(), 0..=MAX_HANDLE),
         about in about(),
+        directory in proptest::option::of(changed().prop_map(Box::new)),
     ) {
-        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, about };
-        there_and_back(&opened, &mut Vec::new());
+        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, about, directory: directory.clone() };
+        let mut bytes = Vec::new();
+        there_and_back(&opened, &mut bytes);
+        let number = if directory.is_some() { 23 } else { 18 };
+        assert_eq!(bytes[..4], [0, 0, 0, number]);
+        for length in 0..bytes.len() {
+            assert!(message::decode::<Reply<'_>>(&bytes[..length]).is_err());
+        }
     }
 
     #[test]
@@ -155,7 +175,14 @@ fn lengths_above_their_bounds_are_refused_before_the_data_is_looked_at() {
         open(&|to| [0, 1, 0, 1, 0, 0, 17].iter().for_each(|word| to.u32(*word))),
         too_long(MAX_GIDS, 17)
     );
-    for (words, of) in [([0, 3, 0], "target"), ([0, 0, 0], "target")] {
+    assert_eq!(open(&|to| [0, 3, 129].iter().for_each(|word| to.u32(*word))), too_long(MAX_HANDLE, 129));
+    assert_eq!(open(&|to| [0, 3, 0, 256].iter().for_each(|word| to.u32(*word))), too_long(MAX_NAME, 256));
+    // GUARDED, and what isn't RFC 1813's at all.
+    for how in [1, 3, u32::MAX] {
+        let wrong = open(&|to| [0, 3, 0, 0, 0o644, how].iter().for_each(|word| to.u32(*word)));
+        assert_eq!(wrong, Err(xdr::Error::Discriminant { of: "how", value: how }));
+    }
+    for (words, of) in [([0, 4, 0], "target"), ([0, 0, 0], "target")] {
         let wrong = open(&|to| words.iter().for_each(|word| to.u32(*word)));
         assert!(matches!(wrong, Err(xdr::Error::Discriminant { of: is, .. }) if is == of));
     }

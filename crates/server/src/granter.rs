@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use exports::Claim;
-use lane::{About, Bound, Granted, Granter, OpenRequest, Status, Target};
-use store::{AccessMode, FileHandle, Found, Grant, Kind};
+use lane::{About, Before, Bound, Changed, Granted, Granter, How, New, OpenRequest, Status, Target};
+use store::{
+    AccessMode, Acting, CreateHow, FileHandle, Found, Grant, Holder, Kind, Made, Node, SetAttributes, Wcc,
+};
 
-use crate::access::{Asking, Refusal, Road};
+use crate::access::{Admission, Asking, Refusal, Road};
 use crate::service::Service;
 
 /// Answers the lane.
@@ -27,12 +29,17 @@ impl Grants {
         let claim = Claim { uid: credential.uid, gid: credential.gid, gids: &credential.gids };
         let asking = Asking { address: bound.nfs_peer, claim: Some(claim), road: Road::Lane };
         let handle = match request.target {
-            Target::Handle(handle) | Target::Entry { directory: handle, .. } => handle,
+            Target::Handle(handle)
+            | Target::Entry { directory: handle, .. }
+            | Target::New(New { directory: handle, .. }) => handle,
         };
         let admitted = self.service.gate.admit(handle, asking).map_err(refused)?;
         let holder = admitted.holder(&bound.process).map_err(failed)?;
         let acting = admitted.acting().map_err(failed)?;
         let node = acting.node(handle).map_err(failed)?;
+        if let Target::New(new) = request.target {
+            return self.make(bound, &admitted, &acting, (&node, &new), request.access, holder);
+        }
         // This way the file is known only when it is open. Where somebody may have something against it, that is too late.
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
             && !self.service.nfs4.restricts()
@@ -42,9 +49,52 @@ impl Grants {
             return Ok(granted(grant, acting.modes(), counted));
         }
         let found = match request.target {
-            Target::Handle(_) => Found::from(node),
             Target::Entry { name, .. } => acting.find(&node, name).map_err(failed)?,
+            Target::Handle(_) | Target::New(_) => Found::from(node),
         };
+        self.open_found(&acting, &found, request.access, holder)
+    }
+
+    /// Makes a file as NFSv3's CREATE does, and opens it. Whatever stops it on the way has stopped the open and not the making: the
+    /// client asks over the wire, where its verifier (or the name, where there is none) leads to the file.
+    fn make(
+        &self,
+        bound: &Bound,
+        admitted: &Admission,
+        acting: &Acting<'_>,
+        (directory, new): (&Node, &New<'_>),
+        access: lane::Access,
+        holder: Holder,
+    ) -> Result<Granted, Status> {
+        let how = match new.how {
+            How::Unchecked => {
+                CreateHow::Unchecked(SetAttributes { mode: Some(new.mode), ..SetAttributes::default() })
+            }
+            How::Exclusive(verifier) => CreateHow::Exclusive(verifier, new.mode),
+        };
+        let (mut wcc, asked) = (Wcc::default(), (mode(access), holder));
+        let made = acting.create_to_give(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
+        let (Made::Open(node, _) | Made::Closed(node)) = &made;
+        let lasts = self.service.make_last(admitted, bound.nfs_peer, acting, &[node, directory]);
+        lasts.map_err(failed)?;
+        let granted_file = match made {
+            Made::Open(_, grant) => {
+                let counted = self.count(grant.handle, access)?;
+                granted(grant, acting.modes(), counted)
+            }
+            Made::Closed(node) => self.open_found(acting, &Found::from(node), access, holder)?,
+        };
+        Ok(Granted { directory: Some(Box::new(changed(&wcc))), ..granted_file })
+    }
+
+    /// Grants what a name or a handle has led to.
+    fn open_found(
+        &self,
+        acting: &Acting<'_>,
+        found: &Found,
+        access: lane::Access,
+        holder: Holder,
+    ) -> Result<Granted, Status> {
         match found.node.kind() {
             Kind::Regular => {}
             Kind::Directory => return Err(Status::IsDirectory),
@@ -53,17 +103,13 @@ impl Grants {
                 return Err(Status::NotRegular);
             }
         }
-        let mode = match request.access {
-            lane::Access::Read => AccessMode::Read,
-            lane::Access::Write => AccessMode::Write,
-            lane::Access::ReadWrite => AccessMode::ReadWrite,
-        };
+        let mode = mode(access);
         if self.service.nfs4.restricts() {
             // Nobody's state gives way to a user who may not open the file.
             acting.may(&found.node, mode).map_err(failed)?;
         }
-        let counted = self.count(*found.node.handle(), request.access)?;
-        let grant = acting.grant_found(&found, mode, holder).map_err(failed)?;
+        let counted = self.count(*found.node.handle(), access)?;
+        let grant = acting.grant_found(found, mode, holder).map_err(failed)?;
         Ok(granted(grant, acting.modes(), counted))
     }
 
@@ -92,7 +138,22 @@ impl Drop for Counted {
 fn granted(grant: Grant, modes: io::Modes, counted: Counted) -> Granted {
     let handle = grant.handle.as_bytes().to_vec();
     let about = About { attributes: grant.attributes, modes };
-    Granted { file: grant.file, handle, about, held: Some(Box::new(counted)) }
+    Granted { file: grant.file, handle, about, directory: None, held: Some(Box::new(counted)) }
+}
+
+const fn mode(access: lane::Access) -> AccessMode {
+    match access {
+        lane::Access::Read => AccessMode::Read,
+        lane::Access::Write => AccessMode::Write,
+        lane::Access::ReadWrite => AccessMode::ReadWrite,
+    }
+}
+
+/// What has become of a directory, in the lane's words.
+fn changed(wcc: &Wcc) -> Changed {
+    let before =
+        wcc.before.map(|before| Before { size: before.size, mtime: before.mtime, ctime: before.ctime });
+    Changed { before, after: wcc.after }
 }
 
 impl Granter for Grants {

@@ -1,10 +1,11 @@
 //! What the programs share: the gate, the counters, and the memory of what was done.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use store::WriteVerifier;
+use store::{Acting, Node, WriteVerifier};
 
-use crate::access::Gate;
+use crate::access::{Admission, Gate};
 use crate::counters::Counters;
 use crate::drc::Drc;
 use crate::localio::{Neighbours, Notes};
@@ -29,4 +30,31 @@ pub(crate) struct Service {
     /// Connections whose clients share this kernel, and sync what they want to last.
     pub neighbours: Neighbours,
     pub verifier: Arc<WriteVerifier>,
+}
+
+impl Service {
+    /// Whether changes of names and attributes must be on stable storage before the reply to this client: on a `sync` export, as
+    /// with knfsd, unless the client syncs for itself.
+    pub(crate) fn must_last(&self, admitted: &Admission, client: SocketAddr) -> bool {
+        admitted.sync && !self.neighbours.has(client)
+    }
+
+    /// Makes the metadata of `changed` durable where it must last.
+    ///
+    /// # Errors
+    /// As for [`Acting::sync_metadata`].
+    pub(crate) fn make_last(
+        &self,
+        admitted: &Admission,
+        client: SocketAddr,
+        acting: &Acting<'_>,
+        changed: &[&Node],
+    ) -> store::Result<()> {
+        if self.must_last(admitted, client) {
+            for node in changed {
+                acting.sync_metadata(node)?;
+            }
+        }
+        Ok(())
+    }
 }

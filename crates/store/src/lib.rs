@@ -42,8 +42,8 @@ mod verifier;
 
 pub use acl::PosixAcl;
 pub use acting::{
-    AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, PathConf, Read,
-    Special, Written,
+    AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, Made, PathConf,
+    Read, Special, Written,
 };
 pub use acting::{Extent, Room, Seek, SetXattr, lock, test_lock, unlock};
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};

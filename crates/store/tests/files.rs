@@ -140,7 +140,8 @@ fn create_in_its_three_ways() {
 #[test]
 fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
     let export = Export::new();
-    let (mine, other) = (CreateHow::Exclusive([0xfe; 8]), CreateHow::Exclusive([1, 2, 3, 4, 5, 6, 7, 8]));
+    let (mine, other) =
+        (CreateHow::Exclusive([0xfe; 8], 0), CreateHow::Exclusive([1, 2, 3, 4, 5, 6, 7, 8], 0));
     let store = export.open();
     let acting = store.act_as(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use common::{Export, as_ordinary_user, local, names, root, root_of, user};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use store::{AccessMode, CreateHow, Error, FileHandle, Holder, Privilege, SetAttributes, Wcc};
+use store::{AccessMode, CreateHow, Error, FileHandle, Holder, Made, Privilege, SetAttributes, Wcc};
 
 const USER: u32 = 1234;
 
@@ -57,6 +57,17 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         let closed = acting.create(&dir, b"closed", &guarded(0o444), &mut wcc()).expect("creates");
         acting.write(&closed, 0, b"x", io::Stability::Unstable, &mut wcc()).expect("writes");
         assert_eq!(names(&acting, &dir, 1).len(), 2);
+        // So can one that is given away as it was made.
+        let asked = (AccessMode::Write, Holder::Equal);
+        let made =
+            acting.create_to_give(&dir, b"given", &guarded(0o444), asked, &mut wcc()).expect("creates");
+        let Made::Open(_, grant) = made else { panic!("it is new") };
+        assert_eq!(rustix::io::write(&grant.file, b"x"), Ok(1));
+        // What couldn't be given isn't made.
+        let asked = (AccessMode::Read, Holder::Stronger);
+        let refused = acting.create_to_give(&dir, b"refused", &guarded(0o644), asked, &mut wcc());
+        assert_eq!(refused.err(), Some(Error::NotSupported));
+        assert_eq!(names(&acting, &dir, 1).len(), 3);
     });
 }
 

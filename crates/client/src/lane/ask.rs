@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lane::{OpenError, OpenRequest, Opened, Status, Target};
+use lane::{New, OpenError, OpenRequest, Opened, Status, Target};
 
 use super::keeper::Up;
 use super::pace::pause;
@@ -10,7 +10,7 @@ use crate::ahead::Wanted;
 use crate::counters::bump;
 use crate::error::{Error, Result};
 use crate::file::Opening;
-use crate::observer::Seen;
+use crate::observer::{Before, Seen};
 use crate::options::LaneMode;
 use crate::session::Session;
 use crate::types::Handle;
@@ -53,12 +53,7 @@ impl Session {
         let (Some(credential), true) = (&self.user.lane, keeper.mode() != LaneMode::Off) else {
             return Ok(Answer::None);
         };
-        let access = match (read, write) {
-            (true, false) => lane::Access::Read,
-            (false, true) => lane::Access::Write,
-            (true, true) => lane::Access::ReadWrite,
-            (false, false) => return Ok(Answer::None),
-        };
+        let Some(access) = access(read, write) else { return Ok(Answer::None) };
         let mut rounds = 0;
         loop {
             self.lane_for_io().await.map_err(|error| error.about(shown))?;
@@ -87,6 +82,33 @@ impl Session {
             tokio::time::sleep(pause(rounds)).await;
             rounds = rounds.saturating_add(1);
         }
+    }
+
+    /// Asks the lane, if there is one now, to make a file and open it, and tells who observes what has become of the directory. `None`: ask
+    /// over the wire, for the file may have been made all the same.
+    pub(crate) async fn ask_lane_to_make(
+        &self,
+        directory: &Handle,
+        new: New<'_>,
+        read: bool,
+        write: bool,
+    ) -> Option<Opening> {
+        let keeper = &self.inner.lane;
+        let credential = self.user.lane.as_ref()?;
+        let access = access(read, write)?;
+        let up = keeper.live().filter(|_| keeper.mode() != LaneMode::Off)?;
+        let request = OpenRequest { target: Target::New(new), access, credential };
+        let Asked::Opened(opened, asked) = self.ask_once(&up, request).await else { return None };
+        let handle = Handle::new(&opened.handle)?;
+        if let (Some(observer), Some(changed)) = (&keeper.observer, &opened.directory) {
+            let before = changed.before.map(|before| Before {
+                size: before.size,
+                mtime: before.mtime,
+                ctime: before.ctime,
+            });
+            observer.seen(directory, &Seen { before, attributes: changed.after, asked });
+        }
+        Some(self.taken(handle, *opened, up.number, asked))
     }
 
     /// Asks this lane, which is given up if it doesn't answer.
@@ -128,6 +150,10 @@ impl Session {
         let granted = Some((opened.grant, number, opened.verifier));
         Opening { handle, attributes, granted, refused: None }
     }
+}
+
+fn access(read: bool, write: bool) -> Option<lane::Access> {
+    lane::Access::from_number(u32::from(read) | u32::from(write) << 1)
 }
 
 /// What became of one Open.

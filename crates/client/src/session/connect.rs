@@ -6,7 +6,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use proto::mount3::{self, Mountres3, Mountstat3};
 use proto::{nfs3, rpcbind};
@@ -67,7 +66,6 @@ impl Session {
             wsize: SMALL as usize,
             live: Arc::new(Live::default()),
             unstable: Pool::new(options.unstable_max),
-            names_are_new: AtomicBool::new(false),
             owner: owner.clone(),
             rpc,
             options,

@@ -24,7 +24,6 @@ mod told;
 mod user;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::counters::{Counters, Live};
 use crate::file::Pool;
@@ -68,8 +67,6 @@ pub(crate) struct Inner {
     /// What was written over the wire and is not durable.
     pub(crate) unstable: Arc<Pool>,
     pub(crate) lane: Keeper,
-    /// Whether the last file that was to be made if it is missing was missing.
-    names_are_new: AtomicBool,
 }
 
 impl Session {

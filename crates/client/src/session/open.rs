@@ -1,11 +1,11 @@
 //! From a name to an open file.
 //!
-//! Over a lane one message does it: lookup, access check, attributes and grant. Over the wire a LOOKUP finds the file; ACCESS
-//! is not asked, for with AUTH_SYS the server checks every READ and WRITE anyway.
+//! Over a lane one message does it: lookup or creation, access check, attributes and grant. Over the wire a LOOKUP or CREATE finds
+//! the file; ACCESS is not asked, for with AUTH_SYS the server checks every READ and WRITE anyway.
 
-use std::sync::atomic::Ordering::Relaxed;
-
+use lane::{How, New};
 use proto::nfs3::Procedure;
+use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 
 use super::path::Way;
 use super::{Follow, Session};
@@ -16,10 +16,25 @@ use crate::error::{Error, Result, Status};
 use crate::file::{File, Opening};
 use crate::lane::Answer;
 use crate::options::OpenOptions;
-use crate::types::{Create, FileKind, Found, Handle, SetAttributes, SetTime};
+use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
 
 /// How often an open that creates goes round when somebody else creates and removes the same name.
 const ROUNDS: usize = 8;
+
+/// Both times are to be what the server's clock says.
+const NOW: SetAttributes = SetAttributes {
+    mode: None,
+    uid: None,
+    gid: None,
+    size: None,
+    atime: Some(SetTime::Now),
+    mtime: Some(SetTime::Now),
+};
+
+/// A new file's mode.
+fn mode_of(options: &OpenOptions) -> u32 {
+    options.mode.unwrap_or(0o644)
+}
 
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
@@ -68,29 +83,21 @@ impl Session {
         if options.create_new {
             return self.create_exclusive(directory, name, path, options).await;
         }
-        let names_are_new = &self.inner.names_are_new;
+        if !options.create {
+            return self.open_existing(directory, name, path, options).await;
+        }
+        if let Some(opening) = self.make_on_lane(directory, name, How::Unchecked, options).await? {
+            return self.opened(opening, path, options).await;
+        }
         for _ in 0..ROUNDS {
-            // A lane opens what exists in one message, and then making it first would be one too many; for a new name
-            // it saves one. Whoever makes one file makes more: the last name tells what the next will be.
-            if options.create && (!self.inner.lane.is_up() || names_are_new.load(Relaxed)) {
-                match self.create_guarded(directory, name, options).await {
-                    Ok(found) => return self.open_found(&found, path, options).await,
-                    Err(error) if error.status() == Some(Status::Exists) => {
-                        names_are_new.store(false, Relaxed);
-                    }
-                    Err(error) => return Err(error.about(|| shown(path))),
-                }
-            }
-            match self.open_existing(directory, name, path, options).await {
-                Err(error) if options.create && error.status() == Some(Status::NoEntry) => {
-                    names_are_new.store(true, Relaxed);
-                }
-                other => return other,
-            }
             match self.create_guarded(directory, name, options).await {
                 Ok(found) => return self.open_found(&found, path, options).await,
                 Err(error) if error.status() == Some(Status::Exists) => {}
                 Err(error) => return Err(error.about(|| shown(path))),
+            }
+            match self.open_existing(directory, name, path, options).await {
+                Err(error) if error.status() == Some(Status::NoEntry) => {}
+                other => return other,
             }
         }
         // Somebody makes and removes the name in step with us.
@@ -200,11 +207,12 @@ impl Session {
     }
 
     async fn create_guarded(&self, directory: &Handle, name: &[u8], options: &OpenOptions) -> Result<Found> {
-        let set = SetAttributes { mode: Some(options.mode.unwrap_or(0o644)), ..SetAttributes::default() };
+        let set = SetAttributes { mode: Some(mode_of(options)), ..SetAttributes::default() };
         self.create(directory, name, &Create::Guarded(set)).await
     }
 
-    /// EXCLUSIVE, which a retry can't spoil; the attributes come behind it, for the server may have kept the verifier in
+    /// EXCLUSIVE, which a retry can't spoil, over the lane or, with the same verifier, over the wire: a lane that ends may have
+    /// made the file all the same. There the attributes come behind it, for the server may have kept the verifier in
     /// the times (RFC 1813 section 3.3.8), and the lane is asked at the same time: its owner may open a file whatever its mode.
     async fn create_exclusive(
         &self,
@@ -218,13 +226,11 @@ impl Session {
             object: Procedure::Create.name().to_owned(),
             source: std::io::Error::other(error),
         })?;
+        if let Some(opening) = self.make_on_lane(directory, name, How::Exclusive(verifier), options).await? {
+            return self.opened(opening, path, options).await;
+        }
         let mut found = self.create(directory, name, &Create::Exclusive(verifier)).await?;
-        let set = SetAttributes {
-            mode: Some(options.mode.unwrap_or(0o644)),
-            atime: Some(SetTime::Now),
-            mtime: Some(SetTime::Now),
-            ..SetAttributes::default()
-        };
+        let set = SetAttributes { mode: Some(mode_of(options)), ..NOW };
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
             self.set_attributes(&found.handle, &set, None),
@@ -245,4 +251,42 @@ impl Session {
             _ => self.open_found(&found, path, options).await,
         }
     }
+
+    /// Has the lane make the file and open it, in one round trip. `None`: whatever the reason, the wire knows what to say.
+    async fn make_on_lane(
+        &self,
+        directory: &Handle,
+        name: &[u8],
+        how: How,
+        options: &OpenOptions,
+    ) -> Result<Option<Opening>> {
+        let mode = mode_of(options);
+        let new = New { directory: directory.as_bytes(), name, mode, how };
+        let made = self.ask_lane_to_make(directory, new, options.read, options.write).await;
+        let Some(mut opening) = made else { return Ok(None) };
+        if let How::Exclusive(_) = how {
+            // Until now the times were the verifier.
+            opening.attributes = match set_times(&opening) {
+                None => self.set_attributes(&opening.handle, &NOW, None).await?,
+                known => known,
+            };
+            if opening.attributes.is_none() {
+                opening.attributes = Some(self.attributes(&opening.handle).await?);
+            }
+        }
+        Ok(Some(opening))
+    }
+}
+
+/// Sets a new file's times to the present, as far as this process may do that to the file that it was granted; its attributes then.
+fn set_times(opening: &Opening) -> Option<Attributes> {
+    let (grant, ..) = opening.granted.as_ref()?;
+    let known = opening.attributes?;
+    let file = grant.try_get()?;
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    rustix::fs::futimens(&file, &Timestamps { last_access: now, last_modification: now }).ok()?;
+    let stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).ok()?;
+    // Owners have other numbers in another user namespace: they are as the server says.
+    let Attributes { atime, mtime, ctime, change, .. } = Attributes::of(&stat, known.fsid);
+    Some(Attributes { atime, mtime, ctime, change, ..known })
 }

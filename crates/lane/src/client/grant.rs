@@ -1,7 +1,7 @@
 //! One open file in the client's hands.
 
 use super::Owner;
-use crate::about::About;
+use crate::about::{About, Changed};
 use crate::interlock::Counted;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,6 +16,8 @@ pub struct Opened {
     pub handle: Vec<u8>,
     /// What else there is to know of it.
     pub about: About,
+    /// What has become of its directory; for [`crate::Target::New`].
+    pub directory: Option<Box<Changed>>,
     /// The server's write verifier.
     pub verifier: [u8; 8],
 }

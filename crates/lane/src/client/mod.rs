@@ -14,7 +14,7 @@ use crate::interlock::{ClientSide, Control, State};
 use crate::memory::Memory;
 use crate::message::{self, MAX_RELEASES, Request};
 use crate::nonce::Instance;
-use crate::request::{Credential, OpenRequest, Soon, Status};
+use crate::request::{Credential, OpenRequest, Soon, Status, Target};
 use crate::socket;
 use outbox::{Outbox, Waiter};
 use parking_lot::Mutex;
@@ -42,6 +42,9 @@ pub enum OpenError {
     /// A handle, name or group list is longer than the lane carries.
     #[error("longer than the lane carries")]
     TooLong,
+    /// The server's version of the lane has no word for it.
+    #[error("the server is too old for that")]
+    TooOld,
 }
 
 /// Takes the files that were asked for ahead, each with its place in the request, on the task that receives. Dropped instead when
@@ -83,6 +86,7 @@ struct Shared {
     flush: Notify,
     /// The generation that the server has told us of.
     generation: AtomicU64,
+    version: u32,
     instance: Instance,
     through: String,
 }
@@ -91,6 +95,8 @@ struct Shared {
 pub(crate) struct Established {
     pub(crate) socket: OwnedFd,
     pub(crate) memory: Memory,
+    /// The highest that both speak.
+    pub(crate) version: u32,
     pub(crate) outstanding: u32,
     /// How many of the interlock's slots the server looks at.
     pub(crate) slots: u32,
@@ -101,7 +107,7 @@ pub(crate) struct Established {
 impl Lane {
     /// Begins a lane; in a runtime.
     pub(crate) fn begin(established: Established) -> std::io::Result<Self> {
-        let Established { socket, memory, outstanding, slots, instance, through } = established;
+        let Established { socket, memory, version, outstanding, slots, instance, through } = established;
         let shared = Arc::new(Shared {
             socket: socket::watch(socket, Interest::READABLE)?,
             interlock: ClientSide::new(memory, slots as usize),
@@ -111,6 +117,7 @@ impl Lane {
             state: watch::Sender::new(LaneState::Live),
             flush: Notify::new(),
             generation: AtomicU64::new(Control::FIRST.generation),
+            version,
             instance,
             through,
         });
@@ -128,6 +135,9 @@ impl Lane {
         let shared = &*self.owner.shared;
         if !request.fits() {
             return Err(OpenError::TooLong);
+        }
+        if matches!(request.target, Target::New(_)) && shared.version < message::MAKES {
+            return Err(OpenError::TooOld);
         }
         if self.state() != LaneState::Live {
             return Err(OpenError::Gone);

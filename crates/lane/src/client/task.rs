@@ -70,7 +70,7 @@ fn understand(
     let none = fds.is_empty() && !no_room;
     let mut fds = fds.into_iter();
     match reply {
-        Reply::Opened { serial, grant, generation, verifier, handle, about } => {
+        Reply::Opened { serial, grant, generation, verifier, handle, about, directory } => {
             // The receipt, at once; whether the descriptor arrived, too, shows in a release.
             shared.interlock.receive();
             let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
@@ -78,7 +78,7 @@ fn understand(
                 (Some(file), Some(owner)) => {
                     let expected = Control { state: State::Live, generation }.word();
                     let grant = Grant::new(file, grant, expected, owner, about.modes);
-                    Ok(Opened { grant, handle: handle.to_vec(), about, verifier })
+                    Ok(Opened { grant, handle: handle.to_vec(), about, directory, verifier })
                 }
                 (None, _) if !no_room => return None,
                 _ => {
@@ -104,7 +104,9 @@ fn understand(
                         let about = file.about;
                         let grant = Grant::new(fd, file.grant, expected, Arc::clone(owner), about.modes);
                         let handle = file.handle.to_vec();
-                        opened.push((file.index as usize, Opened { grant, handle, about, verifier }));
+                        let directory = None;
+                        let given = Opened { grant, handle, about, directory, verifier };
+                        opened.push((file.index as usize, given));
                     }
                     _ => shared.release(file.grant),
                 }

@@ -16,7 +16,9 @@ pub use requests::{Request, encode_ahead, encode_open};
 /// The largest datagram of the protocol, in bytes.
 pub const MAX_MESSAGE: usize = 8192;
 /// The protocol versions that this crate speaks.
-pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=2;
+pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
+/// The first version in which an Open can make its file.
+pub const MAKES: u32 = 3;
 /// How many releases one message has room for.
 pub const MAX_RELEASES: usize = 256;
 
@@ -69,16 +71,19 @@ pub fn decode_any(datagram: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::about::About;
+    use crate::about::{About, Before, Changed};
     use crate::nonce::Commitment;
-    use crate::request::{Access, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, Soon, Target};
+    use crate::request::{
+        Access, Credential, How, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, New, Soon, Target,
+    };
 
     #[test]
     fn versions_meet_at_the_highest_common_one() {
         assert_eq!(negotiate(2, 2), Some(2));
-        assert_eq!(negotiate(2, u32::MAX), Some(2));
-        assert_eq!(negotiate(1, 5), Some(2));
-        assert_eq!(negotiate(3, 5), None);
+        assert_eq!(negotiate(2, u32::MAX), Some(3));
+        assert_eq!(negotiate(1, 5), Some(3));
+        assert_eq!(negotiate(3, 5), Some(3));
+        assert_eq!(negotiate(4, 5), None);
         assert_eq!(negotiate(1, 1), None);
         assert_eq!(negotiate(0, 0), None);
         assert_eq!(negotiate(5, 1), None);
@@ -89,7 +94,12 @@ mod tests {
         let open = Request::Open {
             serial: 1,
             releases: vec![7; MAX_RELEASES],
-            target: Target::Entry { directory: &[1; MAX_HANDLE], name: &[2; MAX_NAME] },
+            target: Target::New(New {
+                directory: &[1; MAX_HANDLE],
+                name: &[2; MAX_NAME],
+                mode: 0o7777,
+                how: How::Exclusive([3; 8]),
+            }),
             access: Access::ReadWrite,
             credential: Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] },
         };
@@ -101,6 +111,10 @@ mod tests {
             verifier: [4; 8],
             handle: &[5; MAX_HANDLE],
             about: About::default(),
+            directory: Some(Box::new(Changed {
+                before: Some(Before::default()),
+                after: Some(sys::Attributes::default()),
+            })),
         };
         assert!(encode(&opened).len() <= MAX_MESSAGE);
         let file = Given { index: 31, grant: 1, handle: &[5; MAX_HANDLE], about: About::default() };

@@ -3,7 +3,7 @@
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
 use super::VERSIONS;
-use crate::about::About;
+use crate::about::{About, Changed};
 use crate::nonce::{Instance, Nonce};
 use crate::request::{MAX_HANDLE, MAX_SOON, Status};
 
@@ -14,6 +14,7 @@ const NOT_OPENED: u32 = 19;
 const DRAIN: u32 = 20;
 const RECALL: u32 = 21;
 const GIVEN: u32 = 22;
+const MADE: u32 = 23;
 
 /// What a server says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub enum Reply<'a> {
         handle: &'a [u8],
         /// What else there is to know of it.
         about: About,
+        /// What making it has done to its directory: told where it was to be made if it wasn't there (message Made).
+        directory: Option<Box<Changed>>,
     },
     /// No file.
     NotOpened {
@@ -149,14 +152,15 @@ impl Encode for Reply<'_> {
                 to.u32(REFUSED);
                 to.put(refusal);
             }
-            Self::Opened { serial, grant, generation, verifier, handle, about } => {
-                to.u32(OPENED);
+            Self::Opened { serial, grant, generation, verifier, handle, about, directory } => {
+                to.u32(if directory.is_some() { MADE } else { OPENED });
                 to.u32(*serial);
                 to.u64(*grant);
                 to.u64(*generation);
                 to.fixed(verifier);
                 to.opaque(handle);
                 to.put(about);
+                directory.iter().for_each(|directory| to.put(&**directory));
             }
             Self::NotOpened { serial, status } => {
                 to.u32(NOT_OPENED);
@@ -192,13 +196,14 @@ impl<'a> Decode<'a> for Reply<'a> {
                 slots: from.u32()?,
             },
             REFUSED => Self::Refused(from.get()?),
-            OPENED => Self::Opened {
+            number @ (OPENED | MADE) => Self::Opened {
                 serial: from.u32()?,
                 grant: from.u64()?,
                 generation: from.u64()?,
                 verifier: from.fixed()?,
                 handle: from.opaque(MAX_HANDLE)?,
                 about: from.get()?,
+                directory: if number == MADE { Some(Box::new(from.get()?)) } else { None },
             },
             NOT_OPENED => Self::NotOpened { serial: from.u32()?, status: from.get()? },
             DRAIN => Self::Drain,

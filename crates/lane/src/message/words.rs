@@ -2,7 +2,9 @@
 
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
-use crate::request::{Access, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, Soon, Status, Target};
+use crate::request::{
+    Access, Credential, How, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, New, Soon, Status, Target,
+};
 
 impl Encode for Access {
     fn encode(&self, to: &mut Encoder) {
@@ -49,6 +51,33 @@ impl<'a> Decode<'a> for Credential {
 
 const HANDLE: u32 = 1;
 const ENTRY: u32 = 2;
+const NEW: u32 = 3;
+
+/// RFC 1813's numbers; its GUARDED is what nobody asks for here.
+const UNCHECKED: u32 = 0;
+const EXCLUSIVE: u32 = 2;
+
+impl Encode for How {
+    fn encode(&self, to: &mut Encoder) {
+        match self {
+            Self::Unchecked => to.u32(UNCHECKED),
+            Self::Exclusive(verifier) => {
+                to.u32(EXCLUSIVE);
+                to.fixed(verifier);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for How {
+    fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
+        match from.u32()? {
+            UNCHECKED => Ok(Self::Unchecked),
+            EXCLUSIVE => Ok(Self::Exclusive(from.fixed()?)),
+            value => Err(Error::Discriminant { of: "how", value }),
+        }
+    }
+}
 
 impl Encode for Target<'_> {
     fn encode(&self, to: &mut Encoder) {
@@ -61,6 +90,13 @@ impl Encode for Target<'_> {
                 to.u32(ENTRY);
                 to.opaque(directory);
                 to.opaque(name);
+            }
+            Self::New(New { directory, name, mode, how }) => {
+                to.u32(NEW);
+                to.opaque(directory);
+                to.opaque(name);
+                to.u32(*mode);
+                to.put(how);
             }
         }
     }
@@ -105,6 +141,12 @@ impl<'a> Decode<'a> for Target<'a> {
         match from.u32()? {
             HANDLE => Ok(Self::Handle(from.opaque(MAX_HANDLE)?)),
             ENTRY => Ok(Self::Entry { directory: from.opaque(MAX_HANDLE)?, name: from.opaque(MAX_NAME)? }),
+            NEW => Ok(Self::New(New {
+                directory: from.opaque(MAX_HANDLE)?,
+                name: from.opaque(MAX_NAME)?,
+                mode: from.u32()? & 0o7777,
+                how: from.get()?,
+            })),
             value => Err(Error::Discriminant { of: "target", value }),
         }
     }

@@ -95,6 +95,7 @@ impl Candidate {
         Answer::Local(Box::new(Established {
             socket,
             memory,
+            version,
             outstanding,
             slots,
             instance,

@@ -297,7 +297,7 @@ fn send_grant(
     granted: Granted,
     reply: &mut Encoder,
 ) -> Result<(), End> {
-    let Granted { file, handle, about, held } = granted;
+    let Granted { file, handle, about, directory, held } = granted;
     // There was room before the file was opened, and this thread alone gives.
     let Ok(grant) = lane.grants.lock().give(held, Wanted::Now, Instant::now()) else { return Ok(()) };
     reply.truncate(0);
@@ -308,6 +308,7 @@ fn send_grant(
         verifier: granter.verifier(),
         handle: &handle,
         about,
+        directory,
     });
     if let Err(error) = socket::send(&lane.socket, reply.as_slice(), &[file.as_fd()]) {
         let held = lane.grants.lock().take_back(grant);
@@ -345,7 +346,7 @@ fn ahead(
             continue;
         }
         read_ahead(&granted);
-        let Granted { file, handle, about, held } = granted;
+        let Granted { file, handle, about, held, .. } = granted;
         let Ok(grant) = lane.grants.lock().give(held, Wanted::Soon, Instant::now()) else { break };
         opened.push((index as u32, grant, file, handle, about));
     }

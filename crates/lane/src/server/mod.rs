@@ -11,7 +11,7 @@ mod lane;
 
 pub use hub::LaneServer;
 
-use crate::about::About;
+use crate::about::{About, Changed};
 use crate::nonce::Instance;
 use crate::peer::PeerCredentials;
 use crate::request::{OpenRequest, Status};
@@ -41,6 +41,8 @@ pub struct Granted {
     pub handle: Vec<u8>,
     /// What else there is to know of it.
     pub about: About,
+    /// For [`crate::Target::New`], and for nothing else: what has become of the directory.
+    pub directory: Option<Box<Changed>>,
     /// Whatever the server keeps while the grant is open (a live grant counts as an open in its state): dropped
     /// when the client releases the grant, or goes, or never acknowledged it.
     pub held: Option<Box<dyn std::any::Any + Send>>,

@@ -4,8 +4,8 @@
 use lane::message::{self, MAX_MESSAGE, Reply, Request};
 use lane::nonce::random_instance;
 use lane::{
-    About, Access, Bound, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Limits, Nonce,
-    NotLocal, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
+    About, Access, Bound, Changed, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Limits, New,
+    Nonce, NotLocal, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -47,7 +47,7 @@ impl Granter for Files {
         assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
         let name = match request.target {
             Target::Handle(handle) => handle,
-            Target::Entry { name, .. } => name,
+            Target::Entry { name, .. } | Target::New(New { name, .. }) => name,
         };
         assert_ne!(name, b"panic", "a bug in the server");
         if name == b"gate"
@@ -62,7 +62,12 @@ impl Granter for Files {
             Access::Write => OFlags::WRONLY,
             Access::ReadWrite => OFlags::RDWR,
         };
-        let file = rustix::fs::open(self.dir.join(name), flags | OFlags::CLOEXEC, Mode::empty());
+        let made = match request.target {
+            Target::New(new) => Some((OFlags::CREATE, Mode::from_raw_mode(new.mode))),
+            _ => None,
+        };
+        let (create, mode) = made.unwrap_or((OFlags::empty(), Mode::empty()));
+        let file = rustix::fs::open(self.dir.join(name), flags | create | OFlags::CLOEXEC, mode);
         let file = file.map_err(|_| Status::NotFound)?;
         self.open.fetch_add(1, SeqCst);
         Ok(Granted {
@@ -76,6 +81,8 @@ impl Granter for Files {
                 },
                 modes: io::Modes::default(),
             },
+            directory: made
+                .map(|_| Box::new(Changed { before: None, after: Some(sys::Attributes::default()) })),
             held: Some(Box::new(Counted(Arc::clone(&self.open)))),
         })
     }
@@ -227,7 +234,7 @@ impl Raw {
     pub fn register(&self, nonce: &Nonce) {
         self.send(&message::encode(&Request::Register {
             lowest: 2,
-            highest: 2,
+            highest: 3,
             commitment: nonce.commitment(),
         }));
     }
@@ -313,6 +320,8 @@ pub struct FakeServer {
     pub path: PathBuf,
     /// What it says of the interlock's slots.
     pub slots: u32,
+    /// The version that it says it speaks.
+    pub version: u32,
 }
 
 impl FakeServer {
@@ -321,7 +330,7 @@ impl FakeServer {
         let instance = random_instance().unwrap();
         let path = dir.path().join(lane::run_dir::lane_name(&instance));
         let listener = lane::run_dir::listen(&path, 16).unwrap();
-        Self { dir, listener, instance, path, slots: 0 }
+        Self { dir, listener, instance, path, slots: 0, version: 3 }
     }
 
     pub fn client_options(&self) -> RendezvousOptions {
@@ -341,7 +350,7 @@ impl FakeServer {
     /// The Local that a true server would send.
     pub fn local(&self, nonce: [u8; 16]) -> Vec<u8> {
         message::encode(&Reply::Local {
-            version: 2,
+            version: self.version,
             nonce: Nonce(nonce),
             instance: self.instance,
             grants: 100,

@@ -53,7 +53,8 @@ pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData)
     let how = match args.how {
         Createhow3::Unchecked(set) => CreateHow::Unchecked(set_attributes(&set)?),
         Createhow3::Guarded(set) => CreateHow::Guarded(set_attributes(&set)?),
-        Createhow3::Exclusive(verifier) => CreateHow::Exclusive(verifier),
+        // The mode comes behind it, by a SETATTR.
+        Createhow3::Exclusive(verifier) => CreateHow::Exclusive(verifier, 0),
     };
     new_object(call, args.where_, body, |acting, directory, name, wcc| {
         if let CreateHow::Unchecked(_) = how {

@@ -57,15 +57,9 @@ impl Call<'_> {
         Ok(self.service.gate.admit(handle, asking(self.cx))?)
     }
 
-    /// Whether changes of names and attributes must be on stable storage before the reply: on a `sync` export, as with knfsd,
-    /// unless the client syncs for itself.
-    fn must_last(&self, admitted: &Admission) -> bool {
-        admitted.sync && !self.service.neighbours.has(self.cx.peer.address)
-    }
-
     /// Says that a change is coming: where it must last, the call will wait for the disk.
     fn before_change(&self, admitted: &Admission) {
-        if self.must_last(admitted) {
+        if self.service.must_last(admitted, self.cx.peer.address) {
             self.cx.will_block();
         }
     }
@@ -96,12 +90,7 @@ impl Call<'_> {
 
     /// Makes the metadata of `changed` durable where it must last.
     fn commit(&self, admitted: &Admission, acting: &Acting<'_>, changed: &[&Node]) -> Result<()> {
-        if self.must_last(admitted) {
-            for node in changed {
-                acting.sync_metadata(node)?;
-            }
-        }
-        Ok(())
+        Ok(self.service.make_last(admitted, self.cx.peer.address, acting, changed)?)
     }
 }
 

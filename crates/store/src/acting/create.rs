@@ -32,36 +32,52 @@ impl Acting<'_> {
     /// # Errors
     /// `Exists`, `Access`, `ReadOnly`, `NoSpace`, `Quota`, those of names, `NotDirectory`, `Stale`.
     pub fn create(&self, dir: &Node, name: &[u8], how: &CreateHow, wcc: &mut Wcc) -> Result<Arc<Node>> {
+        let (node, file) = self.create_open(dir, name, how, OFlags::WRONLY, wcc)?;
+        if let Some(file) = file {
+            node.data_file(true).keep(&Arc::new(file), self.store.data_limit);
+        }
+        Ok(node)
+    }
+
+    /// As [`Acting::create`]; a new file comes open for `access`, as it was made.
+    pub(super) fn create_open(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        how: &CreateHow,
+        access: OFlags,
+        wcc: &mut Wcc,
+    ) -> Result<(Arc<Node>, Option<OwnedFd>)> {
         let (mode, set) = match how {
             CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
                 (set.mode.unwrap_or(DEFAULT_FILE_MODE), *set)
             }
-            CreateHow::Exclusive(_) => (0, SetAttributes::default()),
+            CreateHow::Exclusive(_, mode) => (*mode, SetAttributes::default()),
         };
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
             match openat2(dir.file(), &name, flags, Mode::from_raw_mode(mode & 0o7777), ONE_STEP) {
-                Ok(file) => self.created(dir, &name, file, how, &set),
-                Err(rustix::io::Errno::EXIST) => self.existing(dir, &name, how),
+                Ok(file) => Ok((self.created(dir, &name, &file, how, &set)?, Some(file))),
+                Err(rustix::io::Errno::EXIST) => Ok((self.existing(dir, &name, how)?, None)),
                 Err(errno) => self.gone_or(dir, Err(errno.into())),
             }
         })
     }
 
-    /// The file is new, and open for writing.
+    /// The file is new, and open.
     fn created(
         &self,
         dir: &Node,
         name: &CStr,
-        file: OwnedFd,
+        file: &OwnedFd,
         how: &CreateHow,
         set: &SetAttributes,
     ) -> Result<Arc<Node>> {
-        if let CreateHow::Exclusive(verifier) = how {
+        if let CreateHow::Exclusive(verifier, _) = how {
             let (atime, mtime) = verifier_times(*verifier);
             let at = |seconds: u32| Timespec { tv_sec: seconds.into(), tv_nsec: 0 };
-            futimens(&file, &Timestamps { last_access: at(atime), last_modification: at(mtime) })?;
+            futimens(file, &Timestamps { last_access: at(atime), last_modification: at(mtime) })?;
         }
         let path_only = openat(
             &self.store.proc,
@@ -70,7 +86,6 @@ impl Acting<'_> {
             Mode::empty(),
         )?;
         let node = self.adopt(dir, name, path_only)?.node;
-        node.data_file(true).keep(&Arc::new(file), self.store.data_limit);
         // The kernel had the mode already, and a new file's size is 0.
         let rest = SetAttributes { mode: None, size: set.size.filter(|size| *size > 0), ..*set };
         self.finish(node, &rest)
@@ -87,7 +102,9 @@ impl Acting<'_> {
         let _turn = self.store.locks.enter(node.fileid());
         let status = self.live(&node)?;
         match how {
-            CreateHow::Exclusive(verifier) if !made_with(&status.attributes, *verifier) => Err(Error::Exists),
+            CreateHow::Exclusive(verifier, _) if !made_with(&status.attributes, *verifier) => {
+                Err(Error::Exists)
+            }
             CreateHow::Unchecked(SetAttributes { size: Some(size), .. }) => {
                 let only_size = SetAttributes { size: Some(*size), ..SetAttributes::default() };
                 self.apply(&node, &status, &only_size)?;

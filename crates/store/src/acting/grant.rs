@@ -9,13 +9,14 @@
 //! in one step, and what was opened is compared with what was looked at. No node is made for it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, fcntl_setfl, fstat, openat2};
 use sys::KernelHandle;
 
 use super::data::regular;
-use super::{AccessMode, Acting, Found, ONE_STEP, PATH_ONLY};
-use crate::attributes::{Attributes, Kind, Status, status_at};
+use super::{AccessMode, Acting, CreateHow, Found, ONE_STEP, PATH_ONLY};
+use crate::attributes::{Attributes, Kind, Status, Wcc, status_at};
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, Meaning};
 use crate::identity::as_process_user;
@@ -48,6 +49,23 @@ pub struct Grant {
     pub handle: FileHandle,
     /// The attributes that the check was made with.
     pub attributes: Attributes,
+}
+
+/// A file that was to be made and given away.
+#[derive(Debug)]
+pub enum Made {
+    /// New, and open for what was asked.
+    Open(Arc<Node>, Grant),
+    /// To be opened yet: it was there, or has to be opened another way.
+    Closed(Arc<Node>),
+}
+
+const fn access(mode: AccessMode) -> OFlags {
+    match mode {
+        AccessMode::Read => OFlags::RDONLY,
+        AccessMode::Write => OFlags::WRONLY,
+        AccessMode::ReadWrite => OFlags::RDWR,
+    }
 }
 
 impl Acting<'_> {
@@ -110,6 +128,30 @@ impl Acting<'_> {
         Some(Grant { file, handle, attributes })
     }
 
+    /// As [`Acting::create`], to hand the file to another process: the descriptor that it was made with, as far as that is what is asked
+    /// for; it does what its mode may forbid the next one. Otherwise, and where the file was there before, only the file.
+    ///
+    /// # Errors
+    /// As for [`Acting::create`]; `NotSupported` as for [`Acting::grant`], with nothing made.
+    pub fn create_to_give(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        how: &CreateHow,
+        (mode, holder): (AccessMode, Holder),
+        wcc: &mut Wcc,
+    ) -> Result<Made> {
+        let on_clone = self.reader_for(mode, holder)?.is_some();
+        let (node, file) = self.create_open(dir, name, how, access(mode), wcc)?;
+        match file.filter(|_| !on_clone) {
+            Some(file) => {
+                let attributes = self.live(&node)?.attributes;
+                Ok(Made::Open(node.clone(), Grant { file, handle: *node.handle(), attributes }))
+            }
+            None => Ok(Made::Closed(node)),
+        }
+    }
+
     /// The read-only clone, where this grant has to come from it.
     fn reader_for(&self, mode: AccessMode, holder: Holder) -> Result<Option<&OwnedFd>> {
         let on_one = self.store.filesystem.read_only || (self.store.read_only && self.store.cloned);
@@ -155,11 +197,7 @@ impl Acting<'_> {
         status: &Status,
         mode: AccessMode,
     ) -> Result<OwnedFd> {
-        let access = match mode {
-            AccessMode::Read => OFlags::RDONLY,
-            AccessMode::Write => OFlags::WRONLY,
-            AccessMode::ReadWrite => OFlags::RDWR,
-        };
+        let access = access(mode);
         self.wear()?;
         match self.open_again(closed, access) {
             Err(Error::Access) => {

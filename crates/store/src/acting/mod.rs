@@ -28,7 +28,7 @@ use std::rc::Rc;
 use parking_lot::MutexGuard;
 
 pub(crate) use cold::Askable;
-pub use grant::{Grant, Holder};
+pub use grant::{Grant, Holder, Made};
 pub use locking::{lock, test_lock, unlock};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
 pub use quota::Room;

@@ -25,8 +25,8 @@ pub enum CreateHow {
     Unchecked(SetAttributes),
     /// Refuse with `Exists`.
     Guarded(SetAttributes),
-    /// Refuse, unless the file was made with this verifier: then it is a retry.
-    Exclusive([u8; 8]),
+    /// Refuse, unless the file was made with this verifier: then it is a retry. A new one gets this mode.
+    Exclusive([u8; 8], u32),
 }
 
 /// What MKNOD makes.

@@ -226,7 +226,7 @@ fn make(
         }
         Createhow4::Exclusive(verifier) => {
             let mask = Bitmap4::of(&[number::TIME_ACCESS, number::TIME_MODIFY]);
-            create(c, acting, directory, wanted, &CreateHow::Exclusive(*verifier), mask)
+            create(c, acting, directory, wanted, &CreateHow::Exclusive(*verifier, 0), mask)
         }
         Createhow4::Exclusive41(both) => {
             let wanted_set = settable::decode(&both.attrs, c.minor, &c.service.owners)?;
@@ -238,7 +238,7 @@ fn make(
             mask.insert(number::TIME_MODIFY);
             let acls = wanted_set.acls(acting, &directory.node, false)?;
             let set = wanted_set.for_new(acting, &directory.node)?;
-            let opened = create(c, acting, directory, wanted, &CreateHow::Exclusive(both.verf), mask)?;
+            let opened = create(c, acting, directory, wanted, &CreateHow::Exclusive(both.verf, 0), mask)?;
             // A size would move the times that hold the verifier: a retry would find another's file.
             let set = SetAttributes { size: None, ..set };
             if !set.is_empty() {
