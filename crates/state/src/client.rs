@@ -37,7 +37,8 @@ pub(crate) struct Client {
     pub delegations: usize,
     /// When it was last asked to give some of those back.
     pub asked_back: Option<Time>,
-    /// Delegations that were taken away from it, until it says that it knows (4.1).
+    /// Delegations that were taken away from it, until it knows: it has said so (4.1), or was told (4.0). As long it isn't on stable
+    /// storage, for it would reclaim them (RFC 8881 section 8.4.3).
     pub revoked: HashSet<u64>,
 }
 
@@ -122,8 +123,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             self.remove_session(*session);
         }
         if client.v40.is_some() && client.confirmed {
-            self.ended.add(id.0);
-            client.states.iter().for_each(|state| self.ended.add(*state));
+            self.ended.add(id.0, None);
+            client.states.iter().for_each(|state| self.ended.add(*state, None));
         }
         for state in client.states {
             self.drop_state(state);

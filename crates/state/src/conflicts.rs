@@ -165,10 +165,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let given = state.seqid > 0;
         if let Some(client) = self.clients.get_mut(&state.client).filter(|_| given) {
             if client.v40.is_some() {
-                self.ended.add(number);
-            } else {
-                client.revoked.insert(number);
+                self.ended.add(number, Some(client.id));
             }
+            client.revoked.insert(number);
+            let owner = client.owner.clone();
+            self.forget(&owner);
         }
         self.drop_state(number);
     }

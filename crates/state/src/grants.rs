@@ -42,6 +42,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `Grace`; `ShareDenied` if somebody's open denies it, `Delay` while a delegation is being recalled.
     pub fn grant(&mut self, now: Time, key: &K, access: u8) -> Result<(), Error> {
+        // Before anybody is given anything those are struck off who have lost it by that.
+        self.end_grace_if_over(now);
         if self.in_grace(now) {
             return Err(Error::Grace);
         }

@@ -2,7 +2,8 @@
 //! somebody else may have been given meanwhile.
 //!
 //! A client is entered on stable storage when it says that it has reclaimed everything, for next it will want something, or else before
-//! it gets its first state; and taken out before its state goes to another. One that
+//! it gets its first state; and taken out before its state goes to another, or a part of it: a delegation that it didn't return. It is
+//! entered again when it knows of that. One that
 //! has had nothing for a lease's time is taken out, too: after a restart nobody need wait for it. That is what shortens
 //! the grace period where clients of NFSv4.0 are about, which never say that they have reclaimed everything.
 
@@ -12,9 +13,9 @@ use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// A client has state, or is about to.
+    /// A client has state, or is about to. It knows what it has lost.
     pub(crate) fn remember(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(&id) else { return };
+        let Some(client) = self.clients.get(&id).filter(|client| client.revoked.is_empty()) else { return };
         if !self.recorded.contains(&client.owner) {
             self.recorded.insert(client.owner.clone());
             self.effects.remember.push(client.owner.clone());

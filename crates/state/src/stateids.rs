@@ -16,9 +16,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         let number = id.number();
         let Some(state) = self.states.get(&number) else {
-            let revoked = |client: &crate::client::Client| client.revoked.contains(&number);
-            let was = self.clients.get(&client).is_some_and(revoked);
-            return Err(if was { Error::DelegRevoked } else { Error::BadStateid });
+            let client = self.clients.get(&client).filter(|client| client.revoked.contains(&number));
+            return Err(match client {
+                Some(client) if client.v40.is_some() => Error::Expired,
+                Some(_) => Error::DelegRevoked,
+                None => Error::BadStateid,
+            });
         };
         if state.client != client {
             return Err(Error::BadStateid);
@@ -53,7 +56,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn free_stateid(&mut self, client: ClientId, id: &StateId) -> Result<(), Error> {
         let number = match self.resolve(client, id) {
             Err(Error::DelegRevoked) => {
-                self.client(client)?.revoked.remove(&id.number());
+                self.knows_of_revoked(client, id.number());
                 return Ok(());
             }
             other => other?,
@@ -67,5 +70,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         self.drop_state(number);
         Ok(())
+    }
+
+    /// A client knows that a delegation was taken away from it.
+    pub(crate) fn knows_of_revoked(&mut self, client: ClientId, number: u64) {
+        let known = self.clients.get_mut(&client).is_some_and(|client| client.revoked.remove(&number));
+        if known {
+            self.remember(client);
+        }
     }
 }

@@ -158,8 +158,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if id.boot() != self.config.boot {
             return Err(Error::StaleStateid);
         }
-        let Some(state) = self.states.get(&id.number()) else {
-            return Err(if self.ended.contains(id.number()) { Error::Expired } else { Error::BadStateid });
+        let number = id.number();
+        let Some(state) = self.states.get(&number) else {
+            if let Some(client) = self.ended.whose(number) {
+                self.knows_of_revoked(client, number);
+            }
+            return Err(if self.ended.contains(number) { Error::Expired } else { Error::BadStateid });
         };
         let client = state.client;
         self.renew40(now, client).map_err(|_| Error::BadStateid)?;

@@ -109,12 +109,18 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
     assert!(!begin(&mut engine, later, session, 0, 1).revoked);
     assert_eq!(engine.may_begin(later, None, &FILE, Touch::Write), Err(Error::Delay));
     let late = NOW.plus(LEASE);
+    engine.take_effects(NOW).remember.clear();
     engine.open(late, &open(other, "o", &FILE, 2, 0)).unwrap();
+    // After a restart it would reclaim what the other has had, so it can't reclaim anything until it knows.
+    engine.open(late, &open(me, "o", &9, 1, 0)).unwrap();
+    let effects = engine.take_effects(late);
+    assert_eq!((effects.forget, effects.remember), (vec![b"me".to_vec()], vec![]));
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
     let io = engine.check_io(late, Asker::Client(me), &mine, &FILE, Direction::Read);
     assert_eq!(io, Err(Error::DelegRevoked));
     assert!(begin(&mut engine, late, session, 1, 1).revoked);
     engine.free_stateid(me, &mine).unwrap();
+    assert_eq!(engine.take_effects(late).remember, [b"me".to_vec()]);
     assert!(!begin(&mut engine, late, session, 2, 1).revoked);
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::BadStateid));
 }
@@ -239,6 +245,12 @@ fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
     let late = NOW.plus(LEASE);
     engine.renew40(late, old).unwrap();
     engine.may_begin(late, None, &FILE, Touch::Write).unwrap();
-    assert_eq!(engine.client_of(late, &mine), Err(Error::Expired));
+    let effects = engine.take_effects(late);
+    assert_eq!((effects.forget, effects.remember), (vec![b"old".to_vec()], vec![]));
+    assert_eq!(engine.check_delegation(old, &mine, &FILE, 1), Err(Error::Expired));
+    for (time, remembered) in [("first", vec![b"old".to_vec()]), ("second", vec![])] {
+        assert_eq!(engine.client_of(late, &mine), Err(Error::Expired), "the {time} time");
+        assert_eq!(engine.take_effects(late).remember, remembered, "the {time} time");
+    }
     assert!(!engine.holds_delegations(old));
 }

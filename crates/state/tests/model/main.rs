@@ -44,7 +44,7 @@ impl Both {
         let model = &mut self.model;
         for (who, name) in NAMES.iter().enumerate() {
             let recorded = self.records.contains(name.as_bytes());
-            let lost = model.lost.contains(&who);
+            let lost = model.lost.contains(&who) || !model.revoked[who].is_empty();
             assert!(recorded || lost || !model.has_state(who), "client {who} couldn't reclaim what it has");
             assert!(!(recorded && lost), "client {who} could reclaim what it has lost");
         }
