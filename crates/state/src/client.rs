@@ -126,6 +126,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             self.ended.add(id.0, None);
             client.states.iter().for_each(|state| self.ended.add(*state, None));
         }
+        for closed in client.v40.iter().flat_map(|v40| v40.owners.closed()) {
+            self.closed.remove(&closed);
+        }
         for state in client.states {
             self.drop_state(state);
         }

@@ -78,7 +78,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if others & 2 != 0 || writes && others != 0 || !writes && own & 2 != 0 {
             return Err(NoDelegation::Contention);
         }
-        if !reclaim && self.are_too_many(now, client) {
+        if !reclaim && self.are_too_many(now, client) || self.check_room(now, client).is_err() {
             return Err(NoDelegation::Resource);
         }
         let kept = Arc::default();

@@ -10,6 +10,7 @@ use crate::ended::Ended;
 use crate::files::{File, State};
 use crate::grace::Grace;
 use crate::ids::{ClientId, SessionId};
+use crate::owners::Owner;
 use crate::session::{Channel, Session};
 use crate::waiting::Waiting;
 
@@ -37,6 +38,8 @@ pub struct Limits {
     pub sessions: usize,
     /// A client's opens, locks and delegations (state ids) together.
     pub states: usize,
+    /// Those of all clients, and the ranges that lock owners hold.
+    pub all: usize,
     /// Delegations of all clients.
     pub delegations: usize,
     /// Delegations of one client.
@@ -78,6 +81,8 @@ pub struct Engine<K, L> {
     pub(crate) files: HashMap<K, File>,
     pub(crate) states: HashMap<u64, State<K, L>>,
     pub(crate) by_owner: ByOwner,
+    /// Ranges that lock owners hold.
+    pub(crate) ranges: usize,
     /// Opens that deny something to others.
     pub(crate) denials: usize,
     /// How many states are delegations for reading, and for writing.
@@ -86,6 +91,8 @@ pub struct Engine<K, L> {
     pub(crate) recalled: BTreeSet<(Time, u64)>,
     /// Who waits for locks.
     pub(crate) waiting: Waiting<K, L>,
+    /// The opens that 4.0's owners closed with their last requests: a retry of the CLOSE names them.
+    pub(crate) closed: HashMap<u64, (ClientId, Owner)>,
     /// What NFSv4.0's clients had when they ended.
     pub(crate) ended: Ended,
     pub(crate) next_client: u32,
@@ -129,10 +136,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             files: HashMap::new(),
             states: HashMap::new(),
             by_owner: ByOwner::default(),
+            ranges: 0,
             denials: 0,
             delegated: [0; 2],
             recalled: BTreeSet::new(),
             waiting: Waiting::default(),
+            closed: HashMap::new(),
             ended: Ended::default(),
             next_client: 1,
             next_state: 1,

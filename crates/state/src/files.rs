@@ -99,7 +99,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 self.delegated[usize::from(*writes)] += 1;
             }
         }
-        self.states.insert(number, State { client, key: key.clone(), seqid: 0, kind });
+        let state = State { client, key: key.clone(), seqid: 0, kind };
+        if let Ok(v40) = self.client40(client)
+            && let Some(owner) = state.numbered()
+        {
+            v40.owners.add(owner, number);
+        }
+        self.states.insert(number, state);
         self.by_owner.add(&self.states, number);
         Ok(number)
     }
@@ -114,6 +120,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.by_owner.remove(&state, number);
         if let Some(client) = self.clients.get_mut(&state.client) {
             client.states.remove(&number);
+            if let Some(v40) = &mut client.v40
+                && let Some(owner) = state.numbered()
+            {
+                v40.owners.remove(&owner, number);
+            }
             client.delegations -= usize::from(matches!(state.kind, Kind::Delegation { .. }));
         }
         if let Some(file) = self.files.get_mut(&state.key) {
@@ -123,6 +134,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     file.opened.remove(state.client, shares.union());
                 }
                 Kind::Lock { file: held, open, mut ranges, .. } => {
+                    self.ranges -= ranges.len();
                     file.locked.replace(number, &ranges.set(Range::ALL, None));
                     if let Some(Kind::Open { locks, .. }) =
                         self.states.get_mut(&open).map(|open| &mut open.kind)

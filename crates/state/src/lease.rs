@@ -4,6 +4,7 @@
 use std::hash::Hash;
 
 use crate::engine::{Engine, Time};
+use crate::error::Error;
 use crate::ids::ClientId;
 
 /// What a client whose lease was renewed should know.
@@ -49,6 +50,20 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.end_grace_if_over(now);
         self.forget_idle(now);
         self.end_turns(now);
+    }
+
+    /// Whether a client may have one state or range more, as far as all clients together are concerned. Those that are out of their
+    /// lease make room.
+    ///
+    /// # Errors
+    /// `Delay`.
+    pub(crate) fn check_room(&mut self, now: Time, client: ClientId) -> Result<(), Error> {
+        while self.states.len() + self.ranges >= self.config.limits.all {
+            if !self.make_room(now, Some(client)) {
+                return Err(Error::Delay);
+            }
+        }
+        Ok(())
     }
 
     /// Ends the client that has been silent for the longest time beyond its lease, or, among those that are in time, one without

@@ -119,6 +119,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             return Ok(Err(denied));
         }
+        self.check_room(now, asked.client)?;
         let state = match self.lock_state(asked.key, &owner) {
             Some(number) => number,
             None => {
@@ -224,6 +225,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
         if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
             let replaced = ranges.set(range, kind);
+            self.ranges = self.ranges + replaced.new.len() - replaced.gone.len();
             if let Some(file) = self.files.get_mut(&state.key) {
                 file.locked.replace(number, &replaced);
             }

@@ -60,6 +60,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let number = match self.by_owner.find(&self.states, &whose) {
             Some(number) => number,
             None => {
+                self.check_room(now, client)?;
                 let (shares, locks) = Default::default();
                 self.add_state(client, key, Kind::Open { owner: owner.to_vec(), shares, locks })?
             }

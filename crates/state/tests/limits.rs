@@ -82,6 +82,38 @@ fn locks_are_states_and_bounded_with_the_opens() {
 }
 
 #[test]
+fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
+    let mut engine = common::bounded(state::Limits { all: 6, ..LIMITS });
+    let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    let opened = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
+    let kind = LockKind::Write;
+    let range = |number: u64| Range::of(10 * number, 5).unwrap();
+    let lock = |engine: &mut common::Machine, now, number| {
+        let locker = Locker::New { open: opened, owner: b"l" };
+        let (range, reclaim, waits) = (range(number), false, false);
+        let asked = LockRequest { client: me, key: &1, locker, range, kind, reclaim, waits };
+        let begun = engine.lock_begin(now, &asked)?.expect("nobody is in the way");
+        engine.lock_done(&begun, range, kind)
+    };
+    // An open, a lock owner, and three ranges.
+    let locks = [1, 2, 3].map(|number| lock(&mut engine, NOW, number).unwrap());
+    engine.open(NOW, &open(other, "o", &2, 3, 0)).unwrap();
+    assert_eq!(lock(&mut engine, NOW, 4), Err(Error::Delay));
+    assert_eq!(engine.open(NOW, &open(other, "o", &3, 3, 0)), Err(Error::Delay));
+    engine.open(NOW, &open(other, "o", &2, 1, 0)).expect("it is open already");
+    assert!(engine.delegate_begin(NOW, other, &2, true, false).is_err());
+    // What is given back is anybody's.
+    let begun = engine.unlock_begin(me, &locks[2], &1, range(1)).unwrap();
+    engine.unlock_done(&begun, range(1)).unwrap();
+    engine.open(NOW, &open(other, "o", &3, 3, 0)).unwrap();
+    // And what a client has that is out of its lease.
+    let later = NOW.plus(LEASE + 1);
+    common::begin(&mut engine, later, session, 0, 1);
+    engine.open(later, &open(other, "o", &4, 3, 0)).unwrap();
+    assert_eq!(engine.counts().2, 3, "the other has lost all");
+}
+
+#[test]
 fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
@@ -114,11 +146,30 @@ fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many()
     let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: b"root" };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
     engine.setclientid_confirm(NOW, me, confirm, b"root").unwrap();
-    for number in 0..10 * LIMITS.states as u32 {
-        let owner = state::Owner::Open(number.to_be_bytes().to_vec());
-        assert_eq!(engine.owner_begin(NOW, me, &owner, 1, true), Ok(state::Numbered::New));
-        engine.owner_end(me, &owner, 1, Some(b"reply"[..].into()));
+    let begin = |engine: &mut common::Machine, name: &[u8], seqid| {
+        let owner = state::Owner::Open(name.to_vec());
+        let begun = engine.owner_begin(NOW, me, &owner, seqid, true);
+        engine.owner_end(me, &owner, seqid, begun.is_ok().then(|| b"reply"[..].into()));
+        begun
+    };
+    let open = |engine: &mut common::Machine, name| {
+        assert_eq!(begin(engine, name, 1), Ok(state::Numbered::New));
+        let id = engine.open(NOW, &state::OpenRequest { owner: name, ..open(me, "", &1, 1, 0) }).unwrap();
+        engine.open_confirm(me, &id, &1).unwrap()
+    };
+    open(&mut engine, b"has");
+    let closed = open(&mut engine, b"had");
+    engine.close(me, &closed, &1).unwrap();
+    let had = state::Owner::Open(b"had".to_vec());
+    engine.closed40(me, &closed, &had);
+    assert_eq!(engine.owner_of(NOW, &closed), Ok((me, had)), "CLOSE may be sent again");
+    for number in 0..200_u32 {
+        assert_eq!(begin(&mut engine, &number.to_be_bytes(), 1), Ok(state::Numbered::New));
     }
+    assert_eq!(engine.owner_of(NOW, &closed), Err(Error::BadStateid));
+    assert_eq!(begin(&mut engine, b"had", 7), Ok(state::Numbered::New), "it begins anew");
+    assert_eq!(begin(&mut engine, b"has", 7), Err(Error::BadSeqid));
+    assert_eq!(begin(&mut engine, b"has", 2), Ok(state::Numbered::New));
 }
 
 #[test]

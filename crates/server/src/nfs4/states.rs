@@ -51,6 +51,7 @@ const LIMITS: Limits = Limits {
     clients: 16_384,
     sessions: 64,
     states: 262_144,
+    all: 1 << 20,
     delegations: MOST_DELEGATIONS,
     client_delegations: MOST_DELEGATIONS / 4,
     ranges: 4096,

@@ -84,6 +84,7 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
         clients: 8,
         sessions: 1,
         states,
+        all: states,
         delegations: 0,
         client_delegations: 0,
         ranges: 8,

@@ -20,6 +20,7 @@ pub const LIMITS: Limits = Limits {
     clients: 8,
     sessions: 4,
     states: 16,
+    all: 1 << 20,
     delegations: 8,
     client_delegations: 4,
     ranges: 8,

@@ -62,6 +62,7 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         clients: 8,
         sessions: 4,
         states: 1000,
+        all: 1 << 20,
         delegations: 100,
         client_delegations: 50,
         ranges: 100,
