@@ -25,12 +25,12 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// Whether a delegation, for writing too or for reading only, can't be held by others meanwhile.
-    const fn breaks(self, writes: bool) -> bool {
+    /// Whether others can't hold delegations for reading meanwhile; for writing they can't whatever is done.
+    const fn breaks_readers(self) -> bool {
         match self {
             // Who has a delegation may have the file open for all that it allows.
-            Self::Open(share) => writes || share.access & 2 != 0 || share.deny & 1 != 0,
-            Self::Read => writes,
+            Self::Open(share) => share.access & 2 != 0 || share.deny & 1 != 0,
+            Self::Read => false,
             Self::Write | Self::Change => true,
         }
     }
@@ -107,14 +107,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         touch: Touch,
         deadline: Time,
     ) -> Result<(), Error> {
-        let Some(file) = self.files.get(key).filter(|file| !file.delegations.is_empty()) else {
-            return Ok(());
-        };
-        let against = |number: &&u64| match &self.states[*number] {
-            state if Some(state.client) == by => false,
-            state => matches!(state.kind, Kind::Delegation { writes, .. } if touch.breaks(writes)),
-        };
-        let against: Vec<u64> = file.delegations.iter().filter(against).copied().collect();
+        let Some(file) = self.files.get(key) else { return Ok(()) };
+        let against = file.lent.others(by, touch.breaks_readers());
         let mut waits = false;
         for number in against {
             waits |= !self.clear_one(now, number, deadline);

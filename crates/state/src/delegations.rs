@@ -65,14 +65,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if !reclaim && contended.is_some_and(|at| now < at.plus(lease)) {
             return Err(NoDelegation::Contention);
         }
-        for number in file.into_iter().flat_map(|file| &file.delegations) {
-            match &self.states[number] {
-                state if state.client == client => return Err(NoDelegation::Held),
-                state if writes || matches!(state.kind, Kind::Delegation { writes: true, .. }) => {
-                    return Err(NoDelegation::Contention);
-                }
-                _ => {}
-            }
+        if file.is_some_and(|file| file.lent.has(client)) {
+            return Err(NoDelegation::Held);
+        }
+        if file.is_some_and(|file| file.lent.writer().is_some() || writes && !file.lent.is_empty()) {
+            return Err(NoDelegation::Contention);
         }
         let (own, others) = self.opened(client, key);
         if others & 2 != 0 || writes && others != 0 || !writes && own & 2 != 0 {
@@ -145,17 +142,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// The delegation for writing that somebody other than `by` has: he knows better than the file what its attributes are.
     #[must_use]
     pub fn writer(&self, by: Option<ClientId>, key: &K) -> Option<Writer<L>> {
-        let file = self.files.get(key)?;
-        file.delegations.iter().find_map(|number| match &self.states[number] {
-            state if Some(state.client) == by || state.seqid == 0 => None,
-            state => match &state.kind {
-                Kind::Delegation { writes: true, kept, .. } => Some(Writer {
-                    client: state.client,
-                    id: StateId::new(self.config.boot, *number, state.seqid),
-                    kept: Arc::clone(kept),
-                }),
-                _ => None,
-            },
+        let number = self.files.get(key)?.lent.writer()?;
+        let state = &self.states[&number];
+        let Kind::Delegation { kept, .. } = &state.kind else { return None };
+        // Of one with a `seqid` of 0 its client doesn't know yet.
+        (Some(state.client) != by && state.seqid > 0).then(|| Writer {
+            client: state.client,
+            id: StateId::new(self.config.boot, number, state.seqid),
+            kept: Arc::clone(kept),
         })
     }
 

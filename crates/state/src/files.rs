@@ -8,6 +8,7 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::grants::Granted;
 use crate::ids::{ClientId, StateId};
+use crate::lent::Lent;
 use crate::locked::Locked;
 use crate::opened::Opened;
 use crate::ranges::{Range, Ranges};
@@ -18,7 +19,7 @@ use crate::share::Shares;
 pub(crate) struct File {
     pub opened: Opened,
     pub locked: Locked,
-    pub delegations: Vec<u64>,
+    pub lent: Lent,
     /// When somebody last stood in the way of somebody else's delegation.
     pub contended: Option<Time>,
     pub granted: Granted,
@@ -27,7 +28,7 @@ pub(crate) struct File {
 impl File {
     /// Whether nobody has it open any more. There are no locks without an open.
     pub fn is_unused(&self) -> bool {
-        self.opened.is_empty() && self.delegations.is_empty() && self.granted.access() == 0
+        self.opened.is_empty() && self.lent.is_empty() && self.granted.access() == 0
     }
 }
 
@@ -95,7 +96,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 }
             }
             Kind::Delegation { writes, .. } => {
-                file.delegations.push(number);
+                file.lent.add(client, number, *writes);
                 self.delegated[usize::from(*writes)] += 1;
             }
         }
@@ -148,7 +149,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     if let Some(at) = revoke_at {
                         self.recalled.remove(&(at, number));
                     }
-                    file.delegations.retain(|other| *other != number);
+                    file.lent.remove(state.client);
                     self.delegated[usize::from(writes)] -= 1;
                     self.effects.released.push(kept);
                 }

@@ -30,6 +30,7 @@ mod grants;
 mod ids;
 mod io;
 mod lease;
+mod lent;
 mod locked;
 mod locks;
 mod opened;

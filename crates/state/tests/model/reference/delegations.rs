@@ -88,13 +88,12 @@ impl Reference {
         if self.contended.get(&file).is_some_and(|at| self.now < at + LEASE) {
             return Err(NoDelegation::Contention);
         }
-        for given in self.delegations.iter().filter(|given| given.file == file) {
-            if given.who == who {
-                return Err(NoDelegation::Held);
-            }
-            if writes || given.writes {
-                return Err(NoDelegation::Contention);
-            }
+        let lent = || self.delegations.iter().filter(|given| given.file == file);
+        if lent().any(|given| given.who == who) {
+            return Err(NoDelegation::Held);
+        }
+        if lent().any(|given| writes || given.writes) {
+            return Err(NoDelegation::Contention);
         }
         let access = |own: bool| {
             let of = self.opens.iter().filter(|open| open.file == file && (open.who == who) == own);
