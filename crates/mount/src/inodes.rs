@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(crate) mode: Mode<Arc<Backing>>,
     /// Opens that live.
     pub(crate) opens: u32,
+    /// The last open that was granted, by its number; it may be closed by now.
+    pub(crate) granted: Option<u64>,
     /// Its name was removed while it was open; what it is called until the last release.
     pub(crate) hidden: Option<Hidden>,
     rights: Vec<Rights>,

@@ -6,9 +6,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use client::Procedure::{self, Commit, Create, Lookup, Readdirplus, Remove, Setattr, Write};
+use client::Procedure::{self, Access, Commit, Create, Lookup, Read, Readdirplus, Remove, Setattr, Write};
 use support::{Mounted, ROADS, Road, Served};
 
 /// Files in a tree.
@@ -71,6 +72,16 @@ fn a_file_of_a_tree_takes_no_more_round_trips_than_it_must() {
         costs(&mounted, "cp", &made(0), lane, || {
             names(&copy).for_each(|path| fs::write(path, b"a small file").unwrap());
         });
+        // As git does when it checks out.
+        let written = mounted.path("written");
+        fs::create_dir(&written).unwrap();
+        costs(&mounted, "fstat of what is being written", &made(create), lane, || {
+            for path in names(&written) {
+                let mut file = File::create_new(path).unwrap();
+                file.write_all(b"a small file").unwrap();
+                assert_eq!(file.metadata().unwrap().len(), 12, "{road:?}");
+            }
+        });
         costs(&mounted, "stat of what was made", &[], 0, || {
             for path in names(&tree).chain(names(&copy)) {
                 assert_eq!(fs::metadata(path).unwrap().len(), 12, "{road:?}");
@@ -88,7 +99,9 @@ fn a_file_of_a_tree_takes_no_more_round_trips_than_it_must() {
         });
         drop(mounted);
         fs::remove_dir_all(served.export().join("unpacked")).unwrap();
-        fs::remove_dir_all(served.export().join("copied")).unwrap();
+        for name in ["copied", "written"] {
+            fs::remove_dir_all(served.export().join(name)).unwrap();
+        }
     }
 }
 
@@ -113,5 +126,59 @@ fn who_syncs_a_directory_or_attributes_asks_the_server_if_there_is_a_lane() {
         let file = commits(&mounted);
         assert_eq!((file.0 - names.0, file.1 - names.1), (0, u64::from(!wire)), "{road:?}");
         fs::remove_file(mounted.path("file")).unwrap();
+    }
+}
+
+/// What git(1) says, run in a directory, with no configuration but its own.
+fn git(directory: &Path, words: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(directory).args(words).env("GIT_CONFIG_GLOBAL", "/dev/null");
+    for who in ["AUTHOR", "COMMITTER"] {
+        command.env(format!("GIT_{who}_NAME"), "test").env(format!("GIT_{who}_EMAIL"), "test@localhost");
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "git {words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The road is of the data: what a look at a repository asks of names and attributes is the same by each, and an open over the lane
+/// stands where by the wire there is one for the right to open, and others for making and reading.
+#[test]
+fn git_status_sends_the_same_calls_by_every_road() {
+    let served = Served::start();
+    let repository = served.export().join("repository");
+    for directory in ["one", "two", "three"] {
+        let directory = repository.join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        for path in names(&directory) {
+            fs::write(&path, "a small file").unwrap();
+            // git reads again what is as young as its index.
+            File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        }
+    }
+    git(&repository, &["init", "-q"]);
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "-q", "-m", "all"]);
+    let of_data = [Access, Create, Setattr, Read];
+    let measured = ROADS.map(|road| {
+        let mounted = served.mount(road);
+        // The second time the mount knows what it was told the first time.
+        ["cold", "warm"].map(|when| {
+            let before = mounted.mount.session().counters();
+            assert_eq!(git(&mounted.path("repository"), &["status", "--porcelain"]), "");
+            let after = mounted.mount.session().counters();
+            let of = |procedure| after.calls(procedure) - before.calls(procedure);
+            let all = (0..22).filter_map(Procedure::from_number).filter(|one| !of_data.contains(one));
+            let names: Vec<_> = all.map(|one| (one, of(one))).filter(|(_, count)| *count > 0).collect();
+            let opens = after.lane.round_trips - before.lane.round_trips;
+            (format!("{when}: {names:?}"), opens + of_data.map(of).iter().sum::<u64>())
+        })
+    });
+    let wire = ROADS.iter().position(|road| *road == Road::Wire).unwrap();
+    for (road, measured_here) in ROADS.iter().zip(&measured) {
+        for ((names, data), (wire_names, wire_data)) in measured_here.iter().zip(&measured[wire]) {
+            assert_eq!(names, wire_names, "{road:?}");
+            assert!(data <= wire_data, "{road:?}, {names}: {data} for data, {wire_data} by the wire");
+        }
     }
 }

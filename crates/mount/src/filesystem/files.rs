@@ -186,9 +186,13 @@ impl Filesystem {
         if wanted.write {
             state.cache.open_writer();
         }
+        let granted = file.road() == Road::Lane;
+        let open = OpenFile { node: node.clone(), file, hold: way.hold, write: wanted.write };
+        let fh = self.files.insert(open);
+        if granted {
+            state.granted = Some(fh);
+        }
         drop(state);
-        let fh =
-            self.files.insert(OpenFile { node: node.clone(), file, hold: way.hold, write: wanted.write });
         Ok((fh, way))
     }
 

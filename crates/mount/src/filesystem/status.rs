@@ -42,7 +42,7 @@ impl Filesystem {
     }
 
     /// Attributes that the server needn't be asked for: the kernel forgets them with every write, but the replies to those
-    /// have told them; and of a file that is passed through the granted descriptor tells them.
+    /// have told them; and of a file that is open and granted its descriptor tells them.
     pub(super) fn good(&self, node: &Node, now: Instant) -> Option<Attributes> {
         let state = node.state.lock();
         match state.mode.backing().cloned() {
@@ -50,9 +50,11 @@ impl Filesystem {
                 drop(state);
                 backing.file.attributes_now()?.ok()
             }
+            None if state.cache.is_good(now, &self.options.attributes) => state.cache.attributes().copied(),
             None => {
-                let good = state.cache.is_good(now, &self.options.attributes);
-                state.cache.attributes().copied().filter(|_| good)
+                let granted = state.granted?;
+                drop(state);
+                self.files.get(granted)?.file.attributes_now()?.ok()
             }
         }
     }
