@@ -4,6 +4,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod data;
+mod lost;
+mod names;
+mod sessions;
+mod states;
 mod table;
 mod v40;
 
@@ -261,6 +266,7 @@ const NOT_HERE: [Op; 12] = [
 
 #[test]
 fn every_error_that_can_be_provoked_is_one_that_the_documents_know() {
+    let waits = std::thread::spawn(lost::taken_away);
     let scratch = Scratch::new();
     let other = Scratch::new();
     let exports = vec![
@@ -304,93 +310,22 @@ fn every_error_that_can_be_provoked_is_one_that_the_documents_know() {
     let clientid = session.clientid;
     let mut b = Bench { session, table: Table::default() };
 
-    handles(&mut b, &scratch, &root);
-    names(&mut b, &root, &file, &directory);
+    names::handles(&mut b, &scratch, &root);
+    names::names(&mut b, &root, &file, &directory);
     kinds(&mut b, [&root, &file, &directory, &link, &fifo]);
     attributes_of(&mut b, &root, &file, &pseudo);
     rights(&mut b, [&root, &file, &closed, &read_only, &pseudo], clientid);
     directories(&mut b, &root, &file, &elsewhere, &empty);
-    states(&mut b, &mut rival, &root, &file, clientid);
-    holes_and_copies(&mut b, &file, &elsewhere);
-    xattrs(&mut b, &file);
-    sessions(&mut b, clientid);
+    states::states(&mut b, &mut rival, &root, &file, clientid);
+    data::holes_and_copies(&mut b, &file, &elsewhere);
+    data::xattrs(&mut b, &file);
+    sessions::sessions(&mut b, clientid);
     for op in NOT_HERE {
         b.at(&file, op, &(), S::Notsupp);
     }
+    let lost = [waits, std::thread::spawn(lost::restarted)].map(|table| table.join().unwrap());
+    lost.into_iter().for_each(|table| b.table.add(table));
     b.table.check(RFCS, &BEYOND);
-}
-
-/// No handle, bad ones, arguments that can't be decoded, operations without a session.
-fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
-    for (op, args) in on_a_file() {
-        b.fails(&[], op, &args, S::Nofilehandle);
-    }
-    let at_root: &[(Op, Vec<u8>)] = &[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))];
-    for (op, args) in on_a_file().into_iter().chain(on_no_file()) {
-        if !args.is_empty() {
-            // Cut in the middle: what there is decodes to nothing.
-            b.fails(at_root, op, &[], S::Badxdr);
-        }
-        let mut ops = Ops::new();
-        ops.count = 1;
-        ops.encoder.u32(op.number());
-        ops.encoder.raw(&args);
-        let done = compound(&mut b.session.wire, 2, &ops);
-        b.table.note(op, S::OpNotInSession, done.status);
-    }
-    for (op, args) in on_no_file().into_iter().take(4) {
-        b.fails(at_root, op, &args, S::Nofilehandle);
-    }
-    let ctl = BackchannelCtl4Args { cb_program: 1, sec_parms: Array(vec![]) };
-    b.fails(&[], Op::BackchannelCtl, &encoded(&ctl), S::Inval);
-    b.fails(&[], Op::Restorefh, &[], S::Nofilehandle);
-    b.fails(&[], Op::Putfh, &encoded(&Putfh4Args { object: Opaque(&[1, 2, 3]) }), S::Badhandle);
-    for op in [Op::Access, Op::Getattr, Op::Setattr, Op::Read, Op::Write, Op::Seek, Op::WantDelegation] {
-        std::fs::write(scratch.at("gone"), "").unwrap();
-        let gone = b.session.lookup(root, b"gone").unwrap();
-        let put = |file: &[u8]| (Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }));
-        let remove = (Op::Remove, encoded(&named(b"gone")));
-        // It goes while it is the saved file.
-        let before = [put(&gone), (Op::Savefh, vec![]), put(root), remove, (Op::Restorefh, vec![])];
-        let args =
-            on_a_file().into_iter().find(|(other, _)| *other == op).map(|(_, args)| args).unwrap_or_default();
-        b.fails(&before, op, &args, S::Stale);
-        b.fails(&[], Op::Putfh, &encoded(&Putfh4Args { object: Opaque(&gone) }), S::Stale);
-    }
-}
-
-/// Names that can't be, that aren't there, that are there.
-fn names(b: &mut Bench, root: &[u8], file: &[u8], directory: &[u8]) {
-    let clientid = b.session.clientid;
-    let long = [b'x'; 300];
-    let bad: [(&[u8], S); 4] =
-        [(b"", S::Inval), (b".", S::Badname), (b"a/b", S::Badchar), (&long, S::Nametoolong)];
-    for (name, status) in bad {
-        for op in [Op::Lookup, Op::Remove, Op::Secinfo] {
-            b.at(root, op, &named(name), status);
-        }
-        b.at(root, Op::Create, &create(NfsFtype4::Dir, name, nothing()), status);
-        b.at(root, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(name)), Openflag4::Nocreate), status);
-        b.between(file, root, Op::Link, &named(name), status);
-        b.between(root, root, Op::Rename, &rename(b"f", name), status);
-        b.between(root, root, Op::Rename, &rename(name, b"h"), status);
-    }
-    for op in [Op::Lookup, Op::Remove, Op::Secinfo] {
-        b.at(root, op, &named(b"missing"), S::Noent);
-    }
-    b.at(
-        root,
-        Op::Open,
-        &open(clientid, OpenClaim4::Null(Opaque(b"missing")), Openflag4::Nocreate),
-        S::Noent,
-    );
-    b.between(root, root, Op::Rename, &rename(b"missing", b"h"), S::Noent);
-    b.at(root, Op::Create, &create(NfsFtype4::Dir, b"f", nothing()), S::Exist);
-    let guarded = Openflag4::Create(Createhow4::Guarded(nothing()));
-    b.at(root, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"f")), guarded), S::Exist);
-    b.between(file, root, Op::Link, &named(b"g"), S::Exist);
-    b.between(root, root, Op::Rename, &rename(b"f", b"d"), S::Exist);
-    b.between(directory, root, Op::Link, &named(b"h"), S::Isdir);
 }
 
 /// What is done to the wrong kind of file.
@@ -520,252 +455,4 @@ fn directories(b: &mut Bench, root: &[u8], file: &[u8], elsewhere: &[u8], empty:
     b.between(root, elsewhere, Op::Rename, &rename(b"f", b"x"), S::Xdev);
     // A directory into itself.
     b.between(root, empty, Op::Rename, &rename(b"empty", b"x"), S::Inval);
-}
-
-/// Opens and locks.
-fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clientid: u64) {
-    let claim = || OpenClaim4::Null(Opaque(b"f"));
-    for (op, args) in [
-        (Op::Read, encoded(&read(BAD))),
-        (Op::ReadPlus, encoded(&read(BAD))),
-        (Op::Write, encoded(&write(BAD))),
-        (Op::Allocate, encoded(&range(BAD, 1))),
-        (Op::Deallocate, encoded(&range(BAD, 1))),
-        (Op::Seek, encoded(&seek(BAD, 0, 0))),
-        (Op::IoAdvise, encoded(&IoAdvise4Args { stateid: BAD, offset: 0, count: 0, hints: Bitmap4::EMPTY })),
-        (Op::Close, encoded(&Close4Args { seqid: 0, open_stateid: BAD })),
-        (
-            Op::OpenDowngrade,
-            encoded(&OpenDowngrade4Args { open_stateid: BAD, seqid: 0, share_access: 1, share_deny: 0 }),
-        ),
-        (Op::Lock, encoded(&lock(BAD, b"o", clientid, 1, false))),
-        (Op::OffloadStatus, encoded(&Stateid4Args { stateid: BAD })),
-        (Op::OffloadCancel, encoded(&Stateid4Args { stateid: BAD })),
-        (Op::Delegreturn, encoded(&Stateid4Args { stateid: BAD })),
-    ] {
-        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &args, S::BadStateid);
-    }
-    b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: BAD }), S::BadStateid);
-    b.between(file, file, Op::Copy, &copy(BAD, ANY, 0), S::BadStateid);
-    b.between(file, file, Op::Clone, &clone(BAD, ANY), S::BadStateid);
-    // Opened for reading, then for both: the first state id is old.
-    let (first, _) = b.session.open_shared(root, claim(), false, SHARE_ACCESS_READ, 0).unwrap();
-    b.at(file, Op::Write, &write(first), S::Openmode);
-    b.at(file, Op::Allocate, &range(first, 1), S::Openmode);
-    b.at(file, Op::Deallocate, &range(first, 1), S::Openmode);
-    b.between(file, file, Op::Copy, &copy(ANY, first, 0), S::Openmode);
-    b.between(file, file, Op::Clone, &clone(ANY, first), S::Openmode);
-    b.at(
-        file,
-        Op::Setattr,
-        &Setattr4Args { stateid: first, obj_attributes: one(attributes::SIZE, &1_u64.to_be_bytes()) },
-        S::Openmode,
-    );
-    b.at(file, Op::Lock, &lock(first, b"o", clientid, 1, false), S::Openmode);
-    let (second, _) = b.session.open_shared(root, claim(), false, SHARE_ACCESS_BOTH, 0).unwrap();
-    for (op, args) in [
-        (Op::Read, encoded(&read(first))),
-        (Op::ReadPlus, encoded(&read(first))),
-        (Op::Write, encoded(&write(first))),
-        (Op::Seek, encoded(&seek(first, 0, 0))),
-        (Op::Close, encoded(&Close4Args { seqid: 0, open_stateid: first })),
-        (
-            Op::OpenDowngrade,
-            encoded(&OpenDowngrade4Args { open_stateid: first, seqid: 0, share_access: 1, share_deny: 0 }),
-        ),
-        (Op::Lock, encoded(&lock(first, b"o", clientid, 1, false))),
-    ] {
-        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &args, S::OldStateid);
-    }
-    b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: second }), S::LocksHeld);
-    b.at(file, Op::OpenDowngrade, &downgrade(second, 3), S::Inval);
-    // Reclaimed too late.
-    b.at(file, Op::Open, &open(clientid, OpenClaim4::Previous(0), Openflag4::Nocreate), S::NoGrace);
-    b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, true), S::NoGrace);
-    b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::Previous(1)), S::NoGrace);
-    b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::DelegPrevFh), S::Notsupp);
-    b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_NO_DELEG, DelegClaim4::Fh), S::Inval);
-    b.at(root, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::Fh), S::WrongType);
-    b.at(file, Op::Lock, &lock(second, b"o", clientid, 0, false), S::Inval);
-    // Another client has it locked, and denies it.
-    let (theirs, _) = rival.open_shared(root, claim(), false, SHARE_ACCESS_BOTH, 0).unwrap();
-    rival.lock(file, theirs, false).unwrap();
-    b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, false), S::Denied);
-    b.at(file, Op::Lockt, &lockt(clientid, 1), S::Denied);
-    b.at(file, Op::Lockt, &lockt(clientid, 0), S::Inval);
-    b.at(file, Op::Locku, &locku(BAD, 1), S::BadStateid);
-    let ours = {
-        b.session.on(root, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"g")), Openflag4::Nocreate));
-        let g = b.session.lookup(root, b"g").unwrap();
-        let (id, _) = b.session.open(root, OpenClaim4::Null(Opaque(b"g")), false).unwrap();
-        let lock = b.session.lock(&g, id, false).unwrap();
-        b.at(&g, Op::Locku, &locku(lock, 0), S::Inval);
-        lock
-    };
-    b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: ours }), S::LocksHeld);
-    let deny = Open4Args { share_deny: 2, ..open(clientid, claim(), Openflag4::Nocreate) };
-    b.at(root, Op::Open, &deny, S::ShareDenied);
-    let delegation = OpenClaim4::DelegCurFh(BAD);
-    b.at(file, Op::Open, &open(clientid, delegation, Openflag4::Nocreate), S::BadStateid);
-    for (op, args) in [
-        (Op::Lock, encoded(&lock(second, b"o", clientid, 1, false))),
-        (Op::Lockt, encoded(&lockt(clientid, 1))),
-        (Op::Locku, encoded(&locku(second, 1))),
-    ] {
-        b.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))], op, &args, S::Isdir);
-    }
-    let directory = b.session.lookup(root, b"d").unwrap();
-    let inner = OpenClaim4::Null(Opaque(b"inner"));
-    let (_, denied) = rival.open_shared(&directory, inner, false, SHARE_ACCESS_READ, 3).unwrap();
-    b.at(&denied, Op::Read, &read(ANY), S::Locked);
-    b.at(&denied, Op::Write, &write(ANY), S::Locked);
-    b.at(&denied, Op::Setattr, &setattr(one(attributes::SIZE, &1_u64.to_be_bytes())), S::Locked);
-    let nonsense = Open4Args { share_access: 0, ..open(clientid, claim(), Openflag4::Nocreate) };
-    b.at(root, Op::Open, &nonsense, S::Inval);
-}
-
-/// Space, holes and copies.
-fn holes_and_copies(b: &mut Bench, file: &[u8], elsewhere: &[u8]) {
-    b.at(file, Op::Allocate, &range(ANY, 0), S::Inval);
-    b.at(file, Op::Deallocate, &range(ANY, 0), S::Inval);
-    let beyond = Allocate4Args { stateid: ANY, offset: 1 << 63, length: 1 };
-    b.at(file, Op::Allocate, &beyond, S::Fbig);
-    b.at(file, Op::Seek, &seek(ANY, 1 << 20, 0), S::Nxio);
-    b.at(file, Op::Seek, &seek(ANY, 0, 7), S::UnionNotsupp);
-    b.at(file, Op::Commit, &Commit4Args { offset: u64::MAX, count: 1 }, S::Inval);
-    let hint = IoAdvise4Args { stateid: ANY, offset: u64::MAX, count: 1, hints: Bitmap4::EMPTY };
-    b.at(file, Op::IoAdvise, &hint, S::Inval);
-    b.between(file, file, Op::Copy, &copy(ANY, ANY, 1 << 20), S::Inval);
-    let far = Copy4Args { source_server: Array(vec![Netloc4::Name(Opaque(b"far"))]), ..copy(ANY, ANY, 0) };
-    b.between(file, file, Op::Copy, &far, S::Notsupp);
-    let far_file = b.session.open(elsewhere, OpenClaim4::Null(Opaque(b"f")), true).unwrap().1;
-    b.between(file, &far_file, Op::Copy, &copy(ANY, ANY, 0), S::Xdev);
-    b.between(file, &far_file, Op::Clone, &clone(ANY, ANY), S::Xdev);
-    let huge = Write4Args { offset: u64::MAX - 5, ..write(ANY) };
-    b.at(file, Op::Write, &huge, S::Fbig);
-}
-
-/// Extended attributes.
-fn xattrs(b: &mut Bench, file: &[u8]) {
-    let none = Xattr4Args { name: Opaque(b"none") };
-    b.at(file, Op::Getxattr, &none, S::Noxattr);
-    b.at(file, Op::Removexattr, &none, S::Noxattr);
-    b.at(file, Op::Setxattr, &setxattr(SetxattrOption4::Replace, b"none"), S::Noxattr);
-    assert_eq!(b.session.on(file, Op::Setxattr, &setxattr(SetxattrOption4::Create, b"some")).0, 0);
-    b.at(file, Op::Setxattr, &setxattr(SetxattrOption4::Create, b"some"), S::Exist);
-    let long = [b'x'; 300];
-    b.at(file, Op::Getxattr, &Xattr4Args { name: Opaque(&long) }, S::Nametoolong);
-    b.at(file, Op::Removexattr, &Xattr4Args { name: Opaque(&long) }, S::Nametoolong);
-    b.at(file, Op::Setxattr, &setxattr(SetxattrOption4::Either, &long), S::Nametoolong);
-    b.at(file, Op::Listxattrs, &Listxattrs4Args { cookie: 99, maxcount: 1000 }, S::BadCookie);
-    b.at(file, Op::Listxattrs, &Listxattrs4Args { cookie: 0, maxcount: 4 }, S::Toosmall);
-}
-
-/// Clients and sessions.
-fn sessions(b: &mut Bench, clientid: u64) {
-    let exchange = |flags| ExchangeId4Args {
-        clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(b"three") },
-        flags,
-        state_protect: StateProtect4A::None,
-        client_impl_id: Array(vec![]),
-    };
-    b.alone(Op::ExchangeId, &exchange(0x0800_0000), S::Inval);
-    let update = exchange(EXCHGID_UPD_CONFIRMED_REC_A);
-    b.alone(Op::ExchangeId, &update, S::Noent);
-    let one = |verifier| ClientOwner4 { verifier, ownerid: Opaque(b"one") };
-    let again = ExchangeId4Args { clientowner: one(*b"another!"), ..update.clone() };
-    b.alone(Op::ExchangeId, &again, S::NotSame);
-    b.as_user(5, |b| {
-        b.alone(
-            Op::ExchangeId,
-            &ExchangeId4Args { clientowner: one(*b"verifier"), ..update.clone() },
-            S::Perm,
-        );
-        b.alone(
-            Op::ExchangeId,
-            &ExchangeId4Args { clientowner: one(*b"verifier"), ..exchange(0) },
-            S::ClidInuse,
-        );
-    });
-    let done = compound(&mut b.session.wire, 2, &Ops::new().op(Op::ExchangeId, &exchange(0)));
-    let new = get::<ExchangeId4ResOk<'_>>(done.after(&[]).1).clientid;
-    let create = CreateSession4Args {
-        clientid: 12345,
-        sequence: 1,
-        flags: 0,
-        fore_chan_attrs: common::v4::channel(),
-        back_chan_attrs: common::v4::channel(),
-        cb_program: 1,
-        sec_parms: Array(vec![CallbackSecParms4::None]),
-    };
-    b.alone(Op::CreateSession, &create, S::StaleClientid);
-    b.alone(
-        Op::CreateSession,
-        &CreateSession4Args { clientid, sequence: 77, ..create.clone() },
-        S::SeqMisordered,
-    );
-    b.as_user(5, |b| {
-        let theirs = CreateSession4Args { clientid: new, ..create.clone() };
-        b.alone(Op::CreateSession, &theirs, S::ClidInuse);
-    });
-    let back_chan_attrs = ChannelAttrs4 { maxoperations: 1, ..common::v4::channel() };
-    b.alone(Op::CreateSession, &CreateSession4Args { back_chan_attrs, ..create.clone() }, S::Toosmall);
-    b.alone(Op::CreateSession, &CreateSession4Args { flags: 0x80, ..create.clone() }, S::Inval);
-    b.alone(Op::DestroySession, &DestroySession4Args { sessionid: [9; 16] }, S::Badsession);
-    b.alone(Op::DestroyClientid, &Clientid4Args { clientid: 12345 }, S::StaleClientid);
-    b.alone(Op::DestroyClientid, &Clientid4Args { clientid }, S::ClientidBusy);
-    let bind = BindConnToSession4Args {
-        sessionid: [9; 16],
-        dir: ChannelDirFromClient4::Fore,
-        use_conn_in_rdma_mode: false,
-    };
-    b.alone(Op::BindConnToSession, &bind, S::Badsession);
-    for op in
-        [Op::ExchangeId, Op::CreateSession, Op::DestroySession, Op::DestroyClientid, Op::BindConnToSession]
-    {
-        let done = compound(&mut b.session.wire, 2, &Ops::new().op(op, &()).op(Op::Putrootfh, &()));
-        b.table.note(op, S::NotOnlyOp, done.status);
-        let done = compound(&mut b.session.wire, 2, &Ops::new().op(op, &()));
-        b.table.note(op, S::Badxdr, done.status);
-    }
-    let sequence = |sessionid, slotid, sequenceid| Sequence4Args {
-        sessionid,
-        sequenceid,
-        slotid,
-        highest_slotid: slotid,
-        cachethis: false,
-    };
-    let (id, next) = (b.session.id, b.session.sequence + 1);
-    b.alone(Op::Sequence, &sequence([9; 16], 0, 1), S::Badsession);
-    b.alone(Op::Sequence, &sequence(id, 500, 1), S::Badslot);
-    b.alone(Op::Sequence, &sequence(id, 0, next + 7), S::SeqMisordered);
-    b.alone(Op::Sequence, &(), S::Badxdr);
-    // Another session of the client, with two slots and room for small requests.
-    let fore_chan_attrs = ChannelAttrs4 { maxrequests: 2, maxrequestsize: 512, ..common::v4::channel() };
-    let small = CreateSession4Args { clientid, sequence: 2, fore_chan_attrs, ..create };
-    let done = compound(&mut b.session.wire, 2, &Ops::new().op(Op::CreateSession, &small));
-    let small = get::<CreateSession4ResOk>(done.after(&[]).1).sessionid;
-    b.alone(Op::Sequence, &Sequence4Args { highest_slotid: 0, ..sequence(small, 1, 1) }, S::BadHighSlot);
-    let mut with = |sequenceid, op, args: &[u8], status| {
-        let mut ops = Ops::new().op(Op::Sequence, &sequence(small, 0, sequenceid));
-        ops = ops.op(Op::Putrootfh, &());
-        ops.count += 1;
-        ops.encoder.u32(Op::number(op));
-        ops.encoder.raw(args);
-        let found = compound(&mut b.session.wire, 2, &ops).status;
-        if status != S::Ok {
-            b.table.note(Op::Sequence, status, found);
-        }
-    };
-    with(1, Op::Lookup, &encoded(&named(&[b'x'; 600])), S::ReqTooBig);
-    with(1, Op::Getfh, &[], S::Ok);
-    with(1, Op::Getfh, &[], S::RetryUncachedRep);
-    with(1, Op::Lookup, &encoded(&named(b"x")), S::SeqFalseRetry);
-    let many = (0..20)
-        .fold(Ops::new().op(Op::Sequence, &sequence(id, 0, next)), |ops, _| ops.op(Op::Putrootfh, &()));
-    let found = compound(&mut b.session.wire, 2, &many).status;
-    b.table.note(Op::Sequence, S::TooManyOps, found);
-    b.fails(&[(Op::Putrootfh, vec![])], Op::Sequence, &encoded(&sequence(id, 0, next)), S::SequencePos);
-    let complete = ReclaimComplete4Args { one_fs: false };
-    b.fails(&[], Op::ReclaimComplete, &encoded(&complete), S::CompleteAlready);
 }

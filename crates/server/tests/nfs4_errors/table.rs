@@ -38,6 +38,14 @@ impl Table {
         self.provoked.entry(op.name()).or_default().insert(name(status));
     }
 
+    /// What another has noted, too.
+    pub fn add(&mut self, other: Self) {
+        self.surprises.extend(other.surprises);
+        for (op, errors) in other.provoked {
+            self.provoked.entry(op).or_default().extend(errors);
+        }
+    }
+
     /// Compares what was provoked with `rfcs`, which has lines "OPERATION: ERROR ERROR", and with our own table.
     pub fn check(&self, rfcs: &str, beyond: &[Beyond]) {
         assert!(self.surprises.is_empty(), "{:#?}", self.surprises);
