@@ -1,5 +1,5 @@
-//! A mount under load while its server goes and comes back and the lane is switched off and on: no error reaches an
-//! application, no byte differs, the mount is back on the lane by itself, and it doesn't bounce.
+//! A mount under load while its server goes and comes back, moves out of reach, and the lane is switched off and on: no error reaches an
+//! application, no byte differs, the mount is back on the lane by itself, it doesn't bounce, and its log has a line a change.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use samehost_tests::process::run_ok;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Mount, Scratch, Serve, need_root, wait_for};
+use samehost_tests::{Daemon, Mount, Scratch, Serve, need_root, wait_for};
 
 const LANE: &str = "lane, passed through";
 
@@ -68,7 +68,11 @@ fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut sameho
     let tree = scratch.mkdir("tree");
     plant(&tree);
     let mut server = Serve::openly(&export).start();
-    let mount = Mount::new(&server, &export, "lane=auto");
+    let mount = Mount::place(&server);
+    let mut command = mount.command(&server.url(&export), "lane=auto");
+    command.arg("--foreground").env("SAMEHOST_LOG", "info");
+    let daemon = Daemon::start("samehost mount", &mut command, &scratch.join("log")).expect("it starts");
+    wait_for("the mount", || mount.is_mounted().then_some(()));
     mount.wait_for_road(LANE);
     let over = AtomicBool::new(false);
     let done = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
@@ -113,6 +117,12 @@ fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut sameho
         done[2].load(SeqCst)
     );
     assert!(counted <= 1 + changes, "it bounces: {}", status["changes"]);
+    let log = daemon.log();
+    let local =
+        status["changes"].as_array().map_or(0, |all| all.iter().filter(|c| c["local"] == true).count());
+    assert_eq!(log.lines().filter(|line| line.contains("on the lane")).count(), local, "{log}");
+    // What else there is to say of a server that goes and comes: nothing of thousands of reads and writes.
+    assert!(log.lines().count() as u64 <= 4 * (1 + changes), "{log}");
 }
 
 /// Ends the load, also when a test fails.
@@ -141,13 +151,29 @@ fn the_server_stops_and_comes_back() {
 }
 
 #[test]
+fn the_server_moves_out_of_reach_and_back() {
+    under_load(3, 12, |server, mount| {
+        server.restart_out_of_reach();
+        goes_by_wire(mount);
+        assert!(server.stop().success());
+        server.restart();
+    });
+}
+
+#[test]
 fn the_lane_is_switched_off_and_on() {
-    under_load(4, 16, |_, mount| {
+    under_load(4, 12, |_, mount| {
         mount.lane("off");
-        mount.wait_for_road("wire");
-        // Something goes over the wire.
-        fs::write(mount.join("by-wire"), b"over the wire").expect("a file over the wire");
-        assert_eq!(fs::read(mount.join("by-wire")).expect("it is there"), b"over the wire");
+        goes_by_wire(mount);
         mount.lane("auto");
     });
+}
+
+/// The mount is on the wire, and something goes that way.
+fn goes_by_wire(mount: &Mount) {
+    mount.wait_for_road("wire");
+    fs::write(mount.join("by-wire"), b"over the wire").expect("a file over the wire");
+    assert_eq!(fs::read(mount.join("by-wire")).expect("it is there"), b"over the wire");
+    let status = mount.status().expect("a mount");
+    assert!(status["wire"]["bytes_written"].as_u64() >= Some(13), "{status}");
 }

@@ -282,6 +282,17 @@ impl Server {
         self.daemon.signal(Signal::HUP);
     }
 
+    /// As [`Server::restart`], but where no lane reaches it: to its clients it is on another host. The next `restart` brings it back.
+    ///
+    /// # Panics
+    /// When it doesn't come up.
+    pub fn restart_out_of_reach(&mut self) {
+        let here = self.serve.arguments.clone();
+        self.serve.arguments.extend(["--lane".to_owned(), "off".to_owned()]);
+        self.restart();
+        self.serve.arguments = here;
+    }
+
     /// Starts it again, on the same port with the same directories, after a stop or a kill.
     ///
     /// # Panics
