@@ -177,7 +177,7 @@ impl Requests {
                 owed.answer(result.as_ref().map(|outcome| &outcome.answer.0[..]).map_err(|errno| *errno));
             if let (Err(_), Some(opened)) = (sent, opened) {
                 // Nobody has it: nobody will release it.
-                requests.filesystem.take_back(opened).await;
+                Box::pin(requests.filesystem.take_back(opened)).await;
             }
             if let Ok(outcome) = result {
                 requests.filesystem.buffers.give(outcome.answer.0);
@@ -236,8 +236,19 @@ impl Requests {
 
     async fn carry_out(&self, call: &Call, message: Bytes) -> Result<Outcome, Errno> {
         let filesystem = &*self.filesystem;
-        let mut kind = Kind::Plain;
         let answer = match Operation::of(&call.header, &message)? {
+            Operation::Read(io) => filesystem.read(&io).await,
+            // In a box: every request has room for the largest of these, and most requests are reads.
+            Operation::Write(io, data) => Box::pin(filesystem.write(&io, message.slice_ref(data))).await,
+            other => return Box::pin(self.carry_out_other(call, other)).await,
+        };
+        answer.map(|answer| Outcome { answer, kind: Kind::Plain })
+    }
+
+    async fn carry_out_other(&self, call: &Call, operation: Operation<'_>) -> Result<Outcome, Errno> {
+        let filesystem = &*self.filesystem;
+        let mut kind = Kind::Plain;
+        let answer = match operation {
             Operation::Lookup { name } => filesystem.lookup(call, name).await,
             Operation::GetAttr { fh } => filesystem.get_attributes(call, fh).await,
             Operation::SetAttr(set) => filesystem.set_attributes(call, &set).await,
@@ -259,8 +270,6 @@ impl Requests {
                 kind = Kind::Create;
                 filesystem.create(call, name, (flags, how), mode).await
             }
-            Operation::Read(io) => filesystem.read(&io).await,
-            Operation::Write(io, data) => filesystem.write(&io, message.slice_ref(data)).await,
             Operation::Flush { fh } => filesystem.flush(fh).await,
             Operation::FSync { fh, .. } => filesystem.fsync(fh).await,
             Operation::OpenDir => {
@@ -277,7 +286,9 @@ impl Requests {
             }
             Operation::LSeek { fh, offset, whence } => filesystem.seek(fh, offset, whence).await,
             Operation::CopyFileRange(range) => filesystem.copy_range(call, &range).await,
-            Operation::Forget { .. }
+            Operation::Read(_)
+            | Operation::Write(..)
+            | Operation::Forget { .. }
             | Operation::BatchForget { .. }
             | Operation::Release { .. }
             | Operation::Interrupt { .. }

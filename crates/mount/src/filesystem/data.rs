@@ -47,7 +47,9 @@ impl Filesystem {
         let known = if append { self.good(&open.node, begun) } else { None };
         open.node.state.lock().cache.write(begun);
         let written = if append {
-            self.append(&open.file, known.map(|attributes| attributes.size), data, stability).await
+            let end = known.map(|attributes| attributes.size);
+            // In a box: rare, and large.
+            Box::pin(self.append(&open.file, end, data, stability)).await
         } else {
             self.overwrite(&open.file, data, io.offset, stability).await
         };
