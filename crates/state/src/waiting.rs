@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use crate::engine::{Engine, Time};
@@ -65,6 +66,8 @@ pub(crate) struct Waiting<K, L> {
     due: BTreeMap<Due, K>,
     /// Numbers the queues.
     next: u64,
+    /// Where [`Engine::kept_out`] stopped.
+    looked_at: Due,
     /// Files on which something was given back.
     stirred: Vec<K>,
     /// How many wait.
@@ -105,15 +108,19 @@ impl<L> Waiter<L> {
         self.turn.unwrap_or(self.asked.plus(FORGOTTEN * lease + 1))
     }
 
-    fn is_against(&self, range: Range, kind: LockKind) -> bool {
-        self.range.overlaps(range) && (self.kind == LockKind::Write || kind == LockKind::Write)
+    /// Whether it is this one's turn, and it wants what somebody else couldn't have then.
+    fn keeps_out(&self, now: Time, who: &LockOwner, range: Range, kind: LockKind) -> bool {
+        self.turn.is_some_and(|until| now < until)
+            && self.who != *who
+            && self.range.overlaps(range)
+            && (self.kind == LockKind::Write || kind == LockKind::Write)
     }
 }
 
 impl<K, L> Default for Waiting<K, L> {
     fn default() -> Self {
         let (queues, due, stirred) = Default::default();
-        Self { queues, due, next: 0, stirred, count: 0 }
+        Self { queues, due, next: 0, looked_at: Due::default(), stirred, count: 0 }
     }
 }
 
@@ -203,10 +210,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let queue = self.waiting.queues.get(key)?;
         let before =
             queue.waiters.iter().take_while(|waiter| waiter.who != *who || !waiter.wants(range, kind));
-        let is_in_front = |waiter: &&Waiter<L>| {
-            waiter.turn.is_some() && waiter.who != *who && waiter.is_against(range, kind)
-        };
-        let first = { before }.find(is_in_front)?;
+        let first = { before }.find(|waiter| waiter.keeps_out(now, who, range, kind))?;
         Some(Denied { range: first.range, kind: first.kind, owner: first.who.clone() })
     }
 
@@ -251,11 +255,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         for (at, held) in held.into_iter().enumerate() {
             let (front, rest) = queue.split_at_mut(at);
             let waiter = &mut rest[0];
-            let in_front = |other: &Waiter<L>| {
-                other.turn.is_some_and(|until| now < until)
-                    && other.who != waiter.who
-                    && other.is_against(waiter.range, waiter.kind)
-            };
+            let in_front = |other: &Waiter<L>| other.keeps_out(now, &waiter.who, waiter.range, waiter.kind);
             if waiter.turn.is_some() || waiter.outside.is_some() || held || front.iter().any(in_front) {
                 continue;
             }
@@ -293,20 +293,23 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.get(&client).is_some_and(|client| client.v40.is_none())
     }
 
-    /// Those who wait for what a local process had when they last asked, `most` at most.
-    #[must_use]
-    pub fn kept_out(&self, most: usize) -> Vec<KeptOut<K, L>> {
-        let all = self
-            .waiting
-            .queues
-            .iter()
-            .flat_map(|(key, queue)| queue.waiters.iter().map(move |waiter| (key, waiter)));
-        let outside = all.filter_map(|(key, waiter)| {
-            let Waiter { who, range, kind, outside, .. } = waiter;
-            let file = Arc::clone(outside.as_ref()?);
-            Some(KeptOut { key: key.clone(), who: who.clone(), range: *range, kind: *kind, file })
-        });
-        outside.take(most).collect()
+    /// Those who wait for what a local process had when they last asked. Some `most` waiters are looked at, and the others the next
+    /// time.
+    pub fn kept_out(&mut self, most: usize) -> Vec<KeptOut<K, L>> {
+        let Waiting { queues, due, looked_at, .. } = &mut self.waiting;
+        let (mut left, mut found) = (most, Vec::new());
+        let last = *looked_at;
+        for (at, key) in due.range((Excluded(last), Unbounded)).chain(due.range(..=last)) {
+            let Some(queue) = queues.get(key).filter(|_| left > 0) else { break };
+            *looked_at = *at;
+            left = left.saturating_sub(queue.waiters.len());
+            found.extend(queue.waiters.iter().filter_map(|waiter| {
+                let Waiter { who, range, kind, outside, .. } = waiter;
+                let file = Arc::clone(outside.as_ref()?);
+                Some(KeptOut { key: key.clone(), who: who.clone(), range: *range, kind: *kind, file })
+            }));
+        }
+        found
     }
 
     /// No local process has any longer what somebody waits for.

@@ -215,6 +215,25 @@ fn who_waits_for_a_local_process_holds_nobody_back_until_that_has_gone() {
 }
 
 #[test]
+fn all_that_wait_for_local_processes_are_looked_at_in_turn() {
+    let mut engine = engine();
+    let (me, _) = client(&mut engine, NOW, "me");
+    let (range, kind) = (Range { first: 0, last: 9 }, LockKind::Write);
+    for file in 0..4 {
+        let open = engine.open(NOW, &open(me, "a", &file, 3, 0)).unwrap();
+        let locker = Locker::New { open, owner: b"a" };
+        let asked = LockRequest { client: me, key: &file, locker, range, kind, reclaim: false, waits: true };
+        let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
+        engine.lock_kept_out(NOW, &begun, &asked);
+    }
+    let mut looked_at =
+        |most| engine.kept_out(most).into_iter().map(|waiting| waiting.key).collect::<Vec<_>>();
+    let rounds: Vec<u32> = (0..8).flat_map(|_| looked_at(1)).collect();
+    assert_eq!(rounds, [0, 1, 2, 3, 0, 1, 2, 3]);
+    assert_eq!([looked_at(3), looked_at(3), looked_at(9)], [vec![0, 1, 2], vec![3, 0, 1], vec![2, 3, 0, 1]]);
+}
+
+#[test]
 fn the_queue_is_bounded_and_goes_with_its_clients() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");

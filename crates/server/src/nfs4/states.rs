@@ -41,7 +41,7 @@ const TICK: u64 = 1000;
 /// How long a client has, in milliseconds, to return what a local process waits for: the kernel lets that one in after 45 s (the
 /// default of `/proc/sys/fs/lease-break-time`).
 const LOCAL_PATIENCE: u64 = 40_000;
-/// How many locks that local processes have kept from clients are looked at in one second.
+/// How many of those who wait for locks are looked at in one second, whether a local process has what they wait for.
 const MOST_LOOKED_AT: usize = 1024;
 /// The most delegations: each costs a descriptor.
 pub(super) const MOST_DELEGATIONS: usize = 16_384;
