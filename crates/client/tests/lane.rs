@@ -131,7 +131,7 @@ async fn a_file_that_was_being_made_when_the_lane_went_is_its_makers() {
         session.probe().await;
         assert!(session.lane().local);
         let name = format!("mine-{round}");
-        served.freeze().await;
+        served.freeze();
         let asked = session.counters().lane.round_trips;
         let open = tokio::spawn({
             let (session, name) = (session.clone(), name.clone());
@@ -236,7 +236,7 @@ async fn a_lane_that_does_not_answer_is_given_up() {
             let options = Options { hard, timeo: Duration::from_millis(250), retrans: 1, ..patient };
             let session = Session::connect(&served.url(), options).await.unwrap();
             let idle = session.open(b"file", &OpenOptions::reading()).await.unwrap();
-            served.freeze().await;
+            served.freeze();
             let opening = tokio::spawn({
                 let session = session.clone();
                 async move { session.open(b"file", &OpenOptions::reading()).await }
@@ -338,12 +338,12 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     file.write_at(&data[..third], 0).await.unwrap();
     assert_eq!(file.road(), Road::Lane);
 
-    served.reload_with(",no_lane");
+    served.reload_also(",no_lane");
     file.write_at(&data[third..2 * third], third as u64).await.unwrap();
     assert_eq!(file.road(), Road::Wire);
     assert_eq!(session.counters().calls(Procedure::Write), 1);
 
-    served.reload_with("");
+    served.reload_also("");
     let mut buffer = [0; 16];
     let mut wire_reads = 0;
     while file.road() == Road::Wire {

@@ -275,7 +275,7 @@ async fn a_file_that_the_lane_refuses_says_why() {
     let session = Session::connect(&served.url(), served.options(LaneMode::Auto)).await.unwrap();
     let local = session.open(b"file", &OpenOptions::reading()).await.unwrap();
     assert_eq!(local.refusal(), None);
-    served.reload_with(",no_lane");
+    served.reload_also(",no_lane");
     let file = session.open(b"file", &OpenOptions::reading()).await.unwrap();
     assert_eq!(file.road(), Road::Wire);
     assert!(file.refusal().unwrap().contains("forbids the lane"), "{:?}", file.refusal());
@@ -287,7 +287,7 @@ async fn a_file_that_the_lane_refuses_says_why() {
 async fn calls_are_forgotten_when_nobody_waits_for_them() {
     let served = Served::wire_only();
     let session = served.wire().await;
-    served.freeze().await;
+    served.freeze();
     for _ in 0..500 {
         let root = session.root();
         let call = session.attributes(&root);
@@ -307,7 +307,7 @@ async fn a_soft_session_gives_up_and_says_so() {
     let mut options = served.options(LaneMode::Off);
     (options.hard, options.retrans, options.timeo) = (false, 0, std::time::Duration::from_millis(100));
     let session = Session::connect(&served.url(), options).await.unwrap();
-    served.freeze().await;
+    served.freeze();
     let error = session.attributes(&session.root()).await.unwrap_err();
     assert!(error.is_timeout(), "{error}");
     assert!(matches!(error, Error::Rpc { .. }));

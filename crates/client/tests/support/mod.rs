@@ -1,207 +1,38 @@
-//! A server in a process of its own, which can be killed and started again.
-//!
-//! The process is this test program itself: it runs the one test `support::server_process`, which serves if the
-//! environment says so and does nothing otherwise.
+//! What the client's tests share: a server (`served`) and sessions with it.
 
-#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
+
+mod served;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::Receiver;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use samehost_client::{LaneMode, Options, Session, Url};
-use tempfile::TempDir;
+pub use served::{BOUND, Served, pattern};
 
-const PORT: &str = "SAMEHOST_CLIENT_TEST_PORT";
-const BASE: &str = "SAMEHOST_CLIENT_TEST_BASE";
-const LANE: &str = "SAMEHOST_CLIENT_TEST_LANE";
-
-/// Nothing here takes longer unless it is broken.
-pub const BOUND: Duration = Duration::from_secs(60);
-
-#[test]
-fn server_process() {
-    let (Ok(port), Ok(base)) = (std::env::var(PORT), std::env::var(BASE)) else { return };
-    let base = PathBuf::from(base);
-    let config = server::Config {
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()))],
-        export_files: vec![base.join("exports")],
-        run_dir: base.join("run"),
-        state_dir: Some(base.join("state")),
-        lane: std::env::var(LANE).is_ok(),
-        rpcbind: false,
-        ..server::Config::default()
-    };
-    let server = server::Server::start(config).expect("the server starts");
-    println!("\nserving");
-    // Until told to stop, or until the test is gone.
-    for line in std::io::stdin().lines().map_while(Result::ok) {
-        match line.trim() {
-            "reload" => {
-                server.reload().expect("good exports");
-                println!("\nreloaded");
-            }
-            "stop" => {
-                server.stop();
-                println!("\nstopped");
-                return;
-            }
-            _ => {}
-        }
-    }
-}
-
-/// A server process with a scratch export.
-pub struct Served {
-    dir: TempDir,
-    port: u16,
-    lane: bool,
-    child: Option<Child>,
-    said: Option<Receiver<String>>,
-}
+/// What every export here lets its client do.
+const OPENLY: &str = "no_root_squash";
 
 impl Served {
     /// Without a lane.
     pub fn wire_only() -> Self {
-        Self::start(false)
+        Self::new(false, OPENLY)
     }
 
     /// With one.
     pub fn with_lane() -> Self {
-        Self::start(true)
+        Self::new(true, OPENLY)
     }
 
-    fn start(lane: bool) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["export", "run", "state"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let port = free_port();
-        let mut served = Self { dir, port, lane, child: None, said: None };
-        served.export_with("");
-        served.restart();
-        served
-    }
-
-    /// The exported directory.
-    pub fn export(&self) -> PathBuf {
-        self.dir.path().join("export")
-    }
-
-    /// The port it serves, now and after a restart.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Its run directory.
-    pub fn run_dir(&self) -> PathBuf {
-        self.dir.path().join("run")
-    }
-
-    /// Kills it with SIGKILL.
-    pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    /// Has it drain and stop, and waits for that.
-    pub fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            if let Some(mut stdin) = child.stdin.take() {
-                let _ = stdin.write_all(b"stop\n");
-            }
-            let _ = child.wait();
-        }
-    }
-
-    /// Starts it (again) and waits until it serves.
-    pub fn restart(&mut self) {
-        self.kill();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "support::server_process", "--nocapture"])
-            .env(PORT, self.port.to_string())
-            .env(BASE, self.dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        if self.lane {
-            command.env(LANE, "1");
-        }
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (say, said) = std::sync::mpsc::channel();
-        // Read on, so that what nobody listens to can't block it.
-        std::thread::spawn(move || {
-            lines.by_ref().map_while(Result::ok).for_each(|line| drop(say.send(line)));
-        });
-        self.child = Some(child);
-        self.said = Some(said);
-        self.hear("serving");
-    }
-
-    /// Waits until the server has said this.
-    fn hear(&self, what: &str) {
-        let said = self.said.as_ref().expect("a server");
-        while said.recv_timeout(BOUND).unwrap_or_else(|_| panic!("the server never said {what:?}")).trim()
-            != what
-        {}
-    }
-
-    /// Writes the exports file; `more`: options that begin with a comma.
-    fn export_with(&self, more: &str) {
-        let options = format!("rw,sync,no_root_squash,insecure,fsid=7{more}");
-        fs::write(self.dir.path().join("exports"), format!("{} *({options})\n", self.export().display()))
-            .unwrap();
-    }
-
-    /// Adds these options to the export and has the server read them.
-    pub fn reload_with(&mut self, more: &str) {
-        self.export_with(more);
-        let child = self.child.as_mut().expect("a server");
-        child.stdin.as_mut().expect("its input").write_all(b"reload\n").unwrap();
-        self.hear("reloaded");
-    }
-
-    /// Gives the next server a lane.
-    pub fn allow_lane(&mut self) {
-        self.lane = true;
-    }
-
-    /// Takes it from the next server.
-    pub fn forbid_lane(&mut self) {
-        self.lane = false;
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) -> u32 {
-        let child = self.child.as_ref().expect("a server");
-        rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("it is there");
-        child.id()
-    }
-
-    /// Lets it hang: returns when the last of its threads has stopped.
-    pub async fn freeze(&self) {
-        let tasks = format!("/proc/{}/task", self.signal(rustix::process::Signal::STOP));
-        let is_stopped = |task: fs::DirEntry| {
-            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
-        };
-        wait_for("the stop", || fs::read_dir(&tasks).unwrap().flatten().all(is_stopped)).await;
-    }
-
-    /// Lets it go on.
-    pub fn thaw(&self) {
-        self.signal(rustix::process::Signal::CONT);
+    /// Has the server give the export these options, too; they begin with a comma, or there are none.
+    pub fn reload_also(&mut self, more: &str) {
+        self.reload_with(&format!("{OPENLY}{more}"));
     }
 
     /// The URL of the export.
     pub fn url(&self) -> Url {
-        Url::new("127.0.0.1", Some(self.port), self.export().to_str().unwrap().as_bytes())
+        Url::new("127.0.0.1", Some(self.port()), self.export().to_str().unwrap().as_bytes())
     }
 
     /// Options that fit: impatient, with this run directory.
@@ -226,25 +57,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A port nobody listens on.
-pub fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
-/// Bytes that differ at every offset and for every seed.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64)
-        .map(|at| ((at.wrapping_add(seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-        .collect()
-}
-
-/// Waits until `condition` holds.
+/// Waits until `condition` holds; the session's tasks go on meanwhile.
 pub async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {

@@ -1,0 +1,209 @@
+//! A server in a process of its own, which can be killed, frozen and started again: for this crate's tests and, by `#[path]`, for those
+//! of `mount`, which stands on it.
+//!
+//! The process is the test program itself: it runs the one test [`server_process`], which serves if the environment says so and does
+//! nothing otherwise.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const PORT: &str = "SAMEHOST_TEST_SERVER_PORT";
+const BASE: &str = "SAMEHOST_TEST_SERVER_BASE";
+const LANE: &str = "SAMEHOST_TEST_SERVER_LANE";
+
+/// Nothing here takes longer unless it is broken.
+pub const BOUND: Duration = Duration::from_secs(60);
+
+#[test]
+fn server_process() {
+    let (Ok(port), Ok(base)) = (std::env::var(PORT), std::env::var(BASE)) else { return };
+    let base = PathBuf::from(base);
+    let config = server::Config {
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()))],
+        export_files: vec![base.join("exports")],
+        run_dir: base.join("run"),
+        state_dir: Some(base.join("state")),
+        lane: std::env::var(LANE).is_ok(),
+        rpcbind: false,
+        ..server::Config::default()
+    };
+    let server = server::Server::start(config).expect("the server starts");
+    println!("\nserving");
+    // Until told to stop, or until the test is gone.
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        match line.trim() {
+            "reload" => {
+                server.reload().expect("good exports");
+                println!("\nreloaded");
+            }
+            "stop" => {
+                server.stop();
+                println!("\nstopped");
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A server process with a scratch export.
+pub struct Served {
+    dir: TempDir,
+    port: u16,
+    lane: bool,
+    child: Option<Child>,
+    said: Option<Receiver<String>>,
+}
+
+impl Served {
+    /// With a lane or without, and with these options of the export (exports(5)) beside `rw,sync,insecure`.
+    pub fn new(lane: bool, options: &str) -> Self {
+        // On tmpfs where there is one: the disk is not what is tested.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        for name in ["export", "run", "state"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let mut served = Self { dir, port, lane, child: None, said: None };
+        served.export_with(options);
+        served.restart();
+        served
+    }
+
+    /// The exported directory.
+    pub fn export(&self) -> PathBuf {
+        self.dir.path().join("export")
+    }
+
+    /// Its run directory.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// The port it serves, now and after a restart.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Has it drain and stop, and waits for that.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            if let Some(mut stdin) = child.stdin.take() {
+                let _ = stdin.write_all(b"stop\n");
+            }
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it (again) and waits until it serves.
+    pub fn restart(&mut self) {
+        self.kill();
+        // Its path without the test program's name, as the test harness has it.
+        let (_, module) = module_path!().split_once("::").expect("a module of a test program");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", &format!("{module}::server_process"), "--nocapture"])
+            .env(PORT, self.port.to_string())
+            .env(BASE, self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if self.lane {
+            command.env(LANE, "1");
+        }
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (say, said) = std::sync::mpsc::channel();
+        // Read on, so that what nobody listens to can't block it.
+        std::thread::spawn(move || {
+            lines.by_ref().map_while(Result::ok).for_each(|line| drop(say.send(line)));
+        });
+        self.child = Some(child);
+        self.said = Some(said);
+        self.hear("serving");
+    }
+
+    /// Waits until the server has said this.
+    fn hear(&self, what: &str) {
+        let said = self.said.as_ref().expect("a server");
+        while said.recv_timeout(BOUND).unwrap_or_else(|_| panic!("the server never said {what:?}")).trim()
+            != what
+        {}
+    }
+
+    fn export_with(&self, options: &str) {
+        let line = format!("{} *(rw,sync,insecure,fsid=7,{options})\n", self.export().display());
+        fs::write(self.dir.path().join("exports"), line).unwrap();
+    }
+
+    /// Gives the export these options instead and has the server read them.
+    pub fn reload_with(&mut self, options: &str) {
+        self.export_with(options);
+        let child = self.child.as_mut().expect("a server");
+        child.stdin.as_mut().expect("its input").write_all(b"reload\n").unwrap();
+        self.hear("reloaded");
+    }
+
+    /// Gives the next server a lane.
+    pub fn allow_lane(&mut self) {
+        self.lane = true;
+    }
+
+    /// Takes it from the next server.
+    pub fn forbid_lane(&mut self) {
+        self.lane = false;
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> u32 {
+        let child = self.child.as_ref().expect("a server");
+        rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("it is there");
+        child.id()
+    }
+
+    /// Lets it hang: returns when the last of its threads has stopped.
+    pub fn freeze(&self) {
+        let tasks = format!("/proc/{}/task", self.signal(rustix::process::Signal::STOP));
+        let is_stopped = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+        };
+        let start = Instant::now();
+        while !fs::read_dir(&tasks).unwrap().flatten().all(is_stopped) {
+            assert!(start.elapsed() < BOUND, "it doesn't stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Bytes that differ at every offset and for every seed.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|at| ((at.wrapping_add(seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+        .collect()
+}
