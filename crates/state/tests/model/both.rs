@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use state::{
-    Asker, Channel, ClientId, Config, Denied, Direction, Engine, Error, Limits, LockKind, LockOwner,
-    LockRequest, Locker, OpenRequest, Range, Sequenced, SessionId, Share, StateId, Time, Touch,
+    Asker, Channel, ClientId, Config, Delegating, Denied, Direction, Engine, Error, Limits, LockKind,
+    LockOwner, LockRequest, Locker, OpenRequest, Range, Sequenced, SessionId, Share, StateId, Time, Touch,
 };
 
 use crate::common::{COURTESY, LEASE, Machine, creation, named, request};
-use crate::reference::{self, BYTES, CLIENTS, Lock, Open, Reference, Touched, Waiter, Wanted};
+use crate::reference::{self, BYTES, CLIENTS, Delegation, Lock, Open, Reference, Touched, Waiter, Wanted};
 use crate::steps::{Ask, Step};
 
 pub const NAMES: [&str; CLIENTS] = ["one", "two"];
@@ -21,9 +21,9 @@ pub struct Client {
     requests: u32,
     verifier: u8,
     /// What it has, as far as it knows.
-    pub has: (Vec<Open>, Vec<Lock>),
+    pub has: (Vec<Open>, Vec<Lock>, Vec<Delegation>),
     /// What it had when the server went, to be reclaimed; opens by what they were called then.
-    had: (Vec<Open>, Vec<Lock>),
+    had: (Vec<Open>, Vec<Lock>, Vec<Delegation>),
     /// What of that another has been given something against.
     spoiled: BTreeSet<u64>,
     /// What has become of the opens.
@@ -357,7 +357,7 @@ impl Both {
         let known = self.model.known;
         for (who, client) in self.clients.iter_mut().enumerate().filter(|(who, _)| *who != by) {
             let has = (!known[who].alive).then_some(&client.has);
-            for (of, all) in [&client.had].into_iter().chain(has).map(|(of, all)| (of, all)) {
+            for (of, all, _) in [&client.had].into_iter().chain(has) {
                 client.spoiled.extend(of.iter().filter(|open| opens(open)).map(|open| open.nr));
                 client.spoiled.extend(all.iter().filter(|lock| locks(lock)).map(|lock| lock.nr));
             }
@@ -369,10 +369,9 @@ impl Both {
         let may = |open: &Open| !self.model.in_grace() && self.model.known[open.who].complete;
         let Some(open) = pick(&self.model.opens, which).filter(may) else { return };
         let Some(client) = self.sequence(open.who) else { return };
-        let begun = self.engine.delegate_begin(self.now(), client, &open.file, writes, false);
-        let said = self.model.delegate(open.who, open.file, writes);
-        assert_eq!(begun.as_ref().map(drop).map_err(|why| *why), said.map(drop));
-        let (Ok(begun), Ok(nr)) = (begun, said) else { return };
+        let Some((begun, nr)) = self.delegate_begin(client, open.who, open.file, writes, false) else {
+            return;
+        };
         if interrupted {
             self.local(open.file, true, LEASE);
             assert_eq!(self.engine.delegate_done(&begun), None);
@@ -383,6 +382,33 @@ impl Both {
             let id = self.engine.delegate_done(&begun).expect("nobody came between");
             self.ids.insert(nr, id);
         }
+    }
+
+    fn delegate_begin(
+        &mut self,
+        client: ClientId,
+        who: usize,
+        file: u32,
+        writes: bool,
+        reclaim: bool,
+    ) -> Option<(Delegating<()>, u64)> {
+        let begun = self.engine.delegate_begin(self.now(), client, &file, writes, reclaim);
+        let said = self.model.delegate(who, file, writes, reclaim);
+        assert_eq!(begun.as_ref().map(drop).map_err(|why| *why), said.map(drop));
+        begun.ok().zip(said.ok())
+    }
+
+    /// A delegation that a client had, with the file that it has open again; sometimes a local process has it open by now.
+    fn reclaim_delegation(&mut self, who: usize, had: &Delegation) {
+        let Some(client) = self.sequence(who).filter(|_| self.model.may_reclaim(who)) else { return };
+        let Some((begun, nr)) = self.delegate_begin(client, who, had.file, had.writes, true) else { return };
+        let id = if nr.is_multiple_of(2) {
+            self.engine.delegate_done(&begun)
+        } else {
+            self.model.recall(nr, self.model.now() + LEASE);
+            self.engine.delegate_to_recall(self.now(), &begun)
+        };
+        self.ids.insert(nr, id.expect("nobody came between"));
     }
 
     fn give_back(&mut self, who: usize, nr: u64, file: u32) {
@@ -431,10 +457,10 @@ impl Both {
             if let Ok(nr) = reclaimed {
                 self.clients[who].again.insert(open.nr, nr);
             }
-        } else if let Some(lock) = client.had.1.pop()
-            && let Some(open) = client.again.get(&lock.open)
-            && let Some(open) = self.model.opens.iter().find(|other| other.nr == *open).cloned()
-        {
+        } else if let Some(lock) = client.had.1.pop() {
+            let open = client.again.get(&lock.open);
+            let open = open.and_then(|nr| self.model.opens.iter().find(|open| open.nr == *nr));
+            let Some(open) = open.cloned() else { return };
             let spoiled = client.spoiled.contains(&lock.nr);
             for at in 0..BYTES {
                 if let Some(kind) = lock.bytes[at] {
@@ -446,6 +472,8 @@ impl Both {
                     );
                 }
             }
+        } else if let Some(given) = client.had.2.pop() {
+            self.reclaim_delegation(who, &given);
         }
     }
 
@@ -454,12 +482,13 @@ impl Both {
         for client in &mut self.clients {
             client.session = None;
             // What it hasn't reclaimed since the last time, not knowing that there was one, or not yet, it believes to have, too.
-            let (opens, locks) = std::mem::take(&mut client.has);
+            let (opens, locks, lent) = std::mem::take(&mut client.has);
             for lock in &mut client.had.1 {
                 lock.open = client.again.get(&lock.open).copied().unwrap_or(lock.open);
             }
             client.had.0.extend(opens);
             client.had.1.extend(locks);
+            client.had.2.extend(lent);
             client.again.clear();
         }
         let recorded = (0..CLIENTS).filter(|who| self.records.contains(NAMES[*who].as_bytes())).collect();

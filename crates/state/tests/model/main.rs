@@ -55,6 +55,7 @@ impl Both {
         for (who, client) in self.clients.iter_mut().enumerate().filter(|(who, _)| model.known[*who].alive) {
             client.has.0 = model.opens.iter().filter(|open| open.who == who).cloned().collect();
             client.has.1 = model.locks.iter().filter(|lock| lock.who == who).cloned().collect();
+            client.has.2 = model.delegations.iter().filter(|given| given.who == who).cloned().collect();
         }
         let alive = model.known.iter().filter(|known| known.alive).count();
         assert_eq!(

@@ -159,13 +159,14 @@ fn queue() -> Steps {
 /// The server restarts, twice: a client is away the first time, or comes back and reclaims a part, or all of it, while the other gets
 /// what it had in between.
 fn restarts() -> Steps {
-    let reclaimed = (0_usize..5, any::<bool>());
+    let reclaimed = (0_usize..7, any::<bool>());
     let away = prop_oneof![about(LEASE), about(2 * LEASE), 1..LEASE];
     (who(), share(), share(), bytes(), reclaimed, away, any::<bool>())
         .prop_map(|(who, first, second, bytes, (reclaimed, completes), away, expires)| {
             let other = 1 - who;
             let lock = Step::Lock(0, 0, bytes, true, Ask::Once);
-            let mut steps = vec![Step::Open(who, 0, 0, (3, 0)), lock.clone(), Step::Open(who, 1, 1, first)];
+            let mut steps = vec![Step::Open(who, 0, 0, (3, 0)), lock.clone(), Step::Delegate(0, true, false)];
+            steps.extend([Step::Open(who, 1, 1, first), Step::Delegate(0, false, false)]);
             if expires {
                 // It falls silent before.
                 steps.extend([Step::Wait(LEASE + 1), Step::Open(other, 0, 1, second), Step::Close(0)]);
@@ -176,7 +177,7 @@ fn restarts() -> Steps {
             steps.extend([Step::Complete(other), Step::Wait(away), Step::Complete(other)]);
             steps.extend([Step::Open(other, 0, 1, second), Step::Open(other, 1, 0, (3, 0))]);
             steps.extend([lock, Step::Close(1), Step::Restart]);
-            steps.extend((0..4).map(|_| Step::Reclaim(who)));
+            steps.extend((0..5).map(|_| Step::Reclaim(who)));
             steps.extend([Step::Reclaim(other), Step::Reclaim(other)]);
             steps.extend([Step::Complete(other), Step::Complete(who)]);
             steps

@@ -52,15 +52,20 @@ impl Reference {
                 self.revoke(nr);
             } else {
                 clear = false;
-                self.contended.insert(file, self.now);
-                if given.revoke_at.is_none() {
-                    self.recalled.push(nr);
-                }
-                let given = self.delegations.iter_mut().find(|given| given.nr == nr).expect("it is there");
-                given.revoke_at = Some(given.revoke_at.map_or(deadline, |at| at.min(deadline)));
+                self.recall(nr, deadline);
             }
         }
         clear
+    }
+
+    /// Asks for a delegation back, once, by `deadline`.
+    pub fn recall(&mut self, nr: u64, deadline: u64) {
+        let given = self.delegations.iter_mut().find(|given| given.nr == nr).expect("it is there");
+        self.contended.insert(given.file, self.now);
+        if given.revoke_at.is_none() {
+            self.recalled.push(nr);
+        }
+        given.revoke_at = Some(given.revoke_at.map_or(deadline, |at| at.min(deadline)));
     }
 
     /// As [`Reference::clear`], for an operation that has to be tried again then.
@@ -83,9 +88,15 @@ impl Reference {
         self.prune();
     }
 
-    /// A delegation for who has the file open.
-    pub fn delegate(&mut self, who: usize, file: u32, writes: bool) -> Result<u64, NoDelegation> {
-        if self.contended.get(&file).is_some_and(|at| self.now < at + LEASE) {
+    /// A delegation for who has the file open, or, to `reclaim` it, had.
+    pub fn delegate(
+        &mut self,
+        who: usize,
+        file: u32,
+        writes: bool,
+        reclaim: bool,
+    ) -> Result<u64, NoDelegation> {
+        if !reclaim && self.contended.get(&file).is_some_and(|at| self.now < at + LEASE) {
             return Err(NoDelegation::Contention);
         }
         let lent = || self.delegations.iter().filter(|given| given.file == file);
