@@ -142,6 +142,11 @@ impl Listing {
 }
 
 impl Fetched {
+    /// Whether the directory is all in it.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.begins == 0 && self.page.eof
+    }
+
     /// Where in the page the entries behind `offset` begin; behind the last of them, if the directory ends there.
     fn place(&self, offset: u64, plus: bool) -> Option<usize> {
         if plus && !self.plus {

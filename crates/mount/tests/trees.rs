@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use client::Procedure::{self, Access, Commit, Create, Lookup, Read, Readdirplus, Remove, Setattr, Write};
-use support::{Mounted, ROADS, Road, Served};
+use samehost_mount::{AttributeTimes, MountOptions};
+use support::{Mounted, ROADS, Road, Served, wait_for};
 
 /// Files in a tree.
 const FILES: u64 = 50;
@@ -58,9 +59,8 @@ fn a_file_of_a_tree_takes_no_more_round_trips_than_it_must() {
         let wire = road == Road::Wire;
         // The lane makes a file and opens it, and its data goes there, too.
         let (create, lane) = if wire { (FILES, 0) } else { (0, FILES) };
-        let made = |setattr| {
-            [(Lookup, FILES), (Create, create), (Setattr, setattr), (Write, create), (Commit, create)]
-        };
+        let made =
+            |setattr| [(Lookup, 0), (Create, create), (Setattr, setattr), (Write, create), (Commit, create)];
         let tree = mounted.path("unpacked");
         fs::create_dir(&tree).unwrap();
         // One more SETATTR goes with an exclusive CREATE.
@@ -126,6 +126,39 @@ fn who_syncs_a_directory_or_attributes_asks_the_server_if_there_is_a_lane() {
         let file = commits(&mounted);
         assert_eq!((file.0 - names.0, file.1 - names.1), (0, u64::from(!wire)), "{road:?}");
         fs::remove_file(mounted.path("file")).unwrap();
+    }
+}
+
+/// Of a directory that was made or listed here all names are known, as long as its attributes are believed: not what others make then.
+#[test]
+fn what_others_make_in_a_directory_whose_names_are_known_is_seen_in_time() {
+    let served = Served::start();
+    let short = Duration::from_millis(50);
+    let attributes =
+        AttributeTimes { directory_min: short, directory_max: short, ..AttributeTimes::default() };
+    for road in ROADS {
+        let mounted = served.mount_with(road, MountOptions { attributes, ..MountOptions::default() });
+        let (made, listed) = (mounted.path("made"), mounted.path("listed"));
+        fs::create_dir(&made).unwrap();
+        fs::create_dir(served.export().join("listed")).unwrap();
+        assert_eq!(fs::read_dir(&listed).unwrap().count(), 0);
+        for directory in ["made", "listed"] {
+            let (here, there) =
+                (mounted.path(directory).join("file"), served.export().join(directory).join("file"));
+            assert!(!here.exists());
+            fs::write(&there, b"others'").unwrap();
+            wait_for("somebody else's file", || here.exists());
+            fs::remove_file(&here).unwrap();
+            // What was made here, however it came to its name, is there at once.
+            fs::write(&here, b"ours").unwrap();
+            fs::hard_link(&here, here.with_file_name("link")).unwrap();
+            fs::rename(&here, here.with_file_name("renamed")).unwrap();
+            std::os::unix::fs::symlink("renamed", here.with_file_name("symlink")).unwrap();
+            for name in ["link", "renamed", "symlink"] {
+                assert_eq!(fs::read(here.with_file_name(name)).unwrap(), b"ours", "{road:?}, {name}");
+            }
+            fs::remove_dir_all(served.export().join(directory)).unwrap();
+        }
     }
 }
 

@@ -33,8 +33,13 @@ impl Filesystem {
         }
         let (size, mut answer) = (io.size as usize, Answer::with_capacity(io.size as usize));
         let mut listing = open.listing.lock().await;
+        let mark = self.complete.mark();
         let behind = listing.behind(&open.user.session, &open.node, io.offset, plus).await;
         let (entries, page) = behind.map_err(|error| self.errno_of(&open.node, &error))?;
+        if io.offset == 0 && page.is_whole() {
+            let names = entries.iter().map(|entry| &entry.name[..]);
+            self.know_all(&open.node, page.version, mark, names).await;
+        }
         for entry in entries {
             // A name that no path can contain is not a name (a server may send any bytes).
             if entry.name.is_empty() || entry.name.contains(&b'/') || entry.name.contains(&0) {

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::hidden::Going;
-use super::{Call, Filesystem, Place};
+use super::{Call, Filesystem};
 use crate::backing::{self, Backing};
 use crate::fuse::abi::{self, fopen};
 use crate::fuse::answer::Answer;
@@ -151,7 +151,7 @@ impl Filesystem {
             .create_new(wanted.has(OFlags::EXCL))
             .truncate(wanted.has(OFlags::TRUNC))
             .mode(mode & 0o7777);
-        let place = Place::of(&directory, name);
+        let place = self.new_place(&directory, name);
         let file = user.session.open_at(&directory.handle, name, &options).await;
         let file = file.map_err(|error| self.errno(&error))?;
         let attributes = self.attributes_of_new(&user.session, &file).await?;

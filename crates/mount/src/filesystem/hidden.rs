@@ -82,6 +82,7 @@ impl Filesystem {
                 Ok(_) => continue,
                 Err(error) => return Err(self.errno(&error)),
             }
+            self.complete.add(directory.number, &other);
             let renamed = user.session.rename(&directory.handle, name, &directory.handle, &other).await;
             renamed.map_err(|error| self.errno(&error))?;
             self.places.moved((directory.number, name), (directory.number, &other), None);
@@ -133,6 +134,7 @@ impl Filesystem {
     pub(super) async fn unhide(&self, node: &Arc<Node>, directory: &Arc<Node>, name: &[u8]) {
         let Some(hidden) = node.state.lock().hidden.take() else { return };
         let session = &hidden.user.session;
+        self.complete.add(directory.number, name);
         match session.rename(&hidden.directory, &hidden.name, &directory.handle, name).await {
             Ok(()) => self.places.moved((directory.number, &hidden.name), (directory.number, name), None),
             Err(error) => {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `names` | LOOKUP, the making and removing of names, FORGET |
 //! | `places` | which names files have |
+//! | `complete` | which names directories haven't |
 //! | `hidden` | what happens to a file that is removed while it is open |
 //! | `files` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
@@ -14,6 +15,7 @@
 //! | `status` | GETATTR, SETATTR, ACCESS, STATFS |
 //! | `directories` | OPENDIR, READDIR, READDIRPLUS |
 
+mod complete;
 mod data;
 mod directories;
 mod disks;
@@ -29,7 +31,7 @@ mod status;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Attributes, Found, Seen, Session};
+use client::{Attributes, Found, PathConf, Seen, Session};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::OnceCell;
@@ -43,6 +45,7 @@ use crate::open::{OpenDirectory, OpenFile, Opened};
 use crate::report::Passing;
 use crate::settings::MountOptions;
 use crate::users::{User, Users};
+use complete::Complete;
 use disks::Disks;
 use hidden::HiddenNames;
 use places::Places;
@@ -59,12 +62,13 @@ pub(crate) struct Filesystem {
     directories: Opened<OpenDirectory>,
     users: Users,
     places: Places,
+    complete: Complete,
     hidden: HiddenNames,
     shutting: Shutting,
     disks: Disks,
     pub(crate) passing: Passing,
     pub(crate) buffers: Arc<Buffers>,
-    name_max: OnceCell<u32>,
+    path_conf: OnceCell<PathConf>,
 }
 
 /// One request under way.
@@ -108,13 +112,26 @@ impl Filesystem {
             files: Opened::default(),
             directories: Opened::default(),
             places: Places::default(),
+            complete: Complete::default(),
             hidden: HiddenNames::default(),
             shutting: Shutting::default(),
             disks: Disks::default(),
             passing,
             buffers: Arc::default(),
-            name_max: OnceCell::new(),
+            path_conf: OnceCell::new(),
         }
+    }
+
+    /// A place where something is about to be made.
+    fn new_place<'a>(&self, directory: &'a Node, name: &'a [u8]) -> Place<'a> {
+        self.complete.add(directory.number, name);
+        Place::of(directory, name)
+    }
+
+    /// What the server says of names, asked once.
+    async fn path_conf(&self) -> Option<PathConf> {
+        let root = self.session.root();
+        self.path_conf.get_or_try_init(|| self.session.path_conf(&root)).await.ok().copied()
     }
 
     /// Who asks.

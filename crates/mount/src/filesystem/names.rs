@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use client::{Access, Create, FileKind, Found, Node as Special, SetAttributes, Status};
 use rustix::io::Errno;
 
+use super::complete::Mark;
 use super::{Call, Filesystem, Place, is_open_to_all};
 use crate::fuse::answer::{Answer, Valid, undevice};
 use crate::inodes::Node;
@@ -25,17 +26,77 @@ impl Filesystem {
         if let Some(answer) = self.known_entry(call, &directory, &user, name).await {
             return Ok(answer);
         }
+        if self.is_lacking(call, &directory, &user, name).await {
+            return self.no_entry(&directory);
+        }
         let place = Place::of(&directory, name);
         match user.session.lookup(&directory.handle, name).await {
             Ok(found) => self.entry(call, &user, &found, &place).await,
-            Err(error) if error.status() == Some(Status::NoEntry) => {
-                let valid = match self.options.lookup_cache {
-                    LookupCache::All => self.name_valid(&directory, Instant::now()),
-                    LookupCache::Positive | LookupCache::None => Duration::ZERO,
-                };
-                if valid.is_zero() { Err(Errno::NOENT) } else { Ok(Answer::default().no_entry(valid)) }
-            }
+            Err(error) if error.status() == Some(Status::NoEntry) => self.no_entry(&directory),
             Err(error) => Err(self.errno_of(&directory, &error)),
+        }
+    }
+
+    /// Answers that there is no such name.
+    fn no_entry(&self, directory: &Node) -> Result<Answer, Errno> {
+        let valid = match self.options.lookup_cache {
+            LookupCache::All => self.name_valid(directory, Instant::now()),
+            LookupCache::Positive | LookupCache::None => Duration::ZERO,
+        };
+        if valid.is_zero() { Err(Errno::NOENT) } else { Ok(Answer::default().no_entry(valid)) }
+    }
+
+    /// Whether it is known, without the server, that there is no such name, and that the user may know it.
+    async fn is_lacking(&self, call: &Call, directory: &Arc<Node>, user: &Arc<User>, name: &[u8]) -> bool {
+        // About a longer one the server has something else to say.
+        if self.path_conf.get().is_none_or(|conf| name.len() > conf.name_max as usize) {
+            return false;
+        }
+        let may_search = {
+            let state = directory.state.lock();
+            let (version, asked) = (state.cache.version(), call.asked);
+            if self.options.lookup_cache != LookupCache::All
+                || state.cache.valid(asked, &self.options.attributes).is_zero()
+                || !self.complete.lacks(directory.number, version, name, asked)
+            {
+                return false;
+            }
+            if is_open_to_all(&state) {
+                Some(Access::LOOKUP)
+            } else {
+                state.rights(user, Access::LOOKUP, asked)
+            }
+        };
+        match may_search {
+            Some(granted) => granted == Access::LOOKUP,
+            // As dear as the LOOKUP, but it will do for all names.
+            None => self.ask_rights(user, directory, Access::LOOKUP).await == Ok(Access::LOOKUP),
+        }
+    }
+
+    /// A directory has all these names and no other: it was made or listed since `mark`, being of this version.
+    pub(super) async fn know_all<'a>(
+        &self,
+        directory: &Node,
+        version: u64,
+        mark: Mark,
+        names: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let now = Instant::now();
+        let valid = {
+            let state = directory.state.lock();
+            if state.cache.version() == version {
+                state.cache.valid(now, &self.options.attributes)
+            } else {
+                Duration::ZERO
+            }
+        };
+        if valid.is_zero() || self.options.lookup_cache != LookupCache::All {
+            return;
+        }
+        // Elsewhere a name may be there by another one.
+        if self.path_conf().await.is_some_and(|conf| !conf.case_insensitive && conf.case_preserving) {
+            self.complete.know(directory.number, (version, now + valid), mark, names);
         }
     }
 
@@ -109,14 +170,21 @@ impl Filesystem {
 
     pub(crate) async fn make_dir(&self, call: &Call, name: &[u8], mode: u32) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
-        let place = Place::of(&directory, name);
+        let place = self.new_place(&directory, name);
+        let mark = self.complete.mark();
         let made = user.session.make_dir(&directory.handle, name, &mode_of(mode)).await;
-        self.made(call, &user, made, &place).await
+        let handle = made.as_ref().ok().map(|found| found.handle);
+        let answer = self.made(call, &user, made, &place).await?;
+        if let Some(new) = handle.and_then(|handle| self.inodes.find(&handle)) {
+            // As its node began: nobody else has been in it.
+            self.know_all(&new, 0, mark, std::iter::empty()).await;
+        }
+        Ok(answer)
     }
 
     pub(crate) async fn symlink(&self, call: &Call, name: &[u8], target: &[u8]) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
-        let place = Place::of(&directory, name);
+        let place = self.new_place(&directory, name);
         let made = user.session.symlink(&directory.handle, name, target, &mode_of(0o777)).await;
         self.made(call, &user, made, &place).await
     }
@@ -129,7 +197,7 @@ impl Filesystem {
         rdev: u32,
     ) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
-        let place = Place::of(&directory, name);
+        let place = self.new_place(&directory, name);
         let (major, minor) = undevice(rdev);
         let special = match mode & TYPE {
             0 | 0o100_000 => None,
@@ -149,7 +217,7 @@ impl Filesystem {
 
     pub(crate) async fn link(&self, call: &Call, from: u64, name: &[u8]) -> Result<Answer, Errno> {
         let (directory, user, file) = (self.node(call)?, self.user(call), self.node_of(from)?);
-        let place = Place::of(&directory, name);
+        let place = self.new_place(&directory, name);
         let linked = user.session.link(&file.handle, &directory.handle, name).await;
         linked.map_err(|error| self.errno_of(&file, &error))?;
         let attributes = self.fresh(&user.session, &file, call.asked).await?;
@@ -193,7 +261,7 @@ impl Filesystem {
             if same { None } else { self.hide_target(&directory, name, &to, to_name, &user).await? };
         // What is replaced may be a directory.
         self.settle_hidden(to.number, to_name).await;
-        let version = to.version();
+        let version = self.new_place(&to, to_name).version;
         let renamed = user.session.rename(&directory.handle, name, &to.handle, to_name).await;
         if let Err(error) = renamed {
             if let Some(hidden) = hidden {
@@ -208,6 +276,7 @@ impl Filesystem {
     pub(crate) fn forget(&self, number: u64, count: u64) {
         if let Some(node) = self.inodes.forget(number, count) {
             self.places.forgotten(&node);
+            self.complete.forgotten(number);
         }
     }
 

@@ -187,14 +187,7 @@ impl Filesystem {
     pub(crate) async fn stat_fs(&self, call: &Call) -> Result<Answer, Errno> {
         let (node, user) = (self.node(call)?, self.user(call));
         let stat = user.session.fs_stat(&node.handle).await.map_err(|error| self.errno(&error))?;
-        let name_max = self
-            .name_max
-            .get_or_try_init(|| async {
-                self.session.path_conf(&node.handle).await.map(|conf| conf.name_max)
-            })
-            .await
-            .copied()
-            .unwrap_or(255);
+        let name_max = self.path_conf().await.map_or(255, |conf| conf.name_max);
         Ok(Answer::with_capacity(80).statfs(&stat, name_max))
     }
 }
