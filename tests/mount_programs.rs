@@ -215,10 +215,18 @@ fn stress(dir: &Path) {
     let words = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
     // 3 and 4: one of them isn't supported here.
     let code = output.status.code();
-    assert!(matches!(code, Some(0 | 3 | 4)) && !words.contains("fail:"), "stress-ng: {code:?}\n{words}");
+    let failures: Vec<_> =
+        words.lines().filter(|line| line.contains("fail:") && !open_names_remain(line)).collect();
+    assert!(matches!(code, Some(0 | 3 | 4)) && failures.is_empty(), "stress-ng: {code:?}\n{words}");
     // They clean up; and no hidden name is left.
     let left = fs::read_dir(dir).expect("a directory on the mount").count();
     assert_eq!(left, 0, "stress-ng has left something behind; it said:\n{words}");
+}
+
+/// Since 0.19 the stressor `open` removes its directory while it has hundreds of files open that it has removed from it (seen by
+/// strace); they keep hidden names there, as with every NFS client.
+fn open_names_remain(line: &str) -> bool {
+    line.contains("open: rmdir") && line.contains("Directory not empty")
 }
 
 /// One step, in a directory of its own. What fails names the step and what went wrong first and last: whoever reads it has perhaps
