@@ -36,3 +36,4 @@ pub use context::{CallContext, Peer};
 pub use limits::Limits;
 pub use program::{CallError, Placement, Program};
 pub use reply::{Attachment, FilePart, Payload, Reply};
+pub use sys::TcpOwner;

@@ -92,6 +92,7 @@ mod tests {
             connection: 1,
             address: ([192, 0, 2, host], 700).into(),
             local: ([192, 0, 2, 9], 2049).into(),
+            owner: rpc::server::TcpOwner::Remote,
         };
         let user = |uid| {
             Credential::Sys(AuthSys { stamp: 1, machine_name: b"test".to_vec(), uid, gid: 1, gids: vec![] })

@@ -22,6 +22,7 @@ pub mod quota;
 mod reflink;
 pub mod shared_memory;
 pub mod switch;
+mod tcp_owner;
 
 pub use access::Access;
 pub use attributes::{Attributes, Kind, Timestamp};
@@ -30,6 +31,7 @@ pub use peer::PeerCredentials;
 pub use reflink::clone_range;
 pub use shared_memory::SharedMemory;
 pub use switch::Switch;
+pub use tcp_owner::{TcpOwner, tcp_owner};
 
 use rustix::io::Errno;
 

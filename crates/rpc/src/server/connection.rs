@@ -16,6 +16,8 @@ use rustix::{
     io::Errno,
 };
 
+use sys::TcpOwner;
+
 use super::{ConnectionInfo, Peer, back::Calls, engine::Engine, receive::Receive, send::Send};
 
 /// One connection.
@@ -47,9 +49,10 @@ impl Connection {
         number: u64,
         address: SocketAddr,
         local: SocketAddr,
+        owner: TcpOwner,
         engine: &Engine,
     ) -> Self {
-        let peer = Peer { connection: number, address, local };
+        let peer = Peer { connection: number, address, local, owner };
         Self {
             peer,
             since: SystemTime::now(),

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use sys::TcpOwner;
+
 use super::back::BackChannel;
 use super::engine::Engine;
 use crate::message::Credential;
@@ -16,6 +18,20 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The address of ours that it connected to.
     pub local: SocketAddr,
+    /// Whose process it is, if it is one of this host.
+    pub owner: TcpOwner,
+}
+
+impl Peer {
+    /// Whom to charge for what the connection makes this process hold.
+    #[must_use]
+    pub fn share(&self) -> fairness::Peer {
+        match self.owner {
+            TcpOwner::Remote => fairness::Peer::remote(self.address.ip()),
+            TcpOwner::User(uid) => fairness::Peer::Local(uid),
+            TcpOwner::Unknown => fairness::Peer::LocalUnknown,
+        }
+    }
 }
 
 /// One call, as the engine presents it to a [`super::Program`].

@@ -139,8 +139,9 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr) -> io::Result<
         // processor's caches before it is read. A matter of buffers only; nothing else asks where a peer is.
         sockopt::set_socket_send_buffer_size(&stream, LOOPBACK_SEND_BUFFER)?;
     }
+    let owner = sys::tcp_owner(&stream)?;
     let number = engine.number();
-    let connection = Connection::new(stream.into(), number, address, local, engine);
+    let connection = Connection::new(stream.into(), number, address, local, owner, engine);
     let connection = Arc::new(connection);
     if engine.is_stopping() || !engine.registry.insert(&connection) {
         return Ok(());

@@ -89,7 +89,7 @@ mod tests {
 
     fn peer(host: u8, connection: u64) -> Peer {
         let address = ([192, 0, 2, host], 1000).into();
-        Peer { connection, address, local: address }
+        Peer { connection, address, local: address, owner: sys::TcpOwner::Remote }
     }
 
     #[test]

@@ -82,7 +82,12 @@ impl Rig {
     }
 
     fn peer(&self) -> Peer {
-        Peer { connection: 1, address: self.stream.local_addr().unwrap(), local: self.address }
+        Peer {
+            connection: 1,
+            address: self.stream.local_addr().unwrap(),
+            local: self.address,
+            owner: rpc::server::TcpOwner::Remote,
+        }
     }
 
     /// What the server's cache knows a call of ours by.
