@@ -1,16 +1,19 @@
 //! Memory is bounded by what the server decides, not by what its clients do: one client, a thousand that are silent,
-//! sixty-four that write a mebibyte each at once. The server runs in a process of its own, so that its resident memory
-//! is its own.
+//! sixty-four that write a mebibyte each at once, twenty that ask for as much as a COMPOUND can say and read none of it. The server
+//! runs in a process of its own, so that its resident memory is its own.
 
 mod common;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use common::v4::{NFS_OK, Ops, compound};
 use common::{Client, Scratch, encoded, wait_for};
 use proto::nfs3::{PROGRAM, Procedure, StableHow, Write3Args};
-use samehost_server::status;
+use proto::nfs4::{COMPOUND, Nfsstat4, Operation, PROGRAM as PROGRAM4, Putfh4Args, Read4Args, Stateid4};
+use samehost_server::{Status, status};
 use xdr::Opaque;
 
 /// What docs and the issue promise for one client, in bytes.
@@ -20,13 +23,49 @@ const THOUSAND_IDLE: u64 = 8 << 20;
 /// Sixty-four WRITEs of 1 MiB at once: the engine's receive budget (16 MiB) and what its workers hold.
 const SIXTY_FOUR_WRITING: u64 = 40 << 20;
 
-/// The server's process; killed when dropped.
-struct Serving(Child);
+/// What twenty replies that nobody reads may cost: each the largest there is, in memory once, and once more while it is built.
+const TWENTY_UNREAD: u64 = 48 << 20;
+
+/// The server's process; killed when dropped, and its directory removed.
+struct Serving {
+    process: Child,
+    address: SocketAddr,
+    directory: PathBuf,
+}
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Serving {
+    /// Runs the test `name` once more, in a process of its own that is the server.
+    fn start(name: &str) -> Self {
+        if std::env::var_os("SAMEHOST_SERVE").is_some() {
+            serve_until_killed();
+        }
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env("SAMEHOST_SERVE", "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.into_iter().find(|line| line.starts_with("serving")).expect("the server starts");
+        let mut words = line.split(' ').skip(1);
+        let address = words.next().unwrap().parse().unwrap();
+        Self { process, address, directory: words.next().unwrap().into() }
+    }
+
+    fn export(&self) -> PathBuf {
+        self.directory.join("export")
+    }
+
+    fn status(&self) -> Status {
+        status::query(&self.directory.join("run")).unwrap().remove(0)
     }
 }
 
@@ -41,28 +80,54 @@ fn serve_until_killed() -> ! {
     }
 }
 
+/// Without a session nothing but the server bounds a reply. What it adds up to when several clients leave theirs unread is bounded, too.
+#[test]
+fn replies_without_a_session_are_bounded() {
+    let serving = Serving::start("replies_without_a_session_are_bounded");
+    let mut client = Client::to(serving.address);
+    let root = client.mnt(&serving.export()).unwrap();
+    let file = client.create(&root, "f").unwrap();
+    client.write(&file, 0, &vec![7; 1 << 20]);
+    let stateid = Stateid4 { seqid: 0, other: [0; 12] };
+    let reads = |count: u32| {
+        let ops = Ops::new().op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) });
+        let read = Read4Args { stateid, offset: 0, count };
+        (0..127).fold(ops, |ops, _| ops.op(Operation::Read, &read))
+    };
+    // Several READs fit, as long as it is no more than one can be.
+    assert_eq!(compound(&mut client, 0, &reads(8 << 10)).status, NFS_OK);
+    let done = compound(&mut client, 0, &reads(1 << 20));
+    assert_eq!(done.status, Nfsstat4::Resource as u32);
+    assert!(done.count() >= 3, "PUTFH, what fits, and the one that doesn't");
+    assert!(done.bytes.len() > 1 << 20 && done.bytes.len() <= (1 << 20) + (6 << 10));
+
+    let one = serving.status().memory.resident;
+    let asked: Vec<_> = (0..20)
+        .map(|_| {
+            let mut slow = Client::to(serving.address);
+            let record = slow.record(PROGRAM4, 4, COMPOUND, &reads(1 << 20).minor(0));
+            slow.stream.write_all(&record).unwrap();
+            slow
+        })
+        .collect();
+    for slow in &asked {
+        assert_eq!(slow.stream.peek(&mut [0]).unwrap(), 1, "it is being answered");
+    }
+    let peak = serving.status().memory.peak;
+    println!("{one} bytes, then {peak} with twenty replies that nobody reads");
+    assert!(peak <= one + TWENTY_UNREAD, "{one} bytes, then {peak} with twenty replies that nobody reads");
+    client.getattr(&file);
+}
+
 #[test]
 fn resident_memory_is_bounded() {
-    if std::env::var_os("SAMEHOST_SERVE").is_some() {
-        serve_until_killed();
-    }
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "resident_memory_is_bounded", "--nocapture"])
-        .env("SAMEHOST_SERVE", "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut child = Serving(child);
-    let lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let line = lines.into_iter().find(|line| line.starts_with("serving")).expect("the server starts");
-    let mut words = line.split(' ').skip(1);
-    let address: SocketAddr = words.next().unwrap().parse().unwrap();
-    let directory = std::path::PathBuf::from(words.next().unwrap());
-    let memory = || status::query(&directory.join("run")).unwrap().remove(0).memory.resident;
-    let connections = || status::query(&directory.join("run")).unwrap().remove(0).connections.len();
+    let serving = Serving::start("resident_memory_is_bounded");
+    let address = serving.address;
+    let memory = || serving.status().memory.resident;
+    let connections = || serving.status().connections.len();
 
     let mut client = Client::to(address);
-    let root = client.mnt(&directory.join("export")).unwrap();
+    let root = client.mnt(&serving.export()).unwrap();
     let file = client.create(&root, "f").unwrap();
     let payload = vec![7; 1 << 20];
     for round in 0..20 {
@@ -106,8 +171,6 @@ fn resident_memory_is_bounded() {
             });
         }
     });
-    let peak = status::query(&directory.join("run")).unwrap().remove(0).memory.peak;
+    let peak = serving.status().memory.peak;
     assert!(peak <= one + SIXTY_FOUR_WRITING, "{one} bytes, then {peak} with 64 clients writing 1 MiB each");
-    drop(child);
-    std::fs::remove_dir_all(directory).unwrap();
 }

@@ -187,6 +187,10 @@ impl Compound<'_> {
                 Seen::InProgress => return Step::Drop,
                 Seen::New(ticket) => self.once = Some(ticket),
             }
+            // From here on the reply is one to be remembered.
+            if let Err(status) = self.check_room(ROOM_TO_CHANGE) {
+                return Step::Done(Err(status));
+            }
         }
         if operation == Operation::Sequence {
             return match args.get() {

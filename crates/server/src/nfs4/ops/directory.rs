@@ -48,7 +48,7 @@ pub(in crate::nfs4) fn readdir(c: &mut Compound<'_>, args: Readdir4Args) -> Resu
         }
     };
     if page.listed == 0 && page.refused || page.bound < PAGE_HEAD + TAIL {
-        return Err(Nfsstat4::Toosmall);
+        return Err(c.no_room_for((args.maxcount as usize).min(MAX_RESULT), Nfsstat4::Toosmall));
     }
     let eof = eof && !page.refused;
     let reply = c.reply.encoder();

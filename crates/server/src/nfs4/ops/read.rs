@@ -30,14 +30,16 @@ pub(in crate::nfs4) fn read(c: &mut Compound<'_>, args: Read4Args) -> Result<()>
 fn attempt(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
     let file = for_io(c, args.stateid, Direction::Read)?;
     let acting = file.acting()?;
-    let count = room(c, args.count, Head::Read);
+    let count = room(c, args.count, Head::Read)?;
     Reading { node: &file.node, offset: args.offset, count }.answer(c, &acting, Head::Read)
 }
 
-/// How many of `count` bytes the reply has room for, behind `head`.
-pub(super) fn room(c: &mut Compound<'_>, count: u32, head: Head) -> u32 {
+/// How many of `count` bytes the reply has room for, behind `head`. Not none, if any are wanted: a client takes an answer without data
+/// that isn't the end of the file for an answer, and asks again.
+pub(super) fn room(c: &mut Compound<'_>, count: u32, head: Head) -> Result<u32> {
+    c.check_room(head.length() + if count > 0 { xdr::UNIT } else { 0 })?;
     let room = u32::try_from(c.room().saturating_sub(head.length())).unwrap_or(u32::MAX);
-    count.min(MAX_TRANSFER).min(room)
+    Ok(count.min(MAX_TRANSFER).min(room))
 }
 
 /// The current file, if it can be read or written, and the state id allows it.

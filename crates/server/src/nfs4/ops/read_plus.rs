@@ -16,7 +16,7 @@ const STRETCH_HEAD: usize = 20;
 pub(in crate::nfs4) fn read_plus(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
     let file = for_io(c, args.stateid, Direction::Read)?;
     let acting = file.acting()?;
-    let count = room(c, args.count, Head::Plus);
+    let count = room(c, args.count, Head::Plus)?;
     let found = acting.extents(&file.node, args.offset, count.into(), MAX_STRETCHES);
     let (stretches, eof) = found.map_err(status::of_store)?;
     let whole = |stretch: &Extent| Reading {

@@ -65,7 +65,7 @@ pub(in crate::nfs4) fn list(c: &mut Compound<'_>, args: Listxattrs4Args) -> Resu
         taken += 1;
     }
     if taken == 0 && (skip < names.len() || bound < HEAD) {
-        return Err(Nfsstat4::Toosmall);
+        return Err(c.no_room_for(args.maxcount as usize, Nfsstat4::Toosmall));
     }
     let to = c.reply.encoder();
     to.u64((skip + taken) as u64);
