@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -411,6 +412,67 @@ async fn what_one_open_keeps_is_durable_before_another_has_a_grant() {
     keeper.commit().await.unwrap();
     assert_eq!(on_disk(&served.export().join("file"))[..8], [b"newer", &data[5..8]].concat());
     assert_eq!(session.counters().bytes_resent, data.len() as u64);
+}
+
+/// A relay in front of the server, whose connections can be cut.
+struct Relay {
+    port: u16,
+    connections: Arc<Mutex<Vec<tokio::task::AbortHandle>>>,
+}
+
+impl Relay {
+    async fn new(server: u16) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::<Mutex<Vec<_>>>::default();
+        let its = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut server = tokio::net::TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                // None of them carries anything before it is in the list.
+                let mut connections = its.lock().unwrap();
+                let task = tokio::spawn(async move {
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+                connections.push(task.abort_handle());
+            }
+        });
+        Self { port, connections }
+    }
+
+    /// Closes those that there are, at both ends.
+    fn cut(&self) {
+        self.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// The server lets a lane live as long as its NFS connection. What is open goes on over the wire, and over the lane of the
+/// connection that comes next; nothing is lost, and a client that does nothing loses the lane, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_takes_its_lane_and_the_next_one_brings_the_next() {
+    let served = Served::with_lane();
+    let relay = Relay::new(served.port()).await;
+    let url = client::Url::new("127.0.0.1", Some(relay.port), served.export().to_str().unwrap().as_bytes());
+    for nconnect in [1, 3] {
+        let options = Options { nconnect, ..served.options(LaneMode::Auto) };
+        let session = Session::connect(&url, options).await.unwrap();
+        let both = OpenOptions::new().read(true).write(true).create(true);
+        let file = session.open(b"stream", &both).await.unwrap();
+        let data = pattern(7, 4096);
+        for round in 0..4 {
+            wait_for("the lane", || session.lane().local).await;
+            file.write_at(&data, round * 4096).await.unwrap();
+            relay.cut();
+            wait_for("the lane's end", || !session.lane().local).await;
+            file.write_at(&data, (round + 4) * 4096).await.unwrap();
+        }
+        file.commit().await.unwrap();
+        assert!(on_disk(&served.export().join("stream")) == data.repeat(8));
+        wait_for("the lane", || session.lane().local).await;
+        file.read_into(Vec::new(), 0, 1).await.unwrap();
+        assert_eq!(file.road(), Road::Lane);
+        assert!(session.counters().probes >= 5);
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{LONG, NFS_PEER, World, by_name, content, root};
+use common::{LONG, World, by_name, content, root};
 use lane::nonce::{hex, parse_instance, random_instance};
 use lane::{LaneOptions, LaneServer, LaneState, Nonce, OpenError, Rendezvous, RendezvousOptions};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -125,7 +125,7 @@ fn server(dir: &Path) {
     say("ready");
     while let Some(nonce) = hear() {
         let nonce = Nonce(parse_instance(&nonce).unwrap());
-        say(server.uuid_is_local(nonce, NFS_PEER.parse().unwrap()));
+        say(server.uuid_is_local(nonce, common::nfs_connection(1)));
     }
 }
 

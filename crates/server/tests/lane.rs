@@ -54,6 +54,32 @@ fn files_are_granted_and_the_wire_stays_silent() {
     });
 }
 
+/// The rules of the address and the port are those of a connection: without it there is nothing to hold files by.
+#[test]
+fn a_lane_ends_with_the_nfs_connection_that_it_is_bound_to() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure,no_root_squash)");
+    let (mut bound, mut other) = (Client::new(&server), Client::new(&server));
+    let root = bound.mnt(&scratch.export()).unwrap();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    run(async {
+        let (ending, staying) = (lane(&scratch, &mut bound).await, lane(&scratch, &mut other).await);
+        let entry = Target::Entry { directory: &root, name: b"f" };
+        let granted = open(&ending, entry, Access::ReadWrite, &user(0, 0, &[])).await.unwrap().grant;
+        drop(bound);
+        tokio::time::timeout(Duration::from_secs(60), ending.gone()).await.expect("the lane's end");
+        assert!(!granted.is_live());
+        common::wait_for("the end of what it held", || {
+            let status = server.status();
+            (status.lanes.len(), status.grants.open) == (1, 0)
+        });
+        open(&staying, entry, Access::Read, &user(0, 0, &[])).await.unwrap();
+        let mut back = Client::new(&server);
+        let again = lane(&scratch, &mut back).await;
+        open(&again, entry, Access::Read, &user(0, 0, &[])).await.unwrap();
+    });
+}
+
 #[test]
 fn refusals_are_those_of_the_wire() {
     let scratch = Scratch::new();

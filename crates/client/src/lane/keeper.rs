@@ -185,7 +185,9 @@ impl Keeper {
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &up)) {
             tracing::debug!(number, "the lane is gone");
             *self.reasons.lock() =
-                vec!["the lane that there was is gone: the server stopped or took it back".to_owned()];
+                vec!["the lane that there was is gone: the server stopped or took it back, or its NFS connection was \
+                      closed"
+                    .to_owned()];
             self.pace.lock().lost(Instant::now());
             self.announce();
         }

@@ -9,6 +9,7 @@
 //! a short queue in which one address takes few places, a pause between two searches, a time for each.
 
 use super::door::Waiting;
+use super::NfsConnection;
 use super::hub::Hub;
 use crate::message::{self, MAX_MESSAGE, Request};
 use crate::namespaces::{self, Namespace};
@@ -21,7 +22,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ const MAX_ANSWERS: usize = 16;
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) nonce: Nonce,
-    pub(super) nfs_peer: SocketAddr,
+    pub(super) nfs: NfsConnection,
     pub(super) asked: Instant,
 }
 
@@ -57,6 +57,8 @@ pub(super) struct Caller {
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<Call>,
+    /// The NFS connection of the client that is being called; `None` once it was closed.
+    current: Option<u64>,
     stopped: bool,
 }
 
@@ -73,11 +75,23 @@ impl Caller {
     /// Looks for the client, later. A full queue forgets the call: the client probes again.
     pub(super) fn ask(&self, call: Call) {
         let mut queue = self.queue.lock();
-        let same = queue.calls.iter().filter(|other| other.nfs_peer.ip() == call.nfs_peer.ip()).count();
+        let same = queue.calls.iter().filter(|other| other.nfs.peer.ip() == call.nfs.peer.ip()).count();
         if queue.calls.len() < MAX_QUEUE && same < MAX_PER_ADDRESS {
             queue.calls.push_back(call);
             self.changed.notify_one();
         }
+    }
+
+    /// An NFS connection was closed: its client isn't called any more.
+    pub(super) fn forget(&self, connection: u64) {
+        let mut queue = self.queue.lock();
+        queue.calls.retain(|call| call.nfs.number != connection);
+        queue.current.take_if(|current| *current == connection);
+    }
+
+    /// Whether the NFS connection of the client that is being called still stands.
+    pub(super) fn client_is_connected(&self) -> bool {
+        self.queue.lock().current.is_some()
     }
 
     pub(super) fn stop(&self) {
@@ -96,6 +110,7 @@ impl Caller {
                 return None;
             }
             if let Some(call) = queue.calls.pop_front() {
+                queue.current = Some(call.nfs.number);
                 return Some(call);
             }
             self.changed.wait(&mut queue);
@@ -137,7 +152,7 @@ fn search(hub: &Arc<Hub>, caller: &Caller, call: &Call) {
             answers.push((socket, format!("@{name} in the network namespace of process {pid} (called)")));
         }
     }
-    debug!(nfs_peer = %call.nfs_peer, "an unknown nonce: {} sockets have its client's name", answers.len());
+    debug!(nfs_peer = %call.nfs.peer, "an unknown nonce: {} sockets have its client's name", answers.len());
     if let Some(waiting) = first_to_register(answers, commitment)
         && !hub.bind_called(waiting, call)
     {
@@ -194,4 +209,29 @@ fn registered(socket: OwnedFd, through: String, expected: Commitment) -> Option<
     // From here on its thread waits for it.
     rustix::io::ioctl_fionbio(&socket, false).ok()?;
     Some(Waiting::called(socket, process, version, through))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(connection: u64) -> Call {
+        let nfs = NfsConnection { number: connection, peer: ([192, 0, 2, connection as u8], 700).into() };
+        Call { nonce: Nonce([1; 16]), nfs, asked: Instant::now() }
+    }
+
+    #[test]
+    fn a_client_whose_connection_has_gone_is_not_called_and_becomes_no_lane() {
+        let caller = Caller::new();
+        [1, 2, 3].into_iter().for_each(|connection| caller.ask(call(connection)));
+        caller.forget(1);
+        assert_eq!(caller.next(Instant::now()).map(|call| call.nfs.number), Some(2));
+        caller.forget(3);
+        assert!(caller.client_is_connected());
+        caller.forget(2);
+        assert!(!caller.client_is_connected());
+        caller.ask(call(4));
+        assert_eq!(caller.next(Instant::now()).map(|call| call.nfs.number), Some(4));
+        assert!(caller.client_is_connected());
+    }
 }

@@ -3,7 +3,7 @@
 use super::caller::{Call, Caller};
 use super::door::{self, Claimed, Door, Listener, Waiting};
 use super::lane::{self, LaneShared};
-use super::{Answer, Bound, Granter, LaneInfo, LaneOptions, StartError};
+use super::{Answer, Bound, Granter, LaneInfo, LaneOptions, NfsConnection, StartError};
 use crate::message::{self, Refusal, Reply};
 use crate::nonce::Nonce;
 use crate::registry::Bounds;
@@ -12,7 +12,6 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{Timespec, epoll};
 use rustix::net::SocketAddrUnix;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +30,8 @@ const DRAIN_TICK: Duration = Duration::from_millis(1);
 const THREAD_END: Duration = Duration::from_secs(1);
 /// Why a lane ends that never began.
 const UNTOLD: &str = "the client went before it could be told";
+/// Why a lane ends whose NFS connection has.
+const UNBOUND: &str = "its NFS connection was closed";
 /// How long the door rests when the process has run out of descriptors.
 const REST: Duration = Duration::from_millis(20);
 
@@ -143,24 +144,39 @@ impl LaneServer {
     /// is in the client's socket when this returns `true`. The LOCALIO program calls this before it sends its void
     /// reply. Never waits for anybody. If it returns `false`, a client that waits to be called may still be found,
     /// later and by another thread.
-    pub fn uuid_is_local(&self, nonce: Nonce, nfs_peer: SocketAddr) -> bool {
-        self.answer(nonce, nfs_peer) == Answer::Local
+    pub fn uuid_is_local(&self, nonce: Nonce, nfs: NfsConnection) -> bool {
+        self.answer(nonce, nfs) == Answer::Local
     }
 
     /// As [`LaneServer::uuid_is_local`], and says why not.
-    pub fn answer(&self, nonce: Nonce, nfs_peer: SocketAddr) -> Answer {
+    pub fn answer(&self, nonce: Nonce, nfs: NfsConnection) -> Answer {
         let now = Instant::now();
         let claimed = self.hub.door.lock().claim(&nonce, now);
         match claimed {
-            Claimed::One(waiting) => self.hub.bind(*waiting, nonce, nfs_peer),
+            Claimed::One(waiting) => self.hub.bind(*waiting, nonce, nfs, || true),
             Claimed::Never(why) => why,
             Claimed::Nobody => {
                 if let Some(caller) = &self.hub.caller {
-                    caller.ask(Call { nonce, nfs_peer, asked: now });
+                    caller.ask(Call { nonce, nfs, asked: now });
                 }
                 Answer::Unknown
             }
         }
+    }
+
+    /// An NFS connection has gone, and no call of it runs any more: the lanes that are bound to it end. The rules that
+    /// their files were granted by were those of the connection, and nothing else says that the client is still there.
+    /// A client that comes back probes again.
+    pub fn connection_closed(&self, number: u64) {
+        // First those to come: a client that is being called becomes a lane before its connection is looked at again.
+        if let Some(caller) = &self.hub.caller {
+            caller.forget(number);
+        }
+        let bound: Vec<_> = {
+            let lanes = self.hub.lanes.lock();
+            lanes.open.values().filter(|lane| lane.bound.connection == number).cloned().collect()
+        };
+        bound.iter().for_each(|lane| lane.end(UNBOUND));
     }
 
     /// Whether clients in other network namespaces are searched for.
@@ -332,8 +348,15 @@ impl Hub {
         chosen.map(|lane| act(lane)).count()
     }
 
-    /// Makes a lane of a connection whose nonce has come. `Local`: the word is in its socket.
-    fn bind(self: &Arc<Self>, waiting: Waiting, nonce: Nonce, nfs_peer: SocketAddr) -> Answer {
+    /// Makes a lane of a connection whose nonce has come. `Local`: the word is in its socket. `stands`: whether the NFS
+    /// connection does, asked once [`LaneServer::connection_closed`] finds the lane.
+    fn bind(
+        self: &Arc<Self>,
+        waiting: Waiting,
+        nonce: Nonce,
+        nfs: NfsConnection,
+        stands: impl FnOnce() -> bool,
+    ) -> Answer {
         let Waiting { socket, process, version, through, .. } = waiting;
         let refuse = |socket: &OwnedFd, refusal, answer| {
             let _ = socket::send(socket, &message::encode(&Reply::Refused(refusal)), &[]);
@@ -352,7 +375,7 @@ impl Hub {
             lanes.next += 1;
             lanes.next
         };
-        let bound = Bound { lane: number, nfs_peer, process };
+        let bound = Bound { lane: number, connection: nfs.number, nfs_peer: nfs.peer, process };
         let lane = match LaneShared::new(bound, through, socket, limits) {
             Ok(lane) => Arc::new(lane),
             Err(error) => {
@@ -366,6 +389,10 @@ impl Hub {
                 return Answer::Draining;
             }
             lanes.open.insert(number, Arc::clone(&lane));
+        }
+        if !stands() {
+            self.forget(number);
+            return Answer::Failed;
         }
         // First the thread, then the word: a client that is told is served.
         let hub = Arc::clone(self);
@@ -387,7 +414,7 @@ impl Hub {
             lane.end(UNTOLD);
             return Answer::Failed;
         }
-        debug!(lane = number, process = ?lane.bound.process, %nfs_peer, "lane bound");
+        debug!(lane = number, process = ?lane.bound.process, nfs_peer = %nfs.peer, "lane bound");
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         if told.send(()).is_ok() { Answer::Local } else { Answer::Failed }
     }
@@ -395,7 +422,8 @@ impl Hub {
     /// Makes a lane of a client that we called.
     pub(super) fn bind_called(self: &Arc<Self>, waiting: Waiting, call: &Call) -> bool {
         let fresh = self.door.lock().spend_called(call.nonce.commitment(), Instant::now());
-        fresh && self.bind(waiting, call.nonce, call.nfs_peer) == Answer::Local
+        let stands = || self.caller.as_ref().is_some_and(Caller::client_is_connected);
+        fresh && self.bind(waiting, call.nonce, call.nfs, stands) == Answer::Local
     }
 
     fn forget(&self, number: u64) {

@@ -20,12 +20,24 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+/// An NFS connection, as the server that accepted it knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NfsConnection {
+    /// Its number: unique in this server process, never used again. An address is used again, by the next connection
+    /// of the same client or by another process, before the server has heard of the first one's end.
+    pub number: u64,
+    /// The client's end.
+    pub peer: SocketAddr,
+}
+
 /// What a lane is bound to: the NFS connection over which the nonce came, and the process at the other end of the
-/// Unix socket.
+/// Unix socket. The lane ends with either.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
     /// The lane's number, unique in this server.
     pub lane: u64,
+    /// The number of the NFS connection ([`NfsConnection::number`]).
+    pub connection: u64,
     /// The client's end of the NFS connection: everything that the export rules look at is taken from here.
     pub nfs_peer: SocketAddr,
     /// The client process.

@@ -5,7 +5,7 @@ use lane::message::{self, MAX_MESSAGE, Reply, Request};
 use lane::nonce::random_instance;
 use lane::{
     About, Access, Bound, Changed, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Limits, New,
-    Nonce, NotLocal, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
+    NfsConnection, Nonce, NotLocal, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -20,6 +20,11 @@ use std::time::{Duration, Instant};
 
 /// The NFS connection's client end that every lane is bound to here.
 pub const NFS_PEER: &str = "192.0.2.7:1021";
+/// An NFS connection from there.
+pub fn nfs_connection(number: u64) -> NfsConnection {
+    NfsConnection { number, peer: NFS_PEER.parse().unwrap() }
+}
+
 /// More than anything here takes.
 pub const LONG: Duration = Duration::from_secs(60);
 
@@ -156,12 +161,24 @@ impl World {
 
     /// What UUID_IS_LOCAL over the wire does.
     pub fn nonce_arrives(&self, nonce: [u8; 16]) -> bool {
-        self.server.uuid_is_local(Nonce(nonce), NFS_PEER.parse().unwrap())
+        self.nonce_arrives_over(1, nonce)
+    }
+
+    /// The same, over the NFS connection of this number.
+    pub fn nonce_arrives_over(&self, connection: u64, nonce: [u8; 16]) -> bool {
+        self.server.uuid_is_local(Nonce(nonce), nfs_connection(connection))
     }
 
     /// The whole handshake.
     pub async fn connect(&self) -> Lane {
         self.try_connect().await.unwrap()
+    }
+
+    /// The whole handshake, over the NFS connection of this number.
+    pub async fn connect_over(&self, connection: u64) -> Lane {
+        let candidates = Rendezvous::register(self.client_options()).await.unwrap();
+        assert!(self.nonce_arrives_over(connection, candidates.nonce()));
+        candidates.finish(Duration::ZERO).await.unwrap()
     }
 
     pub async fn try_connect(&self) -> Result<Lane, NotLocal> {

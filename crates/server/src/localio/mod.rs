@@ -9,7 +9,7 @@ mod notes;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use lane::{Answer, LaneServer, Nonce};
+use lane::{Answer, LaneServer, NfsConnection, Nonce};
 use proto::localio::{self, Procedure, UuidIsLocalArgs};
 use rpc::message::{AuthStat, Credential};
 use rpc::server::{CallContext, CallError, Peer, Program, Reply};
@@ -49,12 +49,13 @@ impl Program for Localio {
     ) -> Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
         let peer = cx.peer.address;
+        let nfs = NfsConnection { number: cx.peer.connection, peer };
         let done = match procedure {
             Procedure::Null => Ok(()),
             Procedure::UuidIsLocal => match cx.credential {
                 Credential::Sys(sys) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
                     self.service.notes.asks(peer);
-                    let answer = self.lane.answer(Nonce(args.uuid), peer);
+                    let answer = self.lane.answer(Nonce(args.uuid), nfs);
                     if answer != Answer::Local {
                         // The kernel's client has written 0 there since Linux 5.1; everybody else a time or a number.
                         let note = Note::Refused { answer, kernel: sys.stamp == 0 };
@@ -73,6 +74,8 @@ impl Program for Localio {
     }
 
     fn closed(&self, peer: &Peer) {
+        // The lane first: its end is noted while there is a note.
+        self.lane.connection_closed(peer.connection);
         self.service.notes.closed(peer.address);
     }
 }
