@@ -34,4 +34,6 @@ pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::PeerCredentials;
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
 pub use request::{Access, Credential, How, New, OpenRequest, Soon, Status, Target};
-pub use server::{Answer, Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, NfsConnection, StartError};
+pub use server::{
+    Answer, Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, NfsConnection, StartError,
+};

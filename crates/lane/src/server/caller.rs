@@ -8,8 +8,8 @@
 //! Any NFS client in the world can send nonces that nobody registered, so this is bounded in every way: one thread,
 //! a short queue in which one address takes few places, a pause between two searches, a time for each.
 
-use super::door::Waiting;
 use super::NfsConnection;
+use super::door::Waiting;
 use super::hub::Hub;
 use crate::message::{self, MAX_MESSAGE, Request};
 use crate::namespaces::{self, Namespace};
