@@ -8,6 +8,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::by_owner::Whose;
+use crate::conflicts::Touch;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -75,6 +76,18 @@ pub struct Begun<L> {
     open: u64,
     /// What the owner holds open on the file.
     pub file: Arc<L>,
+    /// What is kept for the client's own delegation for writing. While that keeps local processes out of the file, nothing but what
+    /// it has open can be locked: the kernel refuses every other open of the file, the server's too.
+    pub lent: Option<Arc<L>>,
+}
+
+/// What LOCKT is to ask the kernel when no client is in the way.
+#[derive(Debug, Clone)]
+pub struct Tested<L> {
+    /// What the owner holds open on the file, if anything: the kernel's locks on it aren't in his own way.
+    pub file: Option<Arc<L>>,
+    /// As [`Begun::lent`].
+    pub lent: Option<Arc<L>>,
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
@@ -130,8 +143,20 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         };
         match &self.states[&state].kind {
             Kind::Lock { ranges, .. } if ranges.len() >= self.config.limits.ranges => Err(Error::Delay),
-            Kind::Lock { file, .. } => Ok(Ok(Begun { state, open, file: Arc::clone(file) })),
+            Kind::Lock { file, .. } => {
+                let (file, lent) = (Arc::clone(file), self.lent_for_writing(asked.client, asked.key));
+                Ok(Ok(Begun { state, open, file, lent }))
+            }
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
+        }
+    }
+
+    /// What is kept for the client's delegation for writing the file, if it has one.
+    fn lent_for_writing(&self, client: ClientId, key: &K) -> Option<Arc<L>> {
+        let state = &self.states[&self.files.get(key)?.lent.writer()?];
+        match &state.kind {
+            Kind::Delegation { kept, .. } if state.client == client => Some(Arc::clone(kept)),
+            _ => None,
         }
     }
 
@@ -164,11 +189,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// LOCKT: the lock in the way, and what the owner holds open on the file, if anything (the kernel's locks on it aren't
-    /// in his own way).
+    /// LOCKT: the lock in the way, or what the kernel is to be asked. A delegation of another client whose holder may have given
+    /// such a lock to one of its own processes, without telling, is recalled (RFC 8881 section 10.4.2).
     ///
     /// # Errors
-    /// `Grace`, `StaleClientid`.
+    /// `Grace`, `StaleClientid`, `Delay` while a delegation is being recalled.
     pub fn lock_test(
         &mut self,
         now: Time,
@@ -176,16 +201,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         key: &K,
         range: Range,
         kind: LockKind,
-    ) -> Result<Result<Option<Arc<L>>, Denied>, Error> {
+    ) -> Result<Result<Tested<L>, Denied>, Error> {
         self.check_grace(now, owner.client, false)?;
         if let Some(denied) = self.lock_conflict(now, key, range, kind, owner) {
             return Ok(Err(denied));
         }
+        let touch = if kind == LockKind::Write { Touch::Write } else { Touch::Read };
+        self.may_begin(now, Some(owner.client), key, touch)?;
         let own = self.lock_state(key, owner).and_then(|number| match &self.states[&number].kind {
             Kind::Lock { file, .. } => Some(Arc::clone(file)),
             Kind::Open { .. } | Kind::Delegation { .. } => None,
         });
-        Ok(Ok(own))
+        Ok(Ok(Tested { file: own, lent: self.lent_for_writing(owner.client, key) }))
     }
 
     /// LOCKU, first half: what the owner holds open, on which the kernel's lock is to be given back.
@@ -206,7 +233,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             {
                 Err(Error::LockRange)
             }
-            Kind::Lock { file, open, .. } => Ok(Begun { state: number, open: *open, file: Arc::clone(file) }),
+            Kind::Lock { file, open, .. } => {
+                Ok(Begun { state: number, open: *open, file: Arc::clone(file), lent: None })
+            }
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
     }

@@ -79,6 +79,15 @@ impl Ranges {
         { overlapping }.find(|(_, held)| kind == LockKind::Write || *held == LockKind::Write).copied()
     }
 
+    /// What is held of `range`, in order, cut to it.
+    pub fn within(&self, range: Range) -> impl Iterator<Item = (Range, LockKind)> + '_ {
+        let from = self.held.partition_point(|(held, _)| held.last < range.first);
+        let overlapping = self.held[from..].iter().take_while(move |(held, _)| held.first <= range.last);
+        overlapping.map(move |(held, kind)| {
+            (Range { first: held.first.max(range.first), last: held.last.min(range.last) }, *kind)
+        })
+    }
+
     /// Whether what is left beside `range` would be one more than there was, if it were unlocked.
     pub fn splits(&self, range: Range) -> bool {
         let at = self.held.partition_point(|(held, _)| held.last < range.first);

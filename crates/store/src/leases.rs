@@ -202,6 +202,15 @@ pub struct Lease {
     node: Option<(Arc<Node>, Arc<LeasedNodes>, Arc<Pins>)>,
 }
 
+impl Lease {
+    /// For a lease against everybody: what the file is open as, for reading and writing. There is nothing else as long as the lease
+    /// lasts.
+    #[must_use]
+    pub fn only_file(&self) -> Option<Arc<OwnedFd>> {
+        self.node.as_ref().and(self.file.clone())
+    }
+}
+
 impl Acting<'_> {
     /// Keeps local processes from opening the file for writing; with `everybody` from opening it at all. Nothing is checked: whoever it is
     /// for must have been allowed to open the file.

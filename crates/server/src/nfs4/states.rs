@@ -1,7 +1,6 @@
 //! The one engine of a server, behind its lock; what it wants done is done when the lock is dropped.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,13 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use state::{
-    Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, LockKind, OpenRequest, Range,
-    StateId, Time, Touch,
+    Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, StateId, Time, Touch,
 };
-use store::{FileHandle, FileLock, Held, Lease, Leases};
+use store::{FileHandle, Held, Lease, Leases};
 
 use super::callbacks::{self, Callbacks};
 use super::copies::Copies;
+use super::lock_file::{LockFile, OwnerLocks, file_lock};
 use super::records::{Files, Records, Recovered};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::writers::Given;
@@ -23,12 +22,22 @@ use super::writers::Given;
 /// What is kept open for a state on a file, and goes with it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// A lock owner's open file, opened when the first lock is taken.
-    pub lock: OnceLock<OwnedFd>,
+    /// A lock owner's locks in the kernel, from the first on.
+    pub locks: Mutex<Option<OwnerLocks>>,
     /// What keeps local processes out for a delegation.
     pub lease: OnceLock<Lease>,
+    /// For a delegation for writing, what its holder's locks are made on.
+    leased: OnceLock<Arc<LockFile>>,
     /// What is known of a delegation for writing.
     pub given: OnceLock<Given>,
+}
+
+impl Kept {
+    /// What the holder of a delegation for writing makes its locks on, while that keeps local processes out.
+    pub(super) fn leased(&self) -> Option<&Arc<LockFile>> {
+        let file = self.lease.get()?.only_file()?;
+        Some(self.leased.get_or_init(|| LockFile::new(file, true)))
+    }
 }
 
 /// All state of NFSv4's clients.
@@ -266,7 +275,7 @@ impl States {
         }
         let is_free = |waiting: &KeptOut<FileHandle, Kept>| {
             let lock = file_lock(waiting.range, waiting.kind);
-            let found = waiting.file.lock.get().map(|file| store::test_lock(file, &lock));
+            let found = waiting.file.locks.lock().as_ref().map(|own| own.file().test(&lock));
             // Where it can't be said the client finds out.
             !matches!(found, Some(Ok(Some(_))))
         };
@@ -296,11 +305,6 @@ impl std::fmt::Debug for States {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("States").field("engine", &self.engine.lock().machine).finish_non_exhaustive()
     }
-}
-
-/// A lock in the kernel's words.
-pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
-    FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write }
 }
 
 /// Puts on stable storage what must be there before the operation is answered.
@@ -377,6 +381,11 @@ mod tests {
         assert_eq!(promised(), Some(LEASE), "another restart, and it is waited for as long again");
         states.run(|engine, _| engine.tick(Time(millis)));
         states.tick();
+        // The callbacks' thread tells the time, too, and may have been first.
+        let start = Instant::now();
+        while promised() != Some(LEASE / 60) && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert_eq!(promised(), Some(LEASE / 60));
         drop(start(scratch.path(), LEASE));
         assert_eq!(promised(), Some(LEASE), "longer at once");

@@ -322,6 +322,7 @@ impl Both {
                 self.model.enqueue(wanted, true);
             }
             (Ok(Ok(begun)), Ok(Ok(()))) => {
+                assert_eq!(begun.lent.is_some(), self.model.writes(wanted.open.who, *key));
                 let id = self.engine.lock_done(&begun, range, kind).expect("it lives");
                 let nr = self.model.lock(wanted);
                 self.ids.insert(nr, id);
@@ -346,6 +347,9 @@ impl Both {
         let tested = self.engine.lock_test(self.now(), &owner, &file, range, wanted.kind);
         match (tested, self.model.test(wanted)) {
             (Ok(Err(denied)), Ok(Some(said))) => self.same(&denied, said),
+            (Ok(Ok(tested)), Ok(None)) => {
+                assert_eq!(tested.lent.is_some(), self.model.writes(wanted.open.who, file));
+            }
             (tested, said) => {
                 assert_eq!(tested.map(|tested| tested.is_ok()), said.map(|said| said.is_none()))
             }

@@ -129,6 +129,25 @@ fn recall() -> Steps {
         .boxed()
 }
 
+/// A holder locks its file while its delegation is recalled, or another client asks for a lock that the holder may have given locally.
+fn lent_and_locked() -> Steps {
+    (who(), bytes(), any::<bool>(), any::<bool>())
+        .prop_map(|(who, bytes, write, lent_for_writing)| {
+            let lock = |owner| Step::Lock(0, owner, bytes, write, Ask::Once);
+            let test = |owner| Step::Test(0, owner, bytes, write);
+            if lent_for_writing {
+                let opened = [Step::Open(who, 0, 0, (3, 0)), Step::Delegate(0, true, false)];
+                let recalled = [Step::Local(0, true, LEASE), lock(0), test(1), Step::Return(0), lock(1)];
+                opened.into_iter().chain(recalled).collect()
+            } else {
+                let opened = [Step::Open(who, 0, 0, (1, 0)), Step::Delegate(0, false, false)];
+                let other = [Step::Open(1 - who, 0, 0, (1, 0)), test(0), Step::Return(0), test(0)];
+                opened.into_iter().chain(other).collect()
+            }
+        })
+        .boxed()
+}
+
 /// Two wait for what a third has, who gives it back; they come in their turn, or too late.
 fn queue() -> Steps {
     const TURN: u64 = LEASE / 12;
@@ -226,7 +245,7 @@ fn lies() -> Steps {
 
 /// Something that leads somewhere.
 fn scene() -> Steps {
-    prop_oneof![3 => recall(), 4 => queue(), 2 => restarts(), 1 => never_done(), 1 => idle()].boxed()
+    prop_oneof![3 => recall(), 1 => lent_and_locked(), 4 => queue(), 2 => restarts(), 1 => never_done(), 1 => idle()].boxed()
 }
 
 /// A sequence: it begins with a scene, in which nothing interferes.

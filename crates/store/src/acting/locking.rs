@@ -13,20 +13,23 @@ use crate::node::Node;
 
 impl Acting<'_> {
     /// Opens a file for taking locks on it, not for data: nothing is checked, so whoever gets it must have been
-    /// allowed to open the file. Open for writing where that can be, for an `exclusive` lock needs it.
+    /// allowed to open the file. An `exclusive` lock needs a file that is open for writing, a shared one gets one that isn't: that
+    /// is in nobody's way who has a lease against writers. Also whether it is open for writing: a file that can't be opened so is
+    /// opened for reading.
     ///
     /// # Errors
-    /// `Stale`, `Access` when an unprivileged process may not read the file, `TryLater`.
-    pub fn lock_file(&self, node: &Node, exclusive: bool) -> Result<OwnedFd> {
+    /// `Stale`, `Access` when an unprivileged process may not read the file, `TryLater` where there is a lease against it.
+    pub fn lock_file(&self, node: &Node, exclusive: bool) -> Result<(OwnedFd, bool)> {
         let open = |access| self.reopen_for_locks(node, access);
+        let reader = || Ok((open(OFlags::RDONLY)?, false));
+        if !exclusive {
+            return reader();
+        }
         match open(OFlags::RDWR) {
+            Ok(file) => Ok((file, true)),
             // Read-only mounts, running programs, and what an unprivileged process may only read.
-            Err(Error::ReadOnly | Error::Access | Error::Permission | Error::Io(Errno::TXTBSY)) => {
-                open(OFlags::RDONLY)
-            }
-            // Somebody has a lease against writers: who only wants to read may lock all the same.
-            Err(Error::TryLater) if !exclusive => open(OFlags::RDONLY),
-            other => other,
+            Err(Error::ReadOnly | Error::Access | Error::Permission | Error::Io(Errno::TXTBSY)) => reader(),
+            Err(error) => Err(error),
         }
     }
 

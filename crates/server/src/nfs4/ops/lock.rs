@@ -1,18 +1,21 @@
 //! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the engine says whether another client is in the way, the kernel
 //! whether a local process is.
 
+use std::sync::Arc;
+
 use proto::nfs4::{
     Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, MinorVersion, NfsLockType4, Nfsstat4,
     StateOwner4,
 };
 use state::{Begun, Denied, LockKind, LockOwner, LockRequest, Locker, Owner, Range};
-use store::{FileLock, Kind};
+use store::{Acting, FileLock, Kind, Node};
 use xdr::{Encode as _, Encoder, Opaque};
 
 use super::open::place;
 use crate::nfs4::compound::Compound;
+use crate::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
 use crate::nfs4::object::File;
-use crate::nfs4::states::{Kept, file_lock};
+use crate::nfs4::states::Kept;
 use crate::nfs4::{Result, status};
 
 /// Shared or exclusive, and whether the client is going to ask until it gets it.
@@ -60,7 +63,10 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
         Ok(begun) => begun,
         Err(denied) => return Err(refuse(c, &denied)),
     };
-    match take(&file, &begun, range, kind) {
+    let taken = file
+        .acting()
+        .and_then(|acting| take(&acting, &file.node, &begun, range, kind).map_err(status::of_store));
+    match taken {
         Ok(None) => {
             let id = c.service.nfs4.run(|engine, _| engine.lock_done(&begun, range, kind));
             let id = c.give_stateid(id.map_err(status::of_state)?);
@@ -82,23 +88,39 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
     }
 }
 
-/// Takes the kernel's lock on the owner's file; the local lock in the way if there is one.
-fn take(file: &File, begun: &Begun<Kept>, range: Range, kind: LockKind) -> Result<Option<Denied>> {
-    let acting = file.acting()?;
-    let descriptor = match begun.file.lock.get() {
-        Some(descriptor) => descriptor,
-        None => {
-            let opened = acting.lock_file(&file.node, kind == LockKind::Write).map_err(status::of_store)?;
-            begun.file.lock.get_or_init(|| opened)
+/// Takes the kernel's lock for an owner; the local lock in the way if there is one.
+fn take(
+    acting: &Acting<'_>,
+    node: &Node,
+    begun: &Begun<Kept>,
+    range: Range,
+    kind: LockKind,
+) -> store::Result<Option<Denied>> {
+    let exclusive = kind == LockKind::Write;
+    let mut locks = begun.file.locks.lock();
+    let owner = match &mut *locks {
+        Some(owner) => {
+            // So far it has locked for reading only.
+            if exclusive
+                && !owner.is_writable()
+                && let (opened, true) = acting.lock_file(node, true)?
+            {
+                *owner = owner.moved_to(opened)?;
+            }
+            owner
+        }
+        none => {
+            let on = match begun.lent.as_ref().and_then(|lent| lent.leased()) {
+                Some(leased) => Arc::clone(leased),
+                None => {
+                    let (opened, writable) = acting.lock_file(node, exclusive)?;
+                    LockFile::new(Arc::new(opened), writable)
+                }
+            };
+            none.insert(OwnerLocks::new(on))
         }
     };
-    let lock = file_lock(range, kind);
-    if store::lock(descriptor, &lock).map_err(status::of_store)? {
-        return Ok(None);
-    }
-    // Between the two it may have gone: the client tries again.
-    let found = store::test_lock(descriptor, &lock).map_err(status::of_store)?;
-    Ok(Some(local(&found.unwrap_or(lock))))
+    Ok(owner.lock(range, kind)?.map(|found| local(&found)))
 }
 
 /// A lock that isn't an NFS client's.
@@ -134,17 +156,19 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
     let (kind, _) = kind(args.locktype);
     let owner = LockOwner { client, owner: args.owner.owner.0.to_vec() };
     let tested = c.service.nfs4.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
-    let own = match tested.map_err(status::of_state)? {
-        Ok(own) => own,
+    let tested = match tested.map_err(status::of_state)? {
+        Ok(tested) => tested,
         Err(denied) => return Err(refuse(c, &denied)),
     };
     let acting = file.acting()?;
     let lock = file_lock(range, kind);
-    let found = match own.as_ref().and_then(|own| own.lock.get()) {
-        Some(descriptor) => store::test_lock(descriptor, &lock),
-        None => {
-            acting.lock_file(&file.node, false).and_then(|descriptor| store::test_lock(&descriptor, &lock))
-        }
+    let owner = tested.file.as_ref().map(|own| own.locks.lock());
+    let found = if let Some(owner) = owner.as_ref().and_then(|locks| locks.as_ref()) {
+        owner.file().test(&lock)
+    } else if let Some(leased) = tested.lent.as_ref().and_then(|lent| lent.leased()) {
+        leased.test(&lock)
+    } else {
+        acting.lock_file(&file.node, false).and_then(|(opened, _)| store::test_lock(&opened, &lock))
     };
     match found.map_err(status::of_store)? {
         Some(found) => Err(refuse(c, &local(&found))),
@@ -158,8 +182,8 @@ pub(in crate::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<(
     let (client, key) = place(c, &id)?;
     let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(client, &id, &key, range));
     let begun = begun.map_err(status::of_state)?;
-    if let Some(descriptor) = begun.file.lock.get() {
-        store::unlock(descriptor, range.first, range.last).map_err(status::of_store)?;
+    if let Some(owner) = begun.file.locks.lock().as_ref() {
+        owner.unlock(range).map_err(status::of_store)?;
     }
     let id = c.service.nfs4.run(|engine, _| engine.unlock_done(&begun, range));
     let id = c.give_stateid(id.map_err(status::of_state)?);

@@ -121,6 +121,11 @@ impl Reference {
         Ok(self.next)
     }
 
+    /// Whether a client has a delegation for writing a file.
+    pub fn writes(&self, who: usize, file: u32) -> bool {
+        self.delegations.iter().any(|given| given.who == who && given.file == file && given.writes)
+    }
+
     /// DELEGRETURN, also of one that was taken away.
     pub fn give_back(&mut self, nr: u64) {
         self.delegations.retain(|given| given.nr != nr);

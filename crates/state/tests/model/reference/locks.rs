@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use state::LockKind;
 
-use super::{BYTES, Error, Open, Reference};
+use super::{BYTES, Error, Open, Reference, Touched};
 
 /// First byte, last byte, how they are locked.
 pub type Run = (usize, usize, LockKind);
@@ -129,7 +129,12 @@ impl Reference {
     /// LOCKT.
     pub fn test(&mut self, wanted: &Wanted) -> Result<Option<Denied>, Error> {
         self.check_grace(wanted.open.who, false)?;
-        Ok(self.locked_against(wanted))
+        let denied = self.locked_against(wanted);
+        if denied.is_none() {
+            let touched = if wanted.kind == LockKind::Write { Touched::Write } else { Touched::Read };
+            self.touch(Some(wanted.open.who), wanted.open.file, touched)?;
+        }
+        Ok(denied)
     }
 
     pub fn unlock(&mut self, nr: u64, first: usize, last: usize) {
