@@ -382,8 +382,8 @@ mod tests {
         states.run(|engine, _| engine.tick(Time(millis)));
         states.tick();
         // The callbacks' thread tells the time, too, and may have been first.
-        let start = Instant::now();
-        while promised() != Some(LEASE / 60) && start.elapsed() < Duration::from_secs(60) {
+        let since = Instant::now();
+        while promised() != Some(LEASE / 60) && since.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(promised(), Some(LEASE / 60));
