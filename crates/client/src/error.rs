@@ -208,6 +208,14 @@ pub enum Error {
         /// What is wrong with the answer.
         what: &'static str,
     },
+    /// A write failed after a part of it had been written, from its start on.
+    #[error("{source} (after {done} bytes)")]
+    Partly {
+        /// So many bytes were written before; at least 1, and fewer than were to be written.
+        done: usize,
+        /// Why the rest was not.
+        source: Box<Error>,
+    },
     /// The file was not opened for this.
     #[error("{object}: not open for {wanted}")]
     NotOpenFor {
@@ -221,9 +229,10 @@ pub enum Error {
 impl Error {
     /// The server's refusal, if that is what it is.
     #[must_use]
-    pub const fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<Status> {
         match self {
             Self::Status { status, .. } => Some(*status),
+            Self::Partly { source, .. } => source.status(),
             _ => None,
         }
     }
@@ -231,27 +240,42 @@ impl Error {
     /// Whether the server did not answer as long as a soft session waits. Its errno is ETIMEDOUT, as with nfs(5)'s softerr;
     /// a face for `soft` says EIO instead.
     #[must_use]
-    pub const fn is_timeout(&self) -> bool {
+    pub fn is_timeout(&self) -> bool {
         match self {
             Self::Rpc { source, .. } => source.is_timeout(),
             Self::NoAnswer { .. } => true,
+            Self::Partly { source, .. } => source.is_timeout(),
             _ => false,
         }
     }
 
     /// Whether the server couldn't be reached, which may change by itself: it may be starting.
     #[must_use]
-    pub const fn is_unreachable(&self) -> bool {
+    pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Rpc { source, .. } => source.is_unreachable(),
             Self::NoAnswer { .. } | Self::Resolve { .. } => true,
+            Self::Partly { source, .. } => source.is_unreachable(),
             _ => false,
+        }
+    }
+
+    /// The same error of a write of which `before` bytes had been written when the part that failed began.
+    #[must_use]
+    pub fn after(self, before: usize) -> Self {
+        match self {
+            Self::Partly { done, source } => Self::Partly { done: done + before, source },
+            error if before == 0 => error,
+            error => Self::Partly { done: before, source: Box::new(error) },
         }
     }
 
     /// The same error, about something the caller has a better name for.
     #[must_use]
     pub fn about(mut self, name: impl FnOnce() -> String) -> Self {
+        if let Self::Partly { done, source } = self {
+            return source.about(name).after(done);
+        }
         match &mut self {
             Self::Rpc { object, .. }
             | Self::Status { object, .. }
@@ -280,6 +304,7 @@ impl Error {
             Self::NoLane { .. } => Errno::NXIO,
             Self::Loop { .. } => Errno::LOOP,
             Self::NotOpenFor { .. } => Errno::BADF,
+            Self::Partly { source, .. } => source.errno(),
         }
     }
 }

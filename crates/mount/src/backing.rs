@@ -6,7 +6,6 @@ use std::sync::Arc;
 use client::File;
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::fuse::device::Device;
 
@@ -21,7 +20,8 @@ pub(crate) struct Backing {
 }
 
 impl Backing {
-    /// Registers a file's grant.
+    /// Registers a file's grant. The kernel writes to the file with the rights that this thread has now: without CAP_FSETID
+    /// ([`crate::privileges`]), so that set-id bits go with the next write, whoever writes.
     ///
     /// # Errors
     /// Why not, in words for an admin, and whether it will be so for every file.
@@ -30,23 +30,9 @@ impl Backing {
         file: &File,
         grant: BorrowedFd<'_>,
     ) -> Result<Self, Refusal> {
-        let number =
-            without_fsetid(|| sys::fuse::backing_open(device.get_ref(), grant)).map_err(Refusal::from)?;
+        let number = sys::fuse::backing_open(device.get_ref(), grant).map_err(Refusal::from)?;
         Ok(Self { device: device.clone(), number, file: file.clone() })
     }
-}
-
-/// Runs `register` without CAP_FSETID. The kernel writes to a backing file with the rights that this thread has when it registers
-/// it, and CAP_FSETID keeps the set-id bits of what is written. Bits that are set while the file is passed through go with the next
-/// write that way, whoever writes.
-fn without_fsetid<R>(register: impl FnOnce() -> rustix::io::Result<R>) -> rustix::io::Result<R> {
-    let before = capabilities(None)?;
-    let less = CapabilitySets { effective: before.effective - CapabilitySet::FSETID, ..before };
-    set_capabilities(None, less)?;
-    let registered = register();
-    // The permitted set still has it, so this can't fail; and nothing that needs it would follow unasked.
-    let _ = set_capabilities(None, before);
-    registered
 }
 
 impl PartialEq for Backing {

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use client::{Access, Attributes, FileKind, Handle, Seen};
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::attributes::{Cache, Lesson};
 use crate::backing::Backing;
+use crate::filesystem::Pages;
 use crate::fuse::abi;
 use crate::passthrough::Mode;
 use crate::settings::AttributeTimes;
@@ -33,6 +35,10 @@ pub(crate) struct Node {
     pub(crate) number: u64,
     pub(crate) handle: Handle,
     pub(crate) state: Mutex<State>,
+    /// Whether the kernel may have cached data of it.
+    pub(crate) pages: Pages,
+    /// The kernel was told a mode with set-id bits: whoever writes to the file has it forget that.
+    pub(crate) told_set_id: AtomicBool,
 }
 
 /// What changes about a node.
@@ -73,6 +79,13 @@ struct Rights {
 }
 
 impl State {
+    /// Whether the file has set-id bits, as far as is known.
+    pub(crate) fn has_set_id(&self) -> bool {
+        self.cache
+            .attributes()
+            .is_some_and(|attributes| attributes.kind == FileKind::Regular && attributes.mode & 0o6000 != 0)
+    }
+
     /// The rights of `user` among `wanted`, if they are remembered.
     pub(crate) fn rights(&self, user: &Arc<User>, wanted: Access, now: Instant) -> Option<Access> {
         let known = self.rights.iter().find(|rights| Arc::ptr_eq(&rights.user, user))?;
@@ -91,7 +104,13 @@ impl State {
 
 impl Node {
     fn new(number: u64, handle: Handle) -> Arc<Self> {
-        Arc::new(Self { number, handle, state: Mutex::default() })
+        Arc::new(Self {
+            number,
+            handle,
+            state: Mutex::default(),
+            pages: Pages::default(),
+            told_set_id: AtomicBool::new(false),
+        })
     }
 
     /// The attributes as last heard of.

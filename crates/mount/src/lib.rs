@@ -22,6 +22,7 @@ mod mount;
 mod open;
 pub mod options;
 mod passthrough;
+mod privileges;
 mod report;
 mod requests;
 mod runtime;

@@ -70,8 +70,8 @@ pub struct Mount {
 
 impl Mount {
     /// Connects to the server and mounts what `url` names, a directory, on the directory `at`. When this returns, it can be
-    /// used. Needs a tokio runtime with I/O and time, best the one of [`crate::runtime`], which carries everything from then
-    /// on.
+    /// used. It must be called on a runtime of [`crate::runtime`], which carries everything from then on: on threads that have
+    /// CAP_FSETID, set-id bits would survive the writes of those who may not keep them.
     ///
     /// # Errors
     /// [`Error`].

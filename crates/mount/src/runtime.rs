@@ -1,9 +1,11 @@
 //! The runtime that carries a mount.
 
+use crate::privileges;
+
 /// Threads that carry requests, at most; those that wait for disks come on top.
 const WORKERS: usize = 8;
 
-/// A runtime for [`crate::Mount`]: a worker for every two processors (at most 8), with the mark of a process that writes back
+/// The runtime for [`crate::Mount`], whose threads lack CAP_FSETID: a worker for every two processors (at most 8), with the mark of a process that writes back
 /// other processes' pages where that is permitted (PR_SET_IO_FLUSHER, CAP_SYS_RESOURCE): under memory pressure the kernel then
 /// neither waits for this process to write pages of its own mount nor throttles it for what it writes.
 ///
@@ -21,6 +23,7 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .on_thread_start(|| {
             // Not permitted to everybody: then it is as with any other FUSE filesystem.
             let _ = rustix::process::configure_io_flusher_behavior(true);
+            privileges::drop_fsetid();
         })
         .build()
 }

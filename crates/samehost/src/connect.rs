@@ -181,6 +181,7 @@ fn explain(object: String, host: &str, error: Error) -> Failure {
         }
         Error::Mount { reason, .. } => Failure::new(object, reason),
         Error::Local { source, .. } => Failure::new(object, source),
+        Error::Partly { source, .. } => explain(object, host, *source),
         Error::Url(error) => Failure::usage(object, error),
         Error::Loop { .. } | Error::Protocol { .. } | Error::NotOpenFor { .. } => Failure::new(object, error),
     }

@@ -169,8 +169,8 @@ impl Inner {
         self.local(error)
     }
 
-    /// Writes by the lane; `None` if there is no lane (any more). Never in part: what the kernel takes in pieces is
-    /// continued, and an error ends it.
+    /// Writes by the lane; `None` if there is no lane (any more). What the kernel takes in pieces is continued, and an error
+    /// ends it: [`Error::Partly`], if something was written before.
     #[inline]
     pub(crate) fn write_granted(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
         let granted = self.granted.look()?;
@@ -202,7 +202,7 @@ impl Inner {
                 trace::write_io_done(self.handle.as_bytes(), offset, done as u64);
                 Ok(())
             }
-            Err(error) => Err(self.failed_write(offset, error)),
+            Err(error) => Err(self.failed_write(offset, error).after(done)),
         })
     }
 

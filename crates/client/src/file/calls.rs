@@ -51,7 +51,7 @@ impl File {
     /// Writes all of `data` at `offset`; [`File::commit`] makes it durable.
     ///
     /// # Errors
-    /// The server's, the call's, or the granted file's error; some of the data may have been written.
+    /// The server's, the call's, or the granted file's error; [`crate::Error::Partly`] where a part was written before.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let inner = &self.inner;
         inner.may(inner.write, "writing")?;

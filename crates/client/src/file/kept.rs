@@ -117,12 +117,16 @@ impl Kept {
         if data.len() <= wsize {
             return self.write_piece(by, data, offset, stability).await;
         }
+        // In order: of the first piece that fails it is known that all before it were written.
         stream::iter((0..data.len()).step_by(wsize))
             .map(|at| {
                 let piece = data.slice(at..data.len().min(at + wsize));
-                self.write_piece(by, piece, offset + at as u64, stability)
+                async move {
+                    let written = self.write_piece(by, piece, offset + at as u64, stability).await;
+                    written.map_err(|error| error.after(at))
+                }
             })
-            .buffer_unordered(by.inner.options.window.clamp(1, 64))
+            .buffered(by.inner.options.window.clamp(1, 64))
             .try_fold(true, |all, one| async move { Ok(all && one) })
             .await
     }
@@ -131,8 +135,26 @@ impl Kept {
     async fn write_piece(
         &self,
         by: &Session,
-        mut data: Bytes,
-        mut offset: u64,
+        data: Bytes,
+        offset: u64,
+        stability: Stability,
+    ) -> Result<bool> {
+        let len = data.len();
+        let (mut rest, mut stable_enough) = (data, true);
+        while !rest.is_empty() {
+            let done = len - rest.len();
+            let wrote = self.write_call(by, &mut rest, offset + done as u64, stability).await;
+            stable_enough &= wrote.map_err(|error| error.after(done))?;
+        }
+        Ok(stable_enough)
+    }
+
+    /// One WRITE: what was written is taken off `data`. Whether it is as durable as it should be.
+    async fn write_call(
+        &self,
+        by: &Session,
+        data: &mut Bytes,
+        offset: u64,
         stability: Stability,
     ) -> Result<bool> {
         let stable = match stability {
@@ -140,39 +162,33 @@ impl Kept {
             Stability::DataSync => StableHow::DataSync,
             Stability::FileSync => StableHow::FileSync,
         };
-        let mut stable_enough = true;
-        while !data.is_empty() {
-            let args = nfs3::Write3Head {
-                file: Opaque(self.handle.as_bytes()),
-                offset,
-                count: data.len() as u32,
-                stable,
-                length: data.len() as u32,
-            };
-            let procedure = Procedure::Write;
-            let replied = by.nfs_with(procedure, &args, data.clone(), None).await;
-            let replied = replied.map_err(|error| error.about(|| self.shown()))?;
-            let ok = by
-                .body::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
-                .map_err(|error| error.about(|| self.shown()))?;
-            let count = ok.count as usize;
-            if count == 0 || count > data.len() {
-                return Err(self.protocol("it says that it wrote nothing, or more than it was given"));
-            }
-            let written = data.split_to(count);
-            let end = offset + count as u64;
-            if ok.committed == StableHow::Unstable {
-                self.change(|pieces| pieces.note(offset, written, ok.verf, by.clone()));
-            } else {
-                self.cut(offset, end);
-            }
-            stable_enough &= ok.committed >= stable;
-            offset = end;
-            let road = &by.inner.live.wire;
-            bump(&road.writes);
-            add(&road.bytes_written, count as u64);
+        let args = nfs3::Write3Head {
+            file: Opaque(self.handle.as_bytes()),
+            offset,
+            count: data.len() as u32,
+            stable,
+            length: data.len() as u32,
+        };
+        let procedure = Procedure::Write;
+        let replied = by.nfs_with(procedure, &args, data.clone(), None).await;
+        let replied = replied.map_err(|error| error.about(|| self.shown()))?;
+        let ok = by
+            .body::<nfs3::Write3ResOk, nfs3::WccData>(procedure, &replied, &[&self.handle])
+            .map_err(|error| error.about(|| self.shown()))?;
+        let count = ok.count as usize;
+        if count == 0 || count > data.len() {
+            return Err(self.protocol("it says that it wrote nothing, or more than it was given"));
         }
-        Ok(stable_enough)
+        let written = data.split_to(count);
+        if ok.committed == StableHow::Unstable {
+            self.change(|pieces| pieces.note(offset, written, ok.verf, by.clone()));
+        } else {
+            self.cut(offset, offset + count as u64);
+        }
+        let road = &by.inner.live.wire;
+        bump(&road.writes);
+        add(&road.bytes_written, count as u64);
+        Ok(ok.committed >= stable)
     }
 
     /// One COMMIT of the whole file: the server's verifier.

@@ -124,13 +124,11 @@ impl Filesystem {
     /// O_TRUNC, which comes without the right to write through the descriptor, too.
     async fn empty(&self, user: &User, node: &Node, file: &File, wanted: &Wanted) -> Result<(), Errno> {
         if wanted.write {
-            if wanted.kill {
-                self.drop_set_id(node, file).await?;
-            }
-            self.cut(file, 0).await?;
+            self.cut(node, file, 0, wanted.kill).await?;
         } else {
             let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
             let done = user.session.set_attributes(&node.handle, &set, None).await;
+            self.forget_set_id(node);
             done.map_err(|error| self.errno(&error))?;
         }
         node.state.lock().cache.write(Instant::now());
@@ -199,8 +197,8 @@ impl Filesystem {
     fn way(&self, node: &Arc<Node>, state: &mut State, file: &File, wanted: &Wanted) -> Result<Way, Errno> {
         let granted = file.road() == Road::Lane;
         let direct = wanted.has(OFlags::DIRECT) && self.options.direct == Direct::Server;
-        // The kernel writes with this process's rights, which keep set-id bits.
-        let set_id = state.cache.attributes().is_some_and(|attributes| attributes.mode & 0o6000 != 0);
+        // The kernel would take set-id bits away, whoever writes, and go on believing in them.
+        let set_id = state.has_set_id();
         // And it doesn't know that every write is to be durable when it returns.
         let unfit = wanted.write && (set_id || self.options.sync);
         let served = if wanted.write && wanted.has(OFlags::APPEND) {
@@ -230,7 +228,7 @@ impl Filesystem {
                 let flags = fopen::PASSTHROUGH | fopen::DIRECT_IO;
                 Ok(Way { flags, backing: Some(backing), hold })
             }
-            Plan::Register | Plan::Cached => Ok(cached(state, wanted)),
+            Plan::Register | Plan::Cached => Ok(cached(node, state, wanted)),
             Plan::Direct => Ok(Way { flags: fopen::DIRECT_IO, backing: None, hold: Hold::None }),
             Plan::Elsewhere => {
                 self.inodes.replace(node);
@@ -339,8 +337,14 @@ impl Way {
     }
 }
 
-fn cached(state: &mut State, wanted: &Wanted) -> Way {
-    let keep = if state.cache.keep_data() { fopen::KEEP_CACHE } else { 0 };
+fn cached(node: &Node, state: &mut State, wanted: &Wanted) -> Way {
+    let mut keep_data = state.cache.keep_data();
+    if wanted.write && wanted.has(OFlags::DIRECT) && state.opens == 0 {
+        // The pages would have to be dropped with each write.
+        keep_data = false;
+        node.pages.empty();
+    }
+    let keep = if keep_data { fopen::KEEP_CACHE } else { 0 };
     let flush = if wanted.write { 0 } else { fopen::NOFLUSH };
     Way { flags: keep | flush, backing: None, hold: state.mode.cache() }
 }

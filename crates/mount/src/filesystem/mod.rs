@@ -8,6 +8,7 @@
 //! | `hidden` | what happens to a file that is removed while it is open |
 //! | `files` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
+//! | `pages` | what the kernel caches of files that are also written directly |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
 //! | `disks` | where calls on granted files are made that may wait for a disk |
 //! | `shutting` | directories that not everybody may search any more |
@@ -22,6 +23,7 @@ mod disks;
 mod files;
 mod hidden;
 mod names;
+mod pages;
 mod pending;
 mod places;
 mod shutting;
@@ -29,6 +31,7 @@ mod space;
 mod status;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use client::{Attributes, Found, PathConf, Seen, Session};
@@ -48,6 +51,8 @@ use crate::users::{User, Users};
 use complete::Complete;
 use disks::Disks;
 use hidden::HiddenNames;
+use pages::Dropping;
+pub(crate) use pages::Pages;
 use places::Places;
 use shutting::Shutting;
 
@@ -66,6 +71,7 @@ pub(crate) struct Filesystem {
     hidden: HiddenNames,
     shutting: Shutting,
     disks: Disks,
+    dropping: Dropping,
     pub(crate) passing: Passing,
     pub(crate) buffers: Arc<Buffers>,
     path_conf: OnceCell<PathConf>,
@@ -116,6 +122,7 @@ impl Filesystem {
             hidden: HiddenNames::default(),
             shutting: Shutting::default(),
             disks: Disks::default(),
+            dropping: Dropping::default(),
             passing,
             buffers: Arc::default(),
             path_conf: OnceCell::new(),
@@ -170,7 +177,23 @@ impl Filesystem {
     fn tell(&self, node: &Node, now: Instant) -> Duration {
         let mut state = node.state.lock();
         state.cache.tell();
+        if state.has_set_id() {
+            node.told_set_id.store(true, SeqCst);
+            if state.mode.backing().is_some() {
+                // The kernel may write to it by itself, which takes the bits away, and would go on believing in them.
+                return Duration::ZERO;
+            }
+        }
         state.cache.valid(now, &self.options.attributes)
+    }
+
+    /// A file has been changed by a call that takes set-id bits away, and the call is about to be answered. Nobody tells the kernel
+    /// by that answer that they are gone, and it would run the file as its owner.
+    fn forget_set_id(&self, node: &Node) {
+        if node.told_set_id.load(SeqCst) && node.told_set_id.swap(false, SeqCst) {
+            // Without pages this doesn't wait.
+            let _ = self.device.get_ref().forget_attributes(node.number, false);
+        }
     }
 
     /// The attributes of a file, as of `asked` or later: what a reply has brought in passing, or what the server says now.

@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use super::{Call, Filesystem};
 use crate::fuse::answer::Answer;
 use crate::fuse::request::CopyRange;
+use crate::inodes::Node;
+use crate::privileges::keeping_set_id;
 
 /// As much as one COPY_FILE_RANGE copies: the server waits for its end before it stops.
 const COPY_MAX: u64 = 64 << 20;
@@ -27,14 +29,14 @@ impl Filesystem {
         mode: u32,
     ) -> Result<Answer, Errno> {
         let open = self.opened(fh)?;
-        if call.header.uid != 0 {
-            self.drop_set_id(&open.node, &open.file).await?;
-        }
+        let keep = keeps_set_id(call, &open.node);
         let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
         let done = self.disks.call(&open.file, move |file| {
-            file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len))
+            keeping_set_id(keep, || file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len)))
         });
-        done.await?.ok_or(Errno::OPNOTSUPP)??;
+        let done = done.await?.ok_or(Errno::OPNOTSUPP)?;
+        self.forget_set_id(&open.node);
+        done?;
         open.node.state.lock().cache.write(Instant::now());
         Ok(Answer::default())
     }
@@ -62,9 +64,7 @@ impl Filesystem {
 
     pub(crate) async fn copy_range(&self, call: &Call, range: &CopyRange) -> Result<Answer, Errno> {
         let (from, to) = (self.opened(range.from)?, self.opened(range.to)?);
-        if call.header.uid != 0 {
-            self.drop_set_id(&to.node, &to.file).await?;
-        }
+        let keep = keeps_set_id(call, &to.node);
         if range.flags != 0 {
             return Err(Errno::INVAL);
         }
@@ -74,19 +74,22 @@ impl Filesystem {
         let copied = self.disks.call(&to.file, move |target| {
             source.with_granted(|source| {
                 target.pass_granted(|target| {
-                    rustix::fs::copy_file_range(
-                        source,
-                        Some(&mut from_offset),
-                        target,
-                        Some(&mut to_offset),
-                        len,
-                    )
+                    let (from, to) = (Some(&mut from_offset), Some(&mut to_offset));
+                    keeping_set_id(keep, || rustix::fs::copy_file_range(source, from, target, to, len))
                 })
             })
         });
-        let count = copied.await?.flatten().ok_or(Errno::OPNOTSUPP)??;
+        let copied = copied.await?.flatten().ok_or(Errno::OPNOTSUPP)?;
+        self.forget_set_id(&to.node);
+        let count = copied?;
         let node = Arc::clone(&to.node);
         node.state.lock().cache.write(Instant::now());
         Ok(Answer::with_capacity(8).written(u32::try_from(count).unwrap_or(u32::MAX)))
     }
+}
+
+/// Whether who calls may keep set-id bits of what they change, and there are any. The protocol doesn't say whether the caller has
+/// CAP_FSETID, as it does for WRITE.
+fn keeps_set_id(call: &Call, node: &Node) -> bool {
+    call.header.uid == 0 && node.state.lock().has_set_id()
 }

@@ -109,10 +109,7 @@ impl Filesystem {
             node.state.lock().cache.write(Instant::now());
             // Whoever has the file open for writing may cut it, whatever its mode says by now.
             if let Some(open) = self.files.get(set.fh).filter(|open| has(fattr::FH) && open.write) {
-                if has(fattr::KILL_SUIDGID) {
-                    self.drop_set_id(&node, &open.file).await?;
-                }
-                self.cut(&open.file, size).await?;
+                self.cut(&node, &open.file, size, has(fattr::KILL_SUIDGID)).await?;
                 to.size = None;
             } else {
                 self.may_cut(&node, &user, call).await?;

@@ -40,10 +40,21 @@ impl Device {
     /// Tells the kernel to forget a node's attributes, and with `pages` the data it has cached of it. With pages this waits
     /// for reads of them that are under way: never to be called where that would keep them from being answered.
     pub(crate) fn forget_attributes(&self, node: u64, pages: bool) -> rustix::io::Result<()> {
-        let offset: i64 = if pages { 0 } else { -1 };
+        // Without an offset no pages, without a length all behind the offset.
+        self.invalidate(node, if pages { 0 } else { -1 }, 0)
+    }
+
+    /// Tells the kernel to forget a node's attributes, and the pages with `len` bytes from `offset` on. This waits as
+    /// [`Device::forget_attributes`] does.
+    pub(crate) fn forget_pages(&self, node: u64, offset: u64, len: u64) -> rustix::io::Result<()> {
+        self.invalidate(node, i64::try_from(offset).unwrap_or(0), i64::try_from(len).unwrap_or(0))
+    }
+
+    fn invalidate(&self, node: u64, offset: i64, len: i64) -> rustix::io::Result<()> {
         let mut body = [0; 24];
         body[..8].copy_from_slice(&node.to_ne_bytes());
         body[8..16].copy_from_slice(&offset.to_ne_bytes());
+        body[16..].copy_from_slice(&len.to_ne_bytes());
         self.send(notify::INVAL_INODE, 0, &[&body])
     }
 

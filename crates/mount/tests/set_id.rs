@@ -1,0 +1,112 @@
+//! Set-id bits of a file that is written by a user who may not keep them: the kernel must not believe in them any more.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use samehost_mount::MountOptions;
+use support::{Mounted, ROADS, Served, shell_as};
+
+const OWNER: u32 = 5000;
+const WRITER: u32 = 4321;
+
+/// A copy of id(1) that belongs to [`OWNER`] and that everybody may write.
+fn plant(served: &Served, mode: u32) {
+    let program = served.export().join("program");
+    let _ = fs::remove_file(&program);
+    fs::copy("/usr/bin/id", &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(OWNER), Some(OWNER)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mount(served: &Served, road: support::Road) -> Mounted {
+    served.mount_with(road, MountOptions { suid: true, ..MountOptions::default() })
+}
+
+/// What the script in Python says as the writer; in it `path` is the program's and `end` its length, and `look()` says what mode it
+/// has and as whom it runs.
+fn as_writer(program: &Path, script: &str) -> String {
+    let script = format!(
+        r#"python3 - <<'END'
+import os, subprocess
+path = "{}"
+end = os.stat(path).st_size
+def look():
+    words = [["stat", "-c", "%A", path], [path, "-u"], [path, "-g"]]
+    print(*(subprocess.run(word, capture_output=True, text=True).stdout.strip() for word in words))
+{script}
+END"#,
+        program.display()
+    );
+    let (said, ok) = shell_as(WRITER, WRITER, "", &script);
+    assert!(ok, "{said}");
+    said.trim().to_owned()
+}
+
+#[test]
+fn a_program_that_was_overwritten_is_not_run_as_its_owner() {
+    let served = Served::start();
+    for road in ROADS {
+        for (what, change) in [
+            ("write", "fd = os.open(path, os.O_WRONLY); os.pwrite(fd, b'x', end); os.close(fd)"),
+            ("append", "fd = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(fd, b'x'); os.close(fd)"),
+            ("truncate", "fd = os.open(path, os.O_WRONLY); os.ftruncate(fd, end + 1); os.close(fd)"),
+            ("truncate by name", "os.truncate(path, end + 1)"),
+        ] {
+            plant(&served, 0o6777);
+            let mounted = mount(&served, road);
+            let said = as_writer(&mounted.path("program"), &format!("look()\n{change}\nlook()"));
+            let before = format!("-rwsrwsrwx {OWNER} {OWNER}");
+            let after = format!("-rwxrwxrwx {WRITER} {WRITER}");
+            assert_eq!(said, format!("{before}\n{after}"), "{road:?}, {what}");
+        }
+    }
+}
+
+/// A file that is open for writing, and passed through where it can be, gets the bits later, from its owner's side.
+#[test]
+fn bits_that_were_set_while_it_was_open_end_with_the_next_write_for_everybody() {
+    let served = Served::start();
+    for road in ROADS {
+        plant(&served, 0o777);
+        let mounted = mount(&served, road);
+        let server_side = served.export().join("program");
+        // On the server's side by a helper that waits for the mode: the writer tells it when the file is open.
+        let ready = served.export().join("ready");
+        let _ = fs::remove_file(&ready);
+        fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                support::wait_for("the writer", || ready.exists());
+                fs::set_permissions(&server_side, fs::Permissions::from_mode(0o6777)).unwrap();
+                fs::remove_file(&ready).unwrap();
+            });
+            let script = format!(
+                "import time\nfd = os.open(path, os.O_WRONLY)\nready = '{}'\nopen(ready, 'w').close()\n\
+                 while os.path.exists(ready): time.sleep(0.01)\n\
+                 os.stat(path)\nos.pwrite(fd, b'x', end)\nos.close(fd)\nlook()",
+                ready.display()
+            );
+            as_writer(&mounted.path("program"), &script)
+        });
+        assert_eq!(said, format!("-rwxrwxrwx {WRITER} {WRITER}"), "{road:?}");
+        assert_eq!(fs::metadata(&server_side).unwrap().permissions().mode() & 0o7777, 0o777, "{road:?}");
+    }
+}
+
+#[test]
+fn root_keeps_the_bits_of_what_it_writes() {
+    let served = Served::start();
+    for road in ROADS {
+        plant(&served, 0o4755);
+        let mounted = mount(&served, road);
+        let program = mounted.path("program");
+        let end = fs::metadata(&program).unwrap().len();
+        let file = fs::OpenOptions::new().write(true).open(&program).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"x", end).unwrap();
+        drop(file);
+        assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o4755, "{road:?}");
+    }
+}
