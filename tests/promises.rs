@@ -37,7 +37,7 @@ impl Rig {
             read_only: false,
             subtree_check: false,
             verifier: Arc::clone(&verifier),
-            max_nodes: Some(8),
+            limits: store::Limits { nodes: 8, ..store::Limits::default() },
         };
         let store = Store::open(options).expect("opens");
         Self { disk, path, verifier, store }

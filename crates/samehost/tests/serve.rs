@@ -83,6 +83,25 @@ fn a_start_that_fails_names_the_reason_and_the_next_step() {
 }
 
 #[test]
+fn a_limit_of_open_files_that_is_low_is_said_and_one_that_is_too_low_ends_the_start() {
+    let scratch = tempfile::tempdir().unwrap();
+    let serve = |limit: u32| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {limit} && exec \"$@\""), "sh"]);
+        command.args([env!("CARGO_BIN_EXE_samehost"), "serve", "--listen", "127.0.0.1:0", "--no-rpcbind"]);
+        command.args(["--until-stdin-ends", "--export", &format!("{} *(ro)", scratch.path().display())]);
+        command.arg("--run-dir").arg(scratch.path().join("run"));
+        command.arg("--state-dir").arg(scratch.path().join("state"));
+        run(&mut command)
+    };
+    serve(64).exits(1).complains(&["RLIMIT_NOFILE) is 64", "ulimit -n", "LimitNOFILE="]);
+    let low = serve(512).exits(0);
+    assert!(low.text().contains("note: the limit of open files (RLIMIT_NOFILE) is 512"), "{}", low.text());
+    let enough = serve(20_000).exits(0);
+    assert!(!enough.text().contains("RLIMIT_NOFILE"), "{}", enough.text());
+}
+
+#[test]
 fn the_limit_of_file_sizes_fails_writes_and_ends_nobody() {
     let server = Server::start();
     let large = server.beside("large");

@@ -261,7 +261,11 @@ mod tests {
     #[test]
     fn a_holder_is_measured_by_what_the_export_makes_of_him() {
         let dir = tempfile::tempdir().unwrap();
-        let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
+        let opening = Opening {
+            key: store::HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
         let holder = |options: &str, uid: Option<u32>, gid: u32, groups: &[u32]| {
             let text = format!("{} *(rw,insecure,{options})", dir.path().display());
             let gate = Gate::new(
@@ -282,7 +286,7 @@ mod tests {
             read_only: false,
             subtree_check: false,
             verifier: Arc::default(),
-            max_nodes: None,
+            limits: store::Limits::default(),
         });
         assert_eq!(privileged.unwrap().privilege(), &store::Privilege::Full, "this test needs root");
         let table = [
@@ -308,7 +312,11 @@ mod tests {
     #[test]
     fn who_cannot_be_told_yet_is_neither_let_in_nor_turned_away() {
         let dir = tempfile::tempdir().unwrap();
-        let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
+        let opening = Opening {
+            key: store::HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
         let table = |clients: &str| {
             let text = format!("{} {clients}", dir.path().display());
             Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default())

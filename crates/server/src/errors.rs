@@ -41,6 +41,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The process may have too few open files.
+    #[error(transparent)]
+    Descriptors(#[from] crate::descriptors::TooFew),
     /// Anything else that the system refuses.
     #[error("{what}: {source}")]
     System {

@@ -11,6 +11,7 @@ mod access;
 mod change;
 pub mod config;
 mod counters;
+mod descriptors;
 mod drc;
 mod errors;
 mod granter;
@@ -38,6 +39,7 @@ mod writes;
 
 pub use change::Change;
 pub use config::Config;
+pub use descriptors::TooFew;
 pub use errors::{ReloadError, StartError};
 pub use exports::IoMode;
 pub use io_modes::Direction;

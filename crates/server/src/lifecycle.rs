@@ -12,6 +12,7 @@ use store::HandleKey;
 
 use crate::access::Gate;
 use crate::counters::Counters;
+use crate::descriptors::{Demands, Descriptors};
 use crate::drc::Drc;
 use crate::errors::{ReloadError, StartError};
 use crate::io_modes::Switches;
@@ -52,21 +53,29 @@ impl Server {
     /// # Errors
     /// [`StartError`]; nothing is left running then.
     pub fn start(config: Config) -> Result<Self, StartError> {
-        process::prepare();
+        let limit = process::prepare();
         let sources = Sources::of(&config);
         let exports = sources.read()?;
         if exports.list().is_empty() {
             return Err(StartError::NoExports);
         }
+        let demands = Demands {
+            threads: config.threads,
+            exports: exports.list().len(),
+            connections: config.max_connections,
+        };
+        let descriptors = Descriptors::divide(limit, demands)?;
         let key = handle_key(&config)?;
-        let opening = Opening { key: HandleKey::new(key), verifier: Arc::default() };
+        let Descriptors { nodes, data, state: held, .. } = descriptors;
+        let limits = store::Limits { nodes, data, held };
+        let opening = Opening { key: HandleKey::new(key), verifier: Arc::default(), limits };
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
         let table = Table::open(&exports, &opening, &Table::default());
         if table.entries().iter().all(|entry| entry.store.is_err()) {
             return Err(StartError::NothingServed(table.unserved()));
         }
-        let mut problems = Vec::new();
+        let mut problems: Vec<_> = descriptors.note(demands).into_iter().collect();
         let identity = identity(&key, &config);
         let records = open_records(&state_directory(&config)?, &identity);
         let records = records.map_err(|problem| problems.push(problem)).ok();
@@ -83,8 +92,9 @@ impl Server {
             neighbours: Neighbours::default(),
             verifier: Arc::clone(&opening.verifier),
         });
-        let lane = start_lane(&config, instance, &service, &mut problems);
-        let wire = start_wire(&config, &service, lane.as_ref())?;
+        service.nfs4.callbacks.ways.with(|paths| paths.limit_lines(descriptors.callbacks));
+        let lane = start_lane(&config, &descriptors, instance, &service, &mut problems);
+        let wire = start_wire(&config, &descriptors, &service, lane.as_ref())?;
         let registrations = config.rpcbind.then(|| rpcbind::register(&wire.local_addrs())).flatten();
         let registrations = registrations.map(|(registrations, more)| {
             problems.extend(more);

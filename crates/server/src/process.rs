@@ -10,8 +10,8 @@ use signal_hook::consts::SIGXFSZ;
 
 use crate::status::MemoryStatus;
 
-/// Modes come from clients and must not be masked; descriptors are needed for the open-file caches.
-pub(crate) fn prepare() {
+/// Modes come from clients and must not be masked; descriptors are needed for much. Returns how many there may be.
+pub(crate) fn prepare() -> usize {
     umask(Mode::empty());
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -22,7 +22,11 @@ pub(crate) fn prepare() {
     }
     make_room_for_descriptors();
     survive_file_size_limit();
+    getrlimit(Resource::Nofile).current.map_or(UNLIMITED, |limit| usize::try_from(limit).unwrap_or(UNLIMITED))
 }
+
+/// What stands for no limit of open files: the kernel's own (`/proc/sys/fs/nr_open`) unless it was raised.
+const UNLIMITED: usize = 1 << 20;
 
 /// As many descriptors as the kernel's table gets room for at once (8 bytes each).
 const ROOM: u64 = 1 << 16;

@@ -191,7 +191,11 @@ mod tests {
         let gone = missing.path().display().to_string();
         drop(missing);
         let text = format!("{} *\n{gone}/a *\n{gone}/b *\n", there.path().display());
-        let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
+        let opening = Opening {
+            key: store::HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
         let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
         let notices = notices_of(&table);
         for path in ["/a is not served: ", "/b is not served: "] {

@@ -9,6 +9,7 @@ use lane::{Instance, LaneOptions, LaneServer};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use crate::config::default_state_dir;
+use crate::descriptors::Descriptors;
 use crate::errors::StartError;
 use crate::granter::Grants;
 use crate::localio::Localio;
@@ -43,6 +44,7 @@ pub(crate) fn handle_key(config: &Config) -> Result<[u8; 16], StartError> {
 /// Starts the lane; without it the wire serves all the same.
 pub(crate) fn start_lane(
     config: &Config,
+    descriptors: &Descriptors,
     instance: Instance,
     service: &Arc<Service>,
     problems: &mut Vec<String>,
@@ -50,7 +52,9 @@ pub(crate) fn start_lane(
     if !config.lane {
         return None;
     }
-    let options = LaneOptions::new(config.run_dir.clone(), instance);
+    let mut options = LaneOptions::new(config.run_dir.clone(), instance);
+    options.limits.lanes = descriptors.lanes;
+    options.limits.waiting = descriptors.knocking;
     match LaneServer::start(options, Arc::new(Grants::new(Arc::clone(service)))) {
         Ok(lane) => Some(Arc::new(lane)),
         Err(error) => {
@@ -62,6 +66,7 @@ pub(crate) fn start_lane(
 
 pub(crate) fn start_wire(
     config: &Config,
+    descriptors: &Descriptors,
     service: &Arc<Service>,
     lane: Option<&Arc<LaneServer>>,
 ) -> Result<rpc::server::Server, StartError> {
@@ -71,7 +76,7 @@ pub(crate) fn start_wire(
     };
     let limits = rpc::server::Limits {
         threads: config.threads,
-        max_connections: config.max_connections,
+        max_connections: descriptors.connections,
         ..rpc::server::Limits::default()
     };
     let mut builder = rpc::server::Server::builder()

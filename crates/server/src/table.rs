@@ -17,11 +17,16 @@ use store::{HandleKey, Store, StoreOptions, WriteVerifier};
 /// Numbers from here on are hashes of a path or UUID; those below are `fsid=` numbers as they stand.
 const HASHED: u32 = 1 << 31;
 
+/// The most files that one store keeps open.
+const MOST_NODES: usize = 4096;
+
 /// What every store is opened with.
 #[derive(Debug, Clone)]
 pub(crate) struct Opening {
     pub key: HandleKey,
     pub verifier: Arc<WriteVerifier>,
+    /// Descriptors of all stores together.
+    pub limits: store::Limits,
 }
 
 /// One export and its store.
@@ -61,6 +66,9 @@ impl Table {
     /// table with its problem: the others are served all the same.
     pub(crate) fn open(exports: &Exports, opening: &Opening, previous: &Self) -> Self {
         let mut table = Self::default();
+        // Each store gets as many as any other: which of them will be busy can't be known.
+        let nodes = (opening.limits.nodes / exports.list().len().max(1)).min(MOST_NODES);
+        let limits = store::Limits { nodes, ..opening.limits };
         for export in exports.list() {
             let id = number(export);
             let directory = directory(export.path());
@@ -71,8 +79,11 @@ impl Table {
                     other.export.path().display()
                 )),
                 (None, Some(old)) => old.store.clone(),
-                (None, None) => open(export, id, opening),
+                (None, None) => open(export, id, opening, limits),
             };
+            if let Ok(store) = &store {
+                store.set_max_nodes(nodes);
+            }
             let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
             let entry = Arc::new(Entry { export: export.clone(), id, store, io, directory });
             table.by_id.entry(id).or_insert_with(|| Arc::clone(&entry));
@@ -139,7 +150,7 @@ impl Entry {
     }
 }
 
-fn open(export: &Export, id: u32, opening: &Opening) -> Result<Arc<Store>, String> {
+fn open(export: &Export, id: u32, opening: &Opening, limits: store::Limits) -> Result<Arc<Store>, String> {
     let options = StoreOptions {
         path: export.path().to_owned(),
         export_id: id,
@@ -147,7 +158,7 @@ fn open(export: &Export, id: u32, opening: &Opening) -> Result<Arc<Store>, Strin
         read_only: export.read_only(),
         subtree_check: export.subtree_check(),
         verifier: Arc::clone(&opening.verifier),
-        max_nodes: None,
+        limits,
     };
     Store::open(options).map(Arc::new).map_err(|error| error.to_string())
 }

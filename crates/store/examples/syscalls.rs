@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         read_only: false,
         subtree_check: false,
         verifier: Arc::new(WriteVerifier::new()),
-        max_nodes: None,
+        limits: store::Limits::default(),
     })?;
     let handle = {
         let acting = store.act_as(&Identity { uid: 2000, gid: 2000, groups: vec![] })?;

@@ -39,7 +39,7 @@ impl Store {
     #[must_use]
     pub fn hold(&self, node: &Arc<Node>) -> Option<Held> {
         let inner = self.inner();
-        if HELD.fetch_add(1, Ordering::Relaxed) >= inner.data_limit {
+        if HELD.fetch_add(1, Ordering::Relaxed) >= inner.limits.held {
             HELD.fetch_sub(1, Ordering::Relaxed);
             return None;
         }

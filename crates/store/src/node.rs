@@ -142,13 +142,39 @@ impl Node {
 /// How many data descriptors all stores of the process hold.
 static DATA_FILES: AtomicUsize = AtomicUsize::new(0);
 
+/// One of the data descriptors that the process may keep, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct DataShare(());
+
+impl DataShare {
+    /// `None` when the process keeps `limit` already.
+    pub fn take(limit: usize) -> Option<DataShare> {
+        let before = DATA_FILES.fetch_add(1, Ordering::Relaxed);
+        // From here on it is given back.
+        let share = DataShare(());
+        (before < limit).then_some(share)
+    }
+
+    /// Beyond any limit.
+    fn insist() -> DataShare {
+        DATA_FILES.fetch_add(1, Ordering::Relaxed);
+        DataShare(())
+    }
+}
+
+impl Drop for DataShare {
+    fn drop(&mut self) {
+        DATA_FILES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A slot for one descriptor that was opened for data.
 #[derive(Debug, Default)]
-pub(crate) struct DataFile(Mutex<Option<Arc<OwnedFd>>>);
+pub(crate) struct DataFile(Mutex<Option<(Arc<OwnedFd>, DataShare)>>);
 
 impl DataFile {
     pub fn get(&self) -> Option<Arc<OwnedFd>> {
-        self.0.lock().clone()
+        self.0.lock().as_ref().map(|(file, _)| Arc::clone(file))
     }
 
     pub fn is_kept(&self) -> bool {
@@ -158,10 +184,8 @@ impl DataFile {
     /// Keeps `file` for the next time, unless the process keeps `limit` already.
     pub fn keep(&self, file: &Arc<OwnedFd>, limit: usize) {
         let mut slot = self.0.lock();
-        if slot.is_none() && DATA_FILES.fetch_add(1, Ordering::Relaxed) < limit {
-            *slot = Some(Arc::clone(file));
-        } else if slot.is_none() {
-            DATA_FILES.fetch_sub(1, Ordering::Relaxed);
+        if slot.is_none() {
+            *slot = DataShare::take(limit).map(|share| (Arc::clone(file), share));
         }
     }
 
@@ -169,23 +193,12 @@ impl DataFile {
     pub fn hold(&self, file: &Arc<OwnedFd>) {
         let mut slot = self.0.lock();
         if slot.is_none() {
-            DATA_FILES.fetch_add(1, Ordering::Relaxed);
-            *slot = Some(Arc::clone(file));
+            *slot = Some((Arc::clone(file), DataShare::insist()));
         }
     }
 
     pub fn take(&self) -> Option<Arc<OwnedFd>> {
-        let taken = self.0.lock().take();
-        if taken.is_some() {
-            DATA_FILES.fetch_sub(1, Ordering::Relaxed);
-        }
-        taken
-    }
-}
-
-impl Drop for DataFile {
-    fn drop(&mut self) {
-        self.take();
+        self.0.lock().take().map(|(file, _)| file)
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct NodeCache {
     tick: AtomicU32,
 }
 
+/// The smallest capacity: what one call may have in use.
+const LEAST: usize = 4;
 /// Rounds (seconds) for which an idle data descriptor is kept.
 const DATA_IDLE: u32 = 3;
 /// The same for one through which unstable data went: the kernel writes back within 30 s.
@@ -51,7 +53,7 @@ const GONE_EVERY: u32 = 4;
 
 impl NodeCache {
     pub fn new(capacity: usize) -> NodeCache {
-        let capacity = capacity.max(8);
+        let capacity = capacity.max(LEAST);
         NodeCache {
             nodes: Cache::new(capacity),
             pins: Arc::new(Pins::new(capacity / 2)),
@@ -59,6 +61,13 @@ impl NodeCache {
             held: Holds::default(),
             tick: AtomicU32::new(0),
         }
+    }
+
+    /// As [`NodeCache::new`] with another capacity; what is too many goes at once. Pins that are there stay.
+    pub fn set_capacity(&self, capacity: usize) {
+        let capacity = capacity.max(LEAST);
+        self.nodes.set_capacity(capacity as u64);
+        self.pins.set_limit(capacity / 2);
     }
 
     pub fn get(&self, handle: &FileHandle) -> Option<Arc<Node>> {

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use ::io::Stability;
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::process::{Resource, getrlimit};
 use sys::KernelHandle;
 use sys::mount::{CloneAttributes, clone_detached};
 
@@ -22,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::handle::{FileHandle, FileId, HandleKey, Sealer};
 use crate::identity::{Identity, can_act_as_others, process_identity};
+use crate::limits::Limits;
 use crate::locks::Locks;
 use crate::node::Node;
 use crate::nodes::NodeCache;
@@ -48,8 +48,8 @@ pub struct StoreOptions {
     pub subtree_check: bool,
     /// The server's write verifier.
     pub verifier: Arc<WriteVerifier>,
-    /// How many files to keep open at most (at least 8); `None` chooses by `RLIMIT_NOFILE`: an eighth, at most 4096.
-    pub max_nodes: Option<usize>,
+    /// How many descriptors to keep.
+    pub limits: Limits,
 }
 
 /// Why a store can't be opened.
@@ -141,8 +141,7 @@ pub(crate) struct Inner {
     pub nodes: NodeCache,
     pub dirs: OpenDirs,
     pub locks: Locks,
-    /// Most data descriptors to keep in the whole process.
-    pub data_limit: usize,
+    pub limits: Limits,
     /// Different in every process, for directory cookies that don't outlive it.
     pub instance: [u8; 8],
 }
@@ -204,6 +203,11 @@ impl Store {
     #[must_use]
     pub fn becomes<'a>(&'a self, identity: &'a Identity) -> &'a Identity {
         if self.0.privilege == Privilege::Full { identity } else { &self.0.process }
+    }
+
+    /// Changes how many files this store keeps open, as [`Limits::nodes`]: other stores need room, or leave some.
+    pub fn set_max_nodes(&self, nodes: usize) {
+        self.0.nodes.set_capacity(nodes);
     }
 
     /// How many files are kept open now.
@@ -285,7 +289,6 @@ impl Inner {
         };
         let mut instance = [0; 8];
         getrandom::fill(&mut instance).map_err(|_| Error::TryLater)?;
-        let descriptors = getrlimit(Resource::Nofile).current.map_or(1 << 20, |limit| limit as usize);
         Ok(Inner {
             read_only: options.read_only,
             subtree_check: options.subtree_check,
@@ -303,10 +306,10 @@ impl Inner {
             mount,
             root: Arc::new(Node::new(handle, id, Kind::Directory, root)),
             proc,
-            nodes: NodeCache::new(options.max_nodes.unwrap_or_else(|| (descriptors / 8).clamp(64, 4096))),
+            nodes: NodeCache::new(options.limits.nodes),
             dirs: OpenDirs::new(),
             locks: Locks::new(),
-            data_limit: (descriptors / 4).max(32),
+            limits: options.limits,
             instance,
         })
     }

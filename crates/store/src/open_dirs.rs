@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use parking_lot::Mutex;
 
 use crate::handle::FileHandle;
+use crate::node::DataShare;
 
 /// How many are kept.
 const CAPACITY: usize = 64;
@@ -21,6 +22,7 @@ struct OpenDir {
     cookie: u64,
     age: u32,
     file: OwnedFd,
+    _share: DataShare,
 }
 
 /// The bounded collection of them.
@@ -43,10 +45,12 @@ impl OpenDirs {
         all.remove(index).map(|open| open.file)
     }
 
-    pub fn put(&self, directory: FileHandle, cookie: u64, file: OwnedFd) {
+    /// Keeps the descriptor, unless the process keeps `limit` for data already.
+    pub fn put(&self, directory: FileHandle, cookie: u64, file: OwnedFd, limit: usize) {
+        let Some(share) = DataShare::take(limit) else { return };
         let mut all = self.0.lock();
         let oldest = if all.len() >= CAPACITY { all.pop_front() } else { None };
-        all.push_back(OpenDir { directory, cookie, age: 0, file });
+        all.push_back(OpenDir { directory, cookie, age: 0, file, _share: share });
         drop(all);
         drop(oldest);
     }

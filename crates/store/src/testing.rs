@@ -14,7 +14,7 @@ pub(crate) fn store(path: &Path) -> Store {
         read_only: false,
         subtree_check: true,
         verifier: Arc::new(WriteVerifier::new()),
-        max_nodes: None,
+        limits: crate::Limits::default(),
     })
     .expect("opens")
 }

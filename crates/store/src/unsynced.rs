@@ -143,12 +143,17 @@ pub(crate) struct Pins {
     nodes: Mutex<HashMap<FileHandle, Arc<Node>>>,
     /// How many there are, to be asked without the lock.
     count: AtomicUsize,
-    limit: usize,
+    limit: AtomicUsize,
 }
 
 impl Pins {
     pub fn new(limit: usize) -> Pins {
-        Pins { nodes: Mutex::default(), count: AtomicUsize::new(0), limit }
+        Pins { nodes: Mutex::default(), count: AtomicUsize::new(0), limit: AtomicUsize::new(limit) }
+    }
+
+    /// How many there may be from now on.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Before unstable data is written through `file`: pins the node, with the descriptor. `None`: there is no room.
@@ -158,7 +163,7 @@ impl Pins {
             return Some(writing);
         }
         let mut nodes = self.nodes.lock();
-        if nodes.len() >= self.limit && !nodes.contains_key(node.handle()) {
+        if nodes.len() >= self.limit.load(Ordering::Relaxed) && !nodes.contains_key(node.handle()) {
             return None;
         }
         nodes.insert(*node.handle(), Arc::clone(node));

@@ -153,7 +153,7 @@ fn links_and_mounts_are_not_followed() {
 #[test]
 fn the_cache_is_bounded() {
     let export = Export::new();
-    let store = export.open_with(|options| options.max_nodes = Some(16));
+    let store = export.open_with(|options| options.limits.nodes = 16);
     let acting = store.act_as(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let mut handles = Vec::new();

@@ -148,7 +148,7 @@ fn renames_through_the_store_keep_handles_even_when_nothing_is_cached() {
     let export = theirs();
     as_ordinary_user(USER, || {
         let mut options = export.options();
-        options.max_nodes = Some(8);
+        options.limits.nodes = 8;
         let store = store::Store::open(options).expect("opens");
         let acting = store.act_as(&root()).expect("acts");
         let dir = root_of(&acting, &store);

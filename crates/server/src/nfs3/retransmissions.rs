@@ -17,6 +17,7 @@ use xdr::{Encode, Encoder, Opaque};
 
 use crate::Config;
 use crate::access::{Asking, Gate, Road};
+use crate::descriptors::{Demands, Descriptors};
 use crate::drc::{Key, Seen};
 use crate::io_modes::Switches;
 use crate::service::Service;
@@ -44,7 +45,11 @@ impl Rig {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let text = format!("{} *(rw,insecure,no_root_squash,async)", directory.path().display());
-        let opening = Opening { key: HandleKey::new([1; 16]), verifier: Arc::default() };
+        let opening = Opening {
+            key: HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
         let table = Table::open(&Exports::parse(&text, "test").unwrap(), &opening, &Table::default());
         let service = Arc::new(Service {
             gate: Gate::new(table, Switches::default()),
@@ -59,7 +64,9 @@ impl Rig {
             verifier: Arc::clone(&opening.verifier),
         });
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 4, ..Config::default() };
-        let wire = start_wire(&config, &service, None).unwrap();
+        let demands = Demands { threads: 4, exports: 1, connections: 16 };
+        let descriptors = Descriptors::divide(1024, demands).unwrap();
+        let wire = start_wire(&config, &descriptors, &service, None).unwrap();
         let address = wire.local_addrs()[0];
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let credential =

@@ -155,7 +155,11 @@ mod tests {
             std::fs::create_dir_all(scratch.path().join(name)).unwrap();
         }
         let text = format!("{base}/a *(fsid=1)\n{base}/b/c *(fsid=2)\n{base}/b/c/inner *(fsid=3)\n");
-        let opening = Opening { key: store::HandleKey::new([1; 16]), verifier: Arc::default() };
+        let opening = Opening {
+            key: store::HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
         let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
         let names = Namespace::of(&table, |_| true);
         let mut at = PseudoId::root();

@@ -34,7 +34,7 @@ impl Acting<'_> {
     pub fn create(&self, dir: &Node, name: &[u8], how: &CreateHow, wcc: &mut Wcc) -> Result<Arc<Node>> {
         let (node, file) = self.create_open(dir, name, how, OFlags::WRONLY, wcc)?;
         if let Some(file) = file {
-            node.data_file(true).keep(&Arc::new(file), self.store.data_limit);
+            node.data_file(true).keep(&Arc::new(file), self.store.limits.data);
         }
         Ok(node)
     }

@@ -189,7 +189,7 @@ impl Acting<'_> {
         }
         let access = if for_writing { OFlags::WRONLY } else { OFlags::RDONLY };
         let file = Arc::new(self.reopen(node.file(), access)?);
-        slot.keep(&file, self.store.data_limit);
+        slot.keep(&file, self.store.limits.data);
         Ok(file)
     }
 

@@ -56,7 +56,7 @@ impl Acting<'_> {
         if !eof && reached != 0 {
             // The kernel has read ahead. It goes back now, while the way back is still the same.
             if !self.store.filesystem.volatile_cookies || seek(&file, SeekFrom::Start(reached)).is_ok() {
-                self.store.dirs.put(*dir.handle(), reached, file);
+                self.store.dirs.put(*dir.handle(), reached, file, self.store.limits.data);
             }
         }
         // Positions that were reached from an older state are none of this one.

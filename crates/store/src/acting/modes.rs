@@ -95,7 +95,7 @@ impl Acting<'_> {
             }
             Err(error) => return Err(error),
         };
-        slot.keep(&file, self.store.data_limit);
+        slot.keep(&file, self.store.limits.data);
         Ok(Some((file, alignment)))
     }
 }

@@ -39,7 +39,7 @@ impl Export {
             read_only: false,
             subtree_check: false,
             verifier: Arc::clone(&self.verifier),
-            max_nodes: None,
+            limits: store::Limits::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which ways lead to which client: the connections that are bound to its sessions' back channels, with their slots, or in 4.0
 //! the address that it gave. A table, without I/O.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -139,6 +139,35 @@ pub(crate) struct Paths {
     clients: HashMap<ClientId, Ways>,
     /// How many clients are in any [`Trouble`].
     in_trouble: usize,
+    lines: Lines,
+}
+
+/// The clients of 4.0 to which there is a connection, or is about to be: each costs a descriptor.
+#[derive(Debug)]
+struct Lines {
+    /// The one that was used last is last.
+    clients: VecDeque<ClientId>,
+    limit: usize,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { clients: VecDeque::new(), limit: usize::MAX }
+    }
+}
+
+impl Lines {
+    /// A client is called. Returns the one whose connection has to go for it, if there is no room for another.
+    fn called(&mut self, client: ClientId) -> Option<ClientId> {
+        self.forget(client);
+        let oldest = if self.clients.len() >= self.limit { self.clients.pop_front() } else { None };
+        self.clients.push_back(client);
+        oldest
+    }
+
+    fn forget(&mut self, client: ClientId) {
+        self.clients.retain(|other| *other != client);
+    }
 }
 
 impl Paths {
@@ -181,6 +210,7 @@ impl Paths {
 
     /// The client has gone, and all that was its.
     pub fn remove_client(&mut self, client: ClientId) {
+        self.lines.forget(client);
         let gone = self.clients.remove(&client);
         self.in_trouble -= usize::from(gone.is_some_and(|ways| ways.is_in_trouble()));
     }
@@ -272,12 +302,23 @@ impl Paths {
         self.in_trouble
     }
 
+    /// How many connections to clients of 4.0 are kept. That which was used longest ago is closed for another one, when the
+    /// last call over it has ended, and made again when it is needed.
+    pub fn limit_lines(&mut self, limit: usize) {
+        self.lines.limit = limit.max(1);
+    }
+
     /// A way to the client, with a slot.
     pub fn take(&mut self, client: ClientId) -> Result<Way, NoWay> {
-        let ways = self.clients.get_mut(&client).ok_or(NoWay::Down)?;
+        let ways = self.clients.get(&client).ok_or(NoWay::Down)?;
         if let Some(way) = &ways.address {
-            return Ok(Way::Address(way.to.clone(), Arc::clone(&way.line)));
+            let way = Way::Address(way.to.clone(), Arc::clone(&way.line));
+            if let Some(oldest) = self.lines.called(client) {
+                self.hang_up(oldest);
+            }
+            return Ok(way);
         }
+        let ways = self.clients.get_mut(&client).ok_or(NoWay::Down)?;
         let mut refused = NoWay::Down;
         for (id, session) in &mut ways.sessions {
             let Some(channel) = session.connections.last().filter(|_| !session.lost) else { continue };
@@ -300,6 +341,13 @@ impl Paths {
         Err(refused)
     }
 
+    /// The next call to the client makes a connection.
+    fn hang_up(&mut self, client: ClientId) {
+        if let Some(way) = self.clients.get_mut(&client).and_then(|ways| ways.address.as_mut()) {
+            way.line = Line::default();
+        }
+    }
+
     /// A call has ended; `used` says that its sequence number is, whatever came of it.
     pub fn give_back(&mut self, client: ClientId, taken: &Taken, used: bool) {
         self.change_session(client, taken.session, |session| {
@@ -309,5 +357,32 @@ impl Paths {
                 slot.sequence = taken.sequence;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connection_that_was_used_longest_ago_goes_first() {
+        let client = |number: u32| ClientId(u64::from(number));
+        let mut paths = Paths::default();
+        paths.limit_lines(2);
+        for number in 1..=3 {
+            let address =
+                Address { address: SocketAddr::from(([192, 0, 2, 1], 700)), program: 1, ident: number };
+            paths.propose(client(number), 1, Some(address));
+            assert!(paths.confirm(client(number), 1));
+        }
+        let mut line = |number| match paths.take(client(number)) {
+            Ok(Way::Address(_, line)) => line,
+            _ => panic!("there is an address"),
+        };
+        let (first, second) = (line(1), line(2));
+        assert!(Arc::ptr_eq(&first, &line(1)), "used again: now the second is the oldest");
+        line(3);
+        assert!(Arc::ptr_eq(&first, &line(1)));
+        assert!(!Arc::ptr_eq(&second, &line(2)), "it made room for the third");
     }
 }

@@ -1,0 +1,202 @@
+//! How the process's file descriptors (`RLIMIT_NOFILE`) are divided, once, at start.
+//!
+//! Connections, NFSv4 state, lanes and the store's caches all cost descriptors. Without fixed shares whoever takes
+//! most starves the others: clients that open 10,000 files would leave none to accept a connection with. Each
+//! part gets a number that it never exceeds, and the numbers together stay below the limit, so that `EMFILE` isn't met
+//! in ordinary operation. The [spare](Descriptors::work) covers what a call opens while it runs.
+//!
+//! A pure function: the limit and the demands go in, the shares come out.
+
+use std::fmt;
+
+/// What the configuration asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demands {
+    /// Worker threads.
+    pub threads: usize,
+    /// Exported directories.
+    pub exports: usize,
+    /// TCP connections that the configuration allows.
+    pub connections: usize,
+}
+
+/// How many descriptors each part of the server may use. All are at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// `RLIMIT_NOFILE`.
+    pub limit: usize,
+    /// TCP connections from clients.
+    pub connections: usize,
+    /// TCP connections to the callback programs of NFSv4.0 clients.
+    pub callbacks: usize,
+    /// Lanes, [`PER_LANE`] descriptors each. What a client has been granted costs its own descriptors, not the server's.
+    pub lanes: usize,
+    /// Connections to the lane's sockets that are no lane (yet).
+    pub knocking: usize,
+    /// What NFSv4 clients hold: one for each open file and for each lock owner of a file, two for each delegation.
+    pub state: usize,
+    /// Files in the stores' caches, all stores together: [`PER_NODE`] descriptors each.
+    pub nodes: usize,
+    /// Descriptors that the stores keep open for reading, writing and listing, all stores together.
+    pub data: usize,
+    /// What no part owns: listeners, logs, each export's mount, and what calls open while they run.
+    pub work: usize,
+}
+
+/// Descriptors of one lane: its socket, its shared memory, and what its thread has open while it decides about a file. Files that
+/// a client asks for ahead come on top while they are sent; where there is no room for them they aren't opened.
+pub(crate) const PER_LANE: usize = 4;
+/// Descriptors of one file in a store's cache: its own, for a directory one on the read-only clone of its mount, and half of
+/// the two of a file with unstable data, which stays when it leaves the cache (there are at most half as many of these).
+pub(crate) const PER_NODE: usize = 3;
+
+/// Listeners, epolls, the control socket, logs, /proc/self/fd, resolver and rpcbind.
+const FIXED: usize = 64;
+/// What one call has open at most while it runs: files that left the cache meanwhile, a directory, two steps of a path, both
+/// ends of a copy.
+const PER_THREAD: usize = 6;
+/// The directory, its mount, the read-only clone, the mount's namesake, and a few files that are in use.
+const PER_EXPORT: usize = 8;
+/// Exports that there is always room for: a reload may add some.
+const EXPORTS: usize = 8;
+/// The least that the parts can share.
+const LEAST: usize = 128;
+
+/// The most that each part has a use for.
+const MOST_CALLBACKS: usize = 1024;
+const MOST_LANES: usize = 256;
+const MOST_KNOCKING: usize = 256;
+const MOST_STATE: usize = 1 << 18;
+const MOST_NODES: usize = 16_384;
+const MOST_DATA: usize = 16_384;
+
+/// There are too few to serve with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limit of open files (RLIMIT_NOFILE) is {limit}, and this server needs {needed} at least: raise it with \
+     `ulimit -n`, or LimitNOFILE= in the systemd unit"
+)]
+pub struct TooFew {
+    /// `RLIMIT_NOFILE`.
+    pub limit: usize,
+    /// The least that would do.
+    pub needed: usize,
+}
+
+impl Descriptors {
+    /// Divides `limit` descriptors.
+    ///
+    /// # Errors
+    /// [`TooFew`].
+    pub(crate) fn divide(limit: usize, demands: Demands) -> Result<Self, TooFew> {
+        let work = FIXED + PER_THREAD * demands.threads + PER_EXPORT * demands.exports.max(EXPORTS);
+        let shared = limit.saturating_sub(work);
+        if shared < LEAST {
+            return Err(TooFew { limit, needed: work + LEAST });
+        }
+        let sixteenth = shared / 16;
+        let connections = demands.connections.clamp(1, sixteenth * 4);
+        let callbacks = sixteenth.min(MOST_CALLBACKS);
+        let lanes = (sixteenth / PER_LANE).min(MOST_LANES);
+        let knocking = (sixteenth / 2).min(MOST_KNOCKING);
+        let nodes = (sixteenth * 4 / PER_NODE).min(MOST_NODES);
+        let data = (sixteenth * 2).min(MOST_DATA);
+        let taken = connections + callbacks + lanes * PER_LANE + knocking + nodes * PER_NODE + data;
+        // At least three sixteenths, and what the others leave.
+        let state = (shared - taken).min(MOST_STATE);
+        Ok(Self { limit, connections, callbacks, lanes, knocking, state, nodes, data, work })
+    }
+
+    /// What the limit keeps from the server that it was asked for or could use, in words for an admin.
+    pub(crate) fn note(&self, demands: Demands) -> Option<String> {
+        let scarce = self.connections < demands.connections || self.lanes < MOST_LANES;
+        scarce.then(|| self.to_string())
+    }
+}
+
+impl fmt::Display for Descriptors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the limit of open files (RLIMIT_NOFILE) is {}: that is enough for {} connections, {} opens and locks of NFSv4 \
+             clients, and {} lanes; raise it with `ulimit -n`, or LimitNOFILE= in the systemd unit",
+            self.limit, self.connections, self.state, self.lanes
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DEFAULT: Demands = Demands { threads: 16, exports: 1, connections: 4096 };
+
+    fn sum(shares: &Descriptors) -> usize {
+        shares.connections
+            + shares.callbacks
+            + shares.lanes * PER_LANE
+            + shares.knocking
+            + shares.state
+            + shares.nodes * PER_NODE
+            + shares.data
+            + shares.work
+    }
+
+    #[test]
+    fn limits_as_they_occur() {
+        let few = Descriptors::divide(64, DEFAULT).unwrap_err();
+        assert_eq!(few, TooFew { limit: 64, needed: 352 });
+        assert!(few.to_string().contains("RLIMIT_NOFILE) is 64") && few.to_string().contains("ulimit -n"));
+        assert!(Descriptors::divide(few.needed, DEFAULT).is_ok());
+
+        // What a shell gives.
+        let shares = Descriptors::divide(1024, DEFAULT).unwrap();
+        assert_eq!((shares.connections, shares.state, shares.lanes), (200, 179, 12));
+        assert_eq!((shares.nodes, shares.data), (66, 100));
+        let note = shares.note(DEFAULT).unwrap();
+        assert!(note.contains("is 1024") && note.contains("200 connections"), "{note}");
+
+        let shares = Descriptors::divide(20_000, DEFAULT).unwrap();
+        assert_eq!((shares.connections, shares.lanes, shares.knocking), (4096, 256, 256));
+        assert_eq!((shares.state, shares.nodes, shares.data), (5960, 1648, 2472));
+        assert_eq!(shares.note(DEFAULT), None);
+
+        // systemd's LimitNOFILE=1048576: more than there is use for.
+        let shares = Descriptors::divide(1 << 20, DEFAULT).unwrap();
+        assert_eq!((shares.connections, shares.state, shares.nodes), (4096, MOST_STATE, MOST_NODES));
+    }
+
+    #[test]
+    fn fewer_connections_than_were_asked_for_are_said() {
+        let demands = Demands { connections: 10_000, ..DEFAULT };
+        let shares = Descriptors::divide(20_000, demands).unwrap();
+        assert!(shares.connections < 10_000 && shares.note(demands).is_some());
+        let modest = Demands { connections: 32, ..DEFAULT };
+        assert_eq!(Descriptors::divide(20_000, modest).unwrap().connections, 32);
+    }
+
+    proptest! {
+        #[test]
+        fn the_shares_fit_and_nobody_gets_none(
+            limit in 0_usize..2_000_000,
+            threads in 1_usize..=256,
+            exports in 0_usize..2000,
+            connections in 0_usize..100_000,
+        ) {
+            let demands = Demands { threads, exports, connections };
+            match Descriptors::divide(limit, demands) {
+                Err(few) => prop_assert!(few.needed > limit),
+                Ok(shares) => {
+                    prop_assert!(sum(&shares) <= limit, "{:?}", shares);
+                    let least = [
+                        shares.connections, shares.callbacks, shares.lanes, shares.knocking,
+                        shares.state, shares.nodes, shares.data,
+                    ];
+                    prop_assert!(least.iter().all(|share| *share > 0), "{:?}", shares);
+                }
+            }
+        }
+    }
+}
