@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
+use crate::ended::Name;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, SessionId};
+use crate::principal::{Principal, Requester};
 use crate::session::Creation;
 use crate::v40::Client40;
 
@@ -18,7 +20,7 @@ pub(crate) struct Client {
     /// Another when it has restarted.
     pub verifier: [u8; 8],
     /// Whose requests are its own.
-    pub principal: Vec<u8>,
+    pub principal: Principal,
     pub confirmed: bool,
     /// When it was heard of last.
     pub renewed: Time,
@@ -68,7 +70,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         now: Time,
         owner: &[u8],
         verifier: [u8; 8],
-        principal: &[u8],
+        principal: &Principal,
     ) -> Result<ClientId, Error> {
         if let Some(old) = self.named.get(owner).and_then(|named| named.unconfirmed) {
             self.end_client(old);
@@ -76,8 +78,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if self.clients.len() >= self.config.limits.clients && !self.make_room(now, None) {
             return Err(Error::Delay);
         }
-        let id = ClientId::new(self.config.boot, self.next_client);
-        self.next_client = self.next_client.wrapping_add(1).max(1);
+        let id = self.new_client_id();
         self.named.entry(owner.to_vec()).or_default().unconfirmed = Some(id);
         self.clients.insert(
             id,
@@ -85,7 +86,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 id,
                 owner: owner.to_vec(),
                 verifier,
-                principal: principal.to_vec(),
+                principal: principal.clone(),
                 confirmed: false,
                 renewed: now,
                 sessions: Vec::new(),
@@ -123,8 +124,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             self.remove_session(*session);
         }
         if client.v40.is_some() && client.confirmed {
-            self.ended.add(id.0, None);
-            client.states.iter().for_each(|state| self.ended.add(*state, None));
+            self.ended.add(Name::Client(id.0), None);
+            client.states.iter().for_each(|state| self.ended.add(Name::State(*state), None));
         }
         for closed in client.v40.iter().flat_map(|v40| v40.owners.closed()) {
             self.closed.remove(&closed);
@@ -149,13 +150,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// DESTROY_CLIENTID (RFC 8881 section 18.50).
     ///
     /// # Errors
-    /// `StaleClientid`, `ClientidBusy`.
-    pub fn destroy_clientid(&mut self, id: ClientId) -> Result<(), Error> {
-        let client = self.clients.get(&id).ok_or(Error::StaleClientid)?;
+    /// `StaleClientid`, `WrongCred`, `ClientidBusy`.
+    pub fn destroy_clientid(&mut self, by: &Requester) -> Result<(), Error> {
+        self.check_own(by)?;
+        let client = self.clients.get(&by.client).ok_or(Error::StaleClientid)?;
         if !client.sessions.is_empty() || !client.states.is_empty() {
             return Err(Error::ClientidBusy);
         }
-        self.end_client(id);
+        self.end_client(by.client);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 
 use std::hash::Hash;
 
+use crate::ended::Name;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -159,7 +160,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let given = state.seqid > 0;
         if let Some(client) = self.clients.get_mut(&state.client).filter(|_| given) {
             if client.v40.is_some() {
-                self.ended.add(number, Some(client.id));
+                self.ended.add(Name::State(number), Some(client.id));
             }
             client.revoked.insert(number);
             let owner = client.owner.clone();

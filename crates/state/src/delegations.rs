@@ -13,6 +13,7 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
+use crate::principal::Requester;
 
 /// Why a client doesn't get a delegation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +56,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn delegate_begin(
         &mut self,
         now: Time,
-        client: ClientId,
+        by: &Requester,
         key: &K,
         writes: bool,
         reclaim: bool,
     ) -> Result<Delegating<L>, NoDelegation> {
+        let client = by.client;
         let (lease, file) = (self.config.lease, self.files.get(key));
         let contended = file.and_then(|file| file.contended);
         if !reclaim && contended.is_some_and(|at| now < at.plus(lease)) {
@@ -80,7 +82,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         let kept = Arc::default();
         let kind = Kind::Delegation { writes, revoke_at: None, kept: Arc::clone(&kept) };
-        let number = self.add_state(client, key, kind).map_err(|_| NoDelegation::Resource)?;
+        let number = self.add_state(by, key, kind).map_err(|_| NoDelegation::Resource)?;
         Ok(Delegating { number, writes, kept })
     }
 
@@ -113,10 +115,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// What is wrong with the state id.
-    pub fn delegreturn(&mut self, client: ClientId, id: &StateId, key: &K) -> Result<(), Error> {
-        match self.resolve_on(client, id, key) {
+    pub fn delegreturn(&mut self, by: &Requester, id: &StateId, key: &K) -> Result<(), Error> {
+        match self.resolve_for(by, id, key) {
             // It was too late, and knows now.
-            Err(Error::DelegRevoked) => self.free_stateid(client, id),
+            Err(Error::DelegRevoked) => self.free_stateid(by, id),
             Err(error) => Err(error),
             Ok(number) if matches!(self.states[&number].kind, Kind::Delegation { .. }) => {
                 self.drop_state(number);

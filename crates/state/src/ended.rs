@@ -1,5 +1,5 @@
 //! What NFSv4.0's clients had when they ended: a client that comes back too late is told that its lease has expired, and not that nobody
-//! has ever heard of it. Clients' and states' numbers can't be mistaken for one another: only the former carry the server's run.
+//! has ever heard of it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,31 +8,40 @@ use crate::ids::ClientId;
 /// How many are remembered.
 const MOST: usize = 16_384;
 
-/// The last numbers of clients and states that ended.
+/// What has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Name {
+    /// A client, by its id.
+    Client(u64),
+    /// A state, by its number.
+    State(u64),
+}
+
+/// The last clients and states that ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     /// With the client whose state it was, if that lives on.
-    numbers: HashMap<u64, Option<ClientId>>,
-    order: VecDeque<u64>,
+    names: HashMap<Name, Option<ClientId>>,
+    order: VecDeque<Name>,
 }
 
 impl Ended {
-    pub fn add(&mut self, number: u64, whose: Option<ClientId>) {
+    pub fn add(&mut self, name: Name, whose: Option<ClientId>) {
         if self.order.len() >= MOST
             && let Some(oldest) = self.order.pop_front()
         {
-            self.numbers.remove(&oldest);
+            self.names.remove(&oldest);
         }
-        if self.numbers.insert(number, whose).is_none() {
-            self.order.push_back(number);
+        if self.names.insert(name, whose).is_none() {
+            self.order.push_back(name);
         }
     }
 
-    pub fn contains(&self, number: u64) -> bool {
-        self.numbers.contains_key(&number)
+    pub fn contains(&self, name: Name) -> bool {
+        self.names.contains_key(&name)
     }
 
-    pub fn whose(&self, number: u64) -> Option<ClientId> {
-        self.numbers.get(&number).copied().flatten()
+    pub fn whose(&self, name: Name) -> Option<ClientId> {
+        self.names.get(&name).copied().flatten()
     }
 }

@@ -26,7 +26,7 @@ impl Time {
     }
 }
 
-/// A source of random numbers.
+/// A source of random numbers, which nobody else can guess: clients, sessions and states are named by them.
 pub type Random = Box<dyn FnMut() -> u64 + Send>;
 
 /// How much of everything.
@@ -95,8 +95,6 @@ pub struct Engine<K, L> {
     pub(crate) closed: HashMap<u64, (ClientId, Owner)>,
     /// What NFSv4.0's clients had when they ended.
     pub(crate) ended: Ended,
-    pub(crate) next_client: u32,
-    pub(crate) next_state: u64,
     pub(crate) grace: Grace,
     /// The clients on stable storage, by what they call themselves.
     pub(crate) recorded: HashSet<Vec<u8>>,
@@ -143,8 +141,6 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             waiting: Waiting::default(),
             closed: HashMap::new(),
             ended: Ended::default(),
-            next_client: 1,
-            next_state: 1,
             grace: Grace::new(recorded.clone(), grace_ends, lease),
             recorded,
             effects: Effects::default(),

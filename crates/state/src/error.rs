@@ -3,6 +3,9 @@
 /// Why an operation on state fails. Each variant is the `nfsstat4` of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Error {
+    /// `NFS4ERR_ACCESS`.
+    #[error("another user's client")]
+    Access,
     /// `NFS4ERR_ADMIN_REVOKED`.
     #[error("the state was revoked")]
     AdminRevoked,
@@ -105,4 +108,7 @@ pub enum Error {
     /// `NFS4ERR_TOO_MANY_OPS`.
     #[error("more operations than the session allows")]
     TooManyOps,
+    /// `NFS4ERR_WRONG_CRED`.
+    #[error("another user's state")]
+    WrongCred,
 }

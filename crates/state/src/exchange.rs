@@ -5,6 +5,7 @@ use std::hash::Hash;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
+use crate::principal::Principal;
 
 /// What EXCHANGE_ID says.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +15,7 @@ pub struct ExchangeId<'a> {
     /// `co_verifier`.
     pub verifier: [u8; 8],
     /// Who asks.
-    pub principal: &'a [u8],
+    pub principal: &'a Principal,
     /// `EXCHGID4_FLAG_UPD_CONFIRMED_REC_A`.
     pub update: bool,
 }
@@ -46,7 +47,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             if client.verifier != asked.verifier {
                 return Err(Error::NotSame);
             }
-            if client.principal != asked.principal {
+            if client.principal != *asked.principal {
                 return Err(Error::Perm);
             }
             client.renewed = now;
@@ -54,7 +55,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         if let Some(client) = confirmed {
             let idle = client.states.is_empty() || client.is_expired(now, lease);
-            if client.principal != asked.principal {
+            if client.principal != *asked.principal {
                 // Case 3: a collision of names.
                 if !idle {
                     return Err(Error::ClidInuse);

@@ -11,6 +11,7 @@ use crate::ids::{ClientId, StateId};
 use crate::lent::Lent;
 use crate::locked::Locked;
 use crate::opened::Opened;
+use crate::principal::{Makers, Requester};
 use crate::ranges::{Range, Ranges};
 use crate::share::Shares;
 
@@ -36,6 +37,8 @@ impl File {
 #[derive(Debug)]
 pub(crate) struct State<K, L> {
     pub client: ClientId,
+    /// Who of the client's users may change it. Whose a lock is its open says.
+    pub makers: Makers,
     pub key: K,
     pub seqid: u32,
     pub kind: Kind<L>,
@@ -77,8 +80,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// A new state, with a `seqid` of 0.
-    pub(crate) fn add_state(&mut self, client: ClientId, key: &K, kind: Kind<L>) -> Result<u64, Error> {
-        let (most, number) = (self.config.limits.states, self.next_state);
+    pub(crate) fn add_state(&mut self, by: &Requester, key: &K, kind: Kind<L>) -> Result<u64, Error> {
+        let (most, client) = (self.config.limits.states, by.client);
+        let number = self.new_state_number(client);
         let holder = self.client(client)?;
         if holder.states.len() + holder.revoked.len() >= most {
             return Err(Error::Delay);
@@ -86,7 +90,6 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         holder.states.insert(number);
         holder.delegations += usize::from(matches!(kind, Kind::Delegation { .. }));
         self.remember(client);
-        self.next_state += 1;
         let file = self.files.entry(key.clone()).or_default();
         match &kind {
             Kind::Open { shares, .. } => file.opened.add(client, shares.union()),
@@ -100,7 +103,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 self.delegated[usize::from(*writes)] += 1;
             }
         }
-        let state = State { client, key: key.clone(), seqid: 0, kind };
+        let state =
+            State { client, makers: Makers::new(by.principal.clone()), key: key.clone(), seqid: 0, kind };
         if let Ok(v40) = self.client40(client)
             && let Some(owner) = state.numbered()
         {

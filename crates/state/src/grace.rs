@@ -8,6 +8,7 @@ use std::hash::Hash;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
+use crate::principal::Requester;
 
 /// Which part of a lease a client that has begun to reclaim may take for its next step.
 const STEP: u64 = 8;
@@ -68,8 +69,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// RECLAIM_COMPLETE (RFC 8881 section 18.51).
     ///
     /// # Errors
-    /// `CompleteAlready`, `StaleClientid`.
-    pub fn reclaim_complete(&mut self, client: ClientId) -> Result<(), Error> {
+    /// `CompleteAlready`, `StaleClientid`, `WrongCred`.
+    pub fn reclaim_complete(&mut self, by: &Requester) -> Result<(), Error> {
+        self.check_own(by)?;
+        let client = by.client;
         let known = self.client(client)?;
         if known.reclaim_complete {
             return Err(Error::CompleteAlready);

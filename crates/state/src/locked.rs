@@ -19,7 +19,7 @@ pub(crate) struct Locked {
 /// A lock's first byte and whose it is: no two locks have both.
 type Place = (u64, u64);
 
-/// A lock's last byte and whose it is. The greater reaches farther, or is older.
+/// A lock's last byte and whose it is. The greater reaches farther; the rest only makes an order.
 type End = (u64, Reverse<u64>);
 
 /// Less than any lock's.
@@ -58,7 +58,7 @@ impl Locked {
         }
     }
 
-    /// Whose lock is in the way of `range`, but for `own`: of writers, and else of readers, who reaches farthest; of those the oldest.
+    /// Whose lock is in the way of `range`, but for `own`: of writers, and else of readers, who reaches farthest; of those always the same one.
     pub fn against(&self, own: Option<u64>, range: Range, kind: LockKind) -> Option<u64> {
         let readers = if kind == LockKind::Write { &self.reads } else { &None };
         [&self.writes, readers].into_iter().find_map(|tree| {

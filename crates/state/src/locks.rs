@@ -13,6 +13,7 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
+use crate::principal::Requester;
 use crate::ranges::{LockKind, Range, Ranges};
 
 /// A lock owner within a client.
@@ -42,7 +43,7 @@ pub enum Locker<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct LockRequest<'a, K> {
     /// Who.
-    pub client: ClientId,
+    pub by: &'a Requester,
     /// Which file.
     pub key: &'a K,
     /// By which right.
@@ -101,9 +102,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         asked: &LockRequest<'_, K>,
     ) -> Result<Result<Begun<L>, Denied>, Error> {
         let (open, owner) = match asked.locker {
-            Locker::New { open, owner } => (self.resolve_on(asked.client, &open, asked.key)?, owner.to_vec()),
+            Locker::New { open, owner } => (self.resolve_for(asked.by, &open, asked.key)?, owner.to_vec()),
             Locker::Existing(id) => {
-                let number = self.resolve_on(asked.client, &id, asked.key)?;
+                let number = self.resolve_for(asked.by, &id, asked.key)?;
                 match &self.states[&number].kind {
                     Kind::Lock { open, owner, .. } => (*open, owner.clone()),
                     _ => return Err(Error::BadStateid),
@@ -118,8 +119,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if access & needed == 0 {
             return Err(Error::Openmode);
         }
-        self.check_grace(now, asked.client, asked.reclaim)?;
-        let owner = LockOwner { client: asked.client, owner };
+        self.check_grace(now, asked.by.client, asked.reclaim)?;
+        let owner = LockOwner { client: asked.by.client, owner };
         let wanted = (asked.range, asked.kind);
         let denied = match self.lock_conflict(now, asked.key, asked.range, asked.kind, &owner) {
             Some(_) if asked.reclaim => return Err(Error::ReclaimConflict),
@@ -132,19 +133,19 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             return Ok(Err(denied));
         }
-        self.check_room(now, asked.client)?;
+        self.check_room(now, asked.by.client)?;
         let state = match self.lock_state(asked.key, &owner) {
             Some(number) => number,
             None => {
                 let (ranges, file) = (Ranges::default(), Arc::default());
                 let kind = Kind::Lock { owner: owner.owner, open, ranges, file };
-                self.add_state(asked.client, asked.key, kind)?
+                self.add_state(asked.by, asked.key, kind)?
             }
         };
         match &self.states[&state].kind {
             Kind::Lock { ranges, .. } if ranges.len() >= self.config.limits.ranges => Err(Error::Delay),
             Kind::Lock { file, .. } => {
-                let (file, lent) = (Arc::clone(file), self.lent_for_writing(asked.client, asked.key));
+                let (file, lent) = (Arc::clone(file), self.lent_for_writing(asked.by.client, asked.key));
                 Ok(Ok(Begun { state, open, file, lent }))
             }
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
@@ -173,7 +174,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if let (Some(Kind::Lock { owner, .. }), true) =
             (self.states.get(&begun.state).map(|state| &state.kind), asked.waits)
         {
-            let who = (LockOwner { client: asked.client, owner: owner.clone() }, begun.open);
+            let who = (LockOwner { client: asked.by.client, owner: owner.clone() }, begun.open);
             self.enqueue(now, asked.key, who, (asked.range, asked.kind), Some(Arc::clone(&begun.file)));
         }
         self.lock_failed(begun);
@@ -221,12 +222,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// `LockRange` for the middle of a lock when the owner has too many already, and what is wrong with the state id.
     pub fn unlock_begin(
         &self,
-        client: ClientId,
+        by: &Requester,
         id: &StateId,
         key: &K,
         range: Range,
     ) -> Result<Begun<L>, Error> {
-        let number = self.resolve_on(client, id, key)?;
+        let number = self.resolve_for(by, id, key)?;
         match &self.states[&number].kind {
             Kind::Lock { ranges, .. }
                 if ranges.len() >= self.config.limits.ranges && ranges.splits(range) =>

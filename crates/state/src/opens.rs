@@ -8,13 +8,14 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
+use crate::principal::Requester;
 use crate::share::{Share, Shares};
 
 /// What OPEN wants, once it is known which file.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenRequest<'a, K> {
     /// Who.
-    pub client: ClientId,
+    pub by: &'a Requester,
     /// For which of its owners.
     pub owner: &'a [u8],
     /// Which file.
@@ -32,9 +33,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// As for [`Engine::open`].
     pub fn may_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
-        self.check_grace(now, asked.client, asked.reclaim)?;
+        self.check_grace(now, asked.by.client, asked.reclaim)?;
         // What an owner denies it denies itself, too (RFC 8881 section 9.7).
-        match self.may_begin(now, Some(asked.client), asked.key, Touch::Open(asked.share)) {
+        match self.may_begin(now, Some(asked.by.client), asked.key, Touch::Open(asked.share)) {
             Err(Error::ShareDenied) if asked.reclaim => Err(Error::ReclaimConflict),
             other => other,
         }
@@ -55,14 +56,20 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// client's delegation is being recalled.
     pub fn open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<StateId, Error> {
         self.may_open(now, asked)?;
-        let OpenRequest { client, key, owner, .. } = *asked;
+        let OpenRequest { by, key, owner, .. } = *asked;
+        let client = by.client;
         let whose = Whose { client, key, owner, locks: false };
         let number = match self.by_owner.find(&self.states, &whose) {
-            Some(number) => number,
+            Some(number) => {
+                if let Some(state) = self.states.get_mut(&number) {
+                    state.makers.add(&by.principal);
+                }
+                number
+            }
             None => {
                 self.check_room(now, client)?;
                 let (shares, locks) = Default::default();
-                self.add_state(client, key, Kind::Open { owner: owner.to_vec(), shares, locks })?
+                self.add_state(by, key, Kind::Open { owner: owner.to_vec(), shares, locks })?
             }
         };
         self.reshare(number, |shares| {
@@ -75,14 +82,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `Inval` for what isn't a part of what was opened, and what is wrong with the state id.
-    pub fn downgrade(
-        &mut self,
-        client: ClientId,
-        id: &StateId,
-        key: &K,
-        to: Share,
-    ) -> Result<StateId, Error> {
-        let number = self.resolve_on(client, id, key)?;
+    pub fn downgrade(&mut self, by: &Requester, id: &StateId, key: &K, to: Share) -> Result<StateId, Error> {
+        let number = self.resolve_for(by, id, key)?;
         self.reshare(number, |shares| shares.downgrade(to))
     }
 
@@ -107,8 +108,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// What is wrong with the state id.
-    pub fn close(&mut self, client: ClientId, id: &StateId, key: &K) -> Result<(), Error> {
-        let number = self.resolve_on(client, id, key)?;
+    pub fn close(&mut self, by: &Requester, id: &StateId, key: &K) -> Result<(), Error> {
+        let number = self.resolve_for(by, id, key)?;
         if !matches!(self.states[&number].kind, Kind::Open { .. }) {
             return Err(Error::BadStateid);
         }

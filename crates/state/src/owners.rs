@@ -11,6 +11,7 @@ use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::{Kind, State};
 use crate::ids::{ClientId, StateId};
+use crate::principal::{Principal, Requester};
 use crate::ranges::Ranges;
 
 /// How many owners without state a client has at most, beside as many as have some.
@@ -55,6 +56,8 @@ struct Known {
 #[derive(Debug)]
 struct Numbers {
     seqid: u32,
+    /// Whose the last request was: nobody else is told what was answered.
+    by: Principal,
     running: bool,
     reply: Option<Arc<[u8]>>,
     /// OPEN_CONFIRM was there, or wasn't needed.
@@ -134,10 +137,16 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Which owner numbers the requests that name a state id; also one that was closed by the owner's last request.
     ///
     /// # Errors
-    /// `StaleStateid`, `BadStateid`.
-    pub fn owner_of(&mut self, now: Time, id: &StateId) -> Result<(ClientId, Owner), Error> {
+    /// `StaleStateid`, `BadStateid`, also for the state of another principal.
+    pub fn owner_of(
+        &mut self,
+        now: Time,
+        id: &StateId,
+        principal: &Principal,
+    ) -> Result<(ClientId, Owner), Error> {
         match self.client_of(now, id) {
             Ok(client) => {
+                self.check_maker(id.number(), &Requester { client, principal: principal.clone() })?;
                 let owner = self.states[&id.number()].numbered().ok_or(Error::BadStateid)?;
                 Ok((client, owner))
             }
@@ -146,31 +155,33 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// An owner's request begins.
+    /// An owner's request begins. A retry is answered to the principal that sent the request, and to nobody else.
     ///
     /// # Errors
     /// `BadSeqid`, `StaleClientid`; `Delay` while the owner's last request is running.
     pub fn owner_begin(
         &mut self,
         now: Time,
-        client: ClientId,
+        by: &Requester,
         owner: &Owner,
         seqid: u32,
         opens: bool,
     ) -> Result<Numbered, Error> {
+        let client = by.client;
         self.renew40(now, client)?;
         if let Some(numbers) = self.client40(client)?.owners.get(owner) {
             if numbers.running {
                 return Err(Error::Delay);
             }
-            if seqid == numbers.seqid {
+            let is_same = numbers.by == by.principal;
+            if seqid == numbers.seqid && is_same {
                 return numbers.reply.clone().map(Numbered::Again).ok_or(Error::BadSeqid);
             }
             if seqid == next(numbers.seqid) {
                 numbers.running = true;
                 return Ok(Numbered::New);
             }
-            if numbers.confirmed || !opens {
+            if numbers.confirmed || !opens || !is_same {
                 return Err(Error::BadSeqid);
             }
             // What an owner that was never confirmed has opened is forgotten: it may have been a stray request's.
@@ -183,7 +194,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             self.closed.remove(&closed);
         }
         let seqid = seqid.wrapping_sub(1);
-        let numbers = Numbers { seqid, running: true, reply: None, confirmed: false, closed: None };
+        let principal = by.principal.clone();
+        let numbers =
+            Numbers { seqid, by: principal, running: true, reply: None, confirmed: false, closed: None };
         self.owner_numbers(client, owner, numbers)?;
         Ok(Numbered::New)
     }
@@ -196,20 +209,23 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// An owner's request has come to its end. Without a reply it counts for nothing: the owner sends another with the same number.
-    pub fn owner_end(&mut self, client: ClientId, owner: &Owner, seqid: u32, reply: Option<Arc<[u8]>>) {
-        let Ok(v40) = self.client40(client) else { return };
+    pub fn owner_end(&mut self, by: &Requester, owner: &Owner, seqid: u32, reply: Option<Arc<[u8]>>) {
+        let Ok(v40) = self.client40(by.client) else { return };
         let Some(numbers) = v40.owners.get(owner) else { return };
         numbers.running = false;
         if reply.is_some() {
             (numbers.seqid, numbers.reply) = (seqid, reply);
+            numbers.by = by.principal.clone();
         }
     }
 
     /// A lock owner's first lock: its numbers begin with that.
-    pub fn owner_starts(&mut self, client: ClientId, owner: &Owner, seqid: u32) {
-        let numbers = Numbers { seqid, running: false, reply: None, confirmed: true, closed: None };
+    pub fn owner_starts(&mut self, by: &Requester, owner: &Owner, seqid: u32) {
+        let principal = by.principal.clone();
+        let numbers =
+            Numbers { seqid, by: principal, running: false, reply: None, confirmed: true, closed: None };
         // Where the client has gone meanwhile nobody asks.
-        let _ = self.owner_numbers(client, owner, numbers);
+        let _ = self.owner_numbers(by.client, owner, numbers);
     }
 
     /// Whether an open owner still has to be confirmed; from now on it hasn't if `reclaim`, for that is no stray request.
@@ -224,13 +240,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `BadStateid`, also for what is confirmed already, and what is wrong with the state id.
-    pub fn open_confirm(&mut self, client: ClientId, id: &StateId, key: &K) -> Result<StateId, Error> {
-        let number = self.resolve_on(client, id, key)?;
+    pub fn open_confirm(&mut self, by: &Requester, id: &StateId, key: &K) -> Result<StateId, Error> {
+        let number = self.resolve_for(by, id, key)?;
         let owner = match self.states[&number].numbered() {
             Some(owner @ Owner::Open(_)) => owner,
             _ => return Err(Error::BadStateid),
         };
-        let numbers = self.client40(client)?.owners.get(&owner).ok_or(Error::BadStateid)?;
+        let numbers = self.client40(by.client)?.owners.get(&owner).ok_or(Error::BadStateid)?;
         if std::mem::replace(&mut numbers.confirmed, true) {
             return Err(Error::BadStateid);
         }
@@ -249,7 +265,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.closed.insert(id.number(), (client, owner.clone()));
     }
 
-    /// RELEASE_LOCKOWNER.
+    /// RELEASE_LOCKOWNER. Whoever of the client's users asks: nothing is released that anybody holds, and Linux sends it as whoever
+    /// happens to close the file.
     ///
     /// # Errors
     /// `LocksHeld`, `StaleClientid`.

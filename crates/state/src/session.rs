@@ -6,6 +6,7 @@ use std::hash::Hash;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, SessionId};
+use crate::principal::{Principal, Requester};
 use crate::sequence::Slot;
 
 /// The bounds of a session's fore channel.
@@ -44,7 +45,7 @@ pub struct CreateSession<'a> {
     /// `csa_sequence`.
     pub sequence: u32,
     /// Who asks.
-    pub principal: &'a [u8],
+    pub principal: &'a Principal,
     /// The bounds that the client wants.
     pub channel: Channel,
 }
@@ -105,14 +106,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let (most, bound) = (limits.channel, limits.sessions);
         let client = self.clients.get_mut(&asked.client).filter(|client| client.v40.is_none());
         let client = client.ok_or(Error::StaleClientid)?;
+        // Also for a retry: what it is told names the session.
+        if client.principal != *asked.principal {
+            return Err(Error::ClidInuse);
+        }
         if asked.sequence == client.creation.sequence {
             return client.creation.reply;
         }
         if asked.sequence != client.creation.next() {
             return Err(Error::SeqMisordered);
-        }
-        if client.principal != asked.principal && !client.confirmed {
-            return Err(Error::ClidInuse);
         }
         let (wanted, least) = (asked.channel, FORE_SMALLEST);
         if wanted.request < least.request
@@ -133,7 +135,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             slots: wanted.slots.min(most.slots),
         };
         channel.slots = self.slots_for(now, asked.client, channel)?;
-        let session = SessionId::new(asked.client, (self.random)());
+        let session = self.new_session_id();
         let client = self.clients.get_mut(&asked.client).ok_or(Error::StaleClientid)?;
         let created = Created { session, channel };
         client.creation.sequence = asked.sequence;
@@ -178,9 +180,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// DESTROY_SESSION.
     ///
     /// # Errors
-    /// `BadSession`; `Delay` while one of its other requests is running (`own` is the one that asks, if it came by
+    /// `BadSession`, `WrongCred`; `Delay` while one of its other requests is running (`own` is the one that asks, if it came by
     /// this session).
-    pub fn destroy_session(&mut self, session: SessionId, own: Option<u32>) -> Result<(), Error> {
+    pub fn destroy_session(
+        &mut self,
+        session: SessionId,
+        principal: &Principal,
+        own: Option<u32>,
+    ) -> Result<(), Error> {
+        self.session_of(session, principal)?;
         let found = self.sessions.get(&session).ok_or(Error::BadSession)?;
         let running = found.slots.iter().zip(0_u32..).any(|(slot, at)| slot.is_running() && Some(at) != own);
         if running {
@@ -194,11 +202,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(())
     }
 
-    /// Whose session it is: what BIND_CONN_TO_SESSION and BACKCHANNEL_CTL ask.
+    /// Whose session it is, if `principal` may bind connections to it and destroy it.
     ///
     /// # Errors
-    /// `BadSession`.
-    pub fn session_client(&self, session: SessionId) -> Result<ClientId, Error> {
-        self.sessions.get(&session).map(|session| session.client).ok_or(Error::BadSession)
+    /// `BadSession`, `WrongCred`.
+    pub fn session_of(&self, session: SessionId, principal: &Principal) -> Result<ClientId, Error> {
+        let client = self.sessions.get(&session).ok_or(Error::BadSession)?.client;
+        self.check_own(&Requester { client, principal: principal.clone() })?;
+        Ok(client)
     }
 }

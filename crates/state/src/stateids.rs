@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
+use crate::principal::Requester;
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// The state that `client` means.
@@ -53,14 +54,15 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `LocksHeld` for what is in use, and what is wrong with the state id.
-    pub fn free_stateid(&mut self, client: ClientId, id: &StateId) -> Result<(), Error> {
-        let number = match self.resolve(client, id) {
+    pub fn free_stateid(&mut self, by: &Requester, id: &StateId) -> Result<(), Error> {
+        let number = match self.resolve(by.client, id) {
             Err(Error::DelegRevoked) => {
-                self.knows_of_revoked(client, id.number());
+                self.knows_of_revoked(by.client, id.number());
                 return Ok(());
             }
             other => other?,
         };
+        self.check_maker(number, by)?;
         let free = match &self.states[&number].kind {
             Kind::Open { .. } | Kind::Delegation { .. } => false,
             Kind::Lock { ranges, .. } => ranges.is_empty(),

@@ -2,10 +2,12 @@
 
 use std::hash::Hash;
 
+use crate::ended::Name;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, StateId};
 use crate::owners::Owners;
+use crate::principal::{Principal, Requester};
 
 /// What SETCLIENTID says.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +17,7 @@ pub struct SetClientId<'a> {
     /// `nfs_client_id4.verifier`.
     pub verifier: [u8; 8],
     /// Who asks.
-    pub principal: &'a [u8],
+    pub principal: &'a Principal,
 }
 
 /// What a client of NFSv4.0 has beside what every client has.
@@ -37,7 +39,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let (lease, confirm) = (self.config.lease, (self.random)());
         let confirmed = self.named.get(asked.owner).and_then(|named| named.confirmed);
         if let Some(client) = confirmed.and_then(|id| self.clients.get_mut(&id)) {
-            let same = client.principal == asked.principal;
+            let same = client.principal == *asked.principal;
             if !same && !client.states.is_empty() && !client.is_expired(now, lease) {
                 return Err(Error::ClidInuse);
             }
@@ -62,7 +64,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         now: Time,
         id: ClientId,
         confirm: u64,
-        principal: &[u8],
+        principal: &Principal,
     ) -> Result<(), Error> {
         let client = self.clients.get_mut(&id).ok_or(Error::StaleClientid)?;
         let v40 = client.v40.as_mut().ok_or(Error::StaleClientid)?;
@@ -72,7 +74,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if v40.confirm != confirm {
             return Err(Error::StaleClientid);
         }
-        if client.principal != principal {
+        if client.principal != *principal {
             return Err(Error::ClidInuse);
         }
         v40.update = None;
@@ -83,12 +85,27 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(())
     }
 
-    /// RENEW; also what every operation that names a client does.
+    /// RENEW: by the client's own principal, or one that has a file open.
+    ///
+    /// # Errors
+    /// `Access` for another principal, and as [`Engine::renew40`].
+    pub fn renew_by(&mut self, now: Time, by: &Requester) -> Result<(), Error> {
+        if let Some(client) = self.clients.get(&by.client).filter(|client| client.principal != by.principal) {
+            let made =
+                |number: &u64| self.states.get(number).is_some_and(|state| state.makers.has(&by.principal));
+            if !client.states.iter().any(made) {
+                return Err(Error::Access);
+            }
+        }
+        self.renew40(now, by.client)
+    }
+
+    /// What every operation that names a client does: renews its lease.
     ///
     /// # Errors
     /// `StaleClientid`, `Expired` for a client that had state and lost it.
     pub fn renew40(&mut self, now: Time, id: ClientId) -> Result<(), Error> {
-        if !self.clients.contains_key(&id) && self.ended.contains(id.0) {
+        if !self.clients.contains_key(&id) && self.ended.contains(Name::Client(id.0)) {
             return Err(Error::Expired);
         }
         self.client40(id)?;
@@ -113,10 +130,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         let number = id.number();
         let Some(state) = self.states.get(&number) else {
-            if let Some(client) = self.ended.whose(number) {
+            if let Some(client) = self.ended.whose(Name::State(number)) {
                 self.knows_of_revoked(client, number);
             }
-            return Err(if self.ended.contains(number) { Error::Expired } else { Error::BadStateid });
+            return Err(if self.ended.contains(Name::State(number)) {
+                Error::Expired
+            } else {
+                Error::BadStateid
+            });
         };
         let client = state.client;
         self.renew40(now, client).map_err(|_| Error::BadStateid)?;

@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, Machine, after, any, begin, client, engine, fresh, open};
+use common::{COURTESY, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, root};
 use state::{Asker, ClientId, Direction, Error, NoDelegation, SetClientId, Share, StateId, Time, Touch};
 
 const NOW: Time = Time(5000);
@@ -13,12 +13,12 @@ const FILE: u32 = 1;
 /// Opens the file and gets a delegation.
 fn delegate(engine: &mut Machine, now: Time, client: ClientId, key: &u32, access: u8) -> StateId {
     engine.open(now, &open(client, "o", key, access, 0)).unwrap();
-    let begun = engine.delegate_begin(now, client, key, access & 2 != 0, false).unwrap();
+    let begun = engine.delegate_begin(now, &root(client), key, access & 2 != 0, false).unwrap();
     engine.delegate_done(&begun).unwrap()
 }
 
 fn refused(engine: &mut Machine, now: Time, client: ClientId, writes: bool) -> NoDelegation {
-    engine.delegate_begin(now, client, &FILE, writes, false).map(drop).unwrap_err()
+    engine.delegate_begin(now, &root(client), &FILE, writes, false).map(drop).unwrap_err()
 }
 
 #[test]
@@ -39,9 +39,9 @@ fn readers_share_a_file_and_a_writer_recalls_all_of_them() {
     );
     assert_eq!(engine.open(NOW, &open(third, "o", &FILE, 2, 0)), Err(Error::Delay), "not yet");
     assert!(engine.take_effects(NOW).recalls.is_empty(), "once");
-    engine.delegreturn(me, &mine, &FILE).unwrap();
-    engine.delegreturn(other, &any(others), &FILE).unwrap();
-    assert_eq!(engine.delegreturn(other, &others, &FILE), Err(Error::BadStateid));
+    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
+    engine.delegreturn(&root(other), &any(others), &FILE).unwrap();
+    assert_eq!(engine.delegreturn(&root(other), &others, &FILE), Err(Error::BadStateid));
     engine.open(NOW, &open(third, "o", &FILE, 2, 0)).unwrap();
     assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Contention, "somebody writes");
     begin(&mut engine, NOW, session, 0, 1);
@@ -82,7 +82,7 @@ fn a_delegation_for_writing_is_alone() {
     let read = engine.check_io(NOW, Asker::Client(other), &StateId::ANONYMOUS, &FILE, Direction::Read);
     assert_eq!(read, Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 1, 0)), Err(Error::Delay));
-    engine.delegreturn(me, &mine, &FILE).unwrap();
+    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
     engine.open(NOW, &open(other, "o", &FILE, 1, 0)).unwrap();
     assert_eq!(refused(&mut engine, NOW, other, false), NoDelegation::Contention, "I may write");
     assert_eq!(refused(&mut engine, NOW, me, true), NoDelegation::Contention, "another reads");
@@ -96,7 +96,7 @@ fn an_open_that_denies_reading_recalls_readers() {
     let deny = open(other, "o", &FILE, 1, 1);
     assert_eq!(engine.open(NOW, &deny), Err(Error::ShareDenied), "the open itself comes first");
     assert!(engine.take_effects(NOW).recalls.is_empty());
-    engine.delegreturn(me, &mine, &FILE).unwrap();
+    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
     let io = engine.check_io(late, Asker::Client(me), &mine, &FILE, Direction::Read);
     assert_eq!(io, Err(Error::DelegRevoked));
     assert!(begin(&mut engine, late, session, 1, 1).revoked);
-    engine.free_stateid(me, &mine).unwrap();
+    engine.free_stateid(&root(me), &mine).unwrap();
     assert_eq!(engine.take_effects(late).remember, [b"me".to_vec()]);
     assert!(!begin(&mut engine, late, session, 2, 1).revoked);
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::BadStateid));
@@ -141,8 +141,8 @@ fn a_local_process_waits_no_longer_than_it_must() {
     engine.tick(NOW.plus(300));
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
     assert_eq!(engine.take_effects(NOW).released.len(), 1, "the lease is given back");
-    assert_eq!(engine.delegreturn(me, &mine, &FILE), Ok(()), "it knows now");
-    assert_eq!(engine.delegreturn(me, &mine, &FILE), Err(Error::BadStateid));
+    assert_eq!(engine.delegreturn(&root(me), &mine, &FILE), Ok(()), "it knows now");
+    assert_eq!(engine.delegreturn(&root(me), &mine, &FILE), Err(Error::BadStateid));
 }
 
 #[test]
@@ -150,13 +150,13 @@ fn whoever_comes_between_the_halves_is_first() {
     let mut engine = engine();
     let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     engine.open(NOW, &open(me, "o", &FILE, 1, 0)).unwrap();
-    let begun = engine.delegate_begin(NOW, me, &FILE, false, false).unwrap();
+    let begun = engine.delegate_begin(NOW, &root(me), &FILE, false, false).unwrap();
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
     assert!(engine.take_effects(NOW).recalls.is_empty(), "the client doesn't know of it");
     assert_eq!(engine.delegate_done(&begun), None);
     engine.open(NOW, &open(other, "o", &FILE, 2, 0)).unwrap();
     assert_eq!(engine.delegated(), [0, 0]);
-    let begun = engine.delegate_begin(NOW, other, &2, true, false).expect("nobody has that one open");
+    let begun = engine.delegate_begin(NOW, &root(other), &2, true, false).expect("nobody has that one open");
     engine.delegate_failed(&begun);
     assert!(!engine.is_open(&2));
 }
@@ -167,10 +167,10 @@ fn a_file_that_was_fought_over_is_left_alone_for_a_lease() {
     let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
     assert_eq!(engine.may_begin(NOW, Some(other), &FILE, Touch::Change), Err(Error::Delay));
-    engine.delegreturn(me, &mine, &FILE).unwrap();
+    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
     assert_eq!(refused(&mut engine, NOW.plus(LEASE - 1), me, false), NoDelegation::Contention);
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
-    let again = engine.delegate_begin(NOW.plus(LEASE), me, &FILE, false, false).unwrap();
+    let again = engine.delegate_begin(NOW.plus(LEASE), &root(me), &FILE, false, false).unwrap();
     engine.delegate_failed(&again);
     assert_eq!(engine.delegated(), [0, 0]);
 }
@@ -202,8 +202,9 @@ fn there_are_bounds_and_who_meets_them_is_asked_to_give_back() {
     }
     engine.open(NOW, &open(names[0], "o", &FILE, 1, 0)).unwrap();
     engine.open(NOW, &open(names[2], "o", &50, 1, 0)).unwrap();
-    let refused =
-        |engine: &mut Machine, client, key| engine.delegate_begin(NOW, client, key, false, false).map(drop);
+    let refused = |engine: &mut Machine, client, key| {
+        engine.delegate_begin(NOW, &root(client), key, false, false).map(drop)
+    };
     assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
     assert_eq!(engine.take_effects(NOW).give_back, [(names[0], 3)]);
     assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
@@ -223,11 +224,11 @@ fn delegations_are_reclaimed_after_a_restart() {
     let (me, session) = fresh(&mut engine, start, "me");
     let reclaimed = state::OpenRequest { reclaim: true, ..open(me, "o", &FILE, 3, 0) };
     engine.open(start, &reclaimed).unwrap();
-    let begun = engine.delegate_begin(start, me, &FILE, true, true).unwrap();
+    let begun = engine.delegate_begin(start, &root(me), &FILE, true, true).unwrap();
     let id = engine.delegate_done(&begun).unwrap();
     engine.check_io(start, Asker::Client(me), &id, &FILE, Direction::Write).unwrap();
     engine.open(start, &state::OpenRequest { reclaim: true, ..open(me, "o", &2, 3, 0) }).unwrap();
-    let begun = engine.delegate_begin(start, me, &2, true, true).unwrap();
+    let begun = engine.delegate_begin(start, &root(me), &2, true, true).unwrap();
     let back = engine.delegate_to_recall(start, &begun).unwrap();
     assert_eq!(engine.take_effects(NOW).recalls.iter().map(|recall| recall.id).collect::<Vec<_>>(), [back]);
     begin(&mut engine, start, session, 0, 1);
@@ -236,9 +237,9 @@ fn delegations_are_reclaimed_after_a_restart() {
 #[test]
 fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
     let mut engine = engine();
-    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: b"root" };
+    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: &ROOT };
     let (old, confirm) = engine.setclientid(NOW, &asked).unwrap();
-    engine.setclientid_confirm(NOW, old, confirm, b"root").unwrap();
+    engine.setclientid_confirm(NOW, old, confirm, &ROOT).unwrap();
     let mine = delegate(&mut engine, NOW, old, &FILE, 1);
     assert!(engine.holds_delegations(old));
     assert_eq!(engine.may_begin(NOW, None, &FILE, Touch::Write), Err(Error::Delay));

@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, Machine, any, client, engine, open};
+use common::{LEASE, Machine, any, client, engine, open, root};
 use state::{
     Asker, ClientId, Direction, Error, LockKind, LockOwner, LockRequest, Locker, Range, Share, StateId, Time,
 };
@@ -18,7 +18,8 @@ fn range(offset: u64, length: u64) -> Range {
 
 /// A lock that nothing is against, taken.
 fn lock(engine: &mut Machine, client: ClientId, locker: Locker<'_>, range: Range, kind: LockKind) -> StateId {
-    let asked = LockRequest { client, key: &FILE, locker, range, kind, reclaim: false, waits: false };
+    let asked =
+        LockRequest { by: &root(client), key: &FILE, locker, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
     engine.lock_done(&begun, range, kind).unwrap()
 }
@@ -42,12 +43,12 @@ fn opens_of_one_owner_are_one_state_that_counts_its_changes() {
     }
     let (other, _) = client(&mut engine, NOW, "other");
     assert_eq!(engine.test_stateid(other, &second), Err(Error::BadStateid), "somebody else's");
-    assert_eq!(engine.close(me, &second, &2), Err(Error::BadStateid), "another file's");
+    assert_eq!(engine.close(&root(me), &second, &2), Err(Error::BadStateid), "another file's");
     let share = Share { access: 1, deny: 0 };
-    assert_eq!(engine.downgrade(me, &second, &FILE, Share { deny: 1, ..share }), Err(Error::Inval));
-    let third = engine.downgrade(me, &second, &FILE, share).unwrap();
+    assert_eq!(engine.downgrade(&root(me), &second, &FILE, Share { deny: 1, ..share }), Err(Error::Inval));
+    let third = engine.downgrade(&root(me), &second, &FILE, share).unwrap();
     assert_eq!(third.seqid, 3);
-    engine.close(me, &third, &FILE).unwrap();
+    engine.close(&root(me), &third, &FILE).unwrap();
     assert_eq!(engine.test_stateid(me, &third), Err(Error::BadStateid));
 }
 
@@ -84,8 +85,9 @@ fn locks_exclude_other_owners_and_are_given_back() {
     let held = lock(&mut engine, me, by(mine), range(10, 10), LockKind::Write);
     let again = lock(&mut engine, me, Locker::Existing(held), range(20, 10), LockKind::Write);
     assert_eq!((again.other, again.seqid), (held.other, 2));
+    let asker = root(other);
     let ask = |range, kind| LockRequest {
-        client: other,
+        by: &asker,
         key: &FILE,
         locker: by(theirs),
         range,
@@ -101,14 +103,14 @@ fn locks_exclude_other_owners_and_are_given_back() {
     let begun = engine.lock_begin(NOW, &ask(range(0, 5), LockKind::Read)).unwrap().unwrap();
     engine.lock_failed(&begun);
     assert_eq!(engine.take_effects(NOW).released.len(), 1);
-    assert_eq!(engine.free_stateid(me, &again), Err(Error::LocksHeld));
-    let begun = engine.unlock_begin(me, &again, &FILE, range(0, u64::MAX)).unwrap();
+    assert_eq!(engine.free_stateid(&root(me), &again), Err(Error::LocksHeld));
+    let begun = engine.unlock_begin(&root(me), &again, &FILE, range(0, u64::MAX)).unwrap();
     let left = engine.unlock_done(&begun, range(0, u64::MAX)).unwrap();
-    assert_eq!(engine.free_stateid(me, &left), Ok(()));
+    assert_eq!(engine.free_stateid(&root(me), &left), Ok(()));
     assert_eq!(engine.take_effects(NOW).released.len(), 1);
     // What is still locked is closed with its open.
     lock(&mut engine, me, by(mine), range(10, 20), LockKind::Write);
-    engine.close(me, &any(mine), &FILE).unwrap();
+    engine.close(&root(me), &any(mine), &FILE).unwrap();
     assert_eq!(engine.take_effects(NOW).released.len(), 1);
     lock(&mut engine, other, by(theirs), range(0, u64::MAX), LockKind::Read);
 }
@@ -155,6 +157,7 @@ fn what_a_client_has_is_bounded() {
         lock(&mut engine, other, locker, range(number * 10, 1), LockKind::Write);
     }
     let (range, kind) = (range(900, 1), LockKind::Write);
-    let asked = LockRequest { client: other, key: &FILE, locker, range, kind, reclaim: false, waits: false };
+    let asked =
+        LockRequest { by: &root(other), key: &FILE, locker, range, kind, reclaim: false, waits: false };
     assert_eq!(engine.lock_begin(NOW, &asked).map(drop), Err(Error::Delay));
 }

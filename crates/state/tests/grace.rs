@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, Machine, begin, client, creation, engine, fresh, named, open};
+use common::{LEASE, Machine, ROOT, begin, client, creation, engine, fresh, named, open, root};
 use state::{ClientId, Error, SetClientId, StateId, Time};
 
 const START: Time = Time(0);
@@ -20,14 +20,14 @@ fn old_clients_reclaim_first() {
     let (old, _) = fresh(&mut engine, start, "old");
     let (new, session) = fresh(&mut engine, start, "new");
     assert!(!begin(&mut engine, start, session, 0, 1).reclaim_needed);
-    engine.reclaim_complete(new).unwrap();
-    assert_eq!(engine.reclaim_complete(new), Err(Error::CompleteAlready));
+    engine.reclaim_complete(&root(new)).unwrap();
+    assert_eq!(engine.reclaim_complete(&root(new)), Err(Error::CompleteAlready));
     let reclaim = |client, key| state::OpenRequest { reclaim: true, ..open(client, "o", key, 3, 3) };
     assert_eq!(engine.open(start, &open(new, "o", &1, 3, 0)), Err(Error::Grace));
     assert_eq!(engine.open(start, &open(old, "o", &2, 3, 0)), Err(Error::Grace));
     assert_eq!(engine.open(start, &reclaim(new, &1)), Err(Error::NoGrace), "it had nothing");
     engine.open(start, &reclaim(old, &1)).unwrap();
-    engine.reclaim_complete(old).unwrap();
+    engine.reclaim_complete(&root(old)).unwrap();
     assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "it has said that it was done");
     assert!(engine.in_grace(start), "one is missing");
     engine.tick(Time(LEASE));
@@ -67,7 +67,7 @@ fn the_grace_period_lasts_while_somebody_reclaims_and_for_two_leases_at_most() {
         Err(Error::NoGrace),
         "it has what it reclaimed"
     );
-    engine.reclaim_complete(late).unwrap();
+    engine.reclaim_complete(&root(late)).unwrap();
     assert_eq!(engine.take_effects(now).remember, [b"late".to_vec()]);
 }
 
@@ -80,7 +80,7 @@ fn nobody_else_makes_the_grace_period_longer() {
     assert_eq!(reclaim(&mut engine, now, new, 1), Err(Error::NoGrace));
     begin(&mut engine, now, session, 0, 1);
     let (done, _) = fresh(&mut engine, START, "done");
-    engine.reclaim_complete(done).unwrap();
+    engine.reclaim_complete(&root(done)).unwrap();
     assert_eq!(reclaim(&mut engine, now, done, 1), Err(Error::NoGrace));
     fresh(&mut engine, now, "done");
     assert!(engine.in_grace(now) && !engine.in_grace(Time(LEASE)));
@@ -91,9 +91,9 @@ fn nobody_else_makes_the_grace_period_longer() {
 fn who_comes_back_in_time_may_begin() {
     let mut engine = common::after(&["zero", "one"]);
     let now = Time(LEASE - 1);
-    let asked = SetClientId { owner: b"zero", verifier: [1; 8], principal: b"root" };
+    let asked = SetClientId { owner: b"zero", verifier: [1; 8], principal: &ROOT };
     let (zero, confirm) = engine.setclientid(now, &asked).unwrap();
-    engine.setclientid_confirm(now, zero, confirm, b"root").unwrap();
+    engine.setclientid_confirm(now, zero, confirm, &ROOT).unwrap();
     let soon = now.plus(LEASE / 8 - 1);
     reclaim(&mut engine, soon, zero, 1).unwrap();
     let (one, _) = fresh(&mut engine, soon, "one");

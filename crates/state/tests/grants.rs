@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, after, client, engine, open};
+use common::{LEASE, after, client, engine, open, root};
 use state::{Error, Time};
 
 const NOW: Time = Time(5000);
@@ -24,14 +24,14 @@ fn grants_and_deny_modes_exclude_each_other() {
         if !refused {
             engine.release_grant(&FILE, access);
         }
-        engine.close(me, &id, &FILE).unwrap();
+        engine.close(&root(me), &id, &FILE).unwrap();
         assert!(!engine.denies());
 
         engine.grant(NOW, &FILE, access).unwrap();
         let opened = engine.open(NOW, &open(me, "o", &FILE, 1, deny));
         assert_eq!(opened.is_err(), refused, "granted for {access}");
         if let Ok(id) = opened {
-            engine.close(me, &id, &FILE).unwrap();
+            engine.close(&root(me), &id, &FILE).unwrap();
         }
         engine.release_grant(&FILE, access);
         assert!(!engine.is_open(&FILE), "nothing is left");
@@ -47,7 +47,7 @@ fn two_grants_are_two_opens() {
     engine.release_grant(&FILE, 3);
     assert_eq!(engine.open(NOW, &open(me, "o", &FILE, 1, 1)), Err(Error::ShareDenied));
     let id = engine.open(NOW, &open(me, "o", &FILE, 1, 2)).unwrap();
-    engine.close(me, &id, &FILE).unwrap();
+    engine.close(&root(me), &id, &FILE).unwrap();
     engine.release_grant(&FILE, 1);
     engine.open(NOW, &open(me, "o", &FILE, 1, 1)).unwrap();
 }

@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, LIMITS, any, client, creation, engine, named, open};
+use common::{COURTESY, LEASE, LIMITS, ROOT, any, client, creation, engine, named, open, root};
 use state::{Config, Engine, Error, LockKind, LockRequest, Locker, Range, SetClientId, Time};
 
 const NOW: Time = Time(5000);
@@ -19,7 +19,7 @@ fn a_client_has_so_many_sessions() {
     }
     let next = LIMITS.sessions as u32 + 1;
     assert_eq!(engine.create_session(NOW, &more(next)), Err(Error::Delay));
-    engine.destroy_session(first, None).unwrap();
+    engine.destroy_session(first, &ROOT, None).unwrap();
     engine.create_session(NOW, &more(next)).unwrap();
 }
 
@@ -46,7 +46,7 @@ fn what_all_sessions_may_keep_is_bounded() {
     let kept: u64 = made.iter().map(|created| u64::from(created.channel.cached)).sum();
     assert!(kept <= REPLIES && kept > REPLIES / 10 * 9, "{kept}");
     // Who goes makes room, and so does who is silent.
-    engine.destroy_session(made[0].session, None).unwrap();
+    engine.destroy_session(made[0].session, &ROOT, None).unwrap();
     session(&mut engine, now, 150, 4).unwrap();
     assert_eq!(session(&mut engine, now, 151, 4).err(), Some(Error::Nospc));
     session(&mut engine, now.plus(LEASE + 1), 152, 4).unwrap();
@@ -61,7 +61,7 @@ fn locks_are_states_and_bounded_with_the_opens() {
         let locker = Locker::New { open: id, owner };
         let range = Range::of(owner[0].into(), 1).unwrap();
         let asked = LockRequest {
-            client: me,
+            by: &root(me),
             key: &1,
             locker,
             range,
@@ -91,7 +91,7 @@ fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
     let lock = |engine: &mut common::Machine, now, number| {
         let locker = Locker::New { open: opened, owner: b"l" };
         let (range, reclaim, waits) = (range(number), false, false);
-        let asked = LockRequest { client: me, key: &1, locker, range, kind, reclaim, waits };
+        let asked = LockRequest { by: &root(me), key: &1, locker, range, kind, reclaim, waits };
         let begun = engine.lock_begin(now, &asked)?.expect("nobody is in the way");
         engine.lock_done(&begun, range, kind)
     };
@@ -101,9 +101,9 @@ fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
     assert_eq!(lock(&mut engine, NOW, 4), Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &3, 3, 0)), Err(Error::Delay));
     engine.open(NOW, &open(other, "o", &2, 1, 0)).expect("it is open already");
-    assert!(engine.delegate_begin(NOW, other, &2, true, false).is_err());
+    assert!(engine.delegate_begin(NOW, &root(other), &2, true, false).is_err());
     // What is given back is anybody's.
-    let begun = engine.unlock_begin(me, &locks[2], &1, range(1)).unwrap();
+    let begun = engine.unlock_begin(&root(me), &locks[2], &1, range(1)).unwrap();
     engine.unlock_done(&begun, range(1)).unwrap();
     engine.open(NOW, &open(other, "o", &3, 3, 0)).unwrap();
     // And what a client has that is out of its lease.
@@ -121,12 +121,12 @@ fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
     let range = Range::of(0, u64::MAX).unwrap();
     let locker = Locker::New { open, owner: b"l" };
     let kind = LockKind::Write;
-    let asked = LockRequest { client: me, key: &1, locker, range, kind, reclaim: false, waits: false };
+    let asked = LockRequest { by: &root(me), key: &1, locker, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
     let id = any(engine.lock_done(&begun, range, kind).unwrap());
     let mut unlock = |first, length| {
         let range = Range::of(first, length).unwrap();
-        let begun = engine.unlock_begin(me, &id, &1, range)?;
+        let begun = engine.unlock_begin(&root(me), &id, &1, range)?;
         engine.unlock_done(&begun, range).map(drop)
     };
     // Each leaves a part on either side.
@@ -143,30 +143,30 @@ fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
 #[test]
 fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many() {
     let mut engine = engine();
-    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: b"root" };
+    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: &ROOT };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
-    engine.setclientid_confirm(NOW, me, confirm, b"root").unwrap();
+    engine.setclientid_confirm(NOW, me, confirm, &ROOT).unwrap();
     let begin = |engine: &mut common::Machine, name: &[u8], seqid| {
         let owner = state::Owner::Open(name.to_vec());
-        let begun = engine.owner_begin(NOW, me, &owner, seqid, true);
-        engine.owner_end(me, &owner, seqid, begun.is_ok().then(|| b"reply"[..].into()));
+        let begun = engine.owner_begin(NOW, &root(me), &owner, seqid, true);
+        engine.owner_end(&root(me), &owner, seqid, begun.is_ok().then(|| b"reply"[..].into()));
         begun
     };
     let open = |engine: &mut common::Machine, name| {
         assert_eq!(begin(engine, name, 1), Ok(state::Numbered::New));
         let id = engine.open(NOW, &state::OpenRequest { owner: name, ..open(me, "", &1, 1, 0) }).unwrap();
-        engine.open_confirm(me, &id, &1).unwrap()
+        engine.open_confirm(&root(me), &id, &1).unwrap()
     };
     open(&mut engine, b"has");
     let closed = open(&mut engine, b"had");
-    engine.close(me, &closed, &1).unwrap();
+    engine.close(&root(me), &closed, &1).unwrap();
     let had = state::Owner::Open(b"had".to_vec());
     engine.closed40(me, &closed, &had);
-    assert_eq!(engine.owner_of(NOW, &closed), Ok((me, had)), "CLOSE may be sent again");
+    assert_eq!(engine.owner_of(NOW, &closed, &ROOT), Ok((me, had)), "CLOSE may be sent again");
     for number in 0..200_u32 {
         assert_eq!(begin(&mut engine, &number.to_be_bytes(), 1), Ok(state::Numbered::New));
     }
-    assert_eq!(engine.owner_of(NOW, &closed), Err(Error::BadStateid));
+    assert_eq!(engine.owner_of(NOW, &closed, &ROOT), Err(Error::BadStateid));
     assert_eq!(begin(&mut engine, b"had", 7), Ok(state::Numbered::New), "it begins anew");
     assert_eq!(begin(&mut engine, b"has", 7), Err(Error::BadSeqid));
     assert_eq!(begin(&mut engine, b"has", 2), Ok(state::Numbered::New));

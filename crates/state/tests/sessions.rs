@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, begin, client, creation, engine, named, open, request};
+use common::{COURTESY, LEASE, OTHER, ROOT, begin, client, creation, engine, named, open, request, root};
 use state::{Channel, ClientId, CreateSession, Error, ExchangeId, Sequence, Sequenced, SessionId, Time};
 
 const NOW: Time = Time(5000);
@@ -24,16 +24,16 @@ fn exchange_id_has_nine_cases() {
     let update = ExchangeId { update: true, ..named("a", 1) };
     assert_eq!(engine.exchange_id(NOW, &update), Err(Error::Noent));
     engine.create_session(NOW, &creation(again.client, again.sequence)).unwrap();
-    engine.reclaim_complete(again.client).unwrap();
+    engine.reclaim_complete(&root(again.client)).unwrap();
     // 2: asked again.
     let same = engine.exchange_id(NOW, &named("a", 1)).unwrap();
     assert_eq!((same.client, same.confirmed, same.sequence), (again.client, true, 2));
     // 6, 8, 9: updates.
     assert_eq!(engine.exchange_id(NOW, &update).unwrap(), same);
     assert_eq!(engine.exchange_id(NOW, &ExchangeId { verifier: [9; 8], ..update }), Err(Error::NotSame));
-    assert_eq!(engine.exchange_id(NOW, &ExchangeId { principal: b"x", ..update }), Err(Error::Perm));
+    assert_eq!(engine.exchange_id(NOW, &ExchangeId { principal: &OTHER, ..update }), Err(Error::Perm));
     // 3: another user's, with and without state, and after the lease.
-    let stranger = ExchangeId { principal: b"x", ..named("a", 1) };
+    let stranger = ExchangeId { principal: &OTHER, ..named("a", 1) };
     let id = engine.open(NOW, &open(again.client, "o", &1, 1, 0)).unwrap();
     assert_eq!(engine.exchange_id(NOW, &stranger), Err(Error::ClidInuse));
     assert_eq!(engine.exchange_id(NOW.plus(LEASE + 1), &stranger).map(|e| e.confirmed), Ok(false));
@@ -65,7 +65,7 @@ fn create_session_answers_a_retry_as_before() {
     let replay_of_none = CreateSession { sequence: 0, ..asked };
     assert_eq!(engine.create_session(NOW, &replay_of_none), Err(Error::SeqMisordered));
     assert_eq!(
-        engine.create_session(NOW, &CreateSession { principal: b"x", ..asked }),
+        engine.create_session(NOW, &CreateSession { principal: &OTHER, ..asked }),
         Err(Error::ClidInuse)
     );
     let tiny = Channel { request: 10, ..asked.channel };
@@ -121,17 +121,17 @@ fn sessions_and_clients_are_destroyed_when_nothing_needs_them() {
     let mut engine = engine();
     let (client, session) = client(&mut engine, NOW, "a");
     let running = begin(&mut engine, NOW, session, 0, 1);
-    assert_eq!(engine.destroy_clientid(client), Err(Error::ClientidBusy));
-    assert_eq!(engine.destroy_session(session, None), Err(Error::Delay));
-    assert_eq!(engine.destroy_session(session, Some(0)), Ok(()), "by its own request");
+    assert_eq!(engine.destroy_clientid(&root(client)), Err(Error::ClientidBusy));
+    assert_eq!(engine.destroy_session(session, &ROOT, None), Err(Error::Delay));
+    assert_eq!(engine.destroy_session(session, &ROOT, Some(0)), Ok(()), "by its own request");
     engine.finish(&running, Some(b"nobody asks for it"));
-    assert_eq!(engine.destroy_session(session, None), Err(Error::BadSession));
+    assert_eq!(engine.destroy_session(session, &ROOT, None), Err(Error::BadSession));
     let id = engine.open(NOW, &open(client, "o", &1, 1, 0)).unwrap();
-    assert_eq!(engine.destroy_clientid(client), Err(Error::ClientidBusy));
-    engine.close(client, &id, &1).unwrap();
+    assert_eq!(engine.destroy_clientid(&root(client)), Err(Error::ClientidBusy));
+    engine.close(&root(client), &id, &1).unwrap();
     engine.take_effects(NOW).remember.clear();
-    assert_eq!(engine.destroy_clientid(client), Ok(()));
-    assert_eq!(engine.destroy_clientid(client), Err(Error::StaleClientid));
+    assert_eq!(engine.destroy_clientid(&root(client)), Ok(()));
+    assert_eq!(engine.destroy_clientid(&root(client)), Err(Error::StaleClientid));
     assert_eq!(engine.take_effects(NOW).forget, [b"a".to_vec()]);
     assert_eq!(engine.counts(), (0, 0, 0));
 }

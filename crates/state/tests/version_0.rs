@@ -4,19 +4,19 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, Machine, engine, open};
+use common::{LEASE, Machine, OTHER, ROOT, engine, open, root};
 use state::{ClientId, Error, LockKind, LockRequest, Locker, Numbered, Owner, Range, SetClientId, Time};
 
 const NOW: Time = Time(5000);
 const FILE: u32 = 1;
 
 const fn named(owner: &str, verifier: u8) -> SetClientId<'_> {
-    SetClientId { owner: owner.as_bytes(), verifier: [verifier; 8], principal: b"root" }
+    SetClientId { owner: owner.as_bytes(), verifier: [verifier; 8], principal: &ROOT }
 }
 
 fn client(engine: &mut Machine, owner: &str) -> ClientId {
     let (client, confirm) = engine.setclientid(NOW, &named(owner, 1)).unwrap();
-    engine.setclientid_confirm(NOW, client, confirm, b"root").unwrap();
+    engine.setclientid_confirm(NOW, client, confirm, &ROOT).unwrap();
     client
 }
 
@@ -32,25 +32,25 @@ fn setclientid_has_its_cases() {
     assert_eq!(engine.renew40(NOW, first), Err(Error::StaleClientid), "unconfirmed");
     // Unconfirmed, it is replaced.
     let (client, again) = engine.setclientid(NOW, &named("a", 1)).unwrap();
-    assert_eq!(engine.setclientid_confirm(NOW, first, confirm, b"root"), Err(Error::StaleClientid));
-    assert_eq!(engine.setclientid_confirm(NOW, client, again + 1, b"root"), Err(Error::StaleClientid));
-    assert_eq!(engine.setclientid_confirm(NOW, client, again, b"x"), Err(Error::ClidInuse));
+    assert_eq!(engine.setclientid_confirm(NOW, first, confirm, &ROOT), Err(Error::StaleClientid));
+    assert_eq!(engine.setclientid_confirm(NOW, client, again + 1, &ROOT), Err(Error::StaleClientid));
+    assert_eq!(engine.setclientid_confirm(NOW, client, again, &OTHER), Err(Error::ClidInuse));
     for _ in 0..2 {
-        engine.setclientid_confirm(NOW, client, again, b"root").unwrap();
+        engine.setclientid_confirm(NOW, client, again, &ROOT).unwrap();
     }
     // The same instance with another callback keeps its id and its state.
     let id = engine.open(NOW, &open(client, "o", &FILE, 1, 0)).unwrap();
     let (same, update) = engine.setclientid(NOW, &named("a", 1)).unwrap();
     assert!(same == client && update != again);
-    engine.setclientid_confirm(NOW, client, update, b"root").unwrap();
+    engine.setclientid_confirm(NOW, client, update, &ROOT).unwrap();
     assert_eq!(engine.client_of(NOW, &id), Ok(client));
     // Another user's.
-    let stranger = SetClientId { principal: b"x", ..named("a", 1) };
+    let stranger = SetClientId { principal: &OTHER, ..named("a", 1) };
     assert_eq!(engine.setclientid(NOW, &stranger), Err(Error::ClidInuse));
     // It has restarted: what it had stays until it has confirmed.
     let (new, confirm) = engine.setclientid(NOW, &named("a", 2)).unwrap();
     assert_eq!(engine.client_of(NOW, &id), Ok(client));
-    engine.setclientid_confirm(NOW, new, confirm, b"root").unwrap();
+    engine.setclientid_confirm(NOW, new, confirm, &ROOT).unwrap();
     assert_eq!(engine.client_of(NOW, &id), Err(Error::Expired));
     assert_eq!(engine.renew40(NOW, client), Err(Error::Expired));
     engine.tick(NOW.plus(LEASE + 1));
@@ -62,43 +62,50 @@ fn an_owners_requests_are_run_once_and_in_order() {
     let mut engine = engine();
     let client = client(&mut engine, "a");
     let owner = opener();
-    let mut begin = |seqid, opens| engine.owner_begin(NOW, client, &owner, seqid, opens);
+    let mut begin = |seqid, opens| engine.owner_begin(NOW, &root(client), &owner, seqid, opens);
     assert_eq!(begin(7, false), Err(Error::BadSeqid), "never heard of");
     assert_eq!(begin(7, true), Ok(Numbered::New));
     assert_eq!(begin(7, true), Err(Error::Delay), "it is running");
     let reply: std::sync::Arc<[u8]> = b"opened"[..].into();
-    engine.owner_end(client, &owner, 7, Some(reply.clone()));
+    engine.owner_end(&root(client), &owner, 7, Some(reply.clone()));
     let id = engine.open(NOW, &open(client, "o", &FILE, 1, 0)).unwrap();
-    let mut begin = |seqid, opens| engine.owner_begin(NOW, client, &owner, seqid, opens);
+    let mut begin = |seqid, opens| engine.owner_begin(NOW, &root(client), &owner, seqid, opens);
     assert_eq!(begin(7, true), Ok(Numbered::Again(reply)));
     assert_eq!(begin(9, false), Err(Error::BadSeqid));
     assert_eq!(begin(8, false), Ok(Numbered::New));
     // What doesn't count is sent again with the same number.
-    engine.owner_end(client, &owner, 8, None);
-    assert_eq!(engine.owner_begin(NOW, client, &owner, 8, false), Ok(Numbered::New));
+    engine.owner_end(&root(client), &owner, 8, None);
+    assert_eq!(engine.owner_begin(NOW, &root(client), &owner, 8, false), Ok(Numbered::New));
     assert!(engine.needs_confirmation(client, b"o", false));
-    let confirmed = engine.open_confirm(client, &id, &FILE).unwrap();
+    let confirmed = engine.open_confirm(&root(client), &id, &FILE).unwrap();
     assert_eq!(confirmed.seqid, id.seqid + 1);
-    assert_eq!(engine.open_confirm(client, &confirmed, &FILE), Err(Error::BadStateid), "once");
-    engine.owner_end(client, &owner, 8, Some(b"confirmed"[..].into()));
-    assert_eq!(engine.owner_begin(NOW, client, &owner, 99, true), Err(Error::BadSeqid), "it is known now");
+    assert_eq!(engine.open_confirm(&root(client), &confirmed, &FILE), Err(Error::BadStateid), "once");
+    engine.owner_end(&root(client), &owner, 8, Some(b"confirmed"[..].into()));
+    assert_eq!(
+        engine.owner_begin(NOW, &root(client), &owner, 99, true),
+        Err(Error::BadSeqid),
+        "it is known now"
+    );
     // A closed open is known by its owner until the next is closed.
-    engine.owner_begin(NOW, client, &owner, 9, false).unwrap();
-    engine.close(client, &confirmed, &FILE).unwrap();
+    engine.owner_begin(NOW, &root(client), &owner, 9, false).unwrap();
+    engine.close(&root(client), &confirmed, &FILE).unwrap();
     engine.closed40(client, &confirmed, &owner);
-    engine.owner_end(client, &owner, 9, Some(b"closed"[..].into()));
-    assert_eq!(engine.owner_of(NOW, &confirmed), Ok((client, owner.clone())));
-    assert_eq!(engine.owner_begin(NOW, client, &owner, 9, false), Ok(Numbered::Again(b"closed"[..].into())));
+    engine.owner_end(&root(client), &owner, 9, Some(b"closed"[..].into()));
+    assert_eq!(engine.owner_of(NOW, &confirmed, &ROOT), Ok((client, owner.clone())));
+    assert_eq!(
+        engine.owner_begin(NOW, &root(client), &owner, 9, false),
+        Ok(Numbered::Again(b"closed"[..].into()))
+    );
 }
 
 #[test]
 fn an_owner_that_was_never_confirmed_begins_anew() {
     let mut engine = engine();
     let client = client(&mut engine, "a");
-    engine.owner_begin(NOW, client, &opener(), 1, true).unwrap();
+    engine.owner_begin(NOW, &root(client), &opener(), 1, true).unwrap();
     let stray = engine.open(NOW, &open(client, "o", &FILE, 3, 3)).unwrap();
-    engine.owner_end(client, &opener(), 1, Some(b"stray"[..].into()));
-    assert_eq!(engine.owner_begin(NOW, client, &opener(), 50, true), Ok(Numbered::New));
+    engine.owner_end(&root(client), &opener(), 1, Some(b"stray"[..].into()));
+    assert_eq!(engine.owner_begin(NOW, &root(client), &opener(), 50, true), Ok(Numbered::New));
     assert_eq!(engine.client_of(NOW, &stray), Err(Error::BadStateid));
 }
 
@@ -107,22 +114,23 @@ fn lock_owners_number_their_own_and_are_released() {
     let mut engine = engine();
     let client = client(&mut engine, "a");
     let locker = Owner::Lock(b"l".to_vec());
-    engine.owner_begin(NOW, client, &opener(), 1, true).unwrap();
+    engine.owner_begin(NOW, &root(client), &opener(), 1, true).unwrap();
     let id = engine.open(NOW, &open(client, "o", &FILE, 3, 0)).unwrap();
-    engine.owner_end(client, &opener(), 1, Some(b"opened"[..].into()));
+    engine.owner_end(&root(client), &opener(), 1, Some(b"opened"[..].into()));
     let (range, kind) = (Range::of(0, 10).unwrap(), LockKind::Write);
     let new = Locker::New { open: id, owner: b"l" };
-    let asked = LockRequest { client, key: &FILE, locker: new, range, kind, reclaim: false, waits: false };
+    let asked =
+        LockRequest { by: &root(client), key: &FILE, locker: new, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
     let lock = engine.lock_done(&begun, range, kind).unwrap();
-    engine.owner_starts(client, &locker, 20);
-    assert_eq!(engine.owner_of(NOW, &lock), Ok((client, locker.clone())));
-    assert_eq!(engine.owner_begin(NOW, client, &locker, 21, false), Ok(Numbered::New));
+    engine.owner_starts(&root(client), &locker, 20);
+    assert_eq!(engine.owner_of(NOW, &lock, &ROOT), Ok((client, locker.clone())));
+    assert_eq!(engine.owner_begin(NOW, &root(client), &locker, 21, false), Ok(Numbered::New));
     assert_eq!(engine.release_lockowner(NOW, client, b"l"), Err(Error::LocksHeld));
-    let begun = engine.unlock_begin(client, &lock, &FILE, range).unwrap();
+    let begun = engine.unlock_begin(&root(client), &lock, &FILE, range).unwrap();
     engine.unlock_done(&begun, range).unwrap();
     engine.release_lockowner(NOW, client, b"l").unwrap();
     assert_eq!(engine.client_of(NOW, &lock), Err(Error::BadStateid));
-    assert_eq!(engine.owner_begin(NOW, client, &locker, 22, false), Err(Error::BadSeqid));
+    assert_eq!(engine.owner_begin(NOW, &root(client), &locker, 22, false), Err(Error::BadSeqid));
     engine.release_lockowner(NOW, client, b"nobody").unwrap();
 }

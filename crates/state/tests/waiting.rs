@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, LIMITS, Machine, client, engine, open};
+use common::{COURTESY, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
 use state::{
     ClientId, Denied, LockKind, LockOwner, LockRequest, Locker, Notice, Range, SetClientId, StateId, Time,
 };
@@ -34,7 +34,15 @@ impl Owner {
 
     fn request(self, range: Range, kind: LockKind, waits: bool) -> LockRequest<'static, u32> {
         let locker = Locker::New { open: self.open, owner: self.name.as_bytes() };
-        LockRequest { client: self.client, key: &FILE, locker, range, kind, reclaim: false, waits }
+        LockRequest {
+            by: common::leaked(self.client),
+            key: &FILE,
+            locker,
+            range,
+            kind,
+            reclaim: false,
+            waits,
+        }
     }
 
     /// LOCK by the client that would wait for it.
@@ -56,15 +64,15 @@ impl Owner {
 
     fn unlock(self, engine: &mut Machine, id: &StateId) {
         let all = Range { first: 0, last: u64::MAX };
-        let begun = engine.unlock_begin(self.client, id, &FILE, all).unwrap();
+        let begun = engine.unlock_begin(&root(self.client), id, &FILE, all).unwrap();
         engine.unlock_done(&begun, all).unwrap();
     }
 }
 
 fn v40(engine: &mut Machine, name: &str) -> ClientId {
-    let asked = SetClientId { owner: name.as_bytes(), verifier: [1; 8], principal: b"root" };
+    let asked = SetClientId { owner: name.as_bytes(), verifier: [1; 8], principal: &ROOT };
     let (id, confirm) = engine.setclientid(NOW, &asked).unwrap();
-    engine.setclientid_confirm(NOW, id, confirm, b"root").unwrap();
+    engine.setclientid_confirm(NOW, id, confirm, &ROOT).unwrap();
     id
 }
 
@@ -151,7 +159,7 @@ fn whoever_can_be_told_is_told_once() {
     b.all(&mut engine, NOW.plus(TOLD - 1)).unwrap();
     // a waits now, and is told when what b has goes with its open.
     assert_eq!(notices(&mut engine, NOW), []);
-    engine.close(other, &b.open, &FILE).unwrap();
+    engine.close(&root(other), &b.open, &FILE).unwrap();
     assert_eq!(notices(&mut engine, NOW), [a.who()]);
 }
 
@@ -222,7 +230,8 @@ fn all_that_wait_for_local_processes_are_looked_at_in_turn() {
     for file in 0..4 {
         let open = engine.open(NOW, &open(me, "a", &file, 3, 0)).unwrap();
         let locker = Locker::New { open, owner: b"a" };
-        let asked = LockRequest { client: me, key: &file, locker, range, kind, reclaim: false, waits: true };
+        let asked =
+            LockRequest { by: &root(me), key: &file, locker, range, kind, reclaim: false, waits: true };
         let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
         engine.lock_kept_out(NOW, &begun, &asked);
     }
@@ -247,6 +256,6 @@ fn the_queue_is_bounded_and_goes_with_its_clients() {
     assert_eq!(notices(&mut engine, NOW).len(), LIMITS.waiting);
     // b's client is silent: what it waited for is anybody's.
     let later = NOW.plus(LEASE + COURTESY);
-    engine.destroy_session(session, None).unwrap();
+    engine.destroy_session(session, &ROOT, None).unwrap();
     a.all(&mut engine, later).unwrap();
 }

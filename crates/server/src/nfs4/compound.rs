@@ -3,13 +3,13 @@
 //! Operations are decoded as they come, so that what is wrong with the third one doesn't keep the first two from being done. A
 //! request of a session is bounded by it: a reply that would become too long is cut to the operation that made it so.
 
-use std::hash::Hasher as _;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use proto::nfs4::{self, MAX_TAG, MinorVersion, Nfsstat4, Operation, Stateid4};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, Reply};
-use state::Ticket;
+use state::{Principal, Ticket};
 use xdr::{Decoder, Opaque};
 
 use super::object::Object;
@@ -262,14 +262,14 @@ fn fingerprint(request: &[u8], credential: &Credential) -> u64 {
     let mut hasher = siphasher::sip::SipHasher13::new();
     hasher.write(&request[..request.len().min(FINGERPRINT)]);
     hasher.write_usize(request.len());
-    hasher.write(&principal(credential));
+    principal(credential).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Whose request it is: what a client's and a session's owner is told by.
-pub(super) fn principal(credential: &Credential) -> Vec<u8> {
+/// Whose request it is: what clients, sessions and states are told by whose they are.
+pub(super) fn principal(credential: &Credential) -> Principal {
     match credential {
-        Credential::None => Vec::new(),
-        Credential::Sys(sys) => sys.uid.to_be_bytes().to_vec(),
+        Credential::None => Principal::Anonymous,
+        Credential::Sys(sys) => Principal::Sys(sys.uid),
     }
 }

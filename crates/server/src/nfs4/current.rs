@@ -1,10 +1,10 @@
 //! What an operation works on: the current and the saved object, the state ids that come with them, and whose they are.
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
-use state::{Asker, ClientId, Touch};
+use state::{Asker, ClientId, Principal, Requester, Touch};
 use store::FileHandle;
 
-use super::compound::Compound;
+use super::compound::{Compound, principal};
 use super::object::{File, Object};
 use super::{Result, status};
 use crate::access::Admission;
@@ -63,6 +63,16 @@ impl Compound<'_> {
                 known.map(|()| client).map_err(status::of_state)
             }
         }
+    }
+
+    /// As whom the request comes.
+    pub fn principal(&self) -> Principal {
+        principal(self.cx.credential)
+    }
+
+    /// A client, as the user who asks.
+    pub fn requester(&self, client: ClientId) -> Requester {
+        Requester { client, principal: self.principal() }
     }
 
     /// Whose own delegations aren't in the way: 4.0 doesn't say who asks.

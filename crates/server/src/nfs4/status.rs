@@ -51,6 +51,7 @@ pub(super) const fn of_state(error: state::Error) -> Nfsstat4 {
     use state::Error;
     match error {
         Error::AdminRevoked => Nfsstat4::AdminRevoked,
+        Error::Access => Nfsstat4::Access,
         Error::BadHighSlot => Nfsstat4::BadHighSlot,
         Error::BadSeqid => Nfsstat4::BadSeqid,
         Error::BadSession => Nfsstat4::Badsession,
@@ -84,6 +85,7 @@ pub(super) const fn of_state(error: state::Error) -> Nfsstat4 {
         Error::StaleStateid => Nfsstat4::StaleStateid,
         Error::Toosmall => Nfsstat4::Toosmall,
         Error::TooManyOps => Nfsstat4::TooManyOps,
+        Error::WrongCred => Nfsstat4::WrongCred,
     }
 }
 

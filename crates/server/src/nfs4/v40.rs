@@ -7,7 +7,7 @@ use proto::nfs4::{
     Close4Args, Lock4Args, Locker4, Locku4Args, Nfsstat4, Open4Args, OpenConfirm4Args, OpenDowngrade4Args,
     Operation, Stateid4,
 };
-use state::{ClientId, Numbered, Owner, StateId};
+use state::{ClientId, Numbered, Owner, Requester, StateId};
 use xdr::Decoder;
 
 use super::compound::{Compound, Step};
@@ -23,7 +23,7 @@ pub(super) const fn is_numbered(operation: Operation) -> bool {
 
 /// An owner's request.
 struct Request {
-    client: ClientId,
+    by: Requester,
     owner: Owner,
     seqid: u32,
     /// The open that CLOSE closes.
@@ -37,9 +37,9 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Ok(request) => request,
         Err(status) => return Step::Done(Err(status)),
     };
-    let Request { client, owner, seqid, closes } = &request;
+    let Request { by, owner, seqid, closes } = &request;
     let opens = operation == Operation::Open;
-    let begun = c.service.nfs4.run(|engine, now| engine.owner_begin(now, *client, owner, *seqid, opens));
+    let begun = c.service.nfs4.run(|engine, now| engine.owner_begin(now, by, owner, *seqid, opens));
     match begun {
         Err(error) => return Step::Done(Err(status::of_state(error))),
         Ok(Numbered::Again(kept)) => {
@@ -61,9 +61,9 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         Arc::from(parts.concat())
     });
     c.service.nfs4.run(|engine, _| {
-        engine.owner_end(*client, owner, *seqid, kept);
+        engine.owner_end(by, owner, *seqid, kept);
         if let (Some(id), true) = (closes, done.is_ok()) {
-            engine.closed40(*client, id, owner);
+            engine.closed40(by.client, id, owner);
         }
     });
     Step::Done(done)
@@ -96,9 +96,10 @@ fn again(c: &mut Compound<'_>, kept: &[u8]) -> Step {
 fn who(c: &Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Result<Request> {
     let by_state = |id: Stateid4, seqid, closes: bool| {
         let id = StateId { seqid: id.seqid, other: id.other };
-        let (client, owner) =
-            c.service.nfs4.run(|engine, now| engine.owner_of(now, &id)).map_err(status::of_state)?;
-        Ok(Request { client, owner, seqid, closes: closes.then_some(id) })
+        let principal = c.principal();
+        let found = c.service.nfs4.run(|engine, now| engine.owner_of(now, &id, &principal));
+        let (client, owner) = found.map_err(status::of_state)?;
+        Ok(Request { by: Requester { client, principal }, owner, seqid, closes: closes.then_some(id) })
     };
     c.object()?;
     let bad = |_: xdr::Error| Nfsstat4::Badxdr;
@@ -106,7 +107,12 @@ fn who(c: &Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Result
         Operation::Open => {
             let args: Open4Args<'_> = args.get().map_err(bad)?;
             let owner = Owner::Open(args.owner.owner.0.to_vec());
-            Ok(Request { client: ClientId(args.owner.clientid), owner, seqid: args.seqid, closes: None })
+            Ok(Request {
+                by: c.requester(ClientId(args.owner.clientid)),
+                owner,
+                seqid: args.seqid,
+                closes: None,
+            })
         }
         Operation::OpenConfirm => {
             let args: OpenConfirm4Args = args.get().map_err(bad)?;

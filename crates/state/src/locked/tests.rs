@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    ClientId, Config, Engine, FORE_SMALLEST, Limits, LockOwner, LockRequest, Locker, OpenRequest,
+    Config, Engine, FORE_SMALLEST, Limits, LockOwner, LockRequest, Locker, OpenRequest, Principal, Requester,
     SetClientId, Share, StateId, Time,
 };
 
@@ -72,9 +72,15 @@ const OWNERS: u64 = 100_000;
 const WAY: usize = 25;
 
 /// An owner's place among all, as its name.
-fn ask(client: ClientId, open: StateId, owner: &[u8], range: Range, waits: bool) -> LockRequest<'_, u32> {
+fn ask<'a>(
+    by: &'a Requester,
+    open: StateId,
+    owner: &'a [u8],
+    range: Range,
+    waits: bool,
+) -> LockRequest<'a, u32> {
     let locker = Locker::New { open, owner };
-    LockRequest { client, key: &1, locker, range, kind: LockKind::Write, reclaim: false, waits }
+    LockRequest { by, key: &1, locker, range, kind: LockKind::Write, reclaim: false, waits }
 }
 
 #[test]
@@ -93,17 +99,23 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
         channel,
     };
     let config = Config { boot: 7, lease: 1000, courtesy: 1000, limits };
-    let mut engine: Engine<u32, ()> = Engine::new(config, Box::new(|| 1), [], NOW);
-    let asked = SetClientId { owner: b"me", verifier: [1; 8], principal: b"root" };
+    let (mut random, root) = (0, Principal::Sys(0));
+    let random = move || {
+        random += 1;
+        random
+    };
+    let mut engine: Engine<u32, ()> = Engine::new(config, Box::new(random), [], NOW);
+    let asked = SetClientId { owner: b"me", verifier: [1; 8], principal: &root };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
-    engine.setclientid_confirm(NOW, me, confirm, b"root").unwrap();
+    engine.setclientid_confirm(NOW, me, confirm, &root).unwrap();
+    let by = Requester { client: me, principal: root };
     let share = Share { access: 3, deny: 0 };
-    let opened = OpenRequest { client: me, owner: b"o", key: &1, share, reclaim: false };
+    let opened = OpenRequest { by: &by, owner: b"o", key: &1, share, reclaim: false };
     let open = engine.open(NOW, &opened).unwrap();
     let mut most = 0;
     for number in 0..OWNERS {
         let (name, range) = (number.to_be_bytes(), Range::of(2 * number, 1).unwrap());
-        let asked = ask(me, open, &name, range, false);
+        let asked = ask(&by, open, &name, range, false);
         let (done, visits) = counted(|| {
             let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
             engine.lock_done(&begun, range, LockKind::Write)
@@ -125,11 +137,11 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
     // All that wait are looked at when one asks, and when the time has come.
     for waiter in 0..64 {
         let name = (OWNERS + waiter).to_be_bytes();
-        let asked = ask(me, open, &name, Range::ALL, true);
+        let asked = ask(&by, open, &name, Range::ALL, true);
         engine.lock_begin(NOW, &asked).unwrap().unwrap_err();
     }
     let free = Range::of(1, 1).unwrap();
-    let (begun, visits) = counted(|| engine.lock_begin(NOW, &ask(me, open, b"more", free, false)));
+    let (begun, visits) = counted(|| engine.lock_begin(NOW, &ask(&by, open, b"more", free, false)));
     assert!(begun.unwrap().is_ok() && visits <= 64 * 2 * WAY, "{visits} nodes with waiters");
     let ((), visits) = counted(|| engine.tick(NOW));
     assert_eq!(visits, 0, "nothing is due");

@@ -4,12 +4,26 @@
 extern crate samehost_state as state;
 
 use state::{
-    Channel, ClientId, Config, CreateSession, Created, Engine, ExchangeId, Limits, OpenRequest, Random,
-    Sequence, Sequenced, SessionId, Share, StateId, Ticket, Time,
+    Channel, ClientId, Config, CreateSession, Created, Engine, ExchangeId, Limits, OpenRequest, Principal,
+    Random, Requester, Sequence, Sequenced, SessionId, Share, StateId, Ticket, Time,
 };
 
 pub const LEASE: u64 = 1000;
 pub const COURTESY: u64 = 10_000;
+
+/// Whose clients are, and who else there is.
+pub const ROOT: Principal = Principal::Sys(0);
+pub const OTHER: Principal = Principal::Sys(1000);
+
+/// A client as itself.
+pub const fn root(client: ClientId) -> Requester {
+    Requester { client, principal: ROOT }
+}
+
+/// The same, for as long as the process lives: requests borrow it.
+pub fn leaked(client: ClientId) -> &'static Requester {
+    Box::leak(Box::new(root(client)))
+}
 
 /// Files are numbers, and what a lock owner holds open is nothing.
 pub type Machine = Engine<u32, ()>;
@@ -55,17 +69,17 @@ pub fn engine() -> Machine {
 }
 
 pub const fn named(owner: &str, verifier: u8) -> ExchangeId<'_> {
-    ExchangeId { owner: owner.as_bytes(), verifier: [verifier; 8], principal: b"root", update: false }
+    ExchangeId { owner: owner.as_bytes(), verifier: [verifier; 8], principal: &ROOT, update: false }
 }
 
 pub const fn creation<'a>(client: ClientId, sequence: u32) -> CreateSession<'a> {
-    CreateSession { client, sequence, principal: b"root", channel: CHANNEL }
+    CreateSession { client, sequence, principal: &ROOT, channel: CHANNEL }
 }
 
 /// A client with one session that has nothing to reclaim.
 pub fn client(engine: &mut Machine, now: Time, owner: &str) -> (ClientId, SessionId) {
     let (client, session) = fresh(engine, now, owner);
-    engine.reclaim_complete(client).expect("the first time");
+    engine.reclaim_complete(&root(client)).expect("the first time");
     (client, session)
 }
 
@@ -89,14 +103,25 @@ pub fn begin(engine: &mut Machine, now: Time, session: SessionId, slot: u32, seq
     }
 }
 
-pub const fn open<'a>(
+pub fn open<'a>(
     client: ClientId,
     owner: &'a str,
     key: &'a u32,
     access: u8,
     deny: u8,
 ) -> OpenRequest<'a, u32> {
-    OpenRequest { client, owner: owner.as_bytes(), key, share: Share { access, deny }, reclaim: false }
+    open_as(leaked(client), owner, key, access, deny)
+}
+
+/// An open by one of a client's users.
+pub const fn open_as<'a>(
+    by: &'a Requester,
+    owner: &'a str,
+    key: &'a u32,
+    access: u8,
+    deny: u8,
+) -> OpenRequest<'a, u32> {
+    OpenRequest { by, owner: owner.as_bytes(), key, share: Share { access, deny }, reclaim: false }
 }
 
 /// The same state, whatever its `seqid`.

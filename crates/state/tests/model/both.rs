@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use state::{
     Asker, Channel, ClientId, Config, Delegating, Denied, Direction, Engine, Error, Limits, LockKind,
-    LockOwner, LockRequest, Locker, OpenRequest, Range, Sequenced, SessionId, Share, StateId, Time, Touch,
+    LockOwner, LockRequest, Locker, OpenRequest, Range, Requester, Sequenced, SessionId, Share, StateId,
+    Time, Touch,
 };
 
-use crate::common::{COURTESY, LEASE, Machine, creation, named, request};
+use crate::common::{COURTESY, LEASE, Machine, OTHER, creation, named, request, root};
 use crate::reference::{self, BYTES, CLIENTS, Delegation, Lock, Open, Reference, Touched, Waiter, Wanted};
 use crate::steps::{Ask, Step};
 
@@ -72,6 +73,11 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
     };
     let config = Config { boot, lease: LEASE, courtesy: COURTESY, limits };
     Engine::new(config, random, records.iter().cloned(), Time(LEASE))
+}
+
+/// Another user of a client, who has nothing.
+const fn stranger(client: ClientId) -> Requester {
+    Requester { client, principal: OTHER }
 }
 
 fn range((first, last): (usize, usize)) -> Range {
@@ -151,14 +157,18 @@ impl Both {
                 let Some(client) = self.sequence(open.who) else { return };
                 let id = StateId { seqid: 0, ..self.ids[&open.nr] };
                 let share = Share { access: to.0, deny: to.1 };
-                let done = self.engine.downgrade(client, &id, &open.file, share);
+                let refused = self.engine.downgrade(&stranger(client), &id, &open.file, share);
+                assert_eq!(refused, Err(Error::WrongCred));
+                let done = self.engine.downgrade(&root(client), &id, &open.file, share);
                 assert_eq!(done.map(drop), self.model.downgrade(open.nr, to));
                 self.ids.extend(done.map(|id| (open.nr, id)));
             }
             Step::Close(which) => {
                 let Some(open) = pick(&self.model.opens, which) else { return };
                 let Some(client) = self.sequence(open.who) else { return };
-                let done = self.engine.close(client, &self.ids[&open.nr], &open.file);
+                let refused = self.engine.close(&stranger(client), &self.ids[&open.nr], &open.file);
+                assert_eq!(refused, Err(Error::WrongCred));
+                let done = self.engine.close(&root(client), &self.ids[&open.nr], &open.file);
                 assert_eq!(done, Ok(()));
                 self.model.close(open.nr);
             }
@@ -186,9 +196,12 @@ impl Both {
             Step::Unlock(which, bytes) => {
                 let Some(lock) = pick(&self.model.locks, which) else { return };
                 let Some(client) = self.sequence(lock.who) else { return };
+                let id = &self.ids[&lock.nr];
+                let refused = self.engine.unlock_begin(&stranger(client), id, &lock.file, range(bytes));
+                assert_eq!(refused.map(drop), Err(Error::WrongCred));
                 let begun = self
                     .engine
-                    .unlock_begin(client, &self.ids[&lock.nr], &lock.file, range(bytes))
+                    .unlock_begin(&root(client), &self.ids[&lock.nr], &lock.file, range(bytes))
                     .expect("it lives");
                 let id = self.engine.unlock_done(&begun, range(bytes)).expect("it lives");
                 self.model.unlock(lock.nr, bytes.0, bytes.1);
@@ -240,7 +253,8 @@ impl Both {
             Step::Complete(who) => {
                 self.arrive(who, false);
                 let Some(client) = self.sequence(who) else { return };
-                assert_eq!(self.engine.reclaim_complete(client), self.model.complete(who));
+                assert_eq!(self.engine.reclaim_complete(&stranger(client)), Err(Error::WrongCred));
+                assert_eq!(self.engine.reclaim_complete(&root(client)), self.model.complete(who));
                 self.clients[who].forget();
             }
             Step::Restart => self.restart(),
@@ -264,7 +278,7 @@ impl Both {
     ) -> Result<u64, Error> {
         let Some(client) = self.sequence(who) else { return Err(Error::BadSession) };
         let asked = OpenRequest {
-            client,
+            by: &root(client),
             owner: &[owner],
             key: &file,
             share: Share { access: share.0, deny: share.1 },
@@ -309,7 +323,9 @@ impl Both {
         let locker = Locker::New { open: self.ids[&wanted.open.nr], owner: &owner };
         let (key, range, kind) = (&wanted.open.file, range(wanted.bytes), wanted.kind);
         let waits = ask != Ask::Once;
-        let asked = LockRequest { client, key, locker, range, kind, reclaim, waits };
+        let asked = LockRequest { by: &root(client), key, locker, range, kind, reclaim, waits };
+        let stranger = LockRequest { by: &stranger(client), ..asked };
+        assert_eq!(self.engine.lock_begin(self.now(), &stranger).map(drop), Err(Error::WrongCred));
         let done = self.engine.lock_begin(self.now(), &asked);
         let said = self.model.may_lock(wanted, reclaim, waits);
         assert!(
@@ -396,7 +412,7 @@ impl Both {
         writes: bool,
         reclaim: bool,
     ) -> Option<(Delegating<()>, u64)> {
-        let begun = self.engine.delegate_begin(self.now(), client, &file, writes, reclaim);
+        let begun = self.engine.delegate_begin(self.now(), &root(client), &file, writes, reclaim);
         let said = self.model.delegate(who, file, writes, reclaim);
         assert_eq!(begun.as_ref().map(drop).map_err(|why| *why), said.map(drop));
         begun.ok().zip(said.ok())
@@ -405,7 +421,9 @@ impl Both {
     /// A delegation that a client had, with the file that it has open again; sometimes a local process has it open by now.
     fn reclaim_delegation(&mut self, who: usize, had: &Delegation) {
         let Some(client) = self.sequence(who).filter(|_| self.model.may_reclaim(who)) else { return };
-        let Some((begun, nr)) = self.delegate_begin(client, who, had.file, had.writes, true) else { return };
+        let Some((begun, nr)) = self.delegate_begin(client, who, had.file, had.writes, true) else {
+            return;
+        };
         let id = if nr.is_multiple_of(2) {
             self.engine.delegate_done(&begun)
         } else {
@@ -417,7 +435,11 @@ impl Both {
 
     fn give_back(&mut self, who: usize, nr: u64, file: u32) {
         let Some(client) = self.sequence(who) else { return };
-        assert_eq!(self.engine.delegreturn(client, &self.ids[&nr], &file), Ok(()));
+        let refused = self.engine.delegreturn(&stranger(client), &self.ids[&nr], &file);
+        let is_revoked = self.model.revoked[who].iter().any(|(revoked, _)| *revoked == nr);
+        // Who says that a delegation has gone gives nothing away.
+        assert!(refused == Err(Error::WrongCred) || is_revoked && refused == Ok(()), "{refused:?}");
+        assert!(is_revoked || self.engine.delegreturn(&root(client), &self.ids[&nr], &file) == Ok(()));
         self.model.give_back(nr);
     }
 

@@ -43,7 +43,8 @@ pub(super) fn created(
     let program = CallbackProgram { number: args.cb_program, credential };
     let channel = c.cx.back_channel().filter(|_| binds);
     let (states, slots) = (&c.service.nfs4, args.back_chan_attrs.maxrequests);
-    let client = states.run(|engine, _| engine.session_client(session)).map_err(status::of_state)?;
+    let principal = c.principal();
+    let client = states.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
     let bound = channel.is_some();
     states.callbacks.ways.with(|paths| {
         paths.add_session(client, session, c.minor, program, slots);
@@ -58,8 +59,8 @@ pub(in crate::nfs4) fn bind_conn_to_session(
     c: &mut Compound<'_>,
     args: BindConnToSession4Args,
 ) -> Result<()> {
-    let (states, session) = (&c.service.nfs4, SessionId(args.sessionid));
-    let client = states.run(|engine, _| engine.session_client(session)).map_err(status::of_state)?;
+    let (states, session, principal) = (&c.service.nfs4, SessionId(args.sessionid), c.principal());
+    let client = states.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
     let channel = c.cx.back_channel().ok_or(Nfsstat4::Inval)?;
     let dir = match args.dir {
         ChannelDirFromClient4::Fore => FORE,

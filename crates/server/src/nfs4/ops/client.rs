@@ -9,11 +9,11 @@ use state::{ClientId, SetClientId};
 
 use super::back_channel;
 use super::open::place;
-use crate::nfs4::compound::{Compound, principal};
+use crate::nfs4::compound::Compound;
 use crate::nfs4::{Result, status};
 
 pub(in crate::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclientid4Args<'_>) -> Result<()> {
-    let principal = principal(c.cx.credential);
+    let principal = c.principal();
     let asked =
         SetClientId { owner: args.client.id.0, verifier: args.client.verifier, principal: &principal };
     let set = c.service.nfs4.run(|engine, now| engine.setclientid(now, &asked));
@@ -41,7 +41,7 @@ pub(in crate::nfs4) fn setclientid_confirm(
     c: &mut Compound<'_>,
     args: SetclientidConfirm4Args,
 ) -> Result<()> {
-    let principal = principal(c.cx.credential);
+    let principal = c.principal();
     let (client, confirm) = (ClientId(args.clientid), u64::from_be_bytes(args.setclientid_confirm));
     let states = &c.service.nfs4;
     let confirmed = states.run(|engine, now| engine.setclientid_confirm(now, client, confirm, &principal));
@@ -54,9 +54,9 @@ pub(in crate::nfs4) fn setclientid_confirm(
 
 pub(in crate::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
     let client = ClientId(args.clientid);
-    let states = &c.service.nfs4;
+    let (states, by) = (&c.service.nfs4, c.requester(client));
     let holds = states.run(|engine, now| {
-        engine.renew40(now, client)?;
+        engine.renew_by(now, &by)?;
         Ok(engine.holds_delegations(client))
     });
     // Its lease is renewed all the same (RFC 7530 section 16.28.4).
@@ -70,8 +70,8 @@ pub(in crate::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args) -> Resul
 
 pub(in crate::nfs4) fn open_confirm(c: &mut Compound<'_>, args: OpenConfirm4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
-    let (client, key) = place(c, &id)?;
-    let id = c.service.nfs4.run(|engine, _| engine.open_confirm(client, &id, &key));
+    let (by, key) = place(c, &id)?;
+    let id = c.service.nfs4.run(|engine, _| engine.open_confirm(&by, &id, &key));
     let id = c.give_stateid(id.map_err(status::of_state)?);
     c.reply.encoder().put(&id);
     Ok(())

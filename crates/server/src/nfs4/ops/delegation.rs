@@ -137,8 +137,8 @@ fn give(
     if !states.callbacks.is_up(client) {
         return Err(NoDelegation::Resource);
     }
-    let key = node.handle();
-    let begun = states.run(|engine, now| engine.delegate_begin(now, client, key, writes, false))?;
+    let (key, by) = (node.handle(), c.requester(client));
+    let begun = states.run(|engine, now| engine.delegate_begin(now, &by, key, writes, false))?;
     match keep_out(c, acting, node, &begun) {
         Ok(()) => states.run(|engine, _| engine.delegate_done(&begun)).ok_or(NoDelegation::Contention),
         Err(error) => {
@@ -160,7 +160,8 @@ pub(super) fn reclaim(
     if kind == DELEGATE_NONE {
         return OpenDelegation4::None;
     }
-    let begun = states.run(|engine, now| engine.delegate_begin(now, client, key, writes, true));
+    let by = c.requester(client);
+    let begun = states.run(|engine, now| engine.delegate_begin(now, &by, key, writes, true));
     let Ok(begun) = begun else { return OpenDelegation4::None };
     let kept_out = keep_out(c, acting, node, &begun).is_ok();
     let id = states.run(|engine, now| {
@@ -202,8 +203,8 @@ fn delegation(id: &StateId, writes: bool, recall: bool) -> OpenDelegation4<'stat
 
 pub(in crate::nfs4) fn delegreturn(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
     let id = c.stateid(args.stateid)?;
-    let (client, key) = place(c, &id)?;
-    c.service.nfs4.run(|engine, _| engine.delegreturn(client, &id, &key)).map_err(status::of_state)
+    let (by, key) = place(c, &id)?;
+    c.service.nfs4.run(|engine, _| engine.delegreturn(&by, &id, &key)).map_err(status::of_state)
 }
 
 /// Asks another client's delegation for writing what it makes of the file, if it matters for what is `wanted`: see [`States::ask_writer`].

@@ -7,7 +7,7 @@ use proto::nfs4::{
     Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, MinorVersion, NfsLockType4, Nfsstat4,
     StateOwner4,
 };
-use state::{Begun, Denied, LockKind, LockOwner, LockRequest, Locker, Owner, Range};
+use state::{Begun, ClientId, Denied, LockKind, LockOwner, LockRequest, Locker, Owner, Range};
 use store::{Acting, FileLock, Kind, Node};
 use xdr::{Encode as _, Encoder, Opaque};
 
@@ -48,20 +48,20 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
             Locker::New { open: c.stateid(new.open_stateid)?, owner: new.lock_owner.owner.0 }
         }
     };
-    let by = match locker {
+    let held = match locker {
         Locker::Existing(id) | Locker::New { open: id, .. } => id,
     };
-    let (client, key) = place(c, &by)?;
+    let (by, key) = place(c, &held)?;
     if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor)
-        && c.client(new.lock_owner.clientid)? != client
+        && c.client(new.lock_owner.clientid)? != by.client
     {
         return Err(Nfsstat4::BadStateid);
     }
-    let request = LockRequest { client, key: &key, locker, range, kind, reclaim: args.reclaim, waits };
+    let request = LockRequest { by: &by, key: &key, locker, range, kind, reclaim: args.reclaim, waits };
     let begun = c.service.nfs4.run(|engine, now| engine.lock_begin(now, &request));
     let begun = match begun.map_err(status::of_state)? {
         Ok(begun) => begun,
-        Err(denied) => return Err(refuse(c, &denied)),
+        Err(denied) => return Err(refuse(c, by.client, &denied)),
     };
     let taken = file
         .acting()
@@ -72,14 +72,14 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
             let id = c.give_stateid(id.map_err(status::of_state)?);
             if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor) {
                 let owner = Owner::Lock(new.lock_owner.owner.0.to_vec());
-                c.service.nfs4.run(|engine, _| engine.owner_starts(client, &owner, new.lock_seqid));
+                c.service.nfs4.run(|engine, _| engine.owner_starts(&by, &owner, new.lock_seqid));
             }
             c.reply.encoder().put(&id);
             Ok(())
         }
         Ok(Some(local)) => {
             c.service.nfs4.run(|engine, now| engine.lock_kept_out(now, &begun, &request));
-            Err(refuse(c, &local))
+            Err(refuse(c, by.client, &local))
         }
         Err(error) => {
             c.service.nfs4.run(|engine, _| engine.lock_failed(&begun));
@@ -128,12 +128,13 @@ fn local(lock: &FileLock) -> Denied {
     Denied {
         range: Range { first: lock.first, last: lock.last },
         kind: if lock.exclusive { LockKind::Write } else { LockKind::Read },
-        owner: LockOwner { client: state::ClientId(0), owner: Vec::new() },
+        owner: LockOwner { client: ClientId(0), owner: Vec::new() },
     }
 }
 
-/// `NFS4ERR_DENIED`, with the lock that is in the way.
-fn refuse(c: &mut Compound<'_>, denied: &Denied) -> Nfsstat4 {
+/// `NFS4ERR_DENIED`, with the lock that is in the way. The id of another client isn't told: who knows it could speak for that one.
+fn refuse(c: &mut Compound<'_>, client: ClientId, denied: &Denied) -> Nfsstat4 {
+    let clientid = if denied.owner.client == client { client.0 } else { 0 };
     let mut body = Encoder::new();
     let locktype = match denied.kind {
         LockKind::Read => NfsLockType4::Read,
@@ -143,7 +144,7 @@ fn refuse(c: &mut Compound<'_>, denied: &Denied) -> Nfsstat4 {
         offset: denied.range.first,
         length: denied.range.length(),
         locktype,
-        owner: StateOwner4 { clientid: denied.owner.client.0, owner: Opaque(&denied.owner.owner) },
+        owner: StateOwner4 { clientid, owner: Opaque(&denied.owner.owner) },
     }
     .encode(&mut body);
     c.failure = body.into_vec();
@@ -158,7 +159,7 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
     let tested = c.service.nfs4.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
     let tested = match tested.map_err(status::of_state)? {
         Ok(tested) => tested,
-        Err(denied) => return Err(refuse(c, &denied)),
+        Err(denied) => return Err(refuse(c, client, &denied)),
     };
     let acting = file.acting()?;
     let lock = file_lock(range, kind);
@@ -171,7 +172,7 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
         acting.lock_file(&file.node, false).and_then(|(opened, _)| store::test_lock(&opened, &lock))
     };
     match found.map_err(status::of_store)? {
-        Some(found) => Err(refuse(c, &local(&found))),
+        Some(found) => Err(refuse(c, client, &local(&found))),
         None => Ok(()),
     }
 }
@@ -179,8 +180,8 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
 pub(in crate::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<()> {
     let (_, range) = target(c, args.offset, args.length)?;
     let id = c.stateid(args.lock_stateid)?;
-    let (client, key) = place(c, &id)?;
-    let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(client, &id, &key, range));
+    let (by, key) = place(c, &id)?;
+    let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(&by, &id, &key, range));
     let begun = begun.map_err(status::of_state)?;
     if let Some(owner) = begun.file.locks.lock().as_ref() {
         owner.unlock(range).map_err(status::of_store)?;

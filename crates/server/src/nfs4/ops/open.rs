@@ -13,7 +13,7 @@ use proto::nfs4::{
     SHARE_ACCESS_WANT_DELEG_TIMESTAMPS, SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, SHARE_ACCESS_WANT_PUSH,
     SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, Stateid4,
 };
-use state::{ClientId, OpenRequest, Share, StateId, Touch};
+use state::{ClientId, OpenRequest, Requester, Share, StateId, Touch};
 use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
 
 use super::delegation;
@@ -78,7 +78,8 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
         may(&acting, &opened.node, share)?;
     }
     let key = *opened.node.handle();
-    let request = OpenRequest { client, owner: args.owner.owner.0, key: &key, share, reclaim };
+    let by = c.requester(client);
+    let request = OpenRequest { by: &by, owner: args.owner.owner.0, key: &key, share, reclaim };
     if opened.truncate {
         let may = c.service.nfs4.run(|engine, now| {
             engine.may_open(now, &request)?;
@@ -303,20 +304,20 @@ fn truncate(c: &Compound<'_>, acting: &Acting<'_>, directory: &File, node: &Node
 }
 
 /// Whom an operation on an open is by, and which file it is about.
-pub(super) fn place(c: &Compound<'_>, id: &StateId) -> Result<(ClientId, FileHandle)> {
+pub(super) fn place(c: &Compound<'_>, id: &StateId) -> Result<(Requester, FileHandle)> {
     let key = match c.object()? {
         Object::File(file) => *file.node.handle(),
         Object::Gone(handle) => *handle,
         Object::Pseudo(_) => return Err(Nfsstat4::BadStateid),
     };
-    Ok((c.owner(id)?, key))
+    Ok((c.requester(c.owner(id)?), key))
 }
 
 pub(in crate::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowngrade4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
-    let (client, key) = place(c, &id)?;
+    let (by, key) = place(c, &id)?;
     let to = share(c.minor, args.share_access, args.share_deny)?;
-    let left = c.service.nfs4.run(|engine, _| engine.downgrade(client, &id, &key, to));
+    let left = c.service.nfs4.run(|engine, _| engine.downgrade(&by, &id, &key, to));
     let left = c.give_stateid(left.map_err(status::of_state)?);
     c.reply.encoder().put(&left);
     Ok(())
@@ -324,8 +325,8 @@ pub(in crate::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowngrade4Args)
 
 pub(in crate::nfs4) fn close(c: &mut Compound<'_>, args: Close4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
-    let (client, key) = place(c, &id)?;
-    c.service.nfs4.run(|engine, _| engine.close(client, &id, &key)).map_err(status::of_state)?;
+    let (by, key) = place(c, &id)?;
+    c.service.nfs4.run(|engine, _| engine.close(&by, &id, &key)).map_err(status::of_state)?;
     let gone = c.give_stateid(StateId::INVALID);
     c.reply.encoder().put(&gone);
     Ok(())

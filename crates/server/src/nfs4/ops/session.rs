@@ -14,7 +14,7 @@ use xdr::{Array, Opaque};
 
 use super::back_channel;
 use crate::nfs4::callbacks::MOST_SLOTS;
-use crate::nfs4::compound::{Compound, Step, principal};
+use crate::nfs4::compound::{Compound, Step};
 use crate::nfs4::{Result, status};
 
 /// The smallest request and reply that a callback fits in, and its operations: CB_SEQUENCE and one more.
@@ -35,7 +35,7 @@ pub(in crate::nfs4) fn exchange_id(c: &mut Compound<'_>, args: ExchangeId4Args<'
         StateProtect4A::MachCred(_) => return Err(Nfsstat4::Inval),
         StateProtect4A::Ssv(_) => return Err(Nfsstat4::EncrAlgUnsupp),
     }
-    let principal = principal(c.cx.credential);
+    let principal = c.principal();
     let asked = ExchangeId {
         owner: args.clientowner.ownerid.0,
         verifier: args.clientowner.verifier,
@@ -73,7 +73,7 @@ pub(in crate::nfs4) fn create_session(c: &mut Compound<'_>, args: CreateSession4
     {
         return Err(Nfsstat4::Toosmall);
     }
-    let principal = principal(c.cx.credential);
+    let principal = c.principal();
     let fore = &args.fore_chan_attrs;
     let asked = CreateSession {
         client: ClientId(args.clientid),
@@ -162,9 +162,10 @@ pub(in crate::nfs4) fn destroy_session(c: &mut Compound<'_>, args: DestroySessio
     }
     let session = SessionId(args.sessionid);
     let states = &c.service.nfs4;
+    let principal = c.principal();
     let destroyed = states.run(|engine, _| {
-        let client = engine.session_client(session)?;
-        engine.destroy_session(session, own).map(|()| client)
+        let client = engine.session_of(session, &principal)?;
+        engine.destroy_session(session, &principal, own).map(|()| client)
     });
     let client = destroyed.map_err(status::of_state)?;
     states.callbacks.ways.with(|paths| paths.remove_session(client, session));
@@ -172,16 +173,16 @@ pub(in crate::nfs4) fn destroy_session(c: &mut Compound<'_>, args: DestroySessio
 }
 
 pub(in crate::nfs4) fn destroy_clientid(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
-    let client = ClientId(args.clientid);
-    c.service.nfs4.run(|engine, _| engine.destroy_clientid(client)).map_err(status::of_state)
+    let by = c.requester(ClientId(args.clientid));
+    c.service.nfs4.run(|engine, _| engine.destroy_clientid(&by)).map_err(status::of_state)
 }
 
 pub(in crate::nfs4) fn reclaim_complete(c: &mut Compound<'_>, args: ReclaimComplete4Args) -> Result<()> {
-    let client = c.session_client()?;
+    let by = c.requester(c.session_client()?);
     if args.one_fs {
         // Filesystems don't come and go between servers here.
         c.object()?;
         return Ok(());
     }
-    c.service.nfs4.run(|engine, _| engine.reclaim_complete(client)).map_err(status::of_state)
+    c.service.nfs4.run(|engine, _| engine.reclaim_complete(&by)).map_err(status::of_state)
 }

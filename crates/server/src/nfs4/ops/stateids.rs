@@ -18,7 +18,7 @@ pub(in crate::nfs4) fn test_stateid(c: &mut Compound<'_>, args: TestStateid4Args
 }
 
 pub(in crate::nfs4) fn free_stateid(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
-    let client = c.session_client()?;
+    let by = c.requester(c.session_client()?);
     let id = c.stateid(args.stateid)?;
-    c.service.nfs4.run(|engine, _| engine.free_stateid(client, &id)).map_err(status::of_state)
+    c.service.nfs4.run(|engine, _| engine.free_stateid(&by, &id)).map_err(status::of_state)
 }
