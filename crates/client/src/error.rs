@@ -297,6 +297,7 @@ impl Error {
             Self::Resolve { .. } => Errno::HOSTUNREACH,
             Self::NoAnswer { .. } => Errno::TIMEDOUT,
             Self::Rpc { source, .. } if source.is_timeout() => Errno::TIMEDOUT,
+            Self::Rpc { source: rpc::client::Error::Auth { .. }, .. } => Errno::ACCESS,
             Self::Rpc { .. } | Self::Protocol { .. } => Errno::IO,
             Self::Mount { .. } => Errno::ACCESS,
             Self::Status { status, .. } => status.errno(),

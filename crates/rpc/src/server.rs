@@ -7,6 +7,7 @@
 //!
 //! Everything a peer can make us hold is bounded by [`Limits`].
 
+mod admission;
 mod back;
 mod budget;
 mod builder;
@@ -30,6 +31,7 @@ mod turn;
 mod unread;
 mod worker;
 
+pub use admission::{Admission, Verdict};
 pub use back::{Answer, BackChannel, BackError};
 pub use builder::{Builder, ConnectionInfo, Server, Totals};
 pub use context::{CallContext, Peer};

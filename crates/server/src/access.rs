@@ -7,10 +7,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use exports::{Claim, ClientSpec, IoMode, NotKnownYet, Options};
+use exports::{Claim, ClientSpec, IoMode, Names, NotKnownYet, Options};
 use lane::PeerCredentials;
 use store::{Acting, FileHandle, Holder, Identity, Store};
 
@@ -19,7 +19,7 @@ use crate::resolver::Resolver;
 use crate::table::{Entry, Table};
 
 /// The first port that needs no privilege to use.
-const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+pub(crate) const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
 /// The road on which a client asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,10 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Gate {
     table: ArcSwap<Table>,
-    names: Resolver,
+    /// Counts the tables.
+    tables: AtomicU64,
+    /// The host names in the exports, and those of clients.
+    pub names: Resolver,
     /// The I/O modes where no export says otherwise.
     pub io: Switches,
     /// Whether any client's writes go directly.
@@ -82,6 +85,7 @@ impl Gate {
     pub(crate) fn new(table: Table, io: Switches) -> Self {
         let gate = Self {
             table: ArcSwap::from_pointee(table),
+            tables: AtomicU64::new(0),
             names: Resolver::default(),
             io,
             direct_writes: AtomicBool::new(false),
@@ -99,9 +103,16 @@ impl Gate {
     /// Puts another table in place; whoever is being served from the old one is finished with it first.
     pub(crate) fn replace(&self, table: Table) {
         self.table.store(Arc::new(table));
+        self.tables.fetch_add(1, Ordering::Release);
         self.modes_changed();
         self.names.ask_again();
         self.look_up_hosts();
+    }
+
+    /// A number that changes whenever an export's clients may have changed: with the table, and with the host names
+    /// that are known.
+    pub(crate) fn generation(&self) -> u64 {
+        self.tables.load(Ordering::Acquire).wrapping_add(self.names.changes())
     }
 
     /// To be called when modes have changed.
@@ -158,10 +169,20 @@ impl Gate {
 
     /// The options that hold for a client.
     pub(crate) fn options<'e>(&self, entry: &'e Entry, address: SocketAddr) -> Result<&'e Options, Refusal> {
+        self.options_by(entry, address, &self.names)
+    }
+
+    /// The options that hold for a client, by these names.
+    pub(crate) fn options_by<'e>(
+        &self,
+        entry: &'e Entry,
+        address: SocketAddr,
+        names: &dyn Names,
+    ) -> Result<&'e Options, Refusal> {
         if entry.store.is_err() {
             return Err(Refusal::NotExported);
         }
-        match entry.export.options_for(address.ip(), &self.names) {
+        match entry.export.options_for(address.ip(), names) {
             Ok(options) => options.ok_or(Refusal::NotExported),
             Err(NotKnownYet) => Err(Refusal::NotKnownYet),
         }
@@ -325,6 +346,7 @@ mod tests {
         let asking = Asking { address, claim: None, road: Road::Wire };
         let gate = Gate {
             table: ArcSwap::from_pointee(table("slow.example(rw) *(ro)")),
+            tables: AtomicU64::new(0),
             names: Resolver::in_vain(),
             io: Switches::default(),
             direct_writes: AtomicBool::new(false),

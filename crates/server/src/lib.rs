@@ -8,6 +8,7 @@
 //! order that loses nothing; several servers can live in one process.
 
 mod access;
+mod admission;
 mod change;
 pub mod config;
 mod counters;

@@ -6,6 +6,7 @@
 //!    more than that.
 //! 2. What is known serves, however old it is. When it is older than [`FRESH`], or [`Lookups::ask_again`] was called, it is
 //!    asked for again meanwhile.
+//!    Few callers wait at a time: they are workers, of which there are few, and a stranger can make them ask.
 //! 3. A lookup that fails says nothing: the last answer goes on serving. Without one the answer is empty, so that what nobody can
 //!    answer keeps nobody waiting.
 
@@ -13,6 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -27,6 +29,9 @@ pub(crate) const MAX_REMEMBERED: usize = 16_384;
 const MAX_WAITING: usize = 1024;
 /// How many lookups there are at a time, so that a slow one doesn't hold up the others.
 const MAX_THREADS: usize = 4;
+
+/// How many callers wait at a time; for one more nothing is known yet.
+const MAX_CALLERS: usize = 4;
 
 /// The answer isn't there yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +57,8 @@ struct Memory<Q, A> {
     waiting: VecDeque<Q>,
     threads: usize,
     idle: usize,
+    /// Callers that wait for an answer.
+    callers: usize,
     /// Counts the calls of [`Lookups::ask_again`]: an answer to what was asked before the last one is not fresh.
     round: u64,
     closed: bool,
@@ -69,6 +76,8 @@ struct Shared<Q, A> {
     look_up: Box<LookUp<Q, A>>,
     patience: Duration,
     max_remembered: usize,
+    /// Counts the answers that weren't those before.
+    changes: AtomicU64,
 }
 
 /// Remembers answers `A` to questions `Q`; an empty answer is the default one. The threads start with the first question.
@@ -79,8 +88,8 @@ pub(crate) trait Question: fmt::Debug + Clone + Eq + Hash + Send + 'static {}
 impl<Q: fmt::Debug + Clone + Eq + Hash + Send + 'static> Question for Q {}
 
 /// What can be answered.
-pub(crate) trait Answer: fmt::Debug + Default + Send + Sync + 'static {}
-impl<A: fmt::Debug + Default + Send + Sync + 'static> Answer for A {}
+pub(crate) trait Answer: fmt::Debug + Default + PartialEq + Send + Sync + 'static {}
+impl<A: fmt::Debug + Default + PartialEq + Send + Sync + 'static> Answer for A {}
 
 impl<Q: Question, A: Answer> fmt::Debug for Lookups<Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,6 +116,7 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
             waiting: VecDeque::new(),
             threads: 0,
             idle: 0,
+            callers: 0,
             round: 0,
             closed: false,
         };
@@ -117,6 +127,7 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
             look_up: Box::new(look_up),
             patience,
             max_remembered,
+            changes: AtomicU64::new(0),
         }))
     }
 
@@ -133,8 +144,22 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
         self.0.want(&mut self.0.memory.lock(), question);
     }
 
+    /// A number that changes whenever an answer has become another one.
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.changes.load(Ordering::Acquire)
+    }
+
     /// The answer to a question.
     pub(crate) fn ask(&self, question: &Q) -> Result<Arc<A>, NotYet> {
+        self.ask_for(question, self.0.patience)
+    }
+
+    /// The answer to a question, if it is known.
+    pub(crate) fn ask_at_once(&self, question: &Q) -> Result<Arc<A>, NotYet> {
+        self.ask_for(question, Duration::ZERO)
+    }
+
+    fn ask_for(&self, question: &Q, patience: Duration) -> Result<Arc<A>, NotYet> {
         let mut memory = self.0.memory.lock();
         self.0.want(&mut memory, question);
         loop {
@@ -143,11 +168,13 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
                 return Ok(Arc::clone(answer));
             }
             // Counted from when it was asked first, so that nobody waits for what others have waited for in vain.
-            let deadline = known.asked.ok_or(NotYet)? + self.0.patience;
-            if Instant::now() >= deadline {
+            let deadline = known.asked.ok_or(NotYet)? + patience;
+            if Instant::now() >= deadline || memory.callers >= MAX_CALLERS {
                 return Err(NotYet);
             }
+            memory.callers += 1;
             self.0.news.wait_until(&mut memory, deadline);
+            memory.callers -= 1;
         }
     }
 }
@@ -211,7 +238,10 @@ impl<Q: Question, A: Answer> Shared<Q, A> {
                 known.due = Instant::now() + if fresh { good_for } else { Duration::ZERO };
                 known.asked = None;
                 let old = known.answer.take();
-                known.answer = answer.map(Arc::new).or(old).or_else(|| Some(Arc::default()));
+                known.answer = answer.map(Arc::new).or_else(|| old.clone()).or_else(|| Some(Arc::default()));
+                if known.answer != old {
+                    self.changes.fetch_add(1, Ordering::Release);
+                }
             }
             self.news.notify_all();
         }
@@ -220,7 +250,7 @@ impl<Q: Question, A: Answer> Shared<Q, A> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{SyncSender, sync_channel};
 
     use super::*;
@@ -267,9 +297,32 @@ mod tests {
         let (lookups, answers) = by_hand(Duration::ZERO);
         assert_eq!(ask(&lookups, "a"), Err(NotYet));
         assert_eq!(ask(&lookups, "a"), Err(NotYet));
+        assert_eq!(lookups.changes(), 0);
         answers.send(Some(vec![1])).unwrap();
         settle(&lookups);
         assert_eq!(ask(&lookups, "a"), Ok(vec![1]));
+        assert_eq!(lookups.changes(), 1);
+        lookups.ask_again();
+        assert_eq!(ask(&lookups, "a"), Ok(vec![1]));
+        answers.send(Some(vec![1])).unwrap();
+        settle(&lookups);
+        assert_eq!(lookups.changes(), 1, "the same answer is no change");
+    }
+
+    #[test]
+    fn few_callers_wait_at_a_time() {
+        let (lookups, answers) = by_hand(LONG);
+        std::thread::scope(|scope| {
+            for _ in 0..MAX_CALLERS {
+                scope.spawn(|| assert_eq!(ask(&lookups, "a"), Ok(vec![1])));
+            }
+            while lookups.0.memory.lock().callers < MAX_CALLERS {
+                std::thread::yield_now();
+            }
+            assert_eq!(ask(&lookups, "b"), Err(NotYet));
+            answers.send(Some(vec![1])).unwrap();
+            answers.send(Some(vec![1])).unwrap();
+        });
     }
 
     #[test]

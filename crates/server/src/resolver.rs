@@ -47,7 +47,34 @@ impl Names for Resolver {
     }
 }
 
+/// The same names, but nobody waits for any.
+#[derive(Debug)]
+pub(crate) struct AtOnce<'r>(&'r Resolver);
+
+impl Names for AtOnce<'_> {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NotKnownYet> {
+        let answer =
+            (self.0).0.ask_at_once(&Question::Addresses(host.to_owned())).map_err(|_| NotKnownYet)?;
+        Ok(answer.addresses.clone())
+    }
+
+    fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet> {
+        let answer = (self.0).0.ask_at_once(&Question::Names(address)).map_err(|_| NotKnownYet)?;
+        Ok(answer.names.clone())
+    }
+}
+
 impl Resolver {
+    /// The names that are known already.
+    pub(crate) const fn at_once(&self) -> AtOnce<'_> {
+        AtOnce(self)
+    }
+
+    /// A number that changes whenever a name or an address has become another one.
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.changes()
+    }
+
     /// Its name server never answers, and nobody waits for it.
     #[cfg(test)]
     pub(crate) fn in_vain() -> Self {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use lane::{Instance, LaneOptions, LaneServer};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
+use crate::admission::ByExports;
 use crate::config::default_state_dir;
 use crate::descriptors::Descriptors;
 use crate::errors::StartError;
@@ -81,6 +82,7 @@ pub(crate) fn start_wire(
     };
     let mut builder = rpc::server::Server::builder()
         .limits(limits)
+        .admission(Arc::new(ByExports(Arc::clone(service))))
         .program(Arc::new(Nfs3(Arc::clone(service))))
         .program(Arc::new(Nfs4(Arc::clone(service))))
         .program(Arc::new(Mount3(Arc::clone(service))));

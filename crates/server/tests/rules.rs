@@ -7,15 +7,18 @@ use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::Path;
 
-use common::{Client, Scratch, sys, what};
-use proto::mount3::Mountstat3;
+use common::v4::Ops;
+use common::{Client, Scratch, encoded, sys, what};
+use proto::localio;
+use proto::mount3::{self, Mountstat3};
 use proto::nfs3::{
     self, Commit3Args, Createhow3, Mkdir3Args, Nfsstat3, Outcome, Procedure, Rename3Args, Rename3Res, Sattr3,
     Setattr3Args, Setattr3Res, StableHow,
 };
-use rpc::message::Credential;
+use proto::nfs4::{self, ClientOwner4, ExchangeId4Args, Operation, StateProtect4A};
+use rpc::message::{AuthStat, Credential, ReplyStatus};
 use samehost_server::Server;
-use xdr::Opaque;
+use xdr::{Array, Opaque};
 
 fn ip(last: u8) -> IpAddr {
     [127, 0, 0, last].into()
@@ -59,8 +62,9 @@ fn each_client_has_its_own_options() {
     // Not exported to this one: no mount, and a handle that it learned elsewhere is no use.
     let mut third = Client::from(&server, ip(3), 0);
     assert_eq!(third.mnt(&scratch.export()), Err(Mountstat3::Acces));
-    let args = nfs3::Getattr3Args { object: Opaque(&root) };
-    assert_eq!(third.nfs(Procedure::Getattr, &args).status(), Nfsstat3::Stale as u32);
+    let args = encoded(&nfs3::Getattr3Args { object: Opaque(&root) });
+    let (status, _) = third.raw(nfs3::PROGRAM, 3, Procedure::Getattr.number(), &args);
+    assert_eq!(status, ReplyStatus::AuthError(AuthStat::BadCred));
 
     let mut fourth = Client::from(&server, ip(200), 0).with_user(7, 7, &[]);
     fourth.create(&root, "by-network").unwrap();
@@ -91,8 +95,78 @@ fn reserved_ports() {
         .expect("root binds reserved ports");
     let root = reserved.mnt(&scratch.export()).unwrap();
     let args = nfs3::Getattr3Args { object: Opaque(&root) };
-    assert_eq!(client.nfs(Procedure::Getattr, &args).status(), Nfsstat3::Perm as u32);
+    let (status, _) = client.raw(nfs3::PROGRAM, 3, Procedure::Getattr.number(), &encoded(&args));
+    assert_eq!(status, ReplyStatus::AuthError(AuthStat::BadCred), "nothing is exported to this port");
     assert_eq!(reserved.nfs(Procedure::Getattr, &args).status(), 0);
+    // Where another export lets the client in, the one that isn't for its port says so.
+    let mut config = scratch.config("*(rw)");
+    let other = scratch.dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    config.exports.push(format!("{} *(rw,insecure)", other.display()));
+    let server = Server::start(config).unwrap();
+    let mut client = Client::new(&server);
+    client.mnt(&other).unwrap();
+    assert_eq!(client.nfs(Procedure::Getattr, &args).status(), Nfsstat3::Perm as u32);
+}
+
+/// What doesn't name a file has no export to be checked against: it is served to nobody whom no export names.
+#[test]
+fn strangers() {
+    let scratch = Scratch::new();
+    let list = scratch.dir.path().join("exports");
+    let export = |clients: &str| {
+        std::fs::write(&list, format!("{} {clients}\n", scratch.export().display())).unwrap();
+    };
+    export("127.0.0.2(rw,insecure,no_root_squash)");
+    let mut config = scratch.config("");
+    (config.exports, config.export_files) = (vec![], vec![list.clone()]);
+    let server = Server::start(config).unwrap();
+    let mut client = Client::from(&server, ip(2), 0);
+    let root = client.mnt(&scratch.export()).unwrap();
+    let mut stranger = Client::from(&server, ip(3), 0);
+    let denied = (ReplyStatus::AuthError(AuthStat::BadCred), 0);
+    // EXCHANGE_ID, SETCLIENTID, PUTROOTFH: any COMPOUND. UUID_IS_LOCAL.
+    let putrootfh = Ops::new().op(Operation::Putrootfh, &());
+    let args = ExchangeId4Args {
+        clientowner: ClientOwner4 { verifier: *b"verifier", ownerid: Opaque(b"owner") },
+        flags: 0,
+        state_protect: StateProtect4A::None,
+        client_impl_id: Array(vec![]),
+    };
+    let exchange_id = Ops::new().op(Operation::ExchangeId, &args).minor(1);
+    let calls = [
+        (nfs4::PROGRAM, 4, nfs4::COMPOUND, putrootfh.minor(0)),
+        (nfs4::PROGRAM, 4, nfs4::COMPOUND, exchange_id),
+        (localio::PROGRAM, 1, 1, vec![7; 16]),
+        (nfs3::PROGRAM, 3, 1, encoded(&nfs3::Getattr3Args { object: Opaque(&root) })),
+    ];
+    let raw = |client: &mut Client, (program, version, procedure, args): &(u32, u32, u32, Vec<u8>)| {
+        let (status, results) = client.raw(*program, *version, *procedure, args);
+        (status, results.0.len())
+    };
+    for call in &calls {
+        assert_eq!(raw(&mut stranger, call), denied, "{call:?}");
+        assert_eq!(raw(&mut client, call).0, ReplyStatus::Success, "{call:?}");
+    }
+    for (program, version) in
+        [(nfs3::PROGRAM, 3), (nfs4::PROGRAM, 4), (mount3::PROGRAM, 3), (localio::PROGRAM, 1)]
+    {
+        assert_eq!(raw(&mut stranger, &(program, version, 0, vec![])), (ReplyStatus::Success, 0), "NULL");
+    }
+    assert_eq!(stranger.mnt(&scratch.export()), Err(Mountstat3::Acces), "MOUNT answers for itself");
+    let exported = stranger.mount(mount3::Procedure::Export, &());
+    assert!(!exported.0.is_empty());
+    // Both connections learn of new exports at their next call.
+    export("127.0.0.3(rw,insecure,no_root_squash)");
+    server.reload().unwrap();
+    for call in &calls {
+        assert_eq!(raw(&mut client, call), denied, "{call:?}");
+        assert_eq!(raw(&mut stranger, call).0, ReplyStatus::Success, "{call:?}");
+    }
+    let status = server.status();
+    assert_eq!(status.wire.denied, 2 * calls.len() as u64);
+    let admitted: Vec<_> = status.connections.iter().filter(|connection| connection.admitted).collect();
+    assert!(matches!(&admitted[..], [one] if one.peer.starts_with("127.0.0.3")), "{admitted:?}");
 }
 
 #[test]

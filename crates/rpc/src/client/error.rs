@@ -35,8 +35,9 @@ pub enum Error {
         /// The highest it speaks.
         high: u32,
     },
-    /// The server refuses the credential (RFC 5531 section 9, auth_stat).
-    #[error("{address} refuses the credential: {status}")]
+    /// The server refuses the credential (RFC 5531 section 9, auth_stat), or whoever comes from this host and port:
+    /// knfsd and Samehost answer AUTH_BADCRED to those to whom nothing is exported.
+    #[error("{address} refuses {}", refused(*status))]
     Auth {
         /// The server.
         address: SocketAddr,
@@ -115,6 +116,16 @@ pub enum Error {
         /// The server.
         address: SocketAddr,
     },
+}
+
+/// What it means that a call was denied.
+fn refused(status: AuthStat) -> String {
+    match status {
+        AuthStat::BadCred => {
+            format!("all calls: nothing is exported to this host (or to its port): {status}")
+        }
+        other => format!("the credential: {other}"),
+    }
 }
 
 impl Error {

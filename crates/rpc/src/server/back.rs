@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use xdr::{Decoder, Encode, Encoder};
 
-use super::{connection::Connection, engine::Engine, send::Flushed};
+use super::{Verdict, connection::Connection, engine::Engine, send::Flushed};
 use crate::{
     message::{CallHeader, Credential, REPLY, ReplyHeader, ReplyStatus},
     record,
@@ -139,6 +139,9 @@ impl BackChannel {
     ) -> Result<Answer, BackError> {
         let engine = self.engine.upgrade().ok_or(BackError::Gone)?;
         let connection = engine.registry.get(self.connection).ok_or(BackError::Gone)?;
+        if connection.verdict(&engine) == Verdict::Stranger {
+            return Err(BackError::Gone); // the exports have changed
+        }
         if connection.send.state().0 {
             return Err(BackError::Busy);
         }

@@ -10,7 +10,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Limits, Peer, Program, engine::Engine, listener::Listener, supervisor, worker::Worker};
+use super::{
+    Admission, Limits, Peer, Program, admission::Everybody, engine::Engine, listener::Listener, supervisor,
+    worker::Worker,
+};
 
 /// How long threads have to end once they have nothing more to do.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
@@ -19,6 +22,7 @@ const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Builder {
     programs: Vec<Arc<dyn Program>>,
+    admission: Option<Arc<dyn Admission>>,
     limits: Limits,
     addresses: Vec<SocketAddr>,
 }
@@ -28,6 +32,13 @@ impl Builder {
     #[must_use]
     pub fn program(mut self, program: Arc<dyn Program>) -> Self {
         self.programs.push(program);
+        self
+    }
+
+    /// Has `admission` asked which peers are served. Without it everybody is.
+    #[must_use]
+    pub fn admission(mut self, admission: Arc<dyn Admission>) -> Self {
+        self.admission = Some(admission);
         self
     }
 
@@ -51,7 +62,8 @@ impl Builder {
     /// What the system says about sockets, epoll or threads.
     pub fn start(self) -> io::Result<Server> {
         let listeners = self.addresses.into_iter().map(Listener::bind).collect::<io::Result<Vec<_>>>()?;
-        let engine = Arc::new(Engine::new(self.limits, self.programs, listeners)?);
+        let admission = self.admission.unwrap_or_else(|| Arc::new(Everybody));
+        let engine = Arc::new(Engine::new(self.limits, admission, self.programs, listeners)?);
         let server = Server { threads: Mutex::default(), engine: Arc::clone(&engine) };
         for index in 0..engine.limits.threads {
             let worker = Worker::new(Arc::clone(&engine), index);
@@ -70,6 +82,8 @@ impl Builder {
 pub struct ConnectionInfo {
     /// Who.
     pub peer: Peer,
+    /// Whether the peer was admitted when that was last asked.
+    pub admitted: bool,
     /// Since when.
     pub since: SystemTime,
     /// Calls received so far.
@@ -87,10 +101,14 @@ pub struct Totals {
     pub connections: u64,
     /// Connections closed at once because of a limit.
     pub refused: u64,
+    /// Idle connections closed to make room for others.
+    pub displaced: u64,
     /// Connections closed because the peer broke the protocol or stalled.
     pub broken: u64,
     /// Calls run or answered with an error.
     pub calls: u64,
+    /// Calls denied because their peer isn't admitted.
+    pub denied: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.
@@ -133,7 +151,8 @@ impl Server {
     pub fn totals(&self) -> Totals {
         let (receive_memory, receive_memory_peak) = self.engine.memory.usage();
         let reply_memory = self.engine.unread.held();
-        Totals { receive_memory, receive_memory_peak, reply_memory, ..self.engine.registry.totals() }
+        let denied = self.engine.denied.load(Ordering::Relaxed);
+        Totals { denied, receive_memory, receive_memory_peak, reply_memory, ..self.engine.registry.totals() }
     }
 
     /// Stops listening, lets the calls that have come in finish and their replies go out, and closes; what isn't done

@@ -18,7 +18,10 @@ use rustix::{
 
 use sys::TcpOwner;
 
-use super::{ConnectionInfo, Peer, back::Calls, engine::Engine, receive::Receive, send::Send};
+use super::{
+    ConnectionInfo, Peer, Verdict, admission::Remembered, back::Calls, engine::Engine, receive::Receive,
+    send::Send,
+};
 
 /// One connection.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Connection {
     pub peer: Peer,
     /// Since when.
     pub since: SystemTime,
+    /// Whether the peer is served.
+    pub admission: Remembered,
     /// The receiving half, with the turn.
     pub receive: Mutex<Receive>,
     /// The sending half.
@@ -56,11 +61,18 @@ impl Connection {
         Self {
             peer,
             since: SystemTime::now(),
+            admission: Remembered::ask(&*engine.admission, &peer),
             receive: Mutex::new(Receive::new(engine.limits.max_record)),
             send: Send::new(Arc::clone(&engine.unread), peer),
             back: Calls::default(),
             socket,
         }
+    }
+
+    /// Whether the peer is served, now.
+    #[inline]
+    pub fn verdict(&self, engine: &Engine) -> Verdict {
+        self.admission.verdict(&*engine.admission, &self.peer)
     }
 
     /// Its number, which is also its epoll data.
@@ -113,6 +125,7 @@ impl Connection {
         };
         ConnectionInfo {
             peer: self.peer,
+            admitted: self.admission.was_admitted(),
             since: self.since,
             calls,
             bytes_in,

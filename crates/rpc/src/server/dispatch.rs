@@ -3,11 +3,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
 use super::{
-    CallContext, CallError, Peer, Program, Reply,
+    CallContext, CallError, Program, Reply, Verdict,
+    connection::Connection,
     credentials::Credentials,
     engine::Engine,
     pieces::REPLY_BUFFER,
@@ -34,6 +36,51 @@ pub enum Outcome {
     NoCall,
 }
 
+/// Who calls, and how much of the call there is.
+pub struct Caller<'a> {
+    /// Where the call has come to.
+    pub engine: &'a Arc<Engine>,
+    /// Where it has come from.
+    pub connection: &'a Connection,
+    /// Whether the peer is served.
+    pub verdict: Verdict,
+    /// Only the beginning of the call is there: it is longer than a stranger's may be.
+    pub is_cut: bool,
+}
+
+/// What a program is to do with a call.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    Call,
+    Postpone,
+}
+
+impl Caller<'_> {
+    /// What `program` is to do with a call that isn't simply run.
+    #[cold]
+    fn other_than_admitted(&self, program: &dyn Program, hand_over: &dyn Fn()) -> Result<Answer, Refusal> {
+        let answers_everybody = program.answers_strangers();
+        if answers_everybody && !self.is_cut {
+            return Ok(Answer::Call);
+        }
+        let mut verdict = self.verdict;
+        if verdict == Verdict::NotKnownYet {
+            hand_over();
+            verdict = self.connection.admission.wait(&*self.engine.admission, &self.connection.peer);
+        }
+        match verdict {
+            Verdict::Admitted if !self.is_cut => Ok(Answer::Call),
+            // What is cut off is there when the client asks again.
+            Verdict::Admitted | Verdict::NotKnownYet => Ok(Answer::Postpone),
+            Verdict::Stranger if answers_everybody => Err(ReplyStatus::GarbageArgs.into()),
+            Verdict::Stranger => {
+                self.engine.denied.fetch_add(1, Ordering::Relaxed);
+                Err(ReplyStatus::AuthError(AuthStat::BadCred).into())
+            }
+        }
+    }
+}
+
 /// One worker's tools.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -51,7 +98,8 @@ impl Dispatcher {
     }
 
     /// Runs the call in `record`.
-    pub fn run(&mut self, engine: &Arc<Engine>, peer: &Peer, record: &[u8], hand_over: &dyn Fn()) -> Outcome {
+    pub fn run(&mut self, caller: &Caller<'_>, record: &[u8], hand_over: &dyn Fn()) -> Outcome {
+        let peer = &caller.connection.peer;
         let mut args = xdr::Decoder::new(record);
         let header = match CallHeader::decode(&mut args) {
             Ok(header) => header,
@@ -62,7 +110,7 @@ impl Dispatcher {
         };
         let xid = header.xid;
         let mut reply = Reply::in_buffer(std::mem::take(&mut self.buffer), xid);
-        let mut status = match self.call(engine, peer, &header, &mut args, &mut reply, hand_over) {
+        let mut status = match self.call(caller, &header, &mut args, &mut reply, hand_over) {
             Ok(()) => ReplyStatus::Success,
             Err(Refusal::Status(status)) => status,
             Err(Refusal::Silence) => {
@@ -89,8 +137,7 @@ impl Dispatcher {
     #[inline]
     fn call(
         &mut self,
-        engine: &Arc<Engine>,
-        peer: &Peer,
+        caller: &Caller<'_>,
         header: &CallHeader<'_>,
         args: &mut xdr::Decoder<'_>,
         reply: &mut Reply,
@@ -106,12 +153,22 @@ impl Dispatcher {
         if header.verifier.flavor != AuthFlavor::NONE {
             return Err(ReplyStatus::AuthError(AuthStat::BadVerf).into());
         }
+        let engine = caller.engine;
+        let peer = &caller.connection.peer;
         let program = find(&engine.programs, header.program, header.version)?;
         if header.procedure == 0 {
             return Ok(());
         }
         let cx = CallContext::new(header.xid, header.version, peer, credential).within(engine, hand_over);
-        let outcome = catch_unwind(AssertUnwindSafe(|| program.call(&cx, header.procedure, args, reply)));
+        let answer = if caller.verdict == Verdict::Admitted && !caller.is_cut {
+            Answer::Call
+        } else {
+            caller.other_than_admitted(program, hand_over)?
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| match answer {
+            Answer::Call => program.call(&cx, header.procedure, args, reply),
+            Answer::Postpone => program.postpone(&cx, header.procedure, args, reply),
+        }));
         match outcome {
             Ok(Ok(())) => Ok(()),
             Ok(Err(CallError::ProcedureUnavailable)) => Err(ReplyStatus::ProcUnavail.into()),

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{
-    Limits, Program,
+    Admission, Limits, Program,
     connection::Connection,
     listener::Listener,
     memory::{Memory, rounded},
@@ -43,6 +43,8 @@ pub struct Activity {
 pub struct Engine {
     /// Bounds.
     pub limits: Limits,
+    /// Which peers are served.
+    pub admission: Arc<dyn Admission>,
     /// What can be called.
     pub programs: Vec<Arc<dyn Program>>,
     /// Where events come from.
@@ -51,6 +53,8 @@ pub struct Engine {
     pub listeners: Vec<Listener>,
     /// Who is connected.
     pub registry: Registry,
+    /// Calls denied because their peer isn't admitted.
+    pub denied: AtomicU64,
     /// Memory for large calls.
     pub memory: Arc<Memory>,
     /// Memory for replies that peers leave unread.
@@ -72,6 +76,7 @@ impl Engine {
     /// Puts the parts together; nothing runs yet.
     pub fn new(
         mut limits: Limits,
+        admission: Arc<dyn Admission>,
         programs: Vec<Arc<dyn Program>>,
         listeners: Vec<Listener>,
     ) -> Result<Self, Errno> {
@@ -85,6 +90,7 @@ impl Engine {
         }
         Ok(Self {
             registry: Registry::new(&limits),
+            denied: AtomicU64::new(0),
             memory: Memory::new(limits.receive_memory),
             unread: Unread::new(limits.reply_memory),
             activity: (0..limits.threads).map(|_| Activity::default()).collect(),
@@ -94,6 +100,7 @@ impl Engine {
             supervisor: OnceLock::new(),
             next_number: AtomicU64::new(FIRST_LISTENER + listeners.len() as u64),
             limits,
+            admission,
             programs,
             epoll,
             listeners,

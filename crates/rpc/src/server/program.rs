@@ -43,6 +43,28 @@ pub trait Program: Send + Sync + 'static {
         reply: &mut Reply,
     ) -> Result<(), CallError>;
 
+    /// Whether everybody is answered, also those whom [`Admission`](super::Admission) doesn't let in.
+    fn answers_strangers(&self) -> bool {
+        false
+    }
+
+    /// Answers a call of a connection that may yet be admitted: "not now, ask again", in the program's own words, as
+    /// [`Program::call`] would. Nothing else is to be done. The arguments may be cut off anywhere. A program that has no
+    /// words for that denies the call.
+    ///
+    /// # Errors
+    /// As for [`Program::call`].
+    fn postpone(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut xdr::Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), CallError> {
+        let _ = (cx, procedure, args, reply);
+        Err(CallError::Denied(AuthStat::BadCred))
+    }
+
     /// Whether [`Program::place`] has anything to say at present. Then connections receive the beginnings of calls by themselves, which
     /// costs small calls something.
     fn places(&self) -> bool {

@@ -27,6 +27,12 @@ use crate::record::{self, Framing, MARK, Reader};
 /// The most of an unfinished small call that a connection keeps without a permit.
 const KEPT: usize = 4 << 10;
 
+/// The longest call of a stranger, in bytes; a longer one is denied and not received.
+const STRANGERS_RECORD: usize = 4 << 10;
+
+/// So much of it is waited for: a call's header with credential and verifier is shorter.
+const STRANGERS_HEAD: usize = 1 << 10;
+
 /// How far the first receive reaches, and the shortest one when calls are small.
 const SMALL_REACH: usize = 16 << 10;
 
@@ -38,6 +44,8 @@ const LARGE_REACH: usize = 256;
 pub enum Next {
     /// A whole call.
     Call(Arc<Chunk>, Range<usize>),
+    /// The beginning of a call that is longer than a stranger's may be. The rest won't be received.
+    Cut(Arc<Chunk>, Range<usize>),
     /// Nothing before more is received.
     Receive,
     /// A permit for a large call of so many bytes must be had first.
@@ -96,6 +104,8 @@ pub struct Receive {
     max_record: usize,
     batch: Option<Arc<Chunk>>,
     unread: Range<usize>,
+    /// Bytes of a stranger's call that are still to come and to be forgotten.
+    skipped: usize,
     reach: usize,
     /// Where the payload of the large call to come should lie.
     place: Placement,
@@ -117,6 +127,7 @@ impl Receive {
             max_record,
             batch: None,
             unread: 0..0,
+            skipped: 0,
             reach: SMALL_REACH,
             place: Placement::Anywhere,
             large: None,
@@ -124,8 +135,12 @@ impl Receive {
     }
 
     /// Takes the next call out of what has been received. `programs` are asked where payloads should lie, if any of them
-    /// cares.
-    pub fn next(&mut self, programs: Option<&[Arc<dyn Program>]>) -> Result<Next, record::Error> {
+    /// cares. The call of a `stranger` has a bound of its own.
+    pub fn next(
+        &mut self,
+        programs: Option<&[Arc<dyn Program>]>,
+        stranger: bool,
+    ) -> Result<Next, record::Error> {
         if let Some(large) = &mut self.large {
             let whole = match large {
                 Large::Whole { bytes, start, filled, .. } => *start + *filled == bytes.len(),
@@ -146,6 +161,20 @@ impl Receive {
         let unread = &chunk.bytes[self.unread.clone()];
         let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return Ok(Next::Receive) };
         let fragment = Framing::new(self.max_record).mark(*mark)?;
+        if stranger && !fragment.only {
+            return Err(record::Error::TooLong { length: fragment.length, max: STRANGERS_RECORD });
+        }
+        if stranger && fragment.length > STRANGERS_RECORD {
+            if rest.len() < STRANGERS_HEAD {
+                return Ok(Next::Receive);
+            }
+            let start = self.unread.start + MARK;
+            let end = start + rest.len().min(fragment.length);
+            self.skipped = fragment.length - (end - start);
+            self.unread.start = end;
+            self.calls += 1;
+            return Ok(Next::Cut(Arc::clone(chunk), start..end));
+        }
         if !fragment.only {
             return Ok(Next::Permit(self.max_record));
         }
@@ -254,6 +283,9 @@ impl Receive {
             let brought = retry(|| recv(socket, &mut *into, RecvFlags::DONTWAIT)).map(|(brought, _)| brought);
             if let Ok(brought) = brought {
                 self.unread.end += brought;
+                let forgotten = self.skipped.min(self.unread.len());
+                self.skipped -= forgotten;
+                self.unread.start += forgotten;
                 if brought == room {
                     self.reach = (self.reach * 2).clamp(SMALL_REACH, BATCH);
                 }

@@ -11,9 +11,10 @@ use rustix::{
 };
 
 use super::{
+    Verdict,
     back::Calls,
     connection::Connection,
-    dispatch::{Dispatcher, Outcome},
+    dispatch::{Caller, Dispatcher, Outcome},
     engine::{Engine, FIRST_LISTENER, STOP},
     memory::{BATCH, Chunk},
     receive::{Next, Received},
@@ -131,7 +132,8 @@ impl Worker {
                 writable = false;
             }
             loop {
-                let (chunk, range) = {
+                let verdict = connection.verdict(&engine);
+                let (chunk, range, is_cut) = {
                     let mut receive = connection.receive.lock();
                     if !receive.turn.holds(ticket) {
                         return End::Detached;
@@ -140,8 +142,10 @@ impl Worker {
                         return End::Release;
                     }
                     step.fetch_add(1, Ordering::Relaxed);
-                    match receive.next(placing.then_some(&engine.programs[..])) {
-                        Ok(Next::Call(chunk, range)) => (chunk, range),
+                    match receive.next(placing.then_some(&engine.programs[..]), verdict != Verdict::Admitted)
+                    {
+                        Ok(Next::Call(chunk, range)) => (chunk, range, false),
+                        Ok(Next::Cut(chunk, range)) => (chunk, range, true),
                         Ok(Next::Receive) => break,
                         Ok(Next::Permit(length)) => {
                             match engine.memory.request(connection.number(), length) {
@@ -171,7 +175,8 @@ impl Worker {
                     }
                     return End::Broken;
                 }
-                let outcome = self.dispatcher.run(&engine, &connection.peer, &chunk.bytes[range], &hand_over);
+                let caller = Caller { engine: &engine, connection, verdict, is_cut };
+                let outcome = self.dispatcher.run(&caller, &chunk.bytes[range], &hand_over);
                 self.put_back(chunk);
                 match outcome {
                     Outcome::Reply(payload) => {

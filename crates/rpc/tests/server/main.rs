@@ -1,5 +1,6 @@
 //! The server engine as a peer on a raw TCP connection sees it.
 
+mod admission;
 mod hostile;
 mod limits;
 mod ordering;

@@ -40,6 +40,9 @@ pub const DROP: u32 = 8;
 /// Returns the length of its argument, opaque data.
 pub const LENGTH: u32 = 9;
 
+/// What is answered to whoever is put off.
+pub const LATER: u32 = 10_008;
+
 /// The program.
 #[derive(Default)]
 pub struct Obedient {
@@ -90,6 +93,17 @@ impl Program for Obedient {
 
     fn versions(&self) -> std::ops::RangeInclusive<u32> {
         2..=3
+    }
+
+    fn postpone(
+        &self,
+        _: &CallContext<'_>,
+        _: u32,
+        _: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), CallError> {
+        reply.encoder().u32(LATER);
+        Ok(())
     }
 
     fn call(

@@ -175,7 +175,8 @@ fn exports(output: &mut Output, status: &Status) -> Result<(), Stop> {
 fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
     if status.connections.is_empty() {
         output.line("")?;
-        return output.line("  no client is connected");
+        output.line("  no client is connected")?;
+        return strangers(output, status);
     }
     let lanes: HashMap<&str, &LaneStatus> =
         status.lanes.iter().filter_map(|lane| Some((lane.nfs_peer.as_deref()?, lane))).collect();
@@ -195,10 +196,28 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
         table.row(client_row(connection, lanes.get(connection.peer.as_str()).copied()));
     }
     section(output, &table)?;
+    strangers(output, status)?;
     if status.connections.iter().any(|connection| !connection.local) {
         output.line("  `samehost probe URL`, run where a client runs, looks at the other end of it.")?;
     }
     Ok(())
+}
+
+/// A line about what wasn't simply served, if there was anything.
+fn strangers(output: &mut Output, status: &Status) -> Result<(), Stop> {
+    let wire = &status.wire;
+    if wire.refused + wire.displaced + wire.broken + wire.denied == 0 {
+        return Ok(());
+    }
+    output.line(format!(
+        "  connections: {} accepted, {} refused, {} displaced while idle, {} broken; {} calls denied: nothing is \
+         exported to who made them",
+        human::thousands(wire.accepted),
+        human::thousands(wire.refused),
+        human::thousands(wire.displaced),
+        human::thousands(wire.broken),
+        human::thousands(wire.denied)
+    ))
 }
 
 fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [String; 10] {

@@ -32,6 +32,10 @@ impl Program for Mount3 {
         mount3::VERSION..=mount3::VERSION
     }
 
+    fn answers_strangers(&self) -> bool {
+        true
+    }
+
     fn call(
         &self,
         cx: &CallContext<'_>,

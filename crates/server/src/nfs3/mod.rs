@@ -120,6 +120,20 @@ impl Program for Nfs3 {
         if procedure == Procedure::Write.number() { write::place(args) } else { Placement::Anywhere }
     }
 
+    fn postpone(
+        &self,
+        _: &CallContext<'_>,
+        procedure: u32,
+        _: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<(), CallError> {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let to = reply.encoder();
+        to.put(&Nfsstat3::Jukebox);
+        (0..optional_attributes(procedure)).for_each(|_| to.bool(false));
+        Ok(())
+    }
+
     fn call(
         &self,
         cx: &CallContext<'_>,
@@ -176,6 +190,20 @@ impl Nfs3 {
                 Ok(bytes)
             }
         }
+    }
+}
+
+/// How many optional attributes follow a failure's status (RFC 1813 section 3.3).
+const fn optional_attributes(procedure: Procedure) -> usize {
+    use Procedure as P;
+    match procedure {
+        P::Null | P::Getattr => 0,
+        P::Lookup | P::Access | P::Readlink | P::Read | P::Readdir | P::Readdirplus => 1,
+        P::Fsstat | P::Fsinfo | P::Pathconf => 1,
+        P::Setattr | P::Write | P::Create | P::Mkdir | P::Symlink | P::Mknod => 2,
+        P::Remove | P::Rmdir | P::Commit => 2,
+        P::Link => 3,
+        P::Rename => 4,
     }
 }
 

@@ -131,6 +131,21 @@ pub(super) fn run(
     Ok(())
 }
 
+/// Answers a COMPOUND with "later", at its first operation.
+pub(super) fn postpone(args: &mut Decoder<'_>, reply: &mut Reply) -> std::result::Result<(), CallError> {
+    let tag: Opaque<'_, MAX_TAG> = args.get()?;
+    let (_minor, operations) = (args.u32()?, args.u32()?);
+    let to = reply.encoder();
+    to.put(&Nfsstat4::Delay);
+    to.put(&tag);
+    to.u32(operations.min(1));
+    if operations > 0 {
+        to.u32(args.u32()?);
+        to.put(&Nfsstat4::Delay);
+    }
+    Ok(())
+}
+
 /// How a COMPOUND ended.
 enum Ended {
     With(Nfsstat4),

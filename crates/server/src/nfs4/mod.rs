@@ -64,6 +64,19 @@ impl Program for Nfs4 {
         if procedure == nfs4::COMPOUND { place::place(args) } else { Placement::Anywhere }
     }
 
+    fn postpone(
+        &self,
+        _: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<(), CallError> {
+        if procedure != nfs4::COMPOUND {
+            return Err(CallError::ProcedureUnavailable);
+        }
+        compound::postpone(args, reply)
+    }
+
     fn call(
         &self,
         cx: &CallContext<'_>,

@@ -6,7 +6,9 @@ use lane::LaneServer;
 use store::Store;
 
 use super::why::Why;
-use super::{ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status};
+use super::{
+    ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status, WireStatus,
+};
 use crate::io_modes::{Direction, effective};
 use crate::process;
 use crate::service::Service;
@@ -39,6 +41,7 @@ pub(crate) fn gather(parts: &Parts<'_>) -> Status {
         io: server_io(parts.service),
         exports: exports(parts.service),
         connections: connections(parts.wire, why),
+        wire: wire(parts.wire),
         mounts: mounts(parts.service),
         grants: GrantStatus {
             open: lanes.iter().map(|lane| lane.grants).sum(),
@@ -109,9 +112,13 @@ fn connections(wire: &rpc::server::Server, mut why: Why<'_>) -> Vec<ConnectionSt
     wire.connections()
         .into_iter()
         .map(|connection| {
-            let (local, reason) = why.of(connection.peer.address);
+            let (local, reason) = match connection.admitted {
+                true => why.of(connection.peer.address),
+                false => (false, "nothing is exported to this client".to_owned()),
+            };
             ConnectionStatus {
                 peer: connection.peer.address.to_string(),
+                admitted: connection.admitted,
                 local,
                 reason,
                 age_seconds: age(connection.since),
@@ -121,6 +128,17 @@ fn connections(wire: &rpc::server::Server, mut why: Why<'_>) -> Vec<ConnectionSt
             }
         })
         .collect()
+}
+
+fn wire(wire: &rpc::server::Server) -> WireStatus {
+    let totals = wire.totals();
+    WireStatus {
+        accepted: totals.connections,
+        refused: totals.refused,
+        displaced: totals.displaced,
+        broken: totals.broken,
+        denied: totals.denied,
+    }
 }
 
 /// Whole seconds since a moment of the system's clock; 0 if that was set back.

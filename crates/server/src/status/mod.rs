@@ -40,6 +40,9 @@ pub struct Status {
     pub exports: Vec<ExportStatus>,
     /// The TCP connections.
     pub connections: Vec<ConnectionStatus>,
+    /// What became of connections and calls that weren't simply served.
+    #[serde(default)]
+    pub wire: WireStatus,
     /// What MOUNT remembers of who mounted what (`showmount -a`).
     pub mounts: Vec<MountStatus>,
     /// The lanes.
@@ -88,6 +91,9 @@ pub struct IoStatus {
 pub struct ConnectionStatus {
     /// The client's address and port.
     pub peer: String,
+    /// Whether anything is exported to it.
+    #[serde(default)]
+    pub admitted: bool,
     /// Whether it has a lane.
     #[serde(default)]
     pub local: bool,
@@ -102,6 +108,21 @@ pub struct ConnectionStatus {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
+}
+
+/// Connections and calls since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireStatus {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections closed at once: their peer had its share of all, or nothing was free.
+    pub refused: u64,
+    /// Idle connections closed to make room for others.
+    pub displaced: u64,
+    /// Connections closed because the peer broke the protocol, stalled, or left too much unread.
+    pub broken: u64,
+    /// Calls denied because nothing is exported to the peer.
+    pub denied: u64,
 }
 
 /// One entry of the mount table.
