@@ -2,14 +2,20 @@
 //! recalled, in each minor version: what the guest has written and not sent is there when the host reads it, and what the host
 //! writes the guest sees. One that is held when the server is killed is reclaimed. Versions 4.1 and 4.2 are called over their own
 //! connections; for 4.0 the server connects to the guest.
+//!
+//! And what the guest has locked under a delegation stays locked when that is recalled: nobody gets it in between, and nobody waits for
+//! longer than the client takes to return it.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use samehost_tests::qemu::{self, Job};
 use samehost_tests::{Netns, Scratch, Serve, Server, need_root};
+use store::FileLock;
 
 const BOUND: Duration = Duration::from_secs(420);
 
@@ -79,4 +85,39 @@ fn the_kernels_client_gives_delegations_back() {
         done.map_or_else(|why| why.to_string(), str::to_owned)
     });
     report.assert_passed(3 * 15 + 2);
+}
+
+/// Whether a process of this machine gets the lock on some bytes of a file, once it may open that.
+fn gets(path: &Path, first: u64, length: u64) -> std::io::Result<bool> {
+    let file = OwnedFd::from(File::options().read(true).write(true).open(path)?);
+    let lock = FileLock { first, last: first + length - 1, exclusive: true };
+    store::lock(&file, &lock).map_err(std::io::Error::other)
+}
+
+#[test]
+fn what_the_kernels_client_has_locked_stays_so_while_it_is_recalled() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let server = Serve::openly(&export).start();
+    let plan = format!(
+        "EXPORT={}\n{}\n{}",
+        export.display(),
+        include_str!("guest/state.sh"),
+        include_str!("guest/locks_recalled.sh")
+    );
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: 0, plan: &plan };
+    let report = qemu::boot(&job, None, BOUND, |request| {
+        let words: Vec<&str> = request.split(' ').collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0);
+        let returned = || server.status().calls("wire", "NFS4.DELEGRETURN");
+        let before = returned();
+        let done = gets(&export.join(words[1]), number(2), number(3));
+        match (words[0], done) {
+            ("competes", Ok(false)) if returned() == before => "nothing was lent".to_owned(),
+            ("competes" | "refused", Ok(false)) | ("granted", Ok(true)) => "ok".to_owned(),
+            (_, done) => format!("a local process: {done:?}"),
+        }
+    });
+    report.assert_passed(32);
 }

@@ -1,0 +1,52 @@
+# What the guest of the test of locks and recalls does. It is two clients of the server: its mounts by 4.1 and by 4.2.
+mount_v4 one "$EXPORT" 1 rw && echo PASS mount.1
+mount_v4 two "$EXPORT" 2 rw && echo PASS mount.2
+
+# lent FILE: holder has a new file open and locked by the first mount, with a delegation, so that the server doesn't know of the lock.
+lent() {
+    echo new >"/mnt/one/$1" && sync
+    hold "/mnt/one/$1"
+    must "$1.writes" ok write 0 first
+    must "$1.locks" ok lock w 0 10
+    since=$(cut -d . -f 1 /proc/uptime)
+}
+
+# in_time NAME: what has been done since then took no longer than the client takes, whom nobody has to wait for.
+in_time() {
+    took=$(($(cut -d . -f 1 /proc/uptime) - since))
+    [ $took -lt 20 ] && echo "PASS $1 took $took s" || echo "FAIL $1 took: $took s"
+}
+
+# A local process opens the file, and wants the lock.
+lent local
+host competes local 0 10
+in_time local.competes
+must local.writes_on ok write 0 again
+must local.locks_more ok lock w 20 5
+host refused local 20 5
+must local.unlocks ok unlock 0 30
+host granted local 0 10
+
+# The client renames its file.
+lent renamed
+mv /mnt/one/renamed /mnt/one/moved && echo PASS renamed.moves
+must renamed.writes_on ok write 0 again
+host refused moved 0 10
+must renamed.unlocks ok unlock 0 10
+in_time renamed.unlocks
+host granted moved 0 10
+
+# Another client opens it.
+lent shared
+exec 7>&5 8<&6
+hold /mnt/two/shared
+in_time shared.other_opens
+must shared.other_reads first read 0 5
+must shared.other_is_refused no lock w 5 1
+must shared.other_locks_beside ok lock w 10 10
+host refused shared 0 10
+# The other's holder stays.
+exec 9>&5 5>&7 6<&8
+must shared.writes_on ok write 0 again
+must shared.is_refused no lock w 10 1
+must shared.unlocks ok unlock 0 10
