@@ -119,5 +119,5 @@ fn what_the_kernels_client_has_locked_stays_so_while_it_is_recalled() {
             (_, done) => format!("a local process: {done:?}"),
         }
     });
-    report.assert_passed(32);
+    report.assert_passed(29);
 }
