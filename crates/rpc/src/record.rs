@@ -127,6 +127,9 @@ pub struct Reader {
     record: Vec<u8>,
 }
 
+/// A record in the making grows by so many bytes, when it must.
+const GROWTH: usize = 32 << 10;
+
 impl Reader {
     /// Starts between two records of at most `max_record` bytes.
     #[must_use]
@@ -138,6 +141,12 @@ impl Reader {
             fragment: None,
             record: Vec::new(),
         }
+    }
+
+    /// Bytes of the unfinished record that are there.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.record.len()
     }
 
     /// Takes from the front of `bytes` what belongs to the current record, and returns the record when it is whole.
@@ -163,7 +172,10 @@ impl Reader {
             };
             let some = bytes.len().min(*missing);
             let (head, rest) = bytes.split_at(some);
-            // Grows with what really comes, not with what a mark announces.
+            // Grows with what really comes, not with what a mark announces, and not to twice that.
+            if self.record.capacity() - self.record.len() < some {
+                self.record.reserve_exact(some.max(GROWTH));
+            }
             self.record.extend_from_slice(head);
             *missing -= some;
             *bytes = rest;

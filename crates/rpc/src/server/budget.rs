@@ -1,59 +1,85 @@
 //! The receive memory that all connections share: who may have some now, who is next. Pure.
 //!
-//! First come, first served: who asks for little doesn't overtake who asks for much, so nobody waits for ever.
+//! A peer may hold its share ([`Shares`]). A request beyond that waits in its peer's line, in the order of arrival. When
+//! memory is given back the lines take turns: each whose first request may be granted now has one granted, until none may.
+//! So a peer whose requests can't be granted, because its connections hold its share and don't go on, is in nobody's way.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-/// A shared number of bytes, with a queue.
+use fairness::{Peer, Shares, Standing};
+
+/// Memory for a call that is coming in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The connection that it comes in on.
+    pub connection: u64,
+    /// Whom to charge.
+    pub peer: Peer,
+    /// Which reserves are open to the peer.
+    pub standing: Standing,
+    /// How much, in bytes; at most what is open to the standing when nobody holds anything.
+    pub bytes: usize,
+}
+
+/// A shared number of bytes, with the lines of those who wait for some.
 #[derive(Debug)]
 pub struct Budget {
-    total: usize,
-    used: usize,
+    shares: Shares<Peer>,
     peak: usize,
-    waiting: VecDeque<(u64, usize)>,
+    lines: HashMap<Peer, VecDeque<Request>>,
+    /// The peers that have a line, the one whose turn it is first.
+    turns: VecDeque<Peer>,
     /// Charged already, but not told yet.
-    granted: VecDeque<(u64, usize)>,
+    granted: VecDeque<Request>,
 }
 
 impl Budget {
-    /// `total` bytes, all free.
-    pub const fn new(total: usize) -> Self {
-        Self { total, used: 0, peak: 0, waiting: VecDeque::new(), granted: VecDeque::new() }
+    /// The bytes of `shares`, all free.
+    pub fn new(shares: Shares<Peer>) -> Self {
+        Self { shares, peak: 0, lines: HashMap::new(), turns: VecDeque::new(), granted: VecDeque::new() }
     }
 
-    /// Asks for `bytes` (at most the total) for `who`. If false, `who` is in the queue and will come out of
-    /// [`Budget::next_granted`].
-    pub fn request(&mut self, who: u64, bytes: usize) -> bool {
-        debug_assert!(bytes <= self.total, "could never be granted");
-        if self.waiting.is_empty() && self.fits(bytes) {
-            self.charge(bytes);
+    /// Asks for memory. If false, the request is in its peer's line and will come out of [`Budget::next_granted`].
+    pub fn request(&mut self, request: Request) -> bool {
+        if !self.lines.contains_key(&request.peer) && self.take(&request) {
             return true;
         }
-        self.waiting.push_back((who, bytes));
+        let line = self.lines.entry(request.peer).or_default();
+        if line.is_empty() {
+            self.turns.push_back(request.peer);
+        }
+        line.push_back(request);
         false
     }
 
-    /// Gives `bytes` back, and grants to those whose turn it is now.
-    pub fn release(&mut self, bytes: usize) {
-        debug_assert!(bytes <= self.used, "more given back than taken");
-        self.used = self.used.saturating_sub(bytes);
+    /// `peer` gives `bytes` back, and others may have them.
+    pub fn release(&mut self, peer: &Peer, bytes: usize) {
+        self.shares.give_back(peer, bytes);
         self.advance();
     }
 
-    /// `who` doesn't want any more what it has asked for and not been told about.
-    pub fn cancel(&mut self, who: u64) {
-        self.waiting.retain(|(waiter, _)| *waiter != who);
-        let mut back = 0;
-        self.granted.retain(|(waiter, bytes)| {
-            back += if *waiter == who { *bytes } else { 0 };
-            *waiter != who
+    /// A connection of `peer` doesn't want any more what it has asked for and not been told about.
+    pub fn cancel(&mut self, peer: &Peer, connection: u64) {
+        if let Some(line) = self.lines.get_mut(peer) {
+            line.retain(|request| request.connection != connection);
+            if line.is_empty() {
+                self.lines.remove(peer);
+                self.turns.retain(|other| other != peer);
+            }
+        }
+        let shares = &mut self.shares;
+        self.granted.retain(|request| {
+            let stays = request.connection != connection;
+            if !stays {
+                shares.give_back(&request.peer, request.bytes);
+            }
+            stays
         });
-        self.used = self.used.saturating_sub(back);
-        self.advance(); // the one who left may have been in everybody's way
+        self.advance(); // the one who left may have been in its peer's way
     }
 
-    /// Who has been granted how much since the last call; it is charged already.
-    pub fn next_granted(&mut self) -> Option<(u64, usize)> {
+    /// A request that has been granted and not been told of; it is charged already.
+    pub fn next_granted(&mut self) -> Option<Request> {
         self.granted.pop_front()
     }
 
@@ -64,12 +90,12 @@ impl Budget {
 
     /// Whether anybody waits.
     pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.turns.is_empty()
     }
 
     /// Bytes in use now.
     pub const fn used(&self) -> usize {
-        self.used
+        self.shares.total()
     }
 
     /// The most bytes that were in use at any time.
@@ -77,20 +103,32 @@ impl Budget {
         self.peak
     }
 
-    const fn fits(&self, bytes: usize) -> bool {
-        bytes <= self.total - self.used
+    fn take(&mut self, request: &Request) -> bool {
+        let taken = self.shares.take(&request.peer, request.standing, request.bytes);
+        self.peak = self.peak.max(self.shares.total());
+        taken
     }
 
-    fn charge(&mut self, bytes: usize) {
-        self.used += bytes;
-        self.peak = self.peak.max(self.used);
-    }
-
+    /// Grants what can be granted, by turns. A peer that is granted something goes to the end; one that can't be keeps
+    /// its place.
     fn advance(&mut self) {
-        while let Some(&(who, bytes)) = self.waiting.front().filter(|(_, bytes)| self.fits(*bytes)) {
-            self.waiting.pop_front();
-            self.charge(bytes);
-            self.granted.push_back((who, bytes));
+        let mut at = 0;
+        while at < self.turns.len() && self.shares.free(Standing::LocalRoot) > 0 {
+            let peer = self.turns[at];
+            let first = self.lines.get(&peer).and_then(VecDeque::front).copied();
+            let Some(first) = first.filter(|first| self.take(first)) else {
+                at += 1;
+                continue;
+            };
+            self.granted.push_back(first);
+            self.turns.remove(at);
+            let line = self.lines.entry(peer).or_default();
+            line.pop_front();
+            if line.is_empty() {
+                self.lines.remove(&peer);
+            } else {
+                self.turns.push_back(peer);
+            }
         }
     }
 }
@@ -101,59 +139,150 @@ mod tests {
 
     use super::*;
 
+    const TOTAL: usize = 100;
+
+    fn peer(host: u8) -> Peer {
+        Peer::V4([192, 0, 2, host])
+    }
+
+    /// Of `host`, on its connection number `connection`.
+    fn of(host: u8, connection: u64, bytes: usize) -> Request {
+        Request { connection, peer: peer(host), standing: Standing::Admitted, bytes }
+    }
+
+    fn budget() -> Budget {
+        Budget::new(Shares::new(TOTAL))
+    }
+
+    fn granted(budget: &mut Budget) -> Vec<u64> {
+        std::iter::from_fn(|| budget.next_granted()).map(|request| request.connection).collect()
+    }
+
     #[test]
-    fn first_come_first_served() {
-        let mut budget = Budget::new(10);
-        assert!(budget.request(1, 6));
-        assert!(!budget.request(2, 6));
-        assert!(!budget.request(3, 1), "would fit, but 2 was first");
-        budget.release(6);
-        assert_eq!((budget.next_granted(), budget.next_granted()), (Some((2, 6)), Some((3, 1))));
-        assert_eq!((budget.next_granted(), budget.used(), budget.peak()), (None, 7, 7));
+    fn first_come_first_served_within_a_peer() {
+        let mut budget = budget();
+        assert!(budget.request(of(1, 1, 50)));
+        assert!(!budget.request(of(1, 2, 30)));
+        assert!(!budget.request(of(1, 3, 1)), "2 was first");
+        budget.release(&peer(1), 50);
+        assert_eq!(granted(&mut budget), [2, 3]);
+        assert_eq!((budget.used(), budget.peak()), (31, 50));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_go_on_is_in_nobodys_way() {
+        let mut budget = budget();
+        let connections = 1..=300;
+        let held = connections.filter(|connection| budget.request(of(1, *connection, 10))).count();
+        assert_eq!(held, 5, "half of it");
+        assert!(budget.request(of(2, 1000, 25)));
+        assert!(budget.request(of(3, 2000, 12)));
+        assert!(!budget.request(of(3, 2001, 12)));
+        // What the second gives back the third gets, though the first has waited for longer.
+        budget.release(&peer(2), 25);
+        assert_eq!(granted(&mut budget), [2001]);
+    }
+
+    #[test]
+    fn peers_take_turns() {
+        let mut budget = budget();
+        assert!(budget.request(of(9, 1, TOTAL)));
+        for number in 0..3 {
+            for host in 1..=3 {
+                assert!(!budget.request(of(host, u64::from(host) * 10 + number, 10)));
+            }
+        }
+        budget.release(&peer(9), TOTAL);
+        assert_eq!(granted(&mut budget)[..6], [10, 20, 30, 11, 21, 31]);
     }
 
     #[test]
     fn who_leaves_is_in_nobodys_way() {
-        let mut budget = Budget::new(10);
-        assert!(budget.request(1, 6));
-        assert!(!budget.request(2, 10));
-        assert!(!budget.request(3, 4));
-        budget.cancel(2);
-        assert_eq!(budget.next_granted(), Some((3, 4)));
-        assert!(!budget.request(4, 5));
-        budget.release(6);
-        budget.cancel(4); // granted, not told yet
-        assert_eq!((budget.next_granted(), budget.used()), (None, 4));
+        let mut budget = budget();
+        assert!(budget.request(of(1, 1, 50)));
+        assert!(!budget.request(of(1, 2, 60)));
+        assert!(!budget.request(of(1, 3, 20)));
+        budget.release(&peer(1), 20);
+        budget.cancel(&peer(1), 2);
+        assert_eq!(granted(&mut budget), [3]);
+        assert!(!budget.request(of(1, 4, 5)));
+        budget.release(&peer(1), 30);
+        budget.cancel(&peer(1), 4); // granted, not told yet
+        assert_eq!((granted(&mut budget), budget.used()), (vec![], 20));
+        assert!(!budget.has_waiting() && budget.lines.is_empty());
     }
 
     proptest! {
+        /// Whatever peers do: there is never more in use than there is, everybody's requests are granted in order, nobody
+        /// who waits is forgotten, and nobody waits without a reason.
         #[test]
-        fn never_more_than_the_total_and_nobody_is_forgotten(steps in prop::collection::vec((0u8..3, 1usize..=10), 1..60)) {
-            let mut budget = Budget::new(10);
-            let (mut held, mut expected) = (VecDeque::new(), VecDeque::new());
-            for (who, (what, bytes)) in steps.into_iter().enumerate() {
-                let who = who as u64;
+        fn nobody_is_forgotten(
+            steps in prop::collection::vec((0u8..5, 1u8..=4, 1usize..=40, any::<prop::sample::Index>()), 1..120),
+        ) {
+            let mut budget = budget();
+            let (mut held, mut waiting): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
+            let number = |at: usize| at as u64;
+            for (at, (what, host, bytes, which)) in steps.into_iter().enumerate() {
                 match what {
-                    0 | 1 => {
-                        if budget.request(who, bytes) { held.push_back(bytes) } else { expected.push_back(who) }
+                    0..=2 => {
+                        let request = of(host, number(at), bytes);
+                        let list = if budget.request(request) { &mut held } else { &mut waiting };
+                        list.push(request);
                     }
-                    _ => if let Some(bytes) = held.pop_front() { budget.release(bytes) },
+                    3 if !held.is_empty() => {
+                        let gone = held.swap_remove(which.index(held.len()));
+                        budget.release(&gone.peer, gone.bytes);
+                    }
+                    4 if !waiting.is_empty() => {
+                        let gone = waiting.remove(which.index(waiting.len()));
+                        budget.cancel(&gone.peer, gone.connection);
+                    }
+                    _ => {}
                 }
-                while let Some((who, bytes)) = budget.next_granted() {
-                    prop_assert_eq!(Some(who), expected.pop_front(), "in order");
-                    held.push_back(bytes);
+                while let Some(request) = budget.next_granted() {
+                    let first = waiting.iter().position(|other| other.peer == request.peer);
+                    prop_assert_eq!(first.map(|first| waiting.remove(first)), Some(request), "in order");
+                    held.push(request);
                 }
-                prop_assert_eq!(budget.used(), held.iter().sum::<usize>());
-                prop_assert!(budget.peak() <= 10);
+                prop_assert_eq!(budget.used(), held.iter().map(|request| request.bytes).sum::<usize>());
+                prop_assert!(budget.used() <= TOTAL && budget.peak() <= TOTAL);
+                for host in 1..=4 {
+                    if let Some(first) = waiting.iter().find(|request| request.peer == peer(host)) {
+                        prop_assert!(!budget.shares.may_take(&first.peer, first.standing, first.bytes));
+                    }
+                }
             }
-            while let Some(bytes) = held.pop_front() {
-                budget.release(bytes);
-                while let Some((who, bytes)) = budget.next_granted() {
-                    prop_assert_eq!(Some(who), expected.pop_front());
-                    held.push_back(bytes);
+            while let Some(request) = held.pop() {
+                budget.release(&request.peer, request.bytes);
+                while let Some(request) = budget.next_granted() {
+                    waiting.retain(|other| other != &request);
+                    held.push(request);
                 }
             }
-            prop_assert!(expected.is_empty() && budget.used() == 0);
+            prop_assert!(waiting.is_empty() && budget.used() == 0 && !budget.has_waiting());
+            prop_assert!(budget.lines.is_empty());
+        }
+
+        /// One peer may do what it likes: the first request of another one, up to a half of the memory, is granted at once.
+        #[test]
+        fn a_newcomer_is_served_at_once(
+            steps in prop::collection::vec((any::<bool>(), 1usize..=TOTAL), 1..60), bytes in 1usize..=TOTAL / 2,
+        ) {
+            let mut budget = budget();
+            let mut held = Vec::new();
+            for (at, (asks, bytes)) in steps.into_iter().enumerate() {
+                // A first request may be for all of it; what is announced in one piece is at most a sixteenth in fact.
+                let bytes = bytes.div_ceil(2);
+                if asks {
+                    if budget.request(of(1, at as u64, bytes)) {
+                        held.push(bytes);
+                    }
+                } else if let Some(bytes) = held.pop() {
+                    budget.release(&peer(1), bytes);
+                }
+                held.extend(std::iter::from_fn(|| budget.next_granted()).map(|request| request.bytes));
+            }
+            prop_assert!(budget.request(of(2, 1000, bytes)));
         }
     }
 }

@@ -18,9 +18,11 @@ use rustix::{
 
 use sys::TcpOwner;
 
+use fairness::Standing;
+
 use super::{
-    ConnectionInfo, Peer, Verdict, admission::Remembered, back::Calls, engine::Engine, receive::Receive,
-    send::Send,
+    ConnectionInfo, Peer, Verdict, admission::Remembered, back::Calls, engine::Engine, memory::Asker,
+    receive::Receive, send::Send,
 };
 
 /// One connection.
@@ -28,6 +30,8 @@ use super::{
 pub struct Connection {
     /// Who.
     pub peer: Peer,
+    /// Whom to charge.
+    pub share: fairness::Peer,
     /// Since when.
     pub since: SystemTime,
     /// Whether the peer is served.
@@ -60,6 +64,7 @@ impl Connection {
         let peer = Peer { connection: number, address, local, owner };
         Self {
             peer,
+            share: peer.share(),
             since: SystemTime::now(),
             admission: Remembered::ask(&*engine.admission, &peer),
             receive: Mutex::new(Receive::new(engine.limits.max_record)),
@@ -73,6 +78,22 @@ impl Connection {
     #[inline]
     pub fn verdict(&self, engine: &Engine) -> Verdict {
         self.admission.verdict(&*engine.admission, &self.peer)
+    }
+
+    /// Which reserves are open to the peer, by the last verdict.
+    pub fn standing(&self) -> Standing {
+        if self.share.is_local_root() {
+            Standing::LocalRoot
+        } else if self.admission.was_admitted() {
+            Standing::Admitted
+        } else {
+            Standing::Stranger
+        }
+    }
+
+    /// Who asks for memory for this connection.
+    pub fn asker(&self) -> Asker {
+        Asker { connection: self.number(), peer: self.share, standing: self.standing() }
     }
 
     /// Its number, which is also its epoll data.

@@ -91,7 +91,7 @@ impl Engine {
         Ok(Self {
             registry: Registry::new(&limits),
             denied: AtomicU64::new(0),
-            memory: Memory::new(limits.receive_memory),
+            memory: Memory::new(limits.receive_memory, rounded(limits.max_record)),
             unread: Unread::new(limits.reply_memory),
             activity: (0..limits.threads).map(|_| Activity::default()).collect(),
             stopping: AtomicBool::new(false),
@@ -186,13 +186,13 @@ impl Engine {
                 return;
             }
             receive.closed = true;
-            self.memory.hold(&mut receive.held, 0);
+            self.memory.hold(&connection.asker(), &mut receive.held, 0);
             (receive.clear(), receive.turn.is_quiet())
         };
         drop(rest);
         connection.send.break_off();
         connection.back.close();
-        self.memory.cancel(connection.number());
+        self.memory.cancel(&connection.asker());
         // Neither can fail in a way that matters: the descriptor is ours and open.
         let _ = epoll::delete(&self.epoll, connection);
         let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);

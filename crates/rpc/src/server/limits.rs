@@ -15,8 +15,9 @@ pub struct Limits {
     pub max_connections_per_address: usize,
     /// The longest call, in bytes; the connection of a longer one is closed.
     pub max_record: usize,
-    /// Memory for calls above 32 KiB that are coming in or running, all connections together, in bytes. Who finds it
-    /// used up isn't read from until it is his turn. At least `max_record` and a little (else it is raised to that).
+    /// Memory for calls above 32 KiB that are coming in or running, all connections together, in bytes. Each peer may
+    /// have its share. A connection that can't have what its call needs isn't read from until it is its turn. At least
+    /// `max_record` and a little (else it is raised to that).
     pub receive_memory: usize,
     /// Replies to one peer are sent at the latest when so many bytes are ready. While the peer leaves any of them
     /// unread, so that they don't fit into the socket, no further call of that peer is run.

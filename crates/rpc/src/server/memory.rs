@@ -2,12 +2,17 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 
 use parking_lot::Mutex;
 
-use super::{budget::Budget, placing::PLACED};
+use fairness::{Peer, Shares, Standing};
+
+use super::{
+    budget::{Budget, Request},
+    placing::PLACED,
+};
 
 /// What one receive can bring at most, when calls are small; every worker has one such buffer.
 pub const BATCH: usize = 64 << 10;
@@ -37,6 +42,17 @@ impl Chunk {
     }
 }
 
+/// Who asks for memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker {
+    /// For which connection.
+    pub connection: u64,
+    /// Whom to charge.
+    pub peer: Peer,
+    /// Which reserves are open to the peer.
+    pub standing: Standing,
+}
+
 /// The shared receive memory.
 #[derive(Debug)]
 pub struct Memory {
@@ -46,8 +62,7 @@ pub struct Memory {
     /// Mirrors [`Budget::has_waiting`].
     waiting: AtomicBool,
     /// What those who wait hold already: the beginnings of their calls.
-    held: AtomicUsize,
-    total: usize,
+    held: Mutex<Shares<Peer>>,
     pool: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -55,14 +70,30 @@ pub struct Memory {
 #[derive(Debug)]
 pub struct Permit {
     memory: Arc<Memory>,
+    peer: Peer,
     bytes: usize,
+}
+
+impl Permit {
+    /// How much it permits, in bytes.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Becomes as much more as `more` permits.
+    pub fn absorb(&mut self, mut more: Self) {
+        debug_assert_eq!(self.peer, more.peer, "permits of one connection");
+        self.bytes += std::mem::take(&mut more.bytes);
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut budget = self.memory.budget.lock();
-        budget.release(self.bytes);
-        self.memory.mirror(&budget);
+        if self.bytes > 0 {
+            let mut budget = self.memory.budget.lock();
+            budget.release(&self.peer, self.bytes);
+            self.memory.mirror(&budget);
+        }
     }
 }
 
@@ -72,35 +103,36 @@ pub const fn rounded(length: usize) -> usize {
 }
 
 impl Memory {
-    /// `total` bytes for large calls.
-    pub fn new(total: usize) -> Arc<Self> {
+    /// `total` bytes for large calls, of which the largest takes `largest`. Where there is enough, room for one is kept
+    /// for root of this host.
+    pub fn new(total: usize, largest: usize) -> Arc<Self> {
+        let for_root = if total >= 4 * largest { largest } else { 0 };
         Arc::new(Self {
-            budget: Mutex::new(Budget::new(total)),
+            budget: Mutex::new(Budget::new(Shares::new(total).with_reserves(0, for_root))),
             granted: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
-            held: AtomicUsize::new(0),
-            total,
+            held: Mutex::new(Shares::new(total)),
             pool: Mutex::default(),
         })
     }
 
-    /// Asks for a buffer for `length` bytes for the connection `who`; without one, it is queued.
-    pub fn request(self: &Arc<Self>, who: u64, length: usize) -> Option<Permit> {
-        let bytes = rounded(length);
+    /// Asks for `bytes`; without them, the connection is in line.
+    pub fn request(self: &Arc<Self>, asker: &Asker, bytes: usize) -> Option<Permit> {
+        let Asker { connection, peer, standing } = *asker;
         let mut budget = self.budget.lock();
-        let granted = budget.request(who, bytes);
+        let granted = budget.request(Request { connection, peer, standing, bytes });
         self.mirror(&budget);
-        granted.then(|| Permit { memory: Arc::clone(self), bytes })
+        granted.then(|| Permit { memory: Arc::clone(self), peer, bytes })
     }
 
-    /// The connection `who` doesn't want what it has asked for.
-    pub fn cancel(&self, who: u64) {
+    /// The connection doesn't want what it has asked for.
+    pub fn cancel(&self, asker: &Asker) {
         let mut budget = self.budget.lock();
-        budget.cancel(who);
+        budget.cancel(&asker.peer, asker.connection);
         self.mirror(&budget);
     }
 
-    /// Which connection has come out of the queue, with its permit.
+    /// Which connection has come out of its line, with its permit.
     pub fn next_granted(self: &Arc<Self>) -> Option<(u64, Permit)> {
         if !self.granted.load(Ordering::Acquire) {
             return None;
@@ -108,21 +140,28 @@ impl Memory {
         let mut budget = self.budget.lock();
         let granted = budget.next_granted();
         self.mirror(&budget);
-        granted.map(|(who, bytes)| (who, Permit { memory: Arc::clone(self), bytes }))
+        let Request { connection, peer, bytes, .. } = granted?;
+        Some((connection, Permit { memory: Arc::clone(self), peer, bytes }))
     }
 
-    /// Counts that a connection that waits holds `now` bytes instead of `before`; false if all who wait hold more
-    /// than there is receive memory: then one of them must go.
-    pub fn hold(&self, before: &mut usize, now: usize) -> bool {
-        let previous = std::mem::replace(before, now);
-        if now <= previous {
-            if now < previous {
-                self.held.fetch_sub(previous - now, Ordering::Relaxed);
-            }
+    /// Counts that a connection in line holds `now` bytes instead of `before`. False if its peer's connections in line
+    /// may not hold more: then this one must go, and nothing has been counted.
+    pub fn hold(&self, asker: &Asker, before: &mut usize, now: usize) -> bool {
+        if now == *before {
             return true;
         }
-        let more = now - previous;
-        self.held.fetch_add(more, Ordering::Relaxed) + more <= self.total
+        let mut held = self.held.lock();
+        let fits = match now.checked_sub(*before) {
+            Some(more) => held.take(&asker.peer, asker.standing, more),
+            None => {
+                held.give_back(&asker.peer, *before - now);
+                true
+            }
+        };
+        if fits {
+            *before = now;
+        }
+        fits
     }
 
     /// Whether somebody waits for memory.
@@ -173,33 +212,42 @@ impl Memory {
 mod tests {
     use super::*;
 
+    fn asker(host: u8, connection: u64) -> Asker {
+        Asker { connection, peer: Peer::V4([192, 0, 2, host]), standing: Standing::Admitted }
+    }
+
     #[test]
-    fn those_who_wait_cannot_hold_more_than_there_is() {
-        let memory = Memory::new(STEP);
-        let (mut first, mut second) = (0, 0);
-        assert!(memory.hold(&mut first, STEP - 10));
-        assert!(memory.hold(&mut second, 10));
-        assert!(!memory.hold(&mut second, 11), "one of them must go");
-        assert!(memory.hold(&mut second, 0), "and goes");
-        assert!(memory.hold(&mut first, STEP), "there is room again");
+    fn those_who_wait_hold_no_more_than_their_share() {
+        let memory = Memory::new(STEP, STEP);
+        let (greedy, other) = (asker(1, 1), asker(2, 2));
+        let (mut first, mut second, mut third) = (0, 0, 0);
+        assert!(memory.hold(&greedy, &mut first, STEP / 2));
+        assert!(!memory.hold(&greedy, &mut second, 1) && second == 0, "one of them must go");
+        assert!(memory.hold(&other, &mut third, STEP / 4));
+        assert!(memory.hold(&greedy, &mut first, 0));
+        assert!(memory.hold(&greedy, &mut second, STEP / 4));
+        assert!(memory.hold(&greedy, &mut second, 0) && memory.hold(&other, &mut third, 0));
+        assert_eq!(memory.held.lock().total(), 0);
     }
 
     #[test]
     fn a_permit_comes_back_when_it_is_dropped_and_the_next_one_gets_it() {
-        let memory = Memory::new(2 * STEP);
-        let permit = memory.request(1, STEP + 1).unwrap();
-        assert!(memory.request(2, 1).is_none());
+        let memory = Memory::new(2 * STEP, STEP);
+        let permit = memory.request(&asker(1, 1), 2 * STEP).unwrap();
+        assert!(memory.request(&asker(1, 2), STEP).is_none());
         assert!(memory.has_waiting() && memory.next_granted().is_none());
         drop(permit);
-        let (who, permit) = memory.next_granted().unwrap();
+        let (who, mut permit) = memory.next_granted().unwrap();
         assert_eq!((who, memory.usage()), (2, (STEP, 2 * STEP)));
+        permit.absorb(memory.request(&asker(1, 2), 0).unwrap());
+        assert_eq!(permit.bytes(), STEP);
         drop(permit);
         assert_eq!(memory.usage().0, 0);
     }
 
     #[test]
     fn buffers_are_used_again_and_not_kept_without_end() {
-        let memory = Memory::new(64 << 20);
+        let memory = Memory::new(64 << 20, 1 << 20);
         let mut buffer = memory.buffer(40_000);
         buffer[39_999] = 7;
         memory.recycle(buffer);

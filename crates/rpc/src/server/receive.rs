@@ -6,8 +6,8 @@
 //! - A large call gets a buffer of its own size, for which there must be a permit, and is received straight into it,
 //!   not a byte further. After a large call the next one is expected to be large too: then the first receive is short,
 //!   so that next to nothing has to be copied from the batch into the large buffer.
-//! - A call in several fragments (nobody's fast path) is put together by [`record::Reader`], under a permit for the
-//!   longest call.
+//! - A call in several fragments (nobody's fast path) is put together by [`record::Reader`], under a permit that grows
+//!   with what has come.
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
@@ -18,7 +18,7 @@ use rustix::{
 
 use super::{
     Placement, Program,
-    memory::{BATCH, Chunk, LARGE, Memory, Permit},
+    memory::{BATCH, Chunk, LARGE, Memory, Permit, rounded},
     placing::{self, gap},
     turn::Turn,
 };
@@ -48,7 +48,7 @@ pub enum Next {
     Cut(Arc<Chunk>, Range<usize>),
     /// Nothing before more is received.
     Receive,
-    /// A permit for a large call of so many bytes must be had first.
+    /// A permit for so many bytes (more) must be had first.
     Permit(usize),
 }
 
@@ -144,9 +144,13 @@ impl Receive {
         if let Some(large) = &mut self.large {
             let whole = match large {
                 Large::Whole { bytes, start, filled, .. } => *start + *filled == bytes.len(),
-                Large::Fragments { reader, .. } => {
+                Large::Fragments { reader, permit } => {
                     let batch = self.batch.as_deref().map_or(&[][..], |chunk| &chunk.bytes);
                     let mut unread = &batch[self.unread.clone()];
+                    let more = pieces(reader.held() + unread.len(), self.max_record);
+                    if let Some(more) = more.checked_sub(permit.bytes()).filter(|more| *more > 0) {
+                        return Ok(Next::Permit(more));
+                    }
                     let record = reader.take(&mut unread)?;
                     self.unread.start = self.unread.end - unread.len();
                     match record {
@@ -176,7 +180,7 @@ impl Receive {
             return Ok(Next::Cut(Arc::clone(chunk), start..end));
         }
         if !fragment.only {
-            return Ok(Next::Permit(self.max_record));
+            return self.fragments();
         }
         if rest.len() >= fragment.length {
             let start = self.unread.start + MARK;
@@ -187,9 +191,29 @@ impl Receive {
         self.place = programs.map_or(Placement::Anywhere, |programs| placing::place(programs, rest));
         Ok(match self.place {
             Placement::NotYet => Next::Receive,
-            Placement::At { .. } => Next::Permit(fragment.length),
-            Placement::Anywhere if fragment.length > LARGE => Next::Permit(fragment.length),
+            Placement::At { .. } => Next::Permit(rounded(fragment.length)),
+            Placement::Anywhere if fragment.length > LARGE => Next::Permit(rounded(fragment.length)),
             Placement::Anywhere => Next::Receive,
+        })
+    }
+
+    /// The next call, which is in several fragments, out of what has been received.
+    #[cold]
+    fn fragments(&mut self) -> Result<Next, record::Error> {
+        let Some(chunk) = &self.batch else { return Ok(Next::Receive) };
+        let unread = &chunk.bytes[self.unread.clone()];
+        let mut rest = unread;
+        if let Some(bytes) = Reader::new(self.max_record).take(&mut rest)? {
+            self.unread.start = self.unread.end - rest.len();
+            self.calls += 1;
+            let length = bytes.len();
+            return Ok(Next::Call(Arc::new(Chunk { bytes, permit: None }), 0..length));
+        }
+        // A few bytes cost no more than the beginning of a small call.
+        Ok(if unread.len() <= KEPT {
+            Next::Receive
+        } else {
+            Next::Permit(pieces(unread.len(), self.max_record))
         })
     }
 
@@ -215,18 +239,30 @@ impl Receive {
                 let Some(chunk) = &self.batch else { return false };
                 let unread = &chunk.bytes[self.unread.clone()];
                 let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return false };
-                // A broken mark is something to say, too.
-                Framing::new(self.max_record)
-                    .mark(*mark)
-                    .is_ok_and(|f| f.only && rest.len() < f.length)
-                    .eq(&false)
+                match Framing::new(self.max_record).mark(*mark) {
+                    Ok(fragment) if fragment.only => rest.len() >= fragment.length,
+                    // To put a few bytes together costs less than to remember that there is nothing new.
+                    Ok(_) => unread.len() > KEPT || self.is_whole(unread),
+                    // A broken mark is something to say, too.
+                    Err(_) => true,
+                }
             }
         }
+    }
+
+    /// Whether a record in several fragments is there, or a broken one.
+    #[cold]
+    fn is_whole(&self, mut unread: &[u8]) -> bool {
+        !matches!(Reader::new(self.max_record).take(&mut unread), Ok(None))
     }
 
     /// Begins the large call that [`Receive::next`] wanted `permit` for.
     pub fn begin_large(&mut self, permit: Permit, memory: &Memory) {
         self.queued = false;
+        if let Some(Large::Fragments { permit: had, .. }) = &mut self.large {
+            had.absorb(permit);
+            return;
+        }
         self.reach = LARGE_REACH;
         self.large_since = Some(Instant::now());
         let batch = self.batch.as_deref().map_or(&[][..], |chunk| &chunk.bytes);
@@ -255,7 +291,7 @@ impl Receive {
     pub fn large_progress(&self) -> Option<usize> {
         match self.large.as_ref()? {
             Large::Whole { filled, .. } => Some(*filled),
-            Large::Fragments { .. } => Some(0),
+            Large::Fragments { reader, .. } => Some(reader.held()),
         }
     }
 
@@ -350,7 +386,7 @@ impl Receive {
         unread
     }
 
-    /// The length of the unfinished call, if so much of it is there that it may not be kept without a permit.
+    /// How much must be permitted for the unfinished call, if so much of it is there that it may not be kept without.
     pub fn wants_permit(&self) -> Option<usize> {
         if self.large.is_some() || self.queued || self.unread.len() <= KEPT {
             return None;
@@ -358,7 +394,7 @@ impl Receive {
         let bytes = &self.batch.as_deref()?.bytes[self.unread.clone()];
         let mark = bytes.first_chunk::<MARK>()?;
         let fragment = Framing::new(self.max_record).mark(*mark).ok()?;
-        (fragment.only && bytes.len() < MARK + fragment.length).then_some(fragment.length)
+        (fragment.only && bytes.len() < MARK + fragment.length).then(|| rounded(fragment.length))
     }
 
     /// Forgets everything; what is returned must be dropped outside the lock.
@@ -367,6 +403,11 @@ impl Receive {
         self.large_since = None;
         (self.batch.take(), self.large.take())
     }
+}
+
+/// The memory for a call in fragments, of which `length` bytes have come.
+fn pieces(length: usize, max_record: usize) -> usize {
+    rounded(length.min(max_record))
 }
 
 /// Again after a signal.

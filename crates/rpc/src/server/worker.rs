@@ -147,8 +147,8 @@ impl Worker {
                         Ok(Next::Call(chunk, range)) => (chunk, range, false),
                         Ok(Next::Cut(chunk, range)) => (chunk, range, true),
                         Ok(Next::Receive) => break,
-                        Ok(Next::Permit(length)) => {
-                            match engine.memory.request(connection.number(), length) {
+                        Ok(Next::Permit(bytes)) => {
+                            match engine.memory.request(&connection.asker(), bytes) {
                                 Some(permit) => {
                                     receive.begin_large(permit, &engine.memory);
                                     continue;
@@ -241,16 +241,18 @@ impl Worker {
             drop(receive);
             return self.leave(connection);
         }
-        if let Some(length) = receive.wants_permit() {
-            match engine.memory.request(connection.number(), length) {
+        if let Some(bytes) = receive.wants_permit() {
+            match engine.memory.request(&connection.asker(), bytes) {
                 Some(permit) => receive.begin_large(permit, &engine.memory),
                 None => receive.queued = true,
             }
         }
         let held = receive.rest(&mut self.spare);
         let held = if receive.queued { held } else { 0 };
-        if !engine.memory.hold(&mut receive.held, held) {
-            tracing::info!(peer = %connection.peer.address, "closed: too many wait for receive memory");
+        if !engine.memory.hold(&connection.asker(), &mut receive.held, held) {
+            tracing::info!(
+                peer = %connection.peer.address, "closed: too many connections of its peer wait for receive memory"
+            );
             drop(receive);
             engine.close(connection, true);
             return self.release(connection, ticket);

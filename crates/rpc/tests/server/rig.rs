@@ -191,6 +191,20 @@ impl Wire {
         Self(stream)
     }
 
+    /// Connects as a process of this user would; the test runs as root.
+    pub fn of_user(uid: u32, address: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketType, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        // Whose a socket is was decided by who made it; root may say otherwise.
+        rustix::fs::fchown(&socket, Some(rustix::fs::Uid::from_raw(uid)), None)
+            .expect("this test needs root");
+        connect(&socket, &address).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        Self(stream)
+    }
+
     /// Connects from an address of this host, with a small buffer for what comes back.
     pub fn narrow(from: [u8; 4], address: SocketAddr) -> Self {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};

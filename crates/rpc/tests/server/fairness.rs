@@ -1,0 +1,104 @@
+//! What one peer takes, others don't miss. The peers are users of this host, by whose uid the server knows them.
+
+use std::{net::SocketAddr, time::Duration};
+
+use samehost_rpc::server::{Limits, Server};
+
+use crate::rig::{ECHO, LENGTH, Wire, call, eventually, fragment, opaque, serve, word};
+
+/// Nobody is saved by somebody else's patience running out.
+fn without_stall() -> Limits {
+    Limits { stall: Duration::from_secs(3600), ..Limits::default() }
+}
+
+/// A WRITE of 128 KiB, and one of the largest.
+const SIZES: [usize; 2] = [128 << 10, 1 << 20];
+
+fn assert_served(address: SocketAddr, user: u32) {
+    let mut wire = Wire::of_user(user, address);
+    for size in SIZES {
+        wire.send(&call(1, LENGTH, &opaque(&vec![1; size])));
+        assert_eq!(wire.results(), (1, word(size as u32)), "user {user}");
+    }
+}
+
+fn received(server: &Server) -> u64 {
+    server.totals().bytes_in
+}
+
+#[test]
+fn silent_connections_of_one_peer_hold_up_nobody_else() {
+    let (server, _, address) = serve(without_stall());
+    // The first fragment of a call that could become as long as any.
+    let begun = &fragment(&[7; 1 << 20], false)[..5];
+    let mut silent: Vec<_> = (0..300).map(|_| Wire::of_user(1000, address)).collect();
+    silent.iter_mut().for_each(|wire| wire.send(begun));
+    eventually("all are received", || received(&server) == 300 * 5);
+    assert_eq!(server.totals().receive_memory, 0, "a few bytes need no permit");
+    assert_served(address, 1001);
+    assert_served(address, 1000);
+    assert_eq!(server.totals().broken, 0, "the silent ones are let be");
+}
+
+#[test]
+fn slow_senders_of_one_peer_hold_up_nobody_else() {
+    let (server, _, address) = serve(without_stall());
+    let whole = call(1, LENGTH, &opaque(&vec![7; 1 << 20]));
+    let pieces = [fragment(&whole[4..200_000], false), fragment(&whole[200_000..], true)].concat();
+    for slowly in [&whole, &pieces] {
+        let mut slow: Vec<_> = (0..40).map(|_| Wire::of_user(1000, address)).collect();
+        slow.iter_mut().for_each(|wire| wire.send(&slowly[..100_000]));
+        eventually("some have memory, and the others wait", || server.totals().receive_memory > 3 << 20);
+        let before = server.totals().receive_memory;
+        assert!(before <= 8 << 20, "more than a peer's share: {before}");
+        assert_served(address, 1001);
+        assert_served(address, 0);
+        // They are served as well, when they go on; one after the other, for as many have memory as may.
+        for wire in &mut slow {
+            let mut sender = wire.0.try_clone().unwrap();
+            let rest = slowly[100_000..].to_vec();
+            std::thread::spawn(move || std::io::Write::write_all(&mut sender, &rest));
+        }
+        for wire in &mut slow {
+            assert_eq!(wire.results(), (1, word(1 << 20)));
+        }
+        eventually("all is given back", || server.totals().receive_memory == 0);
+    }
+    assert_eq!(server.totals().broken, 0);
+}
+
+#[test]
+fn several_greedy_peers_leave_enough_for_the_next() {
+    let (server, _, address) = serve(without_stall());
+    let begun = &call(1, LENGTH, &opaque(&vec![7; 1 << 20]))[..100_000];
+    let mut greedy: Vec<_> = (0..60).map(|number| Wire::of_user(1000 + number % 4, address)).collect();
+    greedy.iter_mut().for_each(|wire| wire.send(begun));
+    eventually("they have what they may", || received(&server) >= 60 * 4096);
+    assert_served(address, 2000);
+    assert_served(address, 0);
+}
+
+#[test]
+fn a_call_in_fragments_takes_memory_as_it_comes() {
+    let (server, _, address) = serve(without_stall());
+    let mut wire = Wire::of_user(1000, address);
+    let small = call(1, ECHO, &opaque(b"in pieces"))[4..].to_vec();
+    let small: Vec<u8> =
+        small.chunks(7).flat_map(|piece| fragment(piece, false)).chain(fragment(&[], true)).collect();
+    wire.send(&[&small[..], &small, &small].concat());
+    (0..3).for_each(|_| assert_eq!(wire.results(), (1, opaque(b"in pieces"))));
+    assert_eq!(server.totals().receive_memory_peak, 0);
+
+    let data: Vec<u8> = (0..900_000_u32).map(|at| at as u8).collect();
+    let record = call(2, ECHO, &opaque(&data))[4..].to_vec();
+    let (last, first) = record.split_at(600_000);
+    let large = [fragment(last, false), fragment(first, true)].concat();
+    wire.send(&large[..300_000]);
+    eventually("the beginning is there", || received(&server) >= 300_000);
+    let held = server.totals().receive_memory;
+    assert!((300_000..400_000).contains(&held), "{held} bytes for the first 300,000");
+    wire.send(&[&large[300_000..], &call(3, 0, &[])].concat());
+    assert_eq!(wire.results(), (2, opaque(&data)));
+    assert_eq!(wire.results(), (3, vec![]));
+    eventually("all is given back", || server.totals().receive_memory == 0);
+}
