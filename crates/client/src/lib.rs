@@ -33,7 +33,7 @@ pub use observer::{Before, Observer, Seen};
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
 pub use session::{Directory, Follow, Listed, Page, Session};
 pub use types::{
-    Access, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle, Node,
-    PathConf, SetAttributes, SetTime, Timestamp,
+    Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,
+    Node, PathConf, SetAttributes, SetTime, Timestamp,
 };
 pub use url::{Url, UrlError};

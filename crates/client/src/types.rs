@@ -38,6 +38,17 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// An entry of an access control list (acl(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AclEntry {
+    /// Whom it is about, as NFSACL has it: 1 the owner, 2 a user, 4 the file's group, 8 a group, 16 the mask, 32 everybody else.
+    pub tag: u32,
+    /// The user or group of a tag of 2 or 8.
+    pub id: u32,
+    /// 4 to read, 2 to write, 1 to execute or search.
+    pub permissions: u32,
+}
+
 /// A handle with what the server said about the file in the same breath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {

@@ -174,7 +174,7 @@ fn unsupported(name: &str, option: &str) -> String {
         "secure_locks" | "insecure_locks" | "auth_nlm" | "no_auth_nlm" => {
             "remove it: there is no lock manager"
         }
-        "acl" | "no_acl" => "remove it: the NFSACL program is not served",
+        "acl" | "no_acl" => "remove it: access control lists (NFSACL) are always served",
         "mp" | "mountpoint" => "remove it, and order the server's start after the mount",
         "pnfs" | "no_pnfs" | "refer" | "replicas" | "security_label" => "remove it: it belongs to NFSv4",
         "xprtsec" => "remove it: TLS is not supported",

@@ -17,14 +17,14 @@ use parking_lot::Mutex;
 
 use crate::attributes::{Cache, Lesson};
 use crate::backing::Backing;
-use crate::filesystem::Pages;
+use crate::filesystem::{Pages, Searching};
 use crate::fuse::abi;
 use crate::passthrough::Mode;
 use crate::settings::AttributeTimes;
 use crate::users::User;
 
 /// Users whose rights to one file are remembered.
-const RIGHTS: usize = 8;
+const RIGHTS: usize = 16;
 
 /// A directory's node and a name in it.
 pub(crate) type Place = (u64, Arc<[u8]>);
@@ -57,6 +57,8 @@ pub(crate) struct State {
     /// Its name was removed while it was open; what it is called until the last release.
     pub(crate) hidden: Option<Hidden>,
     rights: Vec<Rights>,
+    /// Of a directory: what is known of its access control list.
+    pub(crate) searching: Searching,
     /// Of a directory: the kernel may walk over names in it without asking who walks.
     pub(crate) names_told: bool,
 }
@@ -124,8 +126,8 @@ impl Node {
         let owner = |attributes: &Attributes| (attributes.mode, attributes.uid, attributes.gid);
         let before = state.cache.attributes().map(owner);
         let lesson = state.cache.learn(seen, now, times);
-        if state.cache.attributes().map(owner) != before {
-            // Who may do what is another question now.
+        if lesson == Lesson::Foreign || state.cache.attributes().map(owner) != before {
+            // Who may do what is another question now: the owner, the mode, or an access control list, which shows in the ctime only.
             state.rights.clear();
         }
         lesson

@@ -72,6 +72,9 @@ pub struct MountOptions {
     pub noatime: bool,
     /// Users other than the one who mounts may use it. The server decides what they may do.
     pub allow_other: bool,
+    /// Whether the server is asked for access control lists (NFSACL), to know in which directories everybody may search. Where it
+    /// isn't, a mount that several users share looks every name up that is walked over.
+    pub acl: bool,
     /// How long attributes are believed.
     pub attributes: AttributeTimes,
     /// What names are kept.
@@ -95,6 +98,7 @@ impl Default for MountOptions {
             exec: true,
             noatime: false,
             allow_other: rustix::process::geteuid().is_root(),
+            acl: true,
             attributes: AttributeTimes::default(),
             lookup_cache: LookupCache::All,
             direct: Direct::EndToEnd,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use proto::{localio, mount3, nfs3, nfs4};
+use proto::{localio, mount3, nfs3, nfs4, nfsacl};
 
 use crate::status::ProcedureStatus;
 
@@ -36,6 +36,7 @@ pub(crate) struct Counters {
     /// By operation; of a COMPOUND each is counted.
     nfs4: [Counter; nfs4::Operation::ALL.len()],
     mount3: [Counter; mount3::Procedure::ALL.len()],
+    nfsacl: [Counter; nfsacl::Procedure::ALL.len()],
     localio: [Counter; localio::Procedure::ALL.len()],
     /// Opens on the lane.
     pub open: Counter,
@@ -68,6 +69,7 @@ impl Default for Counters {
             nfs3: std::array::from_fn(|_| Counter::default()),
             nfs4: std::array::from_fn(|_| Counter::default()),
             mount3: std::array::from_fn(|_| Counter::default()),
+            nfsacl: std::array::from_fn(|_| Counter::default()),
             localio: std::array::from_fn(|_| Counter::default()),
             open: Counter::default(),
             open_not_found: Tally::default(),
@@ -89,6 +91,10 @@ impl Counters {
         &self.mount3[procedure as usize]
     }
 
+    pub(crate) fn nfsacl(&self, procedure: nfsacl::Procedure) -> &Counter {
+        &self.nfsacl[procedure as usize]
+    }
+
     pub(crate) fn localio(&self, procedure: localio::Procedure) -> &Counter {
         &self.localio[procedure as usize]
     }
@@ -98,11 +104,13 @@ impl Counters {
         let nfs3 = nfs3::Procedure::ALL.iter().map(|p| (p.name().to_owned(), self.nfs3(*p)));
         let nfs4 = nfs4::Operation::ALL.iter().map(|o| (format!("NFS4.{}", o.name()), self.nfs4(*o)));
         let mount3 = mount3::Procedure::ALL.iter().map(|p| (format!("MOUNT.{}", p.name()), self.mount3(*p)));
+        let nfsacl = nfsacl::Procedure::ALL.iter().map(|p| (format!("NFSACL.{}", p.name()), self.nfsacl(*p)));
         let localio =
             localio::Procedure::ALL.iter().map(|p| (format!("LOCALIO.{}", p.name()), self.localio(*p)));
         let wire = nfs3
             .chain(nfs4)
             .chain(mount3)
+            .chain(nfsacl)
             .chain(localio)
             .filter(|(name, _)| !name.ends_with("NULL"))
             .map(|(name, counter)| (name, counter.status()))

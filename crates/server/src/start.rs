@@ -15,7 +15,7 @@ use crate::errors::StartError;
 use crate::granter::Grants;
 use crate::localio::Localio;
 use crate::mount3::Mount3;
-use crate::nfs3::Nfs3;
+use crate::nfs3::{Nfs3, Nfsacl};
 use crate::nfs4::Nfs4;
 use crate::service::Service;
 use crate::{Config, listen, state_dir};
@@ -85,6 +85,7 @@ pub(crate) fn start_wire(
         .admission(Arc::new(ByExports(Arc::clone(service))))
         .program(Arc::new(Nfs3(Arc::clone(service))))
         .program(Arc::new(Nfs4(Arc::clone(service))))
+        .program(Arc::new(Nfsacl(Arc::clone(service))))
         .program(Arc::new(Mount3(Arc::clone(service))));
     if let Some(lane) = lane {
         builder = builder.program(Arc::new(Localio::new(Arc::clone(service), Arc::clone(lane))));

@@ -12,6 +12,7 @@
 //! | `told` | which attributes results tell |
 //! | `user` | the same session for another user |
 
+mod acl;
 mod call;
 mod connect;
 mod directory;

@@ -1,6 +1,7 @@
 //! OPENDIR, READDIR, READDIRPLUS and RELEASEDIR.
 
 use client::{Access, DirEntry};
+use futures_util::future::join;
 use rustix::io::Errno;
 
 use super::{Call, Filesystem, Place};
@@ -16,7 +17,12 @@ impl Filesystem {
         let known = node.state.lock().rights(&user, Access::READ, call.asked);
         let granted = match known {
             Some(granted) => granted,
-            None => self.ask_rights(&user, &node, Access::READ).await?,
+            // A listing tells the kernel names.
+            None => {
+                join(self.ask_rights(&user, &node, Access::READ), self.ask_who_searches(&user, &node))
+                    .await
+                    .0?
+            }
         };
         if granted != Access::READ {
             return Err(Errno::ACCESS);

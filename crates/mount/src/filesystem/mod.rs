@@ -11,6 +11,7 @@
 //! | `pages` | what the kernel caches of files that are also written directly |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
 //! | `disks` | where calls on granted files are made that may wait for a disk |
+//! | `searching` | who may search a directory: which names the kernel may keep |
 //! | `shutting` | directories that not everybody may search any more |
 //! | `pending` | what goes on behind requests' backs, and who waits for it |
 //! | `status` | GETATTR, SETATTR, ACCESS, STATFS |
@@ -26,6 +27,7 @@ mod names;
 mod pages;
 mod pending;
 mod places;
+mod searching;
 mod shutting;
 mod space;
 mod status;
@@ -43,7 +45,7 @@ use crate::buffers::Buffers;
 use crate::fuse::answer::Valid;
 use crate::fuse::device::Device;
 use crate::fuse::request::Header;
-use crate::inodes::{Inodes, Node, State};
+use crate::inodes::{Inodes, Node};
 use crate::open::{OpenDirectory, OpenFile, Opened};
 use crate::report::Passing;
 use crate::settings::MountOptions;
@@ -54,6 +56,8 @@ use hidden::HiddenNames;
 use pages::Dropping;
 pub(crate) use pages::Pages;
 use places::Places;
+pub(crate) use searching::Searching;
+use searching::is_open_by_mode;
 use shutting::Shutting;
 
 /// A mounted filesystem.
@@ -217,7 +221,7 @@ impl Filesystem {
         node.learn(&seen, Instant::now(), &self.options.attributes);
         let closed = {
             let mut state = node.state.lock();
-            state.names_told && !is_open_to_all(&state) && std::mem::take(&mut state.names_told)
+            state.names_told && !is_open_by_mode(&state) && std::mem::take(&mut state.names_told)
         };
         if closed {
             self.shut(node);
@@ -263,13 +267,11 @@ impl Filesystem {
         if self.is_shutting(node) { Duration::ZERO } else { self.name_valid(directory, now) }
     }
 
-    /// For how long the kernel may believe a name in a directory: as long as the directory's attributes are believed.
-    ///
-    /// The kernel walks over names it knows without asking who walks. In a directory that not everybody may search, names are
-    /// therefore not to be kept: each user asks, and the server decides.
+    /// For how long the kernel may believe a name in a directory: as long as the directory's attributes are believed, and not at all
+    /// where it must ask who walks ([`searching`]).
     fn name_valid(&self, directory: &Node, now: Instant) -> Duration {
         let mut state = directory.state.lock();
-        let open = !self.options.allow_other || is_open_to_all(&state);
+        let open = !self.options.allow_other || self.is_open_to_all(&state, now);
         if self.options.lookup_cache == crate::LookupCache::None || !open {
             return Duration::ZERO;
         }
@@ -277,9 +279,4 @@ impl Filesystem {
         state.names_told |= self.options.allow_other && !valid.is_zero();
         valid
     }
-}
-
-/// Whether everybody may search a directory, in whichever class they are.
-fn is_open_to_all(state: &State) -> bool {
-    state.cache.attributes().is_some_and(|attributes| attributes.mode & 0o111 == 0o111)
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{Access, Create, FileKind, Found, Node as Special, SetAttributes, Status};
+use futures_util::future::join;
 use rustix::io::Errno;
 
 use super::complete::Mark;
-use super::{Call, Filesystem, Place, is_open_to_all};
+use super::{Call, Filesystem, Place};
 use crate::fuse::answer::{Answer, Valid, undevice};
 use crate::inodes::Node;
 use crate::settings::LookupCache;
@@ -23,17 +24,31 @@ fn mode_of(mode: u32) -> SetAttributes {
 impl Filesystem {
     pub(crate) async fn lookup(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
         let (directory, user) = (self.node(call)?, self.user(call));
-        if let Some(answer) = self.known_entry(call, &directory, &user, name).await {
+        if !self.is_worth_asking(&directory, call.asked) {
+            return self.look_up(call, &directory, &user, name).await;
+        }
+        let asking = self.ask_who_searches(&user, &directory);
+        Box::pin(join(asking, self.look_up(call, &directory, &user, name))).await.1
+    }
+
+    async fn look_up(
+        &self,
+        call: &Call,
+        directory: &Arc<Node>,
+        user: &Arc<User>,
+        name: &[u8],
+    ) -> Result<Answer, Errno> {
+        if let Some(answer) = self.known_entry(call, directory, user, name).await {
             return Ok(answer);
         }
-        if self.is_lacking(call, &directory, &user, name).await {
-            return self.no_entry(&directory);
+        if self.is_lacking(call, directory, user, name).await {
+            return self.no_entry(directory);
         }
-        let place = Place::of(&directory, name);
+        let place = Place::of(directory, name);
         match user.session.lookup(&directory.handle, name).await {
-            Ok(found) => self.entry(call, &user, &found, &place).await,
-            Err(error) if error.status() == Some(Status::NoEntry) => self.no_entry(&directory),
-            Err(error) => Err(self.errno_of(&directory, &error)),
+            Ok(found) => self.entry(call, user, &found, &place).await,
+            Err(error) if error.status() == Some(Status::NoEntry) => self.no_entry(directory),
+            Err(error) => Err(self.errno_of(directory, &error)),
         }
     }
 
@@ -61,7 +76,7 @@ impl Filesystem {
             {
                 return false;
             }
-            if is_open_to_all(&state) {
+            if self.is_open_to_all(&state, asked) {
                 Some(Access::LOOKUP)
             } else {
                 state.rights(user, Access::LOOKUP, asked)
@@ -119,7 +134,8 @@ impl Filesystem {
                 return None;
             }
             let rights = state.rights(user, Access::LOOKUP, call.asked);
-            let may_search = if is_open_to_all(&state) { Some(Access::LOOKUP) } else { rights };
+            let open = self.is_open_to_all(&state, call.asked);
+            let may_search = if open { Some(Access::LOOKUP) } else { rights };
             (state.cache.version(), may_search)
         };
         let node = self.places.known(directory.number, name, version)?;

@@ -127,9 +127,7 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
                 "attributes and names aren't served from memory while the server is down. Leave it out",
             ));
         }
-        "nosoftreval" | "cto" | "intr" | "nointr" | "noacl" | "nofsc" | "nosharecache" | "sloppy" => {
-            item.bare()?
-        }
+        "nosoftreval" | "cto" | "intr" | "nointr" | "nofsc" | "nosharecache" | "sloppy" => item.bare()?,
         "timeo" => {
             let tenths: u32 =
                 item.number(1..=36_000, "tenths of a second, 1 to 36000 (timeo=600 is a minute)")?;
@@ -212,7 +210,7 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
         "nordirplus" => {
             return Err(item.impossible("directories are always read with READDIRPLUS. Leave it out"));
         }
-        "acl" => return Err(item.impossible("there is no NFSACL here. Use noacl")),
+        "acl" | "noacl" => bare(item, || mount.acl = item.name == "acl")?,
         "fsc" => return Err(item.impossible("there is no cache on disk here. Use nofsc")),
         "write" => match item.value()? {
             "wait" => {}

@@ -4,6 +4,7 @@
 //! on the way, so that weak cache consistency data and attributes go out with errors, too. The dispatch here decodes,
 //! runs, encodes and counts, and keeps the duplicate-request cache around what can't be done twice.
 
+mod acl;
 mod attributes;
 mod convert;
 mod create;
@@ -31,6 +32,8 @@ use xdr::{Decoder, Encode, Encoder};
 use crate::access::{Admission, Asking, Refusal, Road};
 use crate::drc::{Key, Seen};
 use crate::service::Service;
+
+pub(crate) use acl::Nfsacl;
 
 /// The largest READ and WRITE, in bytes.
 pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
