@@ -25,7 +25,14 @@ struct Trivial(PathBuf);
 impl Granter for Trivial {
     fn open(&self, _: &Bound, _: &OpenRequest<'_>) -> Result<Granted, Status> {
         let file = open(&self.0).map_err(|_| Status::Io)?;
-        Ok(Granted { file, handle: vec![7; 32], about: About::default(), directory: None, held: None })
+        Ok(Granted {
+            file,
+            handle: vec![7; 32],
+            about: About::default(),
+            lasts: true,
+            directory: None,
+            held: None,
+        })
     }
 
     fn verifier(&self) -> [u8; 8] {

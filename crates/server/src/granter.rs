@@ -138,7 +138,8 @@ impl Drop for Counted {
 fn granted(grant: Grant, modes: io::Modes, counted: Counted) -> Granted {
     let handle = grant.handle.as_bytes().to_vec();
     let about = About { attributes: grant.attributes, modes };
-    Granted { file: grant.file, handle, about, directory: None, held: Some(Box::new(counted)) }
+    let lasts = grant.lasts;
+    Granted { file: grant.file, handle, about, lasts, directory: None, held: Some(Box::new(counted)) }
 }
 
 const fn mode(access: lane::Access) -> AccessMode {

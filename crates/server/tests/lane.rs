@@ -121,6 +121,39 @@ fn refusals_are_those_of_the_wire() {
     });
 }
 
+/// NFS servers allow READ and WRITE to an owner whatever the mode says, and READ to who may execute, for the protocol has no open
+/// (RFC 1813 section 4.4). A descriptor is an open.
+#[test]
+fn what_open_refuses_is_not_granted_and_the_wire_serves_it() {
+    for options in ["no_root_squash", "root_squash"] {
+        let scratch = Scratch::new();
+        let server = scratch.serve(&format!("*(rw,insecure,{options})"));
+        let mut client = Client::new(&server).with_user(1000, 1000, &[]);
+        let root = client.mnt(&scratch.export()).unwrap();
+        for (name, owner, mode) in [("program", 0, 0o711), ("own", 1000, 0o000)] {
+            std::fs::write(scratch.at(name), "data").unwrap();
+            std::os::unix::fs::chown(scratch.at(name), Some(owner), Some(owner)).unwrap();
+            std::fs::set_permissions(scratch.at(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
+                .unwrap();
+        }
+        run(async {
+            let lane = lane(&scratch, &mut client).await;
+            for name in ["program", "own"] {
+                let file = client.lookup(&root, name);
+                let entry = Target::Entry { directory: &root, name: name.as_bytes() };
+                for target in [entry, Target::Handle(&file)] {
+                    let refused = open(&lane, target, Access::Read, &user(1000, 1000, &[])).await.err();
+                    assert_eq!(refused, Some(Status::TryWire), "{options}: {name}");
+                }
+                assert_eq!(client.read(&file, 0, 10).unwrap().0, b"data", "{options}: {name}");
+            }
+            let own = Target::Entry { directory: &root, name: b"own" };
+            let refused = open(&lane, own, Access::Write, &user(1000, 1000, &[])).await.err();
+            assert_eq!(refused, Some(Status::TryWire), "{options}");
+        });
+    }
+}
+
 #[test]
 fn read_only_clients_get_nothing_that_can_be_written() {
     for clients in ["*(ro,insecure,no_root_squash)", "127.0.0.1(ro,insecure,no_root_squash) *(rw)"] {

@@ -68,6 +68,26 @@ pub(crate) struct Status {
     pub immutable: bool,
 }
 
+/// A status, and when the kernel was about to be asked for it: what is concluded from a ctime depends on both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub status: Status,
+    pub asked: Timestamp,
+}
+
+impl Look {
+    /// Asks the kernel about an open file.
+    pub fn at(file: impl AsFd, fsid: u64) -> Result<Look> {
+        let asked = Timestamp::now();
+        Ok(Look { status: status(file, fsid)?, asked })
+    }
+
+    /// Whether every change after it shows in the ctime.
+    pub fn is_settled(&self) -> bool {
+        self.status.attributes.ctime.is_settled(self.asked)
+    }
+}
+
 /// Asks the kernel about an open file (`O_PATH` will do). `fsid` is the store's number for the filesystem.
 pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<Status> {
     status_at(file, c"", fsid)
@@ -77,9 +97,18 @@ pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<Status> {
 pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<Status> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    let raw = rustix::fs::statx(dir, name, flags, wanted)?;
+    let look = || rustix::fs::statx(dir.as_fd(), name, flags, wanted);
+    let mut raw = look()?;
+    let mut attributes = Attributes::of(&raw, fsid);
+    if attributes.ctime.is_coarse() {
+        // What it says of changes depends on the time before it was looked at. Once more costs such filesystems only.
+        let asked = Timestamp::now();
+        raw = look()?;
+        attributes = Attributes::of(&raw, fsid);
+        attributes.change = attributes.ctime.change(asked);
+    }
     Ok(Status {
-        attributes: Attributes::of(&raw, fsid),
+        attributes,
         birth: (raw.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| raw.stx_btime.into()),
         immutable: raw.stx_attributes.contains(StatxAttributes::IMMUTABLE),
     })

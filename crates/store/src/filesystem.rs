@@ -24,6 +24,11 @@ const F2FS: u64 = 0xF2F5_2010;
 const MSDOS: u64 = 0x4D44;
 const EXFAT: u64 = 0x2011_BAB0;
 const NTFS3: u64 = 0x7366_746E;
+const ZFS: u64 = 0x2FC1_2FC1;
+const BCACHEFS: u64 = 0xCA45_1A4E;
+const JFS: u64 = 0x3153_464A;
+const NILFS: u64 = 0x3434;
+const HFSPLUS: u64 = 0x482B;
 const CIFS: u64 = 0xFF53_4D42;
 const SMB2: u64 = 0xFE53_4D42;
 
@@ -54,6 +59,9 @@ pub(crate) struct Filesystem {
     pub clones: bool,
     /// The mount itself is read-only.
     pub read_only: bool,
+    /// Time stamps are this kernel's, by this host's clock. Those of network filesystems and of FUSE are somebody else's, and may be
+    /// told late; what lies behind overlayfs isn't known.
+    pub stamps_itself: bool,
     /// A write with `RWF_DSYNC` or `RWF_SYNC` does what fdatasync(2) or fsync(2) after it would for its range: sure where writes
     /// go through the kernel's `generic_write_sync`, but network filesystems and FUSE had their own ideas for years.
     pub syncs_in_writes: bool,
@@ -102,6 +110,22 @@ impl Filesystem {
             true_entry_ids: magic != OVERLAY,
             clones: matches!(magic, XFS | BTRFS),
             read_only: vfs.f_flag.contains(StatVfsMountFlags::RDONLY),
+            stamps_itself: matches!(
+                magic,
+                EXT | XFS
+                    | BTRFS
+                    | TMPFS
+                    | RAMFS
+                    | F2FS
+                    | MSDOS
+                    | EXFAT
+                    | NTFS3
+                    | ZFS
+                    | BCACHEFS
+                    | JFS
+                    | NILFS
+                    | HFSPLUS
+            ),
             syncs_in_writes: matches!(magic, EXT | XFS | BTRFS | F2FS | TMPFS),
         })
     }

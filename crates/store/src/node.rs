@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::attributes::{Kind, Status, status};
+use crate::attributes::{Kind, Status, Timestamp, status};
 use crate::direct::Direct;
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId};
@@ -205,8 +205,8 @@ impl DataFile {
 /// What the kernel said about users' permissions, true while the file's ctime stands still.
 #[derive(Debug, Default)]
 pub(crate) struct Decisions {
-    /// ctime, as [`crate::Attributes::change`], for which all of them hold.
-    change: u64,
+    /// The ctime for which all of them hold.
+    ctime: Timestamp,
     entries: [Decision; 4],
     next: usize,
 }
@@ -221,17 +221,17 @@ struct Decision {
 
 impl Decisions {
     /// Whether the kernel allowed `bit` to the user; `None` when it wasn't asked.
-    pub fn get(&self, change: u64, fingerprint: u64, bit: u32) -> Option<bool> {
-        if self.change != change {
+    pub fn get(&self, ctime: Timestamp, fingerprint: u64, bit: u32) -> Option<bool> {
+        if self.ctime != ctime {
             return None;
         }
         let decision = self.entries.iter().find(|entry| entry.fingerprint == fingerprint)?;
         (decision.known & bit != 0).then_some(decision.allowed & bit != 0)
     }
 
-    pub fn put(&mut self, change: u64, fingerprint: u64, bit: u32, allowed: bool) {
-        if self.change != change {
-            *self = Decisions { change, ..Decisions::default() };
+    pub fn put(&mut self, ctime: Timestamp, fingerprint: u64, bit: u32, allowed: bool) {
+        if self.ctime != ctime {
+            *self = Decisions { ctime, ..Decisions::default() };
         }
         let index =
             self.entries.iter().position(|entry| entry.fingerprint == fingerprint).unwrap_or_else(|| {
@@ -262,19 +262,20 @@ mod tests {
 
     #[test]
     fn a_decision_holds_for_its_user_and_its_ctime() {
+        let at = |seconds| Timestamp { seconds, nanoseconds: 1 };
         let mut decisions = Decisions::default();
-        decisions.put(5, 1, 4, true);
-        decisions.put(5, 1, 2, false);
-        assert_eq!(decisions.get(5, 1, 4), Some(true));
-        assert_eq!(decisions.get(5, 1, 2), Some(false));
-        assert_eq!(decisions.get(5, 1, 1), None);
-        assert_eq!(decisions.get(5, 2, 4), None);
-        assert_eq!(decisions.get(6, 1, 4), None);
+        decisions.put(at(5), 1, 4, true);
+        decisions.put(at(5), 1, 2, false);
+        assert_eq!(decisions.get(at(5), 1, 4), Some(true));
+        assert_eq!(decisions.get(at(5), 1, 2), Some(false));
+        assert_eq!(decisions.get(at(5), 1, 1), None);
+        assert_eq!(decisions.get(at(5), 2, 4), None);
+        assert_eq!(decisions.get(at(6), 1, 4), None);
         for user in 2..6 {
-            decisions.put(5, user, 4, true);
+            decisions.put(at(5), user, 4, true);
         }
-        assert_eq!(decisions.get(5, 1, 4), None, "the oldest made room");
-        decisions.put(6, 9, 4, true);
-        assert_eq!(decisions.get(6, 5, 4), None, "another ctime, nothing is known");
+        assert_eq!(decisions.get(at(5), 1, 4), None, "the oldest made room");
+        decisions.put(at(6), 9, 4, true);
+        assert_eq!(decisions.get(at(6), 5, 4), None, "another ctime, nothing is known");
     }
 }

@@ -49,12 +49,68 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
+    /// The present, by the clock that the kernel takes time stamps from (`CLOCK_REALTIME`).
+    #[must_use]
+    pub fn now() -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Self { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+    }
+
     /// In nanoseconds, wrapping after 584 years: a change attribute, made of a ctime.
     #[must_use]
     pub const fn as_change(self) -> u64 {
         (self.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(self.nanoseconds as u64)
     }
+
+    /// For how long after this ctime the file can change again and keep it, in nanoseconds.
+    ///
+    /// A filesystem rounds ctimes down to its own granularity, which no system call tells. Most keep nanoseconds, and then the
+    /// kernel's clock tick counts (1 to 10 ms; exFAT: 10 ms more). ext4 with inodes of 128 bytes, ext2 and HFS+ keep
+    /// seconds, FAT two. Those show by the stamp: it has no nanoseconds. (One in a thousand million of the others looks the
+    /// same, and is treated with more care than it needs.)
+    const fn granularity(self) -> u64 {
+        if self.is_coarse() { TWO_SECONDS + TICKS } else { TICKS }
+    }
+
+    /// Whether every change of the file after `now` gets another ctime than this one, which the file had at `now`.
+    ///
+    /// Who concludes from an unchanged ctime that nothing has changed must have asked this first. It holds where this kernel
+    /// makes the time stamps, by the clock that `now` was read from.
+    #[must_use]
+    pub fn is_settled(self, now: Self) -> bool {
+        let nanoseconds =
+            |time: Self| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+        nanoseconds(now) - nanoseconds(self) > i128::from(self.granularity())
+    }
+
+    /// Whether the filesystem seems to keep no parts of a second: see [`Timestamp::change`].
+    #[must_use]
+    pub const fn is_coarse(self) -> bool {
+        self.nanoseconds == 0
+    }
+
+    /// The change attribute of a file that had this ctime when it was looked at; `now` is a time before that.
+    ///
+    /// It is the ctime where that keeps nanoseconds. Where it doesn't, two states of a file within two seconds may share
+    /// a ctime, and must not share a change attribute: clients would keep what they have cached for good. There it goes up with
+    /// the clock until the ctime is [settled](Self::is_settled), and then stays, so that it is never less than it was and a state that
+    /// is seen again after a change has another. Clients ask once more than they need for a file that has just changed.
+    #[must_use]
+    pub fn change(self, now: Self) -> u64 {
+        if !self.is_coarse() {
+            self.as_change()
+        } else if self.is_settled(now) {
+            self.as_change().wrapping_add(self.granularity())
+        } else {
+            now.max(self).as_change()
+        }
+    }
 }
+
+/// The coarsest granularity of a ctime that there is (FAT), in nanoseconds.
+const TWO_SECONDS: u64 = 2_000_000_000;
+/// More than a clock tick and exFAT's granularity together, in nanoseconds.
+const TICKS: u64 = 50_000_000;
 
 impl From<StatxTimestamp> for Timestamp {
     fn from(time: StatxTimestamp) -> Self {
@@ -93,8 +149,8 @@ pub struct Attributes {
     pub ctime: Timestamp,
     /// Changes whenever data or attributes change: ctime in nanoseconds. With the kernel's multigrain time stamps (Linux
     /// 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both looked at don't share a value, as far as the filesystem
-    /// itself keeps to that; on older kernels ctime moves in steps of a clock tick (1 to 10 ms). The kernel keeps its
-    /// own change cookie (`STATX_CHANGE_COOKIE`) to itself.
+    /// itself keeps to that; on older kernels ctime moves in steps of a clock tick (1 to 10 ms). The store does better where the
+    /// filesystem keeps no parts of a second ([`Timestamp::change`]). The kernel keeps its own change cookie (`STATX_CHANGE_COOKIE`) to itself.
     pub change: u64,
 }
 
@@ -157,8 +213,49 @@ mod tests {
 
     #[test]
     fn a_later_time_is_a_greater_change() {
-        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds }.as_change();
-        assert!(at(1, 0) > at(0, 999_999_999) && at(5, 2) > at(5, 1));
-        assert_eq!(at(-1, 999_999_999).wrapping_add(1), at(0, 0));
+        let change = |seconds, nanoseconds| at(seconds, nanoseconds).as_change();
+        assert!(change(1, 0) > change(0, 999_999_999) && change(5, 2) > change(5, 1));
+        assert_eq!(change(-1, 999_999_999).wrapping_add(1), change(0, 0));
+    }
+
+    const fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
+        Timestamp { seconds, nanoseconds }
+    }
+
+    #[test]
+    fn a_ctime_is_settled_when_no_further_change_can_get_it() {
+        // Nanoseconds: only the clock's tick counts.
+        let fine = at(100, 7);
+        assert!(!fine.is_settled(at(100, 7)) && !fine.is_settled(at(100, 20_000_000)));
+        assert!(fine.is_settled(at(100, 60_000_000)));
+        // None: whole seconds, or two of them as on FAT.
+        let coarse = at(100, 0);
+        for early in [at(100, 0), at(100, 60_000_000), at(101, 999_999_999), at(102, 10_000_000)] {
+            assert!(!coarse.is_settled(early), "{early:?}");
+        }
+        assert!(coarse.is_settled(at(102, 60_000_000)));
+        // From the future, by a clock that was set back.
+        assert!(!at(200, 5).is_settled(at(100, 0)));
+    }
+
+    #[test]
+    fn a_change_attribute_grows_with_every_change_whatever_the_granularity() {
+        assert_eq!(at(100, 7).change(at(100, 8)), at(100, 7).as_change());
+        // A file on a filesystem that keeps whole seconds, looked at before and after each of its changes.
+        let (mut last, mut changed_at) = (0, at(0, 0));
+        for step in 0..200_u32 {
+            let now = at(100 + i64::from(step / 10), step % 10 * 100_000_000 + 1);
+            let seen = changed_at.change(now);
+            assert!(seen >= last, "it never goes back");
+            last = seen;
+            if step % 7 == 0 || step % 7 == 1 {
+                changed_at = at(now.seconds, 0);
+                let later = Timestamp { nanoseconds: now.nanoseconds + 1, ..now };
+                let after = changed_at.change(later);
+                assert!(after > last, "{step}: the change shows");
+                last = after;
+            }
+        }
+        assert_eq!(at(100, 0).change(at(200, 0)), at(100, 0).change(at(300, 0)), "it stands still");
     }
 }

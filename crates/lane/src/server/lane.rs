@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 use sys::barrier::{Reach, is_offered};
 use tracing::debug;
 use xdr::Encoder;
@@ -297,7 +297,7 @@ fn send_grant(
     granted: Granted,
     reply: &mut Encoder,
 ) -> Result<(), End> {
-    let Granted { file, handle, about, directory, held } = granted;
+    let Granted { file, handle, about, directory, held, .. } = granted;
     // There was room before the file was opened, and this thread alone gives.
     let Ok(grant) = lane.grants.lock().give(held, Wanted::Now, Instant::now()) else { return Ok(()) };
     reply.truncate(0);
@@ -342,7 +342,7 @@ fn ahead(
         else {
             continue;
         };
-        if !is_settled(&granted.about.attributes) {
+        if !granted.lasts {
             continue;
         }
         read_ahead(&granted);
@@ -386,15 +386,6 @@ fn ahead(
             Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)
         }
     }
-}
-
-/// Whether a change from now on is sure to leave another ctime: by that the client sees that what the server decided by still holds.
-/// Before Linux 6.13 ctime moves in steps of up to 10 ms.
-fn is_settled(attributes: &sys::Attributes) -> bool {
-    const STEPS: Duration = Duration::from_millis(20);
-    let ctime = u64::try_from(attributes.ctime.seconds).unwrap_or(0);
-    let ctime = SystemTime::UNIX_EPOCH + Duration::new(ctime, attributes.ctime.nanoseconds);
-    SystemTime::now().duration_since(ctime).is_ok_and(|age| age > STEPS)
 }
 
 /// Has the kernel begin to read the file, if it isn't cached and is to be. Doesn't wait for it.

@@ -53,6 +53,9 @@ pub struct Granted {
     pub handle: Vec<u8>,
     /// What else there is to know of it.
     pub about: About,
+    /// As long as the file's ctime is that in `about`, the same Open would be granted again. Only such files are given ahead: the
+    /// client has nothing but the ctime to see by that it may still use one.
+    pub lasts: bool,
     /// For [`crate::Target::New`], and for nothing else: what has become of the directory.
     pub directory: Option<Box<Changed>>,
     /// Whatever the server keeps while the grant is open (a live grant counts as an open in its state): dropped

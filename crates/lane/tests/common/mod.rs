@@ -86,6 +86,7 @@ impl Granter for Files {
                 },
                 modes: io::Modes::default(),
             },
+            lasts: true,
             directory: made
                 .map(|_| Box::new(Changed { before: None, after: Some(sys::Attributes::default()) })),
             held: Some(Box::new(Counted(Arc::clone(&self.open)))),

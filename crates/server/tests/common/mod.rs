@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses its part")]
 
 pub mod called;
+pub mod disk;
 pub mod local;
 pub mod v4;
 pub mod v40;

@@ -1,20 +1,18 @@
 //! The store's half of the one check: may this user do that with this file? All roads ask here: NFSv3, NFSv4 and the lane.
 //!
-//! The kernel answers, asked as the user (faccessat2 on the node's descriptor), and its answer is kept for as long as the file's
-//! ctime stands still, for nothing that decides about permissions (mode, owner, access control list) changes without it.
+//! The kernel answers, asked as the user (faccessat2 on the node's descriptor). What opens a file (NFSv4's OPEN, a grant) asks
+//! it each time. What a client does with a file that it has opened, READ and WRITE, would ask it a hundred thousand times a
+//! second; for these its answer is kept for as long as the file's ctime proves that nothing has changed that decides about permissions
+//! (mode, owner, access control list). The proof needs two things: time stamps that this kernel makes
+//! (`Filesystem::stamps_itself`), and a ctime that no further change can get (`Timestamp::is_settled`).
 
 use rustix::fs::Access as Rights;
-use rustix::time::{ClockId, clock_gettime};
 use sys::Access;
 
 use super::{AccessMode, Acting};
-use crate::attributes::{Kind, Status, Timestamp};
+use crate::attributes::{Kind, Look, Status, Timestamp};
 use crate::error::{Error, Result};
 use crate::node::Node;
-
-/// Before Linux 6.13 ctime moves in steps of up to 10 ms: an answer about a file that changed within the last step may be overtaken by a
-/// change that leaves no trace.
-const SETTLED_NANOSECONDS: i128 = 20_000_000;
 
 impl Acting<'_> {
     /// Whether the user may open the file so. As in the Linux server, an owner may read and write
@@ -23,7 +21,7 @@ impl Acting<'_> {
     ///
     /// An unprivileged store can't do better than its process: there the mode binds the owner, too.
     ///
-    /// Costs a statx, and a faccessat2 when the file or the user is new. [`Acting::read`], [`Acting::write`],
+    /// Costs a statx, and a faccessat2 when the file or the user is new, or the file has just changed. [`Acting::read`], [`Acting::write`],
     /// [`Acting::read_file`] and [`Acting::grant`] make this check themselves.
     ///
     /// # Errors
@@ -42,9 +40,11 @@ impl Acting<'_> {
         let status = self.live(node)?;
         self.check_changeable(&status, mode)?;
         let readable = mode == AccessMode::Write
-            || self.has(node, &status, Rights::READ_OK)?
-            || mode == AccessMode::Read && self.may_execute(node, &status)?;
-        let writable = mode == AccessMode::Read || self.has(node, &status, Rights::WRITE_OK)?;
+            || self.has_now(node, Rights::READ_OK)?
+            || mode == AccessMode::Read
+                && node.kind() == Kind::Regular
+                && self.has_now(node, Rights::EXEC_OK)?;
+        let writable = mode == AccessMode::Read || self.has_now(node, Rights::WRITE_OK)?;
         if readable && writable { Ok(()) } else { Err(Error::Access) }
     }
 
@@ -87,22 +87,44 @@ impl Acting<'_> {
         !self.is_privileged() && node.data_file(true).get().is_some()
     }
 
-    /// Whether the kernel gives the user this one right.
+    /// Whether the kernel gives the user this one right, or gave it when the file was what it is now.
     fn has(&self, node: &Node, status: &Status, right: Rights) -> Result<bool> {
-        let (change, fingerprint, bit) = (status.attributes.change, self.who.fingerprint, right.bits());
-        if let Some(allowed) = node.decisions().lock().get(change, fingerprint, bit) {
+        let (ctime, fingerprint, bit) = (status.attributes.ctime, self.who.fingerprint, right.bits());
+        if let Some(allowed) = node.decisions().lock().get(ctime, fingerprint, bit) {
             return Ok(allowed);
         }
-        self.wear()?;
-        let allowed = match sys::pathless::access(node.file(), right).map_err(Error::from) {
-            Ok(()) => true,
-            Err(Error::Access) => false,
-            Err(error) => return Err(error),
-        };
-        if is_settled(status.attributes.ctime) {
-            node.decisions().lock().put(change, fingerprint, bit, allowed);
+        // Cheap, and no for a file that is being written: the ctime may settle while the kernel is asked.
+        if !self.is_proof(&Look { status: *status, asked: Timestamp::now() }) {
+            return self.has_now(node, right);
+        }
+        // The answer is about the file as it was between this look and the next change, and any change after the look shows.
+        let look = self.look(node)?;
+        let allowed = self.has_now(node, right)?;
+        if self.is_proof(&look) {
+            node.decisions().lock().put(look.status.attributes.ctime, fingerprint, bit, allowed);
         }
         Ok(allowed)
+    }
+
+    /// Whether the kernel gives the user this one right.
+    fn has_now(&self, node: &Node, right: Rights) -> Result<bool> {
+        self.wear()?;
+        match sys::pathless::access(node.file(), right).map_err(Error::from) {
+            Ok(()) => Ok(true),
+            Err(Error::Access) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether nothing can have changed as long as the file has this ctime.
+    pub(super) fn is_proof(&self, look: &Look) -> bool {
+        self.store.filesystem.stamps_itself && look.is_settled()
+    }
+
+    /// As [`Acting::live`], with the time.
+    pub(super) fn look(&self, node: &Node) -> Result<Look> {
+        let asked = Timestamp::now();
+        Ok(Look { status: self.live(node)?, asked })
     }
 
     /// Which of the `wanted` rights the user has; those that make no sense for the type are not among them.
@@ -139,12 +161,4 @@ impl Acting<'_> {
         }
         Ok(granted)
     }
-}
-
-/// Whether a change from now on is sure to leave another ctime.
-fn is_settled(ctime: Timestamp) -> bool {
-    let now = clock_gettime(ClockId::Realtime);
-    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
-    let age = nanoseconds(now.tv_sec, now.tv_nsec) - nanoseconds(ctime.seconds, i64::from(ctime.nanoseconds));
-    age > SETTLED_NANOSECONDS
 }

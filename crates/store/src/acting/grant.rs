@@ -5,6 +5,9 @@
 //! could do more with the file than the export lets him, what is granted for reading comes from the read-only clone of the
 //! export's mount: opening it again for writing, and changing its mode or owner, fails with EROFS, also for root.
 //!
+//! What open(2) would refuse the user isn't given away, for that is the promise (docs/lane.md). The wire allows more, as NFS servers have
+//! to (RFC 1813 section 4.4): an owner may read and write whatever his file's mode says, and who may execute a file may read it.
+//!
 //! The reading of a file in a directory is the common case and has a short way of its own: the name is opened as the user
 //! in one step, and what was opened is compared with what was looked at. No node is made for it.
 
@@ -16,7 +19,7 @@ use sys::KernelHandle;
 
 use super::data::regular;
 use super::{AccessMode, Acting, CreateHow, Found, ONE_STEP, PATH_ONLY};
-use crate::attributes::{Attributes, Kind, Status, Wcc, status_at};
+use crate::attributes::{Attributes, Kind, Look, Status, Timestamp, Wcc, status, status_at};
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, Meaning};
 use crate::identity::as_process_user;
@@ -47,8 +50,11 @@ pub struct Grant {
     pub file: OwnedFd,
     /// The file's handle.
     pub handle: FileHandle,
-    /// The attributes that the check was made with.
+    /// The attributes.
     pub attributes: Attributes,
+    /// As long as the file's ctime is that of the attributes nothing has changed since, so that an open of the same user would
+    /// succeed again.
+    pub lasts: bool,
 }
 
 /// A file that was to be made and given away.
@@ -73,13 +79,15 @@ impl Acting<'_> {
     ///
     /// A client that may only read (see [`crate::Store::act_as_reader`]) counts as [`Holder::Stronger`] than his rights, whoever he is.
     ///
+    /// The kernel decides, when it opens the file.
+    ///
     /// # Errors
     /// What [`Acting::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular, `NotSupported` when it has to come from a
-    /// read-only mount and there is none.
+    /// read-only mount and there is none, and for what [`Acting::may`] allows and open(2) doesn't.
     pub fn grant(&self, node: &Node, mode: AccessMode, holder: Holder) -> Result<Grant> {
         regular(node)?;
-        let status = self.live(node)?;
-        self.grant_with(node, &status, mode, holder)
+        let look = self.look(node)?;
+        self.grant_with(node, &look, mode, holder)
     }
 
     /// As [`Acting::grant`], for what [`Acting::find`] has just found.
@@ -87,10 +95,10 @@ impl Acting<'_> {
     /// # Errors
     /// As for [`Acting::grant`].
     pub fn grant_found(&self, found: &Found, mode: AccessMode, holder: Holder) -> Result<Grant> {
-        match &found.status {
-            Some(status) => {
+        match &found.look {
+            Some(look) => {
                 regular(&found.node)?;
-                self.grant_with(&found.node, status, mode, holder)
+                self.grant_with(&found.node, look, mode, holder)
             }
             None => self.grant(&found.node, mode, holder),
         }
@@ -112,20 +120,23 @@ impl Acting<'_> {
         };
         self.wear().ok()?;
         // Looked at before it is opened: opening a pipe wakes whoever waits for a reader.
-        let attributes = status_at(dir, &name, self.fsid()).ok()?.attributes;
-        if attributes.kind != Kind::Regular || attributes.nlink == 0 {
+        let asked = Timestamp::now();
+        let before = status_at(dir, &name, self.fsid()).ok()?.attributes;
+        if before.kind != Kind::Regular {
             return None;
         }
         let flags = TO_GIVE | OFlags::RDONLY | OFlags::NOFOLLOW;
         let file = openat2(dir, &*name, flags, Mode::empty(), ONE_STEP).ok()?;
-        let opened = fstat(&file).ok()?;
-        let ctime = (attributes.ctime.seconds, u64::from(attributes.ctime.nanoseconds));
-        if opened.st_ino != attributes.fileid || (opened.st_ctime, opened.st_ctime_nsec) != ctime {
+        let status = status(&file, self.fsid()).ok()?;
+        let attributes = status.attributes;
+        // If it changed meanwhile the kernel may have decided about what it was.
+        if attributes.fileid != before.fileid || attributes.ctime != before.ctime || attributes.nlink == 0 {
             return None;
         }
         let handle = self.store.sealer.kernel(&KernelHandle::of(&file, c"").ok()?)?;
         fcntl_setfl(&file, OFlags::empty()).ok()?;
-        Some(Grant { file, handle, attributes })
+        let lasts = self.is_proof(&Look { status, asked });
+        Some(Grant { file, handle, attributes, lasts })
     }
 
     /// As [`Acting::create`], to hand the file to another process: the descriptor that it was made with, as far as that is what is asked
@@ -145,8 +156,10 @@ impl Acting<'_> {
         let (node, file) = self.create_open(dir, name, how, access(mode), wcc)?;
         match file.filter(|_| !on_clone) {
             Some(file) => {
-                let attributes = self.live(&node)?.attributes;
-                Ok(Made::Open(node.clone(), Grant { file, handle: *node.handle(), attributes }))
+                let status = self.live(&node)?;
+                // What made it may do what the file's mode forbids the next one.
+                let (attributes, lasts) = (status.attributes, false);
+                Ok(Made::Open(node.clone(), Grant { file, handle: *node.handle(), attributes, lasts }))
             }
             None => Ok(Made::Closed(node)),
         }
@@ -178,7 +191,8 @@ impl Acting<'_> {
         kept.get().map(AsFd::as_fd)
     }
 
-    fn grant_with(&self, node: &Node, status: &Status, mode: AccessMode, holder: Holder) -> Result<Grant> {
+    fn grant_with(&self, node: &Node, look: &Look, mode: AccessMode, holder: Holder) -> Result<Grant> {
+        let status = &look.status;
         self.check_changeable(status, mode)?;
         let file = match self.reader_for(mode, holder)? {
             Some(reader) => self.open_on(reader, node, status)?,
@@ -186,10 +200,11 @@ impl Acting<'_> {
         };
         // Of what can be switched, nothing else is on.
         fcntl_setfl(&file, OFlags::empty())?;
-        Ok(Grant { file, handle: *node.handle(), attributes: status.attributes })
+        let (attributes, lasts) = (status.attributes, self.is_proof(look));
+        Ok(Grant { file, handle: *node.handle(), attributes, lasts })
     }
 
-    /// Opens what the kernel opens for the user it has checked. Only when it refuses is the question whether we allow more.
+    /// Opens what the kernel opens for the user. When it refuses, the wire may allow more.
     fn open_to_give(
         &self,
         closed: BorrowedFd<'_>,
@@ -197,12 +212,11 @@ impl Acting<'_> {
         status: &Status,
         mode: AccessMode,
     ) -> Result<OwnedFd> {
-        let access = access(mode);
         self.wear()?;
-        match self.open_again(closed, access) {
+        match self.open_again(closed, access(mode)) {
             Err(Error::Access) => {
                 self.check(node, status, mode)?;
-                self.reopen(closed, access)
+                Err(Error::NotSupported)
             }
             other => other,
         }
@@ -210,10 +224,9 @@ impl Acting<'_> {
 
     /// Opens the file for reading on the read-only clone.
     fn open_on(&self, reader: &OwnedFd, node: &Node, status: &Status) -> Result<OwnedFd> {
-        match (self.store.sealer.open(node.handle())?, &self.store.scheme) {
+        let closed = match (self.store.sealer.open(node.handle())?, &self.store.scheme) {
             (Meaning::Kernel(kernel), Scheme::Kernel) => {
-                self.check(node, status, AccessMode::Read)?;
-                self.open_by_handle(&kernel, Some(reader), TO_GIVE | OFlags::RDONLY)
+                self.open_by_handle(&kernel, Some(reader), PATH_ONLY)?
             }
             _ => {
                 let path = self.store.known_path(node.id()).ok_or(Error::NotSupported)?;
@@ -221,8 +234,9 @@ impl Acting<'_> {
                 if fstat(&closed)?.st_ino != node.fileid() {
                     return Err(Error::NotSupported);
                 }
-                self.open_to_give(closed.as_fd(), node, status, AccessMode::Read)
+                closed
             }
-        }
+        };
+        self.open_to_give(closed.as_fd(), node, status, AccessMode::Read)
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use sys::KernelHandle;
 
 use super::{Acting, Found};
-use crate::attributes::{Kind, Status, status};
+use crate::attributes::{Kind, Look, status};
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId, Meaning};
 use crate::identity::as_process_user;
@@ -115,41 +115,36 @@ impl Acting<'_> {
                 let kernel = KernelHandle::of(&file, c"")?;
                 let handle = self.store.sealer.kernel(&kernel).ok_or(Error::NotSupported)?;
                 let cached = self.store.nodes.get(&handle).map(Found::from);
-                cached.map_or_else(|| self.keep_found(handle, None, status(&file, self.fsid())?, file), Ok)
+                cached.map_or_else(|| self.keep_found(handle, None, Look::at(&file, self.fsid())?, file), Ok)
             }
             Scheme::Located(places) => {
-                let status = status(&file, self.fsid())?;
-                let id = file_id(&file, &status);
+                let look = Look::at(&file, self.fsid())?;
+                let id = file_id(&file, &look.status);
                 if id == self.store.root.id() {
                     return Ok(Arc::clone(&self.store.root).into());
                 }
                 let handle = places.note(self.store, dir.id(), name, id);
                 let cached = self.store.nodes.get(&handle).map(Found::from);
-                cached.map_or_else(|| self.keep_found(handle, Some(id), status, file), Ok)
+                cached.map_or_else(|| self.keep_found(handle, Some(id), look, file), Ok)
             }
         }
     }
 
     /// Puts an opened file in the cache.
     fn keep(&self, handle: FileHandle, id: Option<FileId>, file: OwnedFd) -> Result<Arc<Node>> {
-        let status = status(&file, self.fsid())?;
-        self.keep_found(handle, id, status, file).map(|found| found.node)
+        let look = Look::at(&file, self.fsid())?;
+        self.keep_found(handle, id, look, file).map(|found| found.node)
     }
 
     /// As `keep`; the kernel has been asked about the file.
-    fn keep_found(
-        &self,
-        handle: FileHandle,
-        id: Option<FileId>,
-        status: Status,
-        file: OwnedFd,
-    ) -> Result<Found> {
+    fn keep_found(&self, handle: FileHandle, id: Option<FileId>, look: Look, file: OwnedFd) -> Result<Found> {
+        let status = &look.status;
         if status.attributes.nlink == 0 {
             return Err(Error::Stale);
         }
         let id = id.unwrap_or(FileId { fileid: status.attributes.fileid, generation: 0 });
         let node = self.store.nodes.put(Node::new(handle, id, status.attributes.kind, file));
-        Ok(Found { node, status: Some(status) })
+        Ok(Found { node, look: Some(look) })
     }
 
     /// The handle under which `name` is cached, if it is: what a removal makes worth looking at.

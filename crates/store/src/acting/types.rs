@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::io::Stability;
 
-use crate::attributes::{Attributes, SetAttributes, Status};
+use crate::attributes::{Attributes, Look, SetAttributes};
 use crate::node::Node;
 
 /// What a file is opened for.
@@ -48,12 +48,12 @@ pub struct Found {
     /// The file.
     pub node: Arc<Node>,
     /// What the kernel said of it, if it had to be asked.
-    pub(crate) status: Option<Status>,
+    pub(crate) look: Option<Look>,
 }
 
 impl From<Arc<Node>> for Found {
     fn from(node: Arc<Node>) -> Found {
-        Found { node, status: None }
+        Found { node, look: None }
     }
 }
 

@@ -1,0 +1,58 @@
+//! Small filesystems on loop devices, for what depends on the filesystem or on its mount. They need root.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An ext4 filesystem in a file. What is mounted of it is unmounted when it is dropped.
+pub struct Disk {
+    dir: tempfile::TempDir,
+    mountpoint: PathBuf,
+}
+
+impl Disk {
+    /// Makes one and mounts it; `options` are mkfs.ext4's.
+    pub fn ext4(options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mountpoint = dir.path().join("mounted");
+        std::fs::create_dir(&mountpoint).unwrap();
+        let open_to_all = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open_to_all).unwrap();
+        let disk = Self { dir, mountpoint };
+        std::fs::File::create(disk.image()).and_then(|image| image.set_len(8 << 20)).unwrap();
+        run(Command::new("mkfs.ext4").arg("-q").args(options).arg(disk.image()));
+        disk.mount_at(disk.path());
+        disk
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Mounts it at `place`.
+    pub fn mount_at(&self, place: &Path) {
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(place));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        while Command::new("umount")
+            .args(["--lazy", "--quiet"])
+            .arg(&self.mountpoint)
+            .status()
+            .is_ok_and(|status| status.success())
+        {}
+    }
+}
+
+/// Runs a command that mustn't fail.
+pub fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
