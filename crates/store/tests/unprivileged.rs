@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use common::{Export, as_ordinary_user, local, names, root, root_of, user};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use store::{AccessMode, CreateHow, Error, FileHandle, Holder, Made, Privilege, SetAttributes, Wcc};
+use store::{AccessMode, CreateHow, Error, FileHandle, Holder, Made, Privilege, SetAttributes, Special, Wcc};
 
 const USER: u32 = 1234;
 
@@ -68,6 +68,48 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         let refused = acting.create_to_give(&dir, b"refused", &guarded(0o644), asked, &mut wcc());
         assert_eq!(refused.err(), Some(Error::NotSupported));
         assert_eq!(names(&acting, &dir, 1).len(), 3);
+    });
+}
+
+/// Its files are all the server's user's: a set-id program among them would hand that user's rights to whoever starts it.
+#[test]
+fn no_set_id_program_is_made() {
+    let export = theirs();
+    as_ordinary_user(USER, || {
+        let store = export.open_as_is();
+        let acting = store.act_as(&root()).expect("acts");
+        let dir = root_of(&acting, &store);
+        let mode = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let file = acting.create(&dir, b"file", &guarded(0o755), &mut wcc()).expect("creates");
+        for bits in [0o4755, 0o2755, 0o6755] {
+            let refused = Err(Error::Permission);
+            for how in [guarded(bits), CreateHow::Unchecked(mode(bits)), CreateHow::Exclusive([1; 8], bits)] {
+                assert_eq!(acting.create(&dir, b"new", &how, &mut wcc()).map(drop), refused, "{how:?}");
+                let made = acting.create_to_give(
+                    &dir,
+                    b"new",
+                    &how,
+                    (AccessMode::Write, Holder::Equal),
+                    &mut wcc(),
+                );
+                assert_eq!(made.map(drop), refused, "{how:?}");
+            }
+            assert_eq!(acting.set_attributes(&file, &mode(bits), None, &mut wcc()), refused);
+            let made = acting.mknod(&dir, b"new", Special::Fifo, &mode(bits), &mut wcc());
+            assert_eq!(made.map(drop), refused);
+        }
+        assert_eq!(acting.attributes(&file).expect("attributes").mode, 0o755);
+        let made = acting.mkdir(&dir, b"new", &mode(0o4755), &mut wcc());
+        assert_eq!(made.map(drop), Err(Error::Permission));
+        assert_eq!(names(&acting, &dir, 9), [b"file"], "nothing was made");
+        // On a directory the bit says whose group new files have.
+        let inheriting = acting.mkdir(&dir, b"d", &mode(0o2755), &mut wcc()).expect("makes");
+        assert_eq!(acting.attributes(&inheriting).expect("attributes").mode, 0o2755);
+        acting.set_attributes(&inheriting, &mode(0o3755), None, &mut wcc()).expect("sets");
+        assert_eq!(
+            acting.set_attributes(&inheriting, &mode(0o4755), None, &mut wcc()),
+            Err(Error::Permission)
+        );
     });
 }
 

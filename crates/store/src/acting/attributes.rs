@@ -15,6 +15,10 @@ use crate::error::{Error, Result};
 use crate::identity::as_process_user;
 use crate::node::Node;
 
+/// Mode bits: a program runs with the rights of its owner, of its group.
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+
 impl Acting<'_> {
     /// The file's attributes.
     ///
@@ -31,7 +35,7 @@ impl Acting<'_> {
     /// is checked before anything is changed.
     ///
     /// # Errors
-    /// `NotSync` when the guard doesn't match, `Permission`, `Access`, `ReadOnly`, `Invalid`, `IsDirectory` for the size of a directory, `FileTooLarge`,
+    /// `NotSync` when the guard doesn't match, `Permission` (also as for [`Acting::check_set_id`]), `Access`, `ReadOnly`, `Invalid`, `IsDirectory` for the size of a directory, `FileTooLarge`,
     /// `NoSpace`, `NotSupported` for the mode of a symbolic link.
     pub fn set_attributes(
         &self,
@@ -46,6 +50,18 @@ impl Acting<'_> {
             }
             self.apply(node, before, set)
         })
+    }
+
+    /// Whether a file of this kind may be given `mode` here. A store without privileges makes all its files as the user that the
+    /// server runs as, and no mount of its own says `nosuid`: a set-user-ID program that a client put there would run with
+    /// the rights of that user, whoever starts it. So such a store sets no set-user-ID bit, and a set-group-ID bit only on
+    /// directories, where it means that new files inherit the group.
+    ///
+    /// # Errors
+    /// `Permission`.
+    pub fn check_set_id(&self, kind: Kind, mode: u32) -> Result<()> {
+        let refused = if kind == Kind::Directory { S_ISUID } else { S_ISUID | S_ISGID };
+        if self.is_privileged() || mode & refused == 0 { Ok(()) } else { Err(Error::Permission) }
     }
 
     /// Says that the file has changed, now: somebody has data for it that isn't here yet. Nobody's permission is asked.
@@ -108,6 +124,9 @@ impl Acting<'_> {
             if let SetTime::To(Timestamp { nanoseconds: 1_000_000_000.., .. }) = time {
                 return Err(Error::Invalid);
             }
+        }
+        if let Some(mode) = set.mode {
+            self.check_set_id(attributes.kind, mode)?;
         }
         // The kernel's "leave it".
         if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {

@@ -30,7 +30,8 @@ impl Acting<'_> {
     /// sets the real ones.
     ///
     /// # Errors
-    /// `Exists`, `Access`, `ReadOnly`, `NoSpace`, `Quota`, those of names, `NotDirectory`, `Stale`.
+    /// `Exists`, `Access`, `ReadOnly`, `NoSpace`, `Quota`, those of names, `NotDirectory`, `Stale`; `Permission` as for
+    /// [`Acting::check_set_id`].
     pub fn create(&self, dir: &Node, name: &[u8], how: &CreateHow, wcc: &mut Wcc) -> Result<Arc<Node>> {
         let (node, file) = self.create_open(dir, name, how, OFlags::WRONLY, wcc)?;
         if let Some(file) = file {
@@ -56,6 +57,7 @@ impl Acting<'_> {
         };
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
+            self.check_set_id(Kind::Regular, mode)?;
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
             match openat2(dir.file(), &name, flags, Mode::from_raw_mode(mode & 0o7777), ONE_STEP) {
                 Ok(file) => Ok((self.created(dir, &name, &file, how, &set)?, Some(file))),
@@ -135,6 +137,7 @@ impl Acting<'_> {
         let mode = set.mode.unwrap_or(DEFAULT_DIRECTORY_MODE) & 0o7777;
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
+            self.check_set_id(Kind::Directory, mode)?;
             let made = mkdirat(dir.file(), &name, Mode::from_raw_mode(mode & 0o1777)).map_err(Error::from);
             self.gone_or(dir, made)?;
             let node = self.child(dir, &name)?;
@@ -169,7 +172,7 @@ impl Acting<'_> {
     /// Makes a device, a socket or a pipe. Devices are root's.
     ///
     /// # Errors
-    /// As for [`Acting::create`]; `Permission` for devices.
+    /// As for [`Acting::create`]; `Permission` for devices, too.
     pub fn mknod(
         &self,
         dir: &Node,
@@ -184,9 +187,11 @@ impl Acting<'_> {
             Special::Socket => (FileType::Socket, 0),
             Special::Fifo => (FileType::Fifo, 0),
         };
-        let mode = Mode::from_raw_mode(set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777);
+        let bits = set.mode.unwrap_or(DEFAULT_FILE_MODE) & 0o7777;
+        let mode = Mode::from_raw_mode(bits);
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
+            self.check_set_id(Kind::Fifo, bits)?;
             let made = mknodat(dir.file(), &name, kind, mode, device).map_err(Error::from);
             self.gone_or(dir, made)?;
             let node = self.child(dir, &name)?;

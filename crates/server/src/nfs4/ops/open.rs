@@ -239,6 +239,8 @@ fn make(
             mask.insert(number::TIME_MODIFY);
             let acls = wanted_set.acls(acting, &directory.node, false)?;
             let set = wanted_set.for_new(acting, &directory.node)?;
+            // What would be refused when the file is there is refused before it is made.
+            acting.check_set_id(Kind::Regular, set.mode.unwrap_or(0)).map_err(status::of_store)?;
             let opened = create(c, acting, directory, wanted, &CreateHow::Exclusive(both.verf, 0), mask)?;
             // A size would move the times that hold the verifier: a retry would find another's file.
             let set = SetAttributes { size: None, ..set };
