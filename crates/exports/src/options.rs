@@ -18,6 +18,17 @@ pub enum Squash {
     All,
 }
 
+/// What the user ids are worth that ordinary processes of the server's own host claim over TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LocalPeers {
+    /// The claimed user id must be that of the process, as the kernel tells it, and the groups are those of the user database
+    /// (`local_peers=verify`, the default). Processes of root may claim anybody, as a client host's kernel does.
+    #[default]
+    Verify,
+    /// As from any other host: what is claimed is believed (`local_peers=trust`).
+    Trust,
+}
+
 /// What names an export in file handles, instead of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fsid {
@@ -46,6 +57,11 @@ pub struct Options {
     pub fsid: Option<Fsid>,
     /// `subtree_check`; default `no_subtree_check`.
     pub subtree_check: bool,
+    /// Our own `local_peers=verify|trust`.
+    pub local_peers: LocalPeers,
+    /// Our own `all_act_as_server_user`: a server that can't act as other users serves whoever reaches the export, and not
+    /// only the user that it runs as. They all act as that user.
+    pub all_act_as_server_user: bool,
     /// Our own `lane` (default) or `no_lane`: whether files may be granted locally.
     pub lane: bool,
     /// Our own `read_io=buffered|dontcache|direct`; without it, what holds for the server.
@@ -65,6 +81,8 @@ impl Default for Options {
             sync: true,
             fsid: None,
             subtree_check: false,
+            local_peers: LocalPeers::Verify,
+            all_act_as_server_user: false,
             lane: true,
             read_io: None,
             write_io: None,
@@ -84,6 +102,7 @@ impl Options {
             Some(("anongid", value)) => id("anongid", value).map(|id| self.anon_gid = id),
             Some(("fsid", value)) => fsid(value).map(|fsid| self.fsid = Some(fsid)),
             Some(("sec", value)) => sec(value),
+            Some(("local_peers", value)) => local_peers(value).map(|peers| self.local_peers = peers),
             Some(("read_io", value)) => io_mode("read_io", value).map(|mode| self.read_io = Some(mode)),
             Some(("write_io", value)) => io_mode("write_io", value).map(|mode| self.write_io = Some(mode)),
             Some((name, _)) => Err(unsupported(name, option)),
@@ -106,9 +125,10 @@ impl Options {
             "async" => self.sync = false,
             "subtree_check" => self.subtree_check = true,
             "no_subtree_check" => self.subtree_check = false,
+            "all_act_as_server_user" => self.all_act_as_server_user = true,
             "lane" => self.lane = true,
             "no_lane" => self.lane = false,
-            "anonuid" | "anongid" | "fsid" | "sec" | "read_io" | "write_io" => {
+            "anonuid" | "anongid" | "fsid" | "sec" | "local_peers" | "read_io" | "write_io" => {
                 return Err(format!("option {option} needs a value: {option}=..."));
             }
             "" => return Err("an empty option: remove the comma".into()),
@@ -130,6 +150,14 @@ fn id(name: &str, value: &str) -> Result<u32, String> {
 
 fn io_mode(name: &str, value: &str) -> Result<IoMode, String> {
     value.parse().map_err(|why| format!("{name}={value}: {why}"))
+}
+
+fn local_peers(value: &str) -> Result<LocalPeers, String> {
+    match value {
+        "verify" => Ok(LocalPeers::Verify),
+        "trust" => Ok(LocalPeers::Trust),
+        _ => Err(format!("local_peers={value}: write verify or trust")),
+    }
 }
 
 fn fsid(value: &str) -> Result<Fsid, String> {
@@ -181,8 +209,8 @@ fn unsupported(name: &str, option: &str) -> String {
         "nordirplus" => "remove it, and mount with nordirplus on the client",
         _ => {
             "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, anonuid=, anongid=, \
-             secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, sec=sys, lane, no_lane, \
-             read_io=, write_io="
+             secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, sec=sys, \
+             local_peers=, all_act_as_server_user, lane, no_lane, read_io=, write_io="
         }
     };
     format!("option {option} is not supported: {advice}")
@@ -221,6 +249,12 @@ impl fmt::Display for Options {
             write!(f, ",fsid={fsid}")?;
         }
         f.write_str(if self.subtree_check { ",subtree_check" } else { ",no_subtree_check" })?;
+        if self.local_peers == LocalPeers::Trust {
+            f.write_str(",local_peers=trust")?;
+        }
+        if self.all_act_as_server_user {
+            f.write_str(",all_act_as_server_user")?;
+        }
         if !self.lane {
             f.write_str(",no_lane")?;
         }
@@ -259,6 +293,17 @@ mod tests {
     }
 
     #[test]
+    fn local_users_are_verified_and_served_alone_unless_the_line_says_otherwise() {
+        let plain = apply("rw").unwrap();
+        assert_eq!((plain.local_peers, plain.all_act_as_server_user), (LocalPeers::Verify, false));
+        let text = "rw,local_peers=trust,all_act_as_server_user";
+        let open = apply(text).unwrap();
+        assert_eq!((open.local_peers, open.all_act_as_server_user), (LocalPeers::Trust, true));
+        assert_eq!(apply(&open.to_string()).unwrap(), open);
+        assert_eq!(apply("local_peers=trust,local_peers=verify").unwrap().local_peers, LocalPeers::Verify);
+    }
+
+    #[test]
     fn values() {
         assert_eq!(apply("anonuid=-2").unwrap().anon_uid, 4_294_967_294);
         assert_eq!(apply("fsid=root").unwrap().fsid, Some(Fsid::Number(0)));
@@ -281,6 +326,9 @@ mod tests {
             "refer=/a@b",
             "Rw",
             "anonuid=4294967295",
+            "local_peers",
+            "local_peers=no",
+            "all_act_as_server_user=yes",
             "read_io",
             "read_io=",
             "write_io=Direct",

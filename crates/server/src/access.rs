@@ -2,19 +2,22 @@
 //!
 //! Every call on the wire and every Open on the lane comes through [`Gate::admit`]; there is no second way to a
 //! store. It looks at the export table (which export, this client's entry, its options), the client's address and
-//! port, and the squash options; what the file's own permissions say is then the store's part of the check, made by
-//! the kernel as the user that [`Admission::acting`] acts as.
+//! port, whose process it is where the kernel can say ([`crate::local_users`]), and the squash options; what the file's own
+//! permissions say is then the store's part of the check, made by the kernel as the user that [`Admission::acting`] acts as.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use exports::{Claim, ClientSpec, IoMode, Names, NotKnownYet, Options};
+use exports::{Claim, ClientSpec, IoMode, LocalPeers, Names, NotKnownYet, Options, Squash};
 use lane::PeerCredentials;
+use rpc::server::TcpOwner;
 use store::{Acting, FileHandle, Holder, Identity, Store};
 
 use crate::io_modes::{self, Direction, Switches};
+use crate::local_users::{self, Memberships};
+use crate::refused::Refused;
 use crate::resolver::Resolver;
 use crate::table::{Entry, Table};
 
@@ -32,12 +35,14 @@ pub(crate) enum Road {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking<'a> {
     pub address: SocketAddr,
+    /// Whose process asks. On the lane, where the kernel is asked about the Unix socket, never [`TcpOwner::Remote`].
+    pub owner: TcpOwner,
     pub claim: Option<Claim<'a>>,
     pub road: Road,
 }
 
 /// Why a client is turned away before the store is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub(crate) enum Refusal {
     /// No handle of ours.
     #[error("no file handle of this server")]
@@ -51,6 +56,12 @@ pub(crate) enum Refusal {
     /// The export wants a reserved source port.
     #[error("the export is for ports below 1024 only (option insecure)")]
     InsecurePort,
+    /// The server can't act as other users, and this is neither the user that it runs as nor root.
+    #[error("served is only the user that the server runs as (option all_act_as_server_user)")]
+    OtherUser,
+    /// A process of this host, not root's, claims to be another user than it is.
+    #[error("the process isn't of the user that it claims to be (option local_peers)")]
+    FalseClaim,
     /// The export keeps its files off the lane.
     #[error("the export forbids the lane (option no_lane)")]
     NoLane,
@@ -64,6 +75,10 @@ pub(crate) struct Gate {
     tables: AtomicU64,
     /// The host names in the exports, and those of clients.
     pub names: Resolver,
+    /// The groups of users of this host.
+    memberships: Memberships,
+    /// Which users of this host were turned away.
+    refused: Refused,
     /// The I/O modes where no export says otherwise.
     pub io: Switches,
     /// Whether any client's writes go directly.
@@ -87,6 +102,8 @@ impl Gate {
             table: ArcSwap::from_pointee(table),
             tables: AtomicU64::new(0),
             names: Resolver::default(),
+            memberships: Memberships::default(),
+            refused: Refused::default(),
             io,
             direct_writes: AtomicBool::new(false),
         };
@@ -106,6 +123,8 @@ impl Gate {
         self.tables.fetch_add(1, Ordering::Release);
         self.modes_changed();
         self.names.ask_again();
+        self.memberships.ask_again();
+        self.refused.forget();
         self.look_up_hosts();
     }
 
@@ -158,13 +177,49 @@ impl Gate {
         if asking.road == Road::Lane && !options.lane {
             return Err(Refusal::NoLane);
         }
+        let identity = self.identity(entry, options, asking)?;
         Ok(Admission {
             entry: Arc::clone(entry),
-            identity: squashed(options, asking.claim),
+            identity,
             options: options.clone(),
             modes: io_modes::modes(&self.io, &entry.io, options),
             sync: options.sync,
         })
+    }
+
+    /// As whom `asking` acts.
+    fn identity(&self, entry: &Entry, options: &Options, asking: Asking<'_>) -> Result<Identity, Refusal> {
+        let refuse = |refusal| {
+            self.refused.note(refusal, entry.export.path(), asking);
+            Err(refusal)
+        };
+        if let Some(user) = entry.served_as() {
+            // On the lane the option lets no other process in: an open file of the server's user is nobody else's.
+            let is_open = options.all_act_as_server_user
+                && (asking.road == Road::Wire || local_users::is_process_served_as(user, asking.owner));
+            if !is_open && !local_users::is_served_as(user, asking.owner, asking.claim) {
+                return refuse(Refusal::OtherUser);
+            }
+        }
+        let verifies = asking.road == Road::Wire
+            && options.local_peers == LocalPeers::Verify
+            && options.squash != Squash::All
+            && entry.served_as().is_none();
+        match (asking.owner, asking.claim) {
+            // The kernel shows nobody (65534) as it shows users whom it can't tell: they may be the anonymous user, as without a claim.
+            (TcpOwner::Unknown, Some(claim)) if verifies && claim.uid == options.anon_uid => {
+                Ok(squashed(options, None))
+            }
+            (TcpOwner::User(1..) | TcpOwner::Unknown, Some(claim)) if verifies => {
+                if !local_users::is_own_claim(asking.owner, claim.uid) {
+                    return refuse(Refusal::FalseClaim);
+                }
+                let membership =
+                    self.memberships.of(claim.uid).map_err(|NotKnownYet| Refusal::NotKnownYet)?;
+                Ok(squashed(options, Some(membership.of(claim, options.anon_gid))))
+            }
+            (_, claim) => Ok(squashed(options, claim)),
+        }
     }
 
     /// The options that hold for a client.
@@ -295,7 +350,12 @@ mod tests {
             );
             // Whom it claims to be is all the same.
             let claim = Some(Claim { uid: 1000, gid: 1000, gids: &[] });
-            let asking = Asking { address: SocketAddr::from(([127, 0, 0, 1], 1)), claim, road: Road::Lane };
+            let asking = Asking {
+                address: SocketAddr::from(([127, 0, 0, 1], 1)),
+                owner: TcpOwner::User(0),
+                claim,
+                road: Road::Lane,
+            };
             let admission = gate.admit_to(&gate.table().entries()[0], asking).unwrap();
             let peer = PeerCredentials { pid: None, uid, gid: Some(gid), groups: groups.to_vec() };
             admission.holder(&peer).unwrap()
@@ -343,11 +403,13 @@ mod tests {
             Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default())
         };
         let address = SocketAddr::from(([192, 0, 2, 1], 700));
-        let asking = Asking { address, claim: None, road: Road::Wire };
+        let asking = Asking { address, owner: TcpOwner::Remote, claim: None, road: Road::Wire };
         let gate = Gate {
             table: ArcSwap::from_pointee(table("slow.example(rw) *(ro)")),
             tables: AtomicU64::new(0),
             names: Resolver::in_vain(),
+            memberships: Memberships::default(),
+            refused: Refused::default(),
             io: Switches::default(),
             direct_writes: AtomicBool::new(false),
         };

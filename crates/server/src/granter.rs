@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use exports::Claim;
 use lane::{About, Before, Bound, Changed, Granted, Granter, How, New, OpenRequest, Status, Target};
+use rpc::server::TcpOwner;
 use store::{
     AccessMode, Acting, CreateHow, FileHandle, Found, Grant, Holder, Kind, Made, Node, SetAttributes, Wcc,
 };
@@ -27,7 +28,8 @@ impl Grants {
     fn decide(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
         let credential = request.credential;
         let claim = Claim { uid: credential.uid, gid: credential.gid, gids: &credential.gids };
-        let asking = Asking { address: bound.nfs_peer, claim: Some(claim), road: Road::Lane };
+        let owner = bound.process.uid.map_or(TcpOwner::Unknown, TcpOwner::User);
+        let asking = Asking { address: bound.nfs_peer, owner, claim: Some(claim), road: Road::Lane };
         let handle = match request.target {
             Target::Handle(handle)
             | Target::Entry { directory: handle, .. }
@@ -188,6 +190,7 @@ const fn refused(refusal: Refusal) -> Status {
         // The wire has a word for it.
         Refusal::NotKnownYet => Status::TryWire,
         Refusal::InsecurePort => Status::Access,
+        Refusal::OtherUser | Refusal::FalseClaim => Status::Denied,
         Refusal::NoLane => Status::NoLane,
     }
 }

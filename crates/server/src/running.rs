@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use control::{Reply, Socket};
+use exports::Export;
 use lane::{Instance, LaneInfo, LaneServer};
 use parking_lot::Mutex;
 use store::{Privilege, Store};
@@ -143,7 +144,7 @@ fn notices_of(table: &Table) -> Vec<String> {
         let Ok(store) = &entry.store else { continue };
         let path = entry.export.path().display().to_string();
         served += 1;
-        for sentence in limits_of(store, entry.export.subtree_check()) {
+        for sentence in limits_of(store, &entry.export) {
             match said.iter_mut().find(|(other, _)| *other == sentence) {
                 Some((_, paths)) => paths.push(path.clone()),
                 None => said.push((sentence, vec![path.clone()])),
@@ -158,12 +159,28 @@ fn notices_of(table: &Table) -> Vec<String> {
 }
 
 /// What can't be done for an export that is served, in words.
-fn limits_of(store: &Store, subtree_check: bool) -> Vec<String> {
+fn limits_of(store: &Store, export: &Export) -> Vec<String> {
     let mut limits = Vec::new();
-    if let Privilege::Unprivileged { reason } = store.privilege() {
-        limits.push(format!("every client acts as the server's own user ({reason})"));
+    let all = export.clients().iter().filter(|client| client.options.all_act_as_server_user);
+    let all: Vec<_> = all.map(|client| client.spec.to_string()).collect();
+    match (store.privilege(), store.only_user()) {
+        (Privilege::Unprivileged { reason }, Some(user)) => {
+            limits.push(format!(
+                "only the server's own user ({user}) and root are served, and act as that user ({reason})"
+            ));
+            if !all.is_empty() {
+                limits.push(format!(
+                    "everybody at {} acts as user {user}, whoever it is (all_act_as_server_user)",
+                    all.join(" ")
+                ));
+            }
+        }
+        _ if !all.is_empty() => limits.push(
+            "all_act_as_server_user says nothing here: this server acts as the user who asks".to_owned(),
+        ),
+        _ => {}
     }
-    if !store.has_kernel_handles() && !subtree_check {
+    if !store.has_kernel_handles() && !export.subtree_check() {
         limits.push(
             "a restart may lose files that are moved meanwhile (needs CAP_DAC_READ_SEARCH and file handles)"
                 .into(),

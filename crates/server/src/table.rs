@@ -144,6 +144,11 @@ impl Entry {
             && self.export.subtree_check() == export.subtree_check()
     }
 
+    /// The user that everything is done as, where the store can't act as others.
+    pub(crate) fn served_as(&self) -> Option<u32> {
+        self.store.as_ref().ok().and_then(|store| store.only_user())
+    }
+
     /// The problem that keeps this export from being served.
     pub(crate) fn problem(&self) -> Option<String> {
         self.store.as_ref().err().cloned()

@@ -210,6 +210,12 @@ impl Store {
         self.0.nodes.set_capacity(nodes);
     }
 
+    /// The user that everything is done as, where this store can't act as others.
+    #[must_use]
+    pub fn only_user(&self) -> Option<u32> {
+        (self.0.privilege != Privilege::Full).then_some(self.0.process.uid)
+    }
+
     /// How many files are kept open now.
     #[must_use]
     pub fn open_nodes(&self) -> usize {

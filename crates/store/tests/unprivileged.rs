@@ -85,13 +85,8 @@ fn no_set_id_program_is_made() {
             let refused = Err(Error::Permission);
             for how in [guarded(bits), CreateHow::Unchecked(mode(bits)), CreateHow::Exclusive([1; 8], bits)] {
                 assert_eq!(acting.create(&dir, b"new", &how, &mut wcc()).map(drop), refused, "{how:?}");
-                let made = acting.create_to_give(
-                    &dir,
-                    b"new",
-                    &how,
-                    (AccessMode::Write, Holder::Equal),
-                    &mut wcc(),
-                );
+                let made =
+                    acting.create_to_give(&dir, b"new", &how, (AccessMode::Write, Holder::Equal), &mut wcc());
                 assert_eq!(made.map(drop), refused, "{how:?}");
             }
             assert_eq!(acting.set_attributes(&file, &mode(bits), None, &mut wcc()), refused);

@@ -103,7 +103,7 @@ pub(crate) fn asking<'a>(cx: &CallContext<'a>) -> Asking<'a> {
         Credential::None => None,
         Credential::Sys(sys) => Some(Claim { uid: sys.uid, gid: sys.gid, gids: &sys.gids }),
     };
-    Asking { address: cx.peer.address, claim, road: Road::Wire }
+    Asking { address: cx.peer.address, owner: cx.peer.owner, claim, road: Road::Wire }
 }
 
 impl Program for Nfs3 {
@@ -277,6 +277,7 @@ impl From<Refusal> for Fault {
             Refusal::NotExported => Nfsstat3::Stale,
             Refusal::NotKnownYet => Nfsstat3::Jukebox,
             Refusal::InsecurePort => Nfsstat3::Perm,
+            Refusal::OtherUser | Refusal::FalseClaim => Nfsstat3::Acces,
             // Never asked on this road.
             Refusal::NoLane => Nfsstat3::Acces,
         })

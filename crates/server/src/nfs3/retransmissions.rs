@@ -77,7 +77,8 @@ impl Rig {
     /// The handle of a file of the export, or of the exported directory.
     fn handle(&self, name: Option<&str>) -> Vec<u8> {
         let table = self.service.gate.table();
-        let asking = Asking { address: self.address, claim: None, road: Road::Wire };
+        let owner = rpc::server::TcpOwner::Remote;
+        let asking = Asking { address: self.address, owner, claim: None, road: Road::Wire };
         let admitted = self.service.gate.admit_to(&table.entries()[0], asking).unwrap();
         let root = admitted.root().unwrap();
         let acting = admitted.acting().unwrap();
@@ -141,6 +142,8 @@ impl Rig {
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
+    // The socket is to be ours, and this thread may be acting as a client's user.
+    store::act_as_process();
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream

@@ -1,5 +1,6 @@
 //! A lane as a client of this very process has it.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use super::{Client, Scratch};
@@ -7,10 +8,11 @@ use lane::{Access, Credential, Lane, OpenError, OpenRequest, Rendezvous, Rendezv
 use proto::localio;
 use rpc::message::ReplyStatus;
 
-/// A lane of our own process to `server`, bound to the connection of `client`.
+/// A lane of our own process to the server of `scratch`, whoever runs it, bound to the connection of `client`.
 pub async fn lane(scratch: &Scratch, client: &mut Client) -> Lane {
     let mut options = RendezvousOptions::new(scratch.run_dir());
     options.search_namespaces = false;
+    options.trusted_uids.push(std::fs::metadata(scratch.run_dir()).unwrap().uid());
     let candidates = Rendezvous::register(options).await.unwrap();
     let (status, results) = client.raw(localio::PROGRAM, 1, 1, &candidates.nonce());
     assert_eq!((status, results.0), (ReplyStatus::Success, vec![]));
