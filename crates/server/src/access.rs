@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use exports::{Claim, ClientSpec, IoMode, LocalPeers, Names, NotKnownYet, Options, Squash};
+use exports::{Claim, ClientSpec, IoMode, LocalPeers, NOBODY, Names, NotKnownYet, Options, Squash};
 use lane::PeerCredentials;
 use rpc::server::TcpOwner;
 use store::{Acting, FileHandle, Holder, Identity, Store};
@@ -79,6 +79,8 @@ pub(crate) struct Gate {
     memberships: Memberships,
     /// Which users of this host were turned away.
     refused: Refused,
+    /// Whether every export verifies what processes of this host claim.
+    verifies_claims: AtomicBool,
     /// The I/O modes where no export says otherwise.
     pub io: Switches,
     /// Whether any client's writes go directly.
@@ -104,9 +106,11 @@ impl Gate {
             names: Resolver::default(),
             memberships: Memberships::default(),
             refused: Refused::default(),
+            verifies_claims: AtomicBool::new(false),
             io,
             direct_writes: AtomicBool::new(false),
         };
+        gate.claims_changed();
         gate.modes_changed();
         gate.look_up_hosts();
         gate
@@ -121,6 +125,7 @@ impl Gate {
     pub(crate) fn replace(&self, table: Table) {
         self.table.store(Arc::new(table));
         self.tables.fetch_add(1, Ordering::Release);
+        self.claims_changed();
         self.modes_changed();
         self.names.ask_again();
         self.memberships.ask_again();
@@ -142,6 +147,24 @@ impl Gate {
             options.any(|options| mode(options) == IoMode::Direct)
         });
         self.direct_writes.store(direct, Ordering::Relaxed);
+    }
+
+    /// To be called when there is another table.
+    fn claims_changed(&self) {
+        let verifies = self.table().entries().iter().all(|entry| {
+            let mut clients = entry.export.clients().iter();
+            entry.served_as().is_none()
+                && clients.all(|client| client.options.local_peers == LocalPeers::Verify)
+        });
+        self.verifies_claims.store(verifies, Ordering::Relaxed);
+    }
+
+    /// Whether a request that names no file may come from a process that claims to be this user: NFSv4's clients and sessions belong
+    /// to a user and to no export. Where exports differ each decides for its own files ([`Gate::admit`]).
+    pub(crate) fn may_claim(&self, owner: TcpOwner, uid: u32) -> bool {
+        local_users::is_own_claim(owner, uid)
+            || (owner == TcpOwner::Unknown && uid == NOBODY)
+            || !self.verifies_claims.load(Ordering::Relaxed)
     }
 
     /// Whether payloads of WRITEs had better lie in memory as they will lie in the file.
@@ -410,6 +433,7 @@ mod tests {
             names: Resolver::in_vain(),
             memberships: Memberships::default(),
             refused: Refused::default(),
+            verifies_claims: AtomicBool::new(false),
             io: Switches::default(),
             direct_writes: AtomicBool::new(false),
         };

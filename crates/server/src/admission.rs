@@ -13,6 +13,7 @@ use exports::Names;
 use rpc::server::{Admission, Peer, Verdict};
 
 use crate::access::{FIRST_UNPRIVILEGED_PORT, Gate, Refusal};
+use crate::local_users;
 use crate::service::Service;
 use crate::table::Entry;
 
@@ -49,14 +50,20 @@ fn verdict(gate: &Gate, peer: &Peer, names: &dyn Names) -> Verdict {
 }
 
 /// Whether an export is for `peer`, whatever its user may do there: whether the address and, for `secure`, the port are
-/// those of one of its clients.
+/// those of one of its clients, and, for a server that serves its own user only, whether the process is that user's.
 fn is_for(gate: &Gate, entry: &Entry, peer: &Peer, names: &dyn Names) -> Verdict {
     match gate.options_by(entry, peer.address, names) {
         Ok(options) if options.secure && peer.address.port() >= FIRST_UNPRIVILEGED_PORT => Verdict::Stranger,
+        Ok(options) if !options.all_act_as_server_user && !serves_process(entry, peer) => Verdict::Stranger,
         Ok(_) => Verdict::Admitted,
         Err(Refusal::NotKnownYet) => Verdict::NotKnownYet,
         Err(_) => Verdict::Stranger,
     }
+}
+
+/// Whether everything is done as the user who asks, or this is a process of the user that everything is done as.
+fn serves_process(entry: &Entry, peer: &Peer) -> bool {
+    entry.served_as().is_none_or(|user| local_users::is_process_served_as(user, peer.owner))
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ mod common;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use common::users::as_user;
-use common::v4::{Ops, compound};
+use common::v4::Ops;
 use common::{Client, Scratch, sys, what};
 use proto::nfs3::{self, Lookup3Args, Nfsstat3, Procedure};
 use proto::nfs4::{self, Operation};
-use rpc::message::Credential;
+use rpc::message::{AuthStat, Credential, ReplyStatus};
 use samehost_server::Server;
 use xdr::Opaque;
 
@@ -30,13 +30,23 @@ fn lookup(client: &mut Client, root: &[u8], name: &str) -> u32 {
     client.nfs(Procedure::Lookup, &Lookup3Args { what: what(root, name.as_bytes()) }).status()
 }
 
-/// What NFSv4 says of the exported directory.
-fn status4(client: &mut Client, root: &[u8]) -> u32 {
+/// Whether NFSv4 answers at all, with a file handle and without.
+fn is_answered(client: &mut Client, root: &[u8]) -> bool {
     let attr_request = nfs4::Bitmap4::of(&[nfs4::attributes::TYPE]);
-    let ops = Ops::new()
+    let of_a_file = Ops::new()
         .op(Operation::Putfh, &nfs4::Putfh4Args { object: Opaque(root) })
         .op(Operation::Getattr, &nfs4::Getattr4Args { attr_request });
-    compound(client, 0, &ops).status
+    let of_none = Ops::new().op(Operation::Putrootfh, &());
+    let answers = [of_a_file, of_none].map(|ops| {
+        let (status, results) = client.raw(nfs4::PROGRAM, 4, nfs4::COMPOUND, &ops.minor(0));
+        match status {
+            ReplyStatus::Success => assert_eq!(results.status(), 0),
+            _ => assert_eq!(status, ReplyStatus::AuthError(AuthStat::TooWeak)),
+        }
+        status == ReplyStatus::Success
+    });
+    assert_eq!(answers[0], answers[1]);
+    answers[0]
 }
 
 #[test]
@@ -47,19 +57,20 @@ fn a_process_claims_to_be_its_own_user_or_is_refused() {
     let root = client.mnt(&scratch.export()).unwrap();
     client.create(&root, "own").unwrap();
     assert_eq!(std::fs::metadata(scratch.at("own")).unwrap().uid(), DAEMON);
-    let (refused, refused4) = (Nfsstat3::Acces as u32, nfs4::Nfsstat4::Access as u32);
-    for (claim, status, status_4) in [
-        (sys(0, 0, &[]), refused, refused4),
-        (sys(NAMELESS, DAEMON, &[]), refused, refused4),
-        (sys(u32::MAX, DAEMON, &[]), refused, refused4),
-        (sys(DAEMON, 0, &[0, 42]), 0, 0),
+    let refused = Nfsstat3::Acces as u32;
+    for (claim, status) in [
+        (sys(0, 0, &[]), refused),
+        (sys(NAMELESS, DAEMON, &[]), refused),
+        (sys(u32::MAX, DAEMON, &[]), refused),
+        (sys(DAEMON, 0, &[0, 42]), 0),
         // Who claims nothing is the anonymous user, as ever.
-        (Credential::None, 0, 0),
+        (Credential::None, 0),
     ] {
         client.credential = claim;
         let claim = &client.credential.clone();
         assert_eq!(lookup(&mut client, &root, "own"), status, "{claim:?}");
-        assert_eq!(status4(&mut client, &root), status_4, "{claim:?}");
+        // NFSv4's clients and sessions belong to users, too.
+        assert_eq!(is_answered(&mut client, &root), status == 0, "{claim:?}");
         assert_eq!(client.mnt(&scratch.export()).is_ok(), status == 0, "{claim:?}");
     }
     // Root's processes claim anybody, as a client host's kernel does.
@@ -132,6 +143,7 @@ fn claims_are_believed_where_the_export_trusts_them() {
     let root = client.mnt(&scratch.export()).unwrap();
     let file = client.lookup(&root, "roots");
     assert_eq!(client.read(&file, 0, 4).unwrap().0, b"data");
+    assert!(is_answered(&mut client, &root));
     // Where all are squashed it is all the same who is claimed.
     let mut client = as_user(DAEMON, || Client::from(&server, [127, 0, 0, 2].into(), 0));
     assert_eq!(lookup(&mut client, &root, "roots"), 0);
