@@ -142,23 +142,92 @@ fn a_local_process_recalls_delegations() {
     });
 }
 
+/// Another process does something to files: this one is the server.
+fn another_process(program: &str, arguments: &[&std::path::Path]) {
+    assert!(std::process::Command::new(program).args(arguments).status().unwrap().success());
+}
+
 #[test]
 fn what_a_local_process_does_to_a_files_name_or_mode_recalls_delegations() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), _) = two(&scratch);
     let (from, to) = (scratch.at("f"), scratch.at("g"));
-    let chmod = || std::fs::set_permissions(&from, std::os::unix::fs::PermissionsExt::from_mode(0o600));
-    let changes: [&dyn Fn() -> std::io::Result<()>; 4] =
-        [&|| std::fs::hard_link(&from, &to), &chmod, &|| std::fs::rename(&from, &to), &|| {
-            std::fs::remove_file(&from)
-        }];
-    for (number, change) in changes.into_iter().enumerate() {
+    let changes: [(&str, &[&std::path::Path]); 5] = [
+        ("ln", &[&from, &to]),
+        ("chmod", &["600".as_ref(), &from]),
+        ("touch", &[&from]),
+        ("mv", &[&from, &to]),
+        ("rm", &[&from]),
+    ];
+    for (program, arguments) in changes {
         [&from, &to].iter().for_each(|old| drop(std::fs::remove_file(old)));
         std::fs::write(&from, "data").unwrap();
         let (delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();
-        change().unwrap();
-        is_recalled(&mut one, delegation.unwrap_or_else(|| panic!("change {number}")), &file);
+        another_process(program, arguments);
+        is_recalled(&mut one, delegation.unwrap_or_else(|| panic!("{program}")), &file);
         assert_eq!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
+    }
+}
+
+/// SAVEFH of one, and an operation on the other.
+fn on_two(
+    session: &mut Session,
+    saved: &[u8],
+    current: &[u8],
+    operation: Operation,
+    args: &impl xdr::Encode,
+) {
+    let ops = session
+        .sequence(false)
+        .op(Operation::Putfh, &Putfh4Args { object: Opaque(saved) })
+        .op(Operation::Savefh, &())
+        .op(Operation::Putfh, &Putfh4Args { object: Opaque(current) })
+        .op(operation, args);
+    assert_eq!(session.run(&ops).status, NFS_OK, "{operation:?}");
+}
+
+#[test]
+fn a_holder_that_changes_its_files_name_or_mode_keeps_its_delegation() {
+    let scratch = Scratch::new();
+    let (_server, (mut one, root), mut other) = two(&scratch);
+    let rename = |session: &mut Session, from: &[u8], to: &[u8]| {
+        let args = Rename4Args { oldname: Opaque(from), newname: Opaque(to) };
+        on_two(session, &root, &root, Operation::Rename, &args);
+    };
+    for access in [READ_DELEG, WRITE_DELEG] {
+        for name in ["f", "last"] {
+            // Neither has been fought over.
+            drop(std::fs::remove_file(scratch.at(name)));
+            std::fs::write(scratch.at(name), "data").unwrap();
+        }
+        let (delegation, file) = open_f(&mut one, &root, access).unwrap();
+        let delegation = delegation.expect("nobody has it open");
+        let claim = OpenClaim4::Null(Opaque(b"last"));
+        let (_, last, last_file) = one.open_with(&root, claim, false, access, 0).unwrap();
+        assert_eq!(one.set(&file, attributes::MODE, &0o640_u32), NFS_OK);
+        rename(&mut one, b"f", b"g");
+        on_two(&mut one, &file, &root, Operation::Link, &Name4Args { name: Opaque(b"h") });
+        assert_eq!(one.on(&root, Operation::Remove, &Name4Args { name: Opaque(b"h") }).0, NFS_OK);
+        rename(&mut one, b"g", b"f");
+        // What happened before has been told when this has.
+        another_process("chmod", &["600".as_ref(), &scratch.at("last")]);
+        is_recalled(&mut one, last.unwrap(), &last_file);
+        assert_eq!(give_back(&mut one, last.unwrap(), &last_file), NFS_OK);
+        // Another client's change isn't the holder's, and a local process's isn't either, right after one of the holder's.
+        if access == READ_DELEG {
+            let args = Rename4Args { oldname: Opaque(b"f"), newname: Opaque(b"g") };
+            let ops = other
+                .sequence(false)
+                .op(Operation::Putfh, &Putfh4Args { object: Opaque(&root) })
+                .op(Operation::Savefh, &())
+                .op(Operation::Rename, &args);
+            assert_eq!(other.run(&ops).status, DELAY);
+        } else {
+            rename(&mut one, b"f", b"g");
+            another_process("mv", &[&scratch.at("g"), &scratch.at("f")]);
+        }
+        is_recalled(&mut one, delegation, &file);
+        assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
     }
 }
 

@@ -161,6 +161,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.get(&client).is_some_and(|client| client.delegations > 0)
     }
 
+    /// Whether a client has a delegation of a file.
+    #[must_use]
+    pub fn holds_delegation_of(&self, client: ClientId, key: &K) -> bool {
+        self.files.get(key).is_some_and(|file| file.lent.has(client))
+    }
+
     /// Whether the client can't have another delegation. Then it, or who has the most of those that haven't been asked for a
     /// lease's time, is asked to give a quarter back ([`crate::Effects::give_back`]).
     fn are_too_many(&mut self, now: Time, client: ClientId) -> bool {

@@ -7,7 +7,7 @@
 //! store's next opening for writing meets it as anybody's would (`Error::TryLater`).
 //!
 //! A lease is about opening only. What else a local process does to a leased file, removes or renames it, links it, changes its mode or
-//! owner, inotify(7) tells afterwards.
+//! owner, is told afterwards (see `file_changes`).
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::fs::{OFlags, fstat, inotify};
+use rustix::fs::OFlags;
 use sys::lease::{Break, Breaks, Watcher};
 
 use crate::acting::Acting;
 use crate::error::{Error, Result};
+use crate::file_changes::{FileChanges, Watch};
 use crate::handle::FileHandle;
 use crate::identity::as_process_user;
 use crate::node::Node;
@@ -54,74 +55,12 @@ struct Watched {
     how: sys::lease::Lease,
 }
 
-/// What a leased file looked like: its mode, owner, group and number of names.
-type Looks = (u32, u32, u32, u64);
-
-fn looks(node: &Node) -> Option<Looks> {
-    let found = fstat(node.file()).ok()?;
-    Some((found.st_mode, found.st_uid, found.st_gid, found.st_nlink as u64))
-}
-
-/// A leased file whose names and attributes are watched; once, however many leases there are on it.
-#[derive(Debug)]
-struct Named {
-    node: Arc<Node>,
-    looks: Option<Looks>,
-    leases: usize,
-}
-
 /// What the watching thread and the leases share. As many entries as there are leases.
 #[derive(Debug)]
 struct Shared {
     /// By the descriptor that the lease is on.
     watched: Mutex<HashMap<RawFd, Watched>>,
-    /// By the number of the watch.
-    named: Mutex<HashMap<i32, Named>>,
-    inotify: Arc<OwnedFd>,
-}
-
-impl Shared {
-    /// Watches a file's names and attributes.
-    fn watch(&self, node: &Arc<Node>) -> Result<i32> {
-        let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
-        let mut named = self.named.lock();
-        let flags = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
-        let watch = inotify::add_watch(&self.inotify, path, flags)?;
-        let fresh = || Named { node: Arc::clone(node), looks: None, leases: 0 };
-        let entry = named.entry(watch).or_insert_with(fresh);
-        entry.leases += 1;
-        entry.looks = looks(node);
-        Ok(watch)
-    }
-
-    fn unwatch(&self, watch: i32) {
-        let mut named = self.named.lock();
-        let Some(entry) = named.get_mut(&watch) else { return };
-        entry.leases -= 1;
-        if entry.leases == 0 {
-            named.remove(&watch);
-            // A file that is gone has taken its watch along.
-            let _ = inotify::remove_watch(&self.inotify, watch);
-        }
-    }
-
-    /// The files that look otherwise than they did, or have been renamed.
-    fn changed(&self) -> Vec<FileHandle> {
-        let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
-        let mut events = inotify::Reader::new(&*self.inotify, &mut buffer);
-        let named = self.named.lock();
-        let mut found = Vec::new();
-        while let Ok(event) = events.next() {
-            let moved = event.events().contains(inotify::ReadFlags::MOVE_SELF);
-            let is_changed = |entry: &&Named| moved || looks(&entry.node) != entry.looks;
-            if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-                found.extend(named.values().filter(is_changed).map(|entry| *entry.node.handle()));
-            } else {
-                found.extend(named.get(&event.wd()).filter(is_changed).map(|entry| *entry.node.handle()));
-            }
-        }
-        found
-    }
+    changes: FileChanges,
 }
 
 /// Those who are told when a lease is being broken: one thread.
@@ -140,16 +79,12 @@ impl Leases {
     /// The system's.
     pub fn start(broken: impl Fn(&FileHandle, bool) + Send + 'static) -> std::io::Result<Self> {
         let (theirs, end) = sys::lease::end()?;
-        let inotify =
-            Arc::new(inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?);
-        let shared = Arc::new(Shared {
-            watched: Mutex::default(),
-            named: Mutex::default(),
-            inotify: Arc::clone(&inotify),
-        });
+        let changes = FileChanges::new()?;
+        let events = changes.events();
+        let shared = Arc::new(Shared { watched: Mutex::default(), changes });
         let (seen, (sender, receiver)) = (Arc::clone(&shared), std::sync::mpsc::sync_channel(1));
         std::thread::Builder::new().name("store-leases".into()).spawn(move || {
-            match Breaks::new(theirs, inotify) {
+            match Breaks::new(theirs, events) {
                 Ok((breaks, watcher)) => {
                     let _ = sender.send(Ok(watcher));
                     watch(breaks, &seen, &broken);
@@ -161,6 +96,13 @@ impl Leases {
         })?;
         let watcher = receiver.recv().map_err(std::io::Error::other)??;
         Ok(Self { watcher, shared, end })
+    }
+
+    /// The server is going to change a leased file's names or attributes for the client that the lease is for: until what is
+    /// returned is dropped, changes that this process makes aren't told. Those of others are. None for a file without a lease.
+    #[must_use]
+    pub fn own_change(&self, file: &FileHandle) -> Option<OwnChange> {
+        OwnChange::begin(&self.shared, file)
     }
 }
 
@@ -178,7 +120,7 @@ fn watch(mut breaks: Breaks, shared: &Shared, broken: &impl Fn(&FileHandle, bool
                 shared.watched.lock().get(&descriptor).and_then(in_danger).into_iter().collect()
             }
             Break::Any => shared.watched.lock().values().filter_map(in_danger).collect(),
-            Break::Other => shared.changed().into_iter().map(|handle| (handle, true)).collect(),
+            Break::Other => shared.changes.changed().into_iter().map(|handle| (handle, true)).collect(),
         };
         found.iter().for_each(|(handle, writer)| broken(handle, *writer));
     }
@@ -190,14 +132,33 @@ fn in_danger(watched: &Watched) -> Option<(FileHandle, bool)> {
     (left != Some(watched.how)).then_some((watched.handle, left.is_none()))
 }
 
+/// A change of a leased file's names or attributes that the server makes for the client that the lease is for.
+#[derive(Debug)]
+pub struct OwnChange {
+    shared: Arc<Shared>,
+    watch: Watch,
+}
+
+impl OwnChange {
+    fn begin(shared: &Arc<Shared>, file: &FileHandle) -> Option<Self> {
+        let watch = shared.changes.announce(file)?;
+        Some(Self { shared: Arc::clone(shared), watch })
+    }
+}
+
+impl Drop for OwnChange {
+    fn drop(&mut self) {
+        self.shared.changes.is_made(&self.watch);
+    }
+}
+
 /// A kernel lease. Dropping it lets those in who wait.
 #[derive(Debug)]
 pub struct Lease {
     file: Option<Arc<OwnedFd>>,
     descriptor: RawFd,
     shared: Arc<Shared>,
-    /// The number of the watch.
-    watch: Option<i32>,
+    watch: Option<Watch>,
     /// For one against everybody.
     node: Option<(Arc<Node>, Arc<LeasedNodes>, Arc<Pins>)>,
 }
@@ -236,7 +197,7 @@ impl Acting<'_> {
         leases.shared.watched.lock().insert(descriptor, watched);
         let shared = Arc::clone(&leases.shared);
         let mut lease = Lease { file: Some(file), descriptor, shared, watch: None, node: None };
-        let watch = || leases.shared.watch(node);
+        let watch = || leases.shared.changes.watch(node);
         lease.watch = Some(if self.can_act() { as_process_user(watch)? } else { watch()? });
         let Some(file) = &lease.file else { return Err(Error::Invalid) };
         let take = || sys::lease::take(file, how, leases.watcher).map_err(Error::from);
@@ -261,8 +222,8 @@ impl Acting<'_> {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.shared.watched.lock().remove(&self.descriptor);
-        if let Some(watch) = self.watch {
-            self.shared.unwatch(watch);
+        if let Some(watch) = self.watch.take() {
+            self.shared.changes.unwatch(&watch);
         }
         if let Some((node, nodes, pins)) = self.node.take() {
             nodes.change(|nodes| drop(nodes.remove(node.handle())));

@@ -96,7 +96,7 @@ pub enum Break {
     Of(RawFd),
     /// Too many at once: any may be.
     Any,
-    /// None, but the other descriptor that is waited for has something to read.
+    /// None, but another descriptor that is waited for has something to read.
     Other,
 }
 
@@ -105,16 +105,16 @@ pub enum Break {
 pub struct Breaks {
     signals: OwnedFd,
     end: OwnedFd,
-    other: Arc<OwnedFd>,
+    others: Vec<Arc<OwnedFd>>,
 }
 
 impl Breaks {
     /// The calling thread is told from now on; it must be the one that calls [`Breaks::wait`]. It returns `None` when `end`, an
-    /// [`end`] descriptor, is written to, and waits for something to read from `other`, too.
+    /// [`end`] descriptor, is written to, and waits for something to read from any of `others`, too.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(end: OwnedFd, other: Arc<OwnedFd>) -> rustix::io::Result<(Self, Watcher)> {
+    pub fn new(end: OwnedFd, others: Vec<Arc<OwnedFd>>) -> rustix::io::Result<(Self, Watcher)> {
         // SAFETY: `set` is a plain set of bits that `sigemptyset` fills in.
         let set = unsafe {
             let mut set = std::mem::zeroed();
@@ -137,7 +137,7 @@ impl Breaks {
         };
         // SAFETY: takes nothing, and can't fail.
         let watcher = Watcher(unsafe { libc::gettid() });
-        Ok((Self { signals, end, other }, watcher))
+        Ok((Self { signals, end, others }, watcher))
     }
 
     /// Waits for the next one.
@@ -145,8 +145,10 @@ impl Breaks {
     pub fn wait(&mut self) -> Option<Break> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         loop {
-            let wanted = [self.signals.as_fd(), self.end.as_fd(), self.other.as_fd()];
-            let mut ready = wanted.map(|wanted| PollFd::from_borrowed_fd(wanted, PollFlags::IN));
+            let wanted = [self.signals.as_fd(), self.end.as_fd()].into_iter();
+            let wanted = wanted.chain(self.others.iter().map(|other| other.as_fd()));
+            let mut ready: Vec<_> =
+                wanted.map(|wanted| PollFd::from_borrowed_fd(wanted, PollFlags::IN)).collect();
             match poll(&mut ready, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return None,
@@ -154,7 +156,7 @@ impl Breaks {
             if !ready[1].revents().is_empty() {
                 return None;
             }
-            if !ready[2].revents().is_empty() {
+            if ready[2..].iter().any(|other| !other.revents().is_empty()) {
                 return Some(Break::Other);
             }
             let mut bytes = [0; SIZE];
@@ -192,7 +194,7 @@ mod tests {
     fn who_opens_a_leased_file_is_told_of() {
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let ((theirs, ours), (other, _)) = (end().unwrap(), end().unwrap());
-        let (mut breaks, watcher) = Breaks::new(theirs, Arc::new(other)).unwrap();
+        let (mut breaks, watcher) = Breaks::new(theirs, vec![Arc::new(other)]).unwrap();
         let open =
             |write: bool| File::options().read(true).write(write).custom_flags(libc::O_NONBLOCK).open(&path);
         let reader = open(false).unwrap();

@@ -8,6 +8,7 @@
 mod access;
 mod attributes;
 pub mod barrier;
+pub mod changes;
 pub mod credentials;
 pub mod fuse;
 pub mod handle;

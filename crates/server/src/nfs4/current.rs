@@ -1,8 +1,8 @@
 //! What an operation works on: the current and the saved object, the state ids that come with them, and whose they are.
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
-use state::{Asker, ClientId, Principal, Requester, Touch};
-use store::FileHandle;
+use state::{Asker, ClientId, Principal, Requester};
+use store::{FileHandle, OwnChange};
 
 use super::compound::{Compound, principal};
 use super::object::{File, Object};
@@ -80,10 +80,10 @@ impl Compound<'_> {
         self.ticket.as_ref().map(|ticket| ticket.client)
     }
 
-    /// Whether a file may be changed now; its delegations are recalled if not.
-    pub fn may_change(&self, file: &store::Node) -> Result<()> {
-        let may = self.service.nfs4.may_begin(self.by(), file.handle(), Touch::Change);
-        may.map_err(status::of_state)
+    /// Whether a file may be changed now; others' delegations of it are recalled if not. What is returned is to be kept until the
+    /// change is made.
+    pub fn may_change(&self, file: &store::Node) -> Result<Option<OwnChange>> {
+        self.service.nfs4.begin_change(self.by(), file.handle()).map_err(status::of_state)
     }
 
     /// The same for the file of that name in a directory, if there is one.
@@ -92,14 +92,14 @@ impl Compound<'_> {
         acting: &store::Acting<'_>,
         directory: &store::Node,
         name: &[u8],
-    ) -> Result<()> {
+    ) -> Result<Option<OwnChange>> {
         if !self.service.nfs4.has_delegations() {
-            return Ok(());
+            return Ok(None);
         }
         match acting.lookup(directory, name) {
             Ok(node) => self.may_change(&node),
             // What is wrong with it is said by the operation.
-            Err(_) => Ok(()),
+            Err(_) => Ok(None),
         }
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use state::{
     Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, StateId, Time, Touch,
 };
-use store::{FileHandle, Held, Lease, Leases};
+use store::{FileHandle, Held, Lease, Leases, OwnChange};
 
 use super::callbacks::{self, Callbacks};
 use super::copies::Copies;
@@ -255,6 +255,23 @@ impl States {
             Touch::Open(_) => false,
         };
         if is_free { Ok(()) } else { self.run(|engine, now| engine.may_begin(now, by, file, touch)) }
+    }
+
+    /// As [`States::may_begin`] for a change of names or attributes. What is returned is to be kept until the change is made: it
+    /// doesn't recall the client's own delegation then.
+    pub(super) fn begin_change(
+        &self,
+        by: Option<ClientId>,
+        file: &FileHandle,
+    ) -> Result<Option<OwnChange>, Error> {
+        if !self.has_delegations() {
+            return Ok(None);
+        }
+        let holds = self.run(|engine, now| {
+            engine.may_begin(now, by, file, Touch::Change)?;
+            Ok(by.is_some_and(|by| engine.holds_delegation_of(by, file)))
+        })?;
+        Ok(self.leases.get().filter(|_| holds).and_then(|leases| leases.own_change(file)))
     }
 
     /// As [`States::may_begin`], for what has no open behind it (NFSv3): see [`Engine::may_begin_bare`].

@@ -134,7 +134,7 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
             .run(|engine, now| engine.check_io(now, asker, &id, &key, Direction::Write))
             .map_err(status::of_state)?;
     }
-    c.may_change(&file.node)?;
+    let _own = c.may_change(&file.node)?;
     c.before_change(&file);
     let acting = file.acting()?;
     let acls = wanted.acls(&acting, &file.node, file.node.kind() == Kind::Directory)?;

@@ -14,7 +14,7 @@ pub(in crate::nfs4) fn remove(c: &mut Compound<'_>, args: Name4Args<'_>) -> Resu
     let wanted = name(args.name.0)?;
     c.before_change(&directory);
     let acting = directory.acting()?;
-    c.may_change_entry(&acting, &directory.node, wanted)?;
+    let _own = c.may_change_entry(&acting, &directory.node, wanted)?;
     let mut wcc = Wcc::default();
     let done = match acting.remove(&directory.node, wanted, &mut wcc) {
         Err(Error::IsDirectory) => acting.rmdir(&directory.node, wanted, &mut wcc),
@@ -37,8 +37,8 @@ pub(in crate::nfs4) fn rename(c: &mut Compound<'_>, args: Rename4Args<'_>) -> Re
     }
     c.before_change(&to_dir);
     let acting = to_dir.acting()?;
-    c.may_change_entry(&acting, &from_dir.node, from)?;
-    c.may_change_entry(&acting, &to_dir.node, to)?;
+    let _own =
+        (c.may_change_entry(&acting, &from_dir.node, from)?, c.may_change_entry(&acting, &to_dir.node, to)?);
     let (mut from_wcc, mut to_wcc) = (Wcc::default(), Wcc::default());
     let done = acting.rename(&from_dir.node, from, &to_dir.node, to, &mut from_wcc, &mut to_wcc);
     done.map_err(|error| match error {
@@ -65,7 +65,7 @@ pub(in crate::nfs4) fn link(c: &mut Compound<'_>, args: Name4Args<'_>) -> Result
     }
     c.before_change(&directory);
     let acting = directory.acting()?;
-    c.may_change(&file.node)?;
+    let _own = c.may_change(&file.node)?;
     let mut wcc = Wcc::default();
     acting.link(&file.node, &directory.node, wanted, &mut wcc).map_err(status::of_entry)?;
     c.commit(&directory, &acting, &[&file.node, &directory.node])?;

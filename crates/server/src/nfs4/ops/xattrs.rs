@@ -25,7 +25,7 @@ pub(in crate::nfs4) fn set(c: &mut Compound<'_>, args: Setxattr4Args<'_>) -> Res
         SetxattrOption4::Create => SetXattr::Create,
         SetxattrOption4::Replace => SetXattr::Replace,
     };
-    c.may_change(&file.node)?;
+    let _own = c.may_change(&file.node)?;
     c.before_change(&file);
     let acting = file.acting()?;
     let mut wcc = Wcc::default();
@@ -37,7 +37,7 @@ pub(in crate::nfs4) fn set(c: &mut Compound<'_>, args: Setxattr4Args<'_>) -> Res
 
 pub(in crate::nfs4) fn remove(c: &mut Compound<'_>, args: Xattr4Args<'_>) -> Result<()> {
     let file = c.file(Nfsstat4::Rofs)?;
-    c.may_change(&file.node)?;
+    let _own = c.may_change(&file.node)?;
     c.before_change(&file);
     let acting = file.acting()?;
     let mut wcc = Wcc::default();

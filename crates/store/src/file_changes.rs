@@ -1,0 +1,255 @@
+//! Who else changes a leased file's names and attributes.
+//!
+//! Nothing keeps a local process from doing so; it is told afterwards. fanotify(7) says whether it was this process. What this
+//! process did for the client that the lease is for is no reason to end the lease, so such changes are announced
+//! ([`FileChanges::announce`]) before they are made. Everything else is told:
+//! - any change by another process;
+//! - an unannounced change by this one, if the file has another name, mode, owner or number of names than before. It was made for
+//!   another client that was let through just before the lease was taken. What the server does to times by itself isn't that.
+//!
+//! Where fanotify isn't to be had (a container's rules, a filesystem without handles) inotify(7) tells of changes, but not whose
+//! they are: then the client's own ones end its lease, too.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{fstat, inotify};
+use sys::changes::{Change, Changes, Subject};
+
+use crate::error::Result;
+use crate::handle::FileHandle;
+use crate::node::Node;
+
+/// A watched file, as those who tell of it call it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Watch {
+    /// fanotify, which says who.
+    Told(Subject),
+    /// inotify, which doesn't.
+    Untold(i32),
+}
+
+/// What a file looked like: its mode, owner, group and number of names.
+type Looks = (u32, u32, u32, u64);
+
+fn looks(node: &Node) -> Option<Looks> {
+    let found = fstat(node.file()).ok()?;
+    Some((found.st_mode, found.st_uid, found.st_gid, found.st_nlink as u64))
+}
+
+/// A watched file; once, however many leases there are on it.
+#[derive(Debug)]
+struct Watched {
+    node: Arc<Node>,
+    looks: Option<Looks>,
+    leases: usize,
+    /// How many announced changes are being made.
+    announced: usize,
+    /// One was made whose event may not have been read yet.
+    made: bool,
+}
+
+/// As many as there are leases.
+#[derive(Debug, Default)]
+struct Files {
+    watched: HashMap<Watch, Watched>,
+    by_handle: HashMap<FileHandle, Watch>,
+    /// Those with [`Watched::made`].
+    made: Vec<Watch>,
+}
+
+/// The watched files.
+#[derive(Debug)]
+pub(crate) struct FileChanges {
+    changes: Option<Changes>,
+    inotify: Arc<OwnedFd>,
+    files: Mutex<Files>,
+}
+
+impl FileChanges {
+    /// Watches none yet.
+    ///
+    /// # Errors
+    /// When not even inotify is to be had.
+    pub fn new() -> std::io::Result<Self> {
+        let changes = Changes::new().inspect_err(
+            |error| tracing::debug!(%error, "no fanotify: a client's own changes recall its delegations"),
+        );
+        let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        Ok(Self { changes: changes.ok(), inotify: Arc::new(inotify), files: Mutex::default() })
+    }
+
+    /// What has something to read when [`FileChanges::changed`] should be called.
+    pub fn events(&self) -> Vec<Arc<OwnedFd>> {
+        let told = self.changes.as_ref().map(Changes::events);
+        [Arc::clone(&self.inotify)].into_iter().chain(told).collect()
+    }
+
+    /// Watches a file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch(&self, node: &Arc<Node>) -> Result<Watch> {
+        let mut files = self.files.lock();
+        let told = self.changes.as_ref().and_then(|changes| changes.watch(node.file()).ok());
+        let watch = if let Some(subject) = told {
+            Watch::Told(subject)
+        } else {
+            let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
+            let flags = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
+            Watch::Untold(inotify::add_watch(&self.inotify, path, flags)?)
+        };
+        let fresh = || Watched { node: Arc::clone(node), looks: None, leases: 0, announced: 0, made: false };
+        let entry = files.watched.entry(watch.clone()).or_insert_with(fresh);
+        entry.leases += 1;
+        entry.looks = looks(node);
+        files.by_handle.insert(*node.handle(), watch.clone());
+        Ok(watch)
+    }
+
+    /// One lease less.
+    pub fn unwatch(&self, watch: &Watch) {
+        let mut files = self.files.lock();
+        let Some(entry) = files.watched.get_mut(watch) else { return };
+        entry.leases -= 1;
+        if entry.leases > 0 {
+            return;
+        }
+        if let Some(Watched { node, .. }) = files.watched.remove(watch) {
+            files.by_handle.remove(node.handle());
+            // A file that is gone has taken its watch along.
+            match (watch, &self.changes) {
+                (Watch::Told(_), Some(changes)) => drop(changes.unwatch(node.file())),
+                (Watch::Told(_), None) => {}
+                (Watch::Untold(number), _) => drop(inotify::remove_watch(&self.inotify, *number)),
+            }
+        }
+    }
+
+    /// The server is going to change a file for the client that it is leased for. None if it isn't watched. To be ended by
+    /// [`FileChanges::is_made`].
+    pub fn announce(&self, handle: &FileHandle) -> Option<Watch> {
+        let mut files = self.files.lock();
+        let watch = files.by_handle.get(handle)?.clone();
+        files.watched.get_mut(&watch)?.announced += 1;
+        Some(watch)
+    }
+
+    /// What was announced has been done.
+    pub fn is_made(&self, watch: &Watch) {
+        let mut files = self.files.lock();
+        let Some(entry) = files.watched.get_mut(watch) else { return };
+        entry.announced = entry.announced.saturating_sub(1);
+        if matches!(watch, Watch::Told(_)) {
+            entry.looks = looks(&entry.node);
+            if !std::mem::replace(&mut entry.made, true) {
+                files.made.push(watch.clone());
+            }
+        }
+    }
+
+    /// The files that others have changed.
+    pub fn changed(&self) -> Vec<FileHandle> {
+        let mut found = Vec::new();
+        let mut files = self.files.lock();
+        // The events of what has been made by now are there, and are read below.
+        let made = std::mem::take(&mut files.made);
+        if let Some(changes) = &self.changes {
+            let read = changes.read(|change| match change {
+                Change::Lost => found.extend(files.by_handle.keys().copied()),
+                Change::Of { subject, renamed, own } => {
+                    let Some(entry) = files.watched.get(&Watch::Told(subject)) else { return };
+                    let is_announced = entry.announced > 0 || entry.made;
+                    let is_otherwise = || renamed || looks(&entry.node) != entry.looks;
+                    if !own || !is_announced && is_otherwise() {
+                        found.push(*entry.node.handle());
+                    }
+                }
+            });
+            if let Err(error) = read {
+                tracing::warn!(%error, "changes of delegated files can't be read");
+            }
+        }
+        for watch in made {
+            let Some(entry) = files.watched.get_mut(&watch) else { continue };
+            if entry.announced == 0 {
+                entry.made = false;
+            } else {
+                files.made.push(watch);
+            }
+        }
+        self.changed_untold(&files, &mut found);
+        found
+    }
+
+    /// Those that look otherwise than they did, or have been renamed, of those of which it isn't said who did it.
+    fn changed_untold(&self, files: &Files, found: &mut Vec<FileHandle>) {
+        let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
+        let mut events = inotify::Reader::new(&*self.inotify, &mut buffer);
+        while let Ok(event) = events.next() {
+            let moved = event.events().contains(inotify::ReadFlags::MOVE_SELF);
+            let is_changed = |entry: &&Watched| moved || looks(&entry.node) != entry.looks;
+            let handle = |entry: &Watched| *entry.node.handle();
+            if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
+                let untold = files.watched.iter().filter(|(watch, _)| matches!(watch, Watch::Untold(_)));
+                found.extend(untold.map(|(_, entry)| entry).filter(is_changed).map(handle));
+            } else {
+                let of = files.watched.get(&Watch::Untold(event.wd()));
+                found.extend(of.filter(is_changed).map(handle));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Identity;
+
+    #[test]
+    fn only_announced_changes_of_this_process_are_not_told() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
+        let (f, g) = (dir.path().join("f"), dir.path().join("g"));
+        std::fs::write(&f, b"").expect("writes");
+        let store = crate::testing::store(dir.path());
+        let acting = store.act_as(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("acts");
+        let root = acting.node(store.root().as_bytes()).expect("there");
+        let node = acting.lookup(&root, b"f").expect("there");
+        let changes = FileChanges::new().expect("there is room");
+        if changes.changes.is_none() {
+            // A container's rules.
+            return;
+        }
+        let watch = changes.watch(&node).expect("may be watched");
+        let rename = |from, to| std::fs::rename(from, to).expect("renames");
+        let elsewhere = |program, arguments: &[&std::path::Path]| {
+            assert!(std::process::Command::new(program).args(arguments).status().expect("runs").success());
+        };
+        let (told, nothing) = (vec![*node.handle()], vec![]);
+        rename(&f, &g);
+        assert_eq!(changes.changed(), told, "for whom isn't known");
+        let announced = changes.announce(node.handle()).expect("it is watched");
+        rename(&g, &f);
+        assert_eq!(changes.changed(), nothing, "while it is made");
+        rename(&f, &g);
+        changes.is_made(&announced);
+        assert_eq!(changes.changed(), nothing, "when it has been made");
+        rename(&g, &f);
+        assert_eq!(changes.changed(), told, "nor longer");
+        let announced = changes.announce(node.handle()).expect("it is watched");
+        rename(&f, &g);
+        elsewhere("mv", &[&g, &f]);
+        rename(&f, &g);
+        changes.is_made(&announced);
+        assert_eq!(changes.changed(), told, "another process, in the middle of it");
+        elsewhere("touch", &[&g]);
+        assert_eq!(changes.changed(), told, "times, too");
+        acting.touch(&node).expect("touches");
+        assert_eq!(changes.changed(), nothing, "but not the server's own");
+        changes.unwatch(&watch);
+        rename(&g, &f);
+        assert_eq!((changes.changed(), changes.announce(node.handle())), (nothing, None));
+    }
+}

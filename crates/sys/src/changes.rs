@@ -1,0 +1,214 @@
+//! Changes of files' names and attributes as fanotify(7) tells them: which file, and whether this process made them or another.
+//!
+//! inotify(7) doesn't say who, and joins one event with the next of the same kind, whoever caused them. fanotify joins the events
+//! of one process only. Without `CAP_SYS_ADMIN` (Linux 5.13) other processes' numbers are hidden, but not one's own.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::handle::KernelHandle;
+
+/// What is watched: new names and lost names count as attributes (`st_nlink`), and a rename as a move.
+const MASK: u64 = libc::FAN_ATTRIB | libc::FAN_MOVE_SELF;
+/// Of `struct fanotify_event_metadata`.
+const HEADER: usize = size_of::<libc::fanotify_event_metadata>();
+/// Of `struct fanotify_event_info_header`.
+const INFO_HEADER: usize = size_of::<libc::fanotify_event_info_header>();
+/// The number of the filesystem, and the length and type of the handle.
+const SUBJECT_HEADER: usize = 16;
+
+/// A watched file as events name it: its filesystem's number and its handle there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Subject(Box<[u8]>);
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A file's names or attributes have changed.
+    Of {
+        /// Which file.
+        subject: Subject,
+        /// It was renamed, whatever else.
+        renamed: bool,
+        /// This process did it; otherwise another one.
+        own: bool,
+    },
+    /// There were too many events: any file may have changed.
+    Lost,
+}
+
+/// Events of the files that are watched.
+#[derive(Debug)]
+pub struct Changes {
+    events: Arc<OwnedFd>,
+    process: i32,
+}
+
+impl Changes {
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    /// The kernel's: `PERM` without privileges before Linux 5.13, and in containers whose rules forbid it.
+    pub fn new() -> rustix::io::Result<Self> {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        // SAFETY: takes numbers; what it returns is a new descriptor, or -1.
+        let events = unsafe {
+            let made = libc::fanotify_init(flags, libc::O_RDONLY as libc::c_uint);
+            crate::check(made.into())?;
+            OwnedFd::from_raw_fd(made)
+        };
+        // SAFETY: takes nothing, and can't fail.
+        let process = unsafe { libc::getpid() };
+        Ok(Self { events: Arc::new(events), process })
+    }
+
+    /// Has something to read when there are events.
+    #[must_use]
+    pub fn events(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.events)
+    }
+
+    /// Watches a file, of which an `O_PATH` descriptor is enough. What is watched already stays so.
+    ///
+    /// # Errors
+    /// The kernel's: `OPNOTSUPP`, `NODEV` or `XDEV` on filesystems without handles or without a number, `NOSPC` for too many files.
+    pub fn watch(&self, file: BorrowedFd<'_>) -> rustix::io::Result<Subject> {
+        let subject = subject(file)?;
+        self.mark(libc::FAN_MARK_ADD, file)?;
+        Ok(subject)
+    }
+
+    /// Doesn't watch it any more.
+    ///
+    /// # Errors
+    /// The kernel's: `NOENT` if it wasn't watched.
+    pub fn unwatch(&self, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        self.mark(libc::FAN_MARK_REMOVE, file)
+    }
+
+    fn mark(&self, flags: libc::c_uint, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        // fanotify_mark takes no `O_PATH` descriptor by itself.
+        let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+        // SAFETY: `path` ends with NUL, and lives for as long as the call.
+        let done = unsafe {
+            libc::fanotify_mark(self.events.as_raw_fd(), flags, MASK, libc::AT_FDCWD, path.as_ptr().cast())
+        };
+        crate::check(done.into()).map(drop)
+    }
+
+    /// The events that are there now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(&self, mut each: impl FnMut(Change)) -> rustix::io::Result<()> {
+        let mut buffer = [0; 8192];
+        loop {
+            match rustix::io::read(&self.events, &mut buffer) {
+                Ok(0) | Err(Errno::AGAIN) => return Ok(()),
+                Ok(length) => parse(&buffer[..length], self.process, &mut each),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The events in what was read.
+fn parse(mut bytes: &[u8], process: i32, each: &mut impl FnMut(Change)) {
+    while let Some(header) = bytes.get(..HEADER) {
+        let length = u32_at(header, 0) as usize;
+        let Some(event) = bytes.get(..length.max(HEADER)) else { return };
+        bytes = &bytes[event.len()..];
+        let mask = u64::from(u32_at(event, 8)) | u64::from(u32_at(event, 12)) << 32;
+        // The halves of the mask are in the machine's order.
+        let mask = if cfg!(target_endian = "big") { mask.rotate_left(32) } else { mask };
+        if mask & libc::FAN_Q_OVERFLOW != 0 {
+            each(Change::Lost);
+            continue;
+        }
+        let own = u32_at(event, 20) as i32 == process;
+        let subject = event.get(HEADER + INFO_HEADER..).and_then(|info| {
+            let handle = info.get(8..12).map(|length| u32_at(length, 0) as usize)?;
+            info.get(..SUBJECT_HEADER + handle)
+        });
+        each(match subject {
+            Some(subject) => {
+                Change::Of { subject: Subject(subject.into()), renamed: mask & libc::FAN_MOVE_SELF != 0, own }
+            }
+            // The kernel couldn't say which.
+            None => Change::Lost,
+        });
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
+}
+
+/// As fanotify(7) says: `f_fsid` of statfs(2), and the handle of name_to_handle_at(2).
+fn subject(file: BorrowedFd<'_>) -> rustix::io::Result<Subject> {
+    // SAFETY: all zeros is a value of this structure of numbers, which lives for as long as the call.
+    let (filesystem, done) = unsafe {
+        let mut filesystem: libc::statfs = std::mem::zeroed();
+        let done = libc::fstatfs(file.as_raw_fd(), &raw mut filesystem);
+        (filesystem, done)
+    };
+    crate::check(done.into())?;
+    // SAFETY: two numbers of four bytes.
+    let number: [u8; 8] = unsafe { std::mem::transmute(filesystem.f_fsid) };
+    let handle = KernelHandle::of(file.as_fd(), c"")?;
+    let mut bytes = Vec::with_capacity(SUBJECT_HEADER + handle.as_bytes().len());
+    bytes.extend(number);
+    bytes.extend((handle.as_bytes().len() as u32).to_ne_bytes());
+    bytes.extend(handle.kind().to_ne_bytes());
+    bytes.extend(handle.as_bytes());
+    Ok(Subject(bytes.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn own_changes_and_others_are_told_apart() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (f, g) = (scratch.path().join("f"), scratch.path().join("g"));
+        std::fs::write(&f, "").unwrap();
+        let flags = rustix::fs::OFlags::PATH;
+        let file = rustix::fs::open(&f, flags, rustix::fs::Mode::empty()).unwrap();
+        let changes = match Changes::new() {
+            // An old kernel, or a container's rules.
+            Err(Errno::PERM) => return,
+            made => made.unwrap(),
+        };
+        let watched = changes.watch(file.as_fd()).unwrap();
+        let happened = || {
+            let mut all = Vec::new();
+            changes.read(|change| all.push(change)).unwrap();
+            all
+        };
+        let event = |renamed, own| Change::Of { subject: watched.clone(), renamed, own };
+        let run = |program, arguments: [&std::path::Path; 2]| {
+            assert!(Command::new(program).args(arguments).status().unwrap().success());
+        };
+        assert_eq!(happened(), []);
+        // Of the same kind, one after the other.
+        std::fs::rename(&f, &g).unwrap();
+        run("mv", [&g, &f]);
+        std::fs::rename(&f, &g).unwrap();
+        assert_eq!(happened().iter().filter(|change| **change == event(true, false)).count(), 1);
+        std::fs::rename(&g, &f).unwrap();
+        std::fs::set_permissions(&f, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(happened(), [event(true, true)]);
+        run("chmod", ["644".as_ref(), &f]);
+        run("ln", [&f, &g]);
+        assert_eq!(happened(), [event(false, false), event(false, false)]);
+        changes.unwatch(file.as_fd()).unwrap();
+        std::fs::remove_file(&g).unwrap();
+        assert_eq!(happened(), []);
+    }
+}
