@@ -162,7 +162,8 @@ fn server(dir: &Path) -> std::io::Result<()> {
     output.flush()?;
     let mut nonce = [0; 16];
     while input.read_exact(&mut nonce).is_ok() {
-        let nfs = lane::NfsConnection { number: 1, peer: ([127, 0, 0, 1], 1).into() };
+        let share = fairness::Peer::Local(0);
+        let nfs = lane::NfsConnection { number: 1, peer: ([127, 0, 0, 1], 1).into(), share };
         server.uuid_is_local(Nonce(nonce), nfs);
         output.write_all(&[1])?;
         output.flush()?;

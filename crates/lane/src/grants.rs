@@ -8,12 +8,16 @@
 //!    ([`Grants::overdue`]);
 //! 3. the client releases it ([`Grants::release`]), or the lane ends and everything that is left goes with it.
 //!
+//! The lane of root's mount serves many users. They share its grants ([`fairness::Shares`]), so that one who opens
+//! thousands of files leaves grants for the others.
+//!
 //! Grants that were asked for ahead are bounded apart ([`AHEAD_UNDELIVERED`], and half of all grants), so that they never take
 //! the place of one that is wanted now.
 //!
 //! A grant whose reply could not be sent is taken back ([`Grants::take_back`]), so that nothing leaks. No clock, no
 //! sockets.
 
+use fairness::{Shares, Standing};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -32,10 +36,12 @@ pub enum Wanted {
 /// One lane's grants; `H` is what the server holds for each.
 #[derive(Debug)]
 pub struct Grants<H> {
-    most: u32,
     most_undelivered: u32,
     next: u64,
-    open: HashMap<u64, H>,
+    /// For which user each was opened, and what is held for it.
+    open: HashMap<u64, (u32, H)>,
+    /// The same by user; the limit on open grants.
+    users: Shares<u32>,
     /// When each undelivered grant was sent, and for what, oldest first.
     undelivered: VecDeque<(Instant, Wanted)>,
     /// How many of them were asked for ahead.
@@ -65,43 +71,46 @@ pub enum Nonsense {
 }
 
 impl<H> Grants<H> {
-    /// None yet; at most `most` open, `most_undelivered` of them not yet acknowledged.
+    /// None yet; at most `most` open, which the users share and an eighth of which is kept for root, and
+    /// `most_undelivered` of them not yet acknowledged.
     #[must_use]
     pub fn new(most: u32, most_undelivered: u32) -> Self {
         Self {
-            most,
             most_undelivered,
             next: 1,
             open: HashMap::new(),
+            users: Shares::new(most as usize).with_reserves(0, most as usize / 8),
             undelivered: VecDeque::new(),
             ahead: 0,
             receipts: 0,
         }
     }
 
-    /// Whether [`Grants::give`] would work: asked before the file is opened.
+    /// Whether [`Grants::give`] would work for a file that is opened as this user: asked before the file is opened.
     #[must_use]
-    pub fn has_room(&self, wanted: Wanted) -> bool {
-        let (open, most) = (self.open.len(), self.most as usize);
+    pub fn has_room(&self, user: u32, wanted: Wanted) -> bool {
+        let standing = if user == 0 { Standing::LocalRoot } else { Standing::Admitted };
+        if !self.users.may_take(&user, standing, 1) {
+            return false;
+        }
         match wanted {
-            Wanted::Now => {
-                open < most && self.undelivered.len() - self.ahead < self.most_undelivered as usize
-            }
-            Wanted::Soon => open < most / 2 && self.ahead < AHEAD_UNDELIVERED,
+            Wanted::Now => self.undelivered.len() - self.ahead < self.most_undelivered as usize,
+            Wanted::Soon => self.open.len() < self.users.limit() / 2 && self.ahead < AHEAD_UNDELIVERED,
         }
     }
 
-    /// One more grant, about to be sent; its number.
+    /// One more grant for this user, about to be sent; its number.
     ///
     /// # Errors
     /// [`Full`].
-    pub fn give(&mut self, held: H, wanted: Wanted, now: Instant) -> Result<u64, Full> {
-        if !self.has_room(wanted) {
+    pub fn give(&mut self, held: H, user: u32, wanted: Wanted, now: Instant) -> Result<u64, Full> {
+        if !self.has_room(user, wanted) {
             return Err(Full);
         }
         let id = self.next;
         self.next += 1;
-        self.open.insert(id, held);
+        self.users.charge(&user, 1);
+        self.open.insert(id, (user, held));
         self.undelivered.push_back((now, wanted));
         self.ahead += usize::from(wanted == Wanted::Soon);
         Ok(id)
@@ -114,14 +123,20 @@ impl<H> Grants<H> {
             let sent = self.undelivered.pop_back();
             self.delivered(sent);
         }
-        self.open.remove(&id)
+        self.remove(id)
     }
 
-    /// The client has acknowledged `receipts` grants since the lane began.
+    fn remove(&mut self, id: u64) -> Option<H> {
+        let (user, held) = self.open.remove(&id)?;
+        self.users.give_back(&user, 1);
+        Some(held)
+    }
+
+    /// The client has acknowledged `receipts` grants since the lane began. How many of them are news.
     ///
     /// # Errors
     /// [`Nonsense::Receipts`]: end the lane.
-    pub fn received(&mut self, receipts: u64) -> Result<(), Nonsense> {
+    pub fn received(&mut self, receipts: u64) -> Result<usize, Nonsense> {
         let grants = self.next - 1;
         if receipts > grants || receipts < self.receipts {
             return Err(Nonsense::Receipts { receipts, grants });
@@ -131,8 +146,10 @@ impl<H> Grants<H> {
             let sent = self.undelivered.pop_front();
             self.delivered(sent);
         }
+        let news = receipts - self.receipts;
         self.receipts = receipts;
-        Ok(())
+        // No more than were in the queue.
+        Ok(news as usize)
     }
 
     fn delivered(&mut self, sent: Option<(Instant, Wanted)>) {
@@ -144,7 +161,7 @@ impl<H> Grants<H> {
     /// # Errors
     /// [`Nonsense::NotOpen`]: end the lane.
     pub fn release(&mut self, id: u64) -> Result<H, Nonsense> {
-        self.open.remove(&id).ok_or(Nonsense::NotOpen(id))
+        self.remove(id).ok_or(Nonsense::NotOpen(id))
     }
 
     /// Whether a grant has been waiting for its receipt for longer than `bound`.
@@ -169,6 +186,9 @@ impl<H> Grants<H> {
     pub fn end(&mut self) -> impl Iterator<Item = H> {
         self.undelivered.clear();
         self.ahead = 0;
-        std::mem::take(&mut self.open).into_values()
+        for (user, _) in self.open.values() {
+            self.users.give_back(user, 1);
+        }
+        std::mem::take(&mut self.open).into_values().map(|(_, held)| held)
     }
 }

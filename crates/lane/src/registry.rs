@@ -1,41 +1,42 @@
 //! The handshake as a machine: who waits to become a lane, and which of them a nonce names.
 //!
 //! A connection's life here:
-//! 1. it arrives ([`Registry::arrive`]); if its user has too many waiting, that user's oldest goes;
+//! 1. it arrives ([`Registry::arrive`]). Where its user's share of the places is used up, another one makes way: of
+//!    the user who has the most, and first one that has registered nothing;
 //! 2. it registers one commitment ([`Registry::register`]), once;
 //! 3. the nonce comes over an NFS connection ([`Registry::claim`]): if exactly one live registration has its
 //!    commitment, that one leaves the registry as a lane. If there are two, both go, and nothing is local;
 //! 4. or it expires, ten seconds after it arrived or registered, or hangs up.
 //!
-//! A commitment that was claimed stays known (for as long as a nonce lives), so that neither the nonce nor the
-//! commitment can be used a second time.
+//! A commitment that was claimed stays known for as long as a nonce lives, so that neither the nonce nor the
+//! commitment can be used a second time. None of them is forgotten early to make room, because then whoever makes
+//! many handshakes could have somebody else's nonce work again. A user who has made too many gets no further lane
+//! until some have aged.
 //!
 //! No clock, no sockets: every call is told the time, and says whom to close.
 
 use crate::nonce::{Commitment, Nonce};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use fairness::{Peer, Shares, Standing};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// A waiting connection, by the number that its owner gave it. Numbers grow, so the smallest is the oldest.
 pub type WaitingId = u64;
 
-/// How many commitments that were claimed are remembered.
-const MAX_SPENT: usize = 1024;
-
 /// The registry's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Waiting connections altogether.
-    pub total: usize,
-    /// Waiting connections of one user.
-    pub per_uid: usize,
-    /// How long each may wait.
+    /// Waiting connections. A quarter of them is kept for root of this host.
+    pub waiting: usize,
+    /// Commitments that were claimed and are remembered. A quarter of them is kept for root of this host.
+    pub spent: usize,
+    /// How long each of both may be here.
     pub life: Duration,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    uid: u32,
+    peer: Peer,
     commitment: Option<Commitment>,
     dies: Instant,
 }
@@ -63,6 +64,9 @@ pub enum Claim {
     One(WaitingId),
     /// More than one: close them all. Somebody listened, or a client is confused.
     Ambiguous(Vec<WaitingId>),
+    /// This connection, whose user has made so many lanes of late that no further nonce can be remembered for it:
+    /// close it.
+    TooMany(WaitingId),
     /// The nonce has been claimed before.
     Spent,
 }
@@ -70,11 +74,28 @@ pub enum Claim {
 /// See the module.
 #[derive(Debug)]
 pub struct Registry {
-    bounds: Bounds,
+    life: Duration,
     waiting: BTreeMap<WaitingId, Waiting>,
+    places: Shares,
     by_commitment: HashMap<Commitment, Vec<WaitingId>>,
-    per_uid: HashMap<u32, usize>,
-    spent: VecDeque<(Commitment, Instant)>,
+    spent: Spent,
+}
+
+/// What becomes of a connection that arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// It waits.
+    Waits,
+    /// It waits, and this one must be closed instead.
+    Displaces(WaitingId),
+    /// There is no place for it: close it.
+    Refused,
+}
+
+/// For whom a peer's connections count: root of this host may use what is kept back for it.
+#[must_use]
+pub const fn standing(peer: &Peer) -> Standing {
+    if peer.is_local_root() { Standing::LocalRoot } else { Standing::Admitted }
 }
 
 impl Registry {
@@ -82,11 +103,11 @@ impl Registry {
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self {
-            bounds,
+            life: bounds.life,
             waiting: BTreeMap::new(),
+            places: Shares::new(bounds.waiting).with_reserves(0, bounds.waiting / 4),
             by_commitment: HashMap::new(),
-            per_uid: HashMap::new(),
-            spent: VecDeque::new(),
+            spent: Spent::new(bounds.spent, bounds.life),
         }
     }
 
@@ -102,32 +123,37 @@ impl Registry {
         self.waiting.is_empty()
     }
 
-    /// A connection of a process of `uid` has come. `id` must be larger than every one before. Says whom to close to
-    /// make room: this user's oldest if it has too many, else, when all places are taken, the oldest of the user who
-    /// has most (of this user, if several have as many).
-    pub fn arrive(&mut self, id: WaitingId, uid: u32, now: Instant) -> Option<WaitingId> {
-        let own = self.per_uid.get(&uid).copied().unwrap_or(0);
-        let evicted = if own >= self.bounds.per_uid {
-            self.oldest_of(uid)
-        } else if self.waiting.len() >= self.bounds.total {
-            // Root last: others may come as any number of users (subordinate ids).
-            let greed = |who: u32, many: usize| (who != 0, many, who == uid);
-            let greediest =
-                self.per_uid.iter().max_by_key(|(who, many)| greed(**who, **many)).map(|(who, _)| *who);
-            greediest.and_then(|greediest| self.oldest_of(greediest))
-        } else {
-            None
-        };
-        if let Some(evicted) = evicted {
-            self.leave(evicted);
+    /// A connection of a process of this user has come. `id` must be larger than every one before.
+    pub fn arrive(&mut self, id: WaitingId, peer: Peer, now: Instant) -> Arrival {
+        let mut arrival = Arrival::Waits;
+        if !self.places.may_take(&peer, standing(&peer), 1) {
+            let Some(displaced) = self.displaced_by(&peer) else { return Arrival::Refused };
+            self.leave(displaced);
+            arrival = Arrival::Displaces(displaced);
         }
-        self.waiting.insert(id, Waiting { uid, commitment: None, dies: now + self.bounds.life });
-        *self.per_uid.entry(uid).or_default() += 1;
-        evicted
+        self.places.charge(&peer, 1);
+        self.waiting.insert(id, Waiting { peer, commitment: None, dies: now + self.life });
+        arrival
     }
 
-    fn oldest_of(&self, uid: u32) -> Option<WaitingId> {
-        self.waiting.iter().find(|(_, waiting)| waiting.uid == uid).map(|(id, _)| *id)
+    /// Who makes way for one more of this peer's: one of the peer that has the most, or, where nobody has more, one of
+    /// its own. A peer that has none yet takes the place of the oldest of all, where all have one. Root's make way for
+    /// root's only. Of those that are left the ones that have registered nothing come first, then the oldest.
+    fn displaced_by(&self, newcomer: &Peer) -> Option<WaitingId> {
+        let own = self.places.held_by(newcomer);
+        let spared = |peer: &Peer| peer.is_local_root() && !newcomer.is_local_root();
+        let others = self.places.holders().filter(|(peer, _)| *peer != newcomer && !spared(peer));
+        let from = match others.max_by_key(|(_, held)| *held) {
+            Some((greediest, most)) if most > own + 1 => Some(*greediest),
+            _ if own > 0 => Some(*newcomer),
+            _ => None,
+        };
+        let may_go = |waiting: &Waiting| match from {
+            Some(from) => waiting.peer == from,
+            None => !spared(&waiting.peer),
+        };
+        let candidates = self.waiting.iter().filter(|(_, waiting)| may_go(waiting));
+        candidates.min_by_key(|(id, waiting)| (waiting.commitment.is_some(), **id)).map(|(id, _)| *id)
     }
 
     /// A connection registers. Its life begins anew.
@@ -135,17 +161,17 @@ impl Registry {
     /// # Errors
     /// [`Refused`]: close it.
     pub fn register(&mut self, id: WaitingId, commitment: Commitment, now: Instant) -> Result<(), Refused> {
-        self.forget_spent(now);
+        self.spent.forget(now);
         let waiting =
             self.waiting.get_mut(&id).filter(|waiting| waiting.dies > now).ok_or(Refused::Unknown)?;
         if waiting.commitment.is_some() {
             return Err(Refused::Twice);
         }
-        if self.spent.iter().any(|(spent, _)| *spent == commitment) {
+        if self.spent.has(&commitment) {
             return Err(Refused::Spent);
         }
         waiting.commitment = Some(commitment);
-        waiting.dies = now + self.bounds.life;
+        waiting.dies = now + self.life;
         self.by_commitment.entry(commitment).or_default().push(id);
         Ok(())
     }
@@ -153,12 +179,7 @@ impl Registry {
     /// A connection is no more. Whether it was waiting.
     pub fn leave(&mut self, id: WaitingId) -> bool {
         let Some(waiting) = self.waiting.remove(&id) else { return false };
-        if let Some(many) = self.per_uid.get_mut(&waiting.uid) {
-            *many -= 1;
-            if *many == 0 {
-                self.per_uid.remove(&waiting.uid);
-            }
-        }
+        self.places.give_back(&waiting.peer, 1);
         if let Some(commitment) = waiting.commitment
             && let Some(ids) = self.by_commitment.get_mut(&commitment)
         {
@@ -172,52 +193,44 @@ impl Registry {
 
     /// A nonce has come over an NFS connection.
     pub fn claim(&mut self, nonce: &Nonce, now: Instant) -> Claim {
-        self.forget_spent(now);
+        self.spent.forget(now);
         let commitment = nonce.commitment();
-        if self.spent.iter().any(|(spent, _)| *spent == commitment) {
+        if self.spent.has(&commitment) {
             return Claim::Spent;
         }
         let registered = self.by_commitment.get(&commitment).cloned().unwrap_or_default();
-        let live = |id: &WaitingId| self.waiting.get(id).is_some_and(|waiting| waiting.dies > now);
-        let live: Vec<_> = registered.into_iter().filter(live).collect();
-        if live.is_empty() {
+        let peer = |id: &WaitingId| self.waiting.get(id).filter(|waiting| waiting.dies > now).map(|w| w.peer);
+        let live: Vec<_> = registered.into_iter().filter_map(|id| Some((id, peer(&id)?))).collect();
+        let claim = match live[..] {
             // Not spent: a client that waits to be called may be found yet.
-            return Claim::Nobody;
-        }
-        self.spend(commitment, now);
-        live.iter().for_each(|id| {
+            [] => return Claim::Nobody,
+            [(one, peer)] if !self.spent.has_room(&peer) => Claim::TooMany(one),
+            [(one, peer)] => {
+                self.spent.add(commitment, peer, now);
+                Claim::One(one)
+            }
+            [(_, first), ..] => {
+                // Remembered whether there is room or not: there are no more of them than waiting connections.
+                self.spent.add(commitment, first, now);
+                Claim::Ambiguous(live.iter().map(|(id, _)| *id).collect())
+            }
+        };
+        live.iter().for_each(|(id, _)| {
             self.leave(*id);
         });
-        match live[..] {
-            [one] => Claim::One(one),
-            _ => Claim::Ambiguous(live),
-        }
+        claim
     }
 
-    /// The nonce was claimed by a client that the server called: it must not be used again, and must not have been
-    /// registered. Whether that's so.
-    pub fn spend_called(&mut self, commitment: Commitment, now: Instant) -> bool {
-        self.forget_spent(now);
-        if self.by_commitment.contains_key(&commitment)
-            || self.spent.iter().any(|(spent, _)| *spent == commitment)
-        {
-            return false;
+    /// The nonce was claimed by a client of this user that the server called: it must not be used again, and must
+    /// not have been registered. Whether that's so.
+    pub fn spend_called(&mut self, commitment: Commitment, peer: Peer, now: Instant) -> bool {
+        self.spent.forget(now);
+        let fresh = !self.by_commitment.contains_key(&commitment) && !self.spent.has(&commitment);
+        if fresh && self.spent.has_room(&peer) {
+            self.spent.add(commitment, peer, now);
+            return true;
         }
-        self.spend(commitment, now);
-        true
-    }
-
-    fn spend(&mut self, commitment: Commitment, now: Instant) {
-        if self.spent.len() == MAX_SPENT {
-            self.spent.pop_front();
-        }
-        self.spent.push_back((commitment, now + self.bounds.life));
-    }
-
-    fn forget_spent(&mut self, now: Instant) {
-        while self.spent.front().is_some_and(|(_, dies)| *dies <= now) {
-            self.spent.pop_front();
-        }
+        false
     }
 
     /// Those whose time is over: close them.
@@ -234,5 +247,50 @@ impl Registry {
     #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         self.waiting.values().map(|waiting| waiting.dies).min()
+    }
+}
+
+/// The commitments that were claimed, and by whose lanes.
+#[derive(Debug)]
+struct Spent {
+    life: Duration,
+    shares: Shares,
+    /// Oldest first.
+    by_age: VecDeque<(Commitment, Peer, Instant)>,
+    all: HashSet<Commitment>,
+}
+
+impl Spent {
+    fn new(limit: usize, life: Duration) -> Self {
+        Self {
+            life,
+            shares: Shares::new(limit).with_reserves(0, limit / 4),
+            by_age: VecDeque::new(),
+            all: HashSet::new(),
+        }
+    }
+
+    fn has(&self, commitment: &Commitment) -> bool {
+        self.all.contains(commitment)
+    }
+
+    fn has_room(&self, peer: &Peer) -> bool {
+        self.shares.may_take(peer, standing(peer), 1)
+    }
+
+    fn add(&mut self, commitment: Commitment, peer: Peer, now: Instant) {
+        self.shares.charge(&peer, 1);
+        self.by_age.push_back((commitment, peer, now + self.life));
+        self.all.insert(commitment);
+    }
+
+    /// Those whose time is over.
+    fn forget(&mut self, now: Instant) {
+        while self.by_age.front().is_some_and(|(_, _, dies)| *dies <= now)
+            && let Some((commitment, peer, _)) = self.by_age.pop_front()
+        {
+            self.shares.give_back(&peer, 1);
+            self.all.remove(&commitment);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{FakeServer, LONG, Raw, World, by_name, content, memory, root};
+use common::{FakeServer, LONG, Raw, World, as_user, by_name, content, memory, root};
 use lane::message::{self, MAX_MESSAGE, Reply, Request};
 use lane::{Credential, LaneState, Nonce, OpenError, Reason, Rendezvous, RendezvousOptions, Status};
 use samehost_lane as lane;
@@ -282,29 +282,6 @@ async fn what_a_server_may_not_say_on_a_lane() {
     }
 }
 
-/// Runs as another user: credentials belong to threads, and a socket remembers those of the thread that connected.
-fn as_user<T: Send + 'static>(
-    uid: u32,
-    gid: u32,
-    groups: &'static [u32],
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    use rustix::process::{Gid, Uid};
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("only root can act as another user: nothing tested");
-        return None;
-    }
-    let thread = std::thread::spawn(move || {
-        let groups: Vec<_> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        rustix::thread::set_thread_groups(&groups).unwrap();
-        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
-        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-        work()
-    });
-    Some(thread.join().unwrap())
-}
-
 #[test]
 fn a_user_gets_files_as_itself_and_as_nobody_else() {
     let world = std::sync::Arc::new(World::new());
@@ -348,8 +325,7 @@ fn a_thread_that_is_the_overflow_user_is_nobody() {
 
 #[test]
 fn one_user_s_flood_doesn_t_evict_another_s() {
-    let world =
-        std::sync::Arc::new(World::limits(|limits| (limits.waiting_per_uid, limits.waiting) = (8, 16)));
+    let world = std::sync::Arc::new(World::limits(|limits| limits.waiting = 16));
     let honest = world.raw();
     let nonce = Nonce::random().unwrap();
     honest.register(&nonce);

@@ -177,7 +177,8 @@ async fn futures_poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Outpu
 
 #[tokio::test]
 async fn the_lane_s_limit_on_grants() {
-    let world = World::limits(|limits| limits.grants = 3);
+    // Half of them are the share of one user.
+    let world = World::limits(|limits| limits.lane_grants = 6);
     let lane = world.connect().await;
     let who = root();
     let mut held = Vec::new();

@@ -1,7 +1,8 @@
 //! The registry and the grants table, driven by hand: no sockets, no clock.
 
+use fairness::Peer;
 use lane::grants::{Full, Grants, Nonsense, Wanted};
-use lane::registry::{Bounds, Claim, Refused, Registry};
+use lane::registry::{Arrival, Bounds, Claim, Refused, Registry};
 use lane::{Commitment, Nonce};
 use proptest::prelude::*;
 use samehost_lane as lane;
@@ -9,7 +10,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const LIFE: Duration = Duration::from_secs(10);
-const BOUNDS: Bounds = Bounds { total: 6, per_uid: 3, life: LIFE };
+/// Of the eight places, two are root's.
+const BOUNDS: Bounds = Bounds { waiting: 8, spent: 40, life: LIFE };
+const UID: u32 = 1000;
+const USER: Peer = Peer::Local(1000);
 
 fn nonce(number: u8) -> Nonce {
     Nonce([number; 16])
@@ -22,7 +26,7 @@ fn commitment(number: u8) -> Commitment {
 #[test]
 fn one_registration_one_nonce_one_lane() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
-    assert_eq!(registry.arrive(1, 1000, now), None);
+    assert_eq!(registry.arrive(1, USER, now), Arrival::Waits);
     assert_eq!(registry.claim(&nonce(1), now), Claim::Nobody);
     assert_eq!(registry.register(1, commitment(1), now), Ok(()));
     assert_eq!(registry.register(1, commitment(2), now), Err(Refused::Twice));
@@ -30,11 +34,11 @@ fn one_registration_one_nonce_one_lane() {
     assert_eq!(registry.claim(&nonce(1), now), Claim::One(1));
     assert!(registry.is_empty());
     assert_eq!(registry.claim(&nonce(1), now), Claim::Spent);
-    registry.arrive(2, 1000, now);
+    registry.arrive(2, USER, now);
     assert_eq!(registry.register(2, commitment(1), now), Err(Refused::Spent));
     // When everybody has forgotten it, it is as good as new: random numbers don't repeat.
     let later = now + LIFE;
-    registry.arrive(3, 1000, later);
+    registry.arrive(3, USER, later);
     assert_eq!(registry.register(3, commitment(1), later), Ok(()));
 }
 
@@ -42,7 +46,7 @@ fn one_registration_one_nonce_one_lane() {
 fn a_nonce_that_two_registered_is_burnt() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     for id in 1..=2 {
-        registry.arrive(id, 1000, now);
+        registry.arrive(id, USER, now);
         registry.register(id, commitment(1), now).unwrap();
     }
     assert_eq!(registry.claim(&nonce(1), now), Claim::Ambiguous(vec![1, 2]));
@@ -54,7 +58,7 @@ fn a_nonce_that_two_registered_is_burnt() {
 fn what_left_or_expired_is_nobody() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     for id in 1..=3 {
-        registry.arrive(id, 1000, now);
+        registry.arrive(id, USER, now);
         registry.register(id, commitment(id as u8), now).unwrap();
     }
     assert!(registry.leave(1));
@@ -72,8 +76,8 @@ fn what_left_or_expired_is_nobody() {
 #[test]
 fn registering_begins_the_life_anew_and_too_late_is_too_late() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
-    registry.arrive(1, 1000, now);
-    registry.arrive(2, 1000, now);
+    registry.arrive(1, USER, now);
+    registry.arrive(2, USER, now);
     registry.register(1, commitment(1), now + LIFE / 2).unwrap();
     assert_eq!(registry.register(2, commitment(2), now + LIFE), Err(Refused::Unknown));
     assert_eq!(registry.expire(now + LIFE), [2]);
@@ -81,45 +85,88 @@ fn registering_begins_the_life_anew_and_too_late_is_too_late() {
 }
 
 #[test]
-fn who_has_too_many_loses_its_own_oldest() {
+fn places_are_shared_by_user_and_the_greediest_makes_way() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
-    registry.arrive(1, 1000, now);
-    for id in 2..=4 {
-        assert_eq!(registry.arrive(id, 2000, now), None);
+    let [greedy, modest, other] = [2000, 3000, 4000].map(Peer::Local);
+    // Half of what isn't root's, then in place of its own: first those that have registered nothing.
+    for id in 1..=3 {
+        assert_eq!(registry.arrive(id, greedy, now), Arrival::Waits);
+        registry.register(id, commitment(id as u8), now).unwrap();
     }
-    assert_eq!(registry.arrive(5, 2000, now), Some(2));
-    assert_eq!(registry.arrive(6, 2000, now), Some(3));
-    // All places taken: the one who has most makes room, not the one who has one.
-    for id in 7..=8 {
-        assert_eq!(registry.arrive(id, 3000, now), None);
+    assert_eq!(registry.arrive(4, greedy, now), Arrival::Displaces(1));
+    assert_eq!(registry.arrive(5, greedy, now), Arrival::Displaces(4));
+    // Others find room, and up to their share the one who has more makes way.
+    assert_eq!(registry.arrive(6, modest, now), Arrival::Waits);
+    assert_eq!(registry.arrive(7, modest, now), Arrival::Displaces(5));
+    assert_eq!(registry.arrive(8, other, now), Arrival::Waits);
+    assert_eq!(registry.arrive(9, other, now), Arrival::Displaces(8), "nobody has more than it would have");
+    assert_eq!(registry.arrive(10, modest, now), Arrival::Displaces(6));
+    // Root has places of its own, and keeps them.
+    for id in 11..=12 {
+        assert_eq!(registry.arrive(id, Peer::Local(0), now), Arrival::Waits);
     }
-    assert_eq!(registry.arrive(9, 4000, now), Some(4));
-    assert_eq!(registry.len(), 6);
+    for (id, uid) in (13..).zip(5000..5100) {
+        match registry.arrive(id, Peer::Local(uid), now) {
+            Arrival::Displaces(other) => assert!(!(11..=12).contains(&other)),
+            arrival => assert_eq!((arrival, uid), (Arrival::Waits, 5000)),
+        }
+    }
+    assert_eq!(registry.len(), BOUNDS.waiting);
+}
+
+#[test]
+fn nobody_makes_a_used_nonce_forgotten() {
+    let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
+    let victim = commitment(0);
+    registry.arrive(1, Peer::Local(1), now);
+    registry.register(1, victim, now).unwrap();
+    assert_eq!(registry.claim(&nonce(0), now), Claim::One(1));
+    // A hostile user makes as many handshakes as it may.
+    let mut made = 0;
+    for number in 1..=u8::MAX {
+        let id = 1 + u64::from(number);
+        registry.arrive(id, USER, now);
+        registry.register(id, commitment(number), now).unwrap();
+        match registry.claim(&nonce(number), now) {
+            Claim::One(_) => made += 1,
+            refused => assert_eq!(refused, Claim::TooMany(id)),
+        }
+    }
+    assert!((10..=20).contains(&made), "{made}");
+    assert_eq!(registry.claim(&nonce(0), now), Claim::Spent);
+    registry.arrive(1000, USER, now);
+    assert_eq!(registry.register(1000, victim, now), Err(Refused::Spent));
+    // Others aren't held up by it, and it is served again when its own have aged.
+    for (id, who, now) in [(1001, Peer::Local(2), now), (1002, USER, now + LIFE)] {
+        registry.arrive(id, who, now);
+        registry.register(id, commitment(u8::MAX), now).unwrap();
+        assert_eq!(registry.claim(&nonce(u8::MAX), now), Claim::One(id));
+    }
 }
 
 #[test]
 fn a_called_client_s_nonce_is_used_once_and_by_nobody_else() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
-    assert!(registry.spend_called(commitment(1), now));
-    assert!(!registry.spend_called(commitment(1), now));
-    registry.arrive(1, 1000, now);
+    assert!(registry.spend_called(commitment(1), USER, now));
+    assert!(!registry.spend_called(commitment(1), USER, now));
+    registry.arrive(1, USER, now);
     registry.register(1, commitment(2), now).unwrap();
-    assert!(!registry.spend_called(commitment(2), now));
+    assert!(!registry.spend_called(commitment(2), USER, now));
 }
 
 #[test]
 fn a_grant_from_giving_to_release() {
-    let (mut grants, now) = (Grants::new(3, 2), Instant::now());
-    assert_eq!(grants.give('a', Wanted::Now, now), Ok(1));
-    assert_eq!(grants.give('b', Wanted::Now, now), Ok(2));
+    let (mut grants, now) = (Grants::new(6, 2), Instant::now());
+    assert_eq!(grants.give('a', UID, Wanted::Now, now), Ok(1));
+    assert_eq!(grants.give('b', UID, Wanted::Now, now), Ok(2));
     // Two are on their way: no third, though three may be open.
-    assert_eq!(grants.give('c', Wanted::Now, now), Err(Full));
-    assert!(!grants.has_room(Wanted::Now));
+    assert_eq!(grants.give('c', UID, Wanted::Now, now), Err(Full));
+    assert!(!grants.has_room(UID, Wanted::Now));
     grants.received(1).unwrap();
-    assert_eq!(grants.give('c', Wanted::Now, now), Ok(3));
+    assert_eq!(grants.give('c', UID, Wanted::Now, now), Ok(3));
     grants.received(3).unwrap();
     assert_eq!((grants.open(), grants.undelivered()), (3, 0));
-    assert_eq!(grants.give('d', Wanted::Now, now), Err(Full));
+    assert_eq!(grants.give('d', UID, Wanted::Now, now), Err(Full));
     assert_eq!(grants.release(2), Ok('b'));
     assert_eq!(grants.release(2), Err(Nonsense::NotOpen(2)));
     assert_eq!(grants.release(99), Err(Nonsense::NotOpen(99)));
@@ -129,11 +176,23 @@ fn a_grant_from_giving_to_release() {
 }
 
 #[test]
+fn one_user_of_a_lane_leaves_grants_for_the_others() {
+    let (mut grants, now) = (Grants::new(400, 1000), Instant::now());
+    let mut all_of = |user| std::iter::from_fn(|| grants.give((), user, Wanted::Now, now).ok()).count();
+    assert_eq!(all_of(1000), 175, "half of what isn't kept for root");
+    assert_eq!(all_of(1001), 87);
+    assert_eq!(all_of(0), 69);
+    // What one gives back, others may have.
+    (1..=175).for_each(|id| grants.release(id).unwrap());
+    assert!(grants.has_room(1001, Wanted::Now) && grants.has_room(1002, Wanted::Now));
+}
+
+#[test]
 fn receipts_must_make_sense() {
     let (mut grants, now) = (Grants::new(9, 9), Instant::now());
-    assert_eq!(grants.received(0), Ok(()));
+    assert_eq!(grants.received(0), Ok(0));
     assert_eq!(grants.received(1), Err(Nonsense::Receipts { receipts: 1, grants: 0 }));
-    grants.give((), Wanted::Now, now).unwrap();
+    grants.give((), UID, Wanted::Now, now).unwrap();
     grants.received(1).unwrap();
     assert_eq!(grants.received(0), Err(Nonsense::Receipts { receipts: 0, grants: 1 }));
     assert!(grants.received(u64::MAX).is_err());
@@ -144,8 +203,8 @@ fn a_grant_that_is_not_acknowledged_is_overdue_by_the_oldest() {
     let (mut grants, now) = (Grants::new(9, 9), Instant::now());
     let second = Duration::from_secs(1);
     assert!(!grants.overdue(now + LIFE * 9, LIFE));
-    grants.give((), Wanted::Now, now).unwrap();
-    grants.give((), Wanted::Now, now + second).unwrap();
+    grants.give((), UID, Wanted::Now, now).unwrap();
+    grants.give((), UID, Wanted::Now, now + second).unwrap();
     assert!(!grants.overdue(now + LIFE, LIFE));
     assert!(grants.overdue(now + LIFE + second / 2, LIFE));
     grants.received(1).unwrap();
@@ -157,11 +216,11 @@ fn a_grant_that_is_not_acknowledged_is_overdue_by_the_oldest() {
 
 #[test]
 fn a_grant_whose_reply_was_lost_leaks_nothing() {
-    let (mut grants, now) = (Grants::new(1, 1), Instant::now());
-    let id = grants.give('x', Wanted::Now, now).unwrap();
+    let (mut grants, now) = (Grants::new(2, 1), Instant::now());
+    let id = grants.give('x', UID, Wanted::Now, now).unwrap();
     assert_eq!(grants.take_back(id), Some('x'));
     assert_eq!((grants.open(), grants.undelivered()), (0, 0));
-    assert_eq!(grants.give('y', Wanted::Now, now), Ok(id));
+    assert_eq!(grants.give('y', UID, Wanted::Now, now), Ok(id));
     grants.received(1).unwrap();
 }
 
@@ -169,13 +228,14 @@ proptest! {
     /// Against a model: whatever is done in whatever order, open and undelivered are what they should be.
     #[test]
     fn grants_add_up(steps in proptest::collection::vec((0..4_u8, 0..12_u64), 0..200)) {
-        let (mut grants, now) = (Grants::new(5, 3), Instant::now());
+        // One user has half of the grants.
+        let (mut grants, now) = (Grants::new(10, 3), Instant::now());
         let (mut open, mut given, mut receipts) = (HashMap::new(), 0_u64, 0_u64);
         for (what, number) in steps {
             match what {
                 0 => {
-                    let room = open.len() < 5 && given - receipts < 3;
-                    assert_eq!(grants.give(number, Wanted::Now, now).is_ok(), room);
+                    let room = open.len() < (10 - 1) / 2 && given - receipts < 3;
+                    assert_eq!(grants.give(number, UID, Wanted::Now, now).is_ok(), room);
                     if room {
                         given += 1;
                         open.insert(given, number);
@@ -203,8 +263,12 @@ proptest! {
         for (what, number) in steps {
             match what {
                 0 => {
-                    let evicted = registry.arrive(next, number.into(), now);
-                    evicted.map(|id| alive.remove(&id).expect("it was waiting"));
+                    match registry.arrive(next, Peer::Local(number.into()), now) {
+                        Arrival::Waits => assert!(alive.len() < BOUNDS.waiting),
+                        Arrival::Displaces(other) => { alive.remove(&other).expect("it was waiting"); }
+                        // Everybody else's are root's.
+                        Arrival::Refused => panic!("there's always a place for somebody"),
+                    }
                     alive.insert(next, number);
                     next += 1;
                 }
@@ -221,6 +285,7 @@ proptest! {
                     }
                     Claim::Ambiguous(ids) => ids.iter().for_each(|id| { alive.remove(id); }),
                     Claim::Nobody | Claim::Spent => {}
+                    Claim::TooMany(_) => panic!("there are only six nonces"),
                 },
                 3 => {
                     now += LIFE / 3;
@@ -234,9 +299,10 @@ proptest! {
                 }
             }
             assert_eq!(registry.len(), alive.len());
-            assert!(registry.len() <= BOUNDS.total);
-            for uid in 0..6 {
-                assert!(alive.values().filter(|of| **of == uid).count() <= BOUNDS.per_uid);
+            assert!(registry.len() <= BOUNDS.waiting);
+            let most = (BOUNDS.waiting - BOUNDS.waiting / 4) / 2;
+            for uid in 1..6 {
+                assert!(alive.values().filter(|of| **of == uid).count() <= most);
             }
         }
     }

@@ -5,8 +5,9 @@
 //! network namespaces of its host. The name alone is worth nothing: whoever answers there must register the
 //! commitment, as everybody does, and that can't be made from the name.
 //!
-//! Any NFS client in the world can send nonces that nobody registered, so this is bounded in every way: one thread,
-//! a short queue in which one address takes few places, a pause between two searches, a time for each.
+//! Every NFS client that an export names can send nonces that nobody registered, so this is bounded in every way: one
+//! thread, a short queue that the clients share by address, a pause between two searches, a time for each. Of those who
+//! wait the one comes next that was searched for the longest ago, so that whoever asks all the time waits the longest.
 
 use super::NfsConnection;
 use super::door::Waiting;
@@ -15,8 +16,10 @@ use crate::message::{self, MAX_MESSAGE, Request};
 use crate::namespaces::{self, Namespace};
 use crate::nonce::{Commitment, Nonce};
 use crate::peer::PeerCredentials;
+use crate::registry::standing;
 use crate::run_dir;
 use crate::socket::{self, Received};
+use fairness::{Peer, Shares};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -27,10 +30,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-/// Calls that wait for the thread.
-const MAX_QUEUE: usize = 16;
-/// Calls of one address among them.
-const MAX_PER_ADDRESS: usize = 4;
+/// Calls that wait for the thread. Their clients' addresses share them, and root of this host has an eighth for itself.
+const MAX_QUEUE: usize = 64;
+/// How many of those who were searched for are remembered.
+const MAX_SERVED: usize = 64;
 /// The least time between two searches.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A client that asked longer ago than this has given up.
@@ -54,9 +57,11 @@ pub(super) struct Caller {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct Queue {
-    calls: VecDeque<Call>,
+    calls: Vec<Call>,
+    shares: Shares,
+    /// Who was searched for, the latest last; nobody is in it twice.
+    served: VecDeque<Peer>,
     /// The NFS connection of the client that is being called; `None` once it was closed.
     current: Option<u64>,
     stopped: bool,
@@ -69,15 +74,18 @@ impl Caller {
     }
 
     pub(super) fn new() -> Self {
-        Self { queue: Mutex::default(), changed: Condvar::new() }
+        let shares = Shares::new(MAX_QUEUE).with_reserves(0, MAX_QUEUE / 8);
+        let queue =
+            Queue { calls: Vec::new(), shares, served: VecDeque::new(), current: None, stopped: false };
+        Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 
-    /// Looks for the client, later. A full queue forgets the call: the client probes again.
+    /// Looks for the client, later. A call that has no room in its client's share is forgotten: the client probes again.
     pub(super) fn ask(&self, call: Call) {
         let mut queue = self.queue.lock();
-        let same = queue.calls.iter().filter(|other| other.nfs.peer.ip() == call.nfs.peer.ip()).count();
-        if queue.calls.len() < MAX_QUEUE && same < MAX_PER_ADDRESS {
-            queue.calls.push_back(call);
+        let share = call.nfs.share;
+        if queue.shares.take(&share, standing(&share), 1) {
+            queue.calls.push(call);
             self.changed.notify_one();
         }
     }
@@ -85,7 +93,10 @@ impl Caller {
     /// An NFS connection was closed: its client isn't called any more.
     pub(super) fn forget(&self, connection: u64) {
         let mut queue = self.queue.lock();
-        queue.calls.retain(|call| call.nfs.number != connection);
+        let Queue { calls, shares, .. } = &mut *queue;
+        for gone in calls.extract_if(.., |call| call.nfs.number == connection) {
+            shares.give_back(&gone.nfs.share, 1);
+        }
         queue.current.take_if(|current| *current == connection);
     }
 
@@ -109,7 +120,7 @@ impl Caller {
             if queue.stopped {
                 return None;
             }
-            if let Some(call) = queue.calls.pop_front() {
+            if let Some(call) = queue.pop() {
                 queue.current = Some(call.nfs.number);
                 return Some(call);
             }
@@ -119,6 +130,23 @@ impl Caller {
 
     fn stopped(&self) -> bool {
         self.queue.lock().stopped
+    }
+}
+
+impl Queue {
+    /// The call whose client was searched for the longest ago, or never; of one client's, the oldest.
+    fn pop(&mut self) -> Option<Call> {
+        let turn = |call: &Call| self.served.iter().rposition(|served| *served == call.nfs.share);
+        // None comes before every place.
+        let (index, _) = self.calls.iter().enumerate().min_by_key(|(index, call)| (turn(call), *index))?;
+        let call = self.calls.remove(index);
+        self.shares.give_back(&call.nfs.share, 1);
+        self.served.retain(|served| *served != call.nfs.share);
+        if self.served.len() == MAX_SERVED {
+            self.served.pop_front();
+        }
+        self.served.push_back(call.nfs.share);
+        Some(call)
     }
 }
 
@@ -216,7 +244,9 @@ mod tests {
     use super::*;
 
     fn call(connection: u64) -> Call {
-        let nfs = NfsConnection { number: connection, peer: ([192, 0, 2, connection as u8], 700).into() };
+        let address = std::net::IpAddr::from([192, 0, 2, connection as u8]);
+        let nfs =
+            NfsConnection { number: connection, peer: (address, 700).into(), share: Peer::remote(address) };
         Call { nonce: Nonce([1; 16]), nfs, asked: Instant::now() }
     }
 
@@ -233,5 +263,20 @@ mod tests {
         caller.ask(call(4));
         assert_eq!(caller.next(Instant::now()).map(|call| call.nfs.number), Some(4));
         assert!(caller.client_is_connected());
+    }
+
+    #[test]
+    fn who_asks_all_the_time_comes_last_and_leaves_room_for_others() {
+        let caller = Caller::new();
+        for _ in 0..MAX_QUEUE * 2 {
+            caller.ask(call(1));
+        }
+        assert_eq!(caller.queue.lock().calls.len(), MAX_QUEUE * 7 / 8 / 2);
+        let next = || caller.next(Instant::now()).map(|call| call.nfs.number);
+        assert_eq!(next(), Some(1));
+        [2, 3].into_iter().for_each(|connection| caller.ask(call(connection)));
+        assert_eq!([next(), next(), next()], [Some(2), Some(3), Some(1)]);
+        [3, 2].into_iter().for_each(|connection| caller.ask(call(connection)));
+        assert_eq!([next(), next(), next()], [Some(2), Some(3), Some(1)]);
     }
 }

@@ -1,16 +1,18 @@
 //! The door: connections that are not yet a lane.
 //!
 //! One thread waits for all of them (so that a thousand registrations cost a thousand descriptors at most, bounded by
-//! the registry, and no threads); a nonce that comes over an NFS connection looks through them itself. What a client
-//! has sent before it sends its nonce is in our sockets by then, so looking once, without waiting, is enough.
+//! the registry, and no threads); a nonce that comes over an NFS connection looks at them itself. What a client
+//! has sent before it sends its nonce is in our sockets by then, so looking once, without waiting, is enough. It looks
+//! only where there is something to read: connections that wait in silence cost a nonce nothing.
 
 use super::Answer;
+use super::budget::share_of;
 use crate::message::{self, Refusal, Reply, Request, VERSIONS};
 use crate::nonce::{Commitment, Nonce};
 use crate::peer::PeerCredentials;
-use crate::registry::{Bounds, Claim, Registry, WaitingId};
+use crate::registry::{Arrival, Bounds, Claim, Registry, WaitingId};
 use crate::socket::{self, Received};
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::collections::HashMap;
@@ -18,8 +20,6 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use tracing::debug;
 
-/// A uid for the registry of a process whose user our user namespace doesn't map: they all share one purse.
-const UNMAPPED: u32 = u32::MAX;
 /// How many connections are accepted at one go; the rest is left for the next.
 const MAX_ACCEPT: usize = 1024;
 /// The epoll data of the listeners and the wake-up; waiting connections' numbers are larger.
@@ -56,6 +56,8 @@ pub(super) struct Door {
     registry: Registry,
     waiting: HashMap<WaitingId, Waiting>,
     next: WaitingId,
+    /// The most sockets that there can be in the epoll set.
+    most: usize,
 }
 
 /// What a nonce has brought.
@@ -84,6 +86,7 @@ impl Door {
             registry: Registry::new(bounds),
             waiting: HashMap::new(),
             next: FIRST_WAITING,
+            most: bounds.waiting + FIRST_WAITING as usize,
         })
     }
 
@@ -100,9 +103,12 @@ impl Door {
     /// A nonce has come over an NFS connection.
     pub(super) fn claim(&mut self, nonce: &Nonce, now: Instant) -> Claimed {
         self.accept(now);
-        let unread: Vec<_> =
-            self.waiting.iter().filter(|(_, waiting)| !waiting.registered).map(|(id, _)| *id).collect();
-        unread.into_iter().for_each(|id| self.read(id, now));
+        let mut events = Vec::with_capacity(self.most);
+        // It fails for no reason but a signal; then the door's thread reads, and the client probes again.
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&no_wait));
+        let ready = events.iter().map(|event| event.data.u64()).filter(|data| *data >= FIRST_WAITING);
+        ready.for_each(|id| self.read(id, now));
         match self.registry.claim(nonce, now) {
             Claim::Nobody => Claimed::Nobody,
             Claim::Spent => Claimed::Never(Answer::Spent),
@@ -110,6 +116,10 @@ impl Door {
                 debug!("a nonce was registered by {} connections: nothing is local", ids.len());
                 ids.into_iter().for_each(|id| self.refuse(id, Refusal::Ambiguous));
                 Claimed::Never(Answer::Ambiguous)
+            }
+            Claim::TooMany(id) => {
+                self.refuse(id, Refusal::TooMany);
+                Claimed::Never(Answer::TooMany)
             }
             Claim::One(id) => match self.waiting.remove(&id) {
                 Some(waiting) => {
@@ -122,8 +132,13 @@ impl Door {
     }
 
     /// A client that we called has shown this commitment: whether it may become a lane.
-    pub(super) fn spend_called(&mut self, commitment: Commitment, now: Instant) -> bool {
-        self.registry.spend_called(commitment, now)
+    pub(super) fn spend_called(
+        &mut self,
+        commitment: Commitment,
+        process: &PeerCredentials,
+        now: Instant,
+    ) -> bool {
+        self.registry.spend_called(commitment, share_of(process), now)
     }
 
     /// Closes what has waited for too long.
@@ -174,16 +189,26 @@ impl Door {
     fn arrive(&mut self, waiting: Waiting, now: Instant) {
         let id = self.next;
         let data = epoll::EventData::new_u64(id);
+        let process = &waiting.process;
+        match self.registry.arrive(id, share_of(process), now) {
+            Arrival::Waits => {}
+            Arrival::Displaces(other) => self.refuse(other, Refusal::TooMany),
+            Arrival::Refused => {
+                let _ =
+                    socket::send(&waiting.socket, &message::encode(&Reply::Refused(Refusal::TooMany)), &[]);
+                return;
+            }
+        }
         if epoll::add(&self.epoll, &waiting.socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
             .is_err()
         {
+            self.registry.leave(id);
             return;
         }
         self.next += 1;
-        if let Some(evicted) = self.registry.arrive(id, waiting.process.uid.unwrap_or(UNMAPPED), now) {
-            self.refuse(evicted, Refusal::TooMany);
-        }
         self.waiting.insert(id, waiting);
+        // What has come with it: a connection that has registered makes way after one that hasn't.
+        self.read(id, now);
     }
 
     /// Reads the one message that a waiting connection may send.
@@ -210,6 +235,8 @@ impl Door {
 
     fn refuse(&mut self, id: WaitingId, refusal: Refusal) {
         if let Some(waiting) = self.waiting.get(&id) {
+            // A socket that is closed with something unread in it gives the other end ECONNRESET and not what was said.
+            let _ = socket::receive_bytes(&waiting.socket, &mut [0; message::MAX_MESSAGE + 1], false);
             let _ = socket::send(&waiting.socket, &message::encode(&Reply::Refused(refusal)), &[]);
         }
         self.close(id);

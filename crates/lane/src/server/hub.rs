@@ -1,17 +1,18 @@
 //! The lane server as a whole: starting, the nonce's arrival, the status, recall and the end.
 
+use super::budget::{Budget, share_of};
 use super::caller::{Call, Caller};
-use super::door::{self, Claimed, Door, Listener, Waiting};
+use super::door::{self, Claimed, Door, Waiting};
 use super::lane::{self, LaneShared};
+use super::lanes::{Lanes, Room};
+use super::listen::listen;
 use super::{Answer, Bound, Granter, LaneInfo, LaneOptions, NfsConnection, StartError};
 use crate::message::{self, Refusal, Reply};
 use crate::nonce::Nonce;
 use crate::registry::Bounds;
-use crate::{run_dir, socket};
+use crate::socket;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{Timespec, epoll};
-use rustix::net::SocketAddrUnix;
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,8 +21,6 @@ use std::time::{Duration, Instant};
 use sys::barrier::{Reach, barrier, is_offered};
 use tracing::{debug, info, warn};
 
-/// How many connections the kernel keeps for us before we accept them.
-const BACKLOG: i32 = 1024;
 /// Stack of a lane's thread: a datagram, the granter's paths, and room.
 const STACK: usize = 512 * 1024;
 /// How often a draining server looks at its clients' counts of I/O under way.
@@ -32,6 +31,8 @@ const THREAD_END: Duration = Duration::from_secs(1);
 const UNTOLD: &str = "the client went before it could be told";
 /// Why a lane ends whose NFS connection has.
 const UNBOUND: &str = "its NFS connection was closed";
+/// Why a lane ends that makes way.
+const DISPLACED: &str = "its user had the most lanes, and another user wanted one";
 /// How long the door rests when the process has run out of descriptors.
 const REST: Duration = Duration::from_millis(20);
 
@@ -52,15 +53,9 @@ pub(super) struct Hub {
     wake: OwnedFd,
     door: Mutex<Door>,
     lanes: Mutex<Lanes>,
+    budget: Arc<Budget>,
     lane_ended: Condvar,
     pub(super) caller: Option<Caller>,
-}
-
-/// The lanes by number.
-struct Lanes {
-    open: BTreeMap<u64, Arc<LaneShared>>,
-    next: u64,
-    stopping: bool,
 }
 
 impl LaneServer {
@@ -68,10 +63,7 @@ impl LaneServer {
     ///
     /// # Errors
     /// [`StartError`]. One socket of the two is enough to start: see [`LaneServer::problems`] for the other.
-    pub fn start(mut options: LaneOptions, granter: Arc<dyn Granter>) -> Result<Self, StartError> {
-        let half =
-            rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
-        options.limits.grants = options.limits.grants.min(u32::try_from(half).unwrap_or(u32::MAX));
+    pub fn start(options: LaneOptions, granter: Arc<dyn Granter>) -> Result<Self, StartError> {
         let (listeners, socket_file, mut problems) = listen(&options);
         if listeners.is_empty() {
             return Err(StartError::NoSocket(problems.join("; ")));
@@ -84,8 +76,7 @@ impl LaneServer {
         let data = epoll::EventData::new_u64(door::WAKE);
         epoll::add(&epoll, &wake, data, epoll::EventFlags::IN).map_err(os("epoll_ctl"))?;
         let limits = options.limits;
-        let bounds =
-            Bounds { total: limits.waiting, per_uid: limits.waiting_per_uid, life: limits.waiting_life };
+        let bounds = Bounds { waiting: limits.waiting, spent: limits.spent, life: limits.waiting_life };
         let door = Door::new(Arc::clone(&epoll), listeners, bounds).map_err(os("epoll_ctl"))?;
         let caller = (options.search_namespaces && Caller::is_possible()).then(Caller::new);
         if options.search_namespaces && caller.is_none() {
@@ -101,7 +92,8 @@ impl LaneServer {
             epoll,
             wake,
             door: Mutex::new(door),
-            lanes: Mutex::new(Lanes { open: BTreeMap::new(), next: 1, stopping: false }),
+            lanes: Mutex::new(Lanes::new(limits.lanes)),
+            budget: Arc::new(Budget::new(limits.grants, limits.under_way)),
             lane_ended: Condvar::new(),
             caller,
         });
@@ -174,7 +166,7 @@ impl LaneServer {
         }
         let bound: Vec<_> = {
             let lanes = self.hub.lanes.lock();
-            lanes.open.values().filter(|lane| lane.bound.connection == number).cloned().collect()
+            lanes.all().filter(|lane| lane.bound.connection == number).cloned().collect()
         };
         bound.iter().for_each(|lane| lane.end(UNBOUND));
     }
@@ -247,45 +239,6 @@ impl Drop for LaneServer {
     }
 }
 
-/// The sockets that could be opened, the socket file, and what didn't work.
-fn listen(options: &LaneOptions) -> (Vec<Listener>, Option<PathBuf>, Vec<String>) {
-    let (mut listeners, mut problems) = (Vec::new(), Vec::new());
-    let mut socket_file = None;
-    if let Some(dir) = &options.run_dir {
-        let path = dir.join(run_dir::lane_name(&options.instance));
-        let opened = run_dir::create(dir).and_then(|()| {
-            let removed = run_dir::remove_stale(dir);
-            if removed > 0 {
-                debug!("removed {removed} sockets of dead servers from {}", dir.display());
-            }
-            run_dir::listen(&path, BACKLOG)
-        });
-        match opened {
-            Ok(socket) => {
-                listeners.push(Listener { socket, name: path.display().to_string() });
-                socket_file = Some(path);
-            }
-            Err(error) => problems.push(format!(
-                "no lane socket in {}: {error}; name another run directory (--run-dir) and share it with your clients",
-                dir.display()
-            )),
-        }
-    }
-    if options.abstract_socket {
-        let name = run_dir::abstract_name(&options.instance);
-        let opened = run_dir::seqpacket().and_then(|socket| {
-            rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-            rustix::net::listen(&socket, BACKLOG)?;
-            Ok(socket)
-        });
-        match opened {
-            Ok(socket) => listeners.push(Listener { socket, name: format!("@{name}") }),
-            Err(error) => problems.push(format!("no abstract lane socket @{name}: {error}")),
-        }
-    }
-    (listeners, socket_file, problems)
-}
-
 /// The thread at the door: accepts, reads registrations, and looks after what is late.
 fn attend_door(hub: &Arc<Hub>) {
     let mut events = Vec::with_capacity(64);
@@ -325,7 +278,7 @@ fn attend_door(hub: &Arc<Hub>) {
             warn!("lane: out of descriptors (RLIMIT_NOFILE): connections have to wait");
             std::thread::sleep(REST);
         }
-        hub.all_lanes().iter().for_each(|lane| lane.check_receipts(now));
+        hub.look_at_receipts();
     }
 }
 
@@ -333,13 +286,19 @@ impl Hub {
     /// How long the door's thread may sleep; `None` while nobody is there.
     fn next_look(&self) -> Option<Duration> {
         let expiry = self.door.lock().next_expiry().map(|at| at.saturating_duration_since(Instant::now()));
-        let receipts = (!self.lanes.lock().open.is_empty()).then(|| self.options.limits.receipt / 4);
+        let receipts = (!self.lanes.lock().is_empty()).then(|| self.options.limits.receipt / 4);
         // One millisecond more, so that what is due is over.
         expiry.into_iter().chain(receipts).min().map(|wait| wait + Duration::from_millis(1))
     }
 
     fn all_lanes(&self) -> Vec<Arc<LaneShared>> {
-        self.lanes.lock().open.values().cloned().collect()
+        self.lanes.lock().all().cloned().collect()
+    }
+
+    /// What the clients have acknowledged by now; who is late loses its lane.
+    fn look_at_receipts(&self) {
+        let now = Instant::now();
+        self.all_lanes().iter().for_each(|lane| lane.check_receipts(now));
     }
 
     fn each(&self, which: impl Fn(&LaneInfo) -> bool, act: impl Fn(&LaneShared)) -> usize {
@@ -363,32 +322,37 @@ impl Hub {
             answer
         };
         let limits = self.options.limits;
-        let number = {
+        let share = share_of(&process);
+        let room = {
             let mut lanes = self.lanes.lock();
             if lanes.stopping {
                 return refuse(&socket, Refusal::Draining, Answer::Draining);
             }
-            let of_user = lanes.open.values().filter(|lane| lane.bound.process.uid == process.uid).count();
-            if lanes.open.len() >= limits.lanes || process.uid != Some(0) && of_user >= limits.lanes_per_uid {
-                return refuse(&socket, Refusal::TooMany, Answer::TooMany);
-            }
-            lanes.next += 1;
-            lanes.next
+            lanes.take(share)
         };
+        let Some(Room { number, displaced }) = room else {
+            return refuse(&socket, Refusal::TooMany, Answer::TooMany);
+        };
+        if let Some(displaced) = displaced {
+            debug!(lane = displaced.bound.lane, "ends for another user's: its own has the most");
+            displaced.end(DISPLACED);
+        }
         let bound = Bound { lane: number, connection: nfs.number, nfs_peer: nfs.peer, process };
-        let lane = match LaneShared::new(bound, through, socket, limits) {
+        let lane = match LaneShared::new(bound, through, socket, limits, Arc::clone(&self.budget)) {
             Ok(lane) => Arc::new(lane),
             Err(error) => {
                 warn!("lane: no memory for the interlock: {error}");
+                self.lanes.lock().give_back(share);
                 return Answer::Failed;
             }
         };
         {
             let mut lanes = self.lanes.lock();
             if lanes.stopping {
+                lanes.give_back(share);
                 return Answer::Draining;
             }
-            lanes.open.insert(number, Arc::clone(&lane));
+            lanes.insert(Arc::clone(&lane));
         }
         if !stands() {
             self.forget(number);
@@ -402,7 +366,7 @@ impl Hub {
             std::thread::Builder::new().name(format!("lane-{number}")).stack_size(STACK).spawn(move || {
                 let _gone = Forget { hub: &hub, number };
                 if wait.recv().is_ok() {
-                    lane::serve(&its, &*hub.granter);
+                    lane::serve(&its, &*hub.granter, &|| hub.look_at_receipts());
                 }
             });
         if let Err(error) = thread {
@@ -421,21 +385,25 @@ impl Hub {
 
     /// Makes a lane of a client that we called.
     pub(super) fn bind_called(self: &Arc<Self>, waiting: Waiting, call: &Call) -> bool {
-        let fresh = self.door.lock().spend_called(call.nonce.commitment(), Instant::now());
+        let fresh = {
+            let mut door = self.door.lock();
+            door.spend_called(call.nonce.commitment(), &waiting.process, Instant::now())
+        };
         let stands = || self.caller.as_ref().is_some_and(Caller::client_is_connected);
         fresh && self.bind(waiting, call.nonce, call.nfs, stands) == Answer::Local
     }
 
     fn forget(&self, number: u64) {
-        self.lanes.lock().open.remove(&number);
+        let gone = self.lanes.lock().remove(number);
+        drop(gone);
         self.lane_ended.notify_all();
     }
 
     fn wait_for_lanes(&self, deadline: Instant) {
         let mut lanes = self.lanes.lock();
-        while !lanes.open.is_empty() {
+        while !lanes.is_empty() {
             if self.lane_ended.wait_until(&mut lanes, deadline).timed_out() {
-                warn!("lane: {} lane threads are still in the filesystem", lanes.open.len());
+                warn!("lane: {} lane threads are still in the filesystem", lanes.len());
                 return;
             }
         }

@@ -10,6 +10,7 @@
 //! Nothing here waits for the client but the receive at the top of the loop: a reply that finds the client's socket
 //! full ends the lane.
 
+use super::budget::{Budget, Place, share_of};
 use super::{Bound, Granted, Granter, LaneInfo, Limits};
 use crate::grants::{Grants, Wanted};
 use crate::interlock::{Control, SLOTS, ServerSide, State};
@@ -19,14 +20,15 @@ use crate::nonce::{Instance, Nonce};
 use crate::peer::may_act_as;
 use crate::request::{Access, Credential, MAX_HANDLE, OpenRequest, Soon, Status, Target};
 use crate::socket::{self, Received};
+use fairness::Peer;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::any::Any;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 use sys::barrier::{Reach, is_offered};
 use tracing::debug;
@@ -41,6 +43,9 @@ type Held = Option<Box<dyn Any + Send>>;
 /// A lane, as its own thread and the server's other threads see it.
 pub(super) struct LaneShared {
     pub(super) bound: Bound,
+    /// Whom its grants, and the lane itself, are charged to.
+    pub(super) share: Peer,
+    budget: Arc<Budget>,
     through: String,
     since: SystemTime,
     socket: OwnedFd,
@@ -50,6 +55,10 @@ pub(super) struct LaneShared {
     grants: Mutex<Grants<Held>>,
     granted: AtomicU64,
     refused: AtomicU64,
+    /// A request is being served.
+    busy: AtomicBool,
+    /// The client has said that it syncs for itself.
+    asynchronous: AtomicBool,
     /// Why this server ended it, if it was this server.
     why: OnceLock<&'static str>,
     limits: Limits,
@@ -77,17 +86,22 @@ impl LaneShared {
         through: String,
         socket: OwnedFd,
         limits: Limits,
+        budget: Arc<Budget>,
     ) -> std::io::Result<Self> {
         Ok(Self {
+            share: share_of(&bound.process),
             bound,
+            budget,
             through,
             since: SystemTime::now(),
             socket,
             interlock: ServerSide::new(Memory::create()?, if is_offered(Reach::Host) { SLOTS } else { 0 }),
             control: Mutex::new(Control::FIRST),
-            grants: Mutex::new(Grants::new(limits.grants, limits.outstanding)),
+            grants: Mutex::new(Grants::new(limits.lane_grants, limits.outstanding)),
             granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            asynchronous: AtomicBool::new(false),
             why: OnceLock::new(),
             limits,
         })
@@ -99,7 +113,7 @@ impl LaneShared {
             version,
             nonce,
             instance,
-            grants: self.limits.grants,
+            grants: self.limits.lane_grants,
             outstanding: self.limits.outstanding,
             slots: self.interlock.slots() as u32,
         };
@@ -122,6 +136,11 @@ impl LaneShared {
     /// The I/O that the client says it has under way; exact after a barrier.
     pub(super) fn in_flight(&self) -> u64 {
         self.interlock.in_flight()
+    }
+
+    /// Open grants; `None` while a request is being served.
+    pub(super) fn idle_grants(&self) -> Option<usize> {
+        (!self.busy.load(Relaxed)).then(|| self.grants.lock().open())
     }
 
     /// Ends all grants given so far; the lane goes on.
@@ -151,13 +170,49 @@ impl LaneShared {
     /// Ends the lane if a grant has been waiting for its receipt for too long.
     pub(super) fn check_receipts(&self, now: Instant) {
         let mut grants = self.grants.lock();
-        let nonsense = grants.received(self.interlock.received()).is_err();
+        let nonsense = self.note_receipts(&mut grants).is_err();
         let overdue = grants.overdue(now, self.limits.receipt);
         drop(grants);
         if nonsense || overdue {
             debug!(lane = self.bound.lane, "the client doesn't acknowledge its grants: ending the lane");
             self.end("the client acknowledged its grants wrongly or not at all");
         }
+    }
+
+    /// Looks how many grants the client has acknowledged by now.
+    fn note_receipts(&self, grants: &mut Grants<Held>) -> Result<(), crate::grants::Nonsense> {
+        let news = grants.received(self.interlock.received())?;
+        self.budget.delivered(self.share, news);
+        Ok(())
+    }
+
+    /// Room for one more file for this user, in the lane and in what its owner may have in all lanes.
+    fn place(&self, user: u32, wanted: Wanted) -> Result<Option<Place<'_>>, End> {
+        let mut grants = self.grants.lock();
+        self.note_receipts(&mut grants)?;
+        let room = grants.has_room(user, wanted);
+        drop(grants);
+        Ok(if room { self.budget.place(self.share) } else { None })
+    }
+
+    /// Takes the last grant back, which couldn't be sent.
+    fn take_back(&self, grants: &mut Grants<Held>, grant: u64) -> Held {
+        let undelivered = grants.undelivered();
+        let held = grants.take_back(grant);
+        // A client that lies may have acknowledged it already.
+        self.budget.delivered(self.share, undelivered - grants.undelivered());
+        self.budget.released(self.share, usize::from(held.is_some()));
+        held.flatten()
+    }
+
+    /// Releases what is left.
+    fn release_all(&self) {
+        let mut grants = self.grants.lock();
+        self.budget.delivered(self.share, grants.undelivered());
+        self.budget.released(self.share, grants.open());
+        let left: Vec<Held> = grants.end().collect();
+        drop(grants);
+        drop(left);
     }
 
     fn publish(&self, state: State) {
@@ -179,35 +234,32 @@ impl LaneShared {
     fn release(&self, releases: &[u64]) -> Result<(), End> {
         // What the server held is dropped after the lock.
         let mut held = Vec::with_capacity(releases.len());
-        {
-            let mut grants = self.grants.lock();
-            for id in releases {
-                held.push(grants.release(*id)?);
-            }
-        }
-        Ok(())
+        let mut grants = self.grants.lock();
+        let all = releases.iter().try_for_each(|id| grants.release(*id).map(|its| held.push(its)));
+        drop(grants);
+        self.budget.released(self.share, held.len());
+        Ok(all?)
     }
 }
 
 /// A lane that ends otherwise than by its client or its server has a bug behind it.
 const PANICKED: &str = "the server failed";
 
-/// Serves a lane to its end; on the lane's own thread.
-pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter) {
+/// Serves a lane to its end; on the lane's own thread. `refresh` looks at the receipts of all lanes.
+pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter, refresh: &dyn Fn()) {
     /// Also if the granter panics where nobody catches it.
     struct Ending<'a>(&'a LaneShared);
     impl Drop for Ending<'_> {
         fn drop(&mut self) {
             self.0.end(PANICKED);
-            let left: Vec<Held> = self.0.grants.lock().end().collect();
-            drop(left);
+            self.0.release_all();
         }
     }
     let _ending = Ending(lane);
     let mut buffer = [0; MAX_MESSAGE + 1];
     let mut reply = Encoder::new();
     loop {
-        if let Err(end) = serve_one(lane, granter, &mut buffer, &mut reply) {
+        if let Err(end) = serve_one(lane, granter, refresh, &mut buffer, &mut reply) {
             debug!(lane = lane.bound.lane, %end, "lane ended");
             let why = lane.why.get().map_or_else(|| end.to_string(), |why| (*why).to_owned());
             granter.ended(&lane.bound, &why);
@@ -219,27 +271,25 @@ pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter) {
 fn serve_one(
     lane: &LaneShared,
     granter: &dyn Granter,
+    refresh: &dyn Fn(),
     buffer: &mut socket::Buffer,
     reply: &mut Encoder,
 ) -> Result<(), End> {
+    lane.busy.store(false, Relaxed);
     let length = match socket::receive_bytes(&lane.socket, buffer, true)? {
         Received::Datagram { length, .. } => length,
         Received::HangUp => return Err(End::HangUp),
         Received::Violation(what) => return Err(End::Violation(what)),
     };
+    lane.busy.store(true, Relaxed);
     match message::decode(&buffer[..length])? {
         Request::Register { .. } => Err(End::Violation("a second Register")),
         Request::Release(releases) => lane.release(&releases),
         Request::Open { serial, releases, target, access, credential } => {
             lane.release(&releases)?;
-            match open(lane, granter, &target, access, &credential)? {
-                Ok((generation, granted)) => send_grant(lane, granter, serial, generation, granted, reply),
-                Err(status) => {
-                    lane.refused.fetch_add(1, Relaxed);
-                    reply.truncate(0);
-                    reply.put(&Reply::NotOpened { serial, status });
-                    Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)
-                }
+            match open(lane, granter, refresh, &target, access, &credential)? {
+                Ok(decided) => send_grant(lane, granter, serial, credential.uid, decided, reply),
+                Err(status) => refuse(lane, serial, status, reply),
             }
         }
         Request::Ahead { serial, releases, soon, credential } => {
@@ -247,38 +297,59 @@ fn serve_one(
             ahead(lane, granter, serial, &soon, &credential, reply)
         }
         Request::Async => {
-            granter.async_from_now(&lane.bound);
+            // Once: it is told to who looks with every call of the NFS connection.
+            if !lane.asynchronous.swap(true, Relaxed) {
+                granter.async_from_now(&lane.bound);
+            }
             Ok(())
         }
     }
 }
 
-/// Decides about an Open: the generation under which the decision was made, and the file.
-fn open(
-    lane: &LaneShared,
+/// Answers an Open without a file.
+fn refuse(lane: &LaneShared, serial: u32, status: Status, reply: &mut Encoder) -> Result<(), End> {
+    lane.refused.fetch_add(1, Relaxed);
+    reply.truncate(0);
+    reply.put(&Reply::NotOpened { serial, status });
+    Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)
+}
+
+/// A file that is about to be granted.
+struct Decided<'a> {
+    /// Under which the decision was made.
+    generation: u64,
+    granted: Granted,
+    place: Place<'a>,
+}
+
+/// Decides about an Open.
+fn open<'a>(
+    lane: &'a LaneShared,
     granter: &dyn Granter,
+    refresh: &dyn Fn(),
     target: &Target<'_>,
     access: Access,
     credential: &Credential,
-) -> Result<Result<(u64, Granted), Status>, End> {
+) -> Result<Result<Decided<'a>, Status>, End> {
     // Before the check: a recall that comes while we look ends what we are about to give.
     let control = *lane.control.lock();
     if control.state != State::Live {
         return Ok(Err(Status::Draining));
     }
-    let room = {
-        let mut grants = lane.grants.lock();
-        grants.received(lane.interlock.received())?;
-        grants.has_room(Wanted::Now)
-    };
-    if !room {
-        return Ok(Err(Status::TooMany));
-    }
+    // Before the room: nobody uses up what others may have.
     if !may_act_as(&lane.bound.process, credential) {
         return Ok(Err(Status::Denied));
     }
+    let mut place = lane.place(credential.uid, Wanted::Now)?;
+    if place.is_none() {
+        // Grants whose receipts nobody has looked at yet may be in the way.
+        refresh();
+        place = lane.place(credential.uid, Wanted::Now)?;
+    }
+    // Nothing has been looked at, let alone made.
+    let Some(place) = place else { return Ok(Err(Status::TooMany)) };
     let granted = ask(lane, granter, &OpenRequest { target: *target, access, credential });
-    Ok(granted.map(|granted| (control.generation, granted)))
+    Ok(granted.map(|granted| Decided { generation: control.generation, granted, place }))
 }
 
 /// Asks the granter; a bug behind one file must not take the lane, let alone the others'.
@@ -293,13 +364,15 @@ fn send_grant(
     lane: &LaneShared,
     granter: &dyn Granter,
     serial: u32,
-    generation: u64,
-    granted: Granted,
+    user: u32,
+    decided: Decided<'_>,
     reply: &mut Encoder,
 ) -> Result<(), End> {
+    let Decided { generation, granted, place } = decided;
     let Granted { file, handle, about, directory, held, .. } = granted;
     // There was room before the file was opened, and this thread alone gives.
-    let Ok(grant) = lane.grants.lock().give(held, Wanted::Now, Instant::now()) else { return Ok(()) };
+    let Ok(grant) = lane.grants.lock().give(held, user, Wanted::Now, Instant::now()) else { return Ok(()) };
+    place.fill();
     reply.truncate(0);
     reply.put(&Reply::Opened {
         serial,
@@ -311,9 +384,13 @@ fn send_grant(
         directory,
     });
     if let Err(error) = socket::send(&lane.socket, reply.as_slice(), &[file.as_fd()]) {
-        let held = lane.grants.lock().take_back(grant);
+        let held = lane.take_back(&mut lane.grants.lock(), grant);
         drop(held);
-        return Err(error.into());
+        if error != Errno::TOOMANYREFS {
+            return Err(error.into());
+        }
+        // The kernel bounds the descriptors that a user has under way, and it counts those of other programs of ours.
+        return refuse(lane, serial, Status::TooMany, reply);
     }
     lane.granted.fetch_add(1, Relaxed);
     Ok(())
@@ -331,13 +408,13 @@ fn ahead(
 ) -> Result<(), End> {
     // As for an Open: before the first check.
     let control = *lane.control.lock();
-    lane.grants.lock().received(lane.interlock.received())?;
     let may = control.state == State::Live && may_act_as(&lane.bound.process, credential);
     let mut opened = Vec::new();
     for (index, target) in soon.targets().enumerate() {
-        if !may || !lane.grants.lock().has_room(Wanted::Soon) {
+        if !may {
             break;
         }
+        let Some(place) = lane.place(credential.uid, Wanted::Soon)? else { break };
         let Ok(granted) = ask(lane, granter, &OpenRequest { target, access: Access::Read, credential })
         else {
             continue;
@@ -347,7 +424,9 @@ fn ahead(
         }
         read_ahead(&granted);
         let Granted { file, handle, about, held, .. } = granted;
-        let Ok(grant) = lane.grants.lock().give(held, Wanted::Soon, Instant::now()) else { break };
+        let given = lane.grants.lock().give(held, credential.uid, Wanted::Soon, Instant::now());
+        let Ok(grant) = given else { break };
+        place.fill();
         opened.push((index as u32, grant, file, handle, about));
     }
     let files = opened.iter().map(|(index, grant, _, handle, about)| Given {
@@ -373,7 +452,7 @@ fn ahead(
         Err(error) => {
             let held: Vec<Held> = {
                 let mut grants = lane.grants.lock();
-                opened.iter().rev().filter_map(|(_, grant, ..)| grants.take_back(*grant)).collect()
+                opened.iter().rev().map(|(_, grant, ..)| lane.take_back(&mut grants, *grant)).collect()
             };
             drop(held);
             if error != Errno::TOOMANYREFS {

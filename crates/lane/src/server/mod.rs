@@ -4,10 +4,13 @@
 //! lane, and one that calls waiting clients in other network namespaces, where the server may do so. None waits for a
 //! client while it holds a lock.
 
+mod budget;
 mod caller;
 mod door;
 mod hub;
 mod lane;
+mod lanes;
+mod listen;
 
 pub use hub::LaneServer;
 
@@ -28,6 +31,8 @@ pub struct NfsConnection {
     pub number: u64,
     /// The client's end.
     pub peer: SocketAddr,
+    /// Whom to charge for what it makes the server do.
+    pub share: fairness::Peer,
 }
 
 /// What a lane is bound to: the NFS connection over which the nonce came, and the process at the other end of the
@@ -106,21 +111,26 @@ pub enum Answer {
     Failed,
 }
 
-/// The bounds of a lane server.
+/// The bounds of a lane server. Where nothing else is said, the local users share each of them ([`fairness::Shares`]), and a
+/// quarter is kept for root of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections that have not become a lane (yet), all users together. Default 256.
+    /// Connections that have not become a lane (yet). Default 256.
     pub waiting: usize,
-    /// The same, for one user: one more evicts this user's oldest. Default 32.
-    pub waiting_per_uid: usize,
     /// How long a connection may wait to become a lane, and a nonce lives. Default 10 s.
     pub waiting_life: Duration,
-    /// Lanes, and so lane threads. Default 256.
+    /// Nonces that found their lane and are remembered, for as long as a nonce lives. Default 4096.
+    pub spent: usize,
+    /// Lanes, and so lane threads, with two descriptors each. Default 512.
     pub lanes: usize,
-    /// Lanes of one user other than root. Default 64.
-    pub lanes_per_uid: usize,
-    /// Open grants of one lane. Default 4096; never more than half of RLIMIT_NOFILE.
-    pub grants: u32,
+    /// Open grants of all lanes: memory of some hundred bytes each, and no descriptors of this process. Default
+    /// 65,536.
+    pub grants: usize,
+    /// Files that are being opened for a client, or that it has not acknowledged: descriptors of this process, in its
+    /// table or on their way (`RLIMIT_NOFILE`). Default 4096.
+    pub under_way: usize,
+    /// Open grants of one lane; its users share them. Default 16,384.
+    pub lane_grants: u32,
     /// Opens that a client may have under way at once. Default 64.
     pub outstanding: u32,
     /// How long a client may take to acknowledge a grant. Default 10 s.
@@ -131,11 +141,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             waiting: 256,
-            waiting_per_uid: 32,
             waiting_life: Duration::from_secs(10),
-            lanes: 256,
-            lanes_per_uid: 64,
-            grants: 4096,
+            spent: 4096,
+            lanes: 512,
+            grants: 65_536,
+            under_way: 4096,
+            lane_grants: 16_384,
             outstanding: 64,
             receipt: Duration::from_secs(10),
         }

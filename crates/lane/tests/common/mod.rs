@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 pub const NFS_PEER: &str = "192.0.2.7:1021";
 /// An NFS connection from there.
 pub fn nfs_connection(number: u64) -> NfsConnection {
-    NfsConnection { number, peer: NFS_PEER.parse().unwrap() }
+    let peer: SocketAddr = NFS_PEER.parse().unwrap();
+    NfsConnection { number, peer, share: fairness::Peer::remote(peer.ip()) }
 }
 
 /// More than anything here takes.
@@ -265,6 +266,10 @@ impl Raw {
         self.send(&open_request(serial, name, credential));
     }
 
+    pub fn try_open_as(&self, serial: u32, name: &[u8], credential: Credential) -> rustix::io::Result<usize> {
+        self.try_send(&open_request(serial, name, credential), &[])
+    }
+
     pub fn try_open(&self, serial: u32, name: &[u8]) -> rustix::io::Result<usize> {
         self.try_send(&open_request(serial, name, Credential::default()), &[])
     }
@@ -394,4 +399,27 @@ impl FakeServer {
 /// An interlock's memory.
 pub fn memory() -> sys::SharedMemory {
     sys::SharedMemory::create("test", sys::shared_memory::Layout { narrow: 0, wide: 512 }).unwrap()
+}
+
+/// Runs as another user: credentials belong to threads, and a socket remembers those of the thread that connected.
+pub fn as_user<T: Send + 'static>(
+    uid: u32,
+    gid: u32,
+    groups: &'static [u32],
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    use rustix::process::{Gid, Uid};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can act as another user: nothing tested");
+        return None;
+    }
+    let thread = std::thread::spawn(move || {
+        let groups: Vec<_> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        rustix::thread::set_thread_groups(&groups).unwrap();
+        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        work()
+    });
+    Some(thread.join().unwrap())
 }

@@ -49,7 +49,7 @@ impl Program for Localio {
     ) -> Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
         let peer = cx.peer.address;
-        let nfs = NfsConnection { number: cx.peer.connection, peer };
+        let nfs = NfsConnection { number: cx.peer.connection, peer, share: cx.peer.share() };
         let done = match procedure {
             Procedure::Null => Ok(()),
             Procedure::UuidIsLocal => match cx.credential {
