@@ -28,6 +28,9 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Whether to offer the lane at all (`--lane off` clears it).
     pub lane: bool,
+    /// Open files that clients of this host may have over the lane, all of them together. Local users share them, one
+    /// client gets a quarter at most, and the users of one client share that.
+    pub lane_grants: usize,
     /// How files are read where no export says otherwise (`read_io=`).
     pub read_io: IoMode,
     /// How files are written where no export says otherwise (`write_io=`).
@@ -57,6 +60,7 @@ impl Default for Config {
             run_dir: PathBuf::from(DEFAULT_RUN_DIR),
             state_dir: None,
             lane: true,
+            lane_grants: 65_536,
             read_io: IoMode::Buffered,
             write_io: IoMode::Buffered,
             rpcbind: true,

@@ -64,8 +64,10 @@ const LEAST: usize = 128;
 
 /// The most that each part has a use for.
 const MOST_CALLBACKS: usize = 1024;
-const MOST_LANES: usize = 256;
+const MOST_LANES: usize = 512;
 const MOST_KNOCKING: usize = 256;
+/// Lanes that a host rarely needs more of.
+const ENOUGH_LANES: usize = 128;
 const MOST_STATE: usize = 1 << 18;
 const MOST_NODES: usize = 16_384;
 const MOST_DATA: usize = 16_384;
@@ -107,9 +109,15 @@ impl Descriptors {
         Ok(Self { limit, connections, callbacks, lanes, knocking, state, nodes, data, work })
     }
 
+    /// Files that are being opened for clients with a lane, or were sent to them and haven't been received: the kernel counts those
+    /// apart, against the same limit, by the user whose processes have sent them.
+    pub(crate) const fn under_way(&self) -> usize {
+        self.limit / 4
+    }
+
     /// What the limit keeps from the server that it was asked for or could use, in words for an admin.
     pub(crate) fn note(&self, demands: Demands) -> Option<String> {
-        let scarce = self.connections < demands.connections || self.lanes < MOST_LANES;
+        let scarce = self.connections < demands.connections || self.lanes < ENOUGH_LANES;
         scarce.then(|| self.to_string())
     }
 }
@@ -159,8 +167,8 @@ mod tests {
         assert!(note.contains("is 1024") && note.contains("200 connections"), "{note}");
 
         let shares = Descriptors::divide(20_000, DEFAULT).unwrap();
-        assert_eq!((shares.connections, shares.lanes, shares.knocking), (4096, 256, 256));
-        assert_eq!((shares.state, shares.nodes, shares.data), (5960, 1648, 2472));
+        assert_eq!((shares.connections, shares.lanes, shares.knocking), (4096, 309, 256));
+        assert_eq!((shares.state, shares.nodes, shares.data), (5748, 1648, 2472));
         assert_eq!(shares.note(DEFAULT), None);
 
         // systemd's LimitNOFILE=1048576: more than there is use for.

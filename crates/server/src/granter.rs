@@ -178,7 +178,7 @@ impl Granter for Grants {
     }
 
     fn ended(&self, bound: &Bound, why: &str) {
-        self.service.neighbours.went(bound.lane);
+        self.service.neighbours.went(bound.lane, bound.nfs_peer);
         self.service.notes.lane_ended(bound.nfs_peer, why);
     }
 }

@@ -56,6 +56,9 @@ pub(crate) fn start_lane(
     let mut options = LaneOptions::new(config.run_dir.clone(), instance);
     options.limits.lanes = descriptors.lanes;
     options.limits.waiting = descriptors.knocking;
+    options.limits.under_way = descriptors.under_way();
+    options.limits.grants = config.lane_grants;
+    options.limits.lane_grants = u32::try_from(config.lane_grants / 4).unwrap_or(u32::MAX).max(1);
     match LaneServer::start(options, Arc::new(Grants::new(Arc::clone(service)))) {
         Ok(lane) => Some(Arc::new(lane)),
         Err(error) => {

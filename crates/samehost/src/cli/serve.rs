@@ -51,6 +51,13 @@ pub struct ServeArgs {
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true, default_value_t = OnOff::On)]
     pub lane: OnOff,
 
+    /// How many open files clients on this host may have over the lane, all of them together
+    ///
+    /// Local users share them; one client gets a quarter at most, and the users of one client share that. Beyond its share a client
+    /// uses the wire.
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub lane_grants: u32,
+
     /// How files are read: buffered, dontcache or direct
     ///
     /// Holds where an export's option read_io= doesn't say otherwise; `samehost ctl io-mode` changes it while the server runs.

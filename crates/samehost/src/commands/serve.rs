@@ -74,6 +74,7 @@ fn config(global: &Global, args: ServeArgs) -> Config {
         rpcbind: !args.no_rpcbind,
         threads: args.threads.into(),
         max_connections: usize::try_from(args.max_connections).unwrap_or(usize::MAX),
+        lane_grants: usize::try_from(args.lane_grants).unwrap_or(usize::MAX),
         lease: Duration::from_secs(args.lease.into()),
         nfs4_domain: args.nfs4_domain,
         nfs4_names: args.nfs4_owners == Owners::Names,

@@ -6,30 +6,36 @@
 //! process: durable when it is synced. The client says over the lane that it knows ([`lane::Granter::async_from_now`]); from then
 //! on only COMMIT and stable WRITEs of its connection wait for a disk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use parking_lot::RwLock;
 
-/// The client's end of the connection of each such lane, by the lane's number. The lanes bound them.
+/// The client's end of each connection with such a lane, and the numbers of its lanes, which bound them.
 #[derive(Debug, Default)]
-pub(crate) struct Neighbours(RwLock<HashMap<u64, SocketAddr>>);
+pub(crate) struct Neighbours(RwLock<HashMap<SocketAddr, HashSet<u64>>>);
 
 impl Neighbours {
     /// The client of a lane syncs for itself.
     pub(crate) fn came(&self, lane: u64, peer: SocketAddr) {
-        self.0.write().insert(lane, peer);
+        self.0.write().entry(peer).or_default().insert(lane);
     }
 
-    /// A lane has ended.
-    pub(crate) fn went(&self, lane: u64) {
-        self.0.write().remove(&lane);
+    /// A lane of this connection has ended.
+    pub(crate) fn went(&self, lane: u64, peer: SocketAddr) {
+        let mut connections = self.0.write();
+        if let Some(lanes) = connections.get_mut(&peer) {
+            lanes.remove(&lane);
+            if lanes.is_empty() {
+                connections.remove(&peer);
+            }
+        }
     }
 
     /// Whether this is a connection of such a client.
     pub(crate) fn has(&self, peer: SocketAddr) -> bool {
-        let lanes = self.0.read();
-        !lanes.is_empty() && lanes.values().any(|other| *other == peer)
+        let connections = self.0.read();
+        !connections.is_empty() && connections.contains_key(&peer)
     }
 }
 
@@ -43,9 +49,9 @@ mod tests {
         assert!(!neighbours.has(peer));
         neighbours.came(1, peer);
         neighbours.came(2, peer);
-        neighbours.went(1);
+        neighbours.went(1, peer);
         assert!(neighbours.has(peer) && !neighbours.has("127.0.0.1:701".parse().unwrap()));
-        neighbours.went(2);
+        neighbours.went(2, peer);
         assert!(!neighbours.has(peer));
     }
 }
