@@ -192,6 +192,14 @@ pub enum Error {
         /// Why there is none.
         reasons: Vec<String>,
     },
+    /// There must be a lane, and there is one, but it has no room for another open file.
+    #[error("{object}: {}", Crowded::text(*which))]
+    NoGrant {
+        /// The file.
+        object: String,
+        /// Whose room is used up.
+        which: Crowded,
+    },
     /// More symbolic links than a path may have, probably a circle.
     #[error("{path:?}: more than {max} symbolic links on the way")]
     Loop {
@@ -224,6 +232,29 @@ pub enum Error {
         /// `reading` or `writing`.
         wanted: &'static str,
     },
+}
+
+/// Who has no room for another file over the lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Crowded {
+    /// The server: the user's share of open files over the lane is used up (`samehost serve --lane-grants`).
+    Server,
+    /// This process: nearly all descriptors that it may have are in use (`RLIMIT_NOFILE`).
+    Client,
+}
+
+impl Crowded {
+    /// In words, with the next step.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Server => {
+                "too many files are open over the lane; close some, or give the server a larger --lane-grants"
+            }
+            Self::Client => {
+                "this process has too many files open; close some, or raise its limit (RLIMIT_NOFILE, ulimit -n)"
+            }
+        }
+    }
 }
 
 impl Error {
@@ -281,6 +312,7 @@ impl Error {
             | Self::Status { object, .. }
             | Self::Local { object, .. }
             | Self::NoLane { object, .. }
+            | Self::NoGrant { object, .. }
             | Self::Protocol { object, .. }
             | Self::NotOpenFor { object, .. } => *object = name(),
             _ => {}
@@ -303,6 +335,7 @@ impl Error {
             Self::Status { status, .. } => status.errno(),
             Self::Local { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
             Self::NoLane { .. } => Errno::NXIO,
+            Self::NoGrant { .. } => Errno::NFILE,
             Self::Loop { .. } => Errno::LOOP,
             Self::NotOpenFor { .. } => Errno::BADF,
             Self::Partly { source, .. } => source.errno(),

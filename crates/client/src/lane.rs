@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::options::LaneMode;
 use crate::session::{Inner as SessionInner, Session};
 
-pub(crate) use ask::Answer;
+pub(crate) use ask::{Answer, Purpose};
 pub(crate) use keeper::Keeper;
 use keeper::Up;
 

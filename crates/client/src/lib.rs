@@ -25,7 +25,7 @@ mod url;
 
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
 pub use counters::{Counters, Procedure, RoadCounters};
-pub use error::{Error, Result, Status};
+pub use error::{Crowded, Error, Result, Status};
 pub use file::{File, Road};
 pub use io::Stability;
 pub use lane::LaneReport;

@@ -9,7 +9,7 @@ use io::{Alignment, Stability};
 use super::Inner;
 use super::granted::Granted;
 use crate::error::Result;
-use crate::lane::Answer;
+use crate::lane::{Answer, Purpose};
 
 impl Inner {
     /// Reads where the caller waits for the disk.
@@ -84,7 +84,7 @@ impl Inner {
             return;
         };
         let target = lane::Target::Handle(self.handle.as_bytes());
-        match self.session.ask_lane(target, &self.name, self.read, self.write).await {
+        match self.session.ask_lane(target, &self.name, (self.read, self.write), Purpose::Go).await {
             Ok(Answer::Granted(opening)) => {
                 if let Some((grant, lane, _)) = opening.granted
                     && lane == granted.lane

@@ -13,7 +13,7 @@ use super::granted::Granted;
 use super::kept::Kept;
 use crate::counters::{add, bump};
 use crate::error::Result;
-use crate::lane::Answer;
+use crate::lane::{Answer, Purpose};
 use crate::options::LaneMode;
 
 impl Inner {
@@ -28,27 +28,29 @@ impl Inner {
         else {
             return Ok(false);
         };
-        let required = keeper.mode() == LaneMode::Required;
-        if self.asked.load(SeqCst) == occasion && !required {
+        // A lane that must be there is asked with every call, unless it has said that the file goes by the wire for now.
+        let insists = keeper.mode() == LaneMode::Required && self.refused.lock().is_none();
+        if self.asked.load(SeqCst) == occasion && !insists {
             return Ok(self.has_grant());
         }
         // Asking is rare, and its future large.
-        Box::pin(self.ask_for_road(occasion, required)).await
+        Box::pin(self.ask_for_road(occasion, insists)).await
     }
 
-    async fn ask_for_road(self: &Arc<Self>, occasion: u64, required: bool) -> Result<bool> {
+    async fn ask_for_road(self: &Arc<Self>, occasion: u64, insists: bool) -> Result<bool> {
         let (session, keeper) = (&self.session, &self.session.inner.lane);
         let _one = self.asking.lock().await;
         if self.has_grant() {
             return Ok(true);
         }
-        if self.asked.swap(occasion, SeqCst) == occasion && !required {
+        if self.asked.swap(occasion, SeqCst) == occasion && !insists {
             return Ok(false);
         }
         let target = lane::Target::Handle(self.handle.as_bytes());
-        match session.ask_lane(target, &self.name, self.read, self.write).await? {
+        match session.ask_lane(target, &self.name, (self.read, self.write), Purpose::Go).await? {
             Answer::Granted(opening) => match opening.granted {
                 Some((grant, lane, verifier)) => {
+                    *self.refused.lock() = None;
                     let medium = keeper.medium_of(opening.attributes.as_ref());
                     let taken = self.change_to(Granted::new(grant, lane, verifier, medium)).await?;
                     if taken && self.wants_direct() {

@@ -1,6 +1,6 @@
 //! Asking a lane for a file, and what to do where it gives none.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lane::{New, OpenError, OpenRequest, Opened, Status, Target};
 
@@ -8,12 +8,25 @@ use super::keeper::Up;
 use super::pace::pause;
 use crate::ahead::Wanted;
 use crate::counters::bump;
-use crate::error::{Error, Result};
+use crate::error::{Crowded, Error, Result};
 use crate::file::Opening;
 use crate::observer::{Before, Seen};
 use crate::options::LaneMode;
 use crate::session::Session;
 use crate::types::Handle;
+
+/// How often the log says that there is no room for another file.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
+/// What a grant is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// For an open that fails if there must be a lane and none gives a grant.
+    Open,
+    /// For a file that is open already, or that this open has just made. A lane that is there and has no grant is no
+    /// reason to fail then, not even where there must be one: an application would lose what it has begun.
+    Go,
+}
 
 /// What a lane said to a request for a file.
 pub(crate) enum Answer {
@@ -36,13 +49,13 @@ impl Session {
     }
 
     /// Asks the lane for a file. Where a lane is required, anything but a grant or a refusal that the wire would repeat
-    /// is an error.
+    /// is an error, except as [`Purpose`] says.
     pub(crate) async fn ask_lane(
         &self,
         target: Target<'_>,
         name: &[u8],
-        read: bool,
-        write: bool,
+        (read, write): (bool, bool),
+        purpose: Purpose,
     ) -> Result<Answer> {
         let keeper = &self.inner.lane;
         let shown = || String::from_utf8_lossy(name).into_owned();
@@ -50,13 +63,18 @@ impl Session {
             LaneMode::Required => Err(Error::NoLane { object: shown(), reasons: vec![reason] }),
             _ => Ok(answer),
         };
+        let goes_on = purpose == Purpose::Go || keeper.mode() != LaneMode::Required;
         let (Some(credential), true) = (&self.user.lane, keeper.mode() != LaneMode::Off) else {
             return Ok(Answer::None);
         };
         let Some(access) = access(read, write) else { return Ok(Answer::None) };
         let mut rounds = 0;
         loop {
-            self.lane_for_io().await.map_err(|error| error.about(shown))?;
+            match self.lane_for_io().await {
+                Ok(_) => {}
+                Err(Error::NoLane { .. }) if purpose == Purpose::Go => return Ok(Answer::None),
+                Err(error) => return Err(error.about(shown)),
+            }
             let why = match keeper.live() {
                 None if keeper.mode() != LaneMode::Required => return Ok(Answer::None),
                 // It has just gone again.
@@ -70,6 +88,13 @@ impl Session {
                         return Ok(Answer::Granted(Box::new(self.taken(handle, *opened, up.number, asked))));
                     }
                     Asked::Refused(status) => return Ok(Answer::Refused(status)),
+                    Asked::Crowded(which) if !goes_on => {
+                        return Err(Error::NoGrant { object: shown(), which });
+                    }
+                    Asked::Crowded(_) => return Ok(Answer::Refused(Status::TooMany)),
+                    Asked::NotHere(status @ Status::TryWire) if goes_on => {
+                        return Ok(Answer::Refused(status));
+                    }
                     Asked::NotHere(status) => return without(status.to_string(), Answer::Refused(status)),
                     Asked::Failed(error) => return without(error.to_string(), Answer::None),
                     Asked::Lost(why) => why,
@@ -86,20 +111,39 @@ impl Session {
 
     /// Asks the lane, if there is one now, to make a file and open it, and tells who observes what has become of the directory. `None`: ask
     /// over the wire, for the file may have been made all the same.
+    ///
+    /// # Errors
+    /// With a required lane, that there is none, or that it gives nothing. Then nothing was made.
     pub(crate) async fn ask_lane_to_make(
         &self,
         directory: &Handle,
         new: New<'_>,
         read: bool,
         write: bool,
-    ) -> Option<Opening> {
+    ) -> Result<Option<Opening>> {
         let keeper = &self.inner.lane;
-        let credential = self.user.lane.as_ref()?;
-        let access = access(read, write)?;
-        let up = keeper.live().filter(|_| keeper.mode() != LaneMode::Off)?;
+        let (Some(credential), Some(access)) = (self.user.lane.as_ref(), access(read, write)) else {
+            return Ok(None);
+        };
+        let required = keeper.mode() == LaneMode::Required;
+        let object = || String::from_utf8_lossy(new.name).into_owned();
+        if required {
+            self.lane_for_io().await.map_err(|error| error.about(object))?;
+        }
+        let Some(up) = keeper.live().filter(|_| keeper.mode() != LaneMode::Off) else { return Ok(None) };
         let request = OpenRequest { target: Target::New(new), access, credential };
-        let Asked::Opened(opened, asked) = self.ask_once(&up, request).await else { return None };
-        let handle = Handle::new(&opened.handle)?;
+        let (opened, asked) = match self.ask_once(&up, request).await {
+            Asked::Opened(opened, asked) => (opened, asked),
+            // The server says these before it looks at anything, let alone makes it.
+            Asked::Crowded(which @ Crowded::Server) if required => {
+                return Err(Error::NoGrant { object: object(), which });
+            }
+            Asked::NotHere(status @ (Status::Denied | Status::NoLane)) if required => {
+                return Err(Error::NoLane { object: object(), reasons: vec![status.to_string()] });
+            }
+            _ => return Ok(None),
+        };
+        let Some(handle) = Handle::new(&opened.handle) else { return Ok(None) };
         if let (Some(observer), Some(changed)) = (&keeper.observer, &opened.directory) {
             let before = changed.before.map(|before| Before {
                 size: before.size,
@@ -108,7 +152,7 @@ impl Session {
             });
             observer.seen(directory, &Seen { before, attributes: changed.after, asked });
         }
-        Some(self.taken(handle, *opened, up.number, asked))
+        Ok(Some(self.taken(handle, *opened, up.number, asked)))
     }
 
     /// Asks this lane, which is given up if it doesn't answer.
@@ -119,7 +163,8 @@ impl Session {
         match tokio::time::timeout(patience, up.lane.open(request)).await {
             Ok(Ok(opened)) => Asked::Opened(Box::new(opened), asked),
             Ok(Err(OpenError::Refused(status))) => match status {
-                Status::Denied | Status::NoLane | Status::TooMany | Status::TryWire => Asked::NotHere(status),
+                Status::TooMany => self.crowded(Crowded::Server),
+                Status::Denied | Status::NoLane | Status::TryWire => Asked::NotHere(status),
                 Status::Draining => {
                     keeper.give_up(up.number);
                     Asked::Lost(status.to_string())
@@ -130,6 +175,7 @@ impl Session {
                 keeper.give_up(up.number);
                 Asked::Lost(OpenError::Gone.to_string())
             }
+            Ok(Err(OpenError::NoDescriptor)) => self.crowded(Crowded::Client),
             Ok(Err(error)) => Asked::Failed(error),
             Err(_) => {
                 tracing::warn!(?patience, "the lane does not answer: it is given up");
@@ -138,6 +184,22 @@ impl Session {
                 Asked::Lost(format!("the lane did not answer within {patience:?}"))
             }
         }
+    }
+
+    /// There's no room for another file; says so in the log, now and then.
+    fn crowded(&self, which: Crowded) -> Asked {
+        let keeper = &self.inner.lane;
+        let now = Instant::now();
+        let mut said = keeper.said_crowded.lock();
+        if said.is_none_or(|at| now.saturating_duration_since(at) >= SAY_AGAIN) {
+            *said = Some(now);
+            let then = match keeper.mode() {
+                LaneMode::Required => "opens fail with ENFILE until files are closed",
+                _ => "further files are served over the wire until some are closed",
+            };
+            tracing::warn!(server = %self.inner.rpc.address(), "{}; {then}", which.text());
+        }
+        Asked::Crowded(which)
     }
 
     /// What lane `number` gave is counted, and told to who observes; it was true at some time after `asked`.
@@ -162,6 +224,8 @@ enum Asked {
     Opened(Box<Opened>, Instant),
     /// A refusal that the wire would repeat.
     Refused(Status),
+    /// There's no room for another file.
+    Crowded(Crowded),
     /// The lane can't; the wire may.
     NotHere(Status),
     /// So can't this process.

@@ -63,6 +63,8 @@ pub(crate) struct Keeper {
     pub(super) background: AtomicBool,
     /// There has been a lane.
     pub(super) was_up: AtomicBool,
+    /// When the log last said that there is no room for another file.
+    pub(super) said_crowded: Mutex<Option<Instant>>,
     /// Files with grants, to be told when the lane goes.
     files: Mutex<Files>,
     /// The filesystem in memory (its id) that last said it can't be asked not to wait; 0: none did.
@@ -97,6 +99,7 @@ impl Keeper {
             probing: tokio::sync::Mutex::new(()),
             background: AtomicBool::new(false),
             was_up: AtomicBool::new(false),
+            said_crowded: Mutex::new(None),
             files: Mutex::new(Files::default()),
             in_memory: AtomicU64::new(0),
             mute: AtomicU64::new(0),

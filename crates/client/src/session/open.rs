@@ -14,7 +14,7 @@ use crate::convert::lane_refusal;
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
 use crate::file::{File, Opening};
-use crate::lane::Answer;
+use crate::lane::{Answer, Purpose};
 use crate::options::OpenOptions;
 use crate::types::{Attributes, Create, FileKind, Found, Handle, SetAttributes, SetTime};
 
@@ -70,7 +70,7 @@ impl Session {
     /// # Errors
     /// As [`Session::open`].
     pub async fn open_handle(&self, file: &Handle, name: &[u8], options: &OpenOptions) -> Result<File> {
-        self.open_found(&Found { handle: *file, attributes: None }, name, options).await
+        self.open_found(&Found { handle: *file, attributes: None }, name, options, Purpose::Open).await
     }
 
     async fn open_in(
@@ -91,7 +91,7 @@ impl Session {
         }
         for _ in 0..ROUNDS {
             match self.create_guarded(directory, name, options).await {
-                Ok(found) => return self.open_found(&found, path, options).await,
+                Ok(found) => return self.open_found(&found, path, options, Purpose::Go).await,
                 Err(error) if error.status() == Some(Status::Exists) => {}
                 Err(error) => return Err(error.about(|| shown(path))),
             }
@@ -119,7 +119,7 @@ impl Session {
                 return self.opened(opening, path, options).await;
             }
             let target = lane::Target::Entry { directory: directory.as_bytes(), name };
-            match self.ask_lane(target, path, options.read, options.write).await? {
+            match self.ask_lane(target, path, (options.read, options.write), Purpose::Open).await? {
                 Answer::Granted(opening) => return self.opened(*opening, path, options).await,
                 Answer::Refused(lane::Status::Symlink) => {}
                 Answer::Refused(status) => {
@@ -140,7 +140,7 @@ impl Session {
             }
             found = self.follow(directory, &found, path).await?;
         }
-        self.open_found(&found, path, options).await
+        self.open_found(&found, path, options, Purpose::Open).await
     }
 
     /// Where a symbolic link in `directory` leads.
@@ -159,7 +159,13 @@ impl Session {
     }
 
     /// Opens what was found.
-    async fn open_found(&self, found: &Found, path: &[u8], options: &OpenOptions) -> Result<File> {
+    async fn open_found(
+        &self,
+        found: &Found,
+        path: &[u8],
+        options: &OpenOptions,
+        purpose: Purpose,
+    ) -> Result<File> {
         match found.attributes.map(|attributes| attributes.kind) {
             None | Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => return Err(refusal(path, Status::IsDirectory)),
@@ -171,10 +177,8 @@ impl Session {
             return self.opened(opening, path, options).await;
         }
         let mut refused = None;
-        match self
-            .ask_lane(lane::Target::Handle(found.handle.as_bytes()), path, options.read, options.write)
-            .await?
-        {
+        let target = lane::Target::Handle(found.handle.as_bytes());
+        match self.ask_lane(target, path, (options.read, options.write), purpose).await? {
             Answer::Granted(opening) => return self.opened(*opening, path, options).await,
             Answer::Refused(status) => {
                 if let Some(status) = lane_refusal(status) {
@@ -234,7 +238,7 @@ impl Session {
         let target = lane::Target::Handle(found.handle.as_bytes());
         let (set, asked) = futures_util::future::join(
             self.set_attributes(&found.handle, &set, None),
-            self.ask_lane(target, path, options.read, options.write),
+            self.ask_lane(target, path, (options.read, options.write), Purpose::Go),
         )
         .await;
         found.attributes = set?;
@@ -248,7 +252,7 @@ impl Session {
                 self.opened(*opening, path, options).await
             }
             // A server that isn't root may need the mode first.
-            _ => self.open_found(&found, path, options).await,
+            _ => self.open_found(&found, path, options, Purpose::Go).await,
         }
     }
 
@@ -262,7 +266,7 @@ impl Session {
     ) -> Result<Option<Opening>> {
         let mode = mode_of(options);
         let new = New { directory: directory.as_bytes(), name, mode, how };
-        let made = self.ask_lane_to_make(directory, new, options.read, options.write).await;
+        let made = self.ask_lane_to_make(directory, new, options.read, options.write).await?;
         let Some(mut opening) = made else { return Ok(None) };
         if let How::Exclusive(_) = how {
             // Until now the times were the verifier.

@@ -34,6 +34,10 @@ fn server_process() {
         rpcbind: false,
         ..server::Config::default()
     };
+    let config = match fs::read_to_string(base.join("lane_grants")) {
+        Ok(number) => server::Config { lane_grants: number.parse().unwrap(), ..config },
+        Err(_) => config,
+    };
     let server = server::Server::start(config).expect("the server starts");
     println!("\nserving");
     // Until told to stop, or until the test is gone.
@@ -76,6 +80,13 @@ impl Served {
         served.export_with(options);
         served.restart();
         served
+    }
+
+    /// Has the server, started again, give no more open files over the lane than this.
+    pub fn limit_grants(&mut self, number: usize) {
+        self.stop();
+        fs::write(self.dir.path().join("lane_grants"), number.to_string()).unwrap();
+        self.restart();
     }
 
     /// The exported directory.

@@ -36,7 +36,7 @@ pub enum OpenError {
     /// The lane is gone (or draining): use the wire, and probe again.
     #[error("the lane is gone")]
     Gone,
-    /// This process has no room for another descriptor (RLIMIT_NOFILE).
+    /// This process has no room for another descriptor (RLIMIT_NOFILE): the last few are left to other uses.
     #[error("too many open files in this process")]
     NoDescriptor,
     /// A handle, name or group list is longer than the lane carries.
@@ -87,6 +87,8 @@ struct Shared {
     /// The generation that the server has told us of.
     generation: AtomicU64,
     version: u32,
+    /// A file that comes with a higher descriptor is given back.
+    highest_descriptor: i32,
     instance: Instance,
     through: String,
 }
@@ -118,6 +120,7 @@ impl Lane {
             flush: Notify::new(),
             generation: AtomicU64::new(Control::FIRST.generation),
             version,
+            highest_descriptor: task::highest_descriptor(),
             instance,
             through,
         });

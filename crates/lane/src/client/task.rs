@@ -9,11 +9,22 @@ use crate::interlock::{Control, State};
 use crate::message::{self, MAX_MESSAGE, Reply};
 use crate::socket::{self, Received};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tracing::debug;
+
+/// Descriptors that are left to the rest of the process: a connection that is lost must be made again, and a lane that
+/// ends looked for. At most an eighth of what the process may have.
+const LEFT: usize = 64;
+
+/// Above this number a descriptor is one of the last that this process may have (`RLIMIT_NOFILE`).
+pub(super) fn highest_descriptor() -> i32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    i32::try_from(limit - LEFT.min(limit / 8)).unwrap_or(i32::MAX)
+}
 
 /// How long a release waits for an Open to ride on.
 const COMPANY: Duration = Duration::from_millis(5);
@@ -75,13 +86,14 @@ fn understand(
             shared.interlock.receive();
             let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
             let answer = match (fds.next(), owner.upgrade()) {
-                (Some(file), Some(owner)) => {
+                (Some(file), Some(owner)) if file.as_raw_fd() < shared.highest_descriptor => {
                     let expected = Control { state: State::Live, generation }.word();
                     let grant = Grant::new(file, grant, expected, owner, about.modes);
                     Ok(Opened { grant, handle: handle.to_vec(), about, directory, verifier })
                 }
                 (None, _) if !no_room => return None,
-                _ => {
+                (file, _) => {
+                    drop(file);
                     shared.release(grant);
                     Err(OpenError::NoDescriptor)
                 }
@@ -100,7 +112,7 @@ fn understand(
             let mut opened = Vec::with_capacity(fds.len());
             for file in files {
                 match (fds.next(), &owner) {
-                    (Some(fd), Some(owner)) => {
+                    (Some(fd), Some(owner)) if fd.as_raw_fd() < shared.highest_descriptor => {
                         let about = file.about;
                         let grant = Grant::new(fd, file.grant, expected, Arc::clone(owner), about.modes);
                         let handle = file.handle.to_vec();
@@ -108,7 +120,10 @@ fn understand(
                         let given = Opened { grant, handle, about, directory, verifier };
                         opened.push((file.index as usize, given));
                     }
-                    _ => shared.release(file.grant),
+                    (fd, _) => {
+                        drop(fd);
+                        shared.release(file.grant);
+                    }
                 }
             }
             then(opened);

@@ -60,6 +60,9 @@ impl Candidate {
             Ok(Received::Datagram { length, mut fds, no_room: false }) if fds.len() < 2 => {
                 (length, fds.pop())
             }
+            Ok(Received::Datagram { no_room: true, .. }) => {
+                return Answer::Never(Reason::Failed { through: through(), error: Errno::MFILE.to_string() });
+            }
             Ok(Received::Datagram { .. }) => return violation("descriptors that nobody asked for"),
             Ok(Received::HangUp) | Err(_) => return Answer::Never(Reason::HungUp(through())),
             Ok(Received::Violation(what)) => return violation(what),
