@@ -48,7 +48,15 @@ pub(crate) fn timestamp(time: nfs3::Nfstime3) -> Timestamp {
     Timestamp { seconds: time.seconds.into(), nanoseconds: time.nseconds.min(999_999_999) }
 }
 
-/// What NFSv3 can say of a time: 1970 to 2106. A time outside goes to the nearest end.
+/// Whether NFSv3 has a word for the times that are to be set: 32 bits of seconds since 1970, up to 2106.
+pub(crate) fn times_fit(set: &SetAttributes) -> bool {
+    [set.atime, set.mtime].into_iter().flatten().all(|time| match time {
+        SetTime::Now => true,
+        SetTime::To(time) => u32::try_from(time.seconds).is_ok(),
+    })
+}
+
+/// What NFSv3 can say of a time: 1970 to 2106. A time outside, as a guard, goes to the nearest end.
 pub(crate) fn nfs_time(time: Timestamp) -> nfs3::Nfstime3 {
     nfs3::Nfstime3 {
         seconds: u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX),

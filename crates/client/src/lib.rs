@@ -31,7 +31,7 @@ pub use io::Stability;
 pub use lane::LaneReport;
 pub use observer::{Before, Observer, Seen};
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
-pub use session::{Directory, Follow, Listed, Page, Session};
+pub use session::{Directory, Endless, Follow, Listed, Page, Session};
 pub use types::{
     Access, AclEntry, Attributes, Create, DirEntry, ExportEntry, FileKind, Found, FsInfo, FsStat, Handle,
     Node, PathConf, SetAttributes, SetTime, Timestamp,

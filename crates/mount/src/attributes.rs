@@ -98,6 +98,11 @@ impl Cache {
         self.told = self.known.as_ref().map(|known| Stamp::from(&known.attributes));
     }
 
+    /// Whether the kernel was told anything.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.told.is_some()
+    }
+
     /// Whether the kernel may believe something else.
     pub(crate) fn is_told_otherwise(&self) -> bool {
         self.told.is_some() && self.told != self.known.as_ref().map(|known| Stamp::from(&known.attributes))

@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) pages: Pages,
     /// The kernel was told a mode with set-id bits: whoever writes to the file has it forget that.
     pub(crate) told_set_id: AtomicBool,
+    /// It was read here since its attributes were asked for: the time of access may be another one.
+    pub(crate) read_since: AtomicBool,
 }
 
 /// What changes about a node.
@@ -52,6 +54,10 @@ pub(crate) struct State {
     pub(crate) mode: Mode<Arc<Backing>>,
     /// Opens that live.
     pub(crate) opens: u32,
+    /// Those of them through which the kernel may write by itself: passed through, for writing.
+    pub(crate) kernel_writers: u32,
+    /// Those of them that [`crate::open::OpenFile::mappable`] is true of.
+    pub(crate) mappable: u32,
     /// The last open that was granted, by its number; it may be closed by now.
     pub(crate) granted: Option<u64>,
     /// Its name was removed while it was open; what it is called until the last release.
@@ -112,6 +118,7 @@ impl Node {
             state: Mutex::default(),
             pages: Pages::default(),
             told_set_id: AtomicBool::new(false),
+            read_since: AtomicBool::new(false),
         })
     }
 

@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use client::{DirEntry, Listed, Page, Session, Status};
+use client::{DirEntry, Endless, Listed, Page, Session, Status};
 
 use crate::inodes::Node;
 
@@ -29,6 +29,8 @@ pub(crate) struct Listing {
     no_plus: bool,
     /// What the reader has had of the pages before the one at hand; `None`: it began in the middle (seekdir(3)).
     listed: Option<Listed>,
+    /// Whether the pages lead in a circle.
+    endless: Endless,
 }
 
 /// A page of a listing.
@@ -58,6 +60,7 @@ impl Listing {
         // rewinddir(3) shows what is there now, and begins anew after a server lost its cookies.
         if offset == 0 {
             (self.fetched, self.verifier, self.listed) = (None, [0; 8], Some(Listed::default()));
+            self.endless = Endless::default();
         }
         let mut place = self.fetched.as_ref().and_then(|fetched| fetched.place(offset, plus));
         if place.is_none() {
@@ -75,7 +78,7 @@ impl Listing {
         let had = self.fetched.as_ref().and_then(|page| Some(&page.page.entries[..page.index(offset)?]));
         match (had, &mut self.listed) {
             (Some(had), Some(listed)) => had.iter().for_each(|entry| listed.add(&entry.name)),
-            _ if offset != 0 => self.listed = None,
+            _ if offset != 0 => (self.listed, self.endless) = (None, Endless::default()),
             _ => {}
         }
     }
@@ -95,11 +98,15 @@ impl Listing {
                     if !self.listed.as_mut().is_some_and(Listed::start_over) {
                         return Err(error);
                     }
-                    (from, self.verifier) = (0, [0; 8]);
+                    (from, self.verifier, self.endless) = (0, [0; 8], Endless::default());
                     continue;
                 }
                 fetched => fetched?,
             };
+            if from != 0 && self.endless.goes_on(from) {
+                let what = "its cookies repeat, and the listing would never end";
+                return Err(client::Error::Protocol { object: "READDIR".to_owned(), what });
+            }
             self.verifier = fetched.page.verifier;
             let reached = fetched.page.entries.last().map(|entry| entry.cookie);
             if let Some(listed) = &self.listed {
@@ -158,8 +165,9 @@ impl Fetched {
 
     /// How many of its entries are in front of `offset`.
     fn index(&self, offset: u64) -> Option<usize> {
-        // The cookie behind which it begins may be of before the listing started over: the page's own come first.
-        let place = self.page.entries.iter().position(|entry| entry.cookie == offset).map(|place| place + 1);
+        // The cookie behind which it begins may be of before the listing started over: the page's own come first. The last of several
+        // that are the same, for the reader of a broken server is to come to the page's end.
+        let place = self.page.entries.iter().rposition(|entry| entry.cookie == offset).map(|place| place + 1);
         place.or((self.begins == offset).then_some(0))
     }
 }

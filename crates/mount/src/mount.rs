@@ -12,6 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
+use crate::backing::Refusal;
 use crate::ears::Ears;
 use crate::error::Error;
 use crate::filesystem::Filesystem;
@@ -21,6 +22,7 @@ use crate::fuse::attach::{self, Appearance};
 use crate::fuse::device::Device;
 use crate::fuse::request::{Header, Operation};
 use crate::inodes::Inodes;
+use crate::privileges;
 use crate::report::{Changes, Passing, Report};
 use crate::requests::Requests;
 use crate::settings::MountOptions;
@@ -293,6 +295,9 @@ fn why_not_passing(options: &MountOptions, agreed: &Agreed) -> Option<String> {
         Some("passthrough is switched off for this mount".to_owned())
     } else if agreed.flags & init::PASSTHROUGH == 0 {
         Some("this kernel has no FUSE passthrough (Linux 6.9 with CONFIG_FUSE_PASSTHROUGH)".to_owned())
+    } else if !privileges::may_pass() {
+        // The first open would tell, but who asks before that should hear it, too.
+        Some(Refusal::from(Errno::PERM).reason)
     } else {
         None
     }

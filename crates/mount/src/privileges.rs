@@ -1,6 +1,6 @@
-//! Whose set-id bits survive a write: the mount's threads work without CAP_FSETID.
+//! Capabilities: whether files can be passed through, and whose set-id bits survive a write.
 //!
-//! A process that writes to a file takes its set-id bits away unless it has that capability (capabilities(7)); the kernel does it in
+//! The mount's threads work without CAP_FSETID. A process that writes to a file takes its set-id bits away unless it has that capability (capabilities(7)); the kernel does it in
 //! one step with the write. The mount's process writes on behalf of others, to files that were granted to it and, as whose
 //! credentials the kernel keeps, to files that it passes through. So its threads don't have the capability, and get it back only for the
 //! write of somebody who has it.
@@ -27,6 +27,14 @@ pub(crate) fn keeping_set_id<R>(keep: bool, work: impl FnOnce() -> R) -> R {
         drop_fsetid();
     }
     done
+}
+
+/// Whether the kernel takes backing files from this thread: it wants CAP_SYS_ADMIN in the initial user namespace. A user namespace of
+/// all numbers isn't told from the initial one here: then the first open tells.
+pub(crate) fn may_pass() -> bool {
+    let all_numbers = |map: String| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+        && std::fs::read_to_string("/proc/self/uid_map").map_or(true, all_numbers)
 }
 
 fn without(sets: CapabilitySets) -> CapabilitySets {

@@ -7,6 +7,7 @@ use xdr::Opaque;
 
 use super::Session;
 use super::call::Replied;
+use super::endless::Endless;
 use super::listed::Listed;
 use crate::convert;
 use crate::error::{Error, Result, Status};
@@ -30,6 +31,7 @@ pub struct Directory {
     entries: VecDeque<DirEntry>,
     eof: bool,
     listed: Listed,
+    endless: Endless,
 }
 
 /// What one READDIR or READDIRPLUS brought.
@@ -115,6 +117,7 @@ impl Session {
             entries: VecDeque::new(),
             eof: false,
             listed: Listed::default(),
+            endless: Endless::default(),
         }
     }
 }
@@ -163,7 +166,7 @@ impl Directory {
     fn cope(&mut self, error: Error) -> Result<()> {
         match error.status() {
             Some(Status::BadCookie) if self.cookie != 0 && self.listed.start_over() => {
-                (self.cookie, self.verifier) = (0, [0; 8]);
+                (self.cookie, self.verifier, self.endless) = (0, [0; 8], Endless::default());
             }
             Some(Status::NotSupported) if self.plus => self.plus = false,
             Some(Status::TooSmall) if self.page < PAGE_MAX => self.page *= 2,
@@ -186,6 +189,12 @@ impl Directory {
                     what: "the listing neither ends nor goes on",
                 });
             }
+        }
+        if !page.eof && self.endless.goes_on(self.cookie) {
+            return Err(Error::Protocol {
+                object: procedure.name().to_owned(),
+                what: "its cookies repeat, and the listing would never end",
+            });
         }
         (self.verifier, self.eof) = (page.verifier, page.eof);
         self.entries.extend(page.entries);

@@ -17,6 +17,7 @@ mod call;
 mod connect;
 mod directory;
 mod durable;
+mod endless;
 mod listed;
 mod open;
 mod path;
@@ -33,6 +34,7 @@ use crate::options::Options;
 use crate::types::{FsInfo, Handle};
 
 pub use directory::{Directory, Page};
+pub use endless::Endless;
 pub use listed::Listed;
 pub use path::Follow;
 pub(crate) use user::User;

@@ -6,7 +6,7 @@ use xdr::Opaque;
 use super::Session;
 use super::call::named;
 use crate::convert::{self, nfs_time};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::types::{
     Access, Attributes, Create, Found, FsInfo, FsStat, Handle, Node, PathConf, SetAttributes, Timestamp,
 };
@@ -50,13 +50,17 @@ impl Session {
     /// after it, if the server sent them.
     ///
     /// # Errors
-    /// The server's or the call's.
+    /// [`Status::Invalid`] for a time before 1970 or after 2106, which NFSv3 has no word for; the server's or the call's.
     pub async fn set_attributes(
         &self,
         file: &Handle,
         set: &SetAttributes,
         guard: Option<Timestamp>,
     ) -> Result<Option<Attributes>> {
+        if !convert::times_fit(set) {
+            let object = "a time before 1970 or after 2106 (NFSv3)".to_owned();
+            return Err(Error::Status { object, status: Status::Invalid });
+        }
         let args =
             nfs3::Setattr3Args { object: fh(file), new_attributes: set.into(), guard: guard.map(nfs_time) };
         // Nobody may write again what is about to be cut off.

@@ -1,10 +1,11 @@
 //! READ, WRITE, FLUSH and FSYNC of files that aren't passed through.
 
 use std::io::IoSlice;
-use std::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{File, Road, Stability};
+use client::{Attributes, File, Road, Stability, Timestamp};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -28,6 +29,12 @@ impl Filesystem {
         }
         let buffer = self.buffers.take();
         let read = open.file.read_into(buffer, io.offset, io.size as usize).await;
+        if !self.options.noatime && !open.node.read_since.load(Relaxed) {
+            // A granted file is asked for nothing. The server is asked only if it will have another time, as far as can be told.
+            let changes = open.file.road() == Road::Lane
+                || open.node.attributes().is_none_or(|attributes| reading_changes(&attributes));
+            open.node.read_since.store(changes, Relaxed);
+        }
         read.map(Answer).map_err(|error| self.errno(&error))
     }
 
@@ -144,6 +151,16 @@ impl Filesystem {
         open.file.sync().await.map_err(|error| self.errno(&error))?;
         Ok(Answer::default())
     }
+}
+
+/// Whether reading sets the time of access, as filesystems do it unless they are told otherwise (mount(8), relatime): once after each
+/// change, and once a day.
+fn reading_changes(attributes: &Attributes) -> bool {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let stamp = |time: Timestamp| (time.seconds, time.nanoseconds);
+    let (access, change) = (stamp(attributes.atime), stamp(attributes.mtime).max(stamp(attributes.ctime)));
+    let accessed = UNIX_EPOCH + Duration::from_secs(u64::try_from(access.0).unwrap_or(0));
+    access <= change || SystemTime::now().duration_since(accessed).is_ok_and(|age| age > DAY)
 }
 
 /// How something is written.

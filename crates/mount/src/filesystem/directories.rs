@@ -41,7 +41,12 @@ impl Filesystem {
         let mut listing = open.listing.lock().await;
         let mark = self.complete.mark();
         let behind = listing.behind(&open.user.session, &open.node, io.offset, plus).await;
-        let (entries, page) = behind.map_err(|error| self.errno_of(&open.node, &error))?;
+        let (entries, page) = behind.map_err(|error| {
+            if matches!(error, client::Error::Protocol { .. }) {
+                tracing::warn!(directory = %self.shown(&open.node), %error, "the directory can't be listed");
+            }
+            self.errno_of(&open.node, &error)
+        })?;
         if io.offset == 0 && page.is_whole() {
             let names = entries.iter().map(|entry| &entry.name[..]);
             self.know_all(&open.node, page.version, mark, names).await;
@@ -64,6 +69,12 @@ impl Filesystem {
             }
         }
         Ok(answer)
+    }
+
+    /// A directory for a person: its last name, as far as the kernel was told one.
+    fn shown(&self, node: &Node) -> String {
+        let name = node.state.lock().places.first().map(|(_, name)| name.clone());
+        name.map_or_else(|| "/".to_owned(), |name| String::from_utf8_lossy(&name).into_owned())
     }
 
     /// What READDIRPLUS tells of an entry; nothing of `.` and `..`, and of what the server says nothing about.

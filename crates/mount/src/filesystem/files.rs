@@ -4,7 +4,8 @@
 //! wire. Either answer brings the attributes, and with them whether the kernel's cached data is still good (close-to-open).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use client::{Access, Attributes, File, OpenOptions, Road, Session, SetAttributes};
 use rustix::fs::OFlags;
@@ -81,6 +82,15 @@ impl Wanted {
     }
 }
 
+/// When the kernel was told the attributes that it may believe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Before the open.
+    Before,
+    /// By the answer that opens the file.
+    Now,
+}
+
 /// How an open is answered: the flags for the kernel, the backing file, what it counts as.
 struct Way {
     flags: u32,
@@ -117,7 +127,7 @@ impl Filesystem {
             self.empty(&user, &node, &file, &wanted).await?;
         }
         self.fresh(&user.session, &node, asked).await?;
-        let (fh, way) = self.settle(&node, file, &wanted)?;
+        let (fh, way) = self.settle(&node, file, &wanted, Told::Before)?;
         Ok(Answer::with_capacity(16).open(fh, way.flags, way.number()))
     }
 
@@ -153,14 +163,18 @@ impl Filesystem {
         let file = user.session.open_at(&directory.handle, name, &options).await;
         let file = file.map_err(|error| self.errno(&error))?;
         let attributes = self.attributes_of_new(&user.session, &file).await?;
-        let (node, attributes, valid) = self.meet(&file.handle(), &attributes, &place, call.asked);
-        let (fh, way) = match self.settle(&node, file, &wanted) {
+        let (node, attributes, mut valid) = self.meet(&file.handle(), &attributes, &place, call.asked);
+        let (fh, way) = match self.settle(&node, file, &wanted, Told::Now) {
             Ok(settled) => settled,
             Err(errno) => {
                 self.forget(node.number, 1);
                 return Err(errno);
             }
         };
+        if way.hold == Hold::Passed && wanted.write {
+            // As in `tell`: it wasn't passed through yet.
+            valid.attributes = Duration::ZERO;
+        }
         let answer = Answer::with_capacity(144).entry(node.number, &attributes, valid);
         Ok(answer.open(fh, way.flags, way.number()))
     }
@@ -173,19 +187,23 @@ impl Filesystem {
     }
 
     /// Decides how the open is answered, and enters it into the tables. Nothing here waits: the answer follows at once.
-    fn settle(&self, node: &Arc<Node>, file: File, wanted: &Wanted) -> Result<(u64, Way), Errno> {
+    fn settle(&self, node: &Arc<Node>, file: File, wanted: &Wanted, told: Told) -> Result<(u64, Way), Errno> {
         let mut state = node.state.lock();
         let way = self.way(node, &mut state, &file, wanted)?;
-        if state.cache.is_told_otherwise() {
-            // The kernel would go on believing the old size.
+        // The kernel would go on believing the old size, or, where it writes by itself, the old times.
+        let first_writer = way.hold == Hold::Passed && wanted.write && state.kernel_writers == 0;
+        if state.cache.is_told_otherwise() || first_writer && told == Told::Before && state.cache.is_told() {
             let _ = self.device.get_ref().forget_attributes(node.number, false);
         }
         state.opens += 1;
         if wanted.write {
             state.cache.open_writer();
+            state.kernel_writers += u32::from(way.hold == Hold::Passed);
         }
+        let mappable = wanted.read && wanted.write && way.hold == Hold::Cached;
+        state.mappable += u32::from(mappable);
         let granted = file.road() == Road::Lane;
-        let open = OpenFile { node: node.clone(), file, hold: way.hold, write: wanted.write };
+        let open = OpenFile { node: node.clone(), file, hold: way.hold, write: wanted.write, mappable };
         let fh = self.files.insert(open);
         if granted {
             state.granted = Some(fh);
@@ -279,9 +297,15 @@ impl Filesystem {
     /// [`Filesystem::finish`].
     pub(crate) fn release(&self, fh: u64) -> Result<Option<Closing>, Errno> {
         let Some(open) = self.files.remove(fh) else { return Err(Errno::BADF) };
+        if !open.write && !self.options.noatime && open.file.attributes_now().is_some() {
+            // The last that the granted file can tell of its time of access.
+            open.node.read_since.store(false, Relaxed);
+        }
         let mut state = open.node.state.lock();
         let backing = state.mode.release(open.hold);
+        state.mappable -= u32::from(open.mappable);
         if open.write {
+            state.kernel_writers -= u32::from(open.hold == Hold::Passed);
             if open.hold == Hold::Passed {
                 // The kernel may have written, and nobody heard of it.
                 state.cache.write(Instant::now());

@@ -33,7 +33,7 @@ mod space;
 mod status;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use client::{Attributes, Found, PathConf, Seen, Session};
@@ -183,10 +183,10 @@ impl Filesystem {
         state.cache.tell();
         if state.has_set_id() {
             node.told_set_id.store(true, SeqCst);
-            if state.mode.backing().is_some() {
-                // The kernel may write to it by itself, which takes the bits away, and would go on believing in them.
-                return Duration::ZERO;
-            }
+        }
+        if state.kernel_writers > 0 {
+            // The kernel may write to it by itself, which changes times and takes set-id bits away, and by a mapping without noticing.
+            return Duration::ZERO;
         }
         state.cache.valid(now, &self.options.attributes)
     }
@@ -217,6 +217,7 @@ impl Filesystem {
     }
 
     fn learn(&self, node: &Node, attributes: Attributes, asked: Instant) {
+        node.read_since.store(false, Relaxed);
         let seen = Seen { before: None, attributes: Some(attributes), asked };
         node.learn(&seen, Instant::now(), &self.options.attributes);
         let closed = {

@@ -61,12 +61,26 @@ impl Filesystem {
         if len == 0 || !node.pages.may_be() {
             return;
         }
-        // On a thread that may wait: reads that hold pages of it are answered by those that may not.
+        self.forget_pages(node, offset, len.into()).await;
+    }
+
+    /// Times of a file are about to be set: has the kernel write back first what was written to the file by a mapping, and what the server
+    /// would take for a change of the present when it comes with the last close. On a local disk the time of such a change is that of the
+    /// first store. Not for a call that cuts the file: the kernel writes nothing back during that.
+    pub(super) async fn write_mappings_back(&self, node: &Node) {
+        if node.state.lock().mappable > 0 && node.pages.may_be() {
+            self.forget_pages(node, 0, 0).await;
+        }
+    }
+
+    /// Has the kernel drop pages, written back if need be; `len` 0: all behind `offset`. On a thread that may wait: reads and writes that
+    /// hold the pages are answered by those that may not.
+    async fn forget_pages(&self, node: &Node, offset: u64, len: u64) {
         let Ok(room) = self.dropping.0.clone().acquire_owned().await else { return };
         let (device, number) = (self.device.clone(), node.number);
         let dropped = tokio::task::spawn_blocking(move || {
             // ENOENT: the kernel doesn't know the file any more.
-            let _ = device.get_ref().forget_pages(number, offset, len.into());
+            let _ = device.get_ref().forget_pages(number, offset, len);
             drop(room);
         });
         let _ = dropped.await;

@@ -1,6 +1,7 @@
 //! GETATTR, SETATTR, ACCESS and STATFS.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use client::{Access, Attributes, FileKind, SetAttributes, SetTime, Timestamp};
@@ -50,7 +51,9 @@ impl Filesystem {
                 drop(state);
                 backing.file.attributes_now()?.ok()
             }
-            None if state.cache.is_good(now, &self.options.attributes) => state.cache.attributes().copied(),
+            None if state.cache.is_good(now, &self.options.attributes) && !node.read_since.load(Relaxed) => {
+                state.cache.attributes().copied()
+            }
             None => {
                 let granted = state.granted?;
                 drop(state);
@@ -114,6 +117,9 @@ impl Filesystem {
             } else {
                 self.may_cut(&node, &user, call).await?;
             }
+        }
+        if !has(fattr::SIZE) && (to.atime.is_some() || to.mtime.is_some()) {
+            self.write_mappings_back(&node).await;
         }
         let asked = Instant::now();
         let attributes = if to == SetAttributes::default() {

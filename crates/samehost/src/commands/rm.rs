@@ -1,5 +1,7 @@
 //! `rm`: removes files and, with -r, whole trees.
 
+use std::collections::HashSet;
+
 use client::{DirEntry, FileKind, Handle, Session, Status, Url};
 use futures_util::{StreamExt, stream};
 
@@ -48,6 +50,7 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
         name: spot.name,
         handle: found.handle,
         url: url.clone(),
+        file: (attributes.fsid, attributes.fileid),
         emptied: false,
     };
     tree(&spot.session, top, reporter).await;
@@ -60,6 +63,8 @@ struct Doomed {
     name: Vec<u8>,
     handle: Handle,
     url: Url,
+    /// Its filesystem and its number there.
+    file: (u64, u64),
     /// What was in it has been removed, or at least tried.
     emptied: bool,
 }
@@ -67,8 +72,11 @@ struct Doomed {
 /// Removes `top` from the leaves up. What can't be removed is reported, and the rest goes on.
 async fn tree(session: &Session, top: Doomed, reporter: &Reporter) {
     let mut stack = vec![top];
+    // The directories that the present one is in.
+    let mut way = HashSet::new();
     while let Some(mut directory) = stack.pop() {
         if directory.emptied {
+            way.remove(&directory.file);
             if let Err(error) = session.remove_dir(&directory.parent, &directory.name).await {
                 reporter.report(&failure(&directory.url, error));
             }
@@ -76,6 +84,14 @@ async fn tree(session: &Session, top: Doomed, reporter: &Reporter) {
         }
         if stack.len() > DEEPEST {
             reporter.report(&Failure::new(directory.url.to_string(), "directories are nested too deeply"));
+            continue;
+        }
+        if !way.insert(directory.file) {
+            let reason = "is inside itself and wasn't removed";
+            reporter.report(
+                &Failure::new(directory.url.to_string(), reason)
+                    .next("such a directory can only come from a broken or hostile server"),
+            );
             continue;
         }
         directory.emptied = true;
@@ -116,20 +132,21 @@ async fn entry_of(
     entry: DirEntry,
     url: &Url,
 ) -> client::Result<Option<Doomed>> {
-    let (kind, handle) = match (entry.attributes, entry.handle) {
-        (Some(attributes), Some(handle)) => (attributes.kind, handle),
+    let (attributes, handle) = match (entry.attributes, entry.handle) {
+        (Some(attributes), Some(handle)) => (attributes, handle),
         _ => {
             let found = session.lookup(&directory.handle, &entry.name).await?;
             let attributes = match found.attributes {
                 Some(attributes) => attributes,
                 None => session.attributes(&found.handle).await?,
             };
-            (attributes.kind, found.handle)
+            (attributes, found.handle)
         }
     };
-    if kind == FileKind::Directory {
-        let parent = directory.handle;
-        return Ok(Some(Doomed { parent, name: entry.name, handle, url: url.clone(), emptied: false }));
+    if attributes.kind == FileKind::Directory {
+        let (parent, file) = (directory.handle, (attributes.fsid, attributes.fileid));
+        let url = url.clone();
+        return Ok(Some(Doomed { parent, name: entry.name, handle, url, file, emptied: false }));
     }
     session.remove(&directory.handle, &entry.name).await.map(|()| None)
 }

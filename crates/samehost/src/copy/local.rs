@@ -85,6 +85,7 @@ fn of(metadata: &Metadata) -> Facts {
         uid: metadata.uid(),
         gid: metadata.gid(),
         size: metadata.size(),
+        fsid: metadata.dev(),
         fileid: metadata.ino(),
         atime: stamp(metadata.atime(), metadata.atime_nsec()),
         mtime: stamp(metadata.mtime(), metadata.mtime_nsec()),

@@ -62,6 +62,7 @@ fn of(attributes: &Attributes) -> Facts {
         uid: attributes.uid,
         gid: attributes.gid,
         size: attributes.size,
+        fsid: attributes.fsid,
         fileid: attributes.fileid,
         atime: attributes.atime,
         mtime: attributes.mtime,

@@ -37,6 +37,8 @@ pub struct Facts {
     pub gid: u32,
     /// Bytes.
     pub size: u64,
+    /// Its filesystem, as the side that it is on calls it.
+    pub fsid: u64,
     /// Its number within its filesystem.
     pub fileid: u64,
     /// Last access.

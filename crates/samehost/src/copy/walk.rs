@@ -170,6 +170,8 @@ async fn tree(
     let root = Item { facts: into.facts().await?, at: into.clone() };
     refuse_root(top, &root, copy).await?;
     let mut stack = vec![(top.clone(), into, fresh, 0)];
+    // The directories that the present one is in, from the top down, and itself.
+    let mut way: Vec<(u64, u64)> = Vec::new();
     while let Some((source, into, fresh, depth)) = stack.pop() {
         if copy.hopeless.get() {
             break;
@@ -178,6 +180,8 @@ async fn tree(
             copy.failed(&Failure::new(source.at.show(), "directories are nested too deeply"));
             continue;
         }
+        way.truncate(depth);
+        way.push((source.facts.fsid, source.facts.fileid));
         copy.count(|copied| copied.directories += 1);
         if fresh || copy.how.preserve {
             made.push(Made { at: into.clone(), facts: source.facts });
@@ -191,6 +195,13 @@ async fn tree(
         };
         for (name, item) in entries {
             let entered = match (item, into.inside(&name, fresh)) {
+                (Ok(item), Ok(_))
+                    if item.facts.kind == Kind::Directory
+                        && way.contains(&(item.facts.fsid, item.facts.fileid)) =>
+                {
+                    Err(Failure::new(item.at.show(), "is inside itself and wasn't copied")
+                        .next("such a directory can only come from a broken or hostile server"))
+                }
                 (Ok(item), Ok(goal)) if item.facts.kind == Kind::Directory => {
                     match refuse_root(&item, &root, copy).await {
                         Ok(()) => enter(&item, &goal)

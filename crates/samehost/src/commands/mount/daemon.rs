@@ -31,12 +31,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const ONE_ATTEMPT: Duration = Duration::from_secs(10);
 /// How long a server is waited for to hear that its client goes.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// How long threads are waited for that still do something when all is said: search for a lane, wait for a disk.
+const LEFTOVERS: Duration = Duration::from_millis(500);
 
 /// Serves in the foreground.
 pub fn foreground(plan: Plan) -> Ended {
     prepare();
     let runtime = mount::runtime().map_err(|error| Failure::new("starting the runtime", error))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let reached = tokio::select! {
             reached = reach(&plan, plan.retry, |what| complain(&format!("mount: {what}"))) => reached?,
@@ -54,7 +56,9 @@ pub fn foreground(plan: Plan) -> Ended {
         drop(output);
         served.until_the_end(signals).await;
         Ok(Exit::Done)
-    })
+    });
+    runtime.shutdown_timeout(LEFTOVERS);
+    ended
 }
 
 /// Serves in the background, for the command that waits at the other end of standard output.
@@ -63,7 +67,7 @@ pub fn background(plan: Plan) -> Ended {
     // It was started through /proc/self/exe; ps(1) needn't call it "exe". Without a name it works as well.
     let _ = rustix::thread::set_name(c"samehost");
     let runtime = mount::runtime().map_err(|error| Failure::new("starting the runtime", error))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let patience = if plan.background { Duration::ZERO } else { plan.retry };
         let say = |word: Word| word.say(&mut io::stdout().lock());
@@ -103,7 +107,9 @@ pub fn background(plan: Plan) -> Ended {
         };
         served.until_the_end(signals).await;
         Ok(Exit::Done)
-    })
+    });
+    runtime.shutdown_timeout(LEFTOVERS);
+    ended
 }
 
 /// As many open files as may be: each granted one is one. The mode of a new file is the caller's business alone.
