@@ -65,6 +65,7 @@ install: all man completions
 	install -D -m 755 target/release/samehost $(DESTDIR)$(PREFIX)/bin/samehost
 	install -d $(DESTDIR)$(SBINDIR)
 	ln -sf $(PREFIX)/bin/samehost $(DESTDIR)$(SBINDIR)/mount.samehost
+	ln -sf $(PREFIX)/bin/samehost $(DESTDIR)$(SBINDIR)/mount.fuse.samehost
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(MAN)/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -D -m 644 $(COMPLETIONS)/samehost.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/samehost

@@ -173,9 +173,11 @@ fn it_waits_for_a_server_that_is_just_starting() {
 /// A shell script in a mount namespace of its own where /sbin has nothing but our mount helper.
 fn with_helper(share: &Share, script: &str) -> Output {
     let sbin = share.scratch.mkdir("sbin");
-    let helper = sbin.join("mount.samehost");
-    if fs::symlink_metadata(&helper).is_err() {
-        symlink(binary(), &helper).expect("own directory");
+    for name in ["mount.samehost", "mount.fuse.samehost"] {
+        let helper = sbin.join(name);
+        if fs::symlink_metadata(&helper).is_err() {
+            symlink(binary(), &helper).expect("own directory");
+        }
     }
     let script = format!(
         "set -e\nmount --bind {} $(readlink -f /sbin)\ncd {}\nmkdir -p mnt\n\
@@ -347,6 +349,35 @@ fn what_a_killed_process_leaves_can_be_taken_away() {
 }
 
 #[test]
+fn what_the_kernel_keeps_to_can_be_changed_by_a_remount() {
+    let share = Share::new(&[]);
+    let url = share.url();
+    let mnt = share.scratch.mkdir("remounted");
+    let script = format!(
+        "set -e\ncd /\nm={}\nmount -t samehost {url} $m -o ro,lane=off,nosuid\n! touch $m/new\n\
+         mount -o remount,rw $m\ntouch $m/new\n\
+         exec 3>>$m/new\n! mount -o remount,ro $m\nexec 3>&-\n\
+         until mount -o remount,ro,noexec $m; do sleep 0.1; done\n! touch $m/new\n\
+         grep $m /proc/self/mounts\nmount -o remount,rw $m\n\
+         ln -s new $m/link\n: <$m/link\nmount -o remount,nosymfollow $m\n! cat $m/link\nrm $m/link $m/new\n\
+         ! mount -o remount,rwx $m\numount $m",
+        mnt.display()
+    );
+    let output = with_helper(&share, &script);
+    refuses(
+        &output,
+        0,
+        &[
+            "Read-only file system",
+            "files are open for writing",
+            "nosuid,nodev,noexec",
+            "symbolic links",
+            "rwx",
+        ],
+    );
+}
+
+#[test]
 fn an_ordinary_user_mounts_through_fusermount3() {
     let share = Share::new(&[]);
     let home = share.scratch.mkdir("home");
@@ -361,7 +392,7 @@ fn an_ordinary_user_mounts_through_fusermount3() {
     let script = format!(
         "set -e\nmknod {0}/fuse c 10 229\nchmod 666 {0}/fuse\nmount --bind {0}/fuse /dev/fuse\n\
          exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec '\n\
-         {samehost} mount {1} {home}/mnt\ncat {home}/mnt/file; echo\n{samehost} status\n\
+         {samehost} mount {1} {home}/mnt\n{samehost} status\ncat {home}/mnt/file; echo\n{samehost} status\n\
          {samehost} umount {home}/mnt\n! grep -q {home}/mnt /proc/self/mounts\n{samehost} status || echo ended $?'",
         share.scratch.path().display(),
         share.url(),
@@ -372,5 +403,9 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         .env("XDG_RUNTIME_DIR", format!("{home}/run"))
         .env("SAMEHOST_RUN_DIR", share.scratch.join("no-run-dir"));
     let output = run_within(&mut command, Duration::from_secs(120));
-    refuses(&output, 0, &["what the server has", &format!("{home}/mnt"), "ended 4"]);
+    // Before the first open, and behind it.
+    let road = "served by the mount's process";
+    refuses(&output, 0, &["what the server has", &format!("{home}/mnt"), "ended 4", road]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!said.contains("lane, passed through"), "{said}");
 }

@@ -210,6 +210,7 @@ fn appearance(options: &MountOptions) -> Appearance {
         (!options.suid, MountFlags::NOSUID),
         (!options.dev, MountFlags::NODEV),
         (!options.exec, MountFlags::NOEXEC),
+        (!options.symfollow, MountFlags::NOSYMFOLLOW),
         (options.noatime, MountFlags::NOATIME),
     ] {
         flags.set(flag, set);

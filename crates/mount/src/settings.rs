@@ -58,7 +58,7 @@ impl Default for AttributeTimes {
 pub struct MountOptions {
     /// The first column of /proc/mounts, such as `nfs://host/export`.
     pub source: String,
-    /// Nothing can be written.
+    /// Nothing can be written. The kernel sees to it, and may be told otherwise later (mount(2), MS_REMOUNT).
     pub read_only: bool,
     /// Every write is durable when it returns.
     pub sync: bool,
@@ -68,6 +68,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs can be executed.
     pub exec: bool,
+    /// Symbolic links are followed (Linux 5.10 otherwise).
+    pub symfollow: bool,
     /// Reading doesn't set times of access.
     pub noatime: bool,
     /// Users other than the one who mounts may use it. The server decides what they may do.
@@ -96,6 +98,7 @@ impl Default for MountOptions {
             suid: false,
             dev: false,
             exec: true,
+            symfollow: true,
             noatime: false,
             allow_other: rustix::process::geteuid().is_root(),
             acl: true,

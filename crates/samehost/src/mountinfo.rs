@@ -21,6 +21,8 @@ pub struct Mounted {
     pub source: OsString,
     /// The minor number of its device, which for FUSE is the connection's number.
     pub minor: u32,
+    /// The mount's own options and the filesystem's.
+    pub options: Vec<String>,
 }
 
 /// All mounts of this process's namespace, in the order in which they cover each other.
@@ -51,11 +53,16 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let mut words = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(words.nth(2)?).ok()?;
     let at = unescape(words.nth(1)?);
+    let list = |word: &[u8]| -> Vec<String> {
+        word.split(|byte| *byte == b',').map(|one| String::from_utf8_lossy(one).into_owned()).collect()
+    };
+    let mut options = list(words.next()?);
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let kind = String::from_utf8_lossy(&unescape(words.next()?)).into_owned();
     let source = OsString::from_vec(unescape(words.next()?));
     let minor = device.split_once(':')?.1.parse().ok()?;
-    Some(Mounted { at: OsString::from_vec(at).into(), kind, source, minor })
+    options.extend(words.next().map(list).unwrap_or_default());
+    Some(Mounted { at: OsString::from_vec(at).into(), kind, source, minor, options })
 }
 
 /// Blanks, tabs, line breaks and backslashes are `\ooo` there.
@@ -85,8 +92,13 @@ mod tests {
     #[test]
     fn a_line_is_taken_apart() {
         let line = br"61 28 0:52 / /mnt/a\040b rw,nosuid shared:5 master:1 - fuse.samehost host:/srv\134 rw,user_id=0";
-        let expected =
-            Mounted { at: "/mnt/a b".into(), kind: OURS.to_owned(), source: r"host:/srv\".into(), minor: 52 };
+        let expected = Mounted {
+            at: "/mnt/a b".into(),
+            kind: OURS.to_owned(),
+            source: r"host:/srv\".into(),
+            minor: 52,
+            options: ["rw", "nosuid", "rw", "user_id=0"].map(str::to_owned).to_vec(),
+        };
         assert_eq!(parse(line), Some(expected));
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"1 2 x"), None);

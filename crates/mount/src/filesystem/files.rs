@@ -101,9 +101,6 @@ struct Way {
 impl Filesystem {
     pub(crate) async fn open(&self, call: &Call, flags: u32, how: u32) -> Result<Answer, Errno> {
         let (node, user, wanted) = (self.node(call)?, self.user(call), Wanted::of(flags, how)?);
-        if (wanted.write || wanted.has(OFlags::TRUNC)) && self.options.read_only {
-            return Err(Errno::ROFS);
-        }
         let name = node.state.lock().places.first().map(|(_, name)| name.clone());
         let name = name.as_deref().unwrap_or_default();
         let asked = Instant::now();
@@ -257,9 +254,8 @@ impl Filesystem {
 
     /// Registers a granted file; `None` if the kernel doesn't take it.
     fn register(&self, state: &mut State, file: &File) -> Option<Way> {
-        let registered = file.pass_granted(|fd| {
-            (Backing::register(&self.device, file, fd), !self.options.read_only && backing::is_read_only(fd))
-        });
+        let registered =
+            file.pass_granted(|fd| (Backing::register(&self.device, file, fd), backing::is_read_only(fd)));
         match registered? {
             (Ok(backing), read_only) => {
                 self.passing.passed();

@@ -68,6 +68,7 @@ fn by_helper(at: &Path, how: &Appearance) -> Result<OwnedFd, Error> {
         (MountFlags::NOSUID, "nosuid"),
         (MountFlags::NODEV, "nodev"),
         (MountFlags::NOEXEC, "noexec"),
+        (MountFlags::NOSYMFOLLOW, "nosymfollow"),
         (MountFlags::NOATIME, "noatime"),
         (MountFlags::SYNCHRONOUS, "sync"),
     ] {

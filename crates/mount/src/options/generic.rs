@@ -49,6 +49,7 @@ pub const NAMES: &[&str] = &[
     "silent",
     "strictatime",
     "suid",
+    "symfollow",
     "sync",
     "user",
     "users",
@@ -97,15 +98,17 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
         "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "lazytime" | "nolazytime"
         | "diratime" | "nodiratime" | "dirsync" => item.bare()?,
         "remount" => {
-            return Err(item.impossible(
-                "a mount's options stay as they are. Unmount it and mount it again with others",
-            ));
+            return Err(item.impossible("nothing is being changed that is mounted already. Leave it out"));
         }
         "bind" | "rbind" | "move" => {
             return Err(item.impossible("it isn't about a filesystem on a server. Use mount(8) without -t"));
         }
         "mand" => return Err(item.impossible("Linux has no mandatory locks any more. Leave it out")),
-        "iversion" | "context" | "nosymfollow" => {
+        "symfollow" | "nosymfollow" => {
+            item.bare()?;
+            mount.symfollow = item.name == "symfollow";
+        }
+        "iversion" | "context" => {
             return Err(item.impossible("FUSE mounts don't have it. Leave it out"));
         }
         _ => return Ok(Known::No),

@@ -9,11 +9,13 @@ mod generic;
 mod nearest;
 mod nfs;
 mod ours;
+mod remount;
 mod split;
 
 use std::time::Duration;
 
 pub use error::OptionError;
+pub use remount::{Remount, remount};
 
 use crate::settings::MountOptions;
 use split::Item;

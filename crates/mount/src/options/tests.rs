@@ -112,7 +112,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("lane=maybe", &["lane=maybe", "auto, off or required"]),
         ("run_dir=here", &["run_dir=here", "whole path"]),
         ("localio_probe_throttle=12", &["power of two"]),
-        ("remount,ro", &["'remount'", "mount it again"]),
+        ("remount,ro", &["'remount'", "Leave it out"]),
         ("run_dir=\"/a", &["quotation mark"]),
     ] {
         let said = says(text);

@@ -21,14 +21,18 @@ Options behind -o, separated by commas, have the names and units of nfs(5). An u
   actimeo= ac noac lookupcache=all|pos|none    all four of them; whether at all; which names are believed
   ro rw sync async sec=sys|none                as everywhere; sync: a write is stable when it returns
   resvport noresvport                          whether to come from a port below 1024
-  nosuid noexec noatime                        mount(8)'s; so are defaults, user, _netdev, nofail, noauto and x-...
+  nosuid noexec nosymfollow                    mount(8)'s; so are defaults, user, _netdev, nofail, noauto and x-...
+  noatime                                      times of access needn't be true; the server decides whether reading sets them
   dev nodev                                    whether device files work, for everybody then (nodev)
   lane=auto|off|required                       take the lane where it comes up; never; fail without it
   passthrough nopassthrough                    whether the kernel may be given the files (where it can), or never
   odirect=end-to-end|server                    what O_DIRECT by-passes: the server's page cache, too, or this mount's only
   run_dir=DIR trust_uid=UID                    where servers' sockets are; whose are trusted besides root's and one's own
+  acl noacl                                    whether the server is asked for access control lists (NFSACL)
   allow_other noallow_other                    whether other users may enter; root's mounts let them
-Locks (flock, fcntl) are kept on this host, as with nfs(5)'s nolock.
+  remount                                      change ro, suid, dev, exec, symfollow of what is mounted; all else stays
+Locks (flock, fcntl) are kept on this host, as with nfs(5)'s nolock. In sticky directories that everybody may write the
+sysctls fs.protected_symlinks, protected_regular and protected_fifos have no effect on a FUSE mount: nosymfollow is what helps.
 
 Examples:
   samehost mount nfs://fileserver/srv /mnt

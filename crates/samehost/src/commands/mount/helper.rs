@@ -13,8 +13,11 @@ use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Stop};
 use crate::output::complain;
 
-/// The name that makes the command the helper.
-const NAME: &str = "mount.samehost";
+/// The names that make the command the helper: of the type that users give, and of the one that the mount table shows, by which
+/// mount(8) looks for it to remount.
+const NAMES: [&str; 2] = ["mount.samehost", "mount.fuse.samehost"];
+/// What it calls itself.
+const NAME: &str = NAMES[0];
 
 /// mount(8)'s exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +45,8 @@ struct Asked {
 
 /// Whether this process was started as the helper.
 pub fn is_meant(program: Option<&OsStr>) -> bool {
-    program.is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new(NAME)))
+    let name = program.and_then(|program| Path::new(program).file_name());
+    name.is_some_and(|name| NAMES.iter().any(|one| name == OsStr::new(one)))
 }
 
 /// Mounts as mount(8) asks, and ends with its codes.
@@ -162,6 +166,7 @@ mod tests {
     #[test]
     fn the_name_makes_the_helper() {
         assert!(is_meant(Some(OsStr::new("/sbin/mount.samehost"))));
+        assert!(is_meant(Some(OsStr::new("/sbin/mount.fuse.samehost"))));
         assert!(!is_meant(Some(OsStr::new("/usr/local/bin/samehost"))));
         assert!(!is_meant(None));
     }

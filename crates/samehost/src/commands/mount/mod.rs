@@ -8,6 +8,7 @@ mod daemon;
 pub mod helper;
 mod place;
 mod plan;
+mod remount;
 mod source;
 mod status;
 mod word;
@@ -30,8 +31,11 @@ use word::Word;
 /// What a mount's process is called.
 const NAME: &str = "samehost";
 
-/// Mounts; returns when it is mounted, with `--foreground` when it is unmounted.
+/// Mounts; returns when it is mounted, with `--foreground` when it is unmounted. With `-o remount` it changes what is mounted.
 pub fn mount(global: &Global, args: &MountArgs) -> Ended {
+    if let Some(change) = plan::remount(args)? {
+        return remount::remount(args, &change);
+    }
     let plan = Plan::make(global, args)?;
     for error in &plan.passed_over {
         complain(&format!("mount: {error}; passed over"));

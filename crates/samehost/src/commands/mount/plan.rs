@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::{Options, Url};
 use mount::MountOptions;
-use mount::options::{OptionError, parse};
+use mount::options::{OptionError, Remount, parse};
 
 use super::{place, source};
 use crate::cli::{Global, MountArgs};
@@ -51,6 +51,11 @@ impl Plan {
             passed_over: parsed.passed_over,
         })
     }
+}
+
+/// What is to change about a filesystem that is mounted, if that is what the options ask for.
+pub fn remount(args: &MountArgs) -> Result<Option<Remount>, Failure> {
+    mount::options::remount(&args.options.join(",")).map_err(|error| wrong(&error))
 }
 
 fn wrong(error: &OptionError) -> Failure {

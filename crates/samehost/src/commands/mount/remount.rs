@@ -1,0 +1,71 @@
+//! `mount -o remount`: changes what can change about a filesystem that is mounted. Its process isn't asked: the kernel sees to it.
+
+use mount::options::Remount;
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+
+use crate::cli::MountArgs;
+use crate::exit::{Ended, Exit, Failure};
+use crate::human;
+use crate::mountinfo::{self, Mounted, OURS};
+
+/// Changes it.
+pub fn remount(args: &MountArgs, change: &Remount) -> Ended {
+    use std::os::unix::ffi::OsStrExt;
+    let shown = human::name(args.mountpoint.as_os_str().as_bytes());
+    let whole = mountinfo::whole(&args.mountpoint).map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::at(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let Some(mounted) = mounted.filter(|mounted| mounted.kind == OURS) else {
+        return Err(Failure::new(&shown, "no filesystem of Samehost is mounted here")
+            .next("`samehost status` and `findmnt -t fuse.samehost` list what is")
+            .into());
+    };
+    match rustix::mount::mount_remount(&mounted.at, flags(&mounted, change), "") {
+        Ok(()) => Ok(Exit::Done),
+        Err(Errno::PERM) => Err(Failure::new(&shown, "only root may remount").into()),
+        Err(Errno::BUSY) => Err(Failure::new(&shown, "files are open for writing")
+            .next(format!("see who has them open: fuser -vm {shown}"))
+            .into()),
+        Err(errno) => Err(Failure::new(&shown, std::io::Error::from(errno)).into()),
+    }
+}
+
+/// The flags that it has, changed. What mount(2) isn't given it takes away, but for the times of access.
+fn flags(mounted: &Mounted, change: &Remount) -> MountFlags {
+    let has = |option: &str| mounted.options.iter().any(|one| one == option);
+    let mut flags = MountFlags::empty();
+    for (option, flag, change) in [
+        ("ro", MountFlags::RDONLY, change.read_only),
+        ("nosuid", MountFlags::NOSUID, change.suid.map(|suid| !suid)),
+        ("nodev", MountFlags::NODEV, change.dev.map(|dev| !dev)),
+        ("noexec", MountFlags::NOEXEC, change.exec.map(|exec| !exec)),
+        ("nosymfollow", MountFlags::NOSYMFOLLOW, change.symfollow.map(|follow| !follow)),
+        ("noatime", MountFlags::NOATIME, None),
+        ("nodiratime", MountFlags::NODIRATIME, None),
+        ("relatime", MountFlags::RELATIME, None),
+    ] {
+        flags.set(flag, change.unwrap_or_else(|| has(option)));
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_named_stays() {
+        let mounted = Mounted {
+            at: "/mnt".into(),
+            kind: OURS.to_owned(),
+            source: "h:/s".into(),
+            minor: 1,
+            options: ["rw", "nosuid", "relatime"].map(str::to_owned).to_vec(),
+        };
+        let change = Remount { read_only: Some(true), exec: Some(false), ..Remount::default() };
+        let changed = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::RELATIME;
+        assert_eq!(flags(&mounted, &change), changed);
+        let change = Remount { suid: Some(true), ..Remount::default() };
+        assert_eq!(flags(&mounted, &change), MountFlags::RELATIME);
+    }
+}
