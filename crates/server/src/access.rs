@@ -191,6 +191,12 @@ impl Gate {
         self.admit_to(entry, asking)
     }
 
+    /// Checks whether `asking` may use the export of that number, to which a name in another export has led.
+    pub(crate) fn enter(&self, export: u32, asking: Asking<'_>) -> Result<Admission, Refusal> {
+        let table = self.table.load();
+        self.admit_to(table.get(export).ok_or(Refusal::NotExported)?, asking)
+    }
+
     /// Checks whether `asking` may use `entry`.
     pub(crate) fn admit_to(&self, entry: &Arc<Entry>, asking: Asking<'_>) -> Result<Admission, Refusal> {
         let options = self.options(entry, asking.address)?;
@@ -271,7 +277,9 @@ impl Gate {
         before.entries().iter().any(|old| {
             let new = after.get(old.id).ok_or(Refusal::NotExported);
             let new = new.and_then(|new| self.options(new, address));
-            new == Err(Refusal::NotKnownYet) || self.options(old, address) != new
+            new == Err(Refusal::NotKnownYet)
+                || self.options(old, address) != new
+                || before.inner_of(old.id) != after.inner_of(old.id)
         })
     }
 }

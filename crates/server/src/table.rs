@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::io_modes::Switches;
 use exports::{Export, Exports, Fsid};
-use store::{HandleKey, Store, StoreOptions, WriteVerifier};
+use store::{HandleKey, OtherExport, Store, StoreOptions, WriteVerifier};
 
 /// Numbers from here on are hashes of a path or UUID; those below are `fsid=` numbers as they stand.
 const HASHED: u32 = 1 << 31;
@@ -59,6 +59,8 @@ pub(crate) struct Table {
     entries: Vec<Arc<Entry>>,
     by_id: HashMap<u32, Arc<Entry>>,
     nested: Vec<Nested>,
+    /// By the number of an export, those that lie in it and in no other one between.
+    inner: HashMap<u32, Vec<OtherExport>>,
 }
 
 impl Table {
@@ -90,18 +92,51 @@ impl Table {
             table.entries.push(entry);
         }
         table.nested = table.entries.iter().filter_map(|entry| table.nest(entry)).collect();
+        for entry in &table.entries {
+            let Some(outer) = table.around(entry) else { continue };
+            // One without a store is closed all the same: its rules aren't those of the export around it.
+            let id = entry.store.is_ok().then_some(entry.id);
+            let inner = OtherExport { path: entry.export.path().to_owned(), id };
+            table.inner.entry(outer.id).or_default().push(inner);
+        }
+        table.part();
         table
     }
 
-    /// Where `inner` lies in the nearest export around it, if there is one.
-    fn nest(&self, inner: &Arc<Entry>) -> Option<Nested> {
+    /// Tells each store which exports lie in it. One that can't be told isn't served: it would give away what isn't its own.
+    fn part(&mut self) {
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            let Ok(store) = &entry.store else { continue };
+            let Err(error) = store.set_other_exports(self.inner_of(entry.id)) else { continue };
+            let problem = format!("the exports in it can't be looked at: {error}");
+            let closed = Arc::new(Entry {
+                export: entry.export.clone(),
+                id: entry.id,
+                store: Err(problem),
+                io: Arc::clone(&entry.io),
+                directory: entry.directory,
+            });
+            self.by_id.insert(closed.id, Arc::clone(&closed));
+            self.nested.retain(|nested| nested.inner.id != closed.id && nested.outer.id != closed.id);
+            self.entries[index] = closed;
+        }
+    }
+
+    /// The nearest export around `inner`.
+    fn around(&self, inner: &Entry) -> Option<&Arc<Entry>> {
         let around = |outer: &&Arc<Entry>| {
             outer.store.is_ok()
                 && outer.export.path() != inner.export.path()
                 && inner.export.path().starts_with(outer.export.path())
         };
         let depth = |outer: &&Arc<Entry>| outer.export.path().components().count();
-        let outer = self.entries.iter().filter(around).max_by_key(depth)?;
+        self.entries.iter().filter(around).max_by_key(depth)
+    }
+
+    /// Where `inner` lies in the nearest export around it, if there is one.
+    fn nest(&self, inner: &Arc<Entry>) -> Option<Nested> {
+        let outer = self.around(inner)?;
         let below = inner.export.path().strip_prefix(outer.export.path()).ok()?;
         let mut way: Vec<_> = below.iter().map(|part| part.as_bytes().to_vec()).collect();
         let name = way.pop().filter(|_| inner.store.is_ok())?;
@@ -111,6 +146,11 @@ impl Table {
     /// Exports that lie in another one.
     pub(crate) fn nested(&self) -> &[Nested] {
         &self.nested
+    }
+
+    /// The exports that lie in another one, of the number `outer`, with none between.
+    pub(crate) fn inner_of(&self, outer: u32) -> &[OtherExport] {
+        self.inner.get(&outer).map_or(&[], Vec::as_slice)
     }
 
     /// The export of a number.

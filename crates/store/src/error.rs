@@ -8,6 +8,10 @@ use rustix::io::Errno;
 /// Why an operation on a store failed. Each variant has one counterpart among the status codes of RFC 1813 section 2.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// The name leads to the directory of another export, which has this number in its handles (`NFS3ERR_ACCES` where that can't be
+    /// entered instead).
+    #[error("the directory of another export")]
+    OtherExport(u32),
     /// The file that the handle named is gone (`NFS3ERR_STALE`).
     #[error("the file is gone")]
     Stale,

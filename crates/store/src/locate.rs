@@ -48,7 +48,10 @@ impl Acting<'_> {
     ) -> Result<(FileHandle, OwnedFd)> {
         let store = self.inner();
         let Scheme::Located(places) = &store.scheme else { return Err(Error::Stale) };
-        let known = places.path(store, id);
+        if store.others.has(id) {
+            return Err(Error::Stale);
+        }
+        let known = places.path(store, id).filter(|_| !places.is_in_another_export(store, id));
         if let Some(path) = &known {
             match self.as_searcher(|| walk(store, path)) {
                 Ok(file) if is(store, &file, id) => return Ok((places.handle(id).unwrap_or(*handle), file)),
@@ -124,6 +127,9 @@ impl Acting<'_> {
                 Ok(file_id(&file, &status(&file, store.filesystem.fsid)?))
             };
             let here = if self.can_act() { as_process_user(look)? } else { look()? };
+            if store.others.has(here) {
+                return Err(Error::Stale);
+            }
             places.note(store, parent, name, here);
             parent = here;
         }
@@ -231,6 +237,9 @@ impl<'s> Hinted<'s> {
         for name in directories {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(inside) = openat2(dir, &name, flags, Mode::empty(), ONE_STEP) else { continue };
+            if self.store.others.at(&inside).is_some() {
+                continue;
+            }
             self.path.push(name);
             if self.look_in(&inside, rest) {
                 return true;

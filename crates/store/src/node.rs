@@ -37,6 +37,8 @@ pub struct Node {
     leased: AtomicBool,
     /// How often it is held.
     holds: AtomicUsize,
+    /// The round of `other_exports` in which it was found in none of them.
+    looked_at_in: AtomicU32,
 }
 
 impl Node {
@@ -56,6 +58,7 @@ impl Node {
             syncs: Syncs::default(),
             leased: AtomicBool::new(false),
             holds: AtomicUsize::new(0),
+            looked_at_in: AtomicU32::new(0),
         }
     }
 
@@ -98,6 +101,14 @@ impl Node {
 
     pub(crate) fn holds(&self) -> &AtomicUsize {
         &self.holds
+    }
+
+    pub(crate) fn looked_at_in(&self) -> u32 {
+        self.looked_at_in.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn look_at_in(&self, round: u32) {
+        self.looked_at_in.store(round, Ordering::Relaxed);
     }
 
     pub(crate) fn data_file(&self, for_writing: bool) -> &DataFile {

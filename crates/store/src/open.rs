@@ -26,6 +26,7 @@ use crate::locks::Locks;
 use crate::node::Node;
 use crate::nodes::NodeCache;
 use crate::open_dirs::OpenDirs;
+use crate::other_exports::{OtherExport, OtherExports, Place};
 use crate::places::Places;
 use crate::refusals;
 use crate::verifier::WriteVerifier;
@@ -131,6 +132,10 @@ pub(crate) struct Inner {
     pub cloned: bool,
     /// A read-only clone of a store that can be written, for grants to clients that may only read.
     pub reader: Option<OwnedFd>,
+    /// Where the exported directory is, before it was cloned.
+    pub place: Place,
+    /// Exports below it.
+    pub others: OtherExports,
     /// The root open for reading: open_by_handle_at(2) takes no `O_PATH` descriptor to say which mount it means. `None` without the
     /// kernel's handles.
     pub mount: Option<OwnedFd>,
@@ -210,6 +215,16 @@ impl Store {
         self.0.nodes.set_capacity(nodes);
     }
 
+    /// Says which exports lie in this one. A name that leads to one of their directories is [`Error::OtherExport`] from now on, and
+    /// what lies below is `Stale` by this store's handles. One on another mount isn't reached from here, and nothing changes for
+    /// what it covers. Run it on a thread that doesn't act as a user.
+    ///
+    /// # Errors
+    /// `TryLater` and `Io` when a directory can't be looked at; one that isn't there is none. The exports are then as they were.
+    pub fn set_other_exports(&self, exports: &[OtherExport]) -> Result<()> {
+        self.0.set_other_exports(exports)
+    }
+
     /// The user that everything is done as, where this store can't act as others.
     #[must_use]
     pub fn only_user(&self) -> Option<u32> {
@@ -275,6 +290,7 @@ impl Inner {
             if cloned && !options.read_only { clone_detached(&original, limits(true)).ok() } else { None };
         let reader = reader.and_then(|reader| open_directory(&reader).ok());
 
+        let place = Place::of(&original)?;
         let root = clone.unwrap_or(original);
         let filesystem = Filesystem::of(&root)?;
 
@@ -309,6 +325,8 @@ impl Inner {
             fallbacks: ::io::Fallbacks::on(refusals::of(&root)?),
             cloned,
             reader,
+            place,
+            others: OtherExports::default(),
             mount,
             root: Arc::new(Node::new(handle, id, Kind::Directory, root)),
             proc,

@@ -99,6 +99,24 @@ impl Places {
         Some(path)
     }
 
+    /// Whether the remembered path leads through the directory of another export.
+    pub fn is_in_another_export(&self, store: &Inner, id: FileId) -> bool {
+        let mut at = id;
+        if store.others.round() == 0 {
+            return false;
+        }
+        for _ in 0..MAX_PATH {
+            if store.others.has(at) {
+                return true;
+            }
+            match self.known.get(&at) {
+                Some(place) if at != store.root.id() => at = place.parent,
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Whether the file is known to be nowhere.
     pub fn is_missing(&self, id: FileId) -> bool {
         self.missing.lock().get(&id).is_some_and(|since| since.elapsed() < REMEMBERED)
@@ -114,6 +132,11 @@ impl Places {
             }
         }
         missing.insert(id, Instant::now());
+    }
+
+    /// What was surveyed says nothing any more.
+    pub fn forget_survey(&self) {
+        *self.last.lock() = None;
     }
 
     /// The last survey of the tree, unless it is too old to say anything.

@@ -121,6 +121,9 @@ impl Survey {
                 Err(errno) if Error::from(errno) == Error::TryLater => return Err(Error::TryLater),
                 Err(_) => continue,
             };
+            if store.others.at(&inside).is_some() {
+                continue;
+            }
             if !self.look_in(store, &inside, below as u32, depth + 1)? {
                 return Ok(false);
             }

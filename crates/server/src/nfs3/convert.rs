@@ -22,7 +22,7 @@ pub(super) const fn status(error: store::Error) -> Nfsstat3 {
         Error::IsDirectory => Nfsstat3::Isdir,
         Error::NotEmpty => Nfsstat3::Notempty,
         // Names that the server can't handle: RFC 1813 section 3.2, items 1 and 5.
-        Error::Access | Error::InvalidName => Nfsstat3::Acces,
+        Error::Access | Error::InvalidName | Error::OtherExport(_) => Nfsstat3::Acces,
         Error::Permission => Nfsstat3::Perm,
         Error::NameTooLong => Nfsstat3::Nametoolong,
         Error::Invalid => Nfsstat3::Inval,

@@ -1,11 +1,12 @@
 //! LOOKUP and READLINK (RFC 1813 sections 3.3.3, 3.3.5).
 
-use proto::nfs3::{Lookup3Args, Lookup3ResOk, Nfspath3, PostOpAttr, Readlink3Args, Readlink3ResOk};
+use proto::nfs3::{Lookup3Args, Lookup3ResOk, Nfspath3, Nfsstat3, PostOpAttr, Readlink3Args, Readlink3ResOk};
 use store::FileHandle;
 use xdr::{Encode, Encoder, Opaque};
 
 use super::convert::post_op;
-use super::{Call, Result};
+use super::{Call, Fault, Result, asking};
+use crate::access::Refusal;
 
 /// What LOOKUP found; the handle is its own, the wire type borrows it.
 pub(super) struct Found {
@@ -30,8 +31,25 @@ pub(super) fn lookup(call: &Call<'_>, args: Lookup3Args<'_>, body: &mut PostOpAt
     let directory = acting.node(args.what.dir.0)?;
     let found = acting.lookup(&directory, args.what.name.0);
     *body = post_op(&acting, &directory);
+    if let Err(store::Error::OtherExport(export)) = found {
+        return enter(call, export, *body);
+    }
     let found = found?;
     Ok(Found { handle: *found.handle(), attributes: call.current(&acting, &found), directory: *body })
+}
+
+/// The directory of an export in another one: its own handle, if its own rules let the client in. It is on the same filesystem,
+/// so the client notices nothing but that handle.
+fn enter(call: &Call<'_>, export: u32, directory: PostOpAttr) -> Result<Found> {
+    let refused = |refusal| match refusal {
+        Refusal::NotExported => Fault(Nfsstat3::Acces),
+        other => other.into(),
+    };
+    let admitted = call.service.gate.enter(export, asking(call.cx)).map_err(refused)?;
+    let handle = admitted.root()?;
+    let acting = admitted.acting()?;
+    let root = acting.node(handle.as_bytes())?;
+    Ok(Found { handle, attributes: post_op(&acting, &root), directory })
 }
 
 /// A symbolic link's text.

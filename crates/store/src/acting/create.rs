@@ -88,6 +88,7 @@ impl Acting<'_> {
             Mode::empty(),
         )?;
         let node = self.adopt(dir, name, path_only)?.node;
+        self.check_found(&node)?;
         // The kernel had the mode already, and a new file's size is 0.
         let rest = SetAttributes { mode: None, size: set.size.filter(|size| *size > 0), ..*set };
         self.finish(node, &rest)
@@ -97,7 +98,10 @@ impl Acting<'_> {
         if let CreateHow::Guarded(_) = how {
             return Err(Error::Exists);
         }
-        let node = self.child(dir, name)?;
+        let node = match self.child(dir, name) {
+            Err(Error::OtherExport(_)) => return Err(Error::Exists),
+            found => found?,
+        };
         if node.kind() != Kind::Regular {
             return Err(Error::Exists);
         }

@@ -42,19 +42,25 @@ impl Acting<'_> {
             if self.store.subtree_check {
                 self.locate(node.id(), &handle, None)?;
             }
+            self.check_export(&node)?;
             return Ok(node);
         }
         match (self.store.sealer.open(&handle)?, &self.store.scheme) {
             (Meaning::Kernel(kernel), Scheme::Kernel) => {
                 let file = self.open_by_handle(&kernel, self.store.mount.as_ref(), PATH_ONLY)?;
-                self.keep(handle, None, file)
+                let node = self.keep(handle, None, file)?;
+                self.check_export(&node)?;
+                Ok(node)
             }
             (Meaning::Located { id, hints }, Scheme::Located(_)) => {
                 if id == self.store.root.id() {
                     return Ok(Arc::clone(&self.store.root));
                 }
                 let (canonical, file) = self.locate(id, &handle, Some(&hints))?;
-                self.keep(canonical, Some(id), file)
+                let node = self.keep(canonical, Some(id), file)?;
+                // `locate` finds nothing in other exports.
+                node.look_at_in(self.store.others.round());
+                Ok(node)
             }
             // Genuine, but made before an option or the filesystem changed.
             _ => Err(Error::Stale),
@@ -64,7 +70,7 @@ impl Acting<'_> {
     /// The file `name` in `dir`. "." is the directory itself, ".." the one above, which for the root is the root.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `Access` (also for what is mounted there), `InvalidName`, `NameTooLong`, `Stale`.
+    /// `NotFound`, `NotDirectory`, `Access` (also for what is mounted there), `OtherExport`, `InvalidName`, `NameTooLong`, `Stale`.
     pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
         self.find(dir, name).map(|found| found.node)
     }
@@ -92,6 +98,13 @@ impl Acting<'_> {
     }
 
     fn entry(&self, dir: &Node, name: &CStr) -> Result<Found> {
+        let found = self.entry_anywhere(dir, name)?;
+        self.check_found(&found.node)?;
+        Ok(found)
+    }
+
+    /// As `entry`, also what belongs to another export.
+    fn entry_anywhere(&self, dir: &Node, name: &CStr) -> Result<Found> {
         if let Scheme::Kernel = self.store.scheme {
             // A file in use costs one system call. Not where something may be mounted on the name.
             if self.store.cloned {

@@ -23,7 +23,7 @@ impl Acting<'_> {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `NotEmpty`, `NotDirectory`, `NotFound`, `Invalid` for "." and `Exists` for ".." (RFC 1813 section 3.3.13), `Access`, `Permission`, `ReadOnly`, `Stale`.
+    /// `TryLater` for directories of other exports and those on the way there, as for mount points; `NotEmpty`, `NotDirectory`, `NotFound`, `Invalid` for "." and `Exists` for ".." (RFC 1813 section 3.3.13), `Access`, `Permission`, `ReadOnly`, `Stale`.
     pub fn rmdir(&self, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
         let dots = if name == b"." { Error::Invalid } else { Error::Exists };
         self.unlink(dir, name, dots, AtFlags::REMOVEDIR, wcc)
@@ -33,6 +33,7 @@ impl Acting<'_> {
         let name = self.entry_name(dir, name, dots, wcc)?;
         self.changing(dir, wcc, |_| {
             let victim = self.cached(dir, &name);
+            self.check_name_is_free(dir, &name)?;
             self.gone_or(dir, unlinkat(dir.file(), &name, flags).map_err(Error::from))?;
             self.forget(victim);
             Ok(())
@@ -43,7 +44,7 @@ impl Acting<'_> {
     ///
     /// # Errors
     /// `NotFound`, `Exists` or `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` for "." and ".." and for moving a directory below itself,
-    /// `CrossDevice`, `Access`, `Permission`, `ReadOnly`, `Stale`.
+    /// `CrossDevice`, `TryLater` as for [`Acting::rmdir`], `Access`, `Permission`, `ReadOnly`, `Stale`.
     pub fn rename(
         &self,
         from_dir: &Node,
@@ -74,6 +75,8 @@ impl Acting<'_> {
 
     fn move_name(&self, from_dir: &Node, from: &CStr, to_dir: &Node, to: &CStr) -> Result<()> {
         let victim = self.cached(to_dir, to);
+        self.check_name_is_free(from_dir, from)?;
+        self.check_name_is_free(to_dir, to)?;
         renameat(from_dir.file(), from, to_dir.file(), to)?;
         self.forget(victim);
         if let Scheme::Located(places) = &self.store.scheme {

@@ -78,7 +78,7 @@ pub(in crate::nfs4) fn known_file<'k>(
     let is_root = file.admitted.root().is_ok_and(|root| root == *file.node.handle());
     let mounted_on = if is_root && wanted.contains(number::MOUNTED_ON_FILEID) {
         let covered = nested::mounted_on(c, file)?;
-        covered.map_or_else(|| PseudoId::of_path(file.admitted.path()).fileid(), |node| node.fileid())
+        covered.unwrap_or_else(|| PseudoId::of_path(file.admitted.path()).fileid())
     } else {
         attributes.fileid
     };

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use proto::nfs4::attributes::RDATTR_ERROR;
 use proto::nfs4::{Bitmap4, Nfsstat4, Readdir4Args};
-use store::{Acting, DirEntry, Node};
+use store::{Acting, DirEntry, Error, Node};
 use xdr::{Encoder, UNIT};
 
 use super::attributes::{known_file, known_pseudo};
@@ -168,8 +168,17 @@ fn put_entry(
     if wanted.is_empty() {
         return Ok(page.put(cookie, entry.name, put_empty));
     }
-    let mut looked_up = || -> Result<_> {
-        let node = acting.lookup(&directory.node, entry.name).map_err(status::of_store)?;
+    let there = match acting.lookup(&directory.node, entry.name) {
+        Err(Error::OtherExport(export)) => match nested::enter(c, export) {
+            Ok(root) => return put_root(c, &root, cookie, entry.name, wanted, page),
+            // A client that takes no error with an entry isn't kept from the whole directory by it.
+            Err(_) if !wanted.contains(RDATTR_ERROR) => return Ok(ControlFlow::Continue(())),
+            Err(status) => Err(status),
+        },
+        found => found.map_err(status::of_store),
+    };
+    let looked_up = || -> Result<_> {
+        let node = there?;
         let written = page.ask_writer(c, acting, &node, wanted)?;
         let mut attributes = acting.attributes(&node).map_err(status::of_store)?;
         attributes.size = written.unwrap_or(attributes.size);

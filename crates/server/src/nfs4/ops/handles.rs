@@ -108,7 +108,10 @@ fn find(c: &Compound<'_>, wanted: &[u8]) -> Result<Object> {
         Object::Gone(_) => Err(Nfsstat4::Stale),
         Object::File(file) => {
             must_be_directory(file)?;
-            let node = file.acting()?.lookup(&file.node, name(wanted)?).map_err(status::of_store)?;
+            let node = match file.acting()?.lookup(&file.node, name(wanted)?) {
+                Err(Error::OtherExport(export)) => return nested::enter(c, export).map(Object::File),
+                found => found.map_err(status::of_store)?,
+            };
             let inner = nested::entered(c, file, wanted)?;
             Ok(Object::File(inner.unwrap_or_else(|| file.sibling(node))))
         }

@@ -1,0 +1,384 @@
+//! An export in an export on one filesystem: what lies in the inner one is served by its rules, whichever way a client comes,
+//! over NFSv3, NFSv4 and the lane, and with whatever handle.
+
+mod common;
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+
+use common::local::{lane, open, run, user};
+use common::users::as_user;
+use common::v4::{NFS_OK, Session};
+use common::{Client, Scratch, what};
+use lane::{Access, How, New, Status, Target};
+use proto::mount3::Mountstat3;
+use proto::nfs3::{
+    self, Getattr3Args, Link3Args, Lookup3Args, Mkdir3Args, Nfsstat3, Outcome, Procedure, Remove3Args,
+    Rename3Args, Sattr3,
+};
+use proto::nfs4::{self, Bitmap4, Nfsstat4, OpenClaim4, Operation};
+use samehost_server::{Config, Server};
+use xdr::Opaque;
+
+const STALE: u32 = Nfsstat3::Stale as u32;
+const ACCESS: u32 = Nfsstat3::Acces as u32;
+const XDEV: u32 = Nfsstat3::Xdev as u32;
+const OUTER: &str = "127.0.0.1(rw,insecure,no_root_squash,async) 127.0.0.2(rw,insecure,no_root_squash,async)";
+/// Not for the second client.
+const INNER: &str = "127.0.0.1(ro,insecure,no_root_squash,no_lane)";
+
+/// `export` with `way/inner/d/f` in it, `way/inner` an export of its own or not.
+struct Rig {
+    scratch: Scratch,
+    exports: PathBuf,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        std::fs::create_dir_all(scratch.at("way/inner/d")).unwrap();
+        std::fs::create_dir(scratch.at("beside")).unwrap();
+        for name in ["way/inner/f", "way/inner/d/f", "f", "beside/f"] {
+            std::fs::write(scratch.at(name), "data").unwrap();
+        }
+        for name in ["way", "beside", "way/inner", "way/inner/d"] {
+            std::fs::set_permissions(scratch.at(name), std::fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let exports = scratch.dir.path().join("exports");
+        let rig = Self { scratch, exports };
+        rig.export(false);
+        rig
+    }
+
+    fn inner(&self) -> PathBuf {
+        self.scratch.at("way/inner")
+    }
+
+    /// Writes the exports file.
+    fn export(&self, with_inner: bool) {
+        let mut lines = format!("{} {OUTER}\n", self.scratch.export().display());
+        if with_inner {
+            lines += &format!("{} {INNER}\n", self.inner().display());
+        }
+        std::fs::write(&self.exports, lines).unwrap();
+    }
+
+    fn serve(&self) -> Server {
+        let exports = Vec::new();
+        let export_files = vec![self.exports.clone()];
+        Server::start(Config { exports, export_files, ..self.scratch.config("") }).unwrap()
+    }
+}
+
+fn second(server: &Server) -> Client {
+    Client::from(server, [127, 0, 0, 2].into(), 0)
+}
+
+fn try_lookup(client: &mut Client, dir: &[u8], name: &str) -> u32 {
+    client.nfs(Procedure::Lookup, &Lookup3Args { what: what(dir, name.as_bytes()) }).status()
+}
+
+fn rename(client: &mut Client, from: (&[u8], &str), to: (&[u8], &str)) -> u32 {
+    let args = Rename3Args { from: what(from.0, from.1.as_bytes()), to: what(to.0, to.1.as_bytes()) };
+    client.nfs(Procedure::Rename, &args).status()
+}
+
+fn status_of(client: &mut Client, handle: &[u8]) -> u32 {
+    client.nfs(Procedure::Getattr, &Getattr3Args { object: Opaque(handle) }).status()
+}
+
+#[test]
+fn names_lead_into_the_inner_export_and_its_rules_hold_there() {
+    let rig = Rig::new();
+    rig.export(true);
+    let server = rig.serve();
+    let mut client = Client::new(&server);
+    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let way = client.lookup(&root, "way");
+    let inner = client.lookup(&way, "inner");
+    assert_eq!(client.mnt(&rig.inner()).as_ref(), Ok(&inner));
+    assert_eq!(client.getattr(&inner).fileid, std::fs::metadata(rig.inner()).unwrap().ino());
+    let d = client.lookup(&inner, "d");
+    let file = client.lookup(&d, "f");
+    assert_eq!(client.read(&file, 0, 4).unwrap().0, b"data");
+    assert!(matches!(client.write(&file, 0, b"x"), Outcome::Fail(Nfsstat3::Rofs, _)));
+    assert_eq!(client.create(&d, "new"), Err(Nfsstat3::Rofs));
+
+    let mut session = Session::new(&server, 2, b"one");
+    session.reclaim_complete();
+    let at = session.walk(&rig.scratch.at("way"));
+    assert_eq!((&at, session.lookup(&at, b"inner")), (&way, Ok(inner.clone())));
+    let name = OpenClaim4::Null(Opaque(b"f"));
+    assert_eq!(session.open(&d, name, false).err(), Some(Nfsstat4::Rofs as u32));
+
+    run(async {
+        let lane = lane(&rig.scratch, &mut client).await;
+        let root_user = user(0, 0, &[]);
+        for access in [Access::Read, Access::Write, Access::ReadWrite] {
+            let there = Target::Entry { directory: &d, name: b"f" };
+            let new = Target::New(New { directory: &d, name: b"new", mode: 0o644, how: How::Unchecked });
+            for target in [there, new, Target::Handle(&file)] {
+                let refused = open(&lane, target, access, &root_user).await.err();
+                assert_eq!(refused, Some(Status::NoLane), "{target:?}");
+            }
+            let directory = Target::Entry { directory: &way, name: b"inner" };
+            open(&lane, directory, access, &root_user).await.unwrap_err();
+        }
+        // In the outer export everything is as ever.
+        let beside = Target::Entry { directory: &root, name: b"f" };
+        open(&lane, beside, Access::Write, &root_user).await.unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_moved_or_linked_across_and_the_inner_directory_keeps_its_place() {
+    let rig = Rig::new();
+    rig.export(true);
+    let server = rig.serve();
+    let mut client = Client::new(&server);
+    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let way = client.lookup(&root, "way");
+    let inner = client.lookup(&way, "inner");
+    assert_eq!(rename(&mut client, (&root, "f"), (&inner, "f")), XDEV);
+    assert_eq!(rename(&mut client, (&inner, "f"), (&root, "g")), XDEV);
+    let [outer_file, inner_file] = [&root, &inner].map(|dir| client.lookup(dir, "f"));
+    for (file, dir) in [(&outer_file, &inner), (&inner_file, &root)] {
+        let args = Link3Args { file: Opaque(file), link: what(dir, b"link") };
+        assert_eq!(client.nfs(Procedure::Link, &args).status(), XDEV);
+    }
+    let mut session = Session::new(&server, 2, b"one");
+    session.reclaim_complete();
+    for (from, to) in [(&root, &inner), (&inner, &root)] {
+        let args = nfs4::Rename4Args { oldname: Opaque(b"f"), newname: Opaque(b"h") };
+        let ops = session
+            .sequence(false)
+            .op(Operation::Putfh, &nfs4::Putfh4Args { object: Opaque(from) })
+            .op(Operation::Savefh, &())
+            .op(Operation::Putfh, &nfs4::Putfh4Args { object: Opaque(to) })
+            .op(Operation::Rename, &args);
+        assert_eq!(session.run(&ops).status, Nfsstat4::Xdev as u32);
+    }
+    // Moved away, another directory could take its place when the server starts next.
+    for (dir, name) in [(&way, "inner"), (&root, "way")] {
+        assert_eq!(rename(&mut client, (dir, name), (&root, "elsewhere")), ACCESS, "{name}");
+        assert_eq!(rename(&mut client, (&root, "beside"), (dir, name)), ACCESS, "{name}");
+        let args = Remove3Args { object: what(dir, name.as_bytes()) };
+        assert_eq!(client.nfs(Procedure::Rmdir, &args).status(), ACCESS, "{name}");
+    }
+    assert!(rig.inner().is_dir());
+    assert_eq!(rename(&mut client, (&root, "beside"), (&way, "moved")), 0, "others move as they like");
+    assert_eq!(client.create(&way, "inner"), Err(Nfsstat3::Exist));
+    let attributes = Sattr3::default();
+    let args = Mkdir3Args { where_: what(&way, b"inner"), attributes };
+    assert_eq!(client.nfs(Procedure::Mkdir, &args).status(), Nfsstat3::Exist as u32);
+}
+
+#[test]
+fn a_client_of_the_outer_export_alone_is_kept_out() {
+    let rig = Rig::new();
+    rig.export(true);
+    let server = rig.serve();
+    let mut client = second(&server);
+    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let way = client.lookup(&root, "way");
+    assert_eq!(try_lookup(&mut client, &way, "inner"), ACCESS);
+    for path in [rig.inner(), rig.inner().join("d")] {
+        assert_eq!(client.mnt(&path), Err(Mountstat3::Acces), "{path:?}");
+    }
+    // It is listed, as a directory that can't be entered.
+    let args = nfs3::Readdirplus3Args {
+        dir: Opaque(&way),
+        cookie: 0,
+        cookieverf: [0; 8],
+        dircount: 4096,
+        maxcount: 8192,
+    };
+    let listing = client.nfs(Procedure::Readdirplus, &args);
+    assert_eq!(listing.status(), 0);
+    let mut admitted = Client::new(&server);
+    let handle = admitted.lookup(&way, "inner");
+    let has = |bytes: &[u8]| listing.0.windows(bytes.len()).any(|part| part == bytes);
+    assert!(has(b"inner") && !has(&handle));
+    // The handle is worth nothing to it.
+    assert_eq!(status_of(&mut client, &handle), STALE);
+
+    let mut session = Session::from(second(&server), 2, b"second");
+    session.reclaim_complete();
+    assert_eq!(session.lookup(&way, b"inner"), Err(Nfsstat4::Access as u32));
+    for (wanted, listed) in [
+        (Bitmap4::of(&[nfs4::attributes::FILEID]), false),
+        (Bitmap4::of(&[nfs4::attributes::RDATTR_ERROR, nfs4::attributes::FILEID]), true),
+        (Bitmap4::EMPTY, true),
+    ] {
+        let args = nfs4::Readdir4Args {
+            cookie: 0,
+            cookieverf: [0; 8],
+            dircount: 4096,
+            maxcount: 8192,
+            attr_request: wanted,
+        };
+        let (status, body) = session.on(&way, Operation::Readdir, &args);
+        assert_eq!(status, NFS_OK, "{wanted:?}");
+        assert_eq!(body.windows(5).any(|part| part == b"inner"), listed, "{wanted:?}");
+    }
+}
+
+/// Handles of the outer export for a directory and for a file in what becomes an inner export, and one beside.
+fn handles(client: &mut Client, rig: &Rig) -> (Vec<u8>, [Vec<u8>; 3], Vec<u8>) {
+    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let way = client.lookup(&root, "way");
+    let inner = client.lookup(&way, "inner");
+    let d = client.lookup(&inner, "d");
+    let file = client.lookup(&d, "f");
+    let beside = client.lookup(&root, "beside");
+    let beside = client.lookup(&beside, "f");
+    (root, [inner, d, file], beside)
+}
+
+/// That none of these handles gets anything, on any road.
+fn assert_closed(server: &Server, client: &mut Client, [inner, d, file]: &[Vec<u8>; 3]) {
+    for handle in [inner, d, file] {
+        assert_eq!(status_of(client, handle), STALE);
+    }
+    assert_eq!(client.read(file, 0, 4), Err(Nfsstat3::Stale));
+    assert!(matches!(client.write(file, 0, b"x"), Outcome::Fail(Nfsstat3::Stale, _)));
+    for dir in [inner, d] {
+        assert_eq!(client.create(dir, "new"), Err(Nfsstat3::Stale));
+        assert_eq!(try_lookup(client, dir, "f"), STALE);
+    }
+    let mut session = Session::new(server, 2, b"with old handles");
+    session.reclaim_complete();
+    for handle in [inner, d, file] {
+        let ops = session.sequence(false).op(Operation::Putfh, &nfs4::Putfh4Args { object: Opaque(handle) });
+        assert_eq!(session.run(&ops).status, Nfsstat4::Stale as u32);
+    }
+}
+
+#[test]
+fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() {
+    let rig = Rig::new();
+    let server = rig.serve();
+    let mut client = Client::new(&server);
+    let (root, old, beside) = handles(&mut client, &rig);
+    assert!(matches!(client.write(&old[2], 0, b"data"), Outcome::Ok(_)));
+    run(async {
+        let mut lanes = Client::new(&server);
+        let lane = lane(&rig.scratch, &mut lanes).await;
+        let root_user = user(0, 0, &[]);
+        open(&lane, Target::Handle(&old[2]), Access::Write, &root_user).await.unwrap();
+        let granted = open(&lane, Target::Handle(&old[2]), Access::Write, &root_user).await.unwrap();
+        rig.export(true);
+        server.reload().unwrap();
+        common::wait_for("the recall of what was granted", || granted.grant.try_get().is_none());
+        for access in [Access::Read, Access::Write] {
+            for target in [
+                Target::Handle(&old[2]),
+                Target::Entry { directory: &old[1], name: b"f" },
+                Target::New(New { directory: &old[1], name: b"new", mode: 0o644, how: How::Unchecked }),
+            ] {
+                let refused = open(&lane, target, access, &root_user).await.err();
+                assert_eq!(refused, Some(Status::Stale), "{target:?}");
+            }
+        }
+    });
+    assert_closed(&server, &mut client, &old);
+    assert_eq!(client.read(&beside, 0, 4).unwrap().0, b"data", "what lies beside isn't touched");
+    let way = client.lookup(&root, "way");
+    let inner = client.lookup(&way, "inner");
+    assert_ne!(inner, old[0]);
+    // After a restart, too.
+    drop(server);
+    let server = rig.serve();
+    let mut client = Client::new(&server);
+    assert_closed(&server, &mut client, &old);
+    assert_eq!(client.read(&beside, 0, 4).unwrap().0, b"data");
+    assert!(!rig.inner().join("d/new").exists() && !rig.inner().join("new").exists());
+    // And they are good again when it isn't exported any more.
+    rig.export(false);
+    server.reload().unwrap();
+    assert_eq!(client.read(&old[2], 0, 4).unwrap().0, b"data");
+    assert_eq!(status_of(&mut client, &inner), STALE);
+}
+
+#[test]
+fn what_a_local_process_moves_in_goes_by_the_inner_rules_and_a_file_with_names_on_both_sides_by_both() {
+    let rig = Rig::new();
+    rig.export(true);
+    let server = rig.serve();
+    let mut client = Client::new(&server);
+    let root = client.mnt(&rig.scratch.export()).unwrap();
+    let beside = client.lookup(&root, "beside");
+    let moved = [beside.clone(), client.lookup(&beside, "f")];
+    let linked = client.lookup(&root, "f");
+    drop(server);
+    std::fs::rename(rig.scratch.at("beside"), rig.inner().join("beside")).unwrap();
+    std::fs::hard_link(rig.scratch.at("f"), rig.inner().join("linked")).unwrap();
+    let server = rig.serve();
+    let mut client = Client::new(&server);
+    for handle in &moved {
+        assert_eq!(status_of(&mut client, handle), STALE);
+    }
+    assert!(matches!(client.write(&linked, 0, b"data"), Outcome::Ok(_)));
+    let way = client.lookup(&root, "way");
+    let inner = client.lookup(&way, "inner");
+    let other_name = client.lookup(&inner, "linked");
+    assert_ne!(other_name, linked);
+    assert!(matches!(client.write(&other_name, 0, b"x"), Outcome::Fail(Nfsstat3::Rofs, _)));
+    let args = nfs3::Access3Args { object: Opaque(&other_name), access: nfs3::ACCESS3_MODIFY };
+    let nfs3::Access3Res::Ok(ok) = client.nfs(Procedure::Access, &args).get() else { panic!() };
+    assert_eq!(ok.access, 0);
+}
+
+/// Where handles are found again in the tree: a server without privileges, and `subtree_check`.
+#[test]
+fn it_is_so_where_handles_are_paths_too() {
+    const OWNER: u32 = 12_345;
+    for (user, option) in [(OWNER, ""), (0, ",subtree_check")] {
+        as_user(user, || {
+            let scratch = Scratch::new();
+            std::fs::create_dir_all(scratch.at("way/inner/d")).unwrap();
+            std::fs::create_dir_all(scratch.at("beside")).unwrap();
+            for name in ["way/inner/d/f", "beside/f"] {
+                std::fs::write(scratch.at(name), "data").unwrap();
+            }
+            let exports = scratch.dir.path().join("exports");
+            let rig = Rig { scratch, exports };
+            let export = |with_inner: bool| {
+                let mut lines = format!(
+                    "{} 127.0.0.1(rw,insecure,no_root_squash{option})\n",
+                    rig.scratch.export().display()
+                );
+                if with_inner {
+                    lines +=
+                        &format!("{} 127.0.0.1(ro,insecure,no_root_squash{option})\n", rig.inner().display());
+                }
+                std::fs::write(&rig.exports, lines).unwrap();
+            };
+            export(false);
+            let server = rig.serve();
+            let client = || Client::new(&server).with_user(user, user, &[]);
+            let mut first = client();
+            let (root, old, beside) = handles(&mut first, &rig);
+            export(true);
+            server.reload().unwrap();
+            for handle in &old {
+                assert_eq!(status_of(&mut first, handle), STALE, "{user}{option}");
+            }
+            assert_eq!(first.read(&beside, 0, 4).unwrap().0, b"data");
+            let way = first.lookup(&root, "way");
+            let inner = first.lookup(&way, "inner");
+            let d = first.lookup(&inner, "d");
+            let file = first.lookup(&d, "f");
+            assert_eq!(first.read(&file, 0, 4).unwrap().0, b"data");
+            assert!(matches!(first.write(&file, 0, b"x"), Outcome::Fail(Nfsstat3::Rofs, _)));
+            drop(server);
+            let server = rig.serve();
+            let mut again = Client::new(&server).with_user(user, user, &[]);
+            for handle in &old {
+                assert_eq!(status_of(&mut again, handle), STALE, "{user}{option} after a restart");
+            }
+            assert_eq!(again.read(&file, 0, 4).unwrap().0, b"data");
+            assert_eq!(again.read(&beside, 0, 4).unwrap().0, b"data");
+        });
+    }
+}
