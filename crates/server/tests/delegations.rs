@@ -366,6 +366,39 @@ fn what_is_not_returned_is_taken_away() {
 }
 
 #[test]
+fn who_returns_nothing_holds_up_a_local_process_once() {
+    let scratch = Scratch::new();
+    let server = Server::start(Config { lease: Duration::from_secs(1), ..scratch.config(ANYBODY) }).unwrap();
+    ["f", "g", "h"].iter().for_each(|name| std::fs::write(scratch.at(name), "data").unwrap());
+    let (mut one, root) = session(&server, &scratch, b"one");
+    let lent = |session: &mut Session, name: &[u8]| {
+        let opened = session.open_with(&root, OpenClaim4::Null(Opaque(name)), false, READ_DELEG, 0);
+        opened.map(|(_, delegation, file)| (delegation, file)).unwrap()
+    };
+    let (delegation, file) = lent(&mut one, b"f");
+    let (other, other_file) = lent(&mut one, b"g");
+    let path = scratch.at("f");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| std::fs::File::options().append(true).open(&path).map(drop));
+        // It says that it will, and doesn't.
+        is_recalled(&mut one, delegation.unwrap(), &file);
+        // It isn't to have another one taken away either: that one is recalled now.
+        is_recalled(&mut one, other.unwrap(), &other_file);
+        assert_eq!(give_back(&mut one, other.unwrap(), &other_file), NFS_OK);
+        writer.join().unwrap().unwrap();
+    });
+    // Neither that client nor another that it calls itself gets any, of that file or another.
+    let mut again = session(&server, &scratch, b"again").0;
+    for session in [&mut one, &mut again] {
+        assert!([b"f", b"g", b"h"].iter().all(|name| lent(session, *name).0.is_none()));
+    }
+    for name in ["f", "g", "h"] {
+        let mut at_once = std::fs::File::options();
+        at_once.append(true).custom_flags(libc_nonblock()).open(scratch.at(name)).unwrap();
+    }
+}
+
+#[test]
 fn a_grant_and_a_delegation_exclude_each_other() {
     let scratch = Scratch::new();
     let (server, (mut one, root), _) = two(&scratch);

@@ -6,9 +6,11 @@
 use std::hash::Hash;
 
 use crate::ended::Name;
-use crate::engine::{Engine, Time};
+use fairness::Peer;
+
+use crate::engine::{Config, Engine, Time};
 use crate::error::Error;
-use crate::files::Kind;
+use crate::files::{Kind, Recalled};
 use crate::ids::{ClientId, StateId};
 use crate::share::Share;
 
@@ -37,6 +39,24 @@ impl Touch {
     }
 }
 
+/// How long a client may take to return a delegation that is in somebody's way, in milliseconds. A lease's time, if that is
+/// shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// If its user could write to the file.
+    pub of_writers: u64,
+    /// If not.
+    pub of_readers: u64,
+}
+
+impl Patience {
+    /// What clients may expect of each other (RFC 8881 section 10.2).
+    const A_LEASE: Self = Self { of_writers: u64::MAX, of_readers: u64::MAX };
+}
+
+/// The same for what is asked back of a client because it was late to return something else.
+const DISTRUSTED_PATIENCE: u64 = 10_000;
+
 /// A delegation to be called back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recall<K> {
@@ -64,8 +84,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             let against = self.opens_against(key, share);
             self.end_courtesy(now, &against).map_err(|()| Error::ShareDenied)?;
         }
-        let lease = self.config.lease;
-        self.clear(now, by, key, touch, now.plus(lease))
+        self.clear(now, by, key, touch, Patience::A_LEASE)
     }
 
     /// As [`Engine::may_begin`], for what has no open behind it: NFSv3's calls, and those by special state ids. There READ and WRITE meet
@@ -91,12 +110,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// A local process wants the file: its kernel lease is being broken. What is in the way is recalled, and revoked after
-    /// `patience` milliseconds, or a lease's time if that is shorter.
-    pub fn broken_by_local(&mut self, now: Time, key: &K, writes: bool, patience: u64) {
+    /// `patience`, or a lease's time if that is shorter.
+    pub fn broken_by_local(&mut self, now: Time, key: &K, writes: bool, patience: Patience) {
         let touch = if writes { Touch::Write } else { Touch::Read };
-        let deadline = now.plus(patience.min(self.config.lease));
         // That it isn't done at once is the local process's to wait for.
-        let _ = self.clear(now, None, key, touch, deadline);
+        let _ = self.clear(now, None, key, touch, patience);
     }
 
     /// Recalls, or ends, the delegations of others that are in the way of `touch`.
@@ -106,48 +124,52 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         by: Option<ClientId>,
         key: &K,
         touch: Touch,
-        deadline: Time,
+        patience: Patience,
     ) -> Result<(), Error> {
         let Some(file) = self.files.get(key) else { return Ok(()) };
         let against = file.lent.others(by, touch.breaks_readers());
         let mut waits = false;
         for number in against {
-            waits |= !self.clear_one(now, number, deadline);
+            waits |= !self.clear_one(now, number, patience);
         }
         if waits { Err(Error::Delay) } else { Ok(()) }
     }
 
     /// Whether a delegation has gone; if not it is recalled now, at the latest.
-    fn clear_one(&mut self, now: Time, number: u64, deadline: Time) -> bool {
+    fn clear_one(&mut self, now: Time, number: u64, patience: Patience) -> bool {
         let Some(state) = self.states.get(&number) else { return true };
+        let Kind::Delegation { recalled, may_write, .. } = state.kind else { return true };
         let client = state.client;
         if self.is_courtesy(now, client) {
+            if recalled.is_some() {
+                self.is_lost(now, number);
+            }
             self.end_client(client);
             return true;
         }
-        if matches!(state.kind, Kind::Delegation { revoke_at: Some(at), .. } if now >= at) {
-            self.revoke(number);
+        if recalled.is_some_and(|recalled| now >= recalled.revoke_at) {
+            self.revoke(now, number);
             return true;
         }
-        self.recall(now, number, deadline);
+        let patience = if may_write { patience.of_writers } else { patience.of_readers };
+        self.recall(now, number, now.plus(patience.min(self.config.lease)));
         false
     }
 
     /// Recalls a delegation, once. One that the client hasn't been told of yet will never be given.
     pub(crate) fn recall(&mut self, now: Time, number: u64, deadline: Time) {
         let Some(state) = self.states.get_mut(&number) else { return };
-        let Kind::Delegation { revoke_at, .. } = &mut state.kind else { return };
-        let before = *revoke_at;
-        if before.is_none_or(|at| deadline < at) {
-            *revoke_at = Some(deadline);
-            if let Some(at) = before {
-                self.recalled.remove(&(at, number));
+        let Kind::Delegation { recalled, peer, .. } = &mut state.kind else { return };
+        let before = *recalled;
+        if before.is_none_or(|before| deadline < before.revoke_at) {
+            *recalled = Some(Recalled { at: before.map_or(now, |before| before.at), revoke_at: deadline });
+            if let Some(before) = before {
+                self.recalled.remove(&(before.revoke_at, number));
             }
             self.recalled.insert((deadline, number));
         }
-        if let Some(file) = self.files.get_mut(&state.key) {
-            file.contended = Some(now);
-        }
+        let Config { lease, distrust, .. } = self.config;
+        self.contended.add(now, &state.key, *peer, lease, distrust.max(lease));
         if before.is_none() && state.seqid > 0 {
             let id = StateId::new(self.config.boot, number, state.seqid);
             self.effects.recalls.push(Recall { client: state.client, id, key: state.key.clone() });
@@ -155,7 +177,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// Takes a delegation away from a client that didn't return it in time (RFC 8881 section 10.2.1).
-    pub(crate) fn revoke(&mut self, number: u64) {
+    pub(crate) fn revoke(&mut self, now: Time, number: u64) {
+        self.is_lost(now, number);
         let Some(state) = self.states.get(&number) else { return };
         let given = state.seqid > 0;
         if let Some(client) = self.clients.get_mut(&state.client).filter(|_| given) {
@@ -172,6 +195,31 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Revokes what should have been returned by now.
     pub(crate) fn revoke_overdue(&mut self, now: Time) {
         let later = self.recalled.split_off(&(now.plus(1), 0));
-        std::mem::replace(&mut self.recalled, later).into_iter().for_each(|(_, number)| self.revoke(number));
+        std::mem::replace(&mut self.recalled, later)
+            .into_iter()
+            .for_each(|(_, number)| self.revoke(now, number));
+    }
+
+    /// A delegation wasn't returned when it was asked for: its file isn't lent to anybody for a long time, nor anything to its holder.
+    fn is_lost(&mut self, now: Time, number: u64) {
+        let Some(state) = self.states.get(&number).filter(|state| state.seqid > 0) else { return };
+        let Kind::Delegation { peer, .. } = state.kind else { return };
+        let Config { lease, distrust, .. } = self.config;
+        self.contended.add(now, &state.key, peer, distrust, distrust.max(lease));
+        self.distrust(now, peer, distrust);
+    }
+
+    /// A peer gets no delegation for `least` milliseconds, and those that it has are asked back: nobody is to wait for each of
+    /// them in turn.
+    pub(crate) fn distrust(&mut self, now: Time, peer: Peer, least: u64) {
+        let is_news = !self.distrusted.has(now, &peer);
+        let Config { lease, distrust, .. } = self.config;
+        self.distrusted.add(now, &peer, peer, least, distrust.max(lease));
+        if is_news {
+            let lent: Vec<u64> =
+                self.lent_to.range((peer, 0)..=(peer, u64::MAX)).map(|(_, number)| *number).collect();
+            let deadline = now.plus(DISTRUSTED_PATIENCE.min(lease));
+            lent.into_iter().for_each(|number| self.recall(now, number, deadline));
+        }
     }
 }

@@ -8,6 +8,8 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use fairness::Peer;
+
 use crate::client::Client;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
@@ -24,6 +26,25 @@ pub enum NoDelegation {
     Resource,
     /// The client has one already.
     Held,
+    /// The client, or another at its address, was late to return one.
+    Distrusted,
+}
+
+/// Who is to get a delegation of what.
+#[derive(Debug, Clone)]
+pub struct DelegationRequest<'a, K> {
+    /// The client, and as which of its users.
+    pub by: &'a Requester,
+    /// Whom it is charged to.
+    pub peer: Peer,
+    /// The file. The user may open it for reading.
+    pub key: &'a K,
+    /// For writing, too: the user may open it so.
+    pub writes: bool,
+    /// Whether the user could open the file for writing, whatever the delegation is for.
+    pub may_write: bool,
+    /// The client had it before the server restarted.
+    pub reclaim: bool,
 }
 
 /// A delegation that nothing here is against.
@@ -48,25 +69,24 @@ pub struct Writer<L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// The first half of giving a delegation to a client that may open the file, and most likely has: for writing, too, if `writes`. With
-    /// `reclaim` it is one that it had before the server restarted.
+    /// The first half of giving a delegation to a client that may open the file, and most likely has.
     ///
     /// # Errors
     /// Why not.
     pub fn delegate_begin(
         &mut self,
         now: Time,
-        by: &Requester,
-        key: &K,
-        writes: bool,
-        reclaim: bool,
+        asked: &DelegationRequest<'_, K>,
     ) -> Result<Delegating<L>, NoDelegation> {
+        let DelegationRequest { by, peer, key, writes, may_write, reclaim } = *asked;
         let client = by.client;
-        let (lease, file) = (self.config.lease, self.files.get(key));
-        let contended = file.and_then(|file| file.contended);
-        if !reclaim && contended.is_some_and(|at| now < at.plus(lease)) {
+        if !reclaim && self.contended.has(now, key) {
             return Err(NoDelegation::Contention);
         }
+        if !reclaim && self.distrusted.has(now, &peer) {
+            return Err(NoDelegation::Distrusted);
+        }
+        let file = self.files.get(key);
         if file.is_some_and(|file| file.lent.has(client)) {
             return Err(NoDelegation::Held);
         }
@@ -81,7 +101,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Err(NoDelegation::Resource);
         }
         let kept = Arc::default();
-        let kind = Kind::Delegation { writes, revoke_at: None, kept: Arc::clone(&kept) };
+        let kind = Kind::Delegation { writes, peer, may_write, recalled: None, kept: Arc::clone(&kept) };
         let number = self.add_state(by, key, kind).map_err(|_| NoDelegation::Resource)?;
         Ok(Delegating { number, writes, kept })
     }
@@ -90,7 +110,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn delegate_done(&mut self, begun: &Delegating<L>) -> Option<StateId> {
         let boot = self.config.boot;
         let state = self.states.get_mut(&begun.number)?;
-        if matches!(state.kind, Kind::Delegation { revoke_at: None, .. }) {
+        if matches!(state.kind, Kind::Delegation { recalled: None, .. }) {
             return Some(state.bump(boot, begun.number));
         }
         self.drop_state(begun.number);
@@ -115,16 +135,22 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// What is wrong with the state id.
-    pub fn delegreturn(&mut self, by: &Requester, id: &StateId, key: &K) -> Result<(), Error> {
+    pub fn delegreturn(&mut self, now: Time, by: &Requester, id: &StateId, key: &K) -> Result<(), Error> {
         match self.resolve_for(by, id, key) {
             // It was too late, and knows now.
             Err(Error::DelegRevoked) => self.free_stateid(by, id),
             Err(error) => Err(error),
-            Ok(number) if matches!(self.states[&number].kind, Kind::Delegation { .. }) => {
-                self.drop_state(number);
-                Ok(())
-            }
-            Ok(_) => Err(Error::BadStateid),
+            Ok(number) => match self.states[&number].kind {
+                Kind::Delegation { recalled, peer, .. } => {
+                    self.drop_state(number);
+                    // Nearer to when it would have been taken away than to when it was asked for.
+                    if recalled.is_some_and(|recalled| recalled.is_late(now)) {
+                        self.distrust(now, peer, self.config.lease);
+                    }
+                    Ok(())
+                }
+                _ => Err(Error::BadStateid),
+            },
         }
     }
 

@@ -3,8 +3,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
+use fairness::Peer;
+
 use crate::by_owner::ByOwner;
 use crate::client::{Client, Named};
+use crate::contention::NotLent;
 use crate::effects::Effects;
 use crate::ended::Ended;
 use crate::files::{File, State};
@@ -63,6 +66,8 @@ pub struct Config {
     pub lease: u64,
     /// How long after its lease a client keeps its state if nobody wants it, in milliseconds.
     pub courtesy: u64,
+    /// For how long a file isn't lent after a delegation of it was taken away, nor anything to a peer that let it be, in milliseconds.
+    pub distrust: u64,
     /// Bounds.
     pub limits: Limits,
 }
@@ -89,6 +94,12 @@ pub struct Engine<K, L> {
     pub(crate) delegated: [usize; 2],
     /// Those that were recalled, by when they are taken away.
     pub(crate) recalled: BTreeSet<(Time, u64)>,
+    /// All of them, by whom they were given to.
+    pub(crate) lent_to: BTreeSet<(Peer, u64)>,
+    /// Files that delegations were in somebody's way of.
+    pub(crate) contended: NotLent<K>,
+    /// Peers that were late to return one.
+    pub(crate) distrusted: NotLent<Peer>,
     /// Who waits for locks.
     pub(crate) waiting: Waiting<K, L>,
     /// The opens that 4.0's owners closed with their last requests: a retry of the CLOSE names them.
@@ -138,6 +149,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             denials: 0,
             delegated: [0; 2],
             recalled: BTreeSet::new(),
+            lent_to: BTreeSet::new(),
+            contended: NotLent::default(),
+            distrusted: NotLent::default(),
             waiting: Waiting::default(),
             closed: HashMap::new(),
             ended: Ended::default(),

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use fairness::Peer;
+
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::grants::Granted;
@@ -21,8 +23,6 @@ pub(crate) struct File {
     pub opened: Opened,
     pub locked: Locked,
     pub lent: Lent,
-    /// When somebody last stood in the way of somebody else's delegation.
-    pub contended: Option<Time>,
     pub granted: Granted,
 }
 
@@ -50,9 +50,34 @@ pub(crate) enum Kind<L> {
     Open { owner: Vec<u8>, shares: Shares, locks: BTreeSet<u64> },
     /// The locks of one owner on one file.
     Lock { owner: Vec<u8>, open: u64, ranges: Ranges, file: Arc<L> },
-    /// A delegation: for writing, too; by when it must be returned, once it is recalled. The client knows of it from a `seqid`
-    /// of 1 on.
-    Delegation { writes: bool, revoke_at: Option<Time>, kept: Arc<L> },
+    /// A delegation. The client knows of it from a `seqid` of 1 on.
+    Delegation {
+        /// It is for writing, too.
+        writes: bool,
+        /// Whom it was given to.
+        peer: Peer,
+        /// Whether that could open the file for writing.
+        may_write: bool,
+        /// Since when it is recalled, and by when it must be returned.
+        recalled: Option<Recalled>,
+        kept: Arc<L>,
+    },
+}
+
+/// A delegation has been asked back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recalled {
+    /// When, for the first time.
+    pub at: Time,
+    /// When it is taken away.
+    pub revoke_at: Time,
+}
+
+impl Recalled {
+    /// Whether it is nearer to when it is taken away than to when it was asked for.
+    pub const fn is_late(self, now: Time) -> bool {
+        now.0.saturating_sub(self.at.0) > self.revoke_at.0.saturating_sub(now.0)
+    }
 }
 
 impl<K, L> State<K, L> {
@@ -98,7 +123,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     locks.insert(number);
                 }
             }
-            Kind::Delegation { writes, .. } => {
+            Kind::Delegation { writes, peer, .. } => {
+                self.lent_to.insert((*peer, number));
                 file.lent.add(client, number, *writes);
                 self.delegated[usize::from(*writes)] += 1;
             }
@@ -149,10 +175,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     self.effects.released.push(held);
                     self.waiting.stir(&state.key);
                 }
-                Kind::Delegation { writes, kept, revoke_at } => {
-                    if let Some(at) = revoke_at {
-                        self.recalled.remove(&(at, number));
+                Kind::Delegation { writes, kept, recalled, peer, .. } => {
+                    if let Some(recalled) = recalled {
+                        self.recalled.remove(&(recalled.revoke_at, number));
                     }
+                    self.lent_to.remove(&(peer, number));
                     file.lent.remove(state.client);
                     self.delegated[usize::from(writes)] -= 1;
                     self.effects.released.push(kept);

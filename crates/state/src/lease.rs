@@ -50,6 +50,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.end_grace_if_over(now);
         self.forget_idle(now);
         self.end_turns(now);
+        self.contended.forget(now);
+        self.distrusted.forget(now);
     }
 
     /// Whether a client may have one state or range more, as far as all clients together are concerned. Those that are out of their

@@ -18,6 +18,7 @@
 mod by_owner;
 mod client;
 mod conflicts;
+mod contention;
 mod delegations;
 mod description;
 mod effects;
@@ -47,8 +48,8 @@ mod stateids;
 mod v40;
 mod waiting;
 
-pub use conflicts::{Recall, Touch};
-pub use delegations::{Delegating, NoDelegation, Writer};
+pub use conflicts::{Patience, Recall, Touch};
+pub use delegations::{Delegating, DelegationRequest, NoDelegation, Writer};
 pub use description::DescriptionLocks;
 pub use effects::Effects;
 pub use engine::{Config, Engine, Limits, Random, Time};

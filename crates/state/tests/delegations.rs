@@ -4,8 +4,14 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, root};
-use state::{Asker, ClientId, Direction, Error, NoDelegation, SetClientId, Share, StateId, Time, Touch};
+use common::{
+    COURTESY, DISTRUST, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, root, wants,
+};
+use fairness::Peer;
+use state::{
+    Asker, ClientId, DelegationRequest, Direction, Error, NoDelegation, Patience, SessionId, SetClientId,
+    Share, StateId, Time, Touch,
+};
 
 const NOW: Time = Time(5000);
 const FILE: u32 = 1;
@@ -13,12 +19,12 @@ const FILE: u32 = 1;
 /// Opens the file and gets a delegation.
 fn delegate(engine: &mut Machine, now: Time, client: ClientId, key: &u32, access: u8) -> StateId {
     engine.open(now, &open(client, "o", key, access, 0)).unwrap();
-    let begun = engine.delegate_begin(now, &root(client), key, access & 2 != 0, false).unwrap();
+    let begun = engine.delegate_begin(now, &wants(&root(client), key, access & 2 != 0)).unwrap();
     engine.delegate_done(&begun).unwrap()
 }
 
 fn refused(engine: &mut Machine, now: Time, client: ClientId, writes: bool) -> NoDelegation {
-    engine.delegate_begin(now, &root(client), &FILE, writes, false).map(drop).unwrap_err()
+    engine.delegate_begin(now, &wants(&root(client), &FILE, writes)).map(drop).unwrap_err()
 }
 
 #[test]
@@ -39,9 +45,9 @@ fn readers_share_a_file_and_a_writer_recalls_all_of_them() {
     );
     assert_eq!(engine.open(NOW, &open(third, "o", &FILE, 2, 0)), Err(Error::Delay), "not yet");
     assert!(engine.take_effects(NOW).recalls.is_empty(), "once");
-    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
-    engine.delegreturn(&root(other), &any(others), &FILE).unwrap();
-    assert_eq!(engine.delegreturn(&root(other), &others, &FILE), Err(Error::BadStateid));
+    engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
+    engine.delegreturn(NOW, &root(other), &any(others), &FILE).unwrap();
+    assert_eq!(engine.delegreturn(NOW, &root(other), &others, &FILE), Err(Error::BadStateid));
     engine.open(NOW, &open(third, "o", &FILE, 2, 0)).unwrap();
     assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Contention, "somebody writes");
     begin(&mut engine, NOW, session, 0, 1);
@@ -82,7 +88,7 @@ fn a_delegation_for_writing_is_alone() {
     let read = engine.check_io(NOW, Asker::Client(other), &StateId::ANONYMOUS, &FILE, Direction::Read);
     assert_eq!(read, Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 1, 0)), Err(Error::Delay));
-    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
+    engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
     engine.open(NOW, &open(other, "o", &FILE, 1, 0)).unwrap();
     assert_eq!(refused(&mut engine, NOW, other, false), NoDelegation::Contention, "I may write");
     assert_eq!(refused(&mut engine, NOW, me, true), NoDelegation::Contention, "another reads");
@@ -96,7 +102,7 @@ fn an_open_that_denies_reading_recalls_readers() {
     let deny = open(other, "o", &FILE, 1, 1);
     assert_eq!(engine.open(NOW, &deny), Err(Error::ShareDenied), "the open itself comes first");
     assert!(engine.take_effects(NOW).recalls.is_empty());
-    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
+    engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
 }
 
 #[test]
@@ -130,10 +136,10 @@ fn a_local_process_waits_no_longer_than_it_must() {
     let mut engine = engine();
     let (me, session) = client(&mut engine, NOW, "me");
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
-    engine.broken_by_local(NOW, &FILE, false, 300);
+    engine.broken_by_local(NOW, &FILE, false, Patience { of_writers: 300, of_readers: 100 });
     assert!(engine.take_effects(NOW).recalls.is_empty(), "a reader");
-    engine.broken_by_local(NOW, &FILE, true, 300);
-    engine.broken_by_local(NOW, &FILE, true, 300);
+    engine.broken_by_local(NOW, &FILE, true, Patience { of_writers: 300, of_readers: 100 });
+    engine.broken_by_local(NOW, &FILE, true, Patience { of_writers: 300, of_readers: 100 });
     assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
     begin(&mut engine, NOW, session, 0, 1);
     engine.tick(NOW.plus(299));
@@ -141,8 +147,8 @@ fn a_local_process_waits_no_longer_than_it_must() {
     engine.tick(NOW.plus(300));
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
     assert_eq!(engine.take_effects(NOW).released.len(), 1, "the lease is given back");
-    assert_eq!(engine.delegreturn(&root(me), &mine, &FILE), Ok(()), "it knows now");
-    assert_eq!(engine.delegreturn(&root(me), &mine, &FILE), Err(Error::BadStateid));
+    assert_eq!(engine.delegreturn(NOW, &root(me), &mine, &FILE), Ok(()), "it knows now");
+    assert_eq!(engine.delegreturn(NOW, &root(me), &mine, &FILE), Err(Error::BadStateid));
 }
 
 #[test]
@@ -150,13 +156,13 @@ fn whoever_comes_between_the_halves_is_first() {
     let mut engine = engine();
     let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     engine.open(NOW, &open(me, "o", &FILE, 1, 0)).unwrap();
-    let begun = engine.delegate_begin(NOW, &root(me), &FILE, false, false).unwrap();
+    let begun = engine.delegate_begin(NOW, &wants(&root(me), &FILE, false)).unwrap();
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
     assert!(engine.take_effects(NOW).recalls.is_empty(), "the client doesn't know of it");
     assert_eq!(engine.delegate_done(&begun), None);
     engine.open(NOW, &open(other, "o", &FILE, 2, 0)).unwrap();
     assert_eq!(engine.delegated(), [0, 0]);
-    let begun = engine.delegate_begin(NOW, &root(other), &2, true, false).expect("nobody has that one open");
+    let begun = engine.delegate_begin(NOW, &wants(&root(other), &2, true)).expect("nobody has that one open");
     engine.delegate_failed(&begun);
     assert!(!engine.is_open(&2));
 }
@@ -167,10 +173,10 @@ fn a_file_that_was_fought_over_is_left_alone_for_a_lease() {
     let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
     assert_eq!(engine.may_begin(NOW, Some(other), &FILE, Touch::Change), Err(Error::Delay));
-    engine.delegreturn(&root(me), &mine, &FILE).unwrap();
+    engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
     assert_eq!(refused(&mut engine, NOW.plus(LEASE - 1), me, false), NoDelegation::Contention);
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
-    let again = engine.delegate_begin(NOW.plus(LEASE), &root(me), &FILE, false, false).unwrap();
+    let again = engine.delegate_begin(NOW.plus(LEASE), &wants(&root(me), &FILE, false)).unwrap();
     engine.delegate_failed(&again);
     assert_eq!(engine.delegated(), [0, 0]);
 }
@@ -203,7 +209,7 @@ fn there_are_bounds_and_who_meets_them_is_asked_to_give_back() {
     engine.open(NOW, &open(names[0], "o", &FILE, 1, 0)).unwrap();
     engine.open(NOW, &open(names[2], "o", &50, 1, 0)).unwrap();
     let refused = |engine: &mut Machine, client, key| {
-        engine.delegate_begin(NOW, &root(client), key, false, false).map(drop)
+        engine.delegate_begin(NOW, &wants(&root(client), key, false)).map(drop)
     };
     assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
     assert_eq!(engine.take_effects(NOW).give_back, [(names[0], 3)]);
@@ -224,11 +230,15 @@ fn delegations_are_reclaimed_after_a_restart() {
     let (me, session) = fresh(&mut engine, start, "me");
     let reclaimed = state::OpenRequest { reclaim: true, ..open(me, "o", &FILE, 3, 0) };
     engine.open(start, &reclaimed).unwrap();
-    let begun = engine.delegate_begin(start, &root(me), &FILE, true, true).unwrap();
+    let begun = engine
+        .delegate_begin(start, &DelegationRequest { reclaim: true, ..wants(&root(me), &FILE, true) })
+        .unwrap();
     let id = engine.delegate_done(&begun).unwrap();
     engine.check_io(start, Asker::Client(me), &id, &FILE, Direction::Write).unwrap();
     engine.open(start, &state::OpenRequest { reclaim: true, ..open(me, "o", &2, 3, 0) }).unwrap();
-    let begun = engine.delegate_begin(start, &root(me), &2, true, true).unwrap();
+    let begun = engine
+        .delegate_begin(start, &DelegationRequest { reclaim: true, ..wants(&root(me), &2, true) })
+        .unwrap();
     let back = engine.delegate_to_recall(start, &begun).unwrap();
     assert_eq!(engine.take_effects(NOW).recalls.iter().map(|recall| recall.id).collect::<Vec<_>>(), [back]);
     begin(&mut engine, start, session, 0, 1);
@@ -254,4 +264,134 @@ fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
         assert_eq!(engine.take_effects(late).remember, remembered, "the {time} time");
     }
     assert!(!engine.holds_delegations(old));
+}
+
+/// A request, which renews the lease, and its answer.
+fn renew(engine: &mut Machine, now: Time, session: SessionId, sequence: u32) {
+    let ticket = begin(engine, now, session, 0, sequence);
+    engine.finish(&ticket, None);
+}
+
+/// A client that may only read root's files, and others at its address: whatever they do, root's own opens wait for them once.
+#[test]
+fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
+    const PATIENCE: Patience = Patience { of_writers: LEASE, of_readers: 100 };
+    const PEER: Peer = Peer::V4([192, 0, 2, 1]);
+    const FILES: u32 = 6;
+    // They return nothing, or at the last moment, or fall silent.
+    for (returns, silent) in [(false, false), (true, false), (false, true)] {
+        let mut engine = engine();
+        let mut now = NOW;
+        let clients = ["a", "b", "c"].map(|name| client(&mut engine, now, name));
+        let mut requests = 0;
+        let (mut waited, mut given) = (0, std::collections::BTreeMap::new());
+        for round in 0..3 {
+            for file in 0..FILES {
+                // Each of them has as many files as it gets.
+                for of in 0..FILES {
+                    for (client, _) in clients {
+                        if engine.open(now, &open(client, "o", &of, 1, 0)).is_err() {
+                            continue;
+                        }
+                        let by = root(client);
+                        let asked =
+                            DelegationRequest { peer: PEER, may_write: false, ..wants(&by, &of, false) };
+                        if let Ok(begun) = engine.delegate_begin(now, &asked) {
+                            given.insert((of, client), engine.delegate_done(&begun).unwrap());
+                        }
+                    }
+                }
+                assert!(
+                    round + file == 0 || given.is_empty() || now < NOW.plus(2 * LEASE),
+                    "nothing is lent"
+                );
+                engine.broken_by_local(now, &file, true, PATIENCE);
+                let start = now;
+                let waits = |engine: &Machine| {
+                    clients.iter().any(|(client, _)| engine.holds_delegation_of(*client, &file))
+                };
+                while waits(&engine) {
+                    now = now.plus(1);
+                    requests += 1;
+                    if !silent {
+                        for (_, session) in &clients {
+                            renew(&mut engine, now, *session, requests);
+                        }
+                    }
+                    if returns && now.0 - start.0 == PATIENCE.of_readers - 1 {
+                        for ((_, client), id) in given.iter().filter(|((of, _), _)| *of == file) {
+                            let _ = engine.delegreturn(now, &root(*client), &any(*id), &file);
+                        }
+                    }
+                    engine.tick(now);
+                }
+                waited += now.0 - start.0;
+                given.retain(|(of, client), _| engine.holds_delegation_of(*client, of));
+            }
+        }
+        // The first file, and then all the others together.
+        assert!(waited <= PATIENCE.of_readers + LEASE, "{waited}");
+        assert!(waited >= PATIENCE.of_readers - 1, "{waited}");
+        // Others get theirs, of other files.
+        let (third, _) = client(&mut engine, now, "third");
+        delegate(&mut engine, now, third, &FILES, 1);
+    }
+}
+
+#[test]
+fn a_file_whose_delegation_was_taken_away_is_not_lent_for_long() {
+    let mut engine = engine();
+    let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    delegate(&mut engine, NOW, me, &FILE, 1);
+    let patience = Patience { of_writers: 300, of_readers: 100 };
+    engine.broken_by_local(NOW, &FILE, true, patience);
+    let late = NOW.plus(300);
+    engine.tick(late);
+    for now in [late, late.plus(DISTRUST - 1)] {
+        renew(&mut engine, now, session, 1 + u32::from(now > late));
+        assert_eq!(refused(&mut engine, now, other, false), NoDelegation::Contention, "whoever asks");
+    }
+    renew(&mut engine, late.plus(DISTRUST), session, 3);
+    delegate(&mut engine, late.plus(DISTRUST), other, &FILE, 1);
+}
+
+#[test]
+fn who_lets_a_delegation_be_taken_away_is_asked_for_all_and_gets_none_for_long() {
+    let mut engine = engine();
+    let (me, session) = client(&mut engine, NOW, "me");
+    delegate(&mut engine, NOW, me, &FILE, 1);
+    let kept = delegate(&mut engine, NOW, me, &2, 1);
+    engine.broken_by_local(NOW, &FILE, true, Patience { of_writers: 300, of_readers: 100 });
+    assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
+    renew(&mut engine, NOW.plus(300), session, 1);
+    engine.tick(NOW.plus(300));
+    let recalls = engine.take_effects(NOW).recalls;
+    assert_eq!(recalls.iter().map(|recall| recall.id).collect::<Vec<_>>(), [kept]);
+    engine.delegreturn(NOW.plus(301), &root(me), &kept, &2).unwrap();
+    let wants =
+        |engine: &mut Machine, now| engine.delegate_begin(now, &wants(&root(me), &3, false)).map(drop);
+    engine.open(NOW.plus(301), &open(me, "o", &3, 1, 0)).unwrap();
+    renew(&mut engine, NOW.plus(DISTRUST), session, 2);
+    assert_eq!(wants(&mut engine, NOW.plus(DISTRUST)), Err(NoDelegation::Distrusted));
+    assert_eq!(wants(&mut engine, NOW.plus(300 + DISTRUST)), Ok(()));
+}
+
+#[test]
+fn who_falls_silent_over_a_recall_is_distrusted_as_well() {
+    let mut engine = engine();
+    let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    delegate(&mut engine, NOW, me, &FILE, 1);
+    let half = NOW.plus(LEASE / 2);
+    assert_eq!(engine.open(half, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
+    // Its lease is over before the delegation would be taken away.
+    let late = NOW.plus(LEASE + 1);
+    renew(&mut engine, late, session, 1);
+    engine.open(late, &open(other, "o", &FILE, 2, 0)).unwrap();
+    assert_eq!(engine.take_effects(late).ended, [me]);
+    assert!(!engine.holds_delegation_of(me, &FILE));
+    let by = root(other);
+    let same_peer = DelegationRequest { peer: wants(&root(me), &2, false).peer, ..wants(&by, &2, false) };
+    engine.open(late, &open(other, "o", &2, 1, 0)).unwrap();
+    assert_eq!(engine.delegate_begin(late, &same_peer).map(drop), Err(NoDelegation::Distrusted));
+    assert_eq!(refused(&mut engine, late.plus(2 * LEASE), other, true), NoDelegation::Contention);
 }

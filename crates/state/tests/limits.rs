@@ -101,7 +101,7 @@ fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
     assert_eq!(lock(&mut engine, NOW, 4), Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &3, 3, 0)), Err(Error::Delay));
     engine.open(NOW, &open(other, "o", &2, 1, 0)).expect("it is open already");
-    assert!(engine.delegate_begin(NOW, &root(other), &2, true, false).is_err());
+    assert!(engine.delegate_begin(NOW, &common::wants(&root(other), &2, true)).is_err());
     // What is given back is anybody's.
     let begun = engine.unlock_begin(&root(me), &locks[2], &1, range(1)).unwrap();
     engine.unlock_done(&begun, range(1)).unwrap();
@@ -180,6 +180,7 @@ fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
         boot: 7,
         lease: LEASE,
         courtesy: COURTESY,
+        distrust: 1000,
         limits: state::Limits { clients: MANY as usize + 1, ..LIMITS },
     };
     let mut engine: common::Machine = Engine::new(

@@ -65,12 +65,12 @@ fn a_delegation_belongs_to_who_was_given_it() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     engine.open(NOW, &open_as(&user(me), "o", &FILE, 3, 0)).unwrap();
-    let begun = engine.delegate_begin(NOW, &user(me), &FILE, true, false).unwrap();
+    let begun = engine.delegate_begin(NOW, &common::wants(&user(me), &FILE, true)).unwrap();
     let id = engine.delegate_done(&begun).unwrap();
-    assert_eq!(engine.delegreturn(&other(me), &id, &FILE), Err(Error::WrongCred));
+    assert_eq!(engine.delegreturn(NOW, &other(me), &id, &FILE), Err(Error::WrongCred));
     // Another user's opens are made good by it when it is recalled: he is asked what the file lets him do.
     engine.check_delegation(me, &id, &FILE, 3).unwrap();
-    engine.delegreturn(&user(me), &id, &FILE).unwrap();
+    engine.delegreturn(NOW, &user(me), &id, &FILE).unwrap();
 }
 
 /// A process that changes its user keeps its owner in some clients.
@@ -155,7 +155,7 @@ fn names_are_random_numbers() {
             _ => bits,
         }
     };
-    let config = Config { boot: BOOT, lease: 1000, courtesy: 1000, limits: LIMITS };
+    let config = Config { boot: BOOT, lease: 1000, courtesy: 1000, distrust: 1000, limits: LIMITS };
     let mut engine: Engine<u32, ()> = Engine::new(config, Box::new(random), [], Time(0));
     let (mut clients, mut sessions, mut states) = (HashSet::new(), HashSet::new(), HashSet::new());
     for name in ["a", "b", "c", "d"] {

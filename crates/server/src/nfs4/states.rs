@@ -8,7 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use state::{
-    Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, StateId, Time, Touch,
+    Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, Patience, StateId, Time,
+    Touch,
 };
 use store::{FileHandle, Held, Lease, Leases, OwnChange};
 
@@ -47,9 +48,12 @@ pub(crate) type Machine = Engine<FileHandle, Kept>;
 const COURTESY: Duration = Duration::from_secs(24 * 3600);
 /// How often the engine is told the time at least, as long as there are calls.
 const TICK: u64 = 1000;
-/// How long a client has, in milliseconds, to return what a local process waits for: the kernel lets that one in after 45 s (the
-/// default of `/proc/sys/fs/lease-break-time`).
-const LOCAL_PATIENCE: u64 = 40_000;
+/// How long a client has to return what a local process waits for. The kernel lets that one in after 45 s (the default of
+/// `/proc/sys/fs/lease-break-time`). Whose user could write to the file could do worse to it than hold it up; whose user may only
+/// read it has nothing to send before it returns the delegation.
+const LOCAL_PATIENCE: Patience = Patience { of_writers: 40_000, of_readers: 10_000 };
+/// How long a file isn't lent after a delegation of it was taken away, nor anything to a peer that let it be, in milliseconds.
+const DISTRUST: u64 = 3_600_000;
 /// How many of those who wait for locks are looked at in one second, whether a local process has what they wait for.
 const MOST_LOOKED_AT: usize = 1024;
 /// The most delegations: each costs a descriptor.
@@ -128,6 +132,7 @@ impl States {
             boot: random() as u32,
             lease: millis,
             courtesy: COURTESY.as_millis() as u64,
+            distrust: DISTRUST,
             limits: LIMITS,
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

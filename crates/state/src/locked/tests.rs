@@ -98,7 +98,7 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
         replies: 1 << 20,
         channel,
     };
-    let config = Config { boot: 7, lease: 1000, courtesy: 1000, limits };
+    let config = Config { boot: 7, lease: 1000, courtesy: 1000, distrust: 1000, limits };
     let (mut random, root) = (0, Principal::Sys(0));
     let random = move || {
         random += 1;

@@ -3,13 +3,15 @@
 
 extern crate samehost_state as state;
 
+use fairness::Peer;
 use state::{
-    Channel, ClientId, Config, CreateSession, Created, Engine, ExchangeId, Limits, OpenRequest, Principal,
-    Random, Requester, Sequence, Sequenced, SessionId, Share, StateId, Ticket, Time,
+    Channel, ClientId, Config, CreateSession, Created, DelegationRequest, Engine, ExchangeId, Limits,
+    OpenRequest, Principal, Random, Requester, Sequence, Sequenced, SessionId, Share, StateId, Ticket, Time,
 };
 
 pub const LEASE: u64 = 1000;
 pub const COURTESY: u64 = 10_000;
+pub const DISTRUST: u64 = 5 * LEASE;
 
 /// Whose clients are, and who else there is.
 pub const ROOT: Principal = Principal::Sys(0);
@@ -18,6 +20,12 @@ pub const OTHER: Principal = Principal::Sys(1000);
 /// A client as itself.
 pub const fn root(client: ClientId) -> Requester {
     Requester { client, principal: ROOT }
+}
+
+/// A delegation for a client with an address of its own, whose user may write to the file.
+pub const fn wants<'a>(by: &'a Requester, key: &'a u32, writes: bool) -> DelegationRequest<'a, u32> {
+    let peer = Peer::Local(by.client.0 as u32);
+    DelegationRequest { by, peer, key, writes, may_write: true, reclaim: false }
 }
 
 /// The same, for as long as the process lives: requests borrow it.
@@ -49,7 +57,7 @@ fn new(limits: Limits, recovered: &[&str]) -> Machine {
         next += 1;
         next
     });
-    let config = Config { boot: 7, lease: LEASE, courtesy: COURTESY, limits };
+    let config = Config { boot: 7, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
     let recovered: Vec<Vec<u8>> = recovered.iter().map(|owner| owner.as_bytes().to_vec()).collect();
     Engine::new(config, random, recovered, Time(LEASE))
 }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairness::Peer;
 use state::{
-    Asker, Channel, ClientId, Config, Delegating, Denied, Direction, Engine, Error, Limits, LockKind,
-    LockOwner, LockRequest, Locker, OpenRequest, Range, Requester, Sequenced, SessionId, Share, StateId,
-    Time, Touch,
+    Asker, Channel, ClientId, Config, Delegating, DelegationRequest, Denied, Direction, Engine, Error,
+    Limits, LockKind, LockOwner, LockRequest, Locker, OpenRequest, Patience, Range, Requester, Sequenced,
+    SessionId, Share, StateId, Time, Touch,
 };
 
-use crate::common::{COURTESY, LEASE, Machine, OTHER, creation, named, request, root};
+use crate::common::{COURTESY, DISTRUST, LEASE, Machine, OTHER, creation, named, request, root};
 use crate::reference::{self, BYTES, CLIENTS, Delegation, Lock, Open, Reference, Touched, Waiter, Wanted};
 use crate::steps::{Ask, Step};
 
@@ -71,7 +72,7 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         replies: 1 << 30,
         channel,
     };
-    let config = Config { boot, lease: LEASE, courtesy: COURTESY, limits };
+    let config = Config { boot, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
     Engine::new(config, random, records.iter().cloned(), Time(LEASE))
 }
 
@@ -224,7 +225,6 @@ impl Both {
                 self.engine.release_grant(&granted.0, granted.1);
                 let at = self.model.grants.iter().rposition(|other| *other == granted);
                 self.model.grants.remove(at.expect("it is there"));
-                self.model.prune();
             }
             Step::Delegate(which, writes, interrupted) => self.delegate(which, writes, interrupted),
             Step::Return(which) => {
@@ -412,8 +412,12 @@ impl Both {
         writes: bool,
         reclaim: bool,
     ) -> Option<(Delegating<()>, u64)> {
-        let begun = self.engine.delegate_begin(self.now(), &root(client), &file, writes, reclaim);
-        let said = self.model.delegate(who, file, writes, reclaim);
+        let may_write = writes || self.model.next().is_multiple_of(2);
+        let peer = Peer::Local(who as u32);
+        let by = root(client);
+        let asked = DelegationRequest { by: &by, peer, key: &file, writes, may_write, reclaim };
+        let begun = self.engine.delegate_begin(self.now(), &asked);
+        let said = self.model.delegate(who, file, (writes, may_write), reclaim);
         assert_eq!(begun.as_ref().map(drop).map_err(|why| *why), said.map(drop));
         begun.ok().zip(said.ok())
     }
@@ -435,20 +439,26 @@ impl Both {
 
     fn give_back(&mut self, who: usize, nr: u64, file: u32) {
         let Some(client) = self.sequence(who) else { return };
-        let refused = self.engine.delegreturn(&stranger(client), &self.ids[&nr], &file);
+        let refused = self.engine.delegreturn(self.now(), &stranger(client), &self.ids[&nr], &file);
         let is_revoked = self.model.revoked[who].iter().any(|(revoked, _)| *revoked == nr);
         // Who says that a delegation has gone gives nothing away.
         assert!(refused == Err(Error::WrongCred) || is_revoked && refused == Ok(()), "{refused:?}");
-        assert!(is_revoked || self.engine.delegreturn(&root(client), &self.ids[&nr], &file) == Ok(()));
-        self.model.give_back(nr);
+        assert!(
+            is_revoked || self.engine.delegreturn(self.now(), &root(client), &self.ids[&nr], &file) == Ok(())
+        );
+        if is_revoked {
+            self.model.give_back(nr);
+        } else {
+            self.model.delegreturn(nr);
+        }
     }
 
     /// A local process breaks kernel leases.
     fn local(&mut self, file: u32, writes: bool, patience: u64) {
+        let patience = Patience { of_writers: patience, of_readers: patience / 2 };
         self.engine.broken_by_local(self.now(), &file, writes, patience);
-        let deadline = self.model.now() + patience.min(LEASE);
         let touched = if writes { Touched::Write } else { Touched::Read };
-        self.model.clear(None, file, touched, deadline);
+        self.model.clear(None, file, touched, patience);
     }
 
     /// READ or WRITE by an open or by a lock.

@@ -11,8 +11,8 @@ use proto::nfs4::{
     WND4_NOT_SUPP_FTYPE, WND4_NOT_SUPP_UPGRADE, WND4_NOT_WANTED, WND4_WRITE_DELEG_NOT_SUPP_FTYPE,
     WantDelegation4Args,
 };
-use state::{ClientId, Delegating, NoDelegation, Share, StateId};
-use store::{AccessMode, Acting, Error, Kind, Node};
+use state::{ClientId, Delegating, DelegationRequest, NoDelegation, Requester, Share, StateId};
+use store::{AccessMode, Acting, Error, FileHandle, Kind, Node};
 use xdr::Opaque;
 
 use super::open::place;
@@ -69,7 +69,7 @@ pub(super) fn offer(
 const fn none_for(why: NoDelegation) -> OpenNoneDelegation4 {
     match why {
         NoDelegation::Contention => OpenNoneDelegation4::Contention(false),
-        NoDelegation::Resource => OpenNoneDelegation4::Resource(false),
+        NoDelegation::Resource | NoDelegation::Distrusted => OpenNoneDelegation4::Resource(false),
         NoDelegation::Held => OpenNoneDelegation4::Other(WND4_NOT_SUPP_UPGRADE),
     }
 }
@@ -137,8 +137,9 @@ fn give(
     if !states.callbacks.is_up(client) {
         return Err(NoDelegation::Resource);
     }
-    let (key, by) = (node.handle(), c.requester(client));
-    let begun = states.run(|engine, now| engine.delegate_begin(now, &by, key, writes, false))?;
+    let by = c.requester(client);
+    let asked = request(c, acting, node, &by, writes, false);
+    let begun = states.run(|engine, now| engine.delegate_begin(now, &asked))?;
     match keep_out(c, acting, node, &begun) {
         Ok(()) => states.run(|engine, _| engine.delegate_done(&begun)).ok_or(NoDelegation::Contention),
         Err(error) => {
@@ -146,6 +147,18 @@ fn give(
             Err(if error == Error::TryLater { NoDelegation::Contention } else { NoDelegation::Resource })
         }
     }
+}
+
+fn request<'a>(
+    c: &Compound<'_>,
+    acting: &Acting<'_>,
+    node: &'a Node,
+    by: &'a Requester,
+    writes: bool,
+    reclaim: bool,
+) -> DelegationRequest<'a, FileHandle> {
+    let may_write = writes || acting.may_open(node, AccessMode::ReadWrite).is_ok();
+    DelegationRequest { by, peer: c.cx.peer.share(), key: node.handle(), writes, may_write, reclaim }
 }
 
 /// Gives a delegation back to a client that had it before the server restarted; if that can't be, for it to return at once.
@@ -156,12 +169,13 @@ pub(super) fn reclaim(
     client: ClientId,
     kind: u32,
 ) -> OpenDelegation4<'static> {
-    let (states, key, writes) = (&c.service.nfs4, node.handle(), kind == DELEGATE_WRITE);
+    let (states, writes) = (&c.service.nfs4, kind == DELEGATE_WRITE);
     if kind == DELEGATE_NONE {
         return OpenDelegation4::None;
     }
     let by = c.requester(client);
-    let begun = states.run(|engine, now| engine.delegate_begin(now, &by, key, writes, true));
+    let asked = request(c, acting, node, &by, writes, true);
+    let begun = states.run(|engine, now| engine.delegate_begin(now, &asked));
     let Ok(begun) = begun else { return OpenDelegation4::None };
     let kept_out = keep_out(c, acting, node, &begun).is_ok();
     let id = states.run(|engine, now| {
@@ -204,7 +218,7 @@ fn delegation(id: &StateId, writes: bool, recall: bool) -> OpenDelegation4<'stat
 pub(in crate::nfs4) fn delegreturn(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
     let id = c.stateid(args.stateid)?;
     let (by, key) = place(c, &id)?;
-    c.service.nfs4.run(|engine, _| engine.delegreturn(&by, &id, &key)).map_err(status::of_state)
+    c.service.nfs4.run(|engine, now| engine.delegreturn(now, &by, &id, &key)).map_err(status::of_state)
 }
 
 /// Asks another client's delegation for writing what it makes of the file, if it matters for what is `wanted`: see [`States::ask_writer`].

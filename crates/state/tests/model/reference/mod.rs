@@ -7,12 +7,13 @@ mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use delegations::NotLent;
 pub use delegations::{Delegation, Touched};
 pub use locks::{Denied, Lock, Wanted};
 pub use queue::Waiter;
 use state::Error;
 
-use crate::common::{COURTESY, LEASE};
+use crate::common::{COURTESY, DISTRUST, LEASE};
 
 /// Bytes of a file that locks are about.
 pub const BYTES: usize = 8;
@@ -63,8 +64,10 @@ pub struct Reference {
     pub revoked: [Vec<(u64, u32)>; CLIENTS],
     /// Delegations that were recalled since the last look.
     pub recalled: Vec<u64>,
-    /// When a delegation was last in somebody's way; as long as the file is in use.
-    contended: BTreeMap<u32, u64>,
+    /// Files that delegations were in somebody's way of.
+    contended: BTreeMap<u32, NotLent>,
+    /// Clients that were late to return one.
+    distrusted: [Option<NotLent>; CLIENTS],
     /// Access bits of each grant.
     pub grants: Vec<(u32, u8)>,
     next: u64,
@@ -113,17 +116,6 @@ impl Reference {
             || self.delegations.iter().any(|given| given.who == who)
     }
 
-    /// Nobody remembers anything of a file that isn't in use.
-    pub fn prune(&mut self) {
-        let Self { opens, locks, delegations, grants, contended, .. } = self;
-        contended.retain(|file, _| {
-            opens.iter().any(|open| open.file == *file)
-                || locks.iter().any(|lock| lock.file == *file)
-                || delegations.iter().any(|given| given.file == *file)
-                || grants.iter().any(|(on, _)| on == file)
-        });
-    }
-
     pub fn in_grace(&self) -> bool {
         self.now < self.grace_ends && !self.waiting.is_empty()
     }
@@ -152,7 +144,6 @@ impl Reference {
         self.waiters.retain(|waiter| waiter.wanted.open.who != who);
         self.delegations.retain(|given| given.who != who);
         self.revoked[who].clear();
-        self.prune();
     }
 
     /// Somebody who may reclaim has come back, or has reclaimed something.
@@ -264,7 +255,6 @@ impl Reference {
         self.opens.retain(|open| open.nr != nr);
         self.locks.retain(|lock| lock.open != nr);
         self.waiters.retain(|waiter| waiter.wanted.open.nr != nr);
-        self.prune();
     }
 
     /// A READ or WRITE by no open.
