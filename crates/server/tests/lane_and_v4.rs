@@ -89,6 +89,42 @@ fn a_deny_mode_holds_for_version_3_too() {
     assert_eq!(client.read(&file, 0, 4), Err(nfs3::Nfsstat3::Jukebox));
 }
 
+/// Who may not write a file keeps nobody from it: neither by NFSv4, nor by NFSv3, nor on the lane.
+#[test]
+fn a_mere_reader_denies_nothing() {
+    let scratch = Scratch::new();
+    let read_only = "127.0.0.2(ro,insecure,no_root_squash)";
+    let server = scratch.serve(&format!("127.0.0.1(rw,insecure,no_root_squash,async) {read_only}"));
+    let mut client = Client::new(&server);
+    let root = client.mnt(&scratch.export()).unwrap();
+    for (name, mode) in [("f", 0o644), ("shared", 0o666)] {
+        std::fs::write(scratch.at(name), "data").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(scratch.at(name), mode).unwrap();
+    }
+    let reader = Client::new(&server).with_user(1000, 1000, &[]);
+    let elsewhere = Client::from(&server, [127, 0, 0, 2].into(), 0);
+    for (wire, name) in [(reader, &b"reader"[..]), (elsewhere, b"elsewhere")] {
+        let mut session = Session::from(wire, 2, name);
+        session.reclaim_complete();
+        for deny in [SHARE_DENY_READ, SHARE_DENY_WRITE, SHARE_DENY_BOTH] {
+            assert_eq!(open_f(&mut session, &root, deny).err(), Some(Nfsstat4::Access as u32), "{deny}");
+        }
+        open_f(&mut session, &root, 0).unwrap();
+    }
+    let file = client.lookup(&root, "f");
+    assert!(matches!(client.write(&file, 0, b"data"), nfs3::Outcome::Ok(_)));
+    run(async {
+        let lane = lane(&scratch, &mut client).await;
+        assert_eq!(refused(&lane, Target::Handle(&file), Access::ReadWrite).await, None);
+    });
+    // Who may write it may deny it.
+    let mut writer = Session::from(Client::new(&server).with_user(1000, 1000, &[]), 2, b"writer");
+    writer.reclaim_complete();
+    let shared = OpenClaim4::Null(Opaque(b"shared"));
+    writer.open_shared(&root, shared, false, SHARE_ACCESS_READ, SHARE_DENY_BOTH).unwrap();
+}
+
 #[test]
 fn a_process_that_ends_denies_nothing_any_more() {
     let scratch = Scratch::new();

@@ -76,6 +76,7 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
     must_be_regular(c.minor, &opened.node)?;
     if !opened.is_new {
         may(&acting, &opened.node, share)?;
+        may_deny(&acting, &opened.node, share)?;
     }
     let key = *opened.node.handle();
     let by = c.requester(client);
@@ -173,6 +174,19 @@ fn may(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
         _ => AccessMode::ReadWrite,
     };
     acting.may_open(node, mode).map_err(status::of_store)
+}
+
+/// Whether the user may keep others from the file: who may write it. Deny modes bind everybody, NFSv3 and the lane included, and a
+/// client keeps one for as long as it likes. With no more than the right to read, a user could so shut out whoever else needs the file,
+/// its owner and root among them; a user who may write it can spoil it for them anyhow.
+fn may_deny(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
+    if share.deny == 0 {
+        return Ok(());
+    }
+    acting.may(node, AccessMode::Write).map_err(|error| match error {
+        Error::ReadOnly | Error::Permission => Nfsstat4::Access,
+        other => status::of_store(other),
+    })
 }
 
 /// Only regular files can be opened.
