@@ -1,6 +1,8 @@
 //! Other people's user-space tools against our server: libnfs, showmount, rpcinfo, and tshark as the judge of every packet.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,6 +22,37 @@ fn libnfs_lists_reads_and_writes() {
 #[test]
 fn libnfs_lists_and_reads_in_version_4() {
     libnfs_does_everything(4);
+}
+
+/// Over loopback the kernel says whose process it is: libnfs's `uid=` is worth nothing to an ordinary user of the server's host.
+#[test]
+fn an_ordinary_user_cannot_claim_to_be_another() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    for (name, mode) in [("private", 0o600), ("public", 0o644)] {
+        fs::write(export.join(name), "data").expect("own directory");
+        fs::set_permissions(export.join(name), fs::Permissions::from_mode(mode)).expect("own file");
+    }
+    let server = Serve::openly(&export).start();
+    let cat = |process: u32, claim: u32, name: &str| {
+        let url = format!("{}&uid={claim}&gid={claim}", server.libnfs_url(export.join(name)));
+        let output = run(Command::new("nfs-cat").arg(url).uid(process).gid(process));
+        output.status.success() && output.stdout == b"data"
+    };
+    for (process, claim, name, read) in [
+        (1000, 1000, "public", true),
+        (1000, 1000, "private", false),
+        (1000, 0, "public", false),
+        (1000, 0, "private", false),
+        (1000, 1001, "public", false),
+        // Root's processes speak for others, as a client host's kernel does.
+        (0, 1001, "public", true),
+        (0, 1001, "private", false),
+        (0, 0, "private", true),
+    ] {
+        assert_eq!(cat(process, claim, name), read, "{process} claims to be {claim} and reads {name}");
+    }
 }
 
 fn libnfs_does_everything(version: u8) {
