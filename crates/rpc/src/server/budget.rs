@@ -271,7 +271,7 @@ mod tests {
             let mut budget = budget();
             let mut held = Vec::new();
             for (at, (asks, bytes)) in steps.into_iter().enumerate() {
-                // A first request may be for all of it; what is announced in one piece is at most a sixteenth in fact.
+                // A first request is granted whatever is free; in the engine that is a sixteenth of the memory at most.
                 let bytes = bytes.div_ceil(2);
                 if asks {
                     if budget.request(of(1, at as u64, bytes)) {

@@ -6,7 +6,10 @@
 use std::{
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::SystemTime,
 };
 
@@ -22,7 +25,7 @@ use fairness::Standing;
 
 use super::{
     ConnectionInfo, Peer, Verdict, admission::Remembered, back::Calls, engine::Engine, memory::Asker,
-    receive::Receive, send::Send,
+    receive::Receive, send::Send, workers_share::WorkersShare,
 };
 
 /// One connection.
@@ -32,6 +35,8 @@ pub struct Connection {
     pub peer: Peer,
     /// Whom to charge.
     pub share: fairness::Peer,
+    /// What all connections of the peer share.
+    pub workers: Arc<WorkersShare>,
     /// Since when.
     pub since: SystemTime,
     /// Whether the peer is served.
@@ -42,6 +47,7 @@ pub struct Connection {
     pub send: Send,
     /// Calls in the other direction.
     pub back: Calls,
+    last_used: AtomicU64,
     socket: OwnedFd,
 }
 
@@ -62,14 +68,17 @@ impl Connection {
         engine: &Engine,
     ) -> Self {
         let peer = Peer { connection: number, address, local, owner };
+        let share = peer.share();
         Self {
             peer,
-            share: peer.share(),
+            share,
+            workers: engine.registry.workers_of(&share),
             since: SystemTime::now(),
             admission: Remembered::ask(&*engine.admission, &peer),
             receive: Mutex::new(Receive::new(engine.limits.max_record)),
             send: Send::new(Arc::clone(&engine.unread), peer),
             back: Calls::default(),
+            last_used: AtomicU64::new(engine.moment()),
             socket,
         }
     }
@@ -89,6 +98,22 @@ impl Connection {
         } else {
             Standing::Stranger
         }
+    }
+
+    /// A worker works for it, now.
+    #[inline]
+    pub fn use_now(&self, engine: &Engine) {
+        self.last_used.store(engine.moment(), Ordering::Relaxed);
+    }
+
+    /// The moment when a worker last began to work for it.
+    pub fn last_used(&self) -> u64 {
+        self.last_used.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing would be cut off if it were closed, but for a small call that has only begun to come in.
+    pub fn is_idle(&self, receive: &Receive) -> bool {
+        receive.turn.is_quiet() && receive.large_progress().is_none() && self.send.state().1
     }
 
     /// Who asks for memory for this connection.

@@ -17,10 +17,14 @@ use rustix::{
 use super::{
     Admission, Limits, Program,
     connection::Connection,
+    displacing::Newcomer,
     listener::Listener,
     memory::{Memory, rounded},
+    receive::Receive,
     registry::Registry,
+    spare::Spare,
     unread::Unread,
+    workers_share::WorkersShare,
 };
 
 /// The epoll data of the descriptor that wakes all workers to end them.
@@ -51,6 +55,8 @@ pub struct Engine {
     pub epoll: OwnedFd,
     /// Where connections come from.
     pub listeners: Vec<Listener>,
+    /// For connections to be accepted when there are no other descriptors.
+    pub spare: Spare,
     /// Who is connected.
     pub registry: Registry,
     /// Calls denied because their peer isn't admitted.
@@ -68,6 +74,8 @@ pub struct Engine {
     /// Whether the supervisor sleeps without a time limit.
     pub supervisor_sleeps: AtomicBool,
     supervisor: OnceLock<Thread>,
+    /// Grows while anybody works: a clock that costs nothing to read, to tell by who has been idle for longest.
+    moments: AtomicU64,
     next_number: AtomicU64,
     stop: OwnedFd,
 }
@@ -89,7 +97,9 @@ impl Engine {
             listener.watch(&epoll, number)?;
         }
         Ok(Self {
+            spare: Spare::new(),
             registry: Registry::new(&limits),
+            moments: AtomicU64::new(0),
             denied: AtomicU64::new(0),
             memory: Memory::new(limits.receive_memory, rounded(limits.max_record)),
             unread: Unread::new(limits.reply_memory),
@@ -111,6 +121,53 @@ impl Engine {
     /// A number for the next connection.
     pub fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Now, in ticks of the supervisor.
+    #[inline]
+    pub fn moment(&self) -> u64 {
+        self.moments.load(Ordering::Relaxed)
+    }
+
+    /// A tick of the supervisor.
+    pub fn tick(&self) {
+        self.moments.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many workers work, for anybody.
+    pub fn at_work(&self) -> usize {
+        self.activity.iter().filter(|activity| activity.connection.load(Ordering::SeqCst) != 0).count()
+    }
+
+    /// Has the connection number `first` driven, or the next in line if it is driven already or gone.
+    pub fn go_on(&self, workers: &WorkersShare, first: Option<u64>) {
+        let mut next = first;
+        while let Some(number) = next {
+            if let Some(connection) = self.registry.get(number) {
+                let receive = connection.receive.lock();
+                // An error means that the connection has gone.
+                if !receive.closed
+                    && !receive.turn.is_driven()
+                    && connection.arm(&self.epoll, &receive, self.is_stopping()).is_ok()
+                {
+                    return;
+                }
+            }
+            next = workers.next();
+        }
+    }
+
+    /// Closes an idle connection to make room for `newcomer`, if one has to make way for it.
+    pub fn make_way(&self, newcomer: Newcomer) -> bool {
+        for number in self.registry.displaced_by(newcomer) {
+            let Some(connection) = self.registry.get(number) else { continue };
+            if self.close_if(&connection, false, |receive| connection.is_idle(receive)) {
+                tracing::debug!(peer = %connection.peer.address, "closed: idle, and others need its place");
+                self.registry.displaced();
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether the engine is on its way to the end.
@@ -135,12 +192,13 @@ impl Engine {
         }
     }
 
-    /// How many workers with slow calls of one connection may be detached. With its driver they are never all the
-    /// workers (if there are four or more: less than that is for tests).
+    /// How many workers with slow calls of one connection may be detached. With its driver they are fewer than its peer
+    /// may keep busy ([`WorkersShare`]), so that they don't hold up the peer's other connections (if there are four
+    /// workers or more: less than that is for tests).
     pub fn max_detached(&self) -> usize {
         match self.limits.threads {
             few @ 0..=3 => few.saturating_sub(1),
-            threads => threads * 3 / 4 - 1,
+            threads => threads * 5 / 8 - 1,
         }
     }
 
@@ -180,10 +238,20 @@ impl Engine {
     /// Closes a connection, now. Calls of it that are running end as they do, for nobody. `broken` says it was the
     /// peer's fault.
     pub fn close(&self, connection: &Arc<Connection>, broken: bool) {
+        self.close_if(connection, broken, |_| true);
+    }
+
+    /// Closes a connection, if `condition` holds of it; nobody begins to work for it in between. Returns whether it did.
+    fn close_if(
+        &self,
+        connection: &Arc<Connection>,
+        broken: bool,
+        condition: impl FnOnce(&Receive) -> bool,
+    ) -> bool {
         let (rest, quiet) = {
             let mut receive = connection.receive.lock();
-            if receive.closed {
-                return;
+            if receive.closed || !condition(&receive) {
+                return false;
             }
             receive.closed = true;
             self.memory.hold(&connection.asker(), &mut receive.held, 0);
@@ -201,6 +269,7 @@ impl Engine {
             self.gone(connection);
         }
         self.serve_waiters();
+        true
     }
 
     /// Tells the programs that a closed connection's last call has ended.

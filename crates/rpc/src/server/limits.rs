@@ -5,14 +5,14 @@ use std::time::Duration;
 /// Bounds on what the peers together, and each of them, can make the engine hold.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Worker threads: how many calls can run (and wait for a disk) at the same time. At least 1.
+    /// Worker threads: how many calls can run (and wait for a disk) at the same time. At least 1. From four on, one peer
+    /// keeps at most three quarters of them busy.
     pub threads: usize,
     /// A worker's stack, in bytes; only what is used becomes resident.
     pub stack: usize,
-    /// Connections; one more is closed at once.
+    /// Connections. Each peer may have its share, and parts are kept from strangers and for root of this host. One more
+    /// is closed at once, unless an idle one makes way: a stranger's, or one of a peer that has more.
     pub max_connections: usize,
-    /// Connections from one IP address; one more is closed at once.
-    pub max_connections_per_address: usize,
     /// The longest call, in bytes; the connection of a longer one is closed.
     pub max_record: usize,
     /// Memory for calls above 32 KiB that are coming in or running, all connections together, in bytes. Each peer may
@@ -23,7 +23,7 @@ pub struct Limits {
     /// unread, so that they don't fit into the socket, no further call of that peer is run.
     pub reply_queue: usize,
     /// Memory for replies that peers leave unread, all connections together, in bytes. When it is used up, the
-    /// connection that holds the most is closed, of those from the address that holds the most.
+    /// connection that holds the most is closed, of those of the peer that holds the most.
     pub reply_memory: usize,
     /// How long a peer may leave its replies unread, or hold receive memory that others wait for, per 64 KiB moved.
     pub stall: Duration,
@@ -39,7 +39,6 @@ impl Default for Limits {
             threads: 16,
             stack: 512 << 10,
             max_connections: 4096,
-            max_connections_per_address: 2048,
             max_record: (1 << 20) + (8 << 10),
             receive_memory: 16 << 20,
             reply_queue: 256 << 10,

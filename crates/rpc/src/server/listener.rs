@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd as _, OwnedFd},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -15,10 +15,13 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt},
 };
 
-use super::{connection::Connection, engine::Engine};
+use super::{connection::Connection, displacing::Newcomer, engine::Engine, spare::is_shortage};
 
 /// How many connections one worker accepts in a row.
 const ACCEPTS: usize = 64;
+
+/// How often the log says that connections can't be accepted.
+const COMPLAINS_EVERY: Duration = Duration::from_secs(60);
 
 /// The kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 1024;
@@ -33,6 +36,8 @@ pub struct Listener {
     socket: Mutex<Option<Arc<TcpListener>>>,
     /// The number under which epoll will be asked again once the system has something to spare.
     paused: Mutex<Option<u64>>,
+    /// When it was last said that it had to wait.
+    complained: Mutex<Option<Instant>>,
     /// Where it listens.
     pub address: SocketAddr,
 }
@@ -51,7 +56,12 @@ impl Listener {
         rustix::net::listen(&socket, BACKLOG)?;
         let socket = TcpListener::from(socket);
         let address = socket.local_addr()?;
-        Ok(Self { socket: Mutex::new(Some(Arc::new(socket))), paused: Mutex::default(), address })
+        Ok(Self {
+            socket: Mutex::new(Some(Arc::new(socket))),
+            paused: Mutex::default(),
+            complained: Mutex::default(),
+            address,
+        })
     }
 
     /// Enters the socket into epoll, one event at a time.
@@ -104,29 +114,54 @@ impl Listener {
     fn accept(&self, engine: &Engine) -> bool {
         let Some(socket) = self.socket.lock().clone() else { return false };
         for _ in 0..ACCEPTS {
-            match socket.accept() {
+            let (mut accepted, mut short) = (socket.accept(), false);
+            if accepted.as_ref().is_err_and(lacks_descriptors) && engine.spare.release() {
+                (accepted, short) = (socket.accept(), true);
+            }
+            match accepted {
                 Ok((stream, address)) => {
-                    if let Err(error) = enter(engine, stream, address) {
+                    if let Err(error) = enter(engine, stream, address, &mut short) {
                         tracing::debug!(%address, %error, "connection lost before its first call");
                     }
                 }
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return false,
+                    io::ErrorKind::WouldBlock => {
+                        engine.spare.refill();
+                        return false;
+                    }
                     // The connection was gone before we came; there may be others.
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                     _ => {
-                        tracing::warn!(address = %self.address, %error, "can't accept connections for now");
+                        self.complain(&error);
                         return true;
                     }
                 },
             }
+            if short && !engine.spare.refill() {
+                self.complain(&Errno::MFILE.into());
+                return true;
+            }
         }
         false
     }
+
+    /// Says that connections have to wait, not more often than anybody wants to read it.
+    fn complain(&self, error: &io::Error) {
+        let mut complained = self.complained.lock();
+        if complained.is_none_or(|last| last.elapsed() >= COMPLAINS_EVERY) {
+            *complained = Some(Instant::now());
+            tracing::warn!(address = %self.address, %error, "can't accept connections for now");
+        }
+    }
 }
 
-/// Makes a connection of an accepted socket, if there may be one more.
-fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr) -> io::Result<()> {
+fn lacks_descriptors(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(is_shortage)
+}
+
+/// Makes a connection of an accepted socket, if there may be one more or another one makes way. `short` says that there
+/// are no descriptors left: then another one must.
+fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr, short: &mut bool) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(&stream, true)?;
@@ -139,11 +174,22 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr) -> io::Result<
         // processor's caches before it is read. A matter of buffers only; nothing else asks where a peer is.
         sockopt::set_socket_send_buffer_size(&stream, LOOPBACK_SEND_BUFFER)?;
     }
-    let owner = sys::tcp_owner(&stream)?;
+    let mut owner = sys::tcp_owner(&stream);
+    if owner.is_err_and(is_shortage) && engine.spare.release() {
+        *short = true;
+        owner = sys::tcp_owner(&stream);
+    }
+    let owner = owner?;
     let number = engine.number();
     let connection = Connection::new(stream.into(), number, address, local, owner, engine);
     let connection = Arc::new(connection);
-    if engine.is_stopping() || !engine.registry.insert(&connection) {
+    if engine.is_stopping() {
+        return Ok(());
+    }
+    let newcomer = Newcomer { peer: connection.share, standing: connection.standing() };
+    let fits = !*short && engine.registry.insert(&connection, false);
+    if !fits && !(engine.make_way(newcomer) && engine.registry.insert(&connection, true)) {
+        engine.registry.refused();
         return Ok(());
     }
     let flags = EventFlags::IN | EventFlags::ONESHOT;

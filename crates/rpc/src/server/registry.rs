@@ -1,29 +1,40 @@
-//! Who is connected, and who may still come.
+//! Who is connected, who may still come, and who makes way.
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
+use fairness::{Peer, Shares, Standing};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::{Limits, Totals, connection::Connection};
+use super::{
+    Limits, Totals,
+    connection::Connection,
+    displacing::{self, Candidate, Newcomer},
+    workers_share::WorkersShare,
+};
+
+/// Of all connections, the part that is kept from strangers, and the part that is kept from everybody but root of this
+/// host: one in so many.
+const FOR_ADMITTED: usize = 4;
+const FOR_LOCAL_ROOT: usize = 64;
 
 /// All connections of an engine.
 #[derive(Debug)]
 pub struct Registry {
     table: RwLock<Table>,
     emptied: (Mutex<()>, Condvar),
-    max_connections: usize,
-    max_per_address: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     connections: HashMap<u64, Arc<Connection>>,
-    by_address: HashMap<IpAddr, usize>,
+    /// How many each peer has.
+    shares: Shares<Peer>,
+    /// What the connections of a peer share, as long as one of them is there or a worker is busy with one that was.
+    workers: HashMap<Peer, Weak<WorkersShare>>,
     /// What has been counted on connections that are gone.
     totals: Totals,
 }
@@ -31,28 +42,75 @@ struct Table {
 impl Registry {
     /// Nobody is connected.
     pub fn new(limits: &Limits) -> Self {
-        Self {
-            table: RwLock::default(),
-            emptied: (Mutex::new(()), Condvar::new()),
-            max_connections: limits.max_connections,
-            max_per_address: limits.max_connections_per_address,
-        }
+        let most = limits.max_connections;
+        let table = Table {
+            connections: HashMap::new(),
+            shares: Shares::new(most).with_reserves(most / FOR_ADMITTED, most / FOR_LOCAL_ROOT),
+            workers: HashMap::new(),
+            totals: Totals::default(),
+        };
+        Self { table: RwLock::new(table), emptied: (Mutex::new(()), Condvar::new()) }
     }
 
-    /// Enters a connection, unless there are too many.
-    pub fn insert(&self, connection: &Arc<Connection>) -> bool {
+    /// What the connections of `peer` share.
+    pub fn workers_of(&self, peer: &Peer) -> Arc<WorkersShare> {
         let mut table = self.table.write();
-        let from = connection.peer.address.ip();
-        let full = table.connections.len() >= self.max_connections
-            || table.by_address.get(&from).is_some_and(|count| *count >= self.max_per_address);
-        if full {
-            table.totals.refused += 1;
-            return false;
+        if let Some(share) = table.workers.get(peer).and_then(Weak::upgrade) {
+            return share;
+        }
+        if table.workers.len() > 2 * table.connections.len() {
+            table.workers.retain(|_, share| share.strong_count() > 0);
+        }
+        let share = Arc::default();
+        table.workers.insert(*peer, Arc::downgrade(&share));
+        share
+    }
+
+    /// Enters a connection, if its peer may have one more, or if another one has just made way for it.
+    pub fn insert(&self, connection: &Arc<Connection>, another_made_way: bool) -> bool {
+        let peer = connection.share;
+        let mut table = self.table.write();
+        if !table.shares.take(&peer, connection.standing(), 1) {
+            if !another_made_way || table.shares.total() >= table.shares.limit() {
+                return false;
+            }
+            // One has gone and one comes: what the others may have is what it was.
+            table.shares.charge(&peer, 1);
         }
         table.totals.connections += 1;
-        *table.by_address.entry(from).or_default() += 1;
         table.connections.insert(connection.number(), Arc::clone(connection));
         true
+    }
+
+    /// Counts a connection that there was no room for.
+    pub fn refused(&self) {
+        self.table.write().totals.refused += 1;
+    }
+
+    /// Counts a connection that has made way.
+    pub fn displaced(&self) {
+        self.table.write().totals.displaced += 1;
+    }
+
+    /// The connections that may be closed for `newcomer`, the best choice first. Some of them may be in use.
+    pub fn displaced_by(&self, newcomer: Newcomer) -> Vec<u64> {
+        let table = self.table.read();
+        // A flood of a stranger's connections costs no more than to see that it has the most already.
+        if newcomer.standing == Standing::Stranger && table.shares.displaced_by(&newcomer.peer, 1).is_none() {
+            return Vec::new();
+        }
+        let candidates = table.connections.values().map(|connection| Candidate {
+            number: connection.number(),
+            peer: connection.share,
+            stranger: connection.standing() == Standing::Stranger,
+            last_used: connection.last_used(),
+        });
+        displacing::order(newcomer, &table.shares, candidates.collect())
+    }
+
+    /// What the connections of each peer share.
+    pub fn all_workers(&self) -> Vec<Arc<WorkersShare>> {
+        self.table.read().workers.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Finds a connection.
@@ -73,13 +131,7 @@ impl Registry {
         if table.connections.remove(&connection.number()).is_none() {
             return;
         }
-        let from = connection.peer.address.ip();
-        if let Some(count) = table.by_address.get_mut(&from) {
-            *count -= 1;
-            if *count == 0 {
-                table.by_address.remove(&from);
-            }
-        }
+        table.shares.give_back(&connection.share, 1);
         table.totals.broken += u64::from(broken);
         add(&mut table.totals, &info);
         let empty = table.connections.is_empty();

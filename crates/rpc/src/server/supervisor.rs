@@ -36,6 +36,7 @@ pub fn run(engine: &Engine) {
     let mut next_look = Instant::now() + look_every;
     let mut idle = 0u32;
     while !engine.ended.load(Ordering::Acquire) {
+        engine.tick();
         let working = look_at_workers(engine, &mut seen);
         idle = if working { 0 } else { idle.saturating_add(1) };
         if idle < IDLE_TICKS {
@@ -104,6 +105,9 @@ fn take_over(engine: &Engine, connection: &Arc<Connection>, index: usize, steps:
 fn look_at_peers(engine: &Engine, now: Instant) -> bool {
     let mut deadlines = engine.listeners.iter().any(|listener| listener.resume(&engine.epoll));
     let memory_is_short = engine.memory.has_waiting();
+    for workers in engine.registry.all_workers() {
+        engine.go_on(&workers, workers.next());
+    }
     let allowed = |moved: u64| {
         engine.limits.stall.saturating_mul(u32::try_from(1 + moved / PER_STALL).unwrap_or(u32::MAX))
     };

@@ -1,10 +1,9 @@
-//! The memory that peers make us hold by not reading, and who makes way when there's too much of it: of the address
+//! The memory that peers make us hold by not reading, and who makes way when there's too much of it: of the peer
 //! that holds the most, the connection that holds the most. Who comes last is not to blame for what others hold, and
 //! who spreads it over many connections is no better than who doesn't.
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -14,6 +13,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::Peer;
+use fairness::Peer as Share;
 
 /// Unread replies of all connections.
 #[derive(Debug)]
@@ -21,10 +21,10 @@ pub struct Unread {
     /// The sum, to be looked at without the lock; changed under it.
     held: AtomicUsize,
     limit: usize,
-    holders: Mutex<HashMap<IpAddr, Holder>>,
+    holders: Mutex<HashMap<Share, Holder>>,
 }
 
-/// What one address holds.
+/// What one peer holds.
 #[derive(Debug, Default)]
 struct Holder {
     total: usize,
@@ -45,8 +45,8 @@ impl Unread {
     /// From now on `peer` holds `bytes`.
     pub fn set(&self, peer: &Peer, bytes: usize) {
         let mut holders = self.holders.lock();
-        let address = peer.address.ip();
-        let holder = holders.entry(address).or_default();
+        let share = peer.share();
+        let holder = holders.entry(share).or_default();
         let before = if bytes == 0 {
             holder.connections.remove(&peer.connection)
         } else {
@@ -55,7 +55,7 @@ impl Unread {
         let before = before.unwrap_or(0);
         holder.total = holder.total - before + bytes;
         if holder.total == 0 {
-            holders.remove(&address);
+            holders.remove(&share);
         }
         self.held.store(self.held() - before + bytes, Ordering::Relaxed);
     }
@@ -71,12 +71,12 @@ impl Unread {
         if held <= self.limit {
             return None; // somebody else has seen to it
         }
-        let (&address, holder) = holders.iter_mut().max_by_key(|(_, holder)| holder.total)?;
+        let (&share, holder) = holders.iter_mut().max_by_key(|(_, holder)| holder.total)?;
         let (&connection, &bytes) = holder.connections.iter().max_by_key(|(_, bytes)| **bytes)?;
         holder.connections.remove(&connection);
         holder.total -= bytes;
         if holder.total == 0 {
-            holders.remove(&address);
+            holders.remove(&share);
         }
         self.held.store(held - bytes, Ordering::Relaxed);
         Some(connection)
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greediest_address_makes_way_with_its_largest_connection() {
+    fn the_greediest_peer_makes_way_with_its_largest_connection() {
         let unread = Unread::new(100);
         unread.set(&peer(1, 1), 40);
         unread.set(&peer(2, 2), 25);

@@ -81,6 +81,26 @@ impl Worker {
 
     /// Drives `connection` as far as it goes.
     fn drive(&mut self, connection: &Arc<Connection>, flags: EventFlags) {
+        let engine = Arc::clone(&self.engine);
+        let activity = &engine.activity[self.index];
+        activity.connection.store(connection.number(), Ordering::SeqCst);
+        engine.wake_supervisor();
+        let workers = &connection.workers;
+        let goes_on = if workers.begin(engine.limits.threads, || engine.at_work()) || engine.is_stopping() {
+            self.drive_in_turn(connection, flags);
+            workers.end()
+        } else {
+            // Not armed any more: who is done with the peer arms it again.
+            workers.wait(connection.number())
+        };
+        activity.connection.store(0, Ordering::Release);
+        engine.go_on(workers, goes_on);
+        engine.serve_waiters();
+        engine.reclaim_replies();
+    }
+
+    /// Drives `connection` if nobody else does.
+    fn drive_in_turn(&mut self, connection: &Arc<Connection>, flags: EventFlags) {
         let ticket = {
             let mut receive = connection.receive.lock();
             if receive.closed {
@@ -90,9 +110,7 @@ impl Worker {
             ticket
         };
         let engine = Arc::clone(&self.engine);
-        let activity = &engine.activity[self.index];
-        activity.connection.store(connection.number(), Ordering::SeqCst);
-        engine.wake_supervisor();
+        connection.use_now(&engine);
         match self.steps(connection, ticket, flags) {
             End::Release => self.release(connection, ticket),
             End::Detached => self.leave(connection),
@@ -103,9 +121,6 @@ impl Worker {
                 self.release(connection, ticket);
             }
         }
-        activity.connection.store(0, Ordering::Release);
-        engine.serve_waiters();
-        engine.reclaim_replies();
     }
 
     /// Sends, runs, receives, in turns.

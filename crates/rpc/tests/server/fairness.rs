@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use samehost_rpc::server::{Limits, Server};
 
-use crate::rig::{ECHO, LENGTH, Wire, call, eventually, fragment, opaque, serve, word};
+use crate::rig::{ECHO, LENGTH, WAIT, WAIT_ANNOUNCED, Wire, call, eventually, fragment, opaque, serve, word};
 
 /// Nobody is saved by somebody else's patience running out.
 fn without_stall() -> Limits {
@@ -44,27 +44,39 @@ fn silent_connections_of_one_peer_hold_up_nobody_else() {
 fn slow_senders_of_one_peer_hold_up_nobody_else() {
     let (server, _, address) = serve(without_stall());
     let whole = call(1, LENGTH, &opaque(&vec![7; 1 << 20]));
-    let pieces = [fragment(&whole[4..200_000], false), fragment(&whole[200_000..], true)].concat();
-    for slowly in [&whole, &pieces] {
-        let mut slow: Vec<_> = (0..40).map(|_| Wire::of_user(1000, address)).collect();
-        slow.iter_mut().for_each(|wire| wire.send(&slowly[..100_000]));
-        eventually("some have memory, and the others wait", || server.totals().receive_memory > 3 << 20);
-        let before = server.totals().receive_memory;
-        assert!(before <= 8 << 20, "more than a peer's share: {before}");
-        assert_served(address, 1001);
-        assert_served(address, 0);
-        // They are served as well, when they go on; one after the other, for as many have memory as may.
-        for wire in &mut slow {
-            let mut sender = wire.0.try_clone().unwrap();
-            let rest = slowly[100_000..].to_vec();
-            std::thread::spawn(move || std::io::Write::write_all(&mut sender, &rest));
-        }
-        for wire in &mut slow {
-            assert_eq!(wire.results(), (1, word(1 << 20)));
-        }
-        eventually("all is given back", || server.totals().receive_memory == 0);
+    let mut slow: Vec<_> = (0..40).map(|_| Wire::of_user(1000, address)).collect();
+    slow.iter_mut().for_each(|wire| wire.send(&whole[..100_000]));
+    eventually("some have memory, and the others wait", || received(&server) >= 40 * 4096);
+    let held = server.totals().receive_memory;
+    assert!(held <= 8 << 20, "more than a peer's share: {held}");
+    assert_served(address, 1001);
+    assert_served(address, 0);
+    // They are served as well, when they go on; one after the other, for as many have memory as may.
+    for wire in &mut slow {
+        let mut sender = wire.0.try_clone().unwrap();
+        let rest = whole[100_000..].to_vec();
+        std::thread::spawn(move || std::io::Write::write_all(&mut sender, &rest));
     }
+    for wire in &mut slow {
+        assert_eq!(wire.results(), (1, word(1 << 20)));
+    }
+    eventually("all is given back", || server.totals().receive_memory == 0);
     assert_eq!(server.totals().broken, 0);
+}
+
+#[test]
+fn slow_senders_of_fragments_hold_up_nobody_else() {
+    let (server, _, address) = serve(without_stall());
+    let begun = &fragment(&[7; 1 << 20], false)[..100_000];
+    let mut slow: Vec<_> = (0..100).map(|_| Wire::of_user(1000, address)).collect();
+    slow.iter_mut().for_each(|wire| wire.send(begun));
+    eventually("some have memory, and the others wait", || received(&server) >= 100 * 4096);
+    let held = server.totals().receive_memory;
+    assert!(held <= 8 << 20, "more than a peer's share: {held}");
+    assert_served(address, 1001);
+    assert_served(address, 0);
+    drop(slow);
+    eventually("all is given back", || server.totals().receive_memory == 0);
 }
 
 #[test]
@@ -101,4 +113,76 @@ fn a_call_in_fragments_takes_memory_as_it_comes() {
     assert_eq!(wire.results(), (2, opaque(&data)));
     assert_eq!(wire.results(), (3, vec![]));
     eventually("all is given back", || server.totals().receive_memory == 0);
+}
+
+/// Connects as `user` and calls; whether it was answered.
+fn is_served_as(user: u32, address: SocketAddr) -> Option<Wire> {
+    let mut wire = Wire::of_user(user, address);
+    let _ = std::io::Write::write_all(&mut wire.0, &call(1, 0, &[]));
+    let mut byte = [0];
+    let served = matches!(wire.0.peek(&mut byte), Ok(1));
+    served.then(|| {
+        wire.results();
+        wire
+    })
+}
+
+#[test]
+fn idle_connections_of_few_peers_shut_out_nobody() {
+    let (server, _, address) = serve(Limits { max_connections: 64, ..without_stall() });
+    let greedy: Vec<_> = (0..128).map(|number| is_served_as(1000 + number % 2, address)).collect();
+    let held = greedy.iter().flatten().count();
+    assert!((40..=44).contains(&held), "two peers have a third each: {held}");
+    for user in [0, 1002, 1003, 0] {
+        assert_served(address, user);
+    }
+    let totals = server.totals();
+    assert_eq!((totals.refused as usize, totals.displaced), (128 - held, 0));
+    // When it is one of many, a peer that has much makes way for those who have nothing.
+    let many: Vec<_> = (2000..2060).map(|user| is_served_as(user, address)).collect();
+    assert!(many.iter().all(Option::is_some), "each of sixty peers has one");
+    assert!(server.totals().displaced > 0);
+    assert_served(address, 0);
+}
+
+#[test]
+fn a_connection_in_use_is_not_displaced() {
+    let (server, program, address) = serve(Limits { max_connections: 8, ..without_stall() });
+    let mut busy: Vec<_> = (0..4).map(|_| is_served_as(1000, address).expect("its share")).collect();
+    for (gate, wire) in (1..).zip(&mut busy) {
+        wire.send(&call(2, WAIT, &word(gate)));
+        program.wait_for_caller(gate);
+    }
+    let mut kept: Vec<_> = (0..2).map(|_| is_served_as(1001, address).expect("its share")).collect();
+    assert!(is_served_as(1001, address).is_none(), "nobody who has more is idle");
+    for (gate, wire) in (1..).zip(&mut busy) {
+        program.open(gate);
+        assert_eq!(wire.results(), (2, word(gate)));
+    }
+    // The last replies may still be on their way out of the server's hands.
+    eventually("one makes way", || is_served_as(1001, address).map(|wire| kept.push(wire)).is_some());
+    assert_eq!(server.totals().displaced, 1);
+}
+
+#[test]
+fn calls_of_one_peer_that_hang_hold_up_nobody_else() {
+    let (_server, program, address) = serve(Limits { threads: 8, ..without_stall() });
+    let mut hanging: Vec<_> = (0..20).map(|_| Wire::of_user(1000, address)).collect();
+    // Also several on one connection.
+    for (gate, wire) in (1..).zip(&mut hanging) {
+        wire.send(&[call(1, WAIT, &word(gate)), call(2, WAIT_ANNOUNCED, &word(100 + gate))].concat());
+    }
+    eventually("three quarters of the workers hang", || program.callers() >= 6);
+    for user in [1001, 0, 1002] {
+        assert_served(address, user);
+    }
+    (1..=20).for_each(|gate| {
+        program.open(gate);
+        program.open(100 + gate);
+    });
+    for wire in &mut hanging {
+        let mut answered = [wire.results().0, wire.results().0];
+        answered.sort_unstable();
+        assert_eq!(answered, [1, 2]);
+    }
 }

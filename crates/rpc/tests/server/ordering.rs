@@ -83,13 +83,19 @@ fn a_connection_cannot_take_every_worker() {
     let mut greedy = Wire::to(address);
     let bytes: Vec<u8> = (0..20).flat_map(|xid| call(xid, WAIT, &word(xid))).collect();
     greedy.send(&bytes);
-    // Two detached and one driver: the fourth worker is left for others.
+    // One detached and one driver: the third worker is left for other connections, the fourth for other peers.
     program.wait_for_caller(0);
     program.wait_for_caller(1);
-    program.wait_for_caller(2);
     let mut other = Wire::to(address);
     other.send(&call(1, 0, &[]));
     assert_eq!(other.results(), (1, vec![]));
+    other.send(&call(2, WAIT, &word(100)));
+    program.wait_for_caller(100);
+    let mut others = Wire::of_user(1000, address);
+    others.send(&call(1, 0, &[]));
+    assert_eq!(others.results(), (1, vec![]));
+    program.open(100);
+    assert_eq!(other.results(), (2, word(100)));
     (0..20).for_each(|gate| program.open(gate));
     let mut xids: Vec<u32> = (0..20).map(|_| greedy.results().0).collect();
     xids.sort_unstable();

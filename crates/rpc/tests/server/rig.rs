@@ -73,6 +73,11 @@ impl Obedient {
         assert!(!out.timed_out(), "nobody has come to gate {gate}");
     }
 
+    /// At how many gates anybody has been.
+    pub fn callers(&self) -> usize {
+        self.gates.lock().unwrap().len()
+    }
+
     /// Waits until the program has been told of `count` closed connections.
     pub fn wait_for_closed(&self, count: usize) {
         eventually("closed connections", || self.closed.lock().unwrap().len() == count);
