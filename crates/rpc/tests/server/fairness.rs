@@ -139,8 +139,8 @@ fn idle_connections_of_few_peers_shut_out_nobody() {
     let totals = server.totals();
     assert_eq!((totals.refused as usize, totals.displaced), (128 - held, 0));
     // When it is one of many, a peer that has much makes way for those who have nothing.
-    let many: Vec<_> = (2000..2060).map(|user| is_served_as(user, address)).collect();
-    assert!(many.iter().all(Option::is_some), "each of sixty peers has one");
+    let many: Vec<_> = (2000..2050).map(|user| is_served_as(user, address)).collect();
+    assert!(many.iter().all(Option::is_some), "each of fifty peers has one");
     assert!(server.totals().displaced > 0);
     assert_served(address, 0);
 }
