@@ -87,7 +87,7 @@ impl Worker {
         engine.wake_supervisor();
         let workers = &connection.workers;
         let goes_on = if workers.begin(engine.limits.threads, || engine.at_work()) || engine.is_stopping() {
-            self.drive_in_turn(connection, flags);
+            self.drive_in_turn(&engine, connection, flags);
             workers.end()
         } else {
             // Not armed any more: who is done with the peer arms it again.
@@ -100,7 +100,7 @@ impl Worker {
     }
 
     /// Drives `connection` if nobody else does.
-    fn drive_in_turn(&mut self, connection: &Arc<Connection>, flags: EventFlags) {
+    fn drive_in_turn(&mut self, engine: &Arc<Engine>, connection: &Arc<Connection>, flags: EventFlags) {
         let ticket = {
             let mut receive = connection.receive.lock();
             if receive.closed {
@@ -109,23 +109,27 @@ impl Worker {
             let Some(ticket) = receive.turn.claim(self.index) else { return };
             ticket
         };
-        let engine = Arc::clone(&self.engine);
-        connection.use_now(&engine);
-        match self.steps(connection, ticket, flags) {
-            End::Release => self.release(connection, ticket),
+        connection.use_now(engine);
+        match self.steps(engine, connection, ticket, flags) {
+            End::Release => self.release(engine, connection, ticket),
             End::Detached => self.leave(connection),
             End::Broken => {
                 // The replies to what came before the breach, as far as they can go.
                 let _ = connection.send.flush(connection, false, &mut self.replies);
                 engine.close(connection, true);
-                self.release(connection, ticket);
+                self.release(engine, connection, ticket);
             }
         }
     }
 
     /// Sends, runs, receives, in turns.
-    fn steps(&mut self, connection: &Arc<Connection>, ticket: Ticket, flags: EventFlags) -> End {
-        let engine = Arc::clone(&self.engine);
+    fn steps(
+        &mut self,
+        engine: &Arc<Engine>,
+        connection: &Arc<Connection>,
+        ticket: Ticket,
+        flags: EventFlags,
+    ) -> End {
         let placing = engine.programs.iter().any(|program| program.places());
         let step = &engine.activity[self.index].steps;
         let mut replies_wait = !connection.send.state().1;
@@ -147,7 +151,7 @@ impl Worker {
                 writable = false;
             }
             loop {
-                let verdict = connection.verdict(&engine);
+                let verdict = connection.verdict(engine);
                 let (chunk, range, is_cut) = {
                     let mut receive = connection.receive.lock();
                     if !receive.turn.holds(ticket) {
@@ -181,7 +185,7 @@ impl Worker {
                         }
                     }
                 };
-                let hand_over = || self_hand_over(&engine, connection, ticket, self.index);
+                let hand_over = || self_hand_over(engine, connection, ticket, self.index);
                 if Calls::is_reply(&chunk.bytes[range.clone()]) {
                     let expected = connection.back.answer(&chunk.bytes[range]);
                     self.put_back(chunk);
@@ -190,7 +194,7 @@ impl Worker {
                     }
                     return End::Broken;
                 }
-                let caller = Caller { engine: &engine, connection, verdict, is_cut };
+                let caller = Caller { engine, connection, verdict, is_cut };
                 let outcome = self.dispatcher.run(&caller, &chunk.bytes[range], &hand_over);
                 self.put_back(chunk);
                 match outcome {
@@ -249,8 +253,7 @@ impl Worker {
     }
 
     /// Gives the turn back, and arms the connection for what comes next; or closes it, if nothing will.
-    fn release(&mut self, connection: &Arc<Connection>, ticket: Ticket) {
-        let engine = Arc::clone(&self.engine);
+    fn release(&mut self, engine: &Arc<Engine>, connection: &Arc<Connection>, ticket: Ticket) {
         let mut receive = connection.receive.lock();
         if !receive.turn.holds(ticket) {
             drop(receive);
@@ -264,13 +267,13 @@ impl Worker {
         }
         let held = receive.rest(&mut self.spare);
         let held = if receive.queued { held } else { 0 };
-        if !engine.memory.hold(&connection.asker(), &mut receive.held, held) {
+        if held != receive.held && !engine.memory.hold(&connection.asker(), &mut receive.held, held) {
             tracing::info!(
                 peer = %connection.peer.address, "closed: too many connections of its peer wait for receive memory"
             );
             drop(receive);
             engine.close(connection, true);
-            return self.release(connection, ticket);
+            return self.release(engine, connection, ticket);
         }
         receive.turn.release(ticket);
         self.settle(connection, receive);

@@ -60,6 +60,9 @@ impl WorkersShare {
     /// the way, may have left, while this peer's own calls hang.
     #[cold]
     pub fn next(&self) -> Option<u64> {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
         let mut line = self.line.lock();
         let first = line.pop_front();
         self.waiting.store(line.len(), Ordering::SeqCst);
