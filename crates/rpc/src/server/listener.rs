@@ -187,8 +187,9 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr, short: &mut bo
         return Ok(());
     }
     let newcomer = Newcomer { peer: connection.share, standing: connection.standing() };
-    let fits = !*short && engine.registry.insert(&connection, false);
-    if !fits && !(engine.make_way(newcomer) && engine.registry.insert(&connection, true)) {
+    let entered = !*short && engine.registry.insert(&connection, false)
+        || engine.make_way(newcomer) && engine.registry.insert(&connection, true);
+    if !entered {
         engine.registry.refused();
         return Ok(());
     }
