@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-use crate::ended::Name;
+use crate::ended::Gone;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, SessionId};
+use crate::names::{Name, instance};
 use crate::principal::{Principal, Requester};
 use crate::session::Creation;
 use crate::v40::Client40;
@@ -15,10 +16,12 @@ use crate::v40::Client40;
 #[derive(Debug)]
 pub(crate) struct Client {
     pub id: ClientId,
-    /// What it calls itself.
-    pub owner: Vec<u8>,
+    /// What it calls itself, and where it was when it was made.
+    pub name: Name,
     /// Another when it has restarted.
     pub verifier: [u8; 8],
+    /// Its name and verifier: see [`crate::instance`].
+    pub instance: Vec<u8>,
     /// Whose requests are its own.
     pub principal: Principal,
     pub confirmed: bool,
@@ -44,13 +47,6 @@ pub(crate) struct Client {
     pub revoked: HashSet<u64>,
 }
 
-/// The clients of one name: at most one that is in use, and at most one that may replace it.
-#[derive(Debug, Default)]
-pub(crate) struct Named {
-    pub confirmed: Option<ClientId>,
-    pub unconfirmed: Option<ClientId>,
-}
-
 impl Client {
     /// Whether its lease has run out.
     pub fn is_expired(&self, now: Time, lease: u64) -> bool {
@@ -64,27 +60,28 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.get_mut(&id).filter(|client| client.confirmed).ok_or(Error::StaleClientid)
     }
 
-    /// A new unconfirmed client; the one that was unconfirmed before goes.
+    /// A new unconfirmed client; the one of that name that was unconfirmed before goes.
     pub(crate) fn add_client(
         &mut self,
         now: Time,
-        owner: &[u8],
+        name: Name,
         verifier: [u8; 8],
         principal: &Principal,
     ) -> Result<ClientId, Error> {
-        if let Some(old) = self.named.get(owner).and_then(|named| named.unconfirmed) {
+        if let Some(old) = self.named.get(&name).and_then(|named| named.unconfirmed) {
             self.end_client(old);
         }
         if self.clients.len() >= self.config.limits.clients && !self.make_room(now, None) {
             return Err(Error::Delay);
         }
         let id = self.new_client_id();
-        self.named.entry(owner.to_vec()).or_default().unconfirmed = Some(id);
+        self.named.entry(name.clone()).or_default().unconfirmed = Some(id);
         self.clients.insert(
             id,
             Client {
                 id,
-                owner: owner.to_vec(),
+                instance: instance(&name.owner, verifier),
+                name,
                 verifier,
                 principal: principal.clone(),
                 confirmed: false,
@@ -107,13 +104,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn confirm(&mut self, now: Time, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.confirmed = true;
-        self.grace.heard(now, &client.owner);
-        let named = self.named.entry(client.owner.clone()).or_default();
+        self.grace.heard(now, &client.instance);
+        let named = self.named.entry(client.name.clone()).or_default();
         named.unconfirmed = named.unconfirmed.filter(|other| *other != id);
-        let old = named.confirmed.replace(id);
-        if let Some(old) = old.filter(|old| *old != id) {
-            self.end_client(old);
-        }
+        let before = [named.confirmed.replace(id), self.instances.insert(client.instance.clone(), id)];
+        before.into_iter().flatten().filter(|old| *old != id).for_each(|old| self.end_client(old));
     }
 
     /// Ends a client and all of its state.
@@ -124,8 +119,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             self.remove_session(*session);
         }
         if client.v40.is_some() && client.confirmed {
-            self.ended.add(Name::Client(id.0), None);
-            client.states.iter().for_each(|state| self.ended.add(Name::State(*state), None));
+            self.ended.add(Gone::Client(id.0), None);
+            client.states.iter().for_each(|state| self.ended.add(Gone::State(*state), None));
         }
         for closed in client.v40.iter().flat_map(|v40| v40.owners.closed()) {
             self.closed.remove(&closed);
@@ -133,17 +128,17 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         for state in client.states {
             self.drop_state(state);
         }
-        if let Some(named) = self.named.get_mut(&client.owner) {
+        if let Some(named) = self.named.get_mut(&client.name) {
             named.confirmed = named.confirmed.filter(|other| *other != id);
             named.unconfirmed = named.unconfirmed.filter(|other| *other != id);
-            let gone = named.confirmed.is_none();
-            if gone && named.unconfirmed.is_none() {
-                self.named.remove(&client.owner);
+            if named.confirmed.is_none() && named.unconfirmed.is_none() {
+                self.named.remove(&client.name);
             }
-            if gone && client.confirmed {
-                self.grace.complete(&client.owner);
-                self.forget(&client.owner);
-            }
+        }
+        if self.instances.get(&client.instance) == Some(&id) {
+            self.instances.remove(&client.instance);
+            self.grace.complete(&client.instance);
+            self.forget(&client.instance);
         }
     }
 

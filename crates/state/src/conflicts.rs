@@ -5,9 +5,9 @@
 
 use std::hash::Hash;
 
-use crate::ended::Name;
 use fairness::Peer;
 
+use crate::ended::Gone;
 use crate::engine::{Config, Engine, Time};
 use crate::error::Error;
 use crate::files::{Kind, Recalled};
@@ -183,11 +183,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let given = state.seqid > 0;
         if let Some(client) = self.clients.get_mut(&state.client).filter(|_| given) {
             if client.v40.is_some() {
-                self.ended.add(Name::State(number), Some(client.id));
+                self.ended.add(Gone::State(number), Some(client.id));
             }
             client.revoked.insert(number);
-            let owner = client.owner.clone();
-            self.forget(&owner);
+            let instance = client.instance.clone();
+            self.forget(&instance);
         }
         self.drop_state(number);
     }

@@ -10,7 +10,7 @@ const MOST: usize = 16_384;
 
 /// What has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Name {
+pub(crate) enum Gone {
     /// A client, by its id.
     Client(u64),
     /// A state, by its number.
@@ -21,12 +21,12 @@ pub(crate) enum Name {
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     /// With the client whose state it was, if that lives on.
-    names: HashMap<Name, Option<ClientId>>,
-    order: VecDeque<Name>,
+    names: HashMap<Gone, Option<ClientId>>,
+    order: VecDeque<Gone>,
 }
 
 impl Ended {
-    pub fn add(&mut self, name: Name, whose: Option<ClientId>) {
+    pub fn add(&mut self, name: Gone, whose: Option<ClientId>) {
         if self.order.len() >= MOST
             && let Some(oldest) = self.order.pop_front()
         {
@@ -37,11 +37,11 @@ impl Ended {
         }
     }
 
-    pub fn contains(&self, name: Name) -> bool {
+    pub fn contains(&self, name: Gone) -> bool {
         self.names.contains_key(&name)
     }
 
-    pub fn whose(&self, name: Name) -> Option<ClientId> {
+    pub fn whose(&self, name: Gone) -> Option<ClientId> {
         self.names.get(&name).copied().flatten()
     }
 }

@@ -6,13 +6,14 @@ use std::hash::Hash;
 use fairness::Peer;
 
 use crate::by_owner::ByOwner;
-use crate::client::{Client, Named};
+use crate::client::Client;
 use crate::contention::NotLent;
 use crate::effects::Effects;
 use crate::ended::Ended;
 use crate::files::{File, State};
 use crate::grace::Grace;
 use crate::ids::{ClientId, SessionId};
+use crate::names::{Name, Named};
 use crate::owners::Owner;
 use crate::session::{Channel, Session};
 use crate::waiting::Waiting;
@@ -77,8 +78,10 @@ pub struct Engine<K, L> {
     pub(crate) config: Config,
     pub(crate) random: Random,
     pub(crate) clients: HashMap<ClientId, Client>,
-    /// Clients by what they call themselves.
-    pub(crate) named: HashMap<Vec<u8>, Named>,
+    /// Clients by what they call themselves, and from where.
+    pub(crate) named: HashMap<Name, Named>,
+    /// Confirmed clients by their [`crate::instance`].
+    pub(crate) instances: HashMap<Vec<u8>, ClientId>,
     pub(crate) sessions: HashMap<SessionId, Session>,
     /// What they are promised to keep of replies, in bytes.
     pub(crate) promised: u64,
@@ -107,7 +110,7 @@ pub struct Engine<K, L> {
     /// What NFSv4.0's clients had when they ended.
     pub(crate) ended: Ended,
     pub(crate) grace: Grace,
-    /// The clients on stable storage, by what they call themselves.
+    /// The clients on stable storage, by their [`crate::instance`].
     pub(crate) recorded: HashSet<Vec<u8>>,
     pub(crate) effects: Effects<K, L>,
 }
@@ -124,7 +127,7 @@ impl<K, L> std::fmt::Debug for Engine<K, L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Without clients. `recovered` are those that the last run remembered: while any of them may still reclaim, until
+    /// Without clients. `recovered` are the instances that the last run remembered: while any of them may still reclaim, until
     /// `grace_ends` nobody gets new state, and while they are at it for another lease at most.
     #[must_use]
     pub fn new(
@@ -140,6 +143,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             random,
             clients: HashMap::new(),
             named: HashMap::new(),
+            instances: HashMap::new(),
             sessions: HashMap::new(),
             promised: 0,
             files: HashMap::new(),

@@ -2,9 +2,12 @@
 
 use std::hash::Hash;
 
+use fairness::Peer;
+
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
+use crate::names::Name;
 use crate::principal::Principal;
 
 /// What EXCHANGE_ID says.
@@ -12,6 +15,8 @@ use crate::principal::Principal;
 pub struct ExchangeId<'a> {
     /// `co_ownerid`.
     pub owner: &'a [u8],
+    /// From where.
+    pub peer: Peer,
     /// `co_verifier`.
     pub verifier: [u8; 8],
     /// Who asks.
@@ -38,7 +43,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// `ClidInuse`, `Noent`, `NotSame`, `Perm`, `Delay` when there are too many clients.
     pub fn exchange_id(&mut self, now: Time, asked: &ExchangeId<'_>) -> Result<Exchanged, Error> {
         let lease = self.config.lease;
-        let confirmed = self.named.get(asked.owner).and_then(|named| named.confirmed);
+        let name = Name { owner: asked.owner.to_vec(), peer: asked.peer };
+        let confirmed = self.known(&name, asked.verifier);
         let confirmed =
             confirmed.and_then(|id| self.clients.get_mut(&id)).filter(|client| client.v40.is_none());
         if asked.update {
@@ -74,7 +80,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             // Else case 5: the client has restarted; what the old instance has stays until the new one is confirmed.
         }
         // Cases 1, 4 and 5: a new one.
-        let client = self.add_client(now, asked.owner, asked.verifier, asked.principal)?;
+        let client = self.add_client(now, name, asked.verifier, asked.principal)?;
         Ok(Exchanged { client, sequence: self.clients[&client].creation.next(), confirmed: false })
     }
 }

@@ -16,7 +16,7 @@ const STEP: u64 = 8;
 /// The grace period.
 #[derive(Debug)]
 pub(crate) struct Grace {
-    /// Clients that may still reclaim.
+    /// Clients that may still reclaim, each by its [`crate::instance`].
     waiting: HashSet<Vec<u8>>,
     ends: Time,
     /// When it ends whoever is still at it.
@@ -32,9 +32,9 @@ impl Grace {
         Self { waiting, ends, latest: ends.plus(lease), step: lease / STEP }
     }
 
-    /// A client of this name has come back or has reclaimed something. If it may still reclaim it gets the time to go on.
-    pub fn heard(&mut self, now: Time, owner: &[u8]) {
-        if self.may_reclaim(now, owner) {
+    /// A client has come back or has reclaimed something. If it may still reclaim it gets the time to go on.
+    pub fn heard(&mut self, now: Time, client: &[u8]) {
+        if self.may_reclaim(now, client) {
             self.ends = self.ends.max(now.plus(self.step).min(self.latest));
         }
     }
@@ -44,13 +44,13 @@ impl Grace {
         now < self.ends && !self.waiting.is_empty()
     }
 
-    pub fn may_reclaim(&self, now: Time, owner: &[u8]) -> bool {
-        now < self.ends && self.waiting.contains(owner)
+    pub fn may_reclaim(&self, now: Time, client: &[u8]) -> bool {
+        now < self.ends && self.waiting.contains(client)
     }
 
     /// A client has reclaimed all it wanted, or will never again.
-    pub fn complete(&mut self, owner: &[u8]) {
-        self.waiting.remove(owner);
+    pub fn complete(&mut self, client: &[u8]) {
+        self.waiting.remove(client);
     }
 
     /// Once the time is up: the clients that haven't said that they are done.
@@ -78,8 +78,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Err(Error::CompleteAlready);
         }
         known.reclaim_complete = true;
-        let owner = known.owner.clone();
-        self.grace.complete(&owner);
+        let instance = known.instance.clone();
+        self.grace.complete(&instance);
         // What it may have had and lost before, it has given up.
         self.remember(client);
         Ok(())
@@ -91,10 +91,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.end_grace_if_over(now);
         let client = self.clients.get(&client).ok_or(Error::StaleClientid)?;
         if reclaim {
-            if !self.grace.may_reclaim(now, &client.owner) {
+            if !self.grace.may_reclaim(now, &client.instance) {
                 return Err(Error::NoGrace);
             }
-            self.grace.heard(now, &client.owner);
+            self.grace.heard(now, &client.instance);
             return Ok(());
         }
         // In 4.0 nobody says that he has done.

@@ -6,7 +6,7 @@
 
 use std::hash::Hash;
 
-use crate::ended::Name;
+use crate::ended::Gone;
 use crate::engine::Engine;
 
 /// `clientid4`: random.
@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// A name for a new client: that of no other, and of none that has ended lately.
     pub(crate) fn new_client_id(&mut self) -> ClientId {
         ClientId(self.unused(|engine, number| {
-            engine.clients.contains_key(&ClientId(number)) || engine.ended.contains(Name::Client(number))
+            engine.clients.contains_key(&ClientId(number)) || engine.ended.contains(Gone::Client(number))
         }))
     }
 
@@ -89,7 +89,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             let revoked = |client: &crate::client::Client| client.revoked.contains(&number);
             engine.states.contains_key(&number)
                 || engine.closed.contains_key(&number)
-                || engine.ended.contains(Name::State(number))
+                || engine.ended.contains(Gone::State(number))
                 || engine.clients.get(&client).is_some_and(revoked)
         })
     }

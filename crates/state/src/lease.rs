@@ -22,7 +22,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let Some(client) = self.clients.get_mut(&client) else { return Renewed::default() };
         client.renewed = client.renewed.max(now);
         Renewed {
-            reclaim_needed: !client.reclaim_complete && self.grace.may_reclaim(now, &client.owner),
+            reclaim_needed: !client.reclaim_complete && self.grace.may_reclaim(now, &client.instance),
             revoked: !client.revoked.is_empty(),
         }
     }

@@ -16,18 +16,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// A client has state, or is about to. It knows what it has lost.
     pub(crate) fn remember(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(&id).filter(|client| client.revoked.is_empty()) else { return };
-        if !self.recorded.contains(&client.owner) {
-            self.recorded.insert(client.owner.clone());
-            self.effects.remember.push(client.owner.clone());
+        if !self.recorded.contains(&client.instance) {
+            self.recorded.insert(client.instance.clone());
+            self.effects.remember.push(client.instance.clone());
         }
     }
 
-    /// Nobody of this name has anything any more.
-    pub(crate) fn forget(&mut self, owner: &[u8]) {
-        if self.recorded.remove(owner) {
+    /// An instance has nothing any more that it could reclaim.
+    pub(crate) fn forget(&mut self, instance: &[u8]) {
+        if self.recorded.remove(instance) {
             // It comes to the last that was said.
-            self.effects.remember.retain(|other| other != owner);
-            self.effects.forget.push(owner.to_vec());
+            self.effects.remember.retain(|other| other != instance);
+            self.effects.forget.push(instance.to_vec());
         }
     }
 
@@ -35,11 +35,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// done has lost what it hadn't reclaimed, and may not know that yet: it keeps what it has, and can't reclaim after another restart
     /// before it says so. A client of 4.0 never does; what it has reclaimed is taken for all.
     pub(crate) fn end_grace_if_over(&mut self, now: Time) {
-        for owner in self.grace.end_if_over(now) {
-            let holder = self.named.get(&owner).and_then(|named| named.confirmed);
-            let holder = holder.and_then(|id| self.clients.get(&id));
+        for instance in self.grace.end_if_over(now) {
+            let holder = self.instances.get(&instance).and_then(|id| self.clients.get(id));
             if holder.is_none_or(|client| client.v40.is_none() || client.states.is_empty()) {
-                self.forget(&owner);
+                self.forget(&instance);
             }
         }
     }
@@ -49,14 +48,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let Self { clients, recorded, grace, config, .. } = self;
         let mut idle = Vec::new();
         for client in clients.values_mut() {
-            if !client.states.is_empty() || grace.may_reclaim(now, &client.owner) {
+            if !client.states.is_empty() || grace.may_reclaim(now, &client.instance) {
                 client.idle_since = None;
             } else if now > client.idle_since.get_or_insert(now).plus(config.lease)
-                && recorded.contains(&client.owner)
+                && recorded.contains(&client.instance)
             {
-                idle.push(client.owner.clone());
+                idle.push(client.instance.clone());
             }
         }
-        idle.iter().for_each(|owner| self.forget(owner));
+        idle.iter().for_each(|instance| self.forget(instance));
     }
 }

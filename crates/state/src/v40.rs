@@ -2,10 +2,13 @@
 
 use std::hash::Hash;
 
-use crate::ended::Name;
+use crate::ended::Gone;
+use fairness::Peer;
+
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, StateId};
+use crate::names::Name;
 use crate::owners::Owners;
 use crate::principal::{Principal, Requester};
 
@@ -14,6 +17,8 @@ use crate::principal::{Principal, Requester};
 pub struct SetClientId<'a> {
     /// `nfs_client_id4.id`.
     pub owner: &'a [u8],
+    /// From where.
+    pub peer: Peer,
     /// `nfs_client_id4.verifier`.
     pub verifier: [u8; 8],
     /// Who asks.
@@ -37,7 +42,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// `ClidInuse`, `Delay` when there are too many clients.
     pub fn setclientid(&mut self, now: Time, asked: &SetClientId<'_>) -> Result<(ClientId, u64), Error> {
         let (lease, confirm) = (self.config.lease, (self.random)());
-        let confirmed = self.named.get(asked.owner).and_then(|named| named.confirmed);
+        let name = Name { owner: asked.owner.to_vec(), peer: asked.peer };
+        let confirmed = self.known(&name, asked.verifier);
         if let Some(client) = confirmed.and_then(|id| self.clients.get_mut(&id)) {
             let same = client.principal == *asked.principal;
             if !same && !client.states.is_empty() && !client.is_expired(now, lease) {
@@ -48,7 +54,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 return Ok((client.id, confirm));
             }
         }
-        let id = self.add_client(now, asked.owner, asked.verifier, asked.principal)?;
+        let id = self.add_client(now, name, asked.verifier, asked.principal)?;
         if let Some(client) = self.clients.get_mut(&id) {
             client.v40 = Some(Client40 { confirm, update: None, owners: Owners::default() });
         }
@@ -105,7 +111,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `StaleClientid`, `Expired` for a client that had state and lost it.
     pub fn renew40(&mut self, now: Time, id: ClientId) -> Result<(), Error> {
-        if !self.clients.contains_key(&id) && self.ended.contains(Name::Client(id.0)) {
+        if !self.clients.contains_key(&id) && self.ended.contains(Gone::Client(id.0)) {
             return Err(Error::Expired);
         }
         self.client40(id)?;
@@ -130,10 +136,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         let number = id.number();
         let Some(state) = self.states.get(&number) else {
-            if let Some(client) = self.ended.whose(Name::State(number)) {
+            if let Some(client) = self.ended.whose(Gone::State(number)) {
                 self.knows_of_revoked(client, number);
             }
-            return Err(if self.ended.contains(Name::State(number)) {
+            return Err(if self.ended.contains(Gone::State(number)) {
                 Error::Expired
             } else {
                 Error::BadStateid

@@ -5,7 +5,8 @@ extern crate samehost_state as state;
 mod common;
 
 use common::{
-    COURTESY, DISTRUST, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, root, wants,
+    COURTESY, DISTRUST, HERE, LEASE, Machine, ROOT, after, any, begin, client, engine, fresh, open, recorded,
+    root, wants,
 };
 use fairness::Peer;
 use state::{
@@ -120,13 +121,13 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
     // After a restart it would reclaim what the other has had, so it can't reclaim anything until it knows.
     engine.open(late, &open(me, "o", &9, 1, 0)).unwrap();
     let effects = engine.take_effects(late);
-    assert_eq!((effects.forget, effects.remember), (vec![b"me".to_vec()], vec![]));
+    assert_eq!((effects.forget, effects.remember), (vec![recorded("me")], vec![]));
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
     let io = engine.check_io(late, Asker::Client(me), &mine, &FILE, Direction::Read);
     assert_eq!(io, Err(Error::DelegRevoked));
     assert!(begin(&mut engine, late, session, 1, 1).revoked);
     engine.free_stateid(&root(me), &mine).unwrap();
-    assert_eq!(engine.take_effects(late).remember, [b"me".to_vec()]);
+    assert_eq!(engine.take_effects(late).remember, [recorded("me")]);
     assert!(!begin(&mut engine, late, session, 2, 1).revoked);
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::BadStateid));
 }
@@ -247,7 +248,7 @@ fn delegations_are_reclaimed_after_a_restart() {
 #[test]
 fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
     let mut engine = engine();
-    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: &ROOT };
+    let asked = SetClientId { owner: b"old", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (old, confirm) = engine.setclientid(NOW, &asked).unwrap();
     engine.setclientid_confirm(NOW, old, confirm, &ROOT).unwrap();
     let mine = delegate(&mut engine, NOW, old, &FILE, 1);
@@ -257,9 +258,9 @@ fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
     engine.renew40(late, old).unwrap();
     engine.may_begin(late, None, &FILE, Touch::Write).unwrap();
     let effects = engine.take_effects(late);
-    assert_eq!((effects.forget, effects.remember), (vec![b"old".to_vec()], vec![]));
+    assert_eq!((effects.forget, effects.remember), (vec![recorded("old")], vec![]));
     assert_eq!(engine.check_delegation(old, &mine, &FILE, 1), Err(Error::Expired));
-    for (time, remembered) in [("first", vec![b"old".to_vec()]), ("second", vec![])] {
+    for (time, remembered) in [("first", vec![recorded("old")]), ("second", vec![])] {
         assert_eq!(engine.client_of(late, &mine), Err(Error::Expired), "the {time} time");
         assert_eq!(engine.take_effects(late).remember, remembered, "the {time} time");
     }

@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, Machine, any, client, engine, open, root};
+use common::{LEASE, Machine, any, client, engine, open, recorded, root};
 use state::{
     Asker, ClientId, Direction, Error, LockKind, LockOwner, LockRequest, Locker, Range, Share, StateId, Time,
 };
@@ -137,7 +137,7 @@ fn a_silent_client_gives_way_and_one_in_time_does_not() {
         );
     }
     let effects = engine.take_effects(NOW);
-    assert_eq!((effects.forget, effects.released.len()), (vec![b"silent".to_vec()], 1));
+    assert_eq!((effects.forget, effects.released.len()), (vec![recorded("silent")], 1));
 }
 
 #[test]

@@ -4,7 +4,9 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, Machine, ROOT, begin, client, creation, engine, fresh, named, open, root};
+use common::{
+    HERE, LEASE, Machine, ROOT, THERE, begin, client, creation, engine, fresh, named, open, recorded, root,
+};
 use state::{ClientId, Error, SetClientId, StateId, Time};
 
 const START: Time = Time(0);
@@ -31,7 +33,7 @@ fn old_clients_reclaim_first() {
     assert_eq!(engine.open(start, &reclaim(old, &1)), Err(Error::NoGrace), "it has said that it was done");
     assert!(engine.in_grace(start), "one is missing");
     engine.tick(Time(LEASE));
-    assert_eq!(engine.take_effects(Time(LEASE)).forget, [b"lost".to_vec()]);
+    assert_eq!(engine.take_effects(Time(LEASE)).forget, [recorded("lost")]);
     assert_eq!(engine.open(Time(LEASE), &open(new, "o", &1, 3, 0)), Err(Error::ShareDenied));
     engine.open(Time(LEASE), &open(new, "o", &3, 3, 0)).unwrap();
     let (lost, _) = fresh(&mut engine, Time(LEASE), "lost");
@@ -61,14 +63,14 @@ fn the_grace_period_lasts_while_somebody_reclaims_and_for_two_leases_at_most() {
     // What the other hasn't reclaimed it has lost, too, and may not know that yet (RFC 8881 section 8.4.3).
     let mut forgotten = engine.take_effects(now).forget;
     forgotten.sort();
-    assert_eq!(forgotten, [&b"late"[..], b"lost"]);
+    assert_eq!(forgotten, ["late", "lost"].map(recorded));
     assert_eq!(
         reclaim(&mut engine, Time(2 * LEASE), late, 1),
         Err(Error::NoGrace),
         "it has what it reclaimed"
     );
     engine.reclaim_complete(&root(late)).unwrap();
-    assert_eq!(engine.take_effects(now).remember, [b"late".to_vec()]);
+    assert_eq!(engine.take_effects(now).remember, [recorded("late")]);
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn nobody_else_makes_the_grace_period_longer() {
 fn who_comes_back_in_time_may_begin() {
     let mut engine = common::after(&["zero", "one"]);
     let now = Time(LEASE - 1);
-    let asked = SetClientId { owner: b"zero", verifier: [1; 8], principal: &ROOT };
+    let asked = SetClientId { owner: b"zero", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (zero, confirm) = engine.setclientid(now, &asked).unwrap();
     engine.setclientid_confirm(now, zero, confirm, &ROOT).unwrap();
     let soon = now.plus(LEASE / 8 - 1);
@@ -104,7 +106,7 @@ fn who_comes_back_in_time_may_begin() {
 fn who_has_said_that_it_is_done_is_waited_for_after_the_next_restart() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, START, "me");
-    assert_eq!(engine.take_effects(START).remember, [b"me".to_vec()]);
+    assert_eq!(engine.take_effects(START).remember, [recorded("me")]);
     // Until it has had nothing for a lease.
     for at in [LEASE / 2, LEASE, LEASE + LEASE / 2] {
         let again = engine.exchange_id(Time(at), &named("me", 1)).unwrap();
@@ -114,7 +116,25 @@ fn who_has_said_that_it_is_done_is_waited_for_after_the_next_restart() {
     }
     let later = Time(2 * LEASE);
     engine.tick(later);
-    assert_eq!(engine.take_effects(later).forget, [b"me".to_vec()]);
+    assert_eq!(engine.take_effects(later).forget, [recorded("me")]);
     engine.open(later, &open(me, "o", &1, 1, 0)).unwrap();
-    assert_eq!(engine.take_effects(later).remember, [b"me".to_vec()]);
+    assert_eq!(engine.take_effects(later).remember, [recorded("me")]);
+}
+
+/// Who has restarted has nothing to reclaim, and who only knows a client's name can't say for it that it has reclaimed everything.
+#[test]
+fn instances_reclaim_and_not_names() {
+    let mut engine = common::after(&["me"]);
+    for (peer, verifier) in [(HERE, 2), (THERE, 3)] {
+        let asked = state::ExchangeId { peer, ..named("me", verifier) };
+        let other = engine.exchange_id(START, &asked).unwrap();
+        engine.create_session(START, &creation(other.client, other.sequence)).unwrap();
+        assert_eq!(reclaim(&mut engine, START, other.client, 1), Err(Error::NoGrace));
+        engine.reclaim_complete(&root(other.client)).unwrap();
+        assert!(engine.in_grace(START));
+    }
+    // From another address, too.
+    let me = engine.exchange_id(START, &state::ExchangeId { peer: THERE, ..named("me", 1) }).unwrap();
+    engine.create_session(START, &creation(me.client, me.sequence)).unwrap();
+    reclaim(&mut engine, START, me.client, 1).unwrap();
 }

@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, LIMITS, ROOT, any, client, creation, engine, named, open, root};
+use common::{COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, creation, engine, named, open, root};
 use state::{Config, Engine, Error, LockKind, LockRequest, Locker, Range, SetClientId, Time};
 
 const NOW: Time = Time(5000);
@@ -143,7 +143,7 @@ fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
 #[test]
 fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many() {
     let mut engine = engine();
-    let asked = SetClientId { owner: b"old", verifier: [1; 8], principal: &ROOT };
+    let asked = SetClientId { owner: b"old", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
     engine.setclientid_confirm(NOW, me, confirm, &ROOT).unwrap();
     let begin = |engine: &mut common::Machine, name: &[u8], seqid| {

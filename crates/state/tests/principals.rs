@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::HashSet;
 
-use common::{LIMITS, OTHER, ROOT, any, client, creation, engine, leaked, open, open_as, root};
+use common::{HERE, LIMITS, OTHER, ROOT, any, client, creation, engine, leaked, open, open_as, root};
 use state::{
     ClientId, Config, CreateSession, Engine, Error, LockKind, LockRequest, Locker, Numbered, Owner,
     Principal, Range, Requester, SessionId, SetClientId, Share, StateId, Time,
@@ -106,7 +106,7 @@ fn a_client_and_its_sessions_belong_to_who_made_it() {
 #[test]
 fn in_version_0_a_retry_is_answered_to_who_asked_before() {
     let mut engine = engine();
-    let asked = SetClientId { owner: b"me", verifier: [1; 8], principal: &ROOT };
+    let asked = SetClientId { owner: b"me", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
     assert_eq!(engine.setclientid_confirm(NOW, me, confirm, &OTHER), Err(Error::ClidInuse));
     engine.setclientid_confirm(NOW, me, confirm, &ROOT).unwrap();
@@ -177,7 +177,7 @@ fn names_are_random_numbers() {
 #[test]
 fn a_state_of_another_run_is_told_from_one_that_never_was() {
     let mut engine = engine();
-    let asked = SetClientId { owner: b"me", verifier: [1; 8], principal: &ROOT };
+    let asked = SetClientId { owner: b"me", peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
     engine.setclientid_confirm(NOW, me, confirm, &ROOT).unwrap();
     let id = engine.open(NOW, &open_as(leaked(me), "o", &FILE, 1, 0)).unwrap();

@@ -4,7 +4,10 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, OTHER, ROOT, begin, client, creation, engine, named, open, request, root};
+use common::{
+    COURTESY, LEASE, OTHER, ROOT, THERE, begin, client, creation, engine, named, open, recorded, request,
+    root,
+};
 use state::{Channel, ClientId, CreateSession, Error, ExchangeId, Sequence, Sequenced, SessionId, Time};
 
 const NOW: Time = Time(5000);
@@ -52,7 +55,7 @@ fn a_restarted_client_loses_its_state_when_it_is_confirmed() {
     engine.create_session(NOW, &creation(new.client, new.sequence)).unwrap();
     assert_eq!(engine.test_stateid(old, &id), Err(Error::BadStateid));
     assert_eq!(engine.sequence(NOW, &request(session, 0, 1)), Err(Error::BadSession));
-    assert_eq!(engine.take_effects(NOW).forget, Vec::<Vec<u8>>::new(), "the name has a client still");
+    assert_eq!(engine.take_effects(NOW).forget, [recorded("a")], "the old instance has nothing to reclaim");
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn sessions_and_clients_are_destroyed_when_nothing_needs_them() {
     engine.take_effects(NOW).remember.clear();
     assert_eq!(engine.destroy_clientid(&root(client)), Ok(()));
     assert_eq!(engine.destroy_clientid(&root(client)), Err(Error::StaleClientid));
-    assert_eq!(engine.take_effects(NOW).forget, [b"a".to_vec()]);
+    assert_eq!(engine.take_effects(NOW).forget, [recorded("a")]);
     assert_eq!(engine.counts(), (0, 0, 0));
 }
 
@@ -169,4 +172,59 @@ fn a_client_too_many_takes_the_place_of_the_one_that_is_gone_longest() {
     let again = engine.exchange_id(later, &named("c0", 1)).unwrap();
     assert!(!again.confirmed, "c0 was the oldest, and c1 made room for its return");
     assert!(engine.exchange_id(later, &named("c2", 1)).unwrap().confirmed);
+}
+
+/// A name is easy to guess, and AUTH_SYS lets everybody be root: whoever comes from elsewhere with somebody's name is somebody else.
+#[test]
+fn a_stranger_with_the_name_of_a_client_neither_ends_it_nor_keeps_it_out() {
+    let mut engine = engine();
+    let stranger = |verifier| ExchangeId { peer: THERE, ..named("a", verifier) };
+    let arrives = |engine: &mut common::Machine, asked: &ExchangeId<'_>| {
+        let made = engine.exchange_id(NOW, asked).unwrap();
+        assert!(!made.confirmed);
+        let asked = creation(made.client, made.sequence);
+        (made.client, engine.create_session(NOW, &asked).unwrap().session)
+    };
+    // He is there first, and comes again; the client arrives all the same.
+    let (him, his) = arrives(&mut engine, &stranger(8));
+    let (me, mine) = client(&mut engine, NOW, "a");
+    let id = engine.open(NOW, &open(me, "o", &1, 3, 3)).unwrap();
+    let unconfirmed = engine.exchange_id(NOW, &named("a", 2)).unwrap();
+    for verifier in [9, 10] {
+        let (next, _) = arrives(&mut engine, &stranger(verifier));
+        assert!(next != him && next != me);
+    }
+    assert_eq!(engine.sequence(NOW, &request(his, 0, 1)), Err(Error::BadSession), "he has restarted himself");
+    assert_eq!(engine.test_stateid(me, &id), Ok(()));
+    begin(&mut engine, NOW, mine, 0, 1);
+    // The client restarts, which ends what it had, and nothing of his.
+    let (clients, _, states) = engine.counts();
+    engine.create_session(NOW, &creation(unconfirmed.client, unconfirmed.sequence)).unwrap();
+    assert_eq!((engine.counts().0, engine.counts().2), (clients - 1, states - 1));
+}
+
+/// The same instance is the same client, wherever it comes from: it may have two addresses, or a new one.
+#[test]
+fn a_client_may_come_from_several_places() {
+    let mut engine = engine();
+    let (me, _) = client(&mut engine, NOW, "a");
+    let elsewhere = ExchangeId { peer: THERE, ..named("a", 1) };
+    let same = engine.exchange_id(NOW, &elsewhere).unwrap();
+    assert_eq!((same.client, same.confirmed), (me, true));
+    engine.create_session(NOW, &creation(me, same.sequence)).unwrap();
+    engine.exchange_id(NOW, &ExchangeId { update: true, ..elsewhere }).unwrap();
+    engine.open(NOW, &open(me, "o", &1, 3, 3)).unwrap();
+    assert_eq!(
+        engine.exchange_id(NOW, &ExchangeId { principal: &OTHER, ..elsewhere }),
+        Err(Error::ClidInuse)
+    );
+    // It restarts there: what it had here is anybody's after a lease.
+    let restarted = engine.exchange_id(NOW, &ExchangeId { verifier: [2; 8], ..elsewhere }).unwrap();
+    engine.create_session(NOW, &creation(restarted.client, 1)).unwrap();
+    engine.reclaim_complete(&root(restarted.client)).unwrap();
+    let again = open(restarted.client, "o", &1, 3, 3);
+    assert_eq!(engine.open(NOW, &again), Err(Error::ShareDenied));
+    let later = NOW.plus(LEASE + 1);
+    engine.exchange_id(later, &ExchangeId { verifier: [2; 8], ..elsewhere }).unwrap();
+    engine.open(later, &again).unwrap();
 }

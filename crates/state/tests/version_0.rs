@@ -4,14 +4,14 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, Machine, OTHER, ROOT, engine, open, root};
+use common::{HERE, LEASE, Machine, OTHER, ROOT, engine, open, root};
 use state::{ClientId, Error, LockKind, LockRequest, Locker, Numbered, Owner, Range, SetClientId, Time};
 
 const NOW: Time = Time(5000);
 const FILE: u32 = 1;
 
 const fn named(owner: &str, verifier: u8) -> SetClientId<'_> {
-    SetClientId { owner: owner.as_bytes(), verifier: [verifier; 8], principal: &ROOT }
+    SetClientId { owner: owner.as_bytes(), peer: HERE, verifier: [verifier; 8], principal: &ROOT }
 }
 
 fn client(engine: &mut Machine, owner: &str) -> ClientId {

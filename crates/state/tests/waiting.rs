@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
+use common::{COURTESY, HERE, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
 use state::{
     ClientId, Denied, LockKind, LockOwner, LockRequest, Locker, Notice, Range, SetClientId, StateId, Time,
 };
@@ -70,7 +70,7 @@ impl Owner {
 }
 
 fn v40(engine: &mut Machine, name: &str) -> ClientId {
-    let asked = SetClientId { owner: name.as_bytes(), verifier: [1; 8], principal: &ROOT };
+    let asked = SetClientId { owner: name.as_bytes(), peer: HERE, verifier: [1; 8], principal: &ROOT };
     let (id, confirm) = engine.setclientid(NOW, &asked).unwrap();
     engine.setclientid_confirm(NOW, id, confirm, &ROOT).unwrap();
     id

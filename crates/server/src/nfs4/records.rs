@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-/// The longest name of a client that is read back: NFS's own bound.
-const MAX_OWNER: u64 = 1024;
+/// The longest entry that is read back: a client's name, for which NFS has this bound, and its verifier.
+const MAX_ENTRY: u64 = 1024 + 8;
 /// More entries than clients there can be aren't read.
 const MAX_RECORDS: usize = 65_536;
 
@@ -31,7 +31,7 @@ pub(crate) struct Recovered {
     pub lease: Option<Duration>,
 }
 
-/// Where the clients that may reclaim are kept. Entries are what clients call themselves.
+/// Where the clients that may reclaim are kept. Entries are instances of clients ([`state::instance`]).
 pub(crate) trait Records: Send + Sync {
     /// What was kept.
     ///
@@ -91,7 +91,7 @@ impl Records for Files {
         for entry in fs::read_dir(&self.directory)?.take(MAX_RECORDS) {
             let path = entry?.path();
             let mut content = Vec::new();
-            fs::File::open(&path)?.take(MAX_OWNER).read_to_end(&mut content)?;
+            fs::File::open(&path)?.take(MAX_ENTRY).read_to_end(&mut content)?;
             if path.ends_with(LEASE_FILE) {
                 let millis = std::str::from_utf8(&content).ok().and_then(|text| text.parse().ok());
                 recovered.lease = millis.map(Duration::from_millis);
@@ -140,7 +140,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("a/b");
         let records = Files::open(&directory).unwrap();
-        for owner in [&b"one"[..], b"two", b"two", &[0xff; 1024]] {
+        for owner in [&b"one"[..], b"two", b"two", &[0xff; 1032]] {
             records.remember(owner).unwrap();
         }
         records.forget(b"one").unwrap();
@@ -148,7 +148,7 @@ mod tests {
         fs::write(directory.join("0123"), "half").unwrap();
         let mut left = Files::open(&directory).unwrap().load().unwrap();
         left.owners.sort();
-        assert_eq!(left.owners, [b"two".to_vec(), vec![0xff; 1024]]);
+        assert_eq!(left.owners, [b"two".to_vec(), vec![0xff; 1032]]);
         assert!(!directory.join("0123").exists());
         assert_eq!(left.lease, None);
         for lease in [Duration::from_secs(90), Duration::from_millis(1500)] {

@@ -332,14 +332,14 @@ impl std::fmt::Debug for States {
 /// Puts on stable storage what must be there before the operation is answered.
 fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, Kept>) {
     let Some(records) = records else { return };
-    for owner in &effects.forget {
-        if let Err(error) = records.forget(owner) {
-            tracing::error!(%error, client = %owner.escape_ascii(), "an NFSv4 client can't be struck off: after a restart it might reclaim what is another's");
+    for instance in &effects.forget {
+        if let Err(error) = records.forget(instance) {
+            tracing::error!(%error, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be struck off: after a restart it might reclaim what is another's");
         }
     }
-    for owner in &effects.remember {
-        if let Err(error) = records.remember(owner) {
-            tracing::warn!(%error, client = %owner.escape_ascii(), "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim");
+    for instance in &effects.remember {
+        if let Err(error) = records.remember(instance) {
+            tracing::warn!(%error, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim");
         }
     }
 }

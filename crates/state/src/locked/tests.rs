@@ -105,7 +105,8 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
         random
     };
     let mut engine: Engine<u32, ()> = Engine::new(config, Box::new(random), [], NOW);
-    let asked = SetClientId { owner: b"me", verifier: [1; 8], principal: &root };
+    let asked =
+        SetClientId { owner: b"me", peer: fairness::Peer::Local(0), verifier: [1; 8], principal: &root };
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
     engine.setclientid_confirm(NOW, me, confirm, &root).unwrap();
     let by = Requester { client: me, principal: root };

@@ -58,8 +58,13 @@ fn new(limits: Limits, recovered: &[&str]) -> Machine {
         next
     });
     let config = Config { boot: 7, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
-    let recovered: Vec<Vec<u8>> = recovered.iter().map(|owner| owner.as_bytes().to_vec()).collect();
+    let recovered = recovered.iter().map(|owner| recorded(owner));
     Engine::new(config, random, recovered, Time(LEASE))
+}
+
+/// What stands on stable storage for a client of that name, with the verifier that [`client`] gives it.
+pub fn recorded(owner: &str) -> Vec<u8> {
+    state::instance(owner.as_bytes(), [1; 8])
 }
 
 /// An engine after a run that left `recovered` behind.
@@ -76,8 +81,18 @@ pub fn engine() -> Machine {
     after(&[])
 }
 
+/// Where clients are, and where others are.
+pub const HERE: Peer = Peer::V4([192, 0, 2, 1]);
+pub const THERE: Peer = Peer::V4([192, 0, 2, 2]);
+
 pub const fn named(owner: &str, verifier: u8) -> ExchangeId<'_> {
-    ExchangeId { owner: owner.as_bytes(), verifier: [verifier; 8], principal: &ROOT, update: false }
+    ExchangeId {
+        owner: owner.as_bytes(),
+        peer: HERE,
+        verifier: [verifier; 8],
+        principal: &ROOT,
+        update: false,
+    }
 }
 
 pub const fn creation<'a>(client: ClientId, sequence: u32) -> CreateSession<'a> {

@@ -10,7 +10,9 @@ use state::{
 };
 
 use crate::common::{COURTESY, DISTRUST, LEASE, Machine, OTHER, creation, named, request, root};
-use crate::reference::{self, BYTES, CLIENTS, Delegation, Lock, Open, Reference, Touched, Waiter, Wanted};
+use crate::reference::{
+    self, BYTES, CLIENTS, Delegation, Instance, Lock, Open, Reference, Touched, Waiter, Wanted,
+};
 use crate::steps::{Ask, Step};
 
 pub const NAMES: [&str; CLIENTS] = ["one", "two"];
@@ -21,7 +23,6 @@ pub struct Client {
     pub session: Option<(ClientId, SessionId)>,
     /// Requests by this session.
     requests: u32,
-    verifier: u8,
     /// What it has, as far as it knows.
     pub has: (Vec<Open>, Vec<Lock>, Vec<Delegation>),
     /// What it had when the server went, to be reclaimed; opens by what they were called then.
@@ -76,6 +77,11 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
     Engine::new(config, random, records.iter().cloned(), Time(LEASE))
 }
 
+/// What stands on stable storage for a client.
+pub fn record((who, verifier): Instance) -> Vec<u8> {
+    state::instance(NAMES[who].as_bytes(), [verifier; 8])
+}
+
 /// Another user of a client, who has nothing.
 const fn stranger(client: ClientId) -> Requester {
     Requester { client, principal: OTHER }
@@ -127,13 +133,12 @@ impl Both {
         let now = self.now();
         let client = &mut self.clients[who];
         if reboot {
-            client.verifier += 1;
             client.forget();
         } else if client.session.is_some() {
             return;
         }
-        let exchanged =
-            self.engine.exchange_id(now, &named(NAMES[who], client.verifier)).expect("there is room");
+        let verifier = self.model.verifiers()[who] + u8::from(reboot);
+        let exchanged = self.engine.exchange_id(now, &named(NAMES[who], verifier)).expect("there is room");
         let asked = creation(exchanged.client, exchanged.sequence);
         let created = self.engine.create_session(now, &asked).expect("there is room");
         client.session = Some((exchanged.client, created.session));
@@ -527,9 +532,11 @@ impl Both {
             client.had.2.extend(lent);
             client.again.clear();
         }
-        let recorded = (0..CLIENTS).filter(|who| self.records.contains(NAMES[*who].as_bytes())).collect();
+        let verifiers = self.model.verifiers();
+        let ever = (0..CLIENTS).flat_map(|who| (0..=verifiers[who]).map(move |verifier| (who, verifier)));
+        let recorded = ever.filter(|instance| self.records.contains(&record(*instance))).collect();
         self.engine = engine(self.boot, &self.records);
-        self.model = Reference::after(recorded, self.model.next());
+        self.model = Reference::after(recorded, verifiers, self.model.next());
         self.ids.clear();
     }
 }

@@ -14,7 +14,7 @@ mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use both::{Both, NAMES};
+use both::{Both, record};
 use proptest::prelude::*;
 use reference::CLIENTS;
 use state::{Notice, StateId};
@@ -46,8 +46,8 @@ impl Both {
         let outside = self.model.waiters.iter().filter(|waiter| waiter.outside).count();
         assert_eq!(self.engine.kept_out(usize::MAX).len(), outside);
         let model = &mut self.model;
-        for (who, name) in NAMES.iter().enumerate() {
-            let recorded = self.records.contains(name.as_bytes());
+        for who in 0..CLIENTS {
+            let recorded = self.records.contains(&record(model.instance(who)));
             let lost = model.lost.contains(&who) || !model.revoked[who].is_empty();
             assert!(recorded || lost || !model.has_state(who), "client {who} couldn't reclaim what it has");
             assert!(!(recorded && lost), "client {who} could reclaim what it has lost");

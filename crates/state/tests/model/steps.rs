@@ -204,13 +204,21 @@ fn restarts() -> Steps {
         .boxed()
 }
 
-/// A client that comes back again and again, and never says that it has reclaimed everything.
+/// A client that reclaims one thing after the other, and never says that it has reclaimed everything.
 fn never_done() -> Steps {
-    (who(), file(), about(LEASE / 8), 8_usize..12)
+    (who(), file(), about(LEASE / 8), 6_usize..10)
         .prop_map(|(who, file, step, times)| {
-            let again = [Step::Wait(step), Step::Reboot(who)];
-            let mut steps = vec![Step::Open(who, 0, file, (3, 0)), Step::Restart, Step::Complete(1 - who)];
-            steps.extend([Step::Wait(LEASE - 1), Step::Reboot(who)]);
+            let again = [Step::Wait(step), Step::Reclaim(who)];
+            let mut steps = Vec::new();
+            for (owner, on) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+                let bytes = (usize::from(owner), usize::from(owner));
+                steps.extend([
+                    Step::Open(who, owner, on, (3, 0)),
+                    Step::Lock(0, owner, bytes, true, Ask::Once),
+                ]);
+            }
+            steps.extend([Step::Restart, Step::Complete(1 - who)]);
+            steps.extend([Step::Wait(LEASE - 1), Step::Reclaim(who)]);
             steps.extend(std::iter::repeat_n(again, times).flatten());
             steps.push(Step::Open(1 - who, 0, file, (3, 0)));
             steps

@@ -14,8 +14,12 @@ use crate::nfs4::{Result, status};
 
 pub(in crate::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclientid4Args<'_>) -> Result<()> {
     let principal = c.principal();
-    let asked =
-        SetClientId { owner: args.client.id.0, verifier: args.client.verifier, principal: &principal };
+    let asked = SetClientId {
+        owner: args.client.id.0,
+        peer: c.cx.peer.share(),
+        verifier: args.client.verifier,
+        principal: &principal,
+    };
     let set = c.service.nfs4.run(|engine, now| engine.setclientid(now, &asked));
     let (client, confirm) = match set {
         Ok(set) => set,

@@ -38,6 +38,7 @@ pub(in crate::nfs4) fn exchange_id(c: &mut Compound<'_>, args: ExchangeId4Args<'
     let principal = c.principal();
     let asked = ExchangeId {
         owner: args.clientowner.ownerid.0,
+        peer: c.cx.peer.share(),
         verifier: args.clientowner.verifier,
         principal: &principal,
         update: args.flags & EXCHGID_UPD_CONFIRMED_REC_A != 0,

@@ -22,6 +22,9 @@ pub const FILES: usize = 2;
 /// Clients.
 pub const CLIENTS: usize = 2;
 
+/// A client, from one start to the next.
+pub type Instance = (usize, u8);
+
 /// What the server knows of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
@@ -50,7 +53,9 @@ pub struct Reference {
     now: u64,
     /// Until when and for whom others wait after a restart.
     grace_ends: u64,
-    waiting: BTreeSet<usize>,
+    waiting: BTreeSet<Instance>,
+    /// Each client's verifier: another when it has restarted.
+    verifiers: [u8; CLIENTS],
     pub known: [Known; CLIENTS],
     /// In the order in which they were made.
     pub opens: Vec<Open>,
@@ -84,8 +89,17 @@ impl Open {
 
 impl Reference {
     /// After a restart that left `recorded` to reclaim what they had.
-    pub fn after(recorded: BTreeSet<usize>, next: u64) -> Self {
-        Self { grace_ends: LEASE, waiting: recorded, next, ..Self::default() }
+    pub fn after(recorded: BTreeSet<Instance>, verifiers: [u8; CLIENTS], next: u64) -> Self {
+        Self { grace_ends: LEASE, waiting: recorded, verifiers, next, ..Self::default() }
+    }
+
+    /// Who a client is now.
+    pub const fn instance(&self, who: usize) -> Instance {
+        (who, self.verifiers[who])
+    }
+
+    pub const fn verifiers(&self) -> [u8; CLIENTS] {
+        self.verifiers
     }
 
     pub fn now(&self) -> u64 {
@@ -121,12 +135,16 @@ impl Reference {
     }
 
     pub fn may_reclaim(&self, who: usize) -> bool {
-        !self.known[who].complete && self.in_grace() && self.waiting.contains(&who)
+        !self.known[who].complete && self.in_grace() && self.waiting.contains(&self.instance(who))
     }
 
     fn end_grace(&mut self) {
         if self.now >= self.grace_ends {
-            self.lost.append(&mut self.waiting);
+            for late in std::mem::take(&mut self.waiting) {
+                if late == self.instance(late.0) {
+                    self.lost.insert(late.0);
+                }
+            }
         }
     }
 
@@ -134,7 +152,7 @@ impl Reference {
     fn end(&mut self, who: usize) {
         self.known[who] = Known::default();
         self.drop_all(who);
-        self.waiting.remove(&who);
+        self.waiting.remove(&self.instance(who));
         self.lost.insert(who);
     }
 
@@ -148,13 +166,21 @@ impl Reference {
 
     /// Somebody who may reclaim has come back, or has reclaimed something.
     fn is_at_it(&mut self, who: usize) {
-        if self.now < self.grace_ends && self.waiting.contains(&who) {
+        if self.now < self.grace_ends && self.waiting.contains(&self.instance(who)) {
             self.grace_ends = self.grace_ends.max((self.now + LEASE / 8).min(2 * LEASE));
         }
     }
 
     /// A new session, of a new instance if there was none or with `reboot`.
     pub fn arrive(&mut self, who: usize, reboot: bool) {
+        if reboot {
+            if self.known[who].alive {
+                self.waiting.remove(&self.instance(who));
+            }
+            self.verifiers[who] += 1;
+            // What it had before is nothing that it misses.
+            self.lost.remove(&who);
+        }
         if reboot || !self.known[who].alive {
             self.is_at_it(who);
             self.drop_all(who);
@@ -171,7 +197,7 @@ impl Reference {
         if std::mem::replace(&mut self.known[who].complete, true) {
             return Err(Error::CompleteAlready);
         }
-        self.waiting.remove(&who);
+        self.waiting.remove(&self.instance(who));
         // It knows what it has lost.
         self.lost.remove(&who);
         Ok(())
