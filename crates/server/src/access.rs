@@ -263,7 +263,17 @@ impl Gate {
         address: SocketAddr,
         names: &dyn Names,
     ) -> Result<&'e Options, Refusal> {
-        if entry.store.is_err() {
+        if entry.store.is_err() { Err(Refusal::NotExported) } else { Self::client_of(entry, address, names) }
+    }
+
+    /// As [`Gate::options_by`], for an export whose filesystem may have been unmounted meanwhile: its clients are still its
+    /// clients, and learn that their files are gone.
+    pub(crate) fn client_of<'e>(
+        entry: &'e Entry,
+        address: SocketAddr,
+        names: &dyn Names,
+    ) -> Result<&'e Options, Refusal> {
+        if entry.store.is_err() && entry.lost.is_none() {
             return Err(Refusal::NotExported);
         }
         match entry.export.options_for(address.ip(), names) {

@@ -40,7 +40,7 @@ impl Admission for ByExports {
 fn verdict(gate: &Gate, peer: &Peer, names: &dyn Names) -> Verdict {
     let mut verdict = Verdict::Stranger;
     for entry in gate.table().entries() {
-        match is_for(gate, entry, peer, names) {
+        match is_for(entry, peer, names) {
             Verdict::Admitted => return Verdict::Admitted,
             Verdict::NotKnownYet => verdict = Verdict::NotKnownYet,
             Verdict::Stranger => {}
@@ -51,8 +51,8 @@ fn verdict(gate: &Gate, peer: &Peer, names: &dyn Names) -> Verdict {
 
 /// Whether an export is for `peer`, whatever its user may do there: whether the address and, for `secure`, the port are
 /// those of one of its clients, and, for a server that serves its own user only, whether the process is that user's.
-fn is_for(gate: &Gate, entry: &Entry, peer: &Peer, names: &dyn Names) -> Verdict {
-    match gate.options_by(entry, peer.address, names) {
+fn is_for(entry: &Entry, peer: &Peer, names: &dyn Names) -> Verdict {
+    match Gate::client_of(entry, peer.address, names) {
         Ok(options) if options.secure && peer.address.port() >= FIRST_UNPRIVILEGED_PORT => Verdict::Stranger,
         Ok(options) if !options.all_act_as_server_user && !serves_process(entry, peer) => Verdict::Stranger,
         Ok(_) => Verdict::Admitted,

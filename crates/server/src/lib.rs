@@ -24,6 +24,7 @@ mod local_users;
 mod localio;
 mod lookups;
 mod mount3;
+mod mounts;
 mod nfs3;
 mod nfs4;
 mod process;

@@ -19,6 +19,7 @@ use crate::io_modes::Switches;
 use crate::leftovers::Leftovers;
 use crate::localio::{Neighbours, Notes};
 use crate::mount3::Mounts;
+use crate::mounts;
 use crate::nfs4::{Owners, States, open_records};
 use crate::reloads::Reloads;
 use crate::rpcbind::{self, Registrations};
@@ -41,6 +42,7 @@ pub struct Server {
     // In the order in which dropping them is right.
     status_socket: Option<control::Socket>,
     registrations: Option<Registrations>,
+    _watch: Option<mounts::Watch>,
     running: Arc<Running>,
     reloads: Arc<Reloads>,
 }
@@ -113,7 +115,12 @@ impl Server {
             reloading: Mutex::new(()),
         });
         let status_socket = running.status_socket();
-        Ok(Self { status_socket, registrations, running, reloads: Arc::default() })
+        let watch = mounts::Watch::start(Arc::downgrade(&running)).map_err(|error| {
+            let problem =
+                format!("mounts that change are noticed at a reload only: /proc/self/mountinfo: {error}");
+            running.problems.lock().push(problem);
+        });
+        Ok(Self { _watch: watch.ok(), status_socket, registrations, running, reloads: Arc::default() })
     }
 
     /// The addresses it listens on, with the real ports.

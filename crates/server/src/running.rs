@@ -13,6 +13,7 @@ use store::{Privilege, Store};
 
 use crate::Config;
 use crate::errors::ReloadError;
+use crate::mounts::{self, Followup};
 use crate::service::Service;
 use crate::sources::Sources;
 use crate::status::{self, Status};
@@ -99,12 +100,7 @@ impl Running {
         let _one = self.reloading.lock();
         let exports = self.sources.read()?;
         let before = self.service.gate.table();
-        self.service.gate.replace(Table::open(&exports, &self.opening, &before));
-        let after = self.service.gate.table();
-        if let Some(lane) = &self.lane {
-            let changed = |lane: &LaneInfo| self.service.gate.differs(&before, &after, lane.bound.nfs_peer);
-            lane.recall(changed);
-        }
+        let after = self.put_in_place(&before, Table::open(&exports, &self.opening, &before));
         let mut reloaded = Reloaded { notices: notices_of(&after), ..Reloaded::default() };
         for entry in after.entries() {
             let old = before.get(entry.id).and_then(|old| old.store.as_ref().ok());
@@ -120,6 +116,43 @@ impl Running {
             .filter(|path| !paths.contains(&path.as_path()))
             .collect();
         Ok(reloaded)
+    }
+
+    /// Serves by another table from now on. What clients have by exports that are gone, or have another directory now, ends.
+    fn put_in_place(&self, before: &Table, after: Table) -> Arc<Table> {
+        let withdrawn = before.withdrawn(&after);
+        self.service.gate.replace(after);
+        let after = self.service.gate.table();
+        if let Some(lane) = &self.lane {
+            let differs = |lane: &LaneInfo| self.service.gate.differs(before, &after, lane.bound.nfs_peer);
+            lane.recall(|lane| !withdrawn.is_empty() || differs(lane));
+        }
+        if !withdrawn.is_empty() {
+            self.service.nfs4.withdraw(&withdrawn);
+        }
+        after
+    }
+
+    /// To be called when the mounts of this process's namespace have changed. Waits for filesystems that hang.
+    pub(crate) fn follow_mounts(&self) {
+        let _one = self.reloading.lock();
+        let mounts = match mounts::read() {
+            Ok(mounts) => mounts,
+            Err(error) => {
+                tracing::error!(%error, "the mounts can't be read: what has become of exported ones isn't known");
+                return;
+            }
+        };
+        let before = self.service.gate.table();
+        let Some(Followup { table, news }) = before.follow(&mounts, &self.opening) else { return };
+        news.iter().for_each(|news| tracing::warn!("{news}"));
+        if let Some(table) = table {
+            self.put_in_place(&before, table);
+        }
+        if let Some(lane) = &self.lane {
+            // What was granted was granted by what the mounts were.
+            lane.recall(|_| true);
+        }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -185,6 +218,9 @@ fn limits_of(store: &Store, export: &Export) -> Vec<String> {
             "a restart may lose files that are moved meanwhile (needs CAP_DAC_READ_SEARCH and file handles)"
                 .into(),
         );
+    }
+    if store.is_mounted_read_only() {
+        limits.push("nothing can be changed: its mount is read-only".into());
     }
     if !store.is_cloned() {
         limits.push(

@@ -11,8 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::io_modes::Switches;
+use crate::mounts;
 use exports::{Export, Exports, Fsid};
-use store::{HandleKey, OtherExport, Store, StoreOptions, WriteVerifier};
+use store::{DirectoryId, HandleKey, Mounts, OtherExport, Store, StoreOptions, WriteVerifier};
 
 /// Numbers from here on are hashes of a path or UUID; those below are `fsid=` numbers as they stand.
 const HASHED: u32 = 1 << 31;
@@ -41,6 +42,8 @@ pub(crate) struct Entry {
     pub io: Arc<Switches>,
     /// Which directory the store is of.
     directory: Option<(u64, u64)>,
+    /// Which directory it was of, before its filesystem was unmounted or covered.
+    pub lost: Option<DirectoryId>,
 }
 
 /// An export whose directory lies in another's.
@@ -68,9 +71,8 @@ impl Table {
     /// table with its problem: the others are served all the same.
     pub(crate) fn open(exports: &Exports, opening: &Opening, previous: &Self) -> Self {
         let mut table = Self::default();
-        // Each store gets as many as any other: which of them will be busy can't be known.
-        let nodes = (opening.limits.nodes / exports.list().len().max(1)).min(MOST_NODES);
-        let limits = store::Limits { nodes, ..opening.limits };
+        let limits = opening.for_each_of(exports.list().len());
+        let mounts = mounts::read().unwrap_or_default();
         for export in exports.list() {
             let id = number(export);
             let directory = directory(export.path());
@@ -81,26 +83,50 @@ impl Table {
                     other.export.path().display()
                 )),
                 (None, Some(old)) => old.store.clone(),
-                (None, None) => open(export, id, opening, limits),
+                (None, None) => open(export, id, opening, limits, &mounts),
             };
             if let Ok(store) = &store {
-                store.set_max_nodes(nodes);
+                store.set_max_nodes(limits.nodes);
             }
             let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
-            let entry = Arc::new(Entry { export: export.clone(), id, store, io, directory });
-            table.by_id.entry(id).or_insert_with(|| Arc::clone(&entry));
-            table.entries.push(entry);
+            let export = export.clone();
+            table.add(Arc::new(Entry { export, id, store, io, directory, lost: None }));
         }
-        table.nested = table.entries.iter().filter_map(|entry| table.nest(entry)).collect();
-        for entry in &table.entries {
-            let Some(outer) = table.around(entry) else { continue };
+        table.relate();
+        table
+    }
+
+    /// A table of these.
+    pub(crate) fn of(entries: Vec<Arc<Entry>>) -> Self {
+        let mut table = Self::default();
+        entries.into_iter().for_each(|entry| table.add(entry));
+        table.relate();
+        table
+    }
+
+    fn add(&mut self, entry: Arc<Entry>) {
+        self.by_id.entry(entry.id).or_insert_with(|| Arc::clone(&entry));
+        self.entries.push(entry);
+    }
+
+    /// The numbers of the exports that have no store any more in `after`, or another one.
+    pub(crate) fn withdrawn(&self, after: &Self) -> Vec<u32> {
+        let store = |entry: &Arc<Entry>| entry.store.as_ref().ok().map(Arc::as_ptr);
+        let had = self.entries.iter().filter(|entry| entry.store.is_ok());
+        had.filter(|old| after.get(old.id).and_then(store) != store(old)).map(|old| old.id).collect()
+    }
+
+    /// Finds out which exports lie in which.
+    fn relate(&mut self) {
+        self.nested = self.entries.iter().filter_map(|entry| self.nest(entry)).collect();
+        for entry in &self.entries {
+            let Some(outer) = self.around(entry).map(|outer| outer.id) else { continue };
             // One without a store is closed all the same: its rules aren't those of the export around it.
             let id = entry.store.is_ok().then_some(entry.id);
             let inner = OtherExport { path: entry.export.path().to_owned(), id };
-            table.inner.entry(outer.id).or_default().push(inner);
+            self.inner.entry(outer).or_default().push(inner);
         }
-        table.part();
-        table
+        self.part();
     }
 
     /// Tells each store which exports lie in it. One that can't be told isn't served: it would give away what isn't its own.
@@ -116,6 +142,7 @@ impl Table {
                 store: Err(problem),
                 io: Arc::clone(&entry.io),
                 directory: entry.directory,
+                lost: None,
             });
             self.by_id.insert(closed.id, Arc::clone(&closed));
             self.nested.retain(|nested| nested.inner.id != closed.id && nested.outer.id != closed.id);
@@ -174,7 +201,39 @@ impl Table {
     }
 }
 
+impl Opening {
+    /// What each of so many stores may keep. Each gets as much as any other: which of them will be busy can't be known.
+    fn for_each_of(&self, stores: usize) -> store::Limits {
+        store::Limits { nodes: (self.limits.nodes / stores.max(1)).min(MOST_NODES), ..self.limits }
+    }
+}
+
 impl Entry {
+    /// The same with a new store.
+    pub(crate) fn reopened(&self, opening: &Opening, table: &Table, mounts: &Mounts) -> Self {
+        let limits = opening.for_each_of(table.entries.len());
+        Self {
+            export: self.export.clone(),
+            id: self.id,
+            store: open(&self.export, self.id, opening, limits, mounts),
+            io: Arc::clone(&self.io),
+            directory: directory(self.export.path()),
+            lost: None,
+        }
+    }
+
+    /// The same without its store, until the directory that is `lost` is back.
+    pub(crate) fn without_store(&self, lost: Option<DirectoryId>, why: Option<&str>) -> Self {
+        Self {
+            export: self.export.clone(),
+            id: self.id,
+            store: Err(why.unwrap_or("it is gone").to_owned()),
+            io: Arc::clone(&self.io),
+            directory: None,
+            lost,
+        }
+    }
+
     /// Whether this entry's store can serve `export`, too.
     fn serves_like(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
         self.store.is_ok()
@@ -195,7 +254,13 @@ impl Entry {
     }
 }
 
-fn open(export: &Export, id: u32, opening: &Opening, limits: store::Limits) -> Result<Arc<Store>, String> {
+fn open(
+    export: &Export,
+    id: u32,
+    opening: &Opening,
+    limits: store::Limits,
+    mounts: &Mounts,
+) -> Result<Arc<Store>, String> {
     let options = StoreOptions {
         path: export.path().to_owned(),
         export_id: id,
@@ -205,7 +270,10 @@ fn open(export: &Export, id: u32, opening: &Opening, limits: store::Limits) -> R
         verifier: Arc::clone(&opening.verifier),
         limits,
     };
-    Store::open(options).map(Arc::new).map_err(|error| error.to_string())
+    let store = Store::open(options).map_err(|error| error.to_string())?;
+    // So that it knows its mount's options. What becomes of the mount is noticed later.
+    let _ = store.follow_mount(mounts);
+    Ok(Arc::new(store))
 }
 
 /// The device and inode of an exported directory, to notice when something else stands there.

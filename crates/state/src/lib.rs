@@ -48,6 +48,7 @@ mod share;
 mod stateids;
 mod v40;
 mod waiting;
+mod withdrawn;
 
 pub use conflicts::{Patience, Recall, Touch};
 pub use delegations::{Delegating, DelegationRequest, NoDelegation, Writer};

@@ -9,7 +9,7 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{StatVfsMountFlags, fstatfs, fstatvfs};
+use rustix::fs::{fstatfs, fstatvfs};
 
 use crate::attributes::status;
 use crate::error::Result;
@@ -57,8 +57,6 @@ pub(crate) struct Filesystem {
     pub true_entry_ids: bool,
     /// Files can share their blocks (`FICLONERANGE`); of xfs, unless it was made without.
     pub clones: bool,
-    /// The mount itself is read-only.
-    pub read_only: bool,
     /// Time stamps are this kernel's, by this host's clock. Those of network filesystems and of FUSE are somebody else's, and may be
     /// told late; what lies behind overlayfs isn't known.
     pub stamps_itself: bool,
@@ -109,7 +107,6 @@ impl Filesystem {
             },
             true_entry_ids: magic != OVERLAY,
             clones: matches!(magic, XFS | BTRFS),
-            read_only: vfs.f_flag.contains(StatVfsMountFlags::RDONLY),
             stamps_itself: matches!(
                 magic,
                 EXT | XFS

@@ -1,7 +1,8 @@
 //! Opening a store: finding out what this process may do here, and setting up accordingly.
 //!
 //! 1. Open the directory, and clone its mount where that is allowed (`CAP_SYS_ADMIN`), so that nothing mounted below leaks in and
-//!    the store doesn't depend on what happens to the path. For a read-only export the clone is read-only.
+//!    the store doesn't depend on what happens to the path. For a read-only export the clone is read-only. The directory
+//!    itself stays open, so that the mount is busy (see `mounts`).
 //! 2. Try whether acting as others works. If not, everything is done as the process's own user.
 //! 3. Try whether the filesystem's file handles can be made and opened. If not (or for `subtree_check`), handles are
 //!    located in the tree.
@@ -23,6 +24,7 @@ use crate::handle::{FileHandle, FileId, HandleKey, Sealer};
 use crate::identity::{Identity, can_act_as_others, process_identity};
 use crate::limits::Limits;
 use crate::locks::Locks;
+use crate::mounts::Attached;
 use crate::node::Node;
 use crate::nodes::NodeCache;
 use crate::open_dirs::OpenDirs;
@@ -130,6 +132,8 @@ pub(crate) struct Inner {
     pub fallbacks: ::io::Fallbacks,
     /// The root is that of a detached clone: nothing is mounted below, and nothing above can be reached.
     pub cloned: bool,
+    /// The directory as it is attached.
+    pub attached: Attached,
     /// A read-only clone of a store that can be written, for grants to clients that may only read.
     pub reader: Option<OwnedFd>,
     /// Where the exported directory is, before it was cloned.
@@ -268,7 +272,7 @@ impl Store {
     /// # Errors
     /// `Access` for ids that can't be taken on.
     pub fn act_as(&self, identity: &Identity) -> Result<Acting<'_>> {
-        Acting::new(&self.0, identity, self.0.read_only)
+        Acting::new(&self.0, identity, self.0.read_only || self.0.attached.is_read_only())
     }
 
     /// As [`Store::act_as`], for a client that has the export read-only: changes are refused with `ReadOnly`, and grants
@@ -291,7 +295,11 @@ impl Inner {
         let reader = reader.and_then(|reader| open_directory(&reader).ok());
 
         let place = Place::of(&original)?;
-        let root = clone.unwrap_or(original);
+        let root = match clone {
+            Some(clone) => clone,
+            None => original.try_clone().map_err(|_| Error::TryLater)?,
+        };
+        let attached = Attached::new(original)?;
         let filesystem = Filesystem::of(&root)?;
 
         let privilege = match can_act_as_others() {
@@ -324,6 +332,7 @@ impl Inner {
             askable: Askable::default(),
             fallbacks: ::io::Fallbacks::on(refusals::of(&root)?),
             cloned,
+            attached,
             reader,
             place,
             others: OtherExports::default(),

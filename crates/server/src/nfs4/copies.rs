@@ -55,6 +55,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 struct Copying {
     client: ClientId,
+    source: FileHandle,
     target: FileHandle,
     done: AtomicU64,
     cancelled: AtomicBool,
@@ -85,7 +86,12 @@ impl Copying {
 
 impl Table {
     /// Enters a copy, if there is room.
-    fn enter(&mut self, client: ClientId, target: FileHandle) -> Option<(u64, Arc<Copying>)> {
+    fn enter(
+        &mut self,
+        client: ClientId,
+        source: FileHandle,
+        target: FileHandle,
+    ) -> Option<(u64, Arc<Copying>)> {
         let running = self.copies.values().filter(|copy| copy.is_running());
         let (all, of_client) =
             running.fold((0, 0), |(all, own), copy| (all + 1, own + usize::from(copy.client == client)));
@@ -100,6 +106,7 @@ impl Table {
         self.last += 1;
         let copying = Arc::new(Copying {
             client,
+            source,
             target,
             done: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
@@ -112,7 +119,8 @@ impl Table {
 
 /// Begins a copy; `None` where there is no room or no thread for it.
 pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
-    let (number, copying) = service.nfs4.copies.table.lock().enter(job.client, *job.to.node.handle())?;
+    let (source, target) = (*job.from.node.handle(), *job.to.node.handle());
+    let (number, copying) = service.nfs4.copies.table.lock().enter(job.client, source, target)?;
     let behind = Arc::clone(service);
     let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
         let verifier = behind.verifier.get();
@@ -129,6 +137,15 @@ pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
 }
 
 impl Copies {
+    /// Stops the copies from or to the files that `is_gone` says so of.
+    pub(super) fn withdraw(&self, is_gone: impl Fn(&FileHandle) -> bool) {
+        for copy in self.table.lock().copies.values() {
+            if is_gone(&copy.source) || is_gone(&copy.target) {
+                copy.cancelled.store(true, Ordering::Release);
+            }
+        }
+    }
+
     /// OFFLOAD_STATUS.
     ///
     /// # Errors
@@ -260,14 +277,14 @@ mod tests {
         let mut table = Table::default();
         for client in 0..MAX_COPIES as u64 / MAX_OF_CLIENT as u64 {
             for _ in 0..MAX_OF_CLIENT {
-                table.enter(ClientId(client), target()).unwrap();
+                table.enter(ClientId(client), target(), target()).unwrap();
             }
-            assert!(table.enter(ClientId(client), target()).is_none(), "too many of one");
+            assert!(table.enter(ClientId(client), target(), target()).is_none(), "too many of one");
         }
-        assert!(table.enter(ClientId(99), target()).is_none(), "too many of all");
+        assert!(table.enter(ClientId(99), target(), target()).is_none(), "too many of all");
         for _ in 0..MAX_ENDED + 10 {
             table.copies.values().for_each(|copy| *copy.ended.lock() = Some(Nfsstat4::Ok));
-            table.enter(ClientId(1), target()).unwrap();
+            table.enter(ClientId(1), target(), target()).unwrap();
         }
         assert!(table.copies.len() <= MAX_ENDED + MAX_COPIES);
     }
@@ -275,7 +292,7 @@ mod tests {
     #[test]
     fn a_copy_is_known_to_its_client_by_its_file_and_number() {
         let copies = Copies::default();
-        let (number, copying) = copies.table.lock().enter(ClientId(1), target()).unwrap();
+        let (number, copying) = copies.table.lock().enter(ClientId(1), target(), target()).unwrap();
         copying.done.store(5, Ordering::Release);
         let id = stateid(number);
         assert_eq!(copies.status(ClientId(1), &target(), &id).unwrap().count, 5);
@@ -299,10 +316,10 @@ mod tests {
     #[test]
     fn stopping_waits_for_those_that_run() {
         let copies = Arc::new(Copies::default());
-        let (_, copying) = copies.table.lock().enter(ClientId(1), target()).unwrap();
+        let (_, copying) = copies.table.lock().enter(ClientId(1), target(), target()).unwrap();
         assert!(!copies.stop(Duration::ZERO), "one runs");
         assert!(copying.cancelled.load(Ordering::Acquire));
-        assert!(copies.table.lock().enter(ClientId(2), target()).is_none());
+        assert!(copies.table.lock().enter(ClientId(2), target(), target()).is_none());
         let behind = Arc::clone(&copies);
         let thread = std::thread::spawn(move || behind.end(&copying, Nfsstat4::Ok));
         assert!(copies.stop(Duration::from_secs(60)));

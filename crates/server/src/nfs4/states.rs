@@ -198,6 +198,20 @@ impl States {
         })
     }
 
+    /// Ends what clients have of the files of these exports, and lets go of the files: nothing of theirs stays open.
+    pub(crate) fn withdraw(&self, exports: &[u32]) {
+        let is_gone = |file: &FileHandle| {
+            FileHandle::export_of(file.as_bytes()).is_some_and(|export| exports.contains(&export))
+        };
+        self.copies.withdraw(is_gone);
+        let held = self.run_holding(|engine, held, _| {
+            engine.withdraw(is_gone);
+            // Those that are granted, too: what a local process has open the kernel holds for it.
+            held.extract_if(|file, _| is_gone(file)).collect::<Vec<_>>()
+        });
+        drop(held);
+    }
+
     fn run_holding<T>(
         &self,
         with: impl FnOnce(&mut Machine, &mut HashMap<FileHandle, Held>, Time) -> T,

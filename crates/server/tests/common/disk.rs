@@ -38,6 +38,12 @@ impl Disk {
     pub fn mount_at(&self, place: &Path) {
         run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(place));
     }
+
+    /// Whether the kernel has it mounted anywhere, seen or unseen: only then is its loop device there.
+    pub fn is_in_use(&self) -> bool {
+        let found = Command::new("losetup").arg("--associated").arg(self.image()).output().unwrap();
+        !found.stdout.is_empty()
+    }
 }
 
 impl Drop for Disk {

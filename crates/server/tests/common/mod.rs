@@ -227,6 +227,15 @@ impl Client {
     }
 
     /// CREATE, unchecked.
+    /// ACCESS: which of the `wanted` rights there are.
+    pub fn access(&mut self, file: &[u8], wanted: u32) -> u32 {
+        let args = nfs3::Access3Args { object: Opaque(file), access: wanted };
+        match self.nfs(Procedure::Access, &args).get::<nfs3::Access3Res>() {
+            nfs3::Outcome::Ok(found) => found.access,
+            nfs3::Outcome::Fail(status, _) => panic!("{status:?}"),
+        }
+    }
+
     pub fn create(&mut self, dir: &[u8], name: &str) -> Result<Vec<u8>, nfs3::Nfsstat3> {
         let how = nfs3::Createhow3::Unchecked(nfs3::Sattr3 { mode: Some(0o644), ..Default::default() });
         self.create_how(dir, name, how)

@@ -89,7 +89,8 @@ impl Acting<'_> {
 
     /// Whether the kernel gives the user this one right, or gave it when the file was what it is now.
     fn has(&self, node: &Node, status: &Status, right: Rights) -> Result<bool> {
-        let (ctime, fingerprint, bit) = (status.attributes.ctime, self.who.fingerprint, right.bits());
+        let (ctime, bit) = (status.attributes.ctime, right.bits());
+        let fingerprint = self.who.fingerprint.wrapping_add(self.store.attached.changes());
         if let Some(allowed) = node.decisions().lock().get(ctime, fingerprint, bit) {
             return Ok(allowed);
         }

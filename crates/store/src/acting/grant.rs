@@ -167,7 +167,8 @@ impl Acting<'_> {
 
     /// The read-only clone, where this grant has to come from it.
     fn reader_for(&self, mode: AccessMode, holder: Holder) -> Result<Option<&OwnedFd>> {
-        let on_one = self.store.filesystem.read_only || (self.store.read_only && self.store.cloned);
+        let on_one =
+            if self.store.cloned { self.store.read_only } else { self.store.attached.is_read_only() };
         if mode != AccessMode::Read || on_one {
             return Ok(None);
         }
