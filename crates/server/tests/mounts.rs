@@ -188,6 +188,6 @@ fn mount_options_hold_for_clients_as_soon_as_they_are_set() {
         remount("rw,noexec");
         wait_for("programs not to start", || !may());
         remount("rw,exec");
-        wait_for("programs to start", || may());
+        wait_for("programs to start", may);
     });
 }
