@@ -282,6 +282,21 @@ async fn a_file_that_the_lane_refuses_says_why() {
     assert_eq!(session.counters().calls(Procedure::Read), 0);
 }
 
+#[tokio::test]
+async fn an_export_that_was_taken_away_is_said_and_works_when_it_is_back() {
+    let mut served = Served::wire_only();
+    let session = served.wire().await;
+    for _ in 0..2 {
+        served.reload_for("192.0.2.1", "no_root_squash");
+        let error = session.attributes(&session.root()).await.unwrap_err();
+        assert_eq!(error.errno(), rustix::io::Errno::ACCESS);
+        assert!(error.to_string().contains("nothing is exported to this host"), "{error}");
+        served.reload_for("*", "no_root_squash");
+        session.attributes(&session.root()).await.unwrap();
+    }
+    assert_eq!(session.counters().reconnects, 0);
+}
+
 /// A call that nobody waits for any more leaves nothing behind, whether the server answers late or never.
 #[tokio::test]
 async fn calls_are_forgotten_when_nobody_waits_for_them() {

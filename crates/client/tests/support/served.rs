@@ -158,13 +158,27 @@ impl Served {
     }
 
     fn export_with(&self, options: &str) {
-        let line = format!("{} *(rw,sync,insecure,fsid=7,{options})\n", self.export().display());
+        self.export_to("*", options);
+    }
+
+    fn export_to(&self, clients: &str, options: &str) {
+        let line = format!("{} {clients}(rw,sync,insecure,fsid=7,{options})\n", self.export().display());
         fs::write(self.dir.path().join("exports"), line).unwrap();
     }
 
     /// Gives the export these options instead and has the server read them.
     pub fn reload_with(&mut self, options: &str) {
         self.export_with(options);
+        self.reload();
+    }
+
+    /// Exports to these clients instead and has the server read that.
+    pub fn reload_for(&mut self, clients: &str, options: &str) {
+        self.export_to(clients, options);
+        self.reload();
+    }
+
+    fn reload(&mut self) {
         let child = self.child.as_mut().expect("a server");
         child.stdin.as_mut().expect("its input").write_all(b"reload\n").unwrap();
         self.hear("reloaded");

@@ -99,9 +99,8 @@ fn a_stranger_gets_null_and_what_answers_everybody() {
     let (server, _rules, address) = serve(Verdict::Stranger);
     let mut wire = Wire::to(address);
     wire.send(&[call(1, 0, &[]), call(2, ECHO, &opaque(b"x")), knock(3, &opaque(b"four"))].concat());
-    assert_eq!(wire.results(), (1, vec![]));
-    assert_eq!(wire.reply(), (2, DENIED, vec![]));
-    assert_eq!(wire.results(), (3, word(4)));
+    let success = ReplyStatus::Success;
+    assert_eq!(wire.replies(3), [(1, success, vec![]), (2, DENIED, vec![]), (3, success, word(4))]);
     // Errors of the protocol itself come before.
     wire.send(
         &call(4, 0, &[]).iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 19)).collect::<Vec<_>>(),
@@ -117,9 +116,10 @@ fn a_strangers_long_call_is_denied_and_takes_no_memory() {
     let mut wire = Wire::to(address);
     let long = opaque(&vec![7; 1 << 20]);
     wire.send(&[call(1, ECHO, &long), knock(2, &long), call(3, 0, &[])].concat());
-    assert_eq!(wire.reply(), (1, DENIED, vec![]));
-    assert_eq!(wire.reply(), (2, ReplyStatus::GarbageArgs, vec![]), "longer than anybody's business");
-    assert_eq!(wire.results(), (3, vec![]), "the calls behind it are found");
+    // What answers everybody has no business with a call that long, and the call behind it is found.
+    let expected =
+        [(1, DENIED, vec![]), (2, ReplyStatus::GarbageArgs, vec![]), (3, ReplyStatus::Success, vec![])];
+    assert_eq!(wire.replies(3), expected);
     assert_eq!(server.totals().receive_memory_peak, 0);
     // A call in pieces isn't put together for a stranger.
     wire.send(&fragment(&[0; 8], false));
@@ -159,8 +159,8 @@ fn about_whom_nobody_can_say_yet_is_put_off_in_the_programs_own_words() {
     let (server, rules, address) = serve(Verdict::NotKnownYet);
     let mut wire = Wire::to(address);
     wire.send(&[call(1, ECHO, &opaque(b"x")), call(2, ECHO, &opaque(&[7; 100_000]))].concat());
-    assert_eq!(wire.results(), (1, word(LATER)));
-    assert_eq!(wire.results(), (2, word(LATER)));
+    let later = |xid| (xid, ReplyStatus::Success, word(LATER));
+    assert_eq!(wire.replies(2), [later(1), later(2)]);
     assert_eq!(server.totals().receive_memory_peak, 0);
     // Without a change of the rules: nobody could say.
     *rules.verdict.lock().unwrap() = Verdict::Admitted;

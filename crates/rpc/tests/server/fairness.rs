@@ -109,9 +109,11 @@ fn a_call_in_fragments_takes_memory_as_it_comes() {
     eventually("the beginning is there", || received(&server) >= 300_000);
     let held = server.totals().receive_memory;
     assert!((300_000..400_000).contains(&held), "{held} bytes for the first 300,000");
+    // What follows in the same piece is found, too. Replies may overtake a slow one.
     wire.send(&[&large[300_000..], &call(3, 0, &[])].concat());
-    assert_eq!(wire.results(), (2, opaque(&data)));
-    assert_eq!(wire.results(), (3, vec![]));
+    let mut replies = [wire.results(), wire.results()];
+    replies.sort_by_key(|(xid, _)| *xid);
+    assert!(replies[0] == (2, opaque(&data)) && replies[1] == (3, vec![]));
     eventually("all is given back", || server.totals().receive_memory == 0);
 }
 

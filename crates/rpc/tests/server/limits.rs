@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, net::SocketAddr, time::Duration};
 
-use samehost_rpc::server::Limits;
+use samehost_rpc::server::{Limits, TcpOwner};
 
 use crate::rig::{ECHO, LENGTH, SOON, WAIT, Wire, ZEROES, call, eventually, marked, opaque, serve, word};
 
@@ -147,15 +147,15 @@ fn peers_together_cannot_leave_more_unread_than_there_is_memory() {
 fn the_greediest_goes_when_reply_memory_is_used_up_and_not_who_comes_next() {
     let (server, program, address) = serve(Limits { reply_memory: mib(32), ..Limits::default() });
     // 30 MiB, of which the sockets' buffers take some, but less than 6.
-    let mut greedy = Wire::narrow([127, 0, 0, 1], address);
+    let mut greedy = Wire::narrow(1000, address);
     greedy.send(&call(1, ZEROES, &word(30 << 20)));
     eventually("the greedy one's reply is left", || server.totals().reply_memory > mib(22));
-    let mut modest = Wire::narrow([127, 0, 0, 2], address);
+    let mut modest = Wire::narrow(1001, address);
     modest.send(&call(2, ZEROES, &word(18 << 20)));
     program.wait_for_closed(1);
     assert_eq!(modest.results(), (2, opaque(&vec![0; 18 << 20])));
-    let left: Vec<_> = server.connections().iter().map(|info| info.peer.address.ip()).collect();
-    assert_eq!(left, [std::net::IpAddr::from([127, 0, 0, 2])]);
+    let left: Vec<_> = server.connections().iter().map(|info| info.peer.owner).collect();
+    assert_eq!(left, [TcpOwner::User(1001)]);
     assert_eq!(server.totals().broken, 1);
     eventually("nothing is held any more", || server.totals().reply_memory == 0);
 }

@@ -198,26 +198,26 @@ impl Wire {
 
     /// Connects as a process of this user would; the test runs as root.
     pub fn of_user(uid: u32, address: SocketAddr) -> Self {
+        Self::of(uid, address, |_| {})
+    }
+
+    /// The same, with a small buffer for what comes back.
+    pub fn narrow(uid: u32, address: SocketAddr) -> Self {
+        Self::of(uid, address, |socket| {
+            rustix::net::sockopt::set_socket_recv_buffer_size(socket, 64 << 10).unwrap();
+        })
+    }
+
+    fn of(uid: u32, address: SocketAddr, prepare: impl FnOnce(&OwnedFd)) -> Self {
         use rustix::net::{AddressFamily, SocketType, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         // Whose a socket is was decided by who made it; root may say otherwise.
         rustix::fs::fchown(&socket, Some(rustix::fs::Uid::from_raw(uid)), None)
             .expect("this test needs root");
+        prepare(&socket);
         connect(&socket, &address).unwrap();
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        Self(stream)
-    }
-
-    /// Connects from an address of this host, with a small buffer for what comes back.
-    pub fn narrow(from: [u8; 4], address: SocketAddr) -> Self {
-        use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        sockopt::set_socket_recv_buffer_size(&socket, 64 << 10).unwrap();
-        bind(&socket, &SocketAddr::from((from, 0))).unwrap();
-        connect(&socket, &address).unwrap();
-        let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(SOON)).unwrap();
         Self(stream)
     }
@@ -244,6 +244,13 @@ impl Wire {
         let mut from = Decoder::new(&record);
         let header = ReplyHeader::decode(&mut from).unwrap();
         (header.xid, header.status, from.rest().to_vec())
+    }
+
+    /// The next `count` replies, by their numbers: one may overtake another.
+    pub fn replies(&mut self, count: usize) -> Vec<(u32, ReplyStatus, Vec<u8>)> {
+        let mut replies: Vec<_> = (0..count).map(|_| self.reply()).collect();
+        replies.sort_by_key(|(xid, ..)| *xid);
+        replies
     }
 
     /// The number and the results of the next reply, which is a success.
