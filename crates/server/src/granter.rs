@@ -8,6 +8,7 @@ use std::sync::Arc;
 use exports::Claim;
 use lane::{About, Before, Bound, Changed, Granted, Granter, How, New, OpenRequest, Status, Target};
 use rpc::server::TcpOwner;
+use state::{Share, Touch};
 use store::{
     AccessMode, Acting, CreateHow, FileHandle, Found, Grant, Holder, Kind, Made, Node, SetAttributes, Wcc,
 };
@@ -107,8 +108,8 @@ impl Grants {
         }
         let mode = mode(access);
         if self.service.nfs4.restricts() {
-            // Nobody's state gives way to a user who may not open the file.
-            acting.may(&found.node, mode).map_err(failed)?;
+            let touch = Touch::Open(Share { access: access as u8, deny: 0 });
+            Service::may_touch(acting, &found.node, touch).map_err(failed)?;
         }
         let counted = self.count(*found.node.handle(), access)?;
         let grant = acting.grant_found(found, mode, holder).map_err(failed)?;

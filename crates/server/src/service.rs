@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use store::{Acting, Node, WriteVerifier};
+use state::Touch;
+use store::{AccessMode, Acting, Node, WriteVerifier};
 
 use crate::access::{Admission, Gate};
 use crate::counters::Counters;
@@ -39,6 +40,21 @@ impl Service {
         admitted.sync && !self.neighbours.has(client)
     }
 
+    /// Whether a user may do at all what the state of others may have to make way for. It is asked before they are, on all roads: no
+    /// delegation is recalled, and no silent client ended, for somebody whom the file's permissions refuse anyhow.
+    pub(crate) fn may_touch(acting: &Acting<'_>, node: &Node, touch: Touch) -> store::Result<()> {
+        match touch {
+            Touch::Read => acting.may(node, AccessMode::Read),
+            Touch::Write => acting.may(node, AccessMode::Write),
+            Touch::Open(share) => match share.access {
+                1 => acting.may(node, AccessMode::Read),
+                2 => acting.may(node, AccessMode::Write),
+                _ => acting.may(node, AccessMode::ReadWrite),
+            },
+            Touch::Change => acting.may_change(node),
+        }
+    }
+
     /// Makes the metadata of `changed` durable where it must last.
     ///
     /// # Errors
@@ -57,4 +73,9 @@ impl Service {
         }
         Ok(())
     }
+}
+
+/// Whether this says that a user may not, as opposed to that it can't be said now.
+pub(crate) const fn refuses(right: store::Result<()>) -> bool {
+    matches!(right, Err(store::Error::Access | store::Error::Permission | store::Error::ReadOnly))
 }

@@ -10,9 +10,12 @@ use std::time::Duration;
 use common::called::{answer, call};
 use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, SEQUENCE, Session, compound, get};
-use common::{Client, Scratch, encoded, wait_for};
+use common::{Client, Scratch, encoded, wait_for, what};
 use lane::{Access, Status, Target};
-use proto::nfs3::{Getattr3Args, Getattr3Res, Lookup3Args, Lookup3Res, Nfsstat3, Outcome, Procedure};
+use proto::nfs3::{
+    Getattr3Args, Getattr3Res, Link3Args, Lookup3Args, Lookup3Res, Nfsstat3, Outcome, Procedure, Rename3Args,
+    Sattr3, Setattr3Args,
+};
 use proto::nfs4::*;
 use samehost_server::{Config, Server};
 use xdr::{Array, Decoder, Opaque};
@@ -122,6 +125,89 @@ fn version_3_recalls_delegations() {
     assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
     old.write(&file, 0, b"DATA").into_result().unwrap();
     old.remove(&root, "f").into_result().unwrap();
+}
+
+/// Who may not read, write or change a file has nobody make way for it, on any road.
+#[test]
+fn who_is_refused_recalls_nothing() {
+    let scratch = Scratch::new();
+    let server = scratch.serve(ANYBODY);
+    std::fs::create_dir(scratch.at("d")).unwrap();
+    for (name, mode) in [("d/f", 0o600), ("d/g", 0o644), ("d", 0o755)] {
+        if name != "d" {
+            std::fs::write(scratch.at(name), "data").unwrap();
+        }
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(scratch.at(name), mode).unwrap();
+    }
+    let (mut one, _) = session(&server, &scratch, b"one");
+    let dir = one.walk(&scratch.at("d"));
+    let mut lent = |name| {
+        let opened = one.open_with(&dir, OpenClaim4::Null(Opaque(name)), false, WRITE_DELEG, 0);
+        let (_, delegation, handle) = opened.unwrap();
+        (delegation.unwrap(), handle)
+    };
+    let (_, file) = lent(b"f");
+    let (other_delegation, other_file) = lent(b"g");
+
+    let mut user_1000 = Client::new(&server).with_user(1000, 1000, &[]);
+    let refused = |status: u32| {
+        let refusals = [Nfsstat3::Acces as u32, Nfsstat3::Perm as u32];
+        assert!(refusals.contains(&status), "{status}");
+    };
+    assert_eq!(user_1000.read(&file, 0, 4), Err(Nfsstat3::Acces));
+    refused(user_1000.write(&file, 0, b"x").into_result().unwrap_err().0 as u32);
+    refused(user_1000.remove(&dir, "f").into_result().unwrap_err().0 as u32);
+    for new_attributes in [
+        Sattr3 { mode: Some(0o666), ..Sattr3::default() },
+        Sattr3 { size: Some(0), ..Sattr3::default() },
+        Sattr3 { mtime: proto::nfs3::SetTime::SetToServerTime, ..Sattr3::default() },
+    ] {
+        let args = Setattr3Args { object: Opaque(&file), new_attributes, guard: None };
+        refused(user_1000.nfs(Procedure::Setattr, &args).status());
+    }
+    let rename = Rename3Args { from: what(&dir, b"f"), to: what(&dir, b"h") };
+    refused(user_1000.nfs(Procedure::Rename, &rename).status());
+    let link = Link3Args { file: Opaque(&file), link: what(&dir, b"h") };
+    refused(user_1000.nfs(Procedure::Link, &link).status());
+
+    let putfh = |file: &[u8]| Ops::new().op(Operation::Putfh, &Putfh4Args { object: Opaque(file) });
+    let write = Write4Args {
+        stateid: Stateid4::default(),
+        offset: 0,
+        stable: StableHow4::Unstable,
+        data: Opaque(b"x"),
+    };
+    let truncation = Setattr4Args {
+        stateid: Stateid4::default(),
+        obj_attributes: Fattr4 { attrmask: Bitmap4::of(&[attributes::SIZE]), attr_vals: Opaque(&[0; 8]) },
+    };
+    let read = Read4Args { stateid: Stateid4::default(), offset: 0, count: 4 };
+    for ops in [
+        putfh(&file).op(Operation::Read, &read),
+        putfh(&file).op(Operation::Write, &write),
+        putfh(&file).op(Operation::Setattr, &truncation),
+        putfh(&dir).op(Operation::Remove, &Name4Args { name: Opaque(b"f") }),
+    ] {
+        refused(compound(&mut user_1000, 0, &ops).status);
+    }
+    let mut other = Session::from(Client::new(&server).with_user(1000, 1000, &[]), 2, b"other");
+    other.reclaim_complete();
+    for access in [SHARE_ACCESS_READ, SHARE_ACCESS_BOTH] {
+        let opened = other.open_shared(&dir, OpenClaim4::Null(Opaque(b"f")), false, access, 0);
+        refused(opened.unwrap_err());
+    }
+    run(async {
+        let mut client = Client::new(&server);
+        let lane = lane(&scratch, &mut client).await;
+        for access in [Access::Read, Access::Write] {
+            let opened = open(&lane, Target::Handle(&file), access, &user(1000, 1000, &[])).await;
+            assert_eq!(opened.err(), Some(Status::Access));
+        }
+    });
+    // Recalls go out in their order: the first is of what may be read.
+    assert_eq!(user_1000.read(&other_file, 0, 4), Err(Nfsstat3::Jukebox));
+    is_recalled(&mut one, other_delegation, &other_file);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) fn link(call: &Call<'_>, args: Link3Args<'_>, body: &mut Link3Body) -
     }
     let acting = admitted.acting()?;
     let (file, directory) = (acting.node(args.file.0)?, acting.node(args.link.dir.0)?);
-    call.may_begin(&file, Touch::Change)?;
+    call.may_begin_if(|| acting.may_change_entries(&directory), &file, Touch::Change)?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
     let done = acting.link(&file, &directory, args.link.name.0, &mut wcc);

@@ -1,7 +1,7 @@
 //! What an operation works on: the current and the saved object, the state ids that come with them, and whose they are.
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
-use state::{Asker, ClientId, Principal, Requester};
+use state::{Asker, ClientId, Direction, Principal, Requester, Touch};
 use store::{FileHandle, OwnChange};
 
 use super::compound::{Compound, principal};
@@ -9,6 +9,7 @@ use super::object::{File, Object};
 use super::{Result, status};
 use crate::access::Admission;
 use crate::nfs3::asking;
+use crate::service::{Service, refuses};
 
 impl Compound<'_> {
     /// The one check for the export that a handle belongs to.
@@ -82,8 +83,34 @@ impl Compound<'_> {
 
     /// Whether a file may be changed now; others' delegations of it are recalled if not. What is returned is to be kept until the
     /// change is made.
-    pub fn may_change(&self, file: &store::Node) -> Result<Option<OwnChange>> {
+    pub fn may_change(&self, acting: &store::Acting<'_>, file: &store::Node) -> Result<Option<OwnChange>> {
+        self.may_change_if(|| Service::may_touch(acting, file, Touch::Change), file)
+    }
+
+    /// The same where another right decides. Who hasn't got it has nobody make way: the operation says why it can't be done.
+    pub fn may_change_if(
+        &self,
+        right: impl FnOnce() -> store::Result<()>,
+        file: &store::Node,
+    ) -> Result<Option<OwnChange>> {
+        if !self.service.nfs4.has_delegations() || refuses(right()) {
+            return Ok(None);
+        }
         self.service.nfs4.begin_change(self.by(), file.handle()).map_err(status::of_state)
+    }
+
+    /// Whether a user may read or write without an open of NFSv4's, by a special state id: where somebody's state would have to make
+    /// way, only if the file's permissions say so.
+    pub fn may_io(&self, file: &File, id: &state::StateId, direction: Direction) -> Result<()> {
+        let special = *id == state::StateId::ANONYMOUS || *id == state::StateId::READ_BYPASS;
+        let touch = match direction {
+            Direction::Read => Touch::Read,
+            Direction::Write => Touch::Write,
+        };
+        if !special || self.service.nfs4.is_free(touch) {
+            return Ok(());
+        }
+        Service::may_touch(&file.acting()?, &file.node, touch).map_err(status::of_store)
     }
 
     /// The same for the file of that name in a directory, if there is one.
@@ -97,7 +124,7 @@ impl Compound<'_> {
             return Ok(None);
         }
         match acting.lookup(directory, name) {
-            Ok(node) => self.may_change(&node),
+            Ok(node) => self.may_change_if(|| acting.may_change_entries(directory), &node),
             // What is wrong with it is said by the operation.
             Err(_) => Ok(None),
         }

@@ -261,6 +261,19 @@ impl States {
         result
     }
 
+    /// Whether nothing of NFSv4's clients can be in the way of an access, whichever file it is to.
+    pub(crate) fn is_free(&self, touch: Touch) -> bool {
+        !self.denies.load(Ordering::Acquire) && self.has_no_delegations_against(touch)
+    }
+
+    fn has_no_delegations_against(&self, touch: Touch) -> bool {
+        match touch {
+            Touch::Read => self.delegated[1].load(Ordering::Acquire) == 0,
+            Touch::Write | Touch::Change => !self.has_delegations(),
+            Touch::Open(_) => false,
+        }
+    }
+
     /// Whether an access may begin, by the NFSv4 client `by` if it is one's: see [`Engine::may_begin`].
     pub(crate) fn may_begin(
         &self,
@@ -268,12 +281,11 @@ impl States {
         file: &FileHandle,
         touch: Touch,
     ) -> Result<(), Error> {
-        let is_free = match touch {
-            Touch::Read => self.delegated[1].load(Ordering::Acquire) == 0,
-            Touch::Write | Touch::Change => !self.has_delegations(),
-            Touch::Open(_) => false,
-        };
-        if is_free { Ok(()) } else { self.run(|engine, now| engine.may_begin(now, by, file, touch)) }
+        if self.has_no_delegations_against(touch) {
+            Ok(())
+        } else {
+            self.run(|engine, now| engine.may_begin(now, by, file, touch))
+        }
     }
 
     /// As [`States::may_begin`] for a change of names or attributes. What is returned is to be kept until the change is made: it

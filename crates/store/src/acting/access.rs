@@ -48,6 +48,30 @@ impl Acting<'_> {
         if readable && writable { Ok(()) } else { Err(Error::Access) }
     }
 
+    /// Whether the user may change any of the file's attributes: as its owner or as root, and with the right to write, who may
+    /// set its times to the present. Who may not can change none, whatever is asked for.
+    ///
+    /// # Errors
+    /// `Permission`, `ReadOnly`, `Stale`.
+    pub fn may_change(&self, node: &Node) -> Result<()> {
+        let status = self.live(node)?;
+        self.check_changeable(&status, AccessMode::Write)?;
+        let owns = self.is_root() || self.who.identity.uid == status.attributes.uid;
+        if owns || self.has(node, &status, Rights::WRITE_OK)? { Ok(()) } else { Err(Error::Permission) }
+    }
+
+    /// Whether the user may make and remove names in a directory. More may be asked for a certain name (sticky directories).
+    ///
+    /// # Errors
+    /// `Access`, `Permission`, `ReadOnly`, `Stale`.
+    pub fn may_change_entries(&self, directory: &Node) -> Result<()> {
+        let status = self.live(directory)?;
+        self.check_changeable(&status, AccessMode::Write)?;
+        let may = self.has(directory, &status, Rights::WRITE_OK)?
+            && self.has(directory, &status, Rights::EXEC_OK)?;
+        if may { Ok(()) } else { Err(Error::Access) }
+    }
+
     pub(super) fn check(&self, node: &Node, status: &Status, mode: AccessMode) -> Result<()> {
         self.check_changeable(status, mode)?;
         let (read, write) = (mode != AccessMode::Write, mode != AccessMode::Read);

@@ -129,14 +129,15 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
         let id = c.stateid(args.stateid)?;
         let asker = c.asker(&id)?;
         let key = *file.node.handle();
+        c.may_io(&file, &id, Direction::Write)?;
         c.service
             .nfs4
             .run(|engine, now| engine.check_io(now, asker, &id, &key, Direction::Write))
             .map_err(status::of_state)?;
     }
-    let _own = c.may_change(&file.node)?;
-    c.before_change(&file);
     let acting = file.acting()?;
+    let _own = c.may_change(&acting, &file.node)?;
+    c.before_change(&file);
     let acls = wanted.acls(&acting, &file.node, file.node.kind() == Kind::Directory)?;
     let mut wcc = Wcc::default();
     acting.set_attributes(&file.node, &wanted.set, None, &mut wcc).map_err(status::of_store)?;

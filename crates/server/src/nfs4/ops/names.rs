@@ -65,7 +65,7 @@ pub(in crate::nfs4) fn link(c: &mut Compound<'_>, args: Name4Args<'_>) -> Result
     }
     c.before_change(&directory);
     let acting = directory.acting()?;
-    let _own = c.may_change(&file.node)?;
+    let _own = c.may_change_if(|| acting.may_change_entries(&directory.node), &file.node)?;
     let mut wcc = Wcc::default();
     acting.link(&file.node, &directory.node, wanted, &mut wcc).map_err(status::of_entry)?;
     c.commit(&directory, &acting, &[&file.node, &directory.node])?;

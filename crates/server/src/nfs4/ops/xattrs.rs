@@ -25,9 +25,9 @@ pub(in crate::nfs4) fn set(c: &mut Compound<'_>, args: Setxattr4Args<'_>) -> Res
         SetxattrOption4::Create => SetXattr::Create,
         SetxattrOption4::Replace => SetXattr::Replace,
     };
-    let _own = c.may_change(&file.node)?;
-    c.before_change(&file);
     let acting = file.acting()?;
+    let _own = c.may_change(&acting, &file.node)?;
+    c.before_change(&file);
     let mut wcc = Wcc::default();
     acting.set_xattr(&file.node, args.key.0, args.value.0, how, &mut wcc).map_err(status::of_store)?;
     c.commit(&file, &acting, &[&file.node])?;
@@ -37,9 +37,9 @@ pub(in crate::nfs4) fn set(c: &mut Compound<'_>, args: Setxattr4Args<'_>) -> Res
 
 pub(in crate::nfs4) fn remove(c: &mut Compound<'_>, args: Xattr4Args<'_>) -> Result<()> {
     let file = c.file(Nfsstat4::Rofs)?;
-    let _own = c.may_change(&file.node)?;
-    c.before_change(&file);
     let acting = file.acting()?;
+    let _own = c.may_change(&acting, &file.node)?;
+    c.before_change(&file);
     let mut wcc = Wcc::default();
     acting.remove_xattr(&file.node, args.name.0, &mut wcc).map_err(status::of_store)?;
     c.commit(&file, &acting, &[&file.node])?;
