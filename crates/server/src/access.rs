@@ -91,6 +91,7 @@ pub(crate) struct Gate {
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     entry: Arc<Entry>,
+    address: SocketAddr,
     identity: Identity,
     options: Options,
     modes: io::Modes,
@@ -209,6 +210,7 @@ impl Gate {
         let identity = self.identity(entry, options, asking)?;
         Ok(Admission {
             entry: Arc::clone(entry),
+            address: asking.address,
             identity,
             options: options.clone(),
             modes: io_modes::modes(&self.io, &entry.io, options),
@@ -280,6 +282,18 @@ impl Gate {
             Ok(options) => options.ok_or(Refusal::NotExported),
             Err(NotKnownYet) => Err(Refusal::NotKnownYet),
         }
+    }
+
+    /// Whether the exports as they are now say the same of a client as when it was admitted: for what goes on behind its answer.
+    pub(crate) fn still_admits(&self, admitted: &Admission) -> bool {
+        let table = self.table.load();
+        let Some(entry) = table.get(admitted.entry.id) else { return false };
+        let (Ok(now), Ok(then)) = (&entry.store, &admitted.entry.store) else { return false };
+        Arc::ptr_eq(now, then)
+            && match self.options(entry, admitted.address) {
+                Ok(options) => *options == admitted.options,
+                Err(refusal) => refusal == Refusal::NotKnownYet,
+            }
     }
 
     /// Whether a client may do something else under one table than under the other, or nobody can say.
@@ -428,6 +442,36 @@ mod tests {
         ];
         for (options, uid, gid, groups, expected) in table {
             assert_eq!(holder(options, uid, gid, groups), expected, "{options}: {uid:?}, {gid}, {groups:?}");
+        }
+    }
+
+    #[test]
+    fn an_admission_lasts_until_the_exports_say_something_else_of_that_client() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let opening = Opening {
+            key: store::HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
+        let next = |clients: [&str; 2], before: &Table| {
+            let lines = dirs.iter().zip(clients).filter(|(_, clients)| !clients.is_empty());
+            let lines = lines.map(|(dir, clients)| format!("{} {clients}\n", dir.path().display()));
+            Table::open(&Exports::parse(lines.collect::<String>(), "t").unwrap(), &opening, before)
+        };
+        let address = SocketAddr::from(([192, 0, 2, 1], 700));
+        let asking = Asking { address, owner: TcpOwner::Remote, claim: None, road: Road::Wire };
+        let gate = Gate::new(next(["192.0.2.1(rw)", ""], &Table::default()), Switches::default());
+        let reload = |clients| gate.replace(next(clients, &gate.table()));
+        let admit = || gate.admit_to(&gate.table().entries()[0], asking).unwrap();
+        let admitted = admit();
+        assert!(gate.still_admits(&admitted));
+        reload(["192.0.2.1(rw) 192.0.2.2(rw)", "192.0.2.1(rw)"]);
+        assert!(gate.still_admits(&admitted), "others' entries are nothing to it");
+        for clients in [["192.0.2.1(ro) 192.0.2.2(rw)", ""], ["192.0.2.2(rw)", ""], ["", "192.0.2.1(rw)"]] {
+            reload(["192.0.2.1(rw)", ""]);
+            let admitted = admit();
+            reload(clients);
+            assert!(!gate.still_admits(&admitted), "{clients:?}");
         }
     }
 

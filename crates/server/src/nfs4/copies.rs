@@ -124,7 +124,7 @@ pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
     let behind = Arc::clone(service);
     let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
         let verifier = behind.verifier.get();
-        let status = run(&job, &copying);
+        let status = run(&behind, &job, &copying);
         behind.nfs4.copies.end(&copying, status);
         tell(&behind, number, &copying, status, verifier);
     });
@@ -218,13 +218,20 @@ fn number(id: &Stateid4) -> Option<u64> {
 }
 
 /// Copies until it is done, stopped or fails; how it ended.
-fn run(job: &Job, copying: &Copying) -> Nfsstat4 {
+fn run(service: &Service, job: &Job, copying: &Copying) -> Nfsstat4 {
     let copied = || -> std::result::Result<(), store::Error> {
         let acting = job.to.admitted.acting()?;
         loop {
             let done = copying.done.load(Ordering::Acquire);
             if done >= job.count || copying.cancelled.load(Ordering::Acquire) {
                 return Ok(());
+            }
+            for end in [&job.from, &job.to] {
+                // Nobody asks the one check again while it goes on: the exports may have changed since.
+                if !service.gate.still_admits(&end.admitted) {
+                    return Err(store::Error::Stale);
+                }
+                acting.node(end.node.handle().as_bytes())?;
             }
             let from = (&*job.from.node, job.from.offset + done);
             let to = (&*job.to.node, job.to.offset + done);
