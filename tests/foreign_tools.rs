@@ -43,9 +43,10 @@ fn an_ordinary_user_cannot_claim_to_be_another() {
     for (process, claim, name, read) in [
         (1000, 1000, "public", true),
         (1000, 1000, "private", false),
-        (1000, 0, "public", false),
+        // Then it is nobody.
+        (1000, 0, "public", true),
         (1000, 0, "private", false),
-        (1000, 1001, "public", false),
+        (1000, 1001, "private", false),
         // Root's processes speak for others, as a client host's kernel does.
         (0, 1001, "public", true),
         (0, 1001, "private", false),

@@ -255,23 +255,31 @@ fn user_namespace_around_the_client() {
     assert_road(Road::Lane, &url, &local, honest, || server.status());
 }
 
-/// A server in a user namespace sees a client from outside as an id that it doesn't map. That is nobody: no lane. A client
-/// from inside is somebody.
+/// A server in a user namespace sees a client from outside as an id that it doesn't map. That is nobody: no lane, and nothing at all
+/// where the export doesn't say that everybody acts as the server's user. A client from inside is somebody.
 #[test]
 fn user_namespace_around_the_server() {
     need_root();
     let scratch = Scratch::new();
     let export = scratch.mkdir("export");
     let local = scratch.mkdir("local");
-    let serve = Serve::openly(&export);
-    for directory in [&export, &local, &serve.scratch().join("run"), &serve.scratch().join("state")] {
-        chown(directory, Some(USER), Some(USER)).expect("own directory");
-    }
     let prefix =
         format!("setpriv --reuid {USER} --regid {USER} --clear-groups unshare --user --map-root-user --");
-    let server = serve.through(words(&prefix)).start();
-    let url = server.url(&export);
+    let start = |options: &str| {
+        let serve = Serve::new(format!("{} *(rw,insecure,no_root_squash{options})", export.display()));
+        for directory in [&export, &local, &serve.scratch().join("run"), &serve.scratch().join("state")] {
+            chown(directory, Some(USER), Some(USER)).expect("own directory");
+        }
+        serve.through(words(&prefix)).start()
+    };
     let outside = words("setpriv --reuid 1001 --regid 1001 --clear-groups");
+    let closed = start("");
+    let refused = run(&mut command(&scratch, &outside, closed.run_dir())(&["ls", &closed.url(&export)]));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("permission denied"), "{refused:?}");
+    drop(closed);
+    let server = start(",all_act_as_server_user");
+    let url = server.url(&export);
     let others = scratch.mkdir("others");
     chown(&others, Some(1001), Some(1001)).expect("own directory");
     assert_road(Road::Wire, &url, &others, command(&scratch, &outside, server.run_dir()), || server.status());

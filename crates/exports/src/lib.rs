@@ -18,5 +18,5 @@ pub use client::{Client, ClientSpec, Names, NoNames, NotKnownYet};
 pub use error::ParseError;
 pub use identity::{Claim, Squashed};
 pub use io_mode::IoMode;
-pub use options::{Fsid, LocalPeers, NOBODY, Options, Squash};
+pub use options::{Fsid, LocalPeers, Options, Squash};
 pub use table::{Export, Exports};

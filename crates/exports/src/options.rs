@@ -21,8 +21,9 @@ pub enum Squash {
 /// What the user ids are worth that ordinary processes of the server's own host claim over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LocalPeers {
-    /// The claimed user id must be that of the process, as the kernel tells it, and the groups are those of the user database
-    /// (`local_peers=verify`, the default). Processes of root may claim anybody, as a client host's kernel does.
+    /// The claimed user id must be that of the process, as the kernel tells it, else the process acts as the anonymous user; the groups
+    /// are those of the user database (`local_peers=verify`, the default). Processes of root may claim anybody, as a client host's
+    /// kernel does.
     #[default]
     Verify,
     /// As from any other host: what is claimed is believed (`local_peers=trust`).

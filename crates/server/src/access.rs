@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use exports::{Claim, ClientSpec, IoMode, LocalPeers, NOBODY, Names, NotKnownYet, Options, Squash};
+use exports::{Claim, ClientSpec, IoMode, LocalPeers, Names, NotKnownYet, Options, Squash};
 use lane::PeerCredentials;
 use rpc::server::TcpOwner;
 use store::{Acting, FileHandle, Holder, Identity, Store};
 
 use crate::io_modes::{self, Direction, Switches};
 use crate::local_users::{self, Memberships};
-use crate::refused::Refused;
+use crate::refused::{Refused, What};
 use crate::resolver::Resolver;
 use crate::table::{Entry, Table};
 
@@ -59,9 +59,6 @@ pub(crate) enum Refusal {
     /// The server can't act as other users, and this is neither the user that it runs as nor root.
     #[error("served is only the user that the server runs as (option all_act_as_server_user)")]
     OtherUser,
-    /// A process of this host, not root's, claims to be another user than it is.
-    #[error("the process isn't of the user that it claims to be (option local_peers)")]
-    FalseClaim,
     /// The export keeps its files off the lane.
     #[error("the export forbids the lane (option no_lane)")]
     NoLane,
@@ -160,12 +157,10 @@ impl Gate {
         self.verifies_claims.store(verifies, Ordering::Relaxed);
     }
 
-    /// Whether a request that names no file may come from a process that claims to be this user: NFSv4's clients and sessions belong
-    /// to a user and to no export. Where exports differ each decides for its own files ([`Gate::admit`]).
-    pub(crate) fn may_claim(&self, owner: TcpOwner, uid: u32) -> bool {
-        local_users::is_own_claim(owner, uid)
-            || (owner == TcpOwner::Unknown && uid == NOBODY)
-            || !self.verifies_claims.load(Ordering::Relaxed)
+    /// Whether a request is of the user that it claims, where it is about no file: NFSv4's clients and sessions belong to a user and to
+    /// no export. Where exports differ all claims are believed; what becomes of files each export decides for its own ([`Gate::admit`]).
+    pub(crate) fn believes(&self, owner: TcpOwner, uid: u32) -> bool {
+        local_users::is_own_claim(owner, uid) || !self.verifies_claims.load(Ordering::Relaxed)
     }
 
     /// Whether payloads of WRITEs had better lie in memory as they will lie in the file.
@@ -220,16 +215,14 @@ impl Gate {
 
     /// As whom `asking` acts.
     fn identity(&self, entry: &Entry, options: &Options, asking: Asking<'_>) -> Result<Identity, Refusal> {
-        let refuse = |refusal| {
-            self.refused.note(refusal, entry.export.path(), asking);
-            Err(refusal)
-        };
+        let note = |what| self.refused.note(what, entry.export.path(), asking);
         if let Some(user) = entry.served_as() {
             // On the lane the option lets no other process in: an open file of the server's user is nobody else's.
             let is_open = options.all_act_as_server_user
                 && (asking.road == Road::Wire || local_users::is_process_served_as(user, asking.owner));
             if !is_open && !local_users::is_served_as(user, asking.owner, asking.claim) {
-                return refuse(Refusal::OtherUser);
+                note(What::OtherUser);
+                return Err(Refusal::OtherUser);
             }
         }
         let verifies = asking.road == Road::Wire
@@ -237,13 +230,12 @@ impl Gate {
             && options.squash != Squash::All
             && entry.served_as().is_none();
         match (asking.owner, asking.claim) {
-            // The kernel shows nobody (65534) as it shows users whom it can't tell: they may be the anonymous user, as without a claim.
-            (TcpOwner::Unknown, Some(claim)) if verifies && claim.uid == options.anon_uid => {
-                Ok(squashed(options, None))
-            }
             (TcpOwner::User(1..) | TcpOwner::Unknown, Some(claim)) if verifies => {
                 if !local_users::is_own_claim(asking.owner, claim.uid) {
-                    return refuse(Refusal::FalseClaim);
+                    if claim.uid != options.anon_uid {
+                        note(What::FalseClaim);
+                    }
+                    return Ok(squashed(options, None));
                 }
                 let membership =
                     self.memberships.of(claim.uid).map_err(|NotKnownYet| Refusal::NotKnownYet)?;

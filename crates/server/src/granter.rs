@@ -191,7 +191,7 @@ const fn refused(refusal: Refusal) -> Status {
         // The wire has a word for it.
         Refusal::NotKnownYet => Status::TryWire,
         Refusal::InsecurePort => Status::Access,
-        Refusal::OtherUser | Refusal::FalseClaim => Status::Denied,
+        Refusal::OtherUser => Status::Denied,
         Refusal::NoLane => Status::NoLane,
     }
 }

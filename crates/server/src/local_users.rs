@@ -5,7 +5,7 @@
 //!    the export says that everybody acts as that user ([`is_served_as`]).
 //! 2. A server that can act as others believes the claims of other hosts, as every server of AUTH_SYS does, and those of
 //!    root's processes on this host: an NFS client host's kernel is one. Any other process of this host may claim to be its own user
-//!    only, unless the export trusts it ([`is_own_claim`]). `sock_diag` tells the user and not the groups, so these come from the
+//!    only, unless the export trusts it ([`is_own_claim`]); else it is the anonymous user. `sock_diag` tells the user and not the groups, so these come from the
 //!    host's user database, as with rpc.mountd's `--manage-gids` ([`Memberships`]).
 //!
 //! On the lane the kernel tells user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`), and the lane checks a claim against both itself.

@@ -7,13 +7,13 @@ mod common;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use common::users::as_user;
-use common::v4::Ops;
+use common::v4::{Ops, Session, compound};
 use common::{Client, Scratch, sys, what};
-use proto::nfs3::{self, Lookup3Args, Nfsstat3, Procedure};
-use proto::nfs4::{self, Operation};
-use rpc::message::{AuthStat, Credential, ReplyStatus};
+use proto::nfs3::{self, Lookup3Args, Nfsstat3, Procedure, Sattr3};
+use proto::nfs4::{self, OpenClaim4, Operation};
+use rpc::message::Credential;
 use samehost_server::Server;
-use xdr::Opaque;
+use xdr::{Array, Encode, Encoder, Opaque};
 
 /// A user with an entry in every Debian's /etc/passwd, in the group of the same number and in no other.
 const DAEMON: u32 = 1;
@@ -30,55 +30,91 @@ fn lookup(client: &mut Client, root: &[u8], name: &str) -> u32 {
     client.nfs(Procedure::Lookup, &Lookup3Args { what: what(root, name.as_bytes()) }).status()
 }
 
-/// Whether NFSv4 answers at all, with a file handle and without.
-fn is_answered(client: &mut Client, root: &[u8]) -> bool {
-    let attr_request = nfs4::Bitmap4::of(&[nfs4::attributes::TYPE]);
-    let of_a_file = Ops::new()
-        .op(Operation::Putfh, &nfs4::Putfh4Args { object: Opaque(root) })
-        .op(Operation::Getattr, &nfs4::Getattr4Args { attr_request });
-    let of_none = Ops::new().op(Operation::Putrootfh, &());
-    let answers = [of_a_file, of_none].map(|ops| {
-        let (status, results) = client.raw(nfs4::PROGRAM, 4, nfs4::COMPOUND, &ops.minor(0));
-        match status {
-            ReplyStatus::Success => assert_eq!(results.status(), 0),
-            _ => assert_eq!(status, ReplyStatus::AuthError(AuthStat::TooWeak)),
-        }
-        status == ReplyStatus::Success
-    });
-    assert_eq!(answers[0], answers[1]);
-    answers[0]
+/// Who owns what a client makes.
+fn made_by(scratch: &Scratch, client: &mut Client, root: &[u8], name: &str) -> (u32, u32) {
+    client.create(root, name).unwrap();
+    let made = std::fs::metadata(scratch.at(name)).unwrap();
+    (made.uid(), made.gid())
 }
 
 #[test]
-fn a_process_claims_to_be_its_own_user_or_is_refused() {
+fn a_process_is_its_own_user_or_nobody() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure,no_root_squash,async)");
+    for (name, uid) in [("roots", 0), ("namelesss", NAMELESS), ("daemons", DAEMON)] {
+        std::fs::write(scratch.at(name), "data").unwrap();
+        std::fs::set_permissions(scratch.at(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+        chown(scratch.at(name), Some(uid), Some(uid)).unwrap();
+    }
     let mut client = client_of(DAEMON, &server);
     let root = client.mnt(&scratch.export()).unwrap();
-    client.create(&root, "own").unwrap();
-    assert_eq!(std::fs::metadata(scratch.at("own")).unwrap().uid(), DAEMON);
-    let refused = Nfsstat3::Acces as u32;
-    for (claim, status) in [
-        (sys(0, 0, &[]), refused),
-        (sys(NAMELESS, DAEMON, &[]), refused),
-        (sys(u32::MAX, DAEMON, &[]), refused),
-        (sys(DAEMON, 0, &[0, 42]), 0),
-        // Who claims nothing is the anonymous user, as ever.
-        (Credential::None, 0),
-    ] {
-        client.credential = claim;
-        let claim = &client.credential.clone();
-        assert_eq!(lookup(&mut client, &root, "own"), status, "{claim:?}");
-        // NFSv4's clients and sessions belong to users, too.
-        assert_eq!(is_answered(&mut client, &root), status == 0, "{claim:?}");
-        assert_eq!(client.mnt(&scratch.export()).is_ok(), status == 0, "{claim:?}");
+    assert_eq!(made_by(&scratch, &mut client, &root, "own"), (DAEMON, DAEMON));
+    let file = client.lookup(&root, "daemons");
+    assert_eq!(client.read(&file, 0, 4).unwrap().0, b"data");
+    for (number, claim) in
+        [sys(0, 0, &[]), sys(NAMELESS, 0, &[DAEMON]), sys(u32::MAX, 0, &[]), Credential::None]
+            .into_iter()
+            .enumerate()
+    {
+        client.credential = claim.clone();
+        let name = format!("claimed{number}");
+        assert_eq!(made_by(&scratch, &mut client, &root, &name), (65_534, 65_534), "{claim:?}");
+        for name in ["roots", "namelesss", "daemons"] {
+            let file = client.lookup(&root, name);
+            assert_eq!(client.read(&file, 0, 4), Err(Nfsstat3::Acces), "{name}, {claim:?}");
+            let mode = Sattr3 { mode: Some(0o777), ..Sattr3::default() };
+            let args = nfs3::Setattr3Args { object: Opaque(&file), new_attributes: mode, guard: None };
+            assert_eq!(client.nfs(Procedure::Setattr, &args).status(), Nfsstat3::Perm as u32);
+            let ops = Ops::new()
+                .op(Operation::Putfh, &nfs4::Putfh4Args { object: Opaque(&file) })
+                .op(Operation::Read, &AnonymousRead);
+            assert_eq!(compound(&mut client, 0, &ops).status, nfs4::Nfsstat4::Access as u32);
+        }
     }
     // Root's processes claim anybody, as a client host's kernel does.
     let mut host = Client::new(&server);
-    for uid in [0, DAEMON, NAMELESS] {
+    for (name, uid) in [("roots", 0), ("namelesss", NAMELESS), ("daemons", DAEMON)] {
         host.credential = sys(uid, uid, &[]);
-        assert_eq!(lookup(&mut host, &root, "own"), 0);
+        let file = host.lookup(&root, name);
+        assert_eq!(host.read(&file, 0, 4).unwrap().0, b"data");
     }
+}
+
+/// READ's arguments with the anonymous state id.
+struct AnonymousRead;
+
+impl Encode for AnonymousRead {
+    fn encode(&self, to: &mut Encoder) {
+        to.fixed(&[0; 16]);
+        to.u64(0);
+        to.u32(4);
+    }
+}
+
+/// What NFSv4 knows of a client belongs to the user whose process it is, whatever it claims.
+#[test]
+fn nobody_ends_anothers_client_by_claiming_to_be_its_user() {
+    let scratch = Scratch::new();
+    let server = scratch.serve("*(rw,insecure,no_root_squash,async)");
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let mut roots = Session::new(&server, 2, b"the client");
+    roots.reclaim_complete();
+    let at = roots.walk(&scratch.export());
+    roots.open(&at, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
+    let mut attacker = client_of(DAEMON, &server).with_user(0, 0, &[]);
+    let args = nfs4::ExchangeId4Args {
+        clientowner: nfs4::ClientOwner4 { verifier: *b"another!", ownerid: Opaque(b"the client") },
+        flags: nfs4::EXCHGID_USE_NON_PNFS,
+        state_protect: nfs4::StateProtect4A::None,
+        client_impl_id: Array(vec![]),
+    };
+    let ops = Ops::new().op(Operation::ExchangeId, &args);
+    assert_eq!(compound(&mut attacker, 2, &ops).status, nfs4::Nfsstat4::ClidInuse as u32);
+    let args = nfs4::DestroySession4Args { sessionid: roots.id };
+    let ops = Ops::new().op(Operation::DestroySession, &args);
+    assert_ne!(compound(&mut attacker, 2, &ops).status, 0);
+    let ops = roots.sequence(false);
+    assert_eq!(roots.run(&ops).status, 0, "it is as it was");
 }
 
 /// sock_diag says nothing of groups: what is claimed counts for nothing, the user database for everything.
@@ -114,7 +150,7 @@ fn a_process_has_the_groups_of_its_users_entry_and_no_others() {
 
 /// The kernel shows users whom a namespace doesn't map as nobody, so nobody can't be told from them.
 #[test]
-fn nobody_is_the_anonymous_user_and_nobody_else() {
+fn who_cannot_be_told_is_the_anonymous_user() {
     let scratch = Scratch::new();
     let server = scratch.serve("127.0.0.1(rw,insecure,async) *(rw,insecure,async,anonuid=77,anongid=78)");
     let mut client = client_of(65_534, &server);
@@ -128,7 +164,7 @@ fn nobody_is_the_anonymous_user_and_nobody_else() {
     assert_eq!((made.uid(), made.gid()), (77, 78));
     for claimed in [0, 65_534, 1000] {
         other.credential = sys(claimed, claimed, &[]);
-        assert_eq!(lookup(&mut other, &root, "f"), Nfsstat3::Acces as u32, "{claimed}");
+        assert_eq!(made_by(&scratch, &mut other, &root, &claimed.to_string()), (77, 78));
     }
 }
 
@@ -143,7 +179,6 @@ fn claims_are_believed_where_the_export_trusts_them() {
     let root = client.mnt(&scratch.export()).unwrap();
     let file = client.lookup(&root, "roots");
     assert_eq!(client.read(&file, 0, 4).unwrap().0, b"data");
-    assert!(is_answered(&mut client, &root));
     // Where all are squashed it is all the same who is claimed.
     let mut client = as_user(DAEMON, || Client::from(&server, [127, 0, 0, 2].into(), 0));
     assert_eq!(lookup(&mut client, &root, "roots"), 0);

@@ -294,7 +294,7 @@ impl From<Refusal> for Fault {
             Refusal::NotExported => Nfsstat3::Stale,
             Refusal::NotKnownYet => Nfsstat3::Jukebox,
             Refusal::InsecurePort => Nfsstat3::Perm,
-            Refusal::OtherUser | Refusal::FalseClaim => Nfsstat3::Acces,
+            Refusal::OtherUser => Nfsstat3::Acces,
             // Never asked on this road.
             Refusal::NoLane => Nfsstat3::Acces,
         })

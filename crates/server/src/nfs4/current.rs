@@ -1,6 +1,7 @@
 //! What an operation works on: the current and the saved object, the state ids that come with them, and whose they are.
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
+use rpc::server::TcpOwner;
 use state::{Asker, ClientId, Direction, Principal, Requester, Touch};
 use store::{FileHandle, OwnChange};
 
@@ -66,9 +67,16 @@ impl Compound<'_> {
         }
     }
 
-    /// As whom the request comes.
+    /// As whom the request comes: as the user whose process it is, where it claims to be another and isn't believed.
     pub fn principal(&self) -> Principal {
-        principal(self.cx.credential)
+        let owner = self.cx.peer.owner;
+        match (principal(self.cx.credential), owner) {
+            (Principal::Sys(claimed), _) if self.service.gate.believes(owner, claimed) => {
+                Principal::Sys(claimed)
+            }
+            (Principal::Sys(_), TcpOwner::User(user)) => Principal::Sys(user),
+            (Principal::Anonymous | Principal::Sys(_), _) => Principal::Anonymous,
+        }
     }
 
     /// A client, as the user who asks.

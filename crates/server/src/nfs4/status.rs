@@ -96,7 +96,7 @@ pub(super) const fn of_refusal(refusal: Refusal) -> Nfsstat4 {
         Refusal::NotExported => Nfsstat4::Stale,
         Refusal::NotKnownYet => Nfsstat4::Delay,
         Refusal::InsecurePort => Nfsstat4::Perm,
-        Refusal::OtherUser | Refusal::FalseClaim => Nfsstat4::Access,
+        Refusal::OtherUser => Nfsstat4::Access,
         // Never asked on this road.
         Refusal::NoLane => Nfsstat4::Access,
     }
