@@ -10,7 +10,7 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test check deny bench nfsload fuzz man completions install clean
+.PHONY: all demo test check deny bench nfsload fuzz xfstests man completions install clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -51,6 +51,11 @@ target/bench/nfsload: bench/nfsload/nfsload.c
 fuzz:
 	scripts/setup build
 	scripts/fuzz $(FUZZ_SECONDS)
+
+# xfstests' quick group by each road and on the plain directory; XFSTESTS is a built checkout (tests/xfstests/README.md). Takes hours.
+xfstests: all
+	mkdir -p target/xfstests
+	for road in raw lane served wire; do tests/xfstests/run $(XFSTESTS) $$road >target/xfstests/$$road.txt || exit 1; done
 
 man: all
 	target/release/samehost man $(MAN)

@@ -108,8 +108,8 @@ fn page(directory: &[u8], cookie: u64) -> (Vec<(String, u64)>, bool) {
         // Behind 4 it goes on with 1.
         b"in-a-circle" if cookie == 4 => (names(1, 2), false),
         b"in-a-circle" => (names(cookie + 1, cookie + 2), false),
-        // A thousand pages, and from the last one back into the middle.
-        b"in-a-long-circle" if cookie == 2000 => (names(701, 702), false),
+        // A hundred pages, and from the last one back into the middle.
+        b"in-a-long-circle" if cookie == 200 => (names(71, 72), false),
         b"in-a-long-circle" => (names(cookie + 1, cookie + 2), false),
         // The last cookie of every page is one from its middle.
         b"back-in-the-page" => {
