@@ -2,12 +2,15 @@
 //! acknowledged as stable is there, the application notices nothing, and nothing is left behind.
 
 use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 
 use samehost_tests::process::Daemon;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, Server, need_root, wait_for};
+use store::FileLock;
 
 const RECORD: usize = 64 << 10;
 
@@ -202,4 +205,44 @@ fn two_hundred_rounds_leave_nothing_behind() {
     wait_for("the last lane to go", || (empty.status().lanes() == 0).then_some(()));
     assert!(empty.stop().success());
     assert_eq!(sockets(&empty), 0, "socket files at the end");
+}
+
+/// The service manager is the test: it has kept an open file with a lock that a killed server's client held, and passes it on.
+#[test]
+fn the_next_server_takes_over_locks_from_the_service_manager() {
+    let scratch = Scratch::new();
+    let export = scratch.mkdir("export");
+    let path = export.join("file");
+    fs::write(&path, "data").expect("there is room");
+    let open = || OwnedFd::from(fs::File::options().read(true).write(true).open(&path).expect("it is there"));
+    let lock = FileLock { first: 0, last: 9, exclusive: true };
+    let kept = open();
+    assert_eq!(store::lock(&kept, &lock), Ok(true));
+    let local = open();
+    assert_eq!(store::lock(&local, &lock), Ok(false));
+    let socket = scratch.join("notify");
+    let manager = UnixDatagram::bind(&socket).expect("a socket");
+    manager.set_read_timeout(Some(samehost_tests::PATIENCE)).expect("a time");
+    // For a child, without close-on-exec.
+    let passed = rustix::io::dup(&kept).expect("room");
+    drop(kept);
+    let name = "nfs4-locks-0123456789abcdef-0000000000000001-0";
+    let shell = format!(
+        "export NOTIFY_SOCKET={} FDSTORE=10 LISTEN_FDS=1 LISTEN_FDNAMES={name} LISTEN_PID=$$; \
+         exec \"$@\" 3<&{}",
+        socket.display(),
+        passed.as_raw_fd()
+    );
+    let server = Serve::openly(&export).through(["bash", "-c", &shell, "bash"]).start();
+    // Nobody may reclaim anything.
+    let mut buffer = [0; 4096];
+    let taken_back = format!("FDSTOREREMOVE=1\nFDNAME={name}");
+    loop {
+        let length = manager.recv(&mut buffer).expect("the server says something");
+        if buffer[..length] == *taken_back.as_bytes() {
+            break;
+        }
+    }
+    assert_eq!(store::lock(&local, &lock), Ok(true));
+    drop((server, passed));
 }

@@ -5,6 +5,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use std::sync::Arc;
+
+use server::LockStore;
+
 use crate::human;
 
 /// The server takes calls.
@@ -27,11 +31,25 @@ fn send(state: &str) {
     }
 }
 
+/// The service manager as a keeper of locks, and what it has passed of the last server's: if it takes any descriptors, which
+/// `FDSTORE` says how many of (systemd 254, or the unit's `Environment=`). To be called first of all.
+pub fn lock_store() -> Option<Arc<LockStore>> {
+    let passed = sys::inherited::take();
+    let most = std::env::var("FDSTORE").ok()?.parse().ok().filter(|most| *most > 0)?;
+    let manager = address(&std::env::var_os("NOTIFY_SOCKET")?).ok()?;
+    let locks = passed.into_iter().filter(|(name, _)| server::is_lock(name)).collect();
+    Some(Arc::new(LockStore::new(manager, most, locks)))
+}
+
+fn address(socket: &OsString) -> std::io::Result<SocketAddr> {
+    match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(socket),
+    }
+}
+
 fn send_to(socket: &OsString, state: &str) -> std::io::Result<()> {
-    let address = match socket.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(socket)?,
-    };
+    let address = address(socket)?;
     let sender = UnixDatagram::unbound()?;
     sender.set_nonblocking(true)?;
     sender.send_to_addr(state.as_bytes(), &address).map(drop)

@@ -2,9 +2,12 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use exports::IoMode;
+
+use crate::lock_store::LockStore;
 
 /// The port of NFS, for all three programs.
 pub const DEFAULT_PORT: u16 = 2049;
@@ -47,6 +50,8 @@ pub struct Config {
     pub nfs4_domain: Option<String>,
     /// Whether NFSv4 clients are told owners and groups by name (`name@domain`) instead of by number.
     pub nfs4_names: bool,
+    /// Who keeps NFSv4's locks when this process is gone, and what the last one has left there.
+    pub lock_store: Option<Arc<LockStore>>,
     /// How long [`Server::stop`](crate::Server::stop) waits for lanes, then for calls in execution.
     pub grace: Duration,
 }
@@ -69,6 +74,7 @@ impl Default for Config {
             lease: Duration::from_secs(90),
             nfs4_domain: None,
             nfs4_names: false,
+            lock_store: None,
             grace: Duration::from_secs(5),
         }
     }

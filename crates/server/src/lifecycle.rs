@@ -94,6 +94,9 @@ impl Server {
             neighbours: Neighbours::default(),
             verifier: Arc::clone(&opening.verifier),
         });
+        if let Some(store) = &config.lock_store {
+            service.nfs4.keep_locks(Arc::clone(store));
+        }
         service.nfs4.callbacks.ways.with(|paths| paths.limit_lines(descriptors.callbacks));
         let lane = start_lane(&config, &descriptors, instance, &service, &mut problems);
         let wire = start_wire(&config, &descriptors, &service, lane.as_ref())?;
@@ -204,6 +207,7 @@ impl Server {
         if !self.running.wire.shutdown(grace) {
             tracing::warn!("calls were still under way when the time was up");
         }
+        self.running.service.nfs4.leave_locks();
         drop(self.status_socket.take());
     }
 
@@ -233,6 +237,7 @@ impl Drop for Server {
         }
         self.running.service.nfs4.copies.stop(Duration::ZERO);
         self.running.wire.shutdown(Duration::ZERO);
+        self.running.service.nfs4.leave_locks();
     }
 }
 

@@ -97,6 +97,24 @@ impl DescriptionLocks {
         self.owners.get(&owner).map_or_else(Vec::new, |own| own.within(Range::ALL).collect())
     }
 
+    /// What no owner has.
+    #[must_use]
+    pub fn unowned(&self) -> Vec<Range> {
+        let mut held: Vec<Range> =
+            self.owners.values().flat_map(|own| own.within(Range::ALL)).map(|(range, _)| range).collect();
+        held.sort_unstable_by_key(|range| range.first);
+        let (mut found, mut next) = (Vec::new(), Some(0));
+        for Range { first, last } in held {
+            let Some(from) = next else { break };
+            if from < first {
+                found.push(Range { first: from, last: first - 1 });
+            }
+            next = if last < from { Some(from) } else { last.checked_add(1) };
+        }
+        found.extend(next.map(|first| Range { first, last: u64::MAX }));
+        found
+    }
+
     fn set(&mut self, owner: u64, range: Range, kind: Option<LockKind>) {
         if let Some(own) = self.owners.get_mut(&owner) {
             let replaced = own.set(range, kind);
@@ -163,7 +181,11 @@ mod tests {
                     prop_assert!(range.first <= range.last);
                     kernel[bytes(range)].fill(None);
                 }
+                let unowned = locks.unowned();
+                prop_assert!(unowned.windows(2).all(|two| two[0].last < two[1].first));
                 for (byte, kernel) in kernel.iter().enumerate() {
+                    let byte_is = |range: &Range| (range.first..=range.last).contains(&(byte as u64));
+                    prop_assert_eq!(unowned.iter().any(byte_is), kernel.is_none(), "byte {}", byte);
                     let all = table.iter().find_map(|owner| owner[byte]);
                     prop_assert_eq!(*kernel, all, "byte {}", byte);
                 }

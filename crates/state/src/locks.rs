@@ -152,6 +152,16 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
+    /// Whose a lock is: what its client calls itself, and the owner.
+    #[must_use]
+    pub fn lock_owner(&self, begun: &Begun<L>) -> Option<(&[u8], &[u8])> {
+        let state = self.states.get(&begun.state)?;
+        match &state.kind {
+            Kind::Lock { owner, .. } => Some((&self.clients.get(&state.client)?.name.owner, owner)),
+            Kind::Open { .. } | Kind::Delegation { .. } => None,
+        }
+    }
+
     /// What is kept for the client's delegation for writing the file, if it has one.
     fn lent_for_writing(&self, client: ClientId, key: &K) -> Option<Arc<L>> {
         let state = &self.states[&self.files.get(key)?.lent.writer()?];

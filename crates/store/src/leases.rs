@@ -232,8 +232,8 @@ impl Drop for Lease {
             // With unstable data it stays until that is synced.
             pins.close_unless_pinned(&node);
         }
-        // Closing gives it back, and leaves nothing open that a program would stumble over (ETXTBSY). Who still reads keeps it open.
-        if let Some(file) = self.file.take().and_then(|file| Arc::try_unwrap(file).err()) {
+        // Closing isn't enough: who still reads keeps it open, and who keeps its locks.
+        if let Some(file) = self.file.take() {
             let _ = sys::lease::give_back(&file);
         }
     }

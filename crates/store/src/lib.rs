@@ -49,7 +49,9 @@ pub use acting::{
     AccessMode, Acting, CreateHow, DirEntry, DirPage, Found, FsInfo, FsStat, Grant, Holder, Made, PathConf,
     Read, Special, Written,
 };
-pub use acting::{Extent, Room, Seek, SetXattr, lock, test_lock, unlock};
+pub use acting::{
+    Extent, InheritedLockFile, Room, Seek, SetXattr, inherited_lock_file, lock, test_lock, unlock,
+};
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};

@@ -80,6 +80,15 @@ impl Node {
         self.id.fileid
     }
 
+    /// The device number of the filesystem, and the inode number.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn place(&self) -> Result<(u64, u64)> {
+        let found = rustix::fs::fstat(&self.file)?;
+        Ok((found.st_dev, found.st_ino))
+    }
+
     pub(crate) fn id(&self) -> FileId {
         self.id
     }

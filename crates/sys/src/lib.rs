@@ -12,6 +12,7 @@ pub mod changes;
 pub mod credentials;
 pub mod fuse;
 pub mod handle;
+pub mod inherited;
 pub mod lease;
 pub mod locks;
 pub mod mount;

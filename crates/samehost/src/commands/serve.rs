@@ -2,10 +2,11 @@
 
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use server::{Config, Server, StartError};
+use server::{Config, LockStore, Server, StartError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -23,12 +24,13 @@ const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input.
 pub fn serve(global: &Global, args: ServeArgs) -> Ended {
+    let lock_store = notify::lock_store();
     // Taken over first, so that a signal that comes while the server starts isn't lost.
     let mut signals =
         Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(|error| Failure::new("signal handlers", error))?;
     let until_stdin_ends = args.until_stdin_ends;
     let lane = args.lane == OnOff::On;
-    let server = Server::start(config(global, args)).map_err(explain)?;
+    let server = Server::start(config(global, args, lock_store)).map_err(explain)?;
     announce(&server, lane, global)?;
     if until_stdin_ends {
         stop_when_stdin_ends()?;
@@ -57,7 +59,7 @@ pub fn serve(global: &Global, args: ServeArgs) -> Ended {
     Ok(Exit::Done)
 }
 
-fn config(global: &Global, args: ServeArgs) -> Config {
+fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) -> Config {
     let mut export_files = args.exports;
     if export_files.is_empty() && args.export.is_empty() {
         export_files.push(PathBuf::from(DEFAULT_EXPORTS));
@@ -78,6 +80,7 @@ fn config(global: &Global, args: ServeArgs) -> Config {
         lease: Duration::from_secs(args.lease.into()),
         nfs4_domain: args.nfs4_domain,
         nfs4_names: args.nfs4_owners == Owners::Names,
+        lock_store,
         grace: Duration::from_secs(args.grace.into()),
     }
 }

@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 use state::{DescriptionLocks, LockKind, Range};
 use store::{FileLock, Result};
 
+use crate::lock_store::Stored;
+
 /// A lock in the kernel's words.
 pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
     FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write }
@@ -23,13 +25,25 @@ pub(crate) struct LockFile {
     file: Arc<OwnedFd>,
     /// Whether it is open for writing, which exclusive locks need.
     writable: bool,
+    /// The service manager keeps it, too.
+    stored: Option<Stored>,
     /// Which owner has which. Held while the kernel is asked, so that two owners can't both be told that the same range is free.
     locks: Mutex<DescriptionLocks>,
 }
 
 impl LockFile {
-    pub(crate) fn new(file: Arc<OwnedFd>, writable: bool) -> Arc<Self> {
-        Arc::new(Self { file, writable, locks: Mutex::default() })
+    pub(crate) fn new(file: Arc<OwnedFd>, writable: bool, stored: Option<Stored>) -> Arc<Self> {
+        Arc::new(Self { file, writable, stored, locks: Mutex::default() })
+    }
+
+    /// Gives back what has come with the open file and no owner has reclaimed.
+    pub(crate) fn unlock_unowned(&self) {
+        let locks = self.locks.lock();
+        for Range { first, last } in locks.unowned() {
+            if let Err(error) = store::unlock(&self.file, first, last) {
+                tracing::warn!(%error, "locks that nobody has reclaimed stay until the file is closed");
+            }
+        }
     }
 
     /// The lock of somebody who has another description that is in the way of `lock`.
@@ -100,8 +114,8 @@ impl OwnerLocks {
     ///
     /// # Errors
     /// As for [`store::lock`]; `TryLater` if somebody is in the way all the same.
-    pub(crate) fn moved_to(&self, file: OwnedFd) -> Result<Self> {
-        let to = Self::new(LockFile::new(Arc::new(file), true));
+    pub(crate) fn moved_to(&self, file: OwnedFd, stored: Option<Stored>) -> Result<Self> {
+        let to = Self::new(LockFile::new(Arc::new(file), true, stored));
         for (range, kind) in self.on.locks.lock().of(self.number) {
             if to.lock(range, kind)?.is_some() {
                 return Err(store::Error::TryLater);
@@ -113,6 +127,9 @@ impl OwnerLocks {
 
 impl Drop for OwnerLocks {
     fn drop(&mut self) {
+        if self.on.stored.as_ref().is_some_and(Stored::is_left) {
+            return;
+        }
         let mut locks = self.on.locks.lock();
         for Range { first, last } in locks.leave(self.number) {
             if let Err(error) = store::unlock(&self.on.file, first, last) {
@@ -144,7 +161,7 @@ mod tests {
     #[test]
     fn owners_that_share_a_description_exclude_each_other_and_others() {
         let scratch = tempfile::NamedTempFile::new().unwrap();
-        let file = LockFile::new(Arc::new(open(scratch.path(), true)), true);
+        let file = LockFile::new(Arc::new(open(scratch.path(), true)), true, None);
         let other = open(scratch.path(), true);
         let [one, two] = [(); 2].map(|()| OwnerLocks::new(Arc::clone(&file)));
         assert_eq!(one.lock(range(0, 9), LockKind::Write), Ok(None));
@@ -170,10 +187,10 @@ mod tests {
     fn an_owner_that_has_locked_for_reading_may_lock_for_writing() {
         let scratch = tempfile::NamedTempFile::new().unwrap();
         let other = open(scratch.path(), true);
-        let reader = OwnerLocks::new(LockFile::new(Arc::new(open(scratch.path(), false)), false));
+        let reader = OwnerLocks::new(LockFile::new(Arc::new(open(scratch.path(), false)), false, None));
         assert_eq!(reader.lock(range(0, 9), LockKind::Read), Ok(None));
         assert!(reader.lock(range(0, 9), LockKind::Write).is_err() && !reader.is_writable());
-        let writer = reader.moved_to(open(scratch.path(), true)).unwrap();
+        let writer = reader.moved_to(open(scratch.path(), true), None).unwrap();
         drop(reader);
         assert!(!is_free(&other, 9, LockKind::Write) && is_free(&other, 9, LockKind::Read));
         assert_eq!(writer.lock(range(0, 4), LockKind::Write), Ok(None));

@@ -12,6 +12,7 @@ mod copies;
 mod current;
 mod dispatch;
 mod fsfacts;
+mod inherited;
 mod lock_file;
 mod namespace;
 mod nested;

@@ -8,17 +8,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use state::{
-    Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, Patience, StateId, Time,
-    Touch,
+    Begun, Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, Patience,
+    StateId, Time, Touch,
 };
 use store::{FileHandle, Held, Lease, Leases, OwnChange};
 
 use super::callbacks::{self, Callbacks};
 use super::copies::Copies;
+use super::inherited::{self, KeptLocks};
 use super::lock_file::{LockFile, OwnerLocks, file_lock};
 use super::records::{Files, Records, Recovered};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::writers::Given;
+use crate::lock_store::LockStore;
 
 /// What is kept open for a state on a file, and goes with it.
 #[derive(Debug, Default)]
@@ -35,9 +37,12 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// What the holder of a delegation for writing makes its locks on, while that keeps local processes out.
-    pub(super) fn leased(&self) -> Option<&Arc<LockFile>> {
+    pub(super) fn leased(&self, kept: Option<&KeptLocks>) -> Option<&Arc<LockFile>> {
         let file = self.lease.get()?.only_file()?;
-        Some(self.leased.get_or_init(|| LockFile::new(file, true)))
+        Some(self.leased.get_or_init(|| {
+            let stored = kept.and_then(|kept| kept.keep(inherited::SHARED, &file));
+            LockFile::new(file, true, stored)
+        }))
     }
 }
 
@@ -104,6 +109,8 @@ pub(crate) struct States {
     delegated: [AtomicUsize; 2],
     /// What keeps local processes out of delegated files; none where there is no thread for it.
     pub leases: OnceLock<Leases>,
+    /// Who keeps locks when this process is gone, if anybody does.
+    pub kept_locks: OnceLock<KeptLocks>,
     /// Calls to the clients.
     pub callbacks: Callbacks,
     /// Copies under way.
@@ -157,6 +164,7 @@ impl States {
             start: Instant::now(),
             delegated: Default::default(),
             leases: OnceLock::new(),
+            kept_locks: OnceLock::new(),
             callbacks,
             copies: Copies::default(),
             identity,
@@ -174,6 +182,27 @@ impl States {
         })?;
         let _ = states.leases.set(leases);
         Ok(states)
+    }
+
+    /// Has locks kept for the time when this process is gone, and takes over those of the last one.
+    pub(crate) fn keep_locks(&self, store: Arc<LockStore>) {
+        let _ = self.kept_locks.set(KeptLocks::new(store));
+    }
+
+    /// The owner of a lock, by a name that it has after a restart, too.
+    pub(super) fn name_of(&self, begun: &Begun<Kept>) -> u64 {
+        self.run(|engine, _| {
+            engine
+                .lock_owner(begun)
+                .map_or(inherited::SHARED, |(client, owner)| inherited::owner(client, owner))
+        })
+    }
+
+    /// This process ends, and leaves its locks to the next one.
+    pub(crate) fn leave_locks(&self) {
+        if let Some(kept) = self.kept_locks.get() {
+            kept.leave();
+        }
     }
 
     /// Asks or tells the engine something.
@@ -320,6 +349,9 @@ impl States {
             self.run(|engine, now| (engine.kept_out(MOST_LOOKED_AT), engine.in_grace(now)));
         if !in_grace && self.promised_more.swap(false, Ordering::Relaxed) {
             promise(&self.records.lock(), self.lease);
+        }
+        if let Some(kept) = self.kept_locks.get().filter(|_| !in_grace) {
+            kept.release();
         }
         let is_free = |waiting: &KeptOut<FileHandle, Kept>| {
             let lock = file_lock(waiting.range, waiting.kind);

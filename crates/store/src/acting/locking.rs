@@ -43,6 +43,30 @@ impl Acting<'_> {
     }
 }
 
+/// An open file with locks that another process has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InheritedLockFile {
+    /// Its filesystem's device number, and its inode number, as [`Node::place`].
+    pub place: (u64, u64),
+    /// Whether it is open for writing.
+    pub writable: bool,
+}
+
+/// Says what an open file with locks is that another process has left. A kernel lease that it may have is given back.
+///
+/// # Errors
+/// `Invalid` if it isn't a regular file.
+pub fn inherited_lock_file(file: &OwnedFd) -> Result<InheritedLockFile> {
+    let found = rustix::fs::fstat(file)?;
+    if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
+        return Err(Error::Invalid);
+    }
+    // Fails where there is none.
+    let _ = sys::lease::give_back(file);
+    let writable = rustix::fs::fcntl_getfl(file)?.contains(OFlags::RDWR);
+    Ok(InheritedLockFile { place: (found.st_dev, found.st_ino), writable })
+}
+
 /// Takes a lock without waiting; false if somebody else's is in the way.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ use parking_lot::MutexGuard;
 
 pub(crate) use cold::Askable;
 pub use grant::{Grant, Holder, Made};
-pub use locking::{lock, test_lock, unlock};
+pub use locking::{InheritedLockFile, inherited_lock_file, lock, test_lock, unlock};
 pub(crate) use lookup::{ONE_STEP, PATH_ONLY};
 pub use quota::Room;
 pub use space::{Extent, Seek};

@@ -1,6 +1,7 @@
 //! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the engine says whether another client is in the way, the kernel
 //! whether a local process is.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use proto::nfs4::{
@@ -8,14 +9,14 @@ use proto::nfs4::{
     StateOwner4,
 };
 use state::{Begun, ClientId, Denied, LockKind, LockOwner, LockRequest, Locker, Owner, Range};
-use store::{Acting, FileLock, Kind, Node};
+use store::{Acting, FileHandle, FileLock, Kind, Node};
 use xdr::{Encode as _, Encoder, Opaque};
 
 use super::open::place;
 use crate::nfs4::compound::Compound;
 use crate::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
 use crate::nfs4::object::File;
-use crate::nfs4::states::Kept;
+use crate::nfs4::states::{Kept, States};
 use crate::nfs4::{Result, status};
 
 /// Shared or exclusive, and whether the client is going to ask until it gets it.
@@ -63,9 +64,10 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
         Ok(begun) => begun,
         Err(denied) => return Err(refuse(c, by.client, &denied)),
     };
+    let states = &c.service.nfs4;
     let taken = file
         .acting()
-        .and_then(|acting| take(&acting, &file.node, &begun, range, kind).map_err(status::of_store));
+        .and_then(|acting| take(states, &acting, &file.node, &begun, &request).map_err(status::of_store));
     match taken {
         Ok(None) => {
             let id = c.service.nfs4.run(|engine, _| engine.lock_done(&begun, range, kind));
@@ -90,13 +92,15 @@ pub(in crate::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result
 
 /// Takes the kernel's lock for an owner; the local lock in the way if there is one.
 fn take(
+    states: &States,
     acting: &Acting<'_>,
     node: &Node,
     begun: &Begun<Kept>,
-    range: Range,
-    kind: LockKind,
+    asked: &LockRequest<'_, FileHandle>,
 ) -> store::Result<Option<Denied>> {
-    let exclusive = kind == LockKind::Write;
+    let (range, kind, exclusive) = (asked.range, asked.kind, asked.kind == LockKind::Write);
+    let kept = states.kept_locks.get();
+    let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(states.name_of(begun), file));
     let mut locks = begun.file.locks.lock();
     let owner = match &mut *locks {
         Some(owner) => {
@@ -105,16 +109,27 @@ fn take(
                 && !owner.is_writable()
                 && let (opened, true) = acting.lock_file(node, true)?
             {
-                *owner = owner.moved_to(opened)?;
+                let stored = keep(&opened);
+                *owner = owner.moved_to(opened, stored)?;
             }
             owner
         }
         none => {
-            let on = match begun.lent.as_ref().and_then(|lent| lent.leased()) {
+            if let Some(kept) = kept.filter(|_| asked.reclaim) {
+                for on in kept.of(states.name_of(begun), node.place()?) {
+                    let owner = OwnerLocks::new(on);
+                    if (!exclusive || owner.is_writable()) && owner.lock(range, kind)?.is_none() {
+                        *none = Some(owner);
+                        return Ok(None);
+                    }
+                }
+            }
+            let on = match begun.lent.as_ref().and_then(|lent| lent.leased(kept)) {
                 Some(leased) => Arc::clone(leased),
                 None => {
                     let (opened, writable) = acting.lock_file(node, exclusive)?;
-                    LockFile::new(Arc::new(opened), writable)
+                    let stored = keep(&opened);
+                    LockFile::new(Arc::new(opened), writable, stored)
                 }
             };
             none.insert(OwnerLocks::new(on))
@@ -166,7 +181,9 @@ pub(in crate::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Resu
     let owner = tested.file.as_ref().map(|own| own.locks.lock());
     let found = if let Some(owner) = owner.as_ref().and_then(|locks| locks.as_ref()) {
         owner.file().test(&lock)
-    } else if let Some(leased) = tested.lent.as_ref().and_then(|lent| lent.leased()) {
+    } else if let Some(leased) =
+        tested.lent.as_ref().and_then(|lent| lent.leased(c.service.nfs4.kept_locks.get()))
+    {
         leased.test(&lock)
     } else {
         acting.lock_file(&file.node, false).and_then(|(opened, _)| store::test_lock(&opened, &lock))

@@ -1,0 +1,199 @@
+//! Locks that a server leaves with the service manager, which is the test: no local process gets what a client holds while the server is
+//! away, the client reclaims it, and what nobody reclaims is given back.
+
+mod common;
+
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::v4::{ANYBODY, NFS_OK, Session, get};
+use common::{Scratch, wait_for};
+use proto::nfs4::*;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use samehost_server::{Config, LockStore, Server};
+use store::FileLock;
+use xdr::Opaque;
+
+/// What keeps descriptors for a service, as systemd does.
+struct Manager {
+    socket: UnixDatagram,
+    path: PathBuf,
+    kept: Vec<(String, OwnedFd)>,
+}
+
+impl Manager {
+    fn new(scratch: &Scratch) -> Self {
+        let path = scratch.run_dir().with_file_name("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self { socket, path, kept: Vec::new() }
+    }
+
+    /// Does what the service has asked for by now; the names of what is kept.
+    fn names(&mut self) -> Vec<String> {
+        loop {
+            let mut bytes = [0; 4096];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let parts = &mut [std::io::IoSliceMut::new(&mut bytes)];
+            let Ok(received) =
+                rustix::net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+            else {
+                return self.kept.iter().map(|(name, _)| name.clone()).collect();
+            };
+            let files = control.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(files) => Some(files),
+                _ => None,
+            });
+            let file = files.flatten().next();
+            let said = String::from_utf8(bytes[..received.bytes].to_vec()).unwrap();
+            let (what, name) = said.split_once("\nFDNAME=").unwrap();
+            let name = name.lines().next().unwrap().to_owned();
+            match what {
+                "FDSTORE=1" => self.kept.push((name, file.expect("a descriptor comes with it"))),
+                "FDSTOREREMOVE=1" => self.kept.retain(|(other, _)| *other != name),
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    /// For the next server, which gets all that is kept.
+    fn store(&mut self, most: usize) -> Arc<LockStore> {
+        self.names();
+        let passed = self.kept.iter().map(|(name, file)| (name.clone(), file.try_clone().unwrap()));
+        let address = SocketAddr::from_pathname(&self.path).unwrap();
+        Arc::new(LockStore::new(address, most, passed.collect()))
+    }
+}
+
+/// LOCK by one owner; the status if it isn't granted.
+fn lock(
+    session: &mut Session,
+    file: &[u8],
+    open: Stateid4,
+    owner: &[u8],
+    (locktype, offset, length): (NfsLockType4, u64, u64),
+    reclaim: bool,
+) -> Result<Stateid4, u32> {
+    let lock_owner = StateOwner4 { clientid: session.clientid, owner: Opaque(owner) };
+    let locker =
+        Locker4::New(OpenToLockOwner4 { open_seqid: 0, open_stateid: open, lock_seqid: 0, lock_owner });
+    let args = Lock4Args { locktype, reclaim, offset, length, locker };
+    let (status, body) = session.on(file, Operation::Lock, &args);
+    if status == NFS_OK { Ok(get(&body)) } else { Err(status) }
+}
+
+fn unlock(session: &mut Session, file: &[u8], lock_stateid: Stateid4) {
+    let lock_stateid = Stateid4 { seqid: 0, ..lock_stateid };
+    let args =
+        Locku4Args { locktype: NfsLockType4::Write, seqid: 0, lock_stateid, offset: 0, length: u64::MAX };
+    assert_eq!(session.on(file, Operation::Locku, &args).0, NFS_OK);
+}
+
+fn open(path: &Path) -> OwnedFd {
+    File::options().read(true).write(true).open(path).unwrap().into()
+}
+
+/// Which of these bytes a local process gets for itself.
+fn free(local: &OwnedFd, bytes: &[u64]) -> Vec<u64> {
+    let lock = |byte| FileLock { first: byte, last: byte, exclusive: true };
+    bytes.iter().copied().filter(|byte| store::test_lock(local, &lock(*byte)).unwrap().is_none()).collect()
+}
+
+#[test]
+fn a_clients_locks_are_in_force_while_the_server_is_away_and_until_it_has_reclaimed_them() {
+    const WRITE: NfsLockType4 = NfsLockType4::Write;
+    const READ: NfsLockType4 = NfsLockType4::Read;
+    let scratch = Scratch::new();
+    let mut manager = Manager::new(&scratch);
+    let mut config = Config { lease: Duration::from_secs(3600), ..scratch.config(ANYBODY) };
+    let server = Server::start(config.clone()).unwrap();
+    config.listen = server.local_addrs();
+    server.stop();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    std::fs::write(scratch.at("g"), "data").unwrap();
+    let start = |manager: &mut Manager| {
+        let config = Config { lock_store: Some(manager.store(100)), ..config.clone() };
+        Server::start(config).unwrap()
+    };
+    let server = start(&mut manager);
+    let mut one = Session::callable(&server, 2, b"one");
+    one.reclaim_complete();
+    let root = one.walk(&scratch.export());
+    let claim = |name| OpenClaim4::Null(Opaque(name));
+    let access = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_NO_DELEG;
+    let (f, file) = one.open_shared(&root, claim(b"f"), false, access, 0).unwrap();
+    // These two have one open file each, and both a part of the same bytes.
+    lock(&mut one, &file, f, b"a", (READ, 0, 10), false).unwrap();
+    lock(&mut one, &file, f, b"b", (READ, 5, 10), false).unwrap();
+    lock(&mut one, &file, f, b"b", (WRITE, 20, 10), false).unwrap();
+    let gone = lock(&mut one, &file, f, b"gone", (WRITE, 40, 1), false).unwrap();
+    unlock(&mut one, &file, gone);
+    let stateid = Stateid4 { seqid: 0, ..gone };
+    assert_eq!(one.on(&file, Operation::FreeStateid, &Stateid4Args { stateid }).0, NFS_OK);
+    // And these share the one that the lease is on.
+    let access = SHARE_ACCESS_BOTH | SHARE_ACCESS_WANT_WRITE_DELEG;
+    let (g, lent, lent_file) = one.open_with(&root, claim(b"g"), false, access, 0).unwrap();
+    lent.expect("nobody else has it open");
+    lock(&mut one, &lent_file, g, b"a", (WRITE, 0, 10), false).unwrap();
+    lock(&mut one, &lent_file, g, b"b", (WRITE, 10, 10), false).unwrap();
+    // Not stop(): as if it had been killed.
+    drop(server);
+    assert_eq!(manager.names().len(), 3);
+    let local = open(&scratch.at("f"));
+    let all = [0, 5, 14, 20, 29, 40];
+    assert_eq!(free(&local, &all), [40]);
+
+    let server = start(&mut manager);
+    // The lease has gone with the server, or was given back by its successor.
+    let other_local = open(&scratch.at("g"));
+    assert_eq!(free(&local, &all), [40]);
+    assert_eq!(free(&other_local, &[0, 9, 10, 19, 20]), [20]);
+    let mut one = Session::callable(&server, 2, b"one");
+    let (f, _) = one.open(&file, OpenClaim4::Previous(0), false).unwrap();
+    let b = lock(&mut one, &file, f, b"b", (READ, 5, 10), true).unwrap();
+    lock(&mut one, &file, f, b"b", (WRITE, 20, 5), true).unwrap();
+    let (g, _) = one.open(&lent_file, OpenClaim4::Previous(0), false).unwrap();
+    let a = lock(&mut one, &lent_file, g, b"a", (WRITE, 0, 10), true).unwrap();
+    assert_eq!(free(&local, &all), [40], "there may be more to be reclaimed");
+    one.reclaim_complete();
+    // The first owner's, and what the second hasn't reclaimed.
+    wait_for("the end of the grace period", || free(&local, &all) == [0, 29, 40]);
+    wait_for("the other file", || free(&other_local, &[0, 9, 10, 19, 20]) == [10, 19, 20]);
+    wait_for("what nobody has reclaimed to be taken back", || manager.names().len() == 2);
+    unlock(&mut one, &file, b);
+    unlock(&mut one, &lent_file, a);
+    assert_eq!((free(&local, &all), free(&other_local, &[0, 9])), (all.to_vec(), vec![0, 9]));
+    one.close(&file, f);
+    one.close(&lent_file, g);
+    assert_eq!(manager.names(), Vec::<String>::new());
+}
+
+#[test]
+fn what_the_manager_has_no_room_for_is_locked_all_the_same() {
+    let scratch = Scratch::new();
+    let mut manager = Manager::new(&scratch);
+    let lock_store = Some(manager.store(1));
+    let server = Server::start(Config { lock_store, ..scratch.config(ANYBODY) }).unwrap();
+    std::fs::write(scratch.at("f"), "data").unwrap();
+    let mut one = Session::new(&server, 2, b"one");
+    one.reclaim_complete();
+    let root = one.walk(&scratch.export());
+    let (f, file) = one.open(&root, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
+    for (byte, owner) in [b"a", b"b"].iter().enumerate() {
+        lock(&mut one, &file, f, *owner, (NfsLockType4::Write, byte as u64, 1), false).unwrap();
+    }
+    assert_eq!(manager.names().len(), 1);
+    assert_eq!(free(&open(&scratch.at("f")), &[0, 1, 2]), [2]);
+    one.close(&file, f);
+    assert_eq!(manager.names().len(), 0);
+    // There's room again.
+    let (f, _) = one.open(&root, OpenClaim4::Null(Opaque(b"f")), false).unwrap();
+    lock(&mut one, &file, f, b"c", (NfsLockType4::Write, 0, 1), false).unwrap();
+    assert_eq!(manager.names().len(), 1);
+}
