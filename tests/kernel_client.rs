@@ -120,19 +120,25 @@ fn kernel_client_does_everything_in_version_4() {
          && umount /mnt/disk && echo PASS clone\n\
          mount_v4 zero {zero} 0 rw && echo PASS mount.zero\nmount_v4 one {one} 1 rw && echo PASS mount.one\nmount_v4 two {two} 2 rw && echo PASS mount.two\n\
          as tester user /mnt/zero\nas root root /mnt/one\nas tester user /mnt/one\nas root squashed /mnt/two\nas tester user /mnt/two\n\
-         mount_v4 whole / 2 ro && [ \"$(cat /mnt/whole{one}/public)\" = everybody ] && echo PASS root \
+         mount_v4 whole / 2 rw && [ \"$(cat /mnt/whole{one}/public)\" = everybody ] && echo PASS root \
          || echo FAIL root\n\
+         for minor in 0 1 2; do mount_v4 top$minor / $minor rw; timeout 60 ls /mnt/top$minor >/tmp/listed; \
+         [ $? = 0 ] && grep -qx {first} /tmp/listed && [ $(timeout 60 find /mnt/top$minor -name public | wc -l) = 3 ] \
+         && echo PASS listed.$minor || echo FAIL listed.$minor: $(cat /tmp/listed); \
+         touch /mnt/top$minor/new 2>&1 | grep -q Read-only && echo PASS pseudo.$minor || echo FAIL pseudo.$minor; \
+         umount /mnt/top$minor; done\n\
          for name in zero one two whole; do umount /mnt/$name && echo PASS umount.$name; done\n",
         zero = path("zero"),
         one = path("one"),
         two = path("two"),
         disk = disk.path().display(),
+        first = path("one").split('/').nth(1).expect("an absolute path"),
     );
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
     let exports: Vec<(&str, &Path)> = exports.iter().map(|(name, path)| (*name, path.as_path())).collect();
     let report = qemu::boot(&job, None, BOUND, |request| qemu::behind_its_back(&exports, request));
     println!("kernel {}: {} passed", report.kernel, report.passed.len());
-    report.assert_passed(5 * 20 + 4 + 4 + 1);
+    report.assert_passed(5 * 20 + 4 + 4 + 1 + 2 * 3);
     let shared = std::fs::read(disk.path().join("b")).expect("own disk");
     assert_eq!(shared.len(), (1 << 20) + 4096);
     assert!(shared[..64 << 10] == data[..64 << 10] && shared[128 << 10..1 << 20] == data[128 << 10..]);

@@ -11,6 +11,7 @@ use xdr::Encoder;
 use super::acl::{self, Ace};
 use super::fsfacts::FsFacts;
 use super::namespace::PseudoId;
+use super::object::Handle;
 use super::owners::{self, Owners};
 use crate::nfs3::MAX_TRANSFER;
 
@@ -117,7 +118,7 @@ const CHANGE_IS_TIME_METADATA: u32 = 3;
 pub(super) struct Known<'a> {
     pub minor: MinorVersion,
     pub attributes: Attributes,
-    pub handle: &'a [u8],
+    pub handle: Handle,
     pub fsid: Fsid4,
     /// Of the directory that the filesystem is mounted on, for its root.
     pub mounted_on: u64,
@@ -200,7 +201,7 @@ impl Known<'_> {
             number::CASE_INSENSITIVE => to.bool(facts.limits.case_insensitive),
             number::CASE_PRESERVING => to.bool(facts.limits.case_preserving),
             number::CHOWN_RESTRICTED => to.bool(facts.limits.chown_restricted),
-            number::FILEHANDLE => to.opaque(self.handle),
+            number::FILEHANDLE => to.opaque(self.handle.as_bytes()),
             number::FILEID => to.u64(attributes.fileid),
             number::FILES_AVAIL => to.u64(facts.space.available_files),
             number::FILES_FREE => to.u64(facts.space.free_files),
@@ -272,7 +273,7 @@ mod tests {
             let known = Known {
                 minor,
                 attributes: of_pseudo(PseudoId::root(), 0, 0),
-                handle: &[],
+                handle: Handle::Pseudo(PseudoId::root().handle()),
                 fsid: PSEUDO_FSID,
                 mounted_on: 1,
                 facts: FsFacts::NONE,

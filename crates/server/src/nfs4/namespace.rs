@@ -41,6 +41,9 @@ pub(super) struct Namespace {
 }
 
 impl PseudoId {
+    /// The length of a handle, in bytes.
+    pub const HANDLE: usize = 9;
+
     /// The root.
     pub fn root() -> Self {
         Self::of(b"")
@@ -59,15 +62,15 @@ impl PseudoId {
     }
 
     /// The handle.
-    pub fn handle(self) -> [u8; 9] {
-        let mut bytes = [PSEUDO; 9];
+    pub fn handle(self) -> [u8; Self::HANDLE] {
+        let mut bytes = [PSEUDO; Self::HANDLE];
         bytes[1..].copy_from_slice(&self.0.to_be_bytes());
         bytes
     }
 
     /// From a handle, if it is one of a pseudo directory.
     pub fn from_handle(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; 9] = bytes.try_into().ok()?;
+        let bytes: &[u8; Self::HANDLE] = bytes.try_into().ok()?;
         let number = bytes[1..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         (bytes[0] == PSEUDO).then_some(Self(number))
     }

@@ -26,6 +26,33 @@ pub(super) enum Object {
     File(File),
 }
 
+/// An object's handle: what GETFH and the attribute `filehandle` answer, and PUTFH takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Handle {
+    Pseudo([u8; PseudoId::HANDLE]),
+    File(FileHandle),
+}
+
+impl Handle {
+    /// As it goes over the wire.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Pseudo(bytes) => bytes,
+            Self::File(handle) => handle.as_bytes(),
+        }
+    }
+}
+
+impl Object {
+    pub fn handle(&self) -> Handle {
+        match self {
+            Self::Gone(handle) => Handle::File(*handle),
+            Self::Pseudo(id) => Handle::Pseudo(id.handle()),
+            Self::File(file) => Handle::File(*file.node.handle()),
+        }
+    }
+}
+
 impl File {
     /// From now on this thread acts as the client's user.
     pub fn acting(&self) -> Result<Acting<'_>> {

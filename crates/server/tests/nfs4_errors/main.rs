@@ -419,7 +419,11 @@ fn rights(b: &mut Bench, [root, file, closed, read_only, pseudo]: [&[u8]; 5], cl
     b.between(pseudo, pseudo, Op::Rename, &rename(b"a", b"b"), S::Rofs);
     b.between(file, pseudo, Op::Link, &named(b"x"), S::Rofs);
     let make = Openflag4::Create(Createhow4::Guarded(nothing()));
-    b.at(read_only, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"x")), make), S::Rofs);
+    for at in [read_only, pseudo] {
+        b.at(at, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"x")), make), S::Rofs);
+    }
+    b.at(pseudo, Op::Open, &open(clientid, OpenClaim4::Null(Opaque(b"x")), Openflag4::Nocreate), S::Noent);
+    b.at(pseudo, Op::Open, &open(clientid, OpenClaim4::Fh, Openflag4::Nocreate), S::Isdir);
     b.as_user(4000, |b| {
         b.at(closed, Op::Lookup, &named(b"f"), S::Access);
         b.at(closed, Op::Secinfo, &named(b"f"), S::Access);

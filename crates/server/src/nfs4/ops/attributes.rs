@@ -15,8 +15,8 @@ use crate::nfs4::acl::to_nfs4;
 use crate::nfs4::attributes::{Known, PSEUDO_FSID, WRITE_ONLY, of_pseudo, supported};
 use crate::nfs4::compound::Compound;
 use crate::nfs4::fsfacts::FsFacts;
-use crate::nfs4::namespace::PseudoId;
-use crate::nfs4::object::{File, Object};
+use crate::nfs4::namespace::{Namespace, PseudoId};
+use crate::nfs4::object::{File, Handle, Object};
 use crate::nfs4::{Result, nested, settable, status};
 
 /// What ACCESS can answer: NFSv3's bits.
@@ -33,7 +33,7 @@ pub(in crate::nfs4) fn getattr(c: &mut Compound<'_>, args: Getattr4Args) -> Resu
 fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<Bitmap4> {
     match c.object()?.clone() {
         Object::Pseudo(id) => {
-            let known = known_pseudo(c, id);
+            let known = known_pseudo(c, &namespace(c), id)?;
             known.put(wanted, c.reply.encoder());
             Ok(known.answered(wanted))
         }
@@ -50,28 +50,32 @@ fn put_attributes(c: &mut Compound<'_>, wanted: &Bitmap4) -> Result<Bitmap4> {
     }
 }
 
-/// What a pseudo directory's attributes are made of.
-pub(in crate::nfs4) fn known_pseudo<'k>(c: &Compound<'k>, id: PseudoId) -> Known<'k> {
-    let children = namespace(c).directory(id).map_or(0, |directory| directory.children.len());
+/// What the attributes of a directory of `namespace` are made of.
+pub(in crate::nfs4) fn known_pseudo<'k>(
+    c: &Compound<'k>,
+    namespace: &Namespace,
+    id: PseudoId,
+) -> Result<Known<'k>> {
+    let children = namespace.directory(id).ok_or(Nfsstat4::Stale)?.children.len();
     let attributes = of_pseudo(id, children, c.service.nfs4.since);
-    Known {
+    Ok(Known {
         minor: c.minor,
         attributes,
-        handle: &[],
+        handle: Object::Pseudo(id).handle(),
         fsid: PSEUDO_FSID,
         mounted_on: id.fileid(),
         facts: FsFacts::NONE,
         acl: to_nfs4(&(PosixAcl::of_mode(attributes.mode), None), true),
         owners: &c.service.owners,
         lease: lease(c),
-    }
+    })
 }
 
 /// What a file's attributes are made of, as far as they are `wanted`.
 pub(in crate::nfs4) fn known_file<'k>(
     c: &Compound<'k>,
     acting: &Acting<'_>,
-    file: &'k File,
+    file: &File,
     attributes: &Attributes,
     wanted: &Bitmap4,
 ) -> Result<Known<'k>> {
@@ -91,7 +95,7 @@ pub(in crate::nfs4) fn known_file<'k>(
     Ok(Known {
         minor: c.minor,
         attributes: *attributes,
-        handle: file.node.handle().as_bytes(),
+        handle: Handle::File(*file.node.handle()),
         fsid: Fsid4 { major: attributes.fsid, minor: 0 },
         mounted_on,
         facts: FsFacts::of(acting, &file.node, wanted)?,

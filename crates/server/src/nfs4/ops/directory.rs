@@ -12,7 +12,7 @@ use xdr::{Encoder, UNIT};
 use super::attributes::{known_file, known_pseudo};
 use super::delegation;
 use super::handles::{enter, must_be_directory, namespace};
-use crate::nfs4::attributes::{WRITE_ONLY, supported};
+use crate::nfs4::attributes::{Known, WRITE_ONLY, supported};
 use crate::nfs4::compound::Compound;
 use crate::nfs4::namespace::{Child, PseudoId};
 use crate::nfs4::object::{File, Object};
@@ -135,7 +135,8 @@ fn list(
         let inner = inner.iter().find(|(name, _)| name == entry.name);
         let put = match inner {
             Some((_, root)) => {
-                put_root(c, root, entry.cookie.wrapping_add(FIRST_COOKIE), entry.name, wanted, page)
+                let cookie = entry.cookie.wrapping_add(FIRST_COOKIE);
+                put_known(cookie, entry.name, known_root(c, root, wanted), wanted, page)
             }
             None => put_entry(c, file, &acting, entry, wanted, page),
         };
@@ -182,18 +183,25 @@ fn put_entry(
         let written = page.ask_writer(c, acting, &node, wanted)?;
         let mut attributes = acting.attributes(&node).map_err(status::of_store)?;
         attributes.size = written.unwrap_or(attributes.size);
-        Ok((node, attributes))
+        known_file(c, acting, &directory.sibling(node), &attributes, wanted)
     };
-    let found = looked_up();
-    match found {
-        Ok((node, attributes)) => {
-            let file = directory.sibling(node);
-            let known = known_file(c, acting, &file, &attributes, wanted)?;
-            Ok(page.put(cookie, entry.name, |to| known.put(wanted, to)))
-        }
+    let known = looked_up();
+    put_known(cookie, entry.name, known, wanted, page)
+}
+
+/// Appends an entry with its attributes or, where the client has asked for that, with what is in their way.
+fn put_known(
+    cookie: u64,
+    name: &[u8],
+    known: Result<Known<'_>>,
+    wanted: &Bitmap4,
+    page: &mut Page<'_>,
+) -> Result<ControlFlow<()>> {
+    match known {
+        Ok(known) => Ok(page.put(cookie, name, |to| known.put(wanted, to))),
         // Gone since.
         Err(Nfsstat4::Noent | Nfsstat4::Stale) => Ok(ControlFlow::Continue(())),
-        Err(error) if wanted.contains(RDATTR_ERROR) => Ok(page.put(cookie, entry.name, |to| {
+        Err(error) if wanted.contains(RDATTR_ERROR) => Ok(page.put(cookie, name, |to| {
             to.put(&Bitmap4::of(&[RDATTR_ERROR]));
             to.length(UNIT);
             to.put(&error);
@@ -202,19 +210,11 @@ fn put_entry(
     }
 }
 
-/// An entry that is the root of an export.
-fn put_root(
-    c: &Compound<'_>,
-    root: &File,
-    cookie: u64,
-    name: &[u8],
-    wanted: &Bitmap4,
-    page: &mut Page<'_>,
-) -> Result<ControlFlow<()>> {
+/// The attributes of the root of an export.
+fn known_root<'k>(c: &Compound<'k>, root: &File, wanted: &Bitmap4) -> Result<Known<'k>> {
     let acting = root.acting()?;
     let attributes = acting.attributes(&root.node).map_err(status::of_store)?;
-    let known = known_file(c, &acting, root, &attributes, wanted)?;
-    Ok(page.put(cookie, name, |to| known.put(wanted, to)))
+    known_file(c, &acting, root, &attributes, wanted)
 }
 
 fn put_empty(to: &mut Encoder) {
@@ -236,15 +236,16 @@ fn list_pseudo(
         if number <= cookie {
             continue;
         }
-        let flow = match child {
-            Child::Pseudo(id) => page.put(number, name, |to| known_pseudo(c, *id).put(wanted, to)),
-            Child::Export(entry) => {
-                let Ok(file) = enter(c, entry) else { continue };
-                put_root(c, &file, number, name, wanted, page)?
-            }
+        let known = match child {
+            Child::Pseudo(id) => known_pseudo(c, &namespace, *id),
+            Child::Export(entry) => enter(c, entry).and_then(|root| known_root(c, &root, wanted)),
         };
-        if flow.is_break() {
-            return Ok(false);
+        match put_known(number, name, known, wanted, page) {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => return Ok(false),
+            // What came before it is an answer; the client meets the failure with its next page.
+            Err(_) if page.listed > 0 => return Ok(false),
+            Err(status) => return Err(status),
         }
     }
     Ok(true)

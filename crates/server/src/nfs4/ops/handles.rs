@@ -63,11 +63,8 @@ pub(in crate::nfs4) fn putrootfh(c: &mut Compound<'_>) -> Result<()> {
 }
 
 pub(in crate::nfs4) fn getfh(c: &mut Compound<'_>) -> Result<()> {
-    match c.object()?.clone() {
-        Object::Pseudo(id) => c.reply.encoder().opaque(&id.handle()),
-        Object::Gone(handle) => c.reply.encoder().opaque(handle.as_bytes()),
-        Object::File(file) => c.reply.encoder().opaque(file.node.handle().as_bytes()),
-    }
+    let handle = c.object()?.handle();
+    c.reply.encoder().opaque(handle.as_bytes());
     Ok(())
 }
 
@@ -91,7 +88,7 @@ pub(in crate::nfs4) fn lookup(c: &mut Compound<'_>, args: Name4Args<'_>) -> Resu
 }
 
 /// What a name in the current directory stands for.
-fn find(c: &Compound<'_>, wanted: &[u8]) -> Result<Object> {
+pub(in crate::nfs4) fn find(c: &Compound<'_>, wanted: &[u8]) -> Result<Object> {
     match c.object()? {
         Object::Pseudo(id) => {
             let wanted = name(wanted)?;

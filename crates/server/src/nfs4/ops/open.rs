@@ -17,7 +17,7 @@ use state::{ClientId, OpenRequest, Requester, Share, StateId, Touch};
 use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
 
 use super::delegation;
-use super::handles::must_be_directory;
+use super::handles::{find, must_be_directory};
 use super::{change_info, name};
 use crate::nfs4::attributes::EXCLUSIVE;
 use crate::nfs4::compound::Compound;
@@ -41,7 +41,10 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
     let share = share(c.minor, args.share_access, args.share_deny)?;
     let client = c.client(args.owner.clientid)?;
     let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
-    let here = c.file(Nfsstat4::Isdir)?;
+    let here = match c.object()? {
+        Object::Pseudo(_) => return Err(refusal_in_pseudo(c, &args)),
+        _ => c.file(Nfsstat4::Isdir)?,
+    };
     let grace = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaim));
     grace.map_err(status::of_state)?;
     let acting = here.acting()?;
@@ -120,6 +123,18 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
         delegation,
     });
     Ok(())
+}
+
+/// Why nothing is opened or made in a pseudo directory: there are directories only, and nobody can add anything.
+fn refusal_in_pseudo(c: &Compound<'_>, args: &Open4Args<'_>) -> Nfsstat4 {
+    let OpenClaim4::Null(wanted) = args.claim else { return Nfsstat4::Isdir };
+    let found = find(c, wanted.0);
+    match (found, &args.openhow) {
+        (Ok(_), Openflag4::Nocreate | Openflag4::Create(Createhow4::Unchecked(_))) => Nfsstat4::Isdir,
+        (Ok(_), Openflag4::Create(_)) => Nfsstat4::Exist,
+        (Err(Nfsstat4::Noent), Openflag4::Create(_)) => Nfsstat4::Rofs,
+        (Err(status), _) => status,
+    }
 }
 
 /// What was opened before by another right isn't made now.
