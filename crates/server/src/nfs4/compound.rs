@@ -6,14 +6,15 @@
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use proto::nfs4::{self, MAX_TAG, MinorVersion, Nfsstat4, Operation, Stateid4};
+use proto::nfs4::{self, Bitmap4, MAX_TAG, MinorVersion, Nfsstat4, Operation, Stateid4};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, Reply};
 use state::{Principal, Ticket};
-use xdr::{Decoder, Opaque};
+use xdr::{Decoder, Encode, Encoder, Opaque};
 
+use super::effect::{self, Effect};
 use super::object::Object;
-use super::room::{MAX_OPERATIONS, ROOM_TO_CHANGE};
+use super::room::MAX_OPERATIONS;
 use super::{Result, dispatch, v40};
 use crate::drc::{Key, Seen};
 use crate::service::Service;
@@ -157,7 +158,6 @@ impl Compound<'_> {
         while self.index < self.operations {
             let number = args.u32()?;
             self.index += 1;
-            let begin = self.reply.encoder().position();
             let operation = Operation::of(number, self.minor);
             let to = self.reply.encoder();
             to.u32(operation.map_or(nfs4::ILLEGAL, Operation::number));
@@ -166,7 +166,7 @@ impl Compound<'_> {
             let done = match operation {
                 None => Err(Nfsstat4::OpIllegal),
                 Some(operation) => match self.step(operation, args) {
-                    Step::Done(done) => done.and_then(|()| self.check_length()),
+                    Step::Done(done) => done.and_then(|()| self.check_answer(operation, status_at)),
                     Step::Again(reply) => return Ok(Ended::Again(reply)),
                     Step::Drop => return Err(CallError::Drop),
                 },
@@ -175,26 +175,56 @@ impl Compound<'_> {
                 self.service.counters.nfs4(operation).count(done.is_err(), std::mem::take(&mut self.moved));
             }
             let Err(status) = done else { continue };
-            let to = self.reply.encoder();
-            to.truncate(status_at);
-            to.put(&status);
-            to.raw(&std::mem::take(&mut self.failure));
-            debug_assert!(to.position() > begin);
+            let status = self.fail(operation, status, status_at);
             return Ok(Ended::With(status));
         }
         Ok(Ended::With(Nfsstat4::Ok))
+    }
+
+    /// Whether the answer that an operation has put after its status, at `status_at`, fits. Of one that has changed something that was
+    /// checked before: now it must be answered.
+    fn check_answer(&mut self, operation: Operation, status_at: usize) -> Result<()> {
+        let Effect::Changes { answer, .. } = effect::of(operation) else { return self.check_room(0) };
+        let length = self.reply.encoder().position() - status_at - xdr::UNIT;
+        debug_assert!(length <= answer, "{operation:?} answers {length} bytes");
+        Ok(())
+    }
+
+    /// Puts a failure in the place of the result at `status_at`; the status that it has got.
+    fn fail(&mut self, operation: Option<Operation>, status: Nfsstat4, status_at: usize) -> Nfsstat4 {
+        let mut body = std::mem::take(&mut self.failure);
+        if operation == Some(Operation::Setattr) {
+            // A failure says, too, which attributes were set: none.
+            body = encoded(&Bitmap4::EMPTY);
+        }
+        self.reply.encoder().truncate(status_at + xdr::UNIT);
+        // Nothing follows it.
+        self.operations = self.index;
+        let status = match self.check_room(body.len()) {
+            Ok(()) => status,
+            Err(too_long) => {
+                body.clear();
+                too_long
+            }
+        };
+        let to = self.reply.encoder();
+        to.patch_u32(status_at, status as u32);
+        to.raw(&body);
+        status
     }
 
     fn step(&mut self, operation: Operation, args: &mut Decoder<'_>) -> Step {
         if let Err(status) = self.check_place(operation) {
             return Step::Done(Err(status));
         }
-        if changes(operation)
-            && let Err(status) = self.check_room(ROOM_TO_CHANGE)
-        {
+        let (answer, once) = match effect::of(operation) {
+            Effect::Changes { answer, once } => (answer, once),
+            Effect::None | Effect::Refused => (0, false),
+        };
+        if let Err(status) = self.check_room(answer) {
             return Step::Done(Err(status));
         }
-        if self.minor == MinorVersion::V0 && self.once.is_none() && changes_names(operation) {
+        if self.minor == MinorVersion::V0 && self.once.is_none() && once {
             // What came before it in the request can be done twice.
             let key = Key::new(self.cx, nfs4::PROGRAM, nfs4::COMPOUND, self.request);
             match self.service.drc.begin(key) {
@@ -203,7 +233,7 @@ impl Compound<'_> {
                 Seen::New(ticket) => self.once = Some(ticket),
             }
             // From here on the reply is one to be remembered.
-            if let Err(status) = self.check_room(ROOM_TO_CHANGE) {
+            if let Err(status) = self.check_room(answer) {
                 return Step::Done(Err(status));
             }
         }
@@ -247,29 +277,10 @@ impl Compound<'_> {
     }
 }
 
-/// Whether an operation changes something, so that it must be known before it is done that there is room to say so.
-const fn changes(operation: Operation) -> bool {
-    use Operation as Op;
-    matches!(
-        operation,
-        Op::Open
-            | Op::Close
-            | Op::Create
-            | Op::Remove
-            | Op::Rename
-            | Op::Link
-            | Op::Lock
-            | Op::Locku
-            | Op::Write
-            | Op::Setattr
-            | Op::OpenDowngrade
-    )
-}
-
-/// What can't be done twice, and has no owner's number (4.0).
-const fn changes_names(operation: Operation) -> bool {
-    use Operation as Op;
-    matches!(operation, Op::Create | Op::Remove | Op::Rename | Op::Link | Op::Setattr)
+fn encoded(value: &impl Encode) -> Vec<u8> {
+    let mut to = Encoder::new();
+    value.encode(&mut to);
+    to.into_vec()
 }
 
 /// Tells a request from another in the same slot.

@@ -11,6 +11,7 @@ mod compound;
 mod copies;
 mod current;
 mod dispatch;
+mod effect;
 mod fsfacts;
 mod inherited;
 mod lock_file;

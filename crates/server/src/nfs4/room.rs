@@ -22,10 +22,11 @@ const MAX_REMEMBERED_REPLY: usize = 64 << 10;
 pub(super) const MAX_OPERATIONS: u32 = 128;
 /// What RPC puts before a result: counted in a session's bounds.
 const RPC_HEADER: usize = 24;
-/// Room that a reply must have left before something is changed: what it has to say about that.
-pub(super) const ROOM_TO_CHANGE: usize = 320;
+/// What every operation leaves to the one after it: the number, the status, and a bitmap where SETATTR fails. So an operation that has no
+/// room can be answered at all.
+const NEXT: usize = 3 * xdr::UNIT;
 
-/// What a reply may become, in bytes with the RPC header.
+/// What a reply may become with the operation that is run, in bytes with the RPC header.
 struct Bounds {
     whole: usize,
     /// If it is to be kept for a retry.
@@ -33,11 +34,6 @@ struct Bounds {
 }
 
 impl Compound<'_> {
-    /// Whether the reply has become longer than it may be.
-    pub fn check_length(&mut self) -> Result<()> {
-        self.check_room(0)
-    }
-
     /// Whether the reply has room for `more` bytes.
     pub fn check_room(&mut self, more: usize) -> Result<()> {
         let length = self.length() + more;
@@ -70,16 +66,16 @@ impl Compound<'_> {
     }
 
     fn bounds(&self) -> Bounds {
-        match &self.ticket {
-            Some(ticket) => Bounds {
-                whole: ticket.channel.response as usize,
-                kept: self.cache_this.then_some(ticket.channel.cached as usize),
-            },
-            None => Bounds {
-                whole: MAX_REPLY as usize,
-                kept: self.once.is_some().then_some(MAX_REMEMBERED_REPLY),
-            },
-        }
+        let (whole, kept) = match &self.ticket {
+            Some(ticket) => {
+                let channel = ticket.channel;
+                (channel.response as usize, self.cache_this.then_some(channel.cached as usize))
+            }
+            None => (MAX_REPLY as usize, self.once.is_some().then_some(MAX_REMEMBERED_REPLY)),
+        };
+        let left =
+            |bound: usize| if self.index < self.operations { bound.saturating_sub(NEXT) } else { bound };
+        Bounds { whole: left(whole), kept: kept.map(left) }
     }
 
     const fn too_long(&self) -> Nfsstat4 {

@@ -7,7 +7,7 @@ use proto::nfs4::{
 };
 use state::Direction;
 use store::{Access, Acting, Attributes, Kind, PosixAcl, Wcc};
-use xdr::{Encode as _, Encoder};
+use xdr::Encoder;
 
 use super::delegation;
 use super::handles::namespace;
@@ -110,10 +110,6 @@ fn lease(c: &Compound<'_>) -> u32 {
 }
 
 pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> Result<()> {
-    // A failure says, too, which attributes were set: none.
-    let mut none = Encoder::new();
-    Bitmap4::EMPTY.encode(&mut none);
-    c.failure = none.into_vec();
     let file = c.file(Nfsstat4::Rofs)?;
     let mut wanted = settable::decode(&args.obj_attributes, c.minor, &c.service.owners)?;
     // For what is new only (RFC 8275 section 5).
@@ -147,7 +143,6 @@ pub(in crate::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> 
     acting.set_attributes(&file.node, &wanted.set, None, &mut wcc).map_err(status::of_store)?;
     settable::set_acls(&acting, &file.node, acls.as_ref())?;
     c.commit(&file, &acting, &[&file.node])?;
-    c.failure.clear();
     c.reply.encoder().put(&wanted.mask);
     Ok(())
 }
