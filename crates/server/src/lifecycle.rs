@@ -79,15 +79,16 @@ impl Server {
         }
         let mut problems: Vec<_> = descriptors.note(demands).into_iter().collect();
         let identity = identity(&key, &config);
-        let records = open_records(&state_directory(&config)?, &identity);
-        let records = records.map_err(|problem| problems.push(problem)).ok();
+        let (records, recovered) = open_records(&state_directory(&config)?, &identity);
+        recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
+        problems.extend(recovered.problem(records.is_some()));
         let service = Arc::new(Service {
             gate: Gate::new(table, Switches::new(config.read_io, config.write_io)),
             counters: Counters::default(),
             drc: Drc::default(),
             writes: Writes::default(),
             mounts: Mounts::default(),
-            nfs4: States::new(identity, config.lease, records)
+            nfs4: States::new(identity, config.lease, records, recovered)
                 .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
             notes: Notes::default(),

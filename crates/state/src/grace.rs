@@ -18,6 +18,8 @@ const STEP: u64 = 8;
 pub(crate) struct Grace {
     /// Clients that may still reclaim, each by its [`crate::instance`].
     waiting: HashSet<Vec<u8>>,
+    /// There may have been others, of whom nothing is known: it lasts its time, whoever has come back.
+    incomplete: bool,
     ends: Time,
     /// When it ends whoever is still at it.
     latest: Time,
@@ -29,7 +31,7 @@ impl Grace {
     /// Until `ends`, and for a `lease` longer (in milliseconds) while clients are at it.
     pub fn new(recovered: impl IntoIterator<Item = Vec<u8>>, ends: Time, lease: u64) -> Self {
         let waiting = recovered.into_iter().collect();
-        Self { waiting, ends, latest: ends.plus(lease), step: lease / STEP }
+        Self { waiting, incomplete: false, ends, latest: ends.plus(lease), step: lease / STEP }
     }
 
     /// A client has come back or has reclaimed something. If it may still reclaim it gets the time to go on.
@@ -39,9 +41,9 @@ impl Grace {
         }
     }
 
-    /// Whether somebody may still reclaim.
+    /// Whether somebody may still reclaim, or might have.
     pub fn is_on(&self, now: Time) -> bool {
-        now < self.ends && !self.waiting.is_empty()
+        now < self.ends && (self.incomplete || !self.waiting.is_empty())
     }
 
     pub fn may_reclaim(&self, now: Time, client: &[u8]) -> bool {
@@ -60,6 +62,13 @@ impl Grace {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// The clients that the last run remembered aren't all known, because what is on stable storage is damaged: nobody gets new state before
+    /// the grace period has lasted its whole time. Those who aren't known are refused when they reclaim (`NoGrace`), as RFC 8881
+    /// section 8.4.3 demands.
+    pub fn recovered_incompletely(&mut self) {
+        self.grace.incomplete = true;
+    }
+
     /// Whether new state has to wait for old clients.
     #[must_use]
     pub fn in_grace(&self, now: Time) -> bool {

@@ -40,6 +40,29 @@ fn old_clients_reclaim_first() {
     assert_eq!(engine.open(Time(LEASE), &reclaim(lost, &9)), Err(Error::NoGrace), "too late");
 }
 
+/// Some records were damaged: the clients that are missing may have been anybody's.
+#[test]
+fn the_grace_period_lasts_its_whole_time_where_clients_are_missing() {
+    for known in [&["old"][..], &[]] {
+        let mut engine = common::after(known);
+        engine.recovered_incompletely();
+        if !known.is_empty() {
+            let (old, _) = fresh(&mut engine, START, "old");
+            reclaim(&mut engine, START, old, 1).unwrap();
+            engine.reclaim_complete(&root(old)).unwrap();
+        }
+        let (new, _) = client(&mut engine, START, "new");
+        assert_eq!(reclaim(&mut engine, START, new, 2), Err(Error::NoGrace), "nothing is known of it");
+        for now in [START, Time(LEASE - 1)] {
+            engine.tick(now);
+            assert!(engine.in_grace(now));
+            assert_eq!(engine.open(now, &open(new, "o", &2, 3, 0)), Err(Error::Grace));
+        }
+        engine.tick(Time(LEASE));
+        engine.open(Time(LEASE), &open(new, "o", &2, 3, 0)).unwrap();
+    }
+}
+
 /// Whoever is late has time to come to an end, as long as it goes on.
 #[test]
 fn the_grace_period_lasts_while_somebody_reclaims_and_for_two_leases_at_most() {

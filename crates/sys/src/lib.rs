@@ -29,7 +29,7 @@ mod tcp_owner;
 pub use access::Access;
 pub use attributes::{Attributes, Kind, Timestamp};
 pub use handle::KernelHandle;
-pub use peer::PeerCredentials;
+pub use peer::{PeerCredentials, overflow_uid};
 pub use reflink::clone_range;
 pub use shared_memory::SharedMemory;
 pub use switch::Switch;

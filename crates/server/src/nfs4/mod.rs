@@ -38,7 +38,8 @@ use rpc::server::{CallContext, CallError, Peer, Placement, Program, Reply};
 use xdr::Decoder;
 
 pub(crate) use owners::Owners;
-pub(crate) use states::{States, open_records};
+pub(crate) use records::open_records;
+pub(crate) use states::States;
 pub(crate) use writers::Asker;
 
 use crate::service::Service;

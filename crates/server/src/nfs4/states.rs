@@ -1,7 +1,6 @@
 //! The one engine of a server, behind its lock; what it wants done is done when the lock is dropped.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,7 +16,7 @@ use super::callbacks::{self, Callbacks};
 use super::copies::Copies;
 use super::inherited::{self, KeptLocks};
 use super::lock_file::{LockFile, OwnerLocks, file_lock};
-use super::records::{Files, Records, Recovered};
+use super::records::{Records, Recovered};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::writers::Given;
 use crate::lock_store::LockStore;
@@ -125,7 +124,7 @@ pub(crate) struct States {
 
 impl States {
     /// Without clients.
-    /// `identity` must be the same after a restart, and `records` too: what they hold may be reclaimed for a lease's time.
+    /// `identity` must be the same after a restart, and `records` too: who is `recovered` from them may reclaim for a lease's time.
     ///
     /// # Errors
     /// When there are no threads to be had for callbacks and leases.
@@ -133,6 +132,7 @@ impl States {
         identity: [u8; 16],
         lease: Duration,
         records: Option<Box<dyn Records>>,
+        recovered: Recovered,
     ) -> std::io::Result<Arc<Self>> {
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let config = Config {
@@ -144,16 +144,13 @@ impl States {
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        let recovered = records.as_ref().map_or_else(Recovered::default, |records| {
-            records.load().unwrap_or_else(|error| {
-                tracing::error!(%error, "no NFSv4 client can reclaim what it had: the records can't be read");
-                Recovered::default()
-            })
-        });
         // Clients hear of the restart when they next renew the lease that they were promised (RFC 8881 section 8.4.2.1).
         let grace = recovered.lease.map_or(lease, |promised| promised.max(lease));
         let grace_ends = Time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
-        let engine = Engine::new(config, Box::new(random), recovered.owners, grace_ends);
+        let mut engine = Engine::new(config, Box::new(random), recovered.owners, grace_ends);
+        if !recovered.damaged.is_empty() {
+            engine.recovered_incompletely();
+        }
         if recovered.lease.is_none_or(|promised| promised < lease) {
             promise(&records, lease);
         }
@@ -402,22 +399,6 @@ fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, Kept
     }
 }
 
-/// The records in the server's state directory; without them, in words why, nobody can reclaim after a restart.
-pub(crate) fn open_records(
-    state_dir: &Path,
-    identity: &[u8; 16],
-) -> std::result::Result<Box<dyn Records>, String> {
-    let name: String = identity.iter().map(|byte| format!("{byte:02x}")).collect();
-    let directory = state_dir.join("nfs4-clients").join(name);
-    match Files::open(&directory) {
-        Ok(files) => Ok(Box::new(files)),
-        Err(error) => Err(format!(
-            "NFSv4 clients can't reclaim their locks after a restart: {}: {error}",
-            directory.display()
-        )),
-    }
-}
-
 /// Puts the lease that clients are promised from now on on stable storage.
 fn promise(records: &Option<Box<dyn Records>>, lease: Duration) {
     let Some(records) = records else { return };
@@ -436,21 +417,25 @@ fn random() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::nfs4::open_records;
 
     const LEASE: Duration = Duration::from_secs(3600);
 
     /// A server over that directory.
     fn start(directory: &Path, lease: Duration) -> Arc<States> {
-        States::new([0; 16], lease, Some(open_records(directory, &[0; 16]).unwrap())).unwrap()
+        let (records, recovered) = open_records(directory, &[0; 16]);
+        States::new([0; 16], lease, records, recovered).unwrap()
     }
 
     #[test]
     fn the_grace_period_is_as_long_as_the_lease_that_clients_know() {
         let scratch = tempfile::tempdir().unwrap();
-        let records = open_records(scratch.path(), &[0; 16]).unwrap();
+        let records = open_records(scratch.path(), &[0; 16]).0.unwrap();
         records.remember(b"one").unwrap();
-        let promised = || records.load().unwrap().lease;
+        let promised = || records.load().lease;
         drop(start(scratch.path(), LEASE));
         assert_eq!(promised(), Some(LEASE));
         let states = start(scratch.path(), LEASE / 60);

@@ -1,0 +1,113 @@
+//! What a restart finds in the state directory: records of NFSv4 clients that are damaged, and what nobody expects there. The server
+//! starts, says so, and gives nobody anything new before a whole grace period has passed.
+
+mod common;
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use common::Scratch;
+use common::v4::{ANYBODY, Session};
+use proto::nfs4::{Nfsstat4, OpenClaim4};
+use samehost_server::{Config, Server};
+use xdr::Opaque;
+
+const F: OpenClaim4<'_> = OpenClaim4::Null(Opaque(b"f"));
+
+/// The directory of the records of the one server that has run.
+fn records(scratch: &Scratch) -> PathBuf {
+    let all = scratch.dir.path().join("state/nfs4-clients");
+    std::fs::read_dir(all).unwrap().next().unwrap().unwrap().path()
+}
+
+/// The record of the one client.
+fn record(at: &Path) -> PathBuf {
+    let mut entries = std::fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path());
+    entries.find(|path| !path.ends_with("lease")).unwrap()
+}
+
+/// A server that was killed while `one` had a file open and locked: how it is started again, and the file's handle.
+fn killed(scratch: &Scratch) -> (Config, Vec<u8>) {
+    let mut config = scratch.config(ANYBODY);
+    let server = Server::start(config.clone()).unwrap();
+    config.listen = server.local_addrs();
+    drop(server);
+    // The records' directory goes by the addresses.
+    std::fs::remove_dir_all(scratch.dir.path().join("state/nfs4-clients")).unwrap();
+    let server = Server::start(config.clone()).unwrap();
+    let mut one = Session::new(&server, 1, b"one");
+    one.reclaim_complete();
+    let root = one.walk(&scratch.export());
+    let (open, file) = one.open(&root, F, true).unwrap();
+    one.lock(&file, open, false).unwrap();
+    (config, file)
+}
+
+#[test]
+fn whatever_lies_among_the_records_the_server_starts_and_waits_for_those_it_does_not_know() {
+    let scratch = Scratch::new();
+    let fifo = |at: &Path| {
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, at.join("fifo"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    };
+    // What is done to the records, and whether that of `one` is left.
+    let damage: [(&str, bool, &dyn Fn(&Path)); 7] = [
+        ("empty", false, &|at| std::fs::write(record(at), "").unwrap()),
+        ("garbled", false, &|at| std::fs::write(record(at), "\u{0}ne").unwrap()),
+        ("lost+found", true, &|at| std::fs::create_dir(at.join("lost+found")).unwrap()),
+        ("dangling", true, &|at| symlink("nowhere", at.join("link")).unwrap()),
+        ("fifo", true, &fifo),
+        ("foreign", true, &|at| std::fs::write(at.join("README"), "what is this?").unwrap()),
+        ("file", false, &|at| {
+            std::fs::remove_dir_all(at).unwrap();
+            std::fs::write(at, "").unwrap();
+        }),
+    ];
+    for (what, is_known, damage) in damage {
+        let (config, file) = killed(&scratch);
+        damage(&records(&scratch));
+        let server = Server::start(config).unwrap();
+        let notices = server.notices().join("\n");
+        assert!(notices.contains("can't reclaim") && notices.contains("nfs4-clients"), "{what}: {notices}");
+        let mut one = Session::new(&server, 1, b"one");
+        let reclaimed = one.open(&file, OpenClaim4::Previous(0), false);
+        if is_known {
+            let (open, _) = reclaimed.unwrap_or_else(|status| panic!("{what}: {status}"));
+            one.lock(&file, open, true).unwrap();
+            one.reclaim_complete();
+        } else {
+            assert_eq!(reclaimed, Err(Nfsstat4::NoGrace as u32), "{what}");
+        }
+        let mut other = Session::new(&server, 1, b"other");
+        other.reclaim_complete();
+        let root = other.walk(&scratch.export());
+        assert_eq!(other.open(&root, F, false), Err(Nfsstat4::Grace as u32), "{what}");
+        drop(server);
+        std::fs::remove_file(scratch.at("f")).unwrap();
+        let state = scratch.dir.path().join("state/nfs4-clients");
+        std::fs::remove_dir_all(state).unwrap();
+    }
+}
+
+#[test]
+fn a_state_directory_that_others_can_write_to_is_refused() {
+    let scratch = Scratch::new();
+    let state = scratch.dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = Server::start(scratch.config(ANYBODY)).unwrap_err().to_string();
+    assert!(error.contains(state.to_str().unwrap()) && error.contains("chmod go-w"), "{error}");
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0);
+    std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::start(scratch.config(ANYBODY)).unwrap();
+    drop(server);
+    // The same of what is in it: then nobody can reclaim, and the server says so.
+    let clients = state.join("nfs4-clients");
+    let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], ..scratch.config(ANYBODY) };
+    for entry in std::fs::read_dir(&clients).unwrap() {
+        std::fs::set_permissions(entry.unwrap().path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let server = Server::start(config).unwrap();
+    let notices = server.notices().join("\n");
+    assert!(notices.contains("chmod go-w") && notices.contains("nobody can reclaim"), "{notices}");
+}
