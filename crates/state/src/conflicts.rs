@@ -192,6 +192,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.drop_state(number);
     }
 
+    /// Nothing that was recalled is revoked before `until`.
+    pub(crate) fn recall_until_at_least(&mut self, until: Time) {
+        let later = self.recalled.split_off(&(until, 0));
+        for (_, number) in std::mem::replace(&mut self.recalled, later) {
+            let Some(state) = self.states.get_mut(&number) else { continue };
+            if let Kind::Delegation { revoke_at, .. } = &mut state.kind {
+                *revoke_at = Some(until);
+                self.recalled.insert((until, number));
+            }
+        }
+    }
+
     /// Revokes what should have been returned by now.
     pub(crate) fn revoke_overdue(&mut self, now: Time) {
         let later = self.recalled.split_off(&(now.plus(1), 0));

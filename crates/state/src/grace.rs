@@ -55,6 +55,14 @@ impl Grace {
         self.waiting.remove(client);
     }
 
+    /// If it wasn't over at `since` it isn't before `until`.
+    pub fn lasts_until_at_least(&mut self, since: Time, until: Time) {
+        if since < self.ends {
+            self.ends = self.ends.max(until);
+            self.latest = self.latest.max(self.ends);
+        }
+    }
+
     /// Once the time is up: the clients that haven't said that they are done.
     pub fn end_if_over(&mut self, now: Time) -> Vec<Vec<u8>> {
         if now < self.ends { Vec::new() } else { self.waiting.drain().collect() }

@@ -42,6 +42,7 @@ mod owners;
 mod principal;
 mod ranges;
 mod recovery;
+mod resumed;
 mod sequence;
 mod session;
 mod share;

@@ -7,6 +7,7 @@
 mod acl;
 mod attributes;
 mod callbacks;
+mod clock;
 mod compound;
 mod copies;
 mod current;

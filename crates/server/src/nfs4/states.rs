@@ -13,6 +13,7 @@ use state::{
 use store::{FileHandle, Held, Lease, Leases, OwnChange};
 
 use super::callbacks::{self, Callbacks};
+use super::clock::{Clock, Look};
 use super::copies::Copies;
 use super::inherited::{self, KeptLocks};
 use super::lock_file::{LockFile, OwnerLocks, file_lock};
@@ -86,6 +87,7 @@ const LIMITS: Limits = Limits {
 /// Behind the lock.
 struct Engines {
     machine: Machine,
+    clock: Clock,
     /// When the engine was told the time last.
     ticked: Time,
     /// The files that are open, so that they stay when their names go; as long as the engine knows of them.
@@ -156,7 +158,12 @@ impl States {
         }
         let (callbacks, inbox) = Callbacks::new(lease);
         let states = Arc::new(Self {
-            engine: Mutex::new(Engines { machine: engine, ticked: Time::default(), held: HashMap::new() }),
+            engine: Mutex::new(Engines {
+                machine: engine,
+                clock: Clock::default(),
+                ticked: Time::default(),
+                held: HashMap::new(),
+            }),
             denies: AtomicBool::new(false),
             start: Instant::now(),
             delegated: Default::default(),
@@ -242,9 +249,16 @@ impl States {
         &self,
         with: impl FnOnce(&mut Machine, &mut HashMap<FileHandle, Held>, Time) -> T,
     ) -> T {
-        let now = Time(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let elapsed = self.start.elapsed();
         let mut locked = self.engine.lock();
-        let Engines { machine, ticked, held } = &mut *locked;
+        let Engines { machine, clock, ticked, held } = &mut *locked;
+        let Look { now, away_since } = clock.look(elapsed);
+        if let Some(since) = away_since {
+            tracing::warn!(
+                "the server didn't run for a while: NFSv4 clients have another lease to renew theirs"
+            );
+            machine.resumed(since, now);
+        }
         if now >= ticked.plus(TICK) {
             *ticked = now;
             machine.tick(now);
