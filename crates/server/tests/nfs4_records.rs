@@ -14,6 +14,9 @@ use xdr::Opaque;
 
 const F: OpenClaim4<'_> = OpenClaim4::Null(Opaque(b"f"));
 
+/// Does something to a directory of records.
+type Damage<'a> = &'a dyn Fn(&Path);
+
 /// The directory of the records of the one server that has run.
 fn records(scratch: &Scratch) -> PathBuf {
     let all = scratch.dir.path().join("state/nfs4-clients");
@@ -51,7 +54,7 @@ fn whatever_lies_among_the_records_the_server_starts_and_waits_for_those_it_does
         rustix::fs::mknodat(rustix::fs::CWD, at.join("fifo"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
     };
     // What is done to the records, and whether that of `one` is left.
-    let damage: [(&str, bool, &dyn Fn(&Path)); 7] = [
+    let damage: [(&str, bool, Damage<'_>); 7] = [
         ("empty", false, &|at| std::fs::write(record(at), "").unwrap()),
         ("garbled", false, &|at| std::fs::write(record(at), "\u{0}ne").unwrap()),
         ("lost+found", true, &|at| std::fs::create_dir(at.join("lost+found")).unwrap()),
