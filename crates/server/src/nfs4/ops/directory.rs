@@ -171,7 +171,7 @@ fn put_entry(
     }
     let there = match acting.lookup(&directory.node, entry.name) {
         Err(Error::OtherExport(export)) => match nested::enter(c, export) {
-            Ok(root) => return put_root(c, &root, cookie, entry.name, wanted, page),
+            Ok(root) => return put_known(cookie, entry.name, known_root(c, &root, wanted), wanted, page),
             // A client that takes no error with an entry isn't kept from the whole directory by it.
             Err(_) if !wanted.contains(RDATTR_ERROR) => return Ok(ControlFlow::Continue(())),
             Err(status) => Err(status),
