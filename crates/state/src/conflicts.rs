@@ -197,8 +197,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let later = self.recalled.split_off(&(until, 0));
         for (_, number) in std::mem::replace(&mut self.recalled, later) {
             let Some(state) = self.states.get_mut(&number) else { continue };
-            if let Kind::Delegation { revoke_at, .. } = &mut state.kind {
-                *revoke_at = Some(until);
+            if let Kind::Delegation { recalled: Some(recalled), .. } = &mut state.kind {
+                recalled.revoke_at = until;
                 self.recalled.insert((until, number));
             }
         }

@@ -4,7 +4,7 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{LEASE, Machine, begin, client, engine, fresh, leaked, open, root};
+use common::{LEASE, Machine, begin, client, engine, fresh, leaked, open, root, wants};
 use state::{Error, LockKind, LockRequest, Locker, Range, StateId, Time, Touch};
 
 const FILE: u32 = 1;
@@ -76,7 +76,7 @@ fn who_was_out_of_his_lease_before_still_is() {
 fn a_delegation_that_was_recalled_may_still_be_returned() {
     let mut engine = engine();
     let (me, session) = client(&mut engine, NOW, "me");
-    let begun = engine.delegate_begin(NOW, &root(me), &FILE, false, false).unwrap();
+    let begun = engine.delegate_begin(NOW, &wants(&root(me), &FILE, false)).unwrap();
     let mine = engine.delegate_done(&begun).unwrap();
     assert_eq!(engine.may_begin(NOW, None, &FILE, Touch::Write), Err(Error::Delay));
     let since = NOW.plus(LEASE - 1);
