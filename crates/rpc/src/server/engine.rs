@@ -265,6 +265,7 @@ impl Engine {
         let _ = epoll::delete(&self.epoll, connection);
         let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
         self.registry.remove(connection, broken);
+        connection.workers.forget(connection.number());
         if quiet {
             self.gone(connection);
         }

@@ -86,7 +86,9 @@ impl Worker {
         activity.connection.store(connection.number(), Ordering::SeqCst);
         engine.wake_supervisor();
         let workers = &connection.workers;
-        let goes_on = if workers.begin(engine.limits.threads, || engine.at_work()) || engine.is_stopping() {
+        let may = workers.begin(engine.limits.threads, || engine.at_work());
+        // Nobody waits to be closed.
+        let goes_on = if may || engine.is_stopping() || flags.intersects(EventFlags::ERR | EventFlags::HUP) {
             self.drive_in_turn(&engine, connection, flags);
             workers.end()
         } else {

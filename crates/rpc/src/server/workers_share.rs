@@ -56,6 +56,15 @@ impl WorkersShare {
         if self.waiting.load(Ordering::SeqCst) == 0 { None } else { self.next() }
     }
 
+    /// A connection has been closed and needn't go on.
+    pub fn forget(&self, connection: u64) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let mut line = self.line.lock();
+            line.retain(|other| *other != connection);
+            self.waiting.store(line.len(), Ordering::SeqCst);
+        }
+    }
+
     /// The first in line, if anybody waits. Also to be asked from time to time: the workers of other peers, who were in
     /// the way, may have left, while this peer's own calls hang.
     #[cold]
@@ -106,5 +115,9 @@ mod tests {
             let _ = share.busy.fetch_sub(1, Ordering::SeqCst);
         }
         assert_eq!((share.next(), share.next()), (Some(8), None));
+        assert!(share.begin(4, || 1) && !share.begin(4, || 4));
+        assert_eq!(share.wait(9), None);
+        share.forget(9);
+        assert_eq!(share.end(), None);
     }
 }
