@@ -88,7 +88,7 @@ impl Server {
             drc: Drc::default(),
             writes: Writes::default(),
             mounts: Mounts::default(),
-            nfs4: States::new(identity, config.lease, records, recovered)
+            nfs4: States::new(identity, config.lease, held, records, recovered)
                 .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
             notes: Notes::default(),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
+use crate::accounts::Resource;
 use crate::ended::Gone;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
@@ -25,6 +26,8 @@ pub(crate) struct Client {
     /// Whose requests are its own.
     pub principal: Principal,
     pub confirmed: bool,
+    /// When it was made.
+    pub since: Time,
     /// When it was heard of last.
     pub renewed: Time,
     pub sessions: Vec<SessionId>,
@@ -71,11 +74,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if let Some(old) = self.named.get(&name).and_then(|named| named.unconfirmed) {
             self.end_client(old);
         }
-        if self.clients.len() >= self.config.limits.clients && !self.make_room(now, None) {
+        let peer = name.peer;
+        if !self.has_room(now, (peer, None), Resource::Clients, 1) {
             return Err(Error::Delay);
         }
+        self.accounts.charge(Resource::Clients, &peer, 1);
         let id = self.new_client_id();
         self.named.entry(name.clone()).or_default().unconfirmed = Some(id);
+        self.accounts.add_unconfirmed(peer, now, id);
         self.clients.insert(
             id,
             Client {
@@ -85,6 +91,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 verifier,
                 principal: principal.clone(),
                 confirmed: false,
+                since: now,
                 renewed: now,
                 sessions: Vec::new(),
                 creation: Creation::default(),
@@ -104,6 +111,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn confirm(&mut self, now: Time, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.confirmed = true;
+        self.accounts.remove_unconfirmed(&client.name.peer, client.since, id);
         self.grace.heard(now, &client.instance);
         let named = self.named.entry(client.name.clone()).or_default();
         named.unconfirmed = named.unconfirmed.filter(|other| *other != id);
@@ -115,6 +123,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub(crate) fn end_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.effects.ended.push(id);
+        self.accounts.remove_unconfirmed(&client.name.peer, client.since, id);
+        self.accounts.give_back(Resource::Clients, &client.name.peer, 1);
         for session in &client.sessions {
             self.remove_session(*session);
         }

@@ -10,12 +10,18 @@ use std::sync::Arc;
 
 use fairness::Peer;
 
+use crate::accounts::Resource;
 use crate::client::Client;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
 use crate::principal::Requester;
+
+/// How many files are kept open for one.
+pub(crate) const DESCRIPTORS: usize = 2;
+/// Which part of a lease passes from one search for somebody to ask for delegations to the next, if there was nobody.
+const SEARCH: u64 = 64;
 
 /// Why a client doesn't get a delegation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +103,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if others & 2 != 0 || writes && others != 0 || !writes && own & 2 != 0 {
             return Err(NoDelegation::Contention);
         }
-        if !reclaim && self.are_too_many(now, client) || self.check_room(now, client).is_err() {
+        let is_held = file.is_some_and(|file| file.charged.is_some());
+        let descriptors = DESCRIPTORS + usize::from(!is_held);
+        if !reclaim && self.are_too_many(now, client) || self.check_room(now, client, descriptors).is_err() {
             return Err(NoDelegation::Resource);
         }
         let kept = Arc::default();
@@ -193,26 +201,38 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.files.get(key).is_some_and(|file| file.lent.has(client))
     }
 
-    /// Whether the client can't have another delegation. Then it, or who has the most of those that haven't been asked for a
-    /// lease's time, is asked to give a quarter back ([`crate::Effects::give_back`]).
+    /// Whether the client can't have another delegation: it has too many, all have, or the caller's open files run short. Then it, or who
+    /// has the most (of files, those of the peer that has most open) of those that haven't been asked for a lease's time, is asked
+    /// to give a quarter back ([`crate::Effects::give_back`]).
     fn are_too_many(&mut self, now: Time, client: ClientId) -> bool {
         let (limits, lease) = (&self.config.limits, self.config.lease);
         let own = self.clients.get(&client).map_or(0, |client| client.delegations);
         let too_many_own = own >= limits.client_delegations;
         let all = self.delegated[0] + self.delegated[1];
-        if !too_many_own && all < limits.delegations {
+        let is_short = self.accounts.is_short(Resource::Descriptors);
+        if !too_many_own && all < limits.delegations && !is_short {
             return false;
         }
+        let searched_lately = |at: Time| now < at.plus((lease / SEARCH).max(1));
+        if !too_many_own && self.nobody_to_ask.is_some_and(searched_lately) {
+            return true;
+        }
+        let descriptors = self.accounts.of(Resource::Descriptors);
         let may_be_asked = |holder: &&mut Client| {
             (!too_many_own || holder.id == client)
                 && holder.delegations > 0
                 && holder.asked_back.is_none_or(|at| now >= at.plus(lease))
         };
         // Of several with as many always the same, whatever order the map has.
-        let most = |holder: &&mut Client| (holder.delegations, std::cmp::Reverse(holder.id.0));
+        let most = |holder: &&mut Client| {
+            let of_peer = if is_short { descriptors.held_by(&holder.name.peer) } else { 0 };
+            (of_peer, holder.delegations, std::cmp::Reverse(holder.id.0))
+        };
         if let Some(holder) = self.clients.values_mut().filter(may_be_asked).max_by_key(most) {
             holder.asked_back = Some(now);
             self.effects.give_back.push((holder.id, holder.delegations - holder.delegations.div_ceil(4)));
+        } else if !too_many_own {
+            self.nobody_to_ask = Some(now);
         }
         true
     }

@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use fairness::Peer;
 
+use crate::accounts::Accounts;
 use crate::by_owner::ByOwner;
 use crate::client::Client;
 use crate::contention::NotLent;
@@ -33,7 +34,7 @@ impl Time {
 /// A source of random numbers, which nobody else can guess: clients, sessions and states are named by them.
 pub type Random = Box<dyn FnMut() -> u64 + Send>;
 
-/// How much of everything.
+/// How much of everything. What isn't one client's or one owner's is shared by peer.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Clients, courtesy clients among them.
@@ -44,6 +45,9 @@ pub struct Limits {
     pub states: usize,
     /// Those of all clients, and the ranges that lock owners hold.
     pub all: usize,
+    /// Files that the caller keeps open: one for each file that clients have open or delegated, one for each lock owner on a file, and two
+    /// for each delegation.
+    pub descriptors: usize,
     /// Delegations of all clients.
     pub delegations: usize,
     /// Delegations of one client.
@@ -52,7 +56,7 @@ pub struct Limits {
     pub ranges: usize,
     /// Owners that wait for locks.
     pub waiting: usize,
-    /// Bytes that the reply caches of all sessions may come to if their clients fill them.
+    /// Bytes that all sessions may come to if their clients fill their reply caches.
     pub replies: u64,
     /// The most that a session gets.
     pub channel: Channel,
@@ -83,18 +87,18 @@ pub struct Engine<K, L> {
     /// Confirmed clients by their [`crate::instance`].
     pub(crate) instances: HashMap<Vec<u8>, ClientId>,
     pub(crate) sessions: HashMap<SessionId, Session>,
-    /// What they are promised to keep of replies, in bytes.
-    pub(crate) promised: u64,
+    /// What each peer holds.
+    pub(crate) accounts: Accounts,
     /// Files with state.
     pub(crate) files: HashMap<K, File>,
     pub(crate) states: HashMap<u64, State<K, L>>,
     pub(crate) by_owner: ByOwner,
-    /// Ranges that lock owners hold.
-    pub(crate) ranges: usize,
     /// Opens that deny something to others.
     pub(crate) denials: usize,
     /// How many states are delegations for reading, and for writing.
     pub(crate) delegated: [usize; 2],
+    /// When there was last nobody who could be asked to give delegations back.
+    pub(crate) nobody_to_ask: Option<Time>,
     /// Those that were recalled, by when they are taken away.
     pub(crate) recalled: BTreeSet<(Time, u64)>,
     /// All of them, by whom they were given to.
@@ -137,26 +141,27 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         grace_ends: Time,
     ) -> Self {
         let recorded: HashSet<Vec<u8>> = recovered.into_iter().collect();
-        let lease = config.lease;
+        let (lease, accounts) = (config.lease, Accounts::new(&config.limits));
+        let waiting = Waiting::new(config.limits.waiting);
         Self {
             config,
+            accounts,
             random,
             clients: HashMap::new(),
             named: HashMap::new(),
             instances: HashMap::new(),
             sessions: HashMap::new(),
-            promised: 0,
             files: HashMap::new(),
             states: HashMap::new(),
             by_owner: ByOwner::default(),
-            ranges: 0,
             denials: 0,
             delegated: [0; 2],
+            nobody_to_ask: None,
             recalled: BTreeSet::new(),
             lent_to: BTreeSet::new(),
             contended: NotLent::default(),
             distrusted: NotLent::default(),
-            waiting: Waiting::default(),
+            waiting,
             closed: HashMap::new(),
             ended: Ended::default(),
             grace: Grace::new(recorded.clone(), grace_ends, lease),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use fairness::Peer;
 
+use crate::accounts::Resource;
+use crate::delegations::DESCRIPTORS;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::grants::Granted;
@@ -24,6 +26,8 @@ pub(crate) struct File {
     pub locked: Locked,
     pub lent: Lent,
     pub granted: Granted,
+    /// Whom the file that is kept open is charged to: the client that opened it first of those that have it, as long as any has.
+    pub charged: Option<(ClientId, Peer)>,
 }
 
 impl File {
@@ -37,6 +41,8 @@ impl File {
 #[derive(Debug)]
 pub(crate) struct State<K, L> {
     pub client: ClientId,
+    /// Whom it is charged to.
+    pub peer: Peer,
     /// Who of the client's users may change it. Whose a lock is its open says.
     pub makers: Makers,
     pub key: K,
@@ -97,7 +103,44 @@ impl<K, L> State<K, L> {
     }
 }
 
+impl<L> Kind<L> {
+    /// How many files are kept open for the state alone.
+    const fn descriptors(&self) -> usize {
+        match self {
+            Self::Open { .. } => 0,
+            Self::Lock { .. } => 1,
+            Self::Delegation { .. } => DESCRIPTORS,
+        }
+    }
+}
+
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
+    /// A client, or a local process, has less of a file than before: who has some is charged for it, or it is closed.
+    pub(crate) fn charge_file(&mut self, key: &K, client: Option<ClientId>) {
+        let Some(file) = self.files.get_mut(key) else { return };
+        if file.is_unused() {
+            if let Some((_, peer)) = file.charged {
+                self.accounts.give_back(Resource::Descriptors, &peer, 1);
+            }
+            self.files.remove(key);
+            self.effects.closed.push(key.clone());
+            return;
+        }
+        let Some((charged, peer)) = file.charged.filter(|(charged, _)| Some(*charged) == client) else {
+            return;
+        };
+        if file.opened.has(charged) || file.lent.has(charged) {
+            return;
+        }
+        // Where nobody but local processes has it, it stays with who had it last.
+        let next = file.opened.first().or_else(|| file.lent.first());
+        if let Some(next) = next.and_then(|next| Some((next, self.clients.get(&next)?.name.peer))) {
+            file.charged = Some(next);
+            self.accounts.give_back(Resource::Descriptors, &peer, 1);
+            self.accounts.charge(Resource::Descriptors, &next.1, 1);
+        }
+    }
+
     /// Whether anybody has the file open.
     #[must_use]
     pub fn is_open(&self, key: &K) -> bool {
@@ -109,6 +152,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let (most, client) = (self.config.limits.states, by.client);
         let number = self.new_state_number(client);
         let holder = self.client(client)?;
+        let peer = holder.name.peer;
         if holder.states.len() + holder.revoked.len() >= most {
             return Err(Error::Delay);
         }
@@ -129,8 +173,20 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 self.delegated[usize::from(*writes)] += 1;
             }
         }
-        let state =
-            State { client, makers: Makers::new(by.principal.clone()), key: key.clone(), seqid: 0, kind };
+        self.accounts.charge(Resource::States, &peer, 1);
+        self.accounts.charge(Resource::Descriptors, &peer, kind.descriptors());
+        if file.charged.is_none() {
+            file.charged = Some((client, peer));
+            self.accounts.charge(Resource::Descriptors, &peer, 1);
+        }
+        let state = State {
+            client,
+            peer,
+            makers: Makers::new(by.principal.clone()),
+            key: key.clone(),
+            seqid: 0,
+            kind,
+        };
         if let Ok(v40) = self.client40(client)
             && let Some(owner) = state.numbered()
         {
@@ -148,6 +204,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             std::mem::take(locks).into_iter().for_each(|lock| self.drop_state(lock));
             self.effects.released.extend(self.waiting.close(&state.key, number));
         }
+        self.accounts.give_back(Resource::States, &state.peer, 1);
+        self.accounts.give_back(Resource::Descriptors, &state.peer, state.kind.descriptors());
         self.by_owner.remove(&state, number);
         if let Some(client) = self.clients.get_mut(&state.client) {
             client.states.remove(&number);
@@ -165,7 +223,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     file.opened.remove(state.client, shares.union());
                 }
                 Kind::Lock { file: held, open, mut ranges, .. } => {
-                    self.ranges -= ranges.len();
+                    self.accounts.give_back(Resource::States, &state.peer, ranges.len());
                     file.locked.replace(number, &ranges.set(Range::ALL, None));
                     if let Some(Kind::Open { locks, .. }) =
                         self.states.get_mut(&open).map(|open| &mut open.kind)
@@ -185,10 +243,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     self.effects.released.push(kept);
                 }
             }
-            if file.is_unused() {
-                self.files.remove(&state.key);
-                self.effects.closed.push(state.key);
-            }
+            self.charge_file(&state.key, Some(state.client));
         }
     }
 }

@@ -50,6 +50,11 @@ impl Grace {
         now < self.ends && self.waiting.contains(client)
     }
 
+    /// Whether a client may reclaim, or might have, and the end of that wasn't noted yet.
+    pub fn is_waited_for(&self, client: &[u8]) -> bool {
+        self.waiting.contains(client)
+    }
+
     /// A client has reclaimed all it wanted, or will never again.
     pub fn complete(&mut self, client: &[u8]) {
         self.waiting.remove(client);

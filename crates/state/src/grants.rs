@@ -56,10 +56,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn release_grant(&mut self, key: &K, access: u8) {
         if let Some(file) = self.files.get_mut(key) {
             file.granted.remove(access);
-            if file.is_unused() {
-                self.files.remove(key);
-                self.effects.closed.push(key.clone());
-            }
+            self.charge_file(key, None);
         }
     }
 

@@ -4,7 +4,6 @@
 use std::hash::Hash;
 
 use crate::engine::{Engine, Time};
-use crate::error::Error;
 use crate::ids::ClientId;
 
 /// What a client whose lease was renewed should know.
@@ -46,38 +45,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         for client in gone {
             self.end_client(client);
         }
+        self.end_courtesy_if_short(now);
         self.revoke_overdue(now);
         self.end_grace_if_over(now);
         self.forget_idle(now);
         self.end_turns(now);
         self.contended.forget(now);
         self.distrusted.forget(now);
-    }
-
-    /// Whether a client may have one state or range more, as far as all clients together are concerned. Those that are out of their
-    /// lease make room.
-    ///
-    /// # Errors
-    /// `Delay`.
-    pub(crate) fn check_room(&mut self, now: Time, client: ClientId) -> Result<(), Error> {
-        while self.states.len() + self.ranges >= self.config.limits.all {
-            if !self.make_room(now, Some(client)) {
-                return Err(Error::Delay);
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the client that has been silent for the longest time beyond its lease, or, among those that are in time, one without
-    /// state that nobody has confirmed; `but` is none of them. Whether there was one.
-    pub(crate) fn make_room(&mut self, now: Time, but: Option<ClientId>) -> bool {
-        let lease = self.config.lease;
-        let dispensable = |client: &&crate::client::Client| {
-            Some(client.id) != but && (!client.confirmed || client.is_expired(now, lease))
-        };
-        let oldest = self.clients.values().filter(dispensable).min_by_key(|client| client.renewed);
-        let Some(oldest) = oldest.map(|client| client.id) else { return false };
-        self.end_client(oldest);
-        true
     }
 }

@@ -22,6 +22,11 @@ impl Lent {
         self.writer.map(|(_, state)| state)
     }
 
+    /// One of the clients that have one.
+    pub fn first(&self) -> Option<ClientId> {
+        self.writer.map(|(writer, _)| writer).or_else(|| self.readers.keys().next().copied())
+    }
+
     /// Whether the client has one.
     pub fn has(&self, client: ClientId) -> bool {
         self.readers.contains_key(&client) || self.writer.is_some_and(|(writer, _)| writer == client)

@@ -8,13 +8,17 @@
 //! `K` says which file, `L` is what a lock owner holds open on a file: the engine makes it (empty), hands it out to whoever
 //! takes the lock on it, and gives it back among the effects when the last lock has gone. For a delegation it is what keeps local processes out, a kernel lease.
 //!
+//! Everything that clients make the engine hold is bounded, and shared by peer (`accounts`): who takes all it can get leaves enough for
+//! the next one to come.
+//!
 //! A client's life (RFC 8881 sections 2.4, 8.3, 8.4):
 //! 1. EXCHANGE_ID makes it, unconfirmed; CREATE_SESSION confirms it. One that isn't confirmed within a lease is forgotten.
 //! 2. Every SEQUENCE renews its lease.
 //! 3. A lease that has run out makes it a *courtesy* client: it keeps its state until somebody else wants what it has,
-//!    or its time is up ([`Config::courtesy`]); if it comes back before, nothing has happened.
+//!    or anything runs short, or its time is up ([`Config::courtesy`]); if it comes back before, nothing has happened.
 //! 4. DESTROY_CLIENTID, a new instance of the same client, or 3 end it, and all of its state with it.
 
+mod accounts;
 mod by_owner;
 mod client;
 mod conflicts;

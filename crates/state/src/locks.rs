@@ -7,6 +7,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::accounts::Resource;
 use crate::by_owner::Whose;
 use crate::conflicts::Touch;
 use crate::engine::{Engine, Time};
@@ -133,8 +134,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             return Ok(Err(denied));
         }
-        self.check_room(now, asked.by.client)?;
-        let state = match self.lock_state(asked.key, &owner) {
+        let existing = self.lock_state(asked.key, &owner);
+        self.check_room(now, asked.by.client, usize::from(existing.is_none()))?;
+        let state = match existing {
             Some(number) => number,
             None => {
                 let (ranges, file) = (Ranges::default(), Arc::default());
@@ -265,7 +267,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
         if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
             let replaced = ranges.set(range, kind);
-            self.ranges = self.ranges + replaced.new.len() - replaced.gone.len();
+            self.accounts.charge(Resource::States, &state.peer, replaced.new.len());
+            self.accounts.give_back(Resource::States, &state.peer, replaced.gone.len());
             if let Some(file) = self.files.get_mut(&state.key) {
                 file.locked.replace(number, &replaced);
             }

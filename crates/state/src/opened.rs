@@ -79,6 +79,16 @@ impl Opened {
         }
     }
 
+    /// Whether the client has it open.
+    pub fn has(&self, client: ClientId) -> bool {
+        self.find(client).is_ok()
+    }
+
+    /// One of those that have it open.
+    pub fn first(&self) -> Option<ClientId> {
+        self.clients.first().map(|(client, _)| *client)
+    }
+
     /// The clients that have it open against `share`.
     pub fn against(&self, share: Share) -> Vec<ClientId> {
         if !self.all.union().conflicts(share) {

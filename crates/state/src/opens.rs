@@ -67,7 +67,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 number
             }
             None => {
-                self.check_room(now, client)?;
+                let is_held = self.files.get(key).is_some_and(|file| file.charged.is_some());
+                self.check_room(now, client, usize::from(!is_held))?;
                 let (shares, locks) = Default::default();
                 self.add_state(by, key, Kind::Open { owner: owner.to_vec(), shares, locks })?
             }

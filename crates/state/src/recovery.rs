@@ -13,9 +13,14 @@ use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// A client has state, or is about to. It knows what it has lost.
+    /// A client has state, or is about to. It knows what it has lost: delegations that were taken away, and what it hadn't reclaimed when
+    /// the grace period ended.
     pub(crate) fn remember(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(&id).filter(|client| client.revoked.is_empty()) else { return };
+        let knows = client.reclaim_complete || client.v40.is_some();
+        if !knows && !self.grace.is_waited_for(&client.instance) {
+            return;
+        }
         if !self.recorded.contains(&client.instance) {
             self.recorded.insert(client.instance.clone());
             self.effects.remember.push(client.instance.clone());

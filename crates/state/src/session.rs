@@ -3,6 +3,9 @@
 
 use std::hash::Hash;
 
+use fairness::Peer;
+
+use crate::accounts::{Resource, standing};
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, SessionId};
@@ -32,6 +35,8 @@ pub const FORE_SMALLEST: Channel =
 #[derive(Debug)]
 pub(crate) struct Session {
     pub client: ClientId,
+    /// Whom it is charged to, and how many bytes.
+    pub charged: (Peer, usize),
     pub channel: Channel,
     /// Up to the highest one that was used: most clients never need many.
     pub slots: Vec<Slot>,
@@ -73,6 +78,8 @@ impl Default for Creation {
     }
 }
 
+/// What a session costs in bytes beside its slots.
+const SESSION: u64 = 1024;
 /// Which part of what is left one session gets at most.
 const SHARE: u64 = 1024;
 
@@ -82,9 +89,9 @@ impl Channel {
         self.cached as u64 + size_of::<Slot>() as u64
     }
 
-    /// In all slots.
-    const fn replies(&self) -> u64 {
-        self.slots as u64 * self.slot()
+    /// What the session costs in bytes.
+    const fn cost(&self) -> usize {
+        (SESSION + self.slots as u64 * self.slot()) as usize
     }
 }
 
@@ -134,7 +141,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             operations: wanted.operations.min(most.operations),
             slots: wanted.slots.min(most.slots),
         };
-        channel.slots = self.slots_for(now, asked.client, channel)?;
+        let peer = client.name.peer;
+        channel.slots = self.slots_for(now, (peer, asked.client), channel)?;
         let session = self.new_session_id();
         let client = self.clients.get_mut(&asked.client).ok_or(Error::StaleClientid)?;
         let created = Created { session, channel };
@@ -143,37 +151,41 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         client.renewed = now;
         client.sessions.push(session);
         let confirmed = client.confirmed;
-        self.promised += channel.replies();
-        self.sessions.insert(session, Session { client: asked.client, channel, slots: Vec::new() });
+        let charged = (peer, channel.cost());
+        self.accounts.charge(Resource::Sessions, &charged.0, charged.1);
+        self.sessions.insert(session, Session { client: asked.client, charged, channel, slots: Vec::new() });
         if !confirmed {
             self.confirm(now, asked.client);
         }
         Ok(created)
     }
 
-    /// How many slots a session of `client` gets. What the replies of all sessions may come to is bounded: the less is left of that the fewer
-    /// they are, and one is there for each client that may yet come.
-    fn slots_for(&mut self, now: Time, client: ClientId, channel: Channel) -> Result<u32, Error> {
-        let most = &self.config.limits;
-        let (all, clients, least) = (most.replies, most.clients, most.channel.slot());
-        loop {
-            let left = all.saturating_sub(self.promised);
-            let to_come = clients.saturating_sub(self.sessions.len() + 1) as u64 * least;
-            let share = left.saturating_sub(to_come) / SHARE;
-            let slots = (share / channel.slot()).clamp(1, u64::from(channel.slots)) as u32;
-            if (Channel { slots, ..channel }).replies() <= left {
-                return Ok(slots);
-            }
-            if !self.make_room(now, Some(client)) {
-                return Err(Error::Nospc);
-            }
+    /// How many slots a session of `client` gets. What all sessions may come to is bounded: the less is left of that the fewer slots
+    /// they have, and one is there for each client that may yet come.
+    fn slots_for(
+        &mut self,
+        now: Time,
+        (peer, client): (Peer, ClientId),
+        channel: Channel,
+    ) -> Result<u32, Error> {
+        let least = Channel { slots: 1, ..channel }.cost();
+        if !self.has_room(now, (peer, Some(client)), Resource::Sessions, least) {
+            return Err(Error::Nospc);
         }
+        let most = &self.config.limits;
+        let shares = self.accounts.of(Resource::Sessions);
+        let left = shares.free(standing(&peer)) as u64;
+        let to_come = most.clients.saturating_sub(self.sessions.len() + 1) as u64 * most.channel.slot();
+        let share = left.saturating_sub(to_come) / SHARE;
+        let slots = (share / channel.slot()).clamp(1, u64::from(channel.slots)) as u32;
+        let may_have = shares.may_take(&peer, standing(&peer), Channel { slots, ..channel }.cost());
+        Ok(if may_have { slots } else { 1 })
     }
 
     /// A session has gone.
     pub(crate) fn remove_session(&mut self, session: SessionId) {
         if let Some(gone) = self.sessions.remove(&session) {
-            self.promised -= gone.channel.replies();
+            self.accounts.give_back(Resource::Sessions, &gone.charged.0, gone.charged.1);
         }
     }
 

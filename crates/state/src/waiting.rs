@@ -14,13 +14,17 @@ use std::hash::Hash;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use fairness::{Peer, Shares};
+
+use crate::accounts::{account, standing};
 use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 use crate::locks::{Denied, LockOwner};
 use crate::ranges::{LockKind, Range};
 
-/// The most that wait for locks on one file.
+/// The most that wait for locks on one file, and of those the most of one peer.
 const MOST_OF_FILE: usize = 64;
+const MOST_OF_PEER: usize = 48;
 /// How many leases after it last asked a waiter is forgotten.
 const FORGOTTEN: u64 = 3;
 /// Which part of a lease a turn lasts for who is told of it, and for who polls (Linux does every 30 s at least, a third of the usual
@@ -44,6 +48,8 @@ struct Waiter<L> {
     turn: Option<Time>,
     /// It was a local process that was in the way: what the owner held open then.
     outside: Option<Arc<L>>,
+    /// Whom its place is charged to.
+    peer: Peer,
 }
 
 /// Those who wait for locks on one file, in the order in which they came.
@@ -70,8 +76,8 @@ pub(crate) struct Waiting<K, L> {
     looked_at: Due,
     /// Files on which something was given back.
     stirred: Vec<K>,
-    /// How many wait.
-    count: usize,
+    /// Who waits, by peer.
+    places: Shares,
 }
 
 /// Somebody who waits for what a local process has.
@@ -98,6 +104,14 @@ pub struct Notice<K> {
     pub key: K,
 }
 
+impl<L> Queue<L> {
+    /// Whether another of that peer finds no place.
+    fn is_full_for(&self, peer: &Peer) -> bool {
+        let of_peer = self.waiters.iter().filter(|waiter| waiter.peer == *peer).count();
+        self.waiters.len() >= MOST_OF_FILE || of_peer >= MOST_OF_PEER
+    }
+}
+
 impl<L> Waiter<L> {
     fn wants(&self, range: Range, kind: LockKind) -> bool {
         self.range == range && self.kind == kind
@@ -117,14 +131,13 @@ impl<L> Waiter<L> {
     }
 }
 
-impl<K, L> Default for Waiting<K, L> {
-    fn default() -> Self {
-        let (queues, due, stirred) = Default::default();
-        Self { queues, due, next: 0, looked_at: Due::default(), stirred, count: 0 }
-    }
-}
-
 impl<K: Clone + Eq + Hash, L> Waiting<K, L> {
+    /// With places for so many.
+    pub fn new(places: usize) -> Self {
+        let (queues, due, stirred) = Default::default();
+        Self { queues, due, next: 0, looked_at: Due::default(), stirred, places: account(places) }
+    }
+
     /// Something on the file was given back: turns may begin.
     pub fn stir(&mut self, key: &K) {
         if let Some(queue) = self.queues.get_mut(key)
@@ -147,7 +160,7 @@ impl<K: Clone + Eq + Hash, L> Waiting<K, L> {
     fn remove(&mut self, key: &K, mut is_gone: impl FnMut(&Waiter<L>) -> bool) -> Vec<Arc<L>> {
         let Some(queue) = self.queues.get_mut(key) else { return Vec::new() };
         let gone: Vec<Waiter<L>> = queue.waiters.extract_if(.., |waiter| is_gone(waiter)).collect();
-        self.count -= gone.len();
+        gone.iter().for_each(|waiter| self.places.give_back(&waiter.peer, 1));
         if queue.waiters.is_empty() {
             self.due.remove(&queue.due);
             self.queues.remove(key);
@@ -170,7 +183,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         (range, kind): (Range, LockKind),
         outside: Option<Arc<L>>,
     ) {
-        let Waiting { queues, count, due, next, .. } = &mut self.waiting;
+        let Some(peer) = self.clients.get(&who.client).map(|client| client.name.peer) else { return };
+        let Waiting { queues, places, due, next, .. } = &mut self.waiting;
         let is_there = |waiter: &&mut Waiter<L>| waiter.who == who && waiter.wants(range, kind);
         if let Some(waiter) = queues.get_mut(key).and_then(|queue| queue.waiters.iter_mut().find(is_there)) {
             (waiter.asked, waiter.open) = (now, open);
@@ -182,13 +196,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             return;
         }
-        let is_full = queues.get(key).is_some_and(|queue| queue.waiters.len() >= MOST_OF_FILE);
-        if is_full || *count >= self.config.limits.waiting {
+        let is_full = queues.get(key).is_some_and(|queue| queue.is_full_for(&peer));
+        if is_full || !places.take(&peer, standing(&peer), 1) {
             self.effects.released.extend(outside);
             return;
         }
-        *count += 1;
-        let waiter = Waiter { who, open, range, kind, asked: now, turn: None, outside };
+        let waiter = Waiter { who, open, range, kind, asked: now, turn: None, outside, peer };
         let until = waiter.until(self.config.lease);
         let queue = queues.entry(key.clone()).or_insert_with(|| {
             *next += 1;
@@ -241,12 +254,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let Some(Queue { waiters: mut queue, stirred, due }) = self.waiting.queues.remove(key) else {
             return;
         };
-        let (lease, before) = (self.config.lease, queue.len());
+        let lease = self.config.lease;
         let mut over = Vec::new();
+        let places = &mut self.waiting.places;
         queue.retain_mut(|waiter| {
             let stays = now < waiter.until(lease);
             if !stays {
                 over.extend(waiter.outside.take());
+                places.give_back(&waiter.peer, 1);
             }
             stays
         });
@@ -268,8 +283,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             let length = if now > waiter.asked.plus(lease) { 0 } else { (lease / part).max(1) };
             waiter.turn = Some(now.plus(length));
         }
-        queue.retain(|waiter| waiter.turn.is_none_or(|until| now < until));
-        self.waiting.count -= before - queue.len();
+        let places = &mut self.waiting.places;
+        queue.retain(|waiter| {
+            let stays = waiter.turn.is_none_or(|until| now < until);
+            places.give_back(&waiter.peer, usize::from(!stays));
+            stays
+        });
         self.waiting.due.remove(&due);
         if let Some(until) = queue.iter().map(|waiter| waiter.until(lease)).min() {
             let due = (until, due.1);

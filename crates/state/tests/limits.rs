@@ -4,8 +4,10 @@ extern crate samehost_state as state;
 
 mod common;
 
-use common::{COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, creation, engine, named, open, root};
-use state::{Config, Engine, Error, LockKind, LockRequest, Locker, Range, SetClientId, Time};
+use common::{
+    COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, client_at, creation, engine, named, open, root,
+};
+use state::{Config, Engine, Error, ExchangeId, LockKind, LockRequest, Locker, Range, SetClientId, Time};
 
 const NOW: Time = Time(5000);
 
@@ -24,32 +26,38 @@ fn a_client_has_so_many_sessions() {
 }
 
 #[test]
-fn what_all_sessions_may_keep_is_bounded() {
-    const REPLIES: u64 = 100 << 10;
-    let limits = state::Limits { clients: 200, replies: REPLIES, ..LIMITS };
+fn what_all_sessions_may_keep_is_bounded_and_shared() {
+    const REPLIES: u64 = 400 << 10;
+    let limits = state::Limits { clients: 1000, replies: REPLIES, ..LIMITS };
     let (mut engine, now) = (common::bounded(limits), NOW);
-    let session = |engine: &mut common::Machine, now, number: usize, slots| {
-        let exchanged = engine.exchange_id(now, &named(&number.to_string(), 1)).unwrap();
-        let mut asked = creation(exchanged.client, exchanged.sequence);
-        asked.channel.slots = slots;
-        engine.create_session(now, &asked).map(|created| (exchanged.client, created))
+    let session = |engine: &mut common::Machine, now, host, number: usize| {
+        let name = number.to_string();
+        let asked = ExchangeId { peer: common::host(host), ..named(&name, 1) };
+        let exchanged = engine.exchange_id(now, &asked).unwrap();
+        engine.create_session(now, &creation(exchanged.client, exchanged.sequence))
     };
     let mut made = Vec::new();
-    let refused = loop {
-        match session(&mut engine, now, made.len(), 4) {
-            Ok((_, created)) => made.push(created),
-            Err(error) => break error,
+    let mut takes_all = |engine: &mut common::Machine, host| {
+        let before = made.len();
+        loop {
+            match session(engine, now, host, made.len()) {
+                Ok(created) => made.push(created),
+                Err(error) => break assert_eq!(error, Error::Nospc),
+            }
         }
+        made[before..].iter().map(|created| u64::from(created.channel.cached) + 1024).sum::<u64>()
     };
-    assert_eq!(refused, Error::Nospc);
+    let first = takes_all(&mut engine, 1);
+    assert!(first <= REPLIES / 2 && first > REPLIES / 5 * 2, "{first}: one host has half");
+    let second = takes_all(&mut engine, 2);
+    assert!(second <= REPLIES / 4 && second > REPLIES / 6, "{second}: the next has half of the rest");
     assert!(made.iter().all(|created| created.channel.slots == 1), "so little is divided among many");
-    let kept: u64 = made.iter().map(|created| u64::from(created.channel.cached)).sum();
-    assert!(kept <= REPLIES && kept > REPLIES / 10 * 9, "{kept}");
+    session(&mut engine, now, 3, 10_000).unwrap();
     // Who goes makes room, and so does who is silent.
-    engine.destroy_session(made[0].session, &ROOT, None).unwrap();
-    session(&mut engine, now, 150, 4).unwrap();
-    assert_eq!(session(&mut engine, now, 151, 4).err(), Some(Error::Nospc));
-    session(&mut engine, now.plus(LEASE + 1), 152, 4).unwrap();
+    let own = session(&mut engine, now, 3, 10_001).unwrap();
+    engine.destroy_session(own.session, &ROOT, None).unwrap();
+    assert_eq!(session(&mut engine, now, 1, 20_001).err(), Some(Error::Nospc));
+    session(&mut engine, now.plus(LEASE + 1), 1, 20_002).unwrap();
 }
 
 #[test]
@@ -83,27 +91,30 @@ fn locks_are_states_and_bounded_with_the_opens() {
 
 #[test]
 fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
-    let mut engine = common::bounded(state::Limits { all: 6, ..LIMITS });
-    let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
+    // One host has half of it.
+    let mut engine = common::bounded(state::Limits { all: 14, ..LIMITS });
+    let (me, _) = client_at(&mut engine, NOW, common::host(1), "me");
+    let (other, session) = client_at(&mut engine, NOW, common::host(1), "other");
     let opened = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
     let kind = LockKind::Write;
     let range = |number: u64| Range::of(10 * number, 5).unwrap();
+    let by = root(me);
     let lock = |engine: &mut common::Machine, now, number| {
         let locker = Locker::New { open: opened, owner: b"l" };
         let (range, reclaim, waits) = (range(number), false, false);
-        let asked = LockRequest { by: &root(me), key: &1, locker, range, kind, reclaim, waits };
+        let asked = LockRequest { by: &by, key: &1, locker, range, kind, reclaim, waits };
         let begun = engine.lock_begin(now, &asked)?.expect("nobody is in the way");
         engine.lock_done(&begun, range, kind)
     };
-    // An open, a lock owner, and three ranges.
-    let locks = [1, 2, 3].map(|number| lock(&mut engine, NOW, number).unwrap());
+    // An open, a lock owner, and four ranges.
+    let locks = [1, 2, 3, 4].map(|number| lock(&mut engine, NOW, number).unwrap());
     engine.open(NOW, &open(other, "o", &2, 3, 0)).unwrap();
-    assert_eq!(lock(&mut engine, NOW, 4), Err(Error::Delay));
+    assert_eq!(lock(&mut engine, NOW, 5), Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &3, 3, 0)), Err(Error::Delay));
     engine.open(NOW, &open(other, "o", &2, 1, 0)).expect("it is open already");
     assert!(engine.delegate_begin(NOW, &common::wants(&root(other), &2, true)).is_err());
     // What is given back is anybody's.
-    let begun = engine.unlock_begin(&root(me), &locks[2], &1, range(1)).unwrap();
+    let begun = engine.unlock_begin(&root(me), &locks[3], &1, range(1)).unwrap();
     engine.unlock_done(&begun, range(1)).unwrap();
     engine.open(NOW, &open(other, "o", &3, 3, 0)).unwrap();
     // And what a client has that is out of its lease.
@@ -181,7 +192,7 @@ fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
         lease: LEASE,
         courtesy: COURTESY,
         distrust: 1000,
-        limits: state::Limits { clients: MANY as usize + 1, ..LIMITS },
+        limits: state::Limits { clients: 2 * MANY as usize, ..LIMITS },
     };
     let mut engine: common::Machine = Engine::new(
         config,
@@ -194,7 +205,8 @@ fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
     );
     let silent: Vec<_> = (0..MANY)
         .map(|number| {
-            let (id, session) = client(&mut engine, NOW, &format!("silent {number}"));
+            let (id, session) =
+                client_at(&mut engine, NOW, common::host(number), &format!("silent {number}"));
             (id, session, engine.open(NOW, &open(id, "o", &number, 3, 3)).unwrap())
         })
         .collect();
@@ -209,9 +221,4 @@ fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
         assert_eq!(back, number != 500, "client {number}");
         assert_eq!(engine.test_stateid(*id, opened).is_ok(), back);
     }
-    // Who is new may have the place of somebody who hasn't been confirmed, and nobody else's.
-    engine.exchange_id(later, &named("one more", 1)).unwrap();
-    engine.exchange_id(later, &named("two more", 1)).unwrap();
-    assert_eq!(engine.counts().0, MANY as usize + 1);
-    assert!(engine.exchange_id(later, &named("silent 0", 1)).unwrap().confirmed);
 }

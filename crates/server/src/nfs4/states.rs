@@ -70,6 +70,8 @@ const LIMITS: Limits = Limits {
     sessions: 64,
     states: 262_144,
     all: 1 << 20,
+    // The server is told how many it has.
+    descriptors: 0,
     delegations: MOST_DELEGATIONS,
     client_delegations: MOST_DELEGATIONS / 4,
     ranges: 4096,
@@ -125,7 +127,7 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// Without clients.
+    /// Without clients. What they have open, locked and delegated may cost so many `descriptors`.
     /// `identity` must be the same after a restart, and `records` too: who is `recovered` from them may reclaim for a lease's time.
     ///
     /// # Errors
@@ -133,6 +135,7 @@ impl States {
     pub(crate) fn new(
         identity: [u8; 16],
         lease: Duration,
+        descriptors: usize,
         records: Option<Box<dyn Records>>,
         recovered: Recovered,
     ) -> std::io::Result<Arc<Self>> {
@@ -142,7 +145,7 @@ impl States {
             lease: millis,
             courtesy: COURTESY.as_millis() as u64,
             distrust: DISTRUST,
-            limits: LIMITS,
+            limits: Limits { descriptors, ..LIMITS },
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
@@ -441,7 +444,7 @@ mod tests {
     /// A server over that directory.
     fn start(directory: &Path, lease: Duration) -> Arc<States> {
         let (records, recovered) = open_records(directory, &[0; 16]);
-        States::new([0; 16], lease, records, recovered).unwrap()
+        States::new([0; 16], lease, 1024, records, recovered).unwrap()
     }
 
     #[test]

@@ -91,6 +91,7 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
         sessions: 1,
         states,
         all: states,
+        descriptors: states,
         delegations: 0,
         client_delegations: 0,
         ranges: 8,

@@ -39,14 +39,15 @@ pub type Machine = Engine<u32, ()>;
 pub const CHANNEL: Channel = Channel { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
 
 pub const LIMITS: Limits = Limits {
-    clients: 8,
+    clients: 16,
     sessions: 4,
     states: 16,
     all: 1 << 20,
+    descriptors: 1 << 20,
     delegations: 8,
     client_delegations: 4,
     ranges: 8,
-    waiting: 6,
+    waiting: 12,
     replies: 1 << 30,
     channel: CHANNEL,
 };
@@ -97,6 +98,20 @@ pub const fn named(owner: &str, verifier: u8) -> ExchangeId<'_> {
 
 pub const fn creation<'a>(client: ClientId, sequence: u32) -> CreateSession<'a> {
     CreateSession { client, sequence, principal: &ROOT, channel: CHANNEL }
+}
+
+/// One of many hosts.
+pub const fn host(number: u32) -> Peer {
+    Peer::V4(number.to_be_bytes())
+}
+
+/// As [`client`], at `peer`.
+pub fn client_at(engine: &mut Machine, now: Time, peer: Peer, owner: &str) -> (ClientId, SessionId) {
+    let exchanged =
+        engine.exchange_id(now, &ExchangeId { peer, ..named(owner, 1) }).expect("room for a client");
+    let created = engine.create_session(now, &creation(exchanged.client, exchanged.sequence));
+    engine.reclaim_complete(&root(exchanged.client)).expect("the first time");
+    (exchanged.client, created.expect("a session").session)
 }
 
 /// A client with one session that has nothing to reclaim.

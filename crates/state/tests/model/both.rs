@@ -66,10 +66,11 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         sessions: 4,
         states: 1000,
         all: 1 << 20,
+        descriptors: 1 << 20,
         delegations: 100,
         client_delegations: 50,
         ranges: 100,
-        waiting: 10,
+        waiting: 1000,
         replies: 1 << 30,
         channel,
     };

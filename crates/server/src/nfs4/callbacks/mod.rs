@@ -14,6 +14,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use fairness::{Shares, Standing};
 use parking_lot::Mutex;
 use proto::nfs4::{
     Bitmap4, CB_NOTIFY_LOCK, CB_RECALL, CB_RECALL_ANY, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args,
@@ -21,7 +22,7 @@ use proto::nfs4::{
 };
 use state::{ClientId, LockOwner, Notice, Recall, SessionId, StateId};
 use store::FileHandle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use xdr::Opaque;
 
 pub(crate) use message::Operation;
@@ -32,7 +33,8 @@ use super::states::{MOST_DELEGATIONS, States};
 
 /// How many callbacks may wait to be sent: every delegation's recall, and as many others.
 const QUEUE: usize = 2 * MOST_DELEGATIONS;
-/// How many clients' addresses are tried at the same time: each costs a connection, to wherever its client says.
+/// How many clients' addresses are tried at the same time, shared by address: each costs a connection, and one that isn't answered
+/// costs it for long.
 const MOST_PROBED: usize = 64;
 /// How many workers may wait for a client's answer at the same time.
 const MOST_WAITING: usize = 4;
@@ -208,7 +210,7 @@ pub(crate) fn start(states: &Arc<States>, inbox: Inbox) -> std::io::Result<()> {
 
 async fn run(states: Weak<States>, mut inbox: Inbox) {
     let mut ticks = tokio::time::interval(TICK);
-    let probes = Arc::new(Semaphore::new(MOST_PROBED));
+    let probes = Arc::new(Mutex::new(Shares::new(MOST_PROBED)));
     loop {
         tokio::select! {
             job = inbox.queue.recv() => match job {
@@ -226,13 +228,16 @@ async fn run(states: Weak<States>, mut inbox: Inbox) {
     }
 }
 
-async fn work(states: Weak<States>, ways: Arc<Table>, probes: Arc<Semaphore>, job: Job) {
+async fn work(states: Weak<States>, ways: Arc<Table>, probes: Arc<Mutex<Shares>>, job: Job) {
     match job {
         Job::Send { client, operation, done } => done(sending::call(&ways, client, &operation).await),
         // One too many is done at the client's next RENEW.
         Job::Probe(client) => {
-            if let Ok(_one) = probes.try_acquire() {
+            let Some(peer) = ways.with(|paths| paths.peer(client)) else { return };
+            let may = probes.lock().take(&peer, Standing::Admitted, 1);
+            if may {
                 sending::probe(&ways, client).await;
+                probes.lock().give_back(&peer, 1);
             }
         }
         Job::Recall(recall) => {

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use fairness::Peer;
 use proto::nfs4::MinorVersion;
 use rpc::message::Credential;
 use rpc::server::BackChannel;
@@ -306,6 +307,12 @@ impl Paths {
     /// last call over it has ended, and made again when it is needed.
     pub fn limit_lines(&mut self, limit: usize) {
         self.lines.limit = limit.max(1);
+    }
+
+    /// Where a client of 4.0 is called.
+    pub fn peer(&self, client: ClientId) -> Option<Peer> {
+        let way = self.clients.get(&client)?.address.as_ref()?;
+        Some(Peer::remote(way.to.address.ip()))
     }
 
     /// A way to the client, with a slot.
