@@ -4,10 +4,11 @@
 
 mod common;
 
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use common::users::as_user;
-use common::v4::{Ops, Session, compound};
+use common::v4::{Ops, Session, compound, get};
 use common::{Client, Scratch, sys, what};
 use proto::nfs3::{self, Lookup3Args, Nfsstat3, Procedure, Sattr3};
 use proto::nfs4::{self, OpenClaim4, Operation};
@@ -91,6 +92,29 @@ impl Encode for AnonymousRead {
     }
 }
 
+#[test]
+fn processes_are_known_by_every_address_of_the_host() {
+    let scratch = Scratch::new();
+    let mut config = scratch.config("*(rw,insecure,no_root_squash,async)");
+    config.listen = vec!["[::]:0".parse().unwrap()];
+    let server = Server::start(config).unwrap();
+    let port = server.local_addrs()[0].port();
+    for (number, address) in ["127.0.0.1", "127.9.8.7", "::1"].into_iter().enumerate() {
+        let address = SocketAddr::new(address.parse().unwrap(), port);
+        // A host may have no IPv6: then the server listens on the other family alone.
+        if TcpStream::connect(address).is_err() && address.is_ipv6() {
+            continue;
+        }
+        let mut client = as_user(DAEMON, || Client::to(address));
+        let root = client.mnt(&scratch.export()).unwrap();
+        let name = format!("false{number}");
+        assert_eq!(made_by(&scratch, &mut client, &root, &name), (65_534, 65_534), "{address}");
+        client.credential = sys(DAEMON, DAEMON, &[]);
+        let name = format!("true{number}");
+        assert_eq!(made_by(&scratch, &mut client, &root, &name), (DAEMON, DAEMON), "{address}");
+    }
+}
+
 /// What NFSv4 knows of a client belongs to the user whose process it is, whatever it claims.
 #[test]
 fn nobody_ends_anothers_client_by_claiming_to_be_its_user() {
@@ -109,7 +133,12 @@ fn nobody_ends_anothers_client_by_claiming_to_be_its_user() {
         client_impl_id: Array(vec![]),
     };
     let ops = Ops::new().op(Operation::ExchangeId, &args);
-    assert_eq!(compound(&mut attacker, 2, &ops).status, nfs4::Nfsstat4::ClidInuse as u32);
+    let done = compound(&mut attacker, 2, &ops);
+    let (status, body) = done.after(&[]);
+    assert_eq!(status, 0);
+    let another: nfs4::ExchangeId4ResOk<'_> = get(body);
+    assert_ne!(another.clientid, roots.clientid, "of one name, and not the same");
+    assert_eq!(another.flags & nfs4::EXCHGID_CONFIRMED_R, 0);
     let args = nfs4::DestroySession4Args { sessionid: roots.id };
     let ops = Ops::new().op(Operation::DestroySession, &args);
     assert_ne!(compound(&mut attacker, 2, &ops).status, 0);
