@@ -48,8 +48,8 @@ impl Session {
         self.open_ahead(wanted, &up.lane, up.number).await
     }
 
-    /// Asks the lane for a file. Where a lane is required, anything but a grant or a refusal that the wire would repeat
-    /// is an error, except as [`Purpose`] says.
+    /// Asks the lane for a file. Where a lane is required, anything but a grant, a refusal that the wire would repeat, and a reference
+    /// to the wire ([`Status::TryWire`]) is an error, except as [`Purpose`] says.
     pub(crate) async fn ask_lane(
         &self,
         target: Target<'_>,
@@ -92,9 +92,9 @@ impl Session {
                         return Err(Error::NoGrant { object: shown(), which });
                     }
                     Asked::Crowded(_) => return Ok(Answer::Refused(Status::TooMany)),
-                    Asked::NotHere(status @ Status::TryWire) if goes_on => {
-                        return Ok(Answer::Refused(status));
-                    }
+                    // Also where there must be a lane: there is one, which says that the wire has the answer. It is that of a file
+                    // which the user may have by NFS's rules and not by open(2)'s, or which somebody else's open is in the way of.
+                    Asked::NotHere(status @ Status::TryWire) => return Ok(Answer::Refused(status)),
                     Asked::NotHere(status) => return without(status.to_string(), Answer::Refused(status)),
                     Asked::Failed(error) => return without(error.to_string(), Answer::None),
                     Asked::Lost(why) => why,
