@@ -27,6 +27,7 @@ pub mod request;
 pub mod run_dir;
 pub mod server;
 mod socket;
+mod turns;
 
 pub use about::{About, Before, Changed};
 pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened, Then};

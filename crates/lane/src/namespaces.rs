@@ -1,13 +1,16 @@
 //! The other network namespaces of this host, as far as /proc shows them.
 //!
 //! A namespace is found through a process that lives in it. Everything is bounded: processes looked at, namespaces
-//! found, time. What is found is a descriptor of the namespace, so it can't be exchanged afterwards.
+//! found, time. Users share the namespaces ([`crate::turns`]), since every user can make some. What is found is a
+//! descriptor of the namespace, so it can't be exchanged afterwards.
 
+use crate::turns::in_turns;
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -84,20 +87,21 @@ impl Walk {
     }
 }
 
-/// The other network namespaces, as far as they are found in [`MAX_TIME`]. A process that hangs in the kernel can hold up who
+/// The other network namespaces, as far as they are found in [`MAX_TIME`]; `None` among the `preferred` users is everybody whom our user
+/// namespace doesn't map. A process that hangs in the kernel can hold up who
 /// looks at it in /proc, so a thread looks that isn't waited for any longer than that, and the next search passes such a
-/// process over.
+/// process over. Namespaces with processes of users who are `preferred` come first, and the users take turns.
 ///
 /// # Errors
 /// When /proc can't be read, when there is no thread to be had, and when too many of them are stuck.
-pub(crate) fn others() -> std::io::Result<Vec<Namespace>> {
+pub(crate) fn others(preferred: Vec<Option<u32>>) -> std::io::Result<Vec<Namespace>> {
     let deadline = Instant::now() + MAX_TIME;
     let own = rustix::fs::readlink("/proc/thread-self/ns/net", Vec::new())?;
     let walk = Walk::begin()?;
     let (sender, receiver) = sync_channel(MAX_NAMESPACES);
     let walker = Arc::clone(&walk);
     let thread = std::thread::Builder::new().name("lane-namespaces".into()).spawn(move || {
-        walk_proc(&walker, own, deadline, &sender);
+        walk_proc(&walker, &own, deadline, &preferred, &sender);
         walker.end();
     });
     if let Err(error) = thread {
@@ -118,13 +122,44 @@ pub(crate) fn others() -> std::io::Result<Vec<Namespace>> {
     Ok(found)
 }
 
-/// Looks at one process after the other, and sends the namespaces that weren't seen before.
-fn walk_proc(walk: &Walk, own: CString, deadline: Instant, found: &SyncSender<Namespace>) {
-    let mut seen = HashSet::from([own]);
-    let Ok(entries) = std::fs::read_dir("/proc") else { return };
-    for entry in entries.flatten().take(MAX_PROCESSES) {
-        if seen.len() > MAX_NAMESPACES || Instant::now() >= deadline {
+/// Looks at one process after the other, and then sends the namespaces that they are in.
+fn walk_proc(
+    walk: &Walk,
+    own: &CString,
+    deadline: Instant,
+    preferred: &[Option<u32>],
+    found: &SyncSender<Namespace>,
+) {
+    let inhabited = inhabited(walk, own, deadline - MAX_TIME / 3, preferred);
+    let is_preferred = |owner: Option<u32>| preferred.contains(&owner);
+    for pid in in_turns(inhabited, is_preferred).take(MAX_NAMESPACES) {
+        if Instant::now() >= deadline {
             return;
+        }
+        walk.at.store(pid, SeqCst);
+        let path = format!("/proc/{pid}/ns/net");
+        if let Ok(file) = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            && found.try_send(Namespace { pid, file }).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// A process and its user (`None` for one whom our user namespace doesn't map) for each namespace, a preferred user's
+/// if there is one; in the order of the processes.
+fn inhabited(
+    walk: &Walk,
+    own: &CString,
+    deadline: Instant,
+    preferred: &[Option<u32>],
+) -> Vec<(Option<u32>, u32)> {
+    let overflow = sys::peer::overflow_uid();
+    let mut by_link = HashMap::<CString, (Option<u32>, u32)>::new();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    for entry in entries.flatten().take(MAX_PROCESSES) {
+        if Instant::now() >= deadline {
+            break;
         }
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -132,18 +167,21 @@ fn walk_proc(walk: &Walk, own: CString, deadline: Instant, found: &SyncSender<Na
             continue;
         }
         walk.at.store(pid, SeqCst);
-        let path = format!("/proc/{pid}/ns/net");
         // A process that has ended meanwhile, or that we may not look at, shows no namespace.
-        let Ok(link) = rustix::fs::readlink(path.as_str(), Vec::new()) else { continue };
-        if !seen.insert(link) {
+        let Ok(link) = rustix::fs::readlink(format!("/proc/{pid}/ns/net"), Vec::new()) else { continue };
+        let Ok(process) = entry.metadata() else { continue };
+        if link == *own {
             continue;
         }
-        if let Ok(file) = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            && found.try_send(Namespace { pid, file }).is_err()
-        {
-            return;
+        let owner = Some(process.uid()).filter(|uid| *uid != overflow);
+        let known = by_link.entry(link).or_insert((owner, pid));
+        if preferred.contains(&owner) && !preferred.contains(&known.0) {
+            *known = (owner, pid);
         }
     }
+    let mut inhabited: Vec<_> = by_link.into_values().collect();
+    inhabited.sort_unstable_by_key(|(_, pid)| *pid);
+    inhabited
 }
 
 #[cfg(test)]
@@ -161,6 +199,6 @@ mod tests {
         assert!(more.len() < MAX_WALKS);
         more.iter().chain([&stuck]).for_each(|walk| walk.end());
         assert!(!Walk::is_known_to_hang(u32::MAX));
-        assert!(others().is_ok());
+        assert!(others(Vec::new()).is_ok());
     }
 }

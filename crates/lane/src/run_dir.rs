@@ -9,10 +9,12 @@ use crate::nonce::{Commitment, Instance, hex, parse_instance};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The directory that everybody looks in unless told otherwise.
 pub const DEFAULT: &str = "/run/samehost";
@@ -58,14 +60,43 @@ pub fn sockets(dir: &Path, suffix: &str) -> io::Result<Vec<(Instance, PathBuf)>>
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)?.take(MAX_NAMES) {
         let entry = entry?;
-        let name = entry.file_name();
-        let instance = name.to_str().and_then(|name| name.strip_suffix(suffix)?.strip_suffix('.'));
-        if let Some(instance) = instance.and_then(parse_instance) {
+        if let Some(instance) = instance_of(&entry.file_name(), suffix) {
             found.push((instance, entry.path()));
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// The socket files in a run directory with this suffix, and who made each (`None`: a user whom our user namespace doesn't
+/// map). Looks at names until `deadline`, for who may write to the directory can put any number of them there.
+///
+/// # Errors
+/// When the directory can't be read.
+pub fn owned_sockets(
+    dir: &Path,
+    suffix: &str,
+    deadline: Instant,
+) -> io::Result<Vec<(Option<u32>, (Instance, PathBuf))>> {
+    let overflow = sys::peer::overflow_uid();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        if Instant::now() > deadline {
+            break;
+        }
+        let entry = entry?;
+        let Some(instance) = instance_of(&entry.file_name(), suffix) else { continue };
+        // The entry's, not what a symbolic link leads to. It may be gone already.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let owner = Some(metadata.uid()).filter(|uid| *uid != overflow);
+        found.push((owner, (instance, entry.path())));
+    }
+    Ok(found)
+}
+
+/// The instance whose socket file with this suffix has this name.
+fn instance_of(name: &OsStr, suffix: &str) -> Option<Instance> {
+    parse_instance(name.to_str()?.strip_suffix(suffix)?.strip_suffix('.')?)
 }
 
 /// Makes the run directory (mode 0755) if it is missing.

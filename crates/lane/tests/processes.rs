@@ -7,7 +7,7 @@ mod common;
 
 use common::{LONG, World, by_name, content, root};
 use lane::nonce::{hex, parse_instance, random_instance};
-use lane::{LaneOptions, LaneServer, LaneState, Nonce, OpenError, Rendezvous, RendezvousOptions};
+use lane::{LaneOptions, LaneServer, LaneState, Nonce, OpenError, Reason, Rendezvous, RendezvousOptions};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use samehost_lane as lane;
 use std::io::{BufRead, BufReader, Write};
@@ -101,6 +101,7 @@ fn helper() {
         }
         "client without descriptors" => client_without_descriptors(&dir),
         "rounds" => rounds(&dir),
+        "crowd" => crowd(&dir),
         other => panic!("no role {other}"),
     }
 }
@@ -167,6 +168,59 @@ fn client_without_descriptors(dir: &Path) {
         say(content(&opened.grant));
         hear();
     });
+}
+
+/// Another user has filled the places where servers are looked for with names that look like theirs.
+fn crowd(dir: &Path) {
+    const CROWD: usize = 1500;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let run_dir = dir.join("run");
+    std::fs::create_dir(&run_dir).unwrap();
+    std::fs::set_permissions(&run_dir, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    let crowded = run_dir.clone();
+    let fakes = common::as_user(4711, 4711, &[], move || {
+        let fake = |_| {
+            let instance = random_instance().unwrap();
+            let named = lane::run_dir::seqpacket().unwrap();
+            let name = lane::run_dir::abstract_name(&instance);
+            let name = rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+            rustix::net::bind(&named, &name).unwrap();
+            rustix::net::listen(&named, 8).unwrap();
+            let path = crowded.join(lane::run_dir::lane_name(&instance));
+            (named, lane::run_dir::listen(&path, 8).unwrap())
+        };
+        (0..CROWD).map(fake).collect::<Vec<_>>()
+    });
+    assert_eq!(fakes.as_ref().map(Vec::len), Some(CROWD));
+    for abstract_socket in [true, false] {
+        let files =
+            common::Files { dir: dir.into(), open: Arc::default(), asynchronous: Arc::default(), gate: None };
+        let mut options = LaneOptions::new(run_dir.clone(), random_instance().unwrap());
+        if abstract_socket {
+            options.run_dir = None;
+        }
+        options.abstract_socket = abstract_socket;
+        options.search_namespaces = false;
+        let server = LaneServer::start(options, Arc::new(files)).unwrap();
+        runtime().block_on(async {
+            let looked_in = if abstract_socket { dir.join("none") } else { run_dir.clone() };
+            let mut options = RendezvousOptions::new(looked_in);
+            options.search_namespaces = abstract_socket;
+            let candidates = Rendezvous::register(options.clone()).await.unwrap();
+            assert!(server.uuid_is_local(Nonce(candidates.nonce()), common::nfs_connection(1)));
+            let lane = candidates.finish(Duration::ZERO).await.unwrap();
+            assert_eq!(content(lane.open(by_name(b"hello", &root())).await.unwrap().grant), "hello");
+            // And what is told of the others is short.
+            let candidates = Rendezvous::register(options).await.unwrap();
+            let reasons = candidates.finish(Duration::ZERO).await.unwrap_err().reasons;
+            let untrusted = |reason: &&Reason| matches!(reason, Reason::Untrusted { uid: 4711, .. });
+            assert_eq!(reasons.iter().filter(untrusted).count(), 1, "{reasons:?}");
+            assert!(reasons.len() < 80, "{}", reasons.len());
+        });
+    }
+    say("found");
 }
 
 /// Start, load, stop, many times: nothing is left behind.
@@ -297,6 +351,18 @@ fn a_privileged_server_calls_a_client_that_can_t_come() {
     assert!(!world.nonce_arrives(nonce));
     assert_eq!(world.server.status().len(), 1);
     client.ends();
+}
+
+/// In a network namespace of its own, so that nobody else's search has to look at them.
+#[test]
+fn another_users_sockets_hide_no_server() {
+    if !root_only() {
+        return;
+    }
+    let dir = shared_dir();
+    let mut crowd = Other::start(&["unshare", "--net", "--"], "crowd", dir.path());
+    assert_eq!(crowd.hear(), "found");
+    crowd.ends();
 }
 
 #[test]

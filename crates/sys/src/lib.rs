@@ -25,6 +25,7 @@ mod reflink;
 pub mod shared_memory;
 pub mod switch;
 mod tcp_owner;
+mod unix_listeners;
 
 pub use access::Access;
 pub use attributes::{Attributes, Kind, Timestamp};
@@ -34,6 +35,7 @@ pub use reflink::clone_range;
 pub use shared_memory::SharedMemory;
 pub use switch::Switch;
 pub use tcp_owner::{TcpOwner, tcp_owner};
+pub use unix_listeners::{UnixListener, abstract_listeners};
 
 use rustix::io::Errno;
 

@@ -1,21 +1,35 @@
 //! Looking through the places where servers listen. Blocks a little: runs on a thread of its own.
+//!
+//! Other users can put any number of sockets with servers' names into most of these places. So each place is looked at for a
+//! bounded time, first at what belongs to users who are trusted, and the users take turns ([`crate::turns`]). Whether a
+//! socket's user is trusted is in any case asked of the kernel once we are connected.
 
 use super::candidate::Candidate;
 use super::{Reason, RendezvousOptions};
 use crate::namespaces::{self, Namespace};
 use crate::nonce::{Commitment, Instance};
 use crate::run_dir;
+use crate::turns::in_turns;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
+use sys::UnixListener;
 
-/// How many servers are asked.
+/// How many servers are asked. Their users share them.
 const MAX_CANDIDATES: usize = 64;
-/// How much of a /proc/net/unix is read, in bytes: some 50,000 sockets.
-const MAX_PROC_NET_UNIX: u64 = 4 << 20;
+/// How long listing the sockets of one place may take, and how long calling them: some 10,000 of them.
+const MAX_TIME: Duration = Duration::from_millis(300);
+/// How many are called however long it takes: on a machine that is busy time says little.
+const MIN_CALLS: usize = 64;
+/// How many reasons of one search are told. One that says who is trusted, or what is missing, is always among the first.
+const MAX_REASONS: usize = 64;
+/// How much of a /proc/net/unix is read, in bytes: some 500,000 sockets.
+const MAX_PROC_NET_UNIX: u64 = 64 << 20;
 
 /// What was found.
 pub(super) struct Found {
@@ -32,19 +46,39 @@ struct Search<'a> {
     found: Found,
     /// Servers that have our registration: twice would be once too often.
     registered: HashSet<Instance>,
+    /// Users who listen somewhere and aren't trusted.
+    untrusted: HashSet<Option<u32>>,
+}
+
+/// How many sockets of a place have been called, and until when more are.
+struct Calls {
+    made: usize,
+    deadline: Instant,
+}
+
+impl Calls {
+    fn new() -> Self {
+        Self { made: 0, deadline: Instant::now() + MAX_TIME }
+    }
+
+    fn one_more(&mut self) -> bool {
+        self.made += 1;
+        self.made <= MIN_CALLS || Instant::now() < self.deadline
+    }
 }
 
 /// Looks everywhere and registers with everybody who is trusted.
 pub(super) fn discover(options: &RendezvousOptions, commitment: Commitment) -> Found {
     let found = Found { candidates: Vec::new(), reasons: Vec::new(), wait_to_be_called: false };
-    let mut search = Search { options, commitment, found, registered: HashSet::new() };
+    let mut search =
+        Search { options, commitment, found, registered: HashSet::new(), untrusted: HashSet::new() };
     search.run_dir();
     if options.search_namespaces {
         search.own_namespace();
         if namespaces::may_enter() {
             search.other_namespaces();
         } else {
-            search.found.reasons.push(Reason::MayNotSearch);
+            search.say(Reason::MayNotSearch);
         }
         // Whoever sees all has found all there is.
         search.found.wait_to_be_called = !namespaces::sees_the_host();
@@ -55,62 +89,103 @@ pub(super) fn discover(options: &RendezvousOptions, commitment: Commitment) -> F
 impl Search<'_> {
     fn run_dir(&mut self) {
         let dir = &self.options.run_dir;
-        let sockets = match run_dir::sockets(dir, "lane") {
+        let sockets = match run_dir::owned_sockets(dir, "lane", Instant::now() + MAX_TIME) {
             Ok(sockets) => sockets,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return self.found.reasons.push(Reason::NoRunDir(dir.clone()));
+                return self.say(Reason::NoRunDir(dir.clone()));
             }
             Err(error) => {
                 let reason = Reason::UnreadableRunDir { dir: dir.clone(), error: error.to_string() };
-                return self.found.reasons.push(reason);
+                return self.say(reason);
             }
         };
         if sockets.is_empty() {
-            return self.found.reasons.push(Reason::NoSocket(dir.clone()));
+            return self.say(Reason::NoSocket(dir.clone()));
         }
-        for (instance, path) in sockets {
-            let socket = connect_path(&path);
-            self.candidate(instance, path.display().to_string(), socket);
+        let mut calls = Calls::new();
+        for (instance, path) in in_turns(sockets, |owner| self.options.trusts(owner)) {
+            if !self.goes_on(&mut calls, &dir.display()) {
+                break;
+            }
+            self.candidate(instance, path.display().to_string(), connect_path(&path));
         }
     }
 
     fn own_namespace(&mut self) {
-        match listening("/proc/thread-self/net/unix") {
+        match listening(Instant::now() + MAX_TIME) {
             Ok(instances) => {
-                for instance in instances {
+                let mut calls = Calls::new();
+                for instance in in_turns(instances, |owner| self.options.trusts(owner)) {
                     let name = run_dir::abstract_name(&instance);
                     if self.is_new(&instance) {
+                        if !self.goes_on(&mut calls, &"this network namespace") {
+                            break;
+                        }
                         self.candidate(instance, format!("@{name}"), connect_abstract(&name));
                     }
                 }
             }
-            Err(error) => self.found.reasons.push(Reason::NoProc(error.to_string())),
+            Err(error) => self.say(Reason::NoProc(error.to_string())),
         }
     }
 
     fn other_namespaces(&mut self) {
-        let namespaces = match namespaces::others() {
+        let options = self.options;
+        let trusts = |owner| options.trusts(owner);
+        let namespaces = match namespaces::others(options.trusted()) {
             Ok(namespaces) => namespaces,
-            Err(error) => return self.found.reasons.push(Reason::NoProc(error.to_string())),
+            Err(error) => return self.say(Reason::NoProc(error.to_string())),
         };
         let before = self.registered.len();
+        let (mut entries, mut calls) = (Calls::new(), Calls::new());
         for Namespace { pid, file } in &namespaces {
+            let place = format!("the network namespace of process {pid}");
+            if !self.goes_on(&mut entries, &place) {
+                break;
+            }
+            let deadline = Instant::now() + MAX_TIME;
             // Its sockets are listed from within: another way leads past the process, which may hang.
-            let listed = sys::namespace::in_network_namespace(file.as_fd(), || {
-                listening("/proc/thread-self/net/unix")
-            });
-            for instance in listed.and_then(|listed| listed).unwrap_or_default() {
+            let listed = sys::namespace::in_network_namespace(file.as_fd(), || listening(deadline));
+            let listed = listed.and_then(|listed| listed).unwrap_or_default();
+            for instance in in_turns(listed, trusts) {
                 if !self.is_new(&instance) {
                     continue;
                 }
+                if !self.goes_on(&mut calls, &place) {
+                    break;
+                }
                 let name = run_dir::abstract_name(&instance);
-                let through = format!("@{name} in the network namespace of process {pid}");
                 let socket = sys::namespace::in_network_namespace(file.as_fd(), || connect_abstract(&name));
-                self.candidate(instance, through, socket.and_then(|connected| connected));
+                self.candidate(
+                    instance,
+                    format!("@{name} in {place}"),
+                    socket.and_then(|connected| connected),
+                );
             }
         }
         if self.registered.len() == before {
-            self.found.reasons.push(Reason::NothingInNamespaces(namespaces.len()));
+            self.say(Reason::NothingInNamespaces(namespaces.len()));
+        }
+    }
+
+    /// Whether to look at one more of this place.
+    fn goes_on(&mut self, calls: &mut Calls, place: &dyn Display) -> bool {
+        let goes_on = self.found.candidates.len() < MAX_CANDIDATES && calls.one_more();
+        if !goes_on {
+            self.say(Reason::TooMany(place.to_string()));
+        }
+        goes_on
+    }
+
+    /// One more reason, if it says anything new: of each user who isn't trusted one socket is named.
+    fn say(&mut self, reason: Reason) {
+        let news = match &reason {
+            Reason::Untrusted { uid, .. } => self.untrusted.insert(Some(*uid)),
+            Reason::UntrustedUnmapped { .. } => self.untrusted.insert(None),
+            _ => true,
+        };
+        if news && self.found.reasons.len() < MAX_REASONS {
+            self.found.reasons.push(reason);
         }
     }
 
@@ -119,9 +194,6 @@ impl Search<'_> {
     }
 
     fn candidate(&mut self, instance: Instance, through: String, socket: io::Result<OwnedFd>) {
-        if self.found.candidates.len() >= MAX_CANDIDATES {
-            return self.found.reasons.push(Reason::TooMany(through));
-        }
         let registered = match socket {
             Ok(socket) => {
                 let candidate = Candidate { socket, through, instance: Some(instance) };
@@ -138,7 +210,7 @@ impl Search<'_> {
                 self.registered.insert(instance);
                 self.found.candidates.push(candidate);
             }
-            Err(reason) => self.found.reasons.push(reason),
+            Err(reason) => self.say(reason),
         }
     }
 }
@@ -156,16 +228,34 @@ fn connect_abstract(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The servers that listen on an abstract socket, by a `/proc/net/unix`.
-fn listening(proc_net_unix: &str) -> io::Result<Vec<Instance>> {
+/// The servers that listen on an abstract socket of this thread's network namespace, and whose they are.
+fn listening(deadline: Instant) -> io::Result<Vec<(Option<u32>, Instance)>> {
+    let overflow = sys::peer::overflow_uid();
+    let mut found = Vec::new();
+    let listed = sys::abstract_listeners(deadline, |UnixListener { name, uid }| {
+        let instance = std::str::from_utf8(&name).ok().and_then(run_dir::instance_of_abstract);
+        found.extend(instance.map(|instance| (uid.filter(|uid| *uid != overflow), instance)));
+    });
+    match listed {
+        Ok(()) => Ok(found),
+        // Whatever stands in the way there: the names are in /proc, too, but not their users.
+        Err(_) => {
+            let names = names_in_proc("/proc/thread-self/net/unix", deadline)?;
+            Ok(names.into_iter().map(|instance| (None, instance)).collect())
+        }
+    }
+}
+
+/// The same by a `/proc/net/unix`.
+fn names_in_proc(proc_net_unix: &str, deadline: Instant) -> io::Result<HashSet<Instance>> {
     let mut instances = HashSet::new();
     let mut lines = BufReader::new(std::fs::File::open(proc_net_unix)?.take(MAX_PROC_NET_UNIX));
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 && instances.len() < MAX_CANDIDATES {
+    while lines.read_until(b'\n', &mut line)? > 0 && Instant::now() < deadline {
         instances.extend(server_in(&line));
         line.clear();
     }
-    Ok(instances.into_iter().collect())
+    Ok(instances)
 }
 
 /// The server whose listening socket this line of `/proc/net/unix` shows:

@@ -100,8 +100,8 @@ pub enum Reason {
         /// What it did.
         what: &'static str,
     },
-    /// Enough servers were asked.
-    #[error("{0} was not asked: too many servers on this host")]
+    /// Not everything was looked at.
+    #[error("{0} has more sockets with servers' names than can be looked at, and not all were")]
     TooMany(String),
     /// /proc doesn't help.
     #[error("the sockets of this host can't be listed: {0}")]

@@ -1,0 +1,194 @@
+//! Which Unix sockets of a network namespace are listened on under an abstract name, and whose they are (`sock_diag(7)`).
+//!
+//! `/proc/net/unix` lists the same sockets, with every other Unix socket of the namespace, and doesn't say whose they
+//! are. Abstract names have no permissions: every user of the namespace may take any name that is free.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+/// A socket that is listened on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixListener {
+    /// Its name without the leading NUL.
+    pub name: Vec<u8>,
+    /// Who made it, as this process's user namespace numbers it; the overflow id for a user that it doesn't map. `None`
+    /// where the kernel doesn't say (before Linux 5.3).
+    pub uid: Option<u32>,
+}
+
+/// The sockets of type `SOCK_SEQPACKET` that are listened on under an abstract name, in the network namespace of the
+/// calling thread. Calls `found` for each, until `deadline`: a namespace can have any number of them.
+///
+/// # Errors
+/// `ENOENT`, `EPROTONOSUPPORT` or `EAFNOSUPPORT` where the kernel has no `sock_diag` for Unix sockets (they are in
+/// `/proc/net/unix` then), `EPERM` or `EACCES` where a filter of system calls is in the way, and when the system is
+/// short of descriptors or memory. What was found before is true.
+pub fn abstract_listeners(deadline: Instant, mut found: impl FnMut(UnixListener)) -> rustix::io::Result<()> {
+    let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
+    let netlink: OwnedFd =
+        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
+    let kernel = netlink::SocketAddrNetlink::new(0, 0);
+    rustix::net::sendto(&netlink, &request(), SendFlags::empty(), &kernel)?;
+    let mut answer = vec![0; ANSWER_SIZE];
+    while Instant::now() < deadline {
+        // The kernel has the next part ready whenever the last one has been read.
+        let (length, _) = rustix::net::recv(&netlink, &mut answer, RecvFlags::DONTWAIT)?;
+        if !read_part(&answer[..length], &mut found)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// `SOCK_DIAG_BY_FAMILY`, `NLMSG_ERROR`, `NLMSG_DONE`, and `NLM_F_REQUEST | NLM_F_DUMP`.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const REQUEST_ALL: u16 = 0x301;
+
+/// `TCP_LISTEN`, which stands for listening in every family; `SOCK_SEQPACKET`.
+const LISTEN: u8 = 10;
+const SEQPACKET: u8 = 5;
+
+/// `UDIAG_SHOW_NAME | UDIAG_SHOW_UID`, `UNIX_DIAG_NAME`, `UNIX_DIAG_UID`.
+const SHOW: u32 = 0x41;
+const NAME: u16 = 0;
+const UID: u16 = 7;
+
+/// `struct nlmsghdr`; `struct unix_diag_req` and `struct unix_diag_msg` behind it; `struct rtattr`.
+const HEADER: usize = 16;
+const REQUEST_SIZE: usize = HEADER + 24;
+const MESSAGE: usize = HEADER + 16;
+const ATTRIBUTE: usize = 4;
+
+/// More than the kernel puts into one part (32 KiB).
+const ANSWER_SIZE: usize = 64 << 10;
+
+/// The message that asks for all Unix sockets that are listened on.
+fn request() -> [u8; REQUEST_SIZE] {
+    let mut message = [0; REQUEST_SIZE];
+    message[..4].copy_from_slice(&(REQUEST_SIZE as u32).to_ne_bytes());
+    message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    message[6..8].copy_from_slice(&REQUEST_ALL.to_ne_bytes());
+    message[HEADER] = u8::try_from(AddressFamily::UNIX.as_raw()).unwrap_or(0);
+    message[HEADER + 4..HEADER + 8].copy_from_slice(&(1_u32 << LISTEN).to_ne_bytes());
+    message[HEADER + 12..HEADER + 16].copy_from_slice(&SHOW.to_ne_bytes());
+    message
+}
+
+fn two(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes)
+}
+
+fn four(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// Reads one part of an answer, several messages. Whether more parts follow.
+fn read_part(mut part: &[u8], found: &mut impl FnMut(UnixListener)) -> rustix::io::Result<bool> {
+    while !part.is_empty() {
+        let (length, kind) = (four(part, 0).ok_or(Errno::BADMSG)?, two(part, 4).ok_or(Errno::BADMSG)?);
+        let length = length as usize;
+        let message = part.get(..length).filter(|message| message.len() >= HEADER).ok_or(Errno::BADMSG)?;
+        match kind {
+            SOCK_DIAG_BY_FAMILY => {
+                if let Some(listener) = listener(message) {
+                    found(listener);
+                }
+            }
+            NLMSG_DONE => return Ok(false),
+            NLMSG_ERROR => {
+                let error = four(message, HEADER).ok_or(Errno::BADMSG)?.cast_signed();
+                return Err(Errno::from_raw_os_error(error.checked_neg().ok_or(Errno::BADMSG)?));
+            }
+            _ => {}
+        }
+        part = &part[length.next_multiple_of(4).min(part.len())..];
+    }
+    Ok(true)
+}
+
+/// The socket that a message describes, if it is one of those that are looked for.
+fn listener(message: &[u8]) -> Option<UnixListener> {
+    if message.get(HEADER + 1) != Some(&SEQPACKET) || message.get(HEADER + 2) != Some(&LISTEN) {
+        return None;
+    }
+    let (mut name, mut uid) = (None, None);
+    let mut rest = message.get(MESSAGE..)?;
+    while let (Some(length), Some(kind)) = (two(rest, 0), two(rest, 2)) {
+        let length = usize::from(length);
+        let value = rest.get(ATTRIBUTE..length)?;
+        match kind {
+            NAME => name = Some(value),
+            UID => uid = four(value, 0),
+            _ => {}
+        }
+        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+    }
+    // An abstract name begins with a NUL, a path doesn't.
+    let name = name?.strip_prefix(b"\0")?.to_vec();
+    Some(UnixListener { name, uid })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::net::SocketAddrUnix;
+
+    use super::*;
+
+    fn bound(name: &[u8], kind: SocketType, listens: bool) -> OwnedFd {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name).unwrap()).unwrap();
+        if listens {
+            rustix::net::listen(&socket, 1).unwrap();
+        }
+        socket
+    }
+
+    #[test]
+    fn listeners_are_found_with_their_owners_and_nothing_else_is() {
+        let name = |kind: &str| format!("samehost-test/{}/{kind}", std::process::id()).into_bytes();
+        let (listening, silent, stream) = (name("listening"), name("silent"), name("stream"));
+        let _sockets = [
+            bound(&listening, SocketType::SEQPACKET, true),
+            bound(&silent, SocketType::SEQPACKET, false),
+            bound(&stream, SocketType::STREAM, true),
+        ];
+        let mut found = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        match abstract_listeners(deadline, |listener| found.push(listener)) {
+            Ok(()) => {}
+            Err(Errno::NOENT | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT | Errno::PERM) => return,
+            Err(error) => panic!("{error}"),
+        }
+        let ours = found.iter().find(|listener| listener.name == listening).expect("it listens");
+        assert!(ours.uid.is_none_or(|uid| uid == rustix::process::geteuid().as_raw()));
+        assert!(found.iter().all(|listener| listener.name != silent && listener.name != stream));
+    }
+
+    #[test]
+    fn answers_that_make_no_sense_are_errors_or_nothing() {
+        let none = &mut |_| panic!("nobody listens");
+        assert_eq!(read_part(&[], none), Ok(true));
+        assert_eq!(read_part(&[1; 7], none), Err(Errno::BADMSG));
+        assert_eq!(read_part(&[0; 20], none), Err(Errno::BADMSG));
+        let mut refusal = [0; 36];
+        refusal[0] = 36;
+        refusal[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
+        refusal[16..20].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());
+        assert_eq!(read_part(&refusal, none), Err(Errno::NOENT));
+        let mut message = vec![0; MESSAGE];
+        message[0] = 38;
+        message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        (message[HEADER + 1], message[HEADER + 2]) = (SEQPACKET, LISTEN);
+        // An attribute that is longer than the message, and one of no length.
+        for attribute in [[0xff, 0xff, 0, 0, 0, b'x'], [0, 0, 0, 0, 0, b'x']] {
+            assert_eq!(listener(&[&message[..], &attribute].concat()), None);
+        }
+    }
+}
