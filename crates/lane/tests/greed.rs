@@ -108,3 +108,28 @@ fn files_that_one_user_never_acknowledges_are_not_the_others() {
     raw.open(1, b"hello");
     assert!(raw.receive().unwrap().1.is_some());
 }
+
+/// The mount of root, which many users work on.
+#[test]
+fn a_user_of_roots_lane_who_opens_all_it_can_leaves_grants_for_the_others() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let world = World::limits(|limits| limits.lane_grants = 40);
+    let (raw, memory) = world.raw_lane();
+    let mut received = 0_u64;
+    let mut open = |uid: u32| {
+        raw.open_as(1, b"hello", as_itself(uid));
+        let (bytes, fd) = raw.receive().unwrap();
+        if fd.is_none() {
+            let refused = Reply::NotOpened { serial: 1, status: Status::TooMany };
+            assert_eq!(message::decode(&bytes), Ok(refused));
+            return false;
+        }
+        received += 1;
+        rustix::io::pwrite(&memory, &received.to_ne_bytes(), lane::interlock::RECEIVED as u64).unwrap();
+        true
+    };
+    let mut all_of = |uid| (0..1000).take_while(|_| open(uid)).count();
+    assert_eq!([all_of(1000), all_of(1001), all_of(0)], [17, 9, 7]);
+}
