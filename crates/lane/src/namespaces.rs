@@ -13,14 +13,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 /// How many processes are looked at.
 const MAX_PROCESSES: usize = 32_768;
 /// How many namespaces are entered.
 const MAX_NAMESPACES: usize = 256;
-/// How long looking may take.
+/// How long looking through the processes may take.
 pub(crate) const MAX_TIME: Duration = Duration::from_millis(300);
 
 /// A network namespace that isn't ours.
@@ -87,59 +87,82 @@ impl Walk {
     }
 }
 
-/// The other network namespaces, as far as they are found in [`MAX_TIME`]; `None` among the `preferred` users is everybody whom our user
-/// namespace doesn't map. A process that hangs in the kernel can hold up who
-/// looks at it in /proc, so a thread looks that isn't waited for any longer than that, and the next search passes such a
-/// process over. Namespaces with processes of users who are `preferred` come first, and the users take turns.
+/// The other network namespaces, as far as they are found in [`MAX_TIME`], and looked at in as much again. A process that hangs in the
+/// kernel can hold up who looks at it in /proc, so a thread looks that isn't waited for any longer than that, and the next search passes
+/// such a process over. Namespaces with processes of users who are `preferred` come first, and the users take turns; `None` among the
+/// preferred is everybody whom our user namespace doesn't map.
+///
+/// They come one after the other: a search has few of their descriptors open at a time.
 ///
 /// # Errors
 /// When /proc can't be read, when there is no thread to be had, and when too many of them are stuck.
-pub(crate) fn others(preferred: Vec<Option<u32>>) -> std::io::Result<Vec<Namespace>> {
-    let deadline = Instant::now() + MAX_TIME;
+pub(crate) fn others(preferred: Vec<Option<u32>>) -> std::io::Result<Others> {
+    let began = Instant::now();
     let own = rustix::fs::readlink("/proc/thread-self/ns/net", Vec::new())?;
     let walk = Walk::begin()?;
-    let (sender, receiver) = sync_channel(MAX_NAMESPACES);
-    let walker = Arc::clone(&walk);
+    let (sender, receiver) = sync_channel(AHEAD);
+    let others = Others { receiver, walk: Arc::clone(&walk), deadline: began + MAX_TIME * 2, left: AT_LEAST };
     let thread = std::thread::Builder::new().name("lane-namespaces".into()).spawn(move || {
-        walk_proc(&walker, &own, deadline, &preferred, &sender);
-        walker.end();
-    });
-    if let Err(error) = thread {
+        walk_proc(&walk, &own, began, &preferred, &sender);
         walk.end();
-        return Err(error);
+    });
+    match thread {
+        Ok(_) => Ok(others),
+        Err(error) => {
+            others.walk.end();
+            Err(error)
+        }
     }
-    let mut found = Vec::new();
-    loop {
-        match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(namespace) => found.push(namespace),
-            Err(RecvTimeoutError::Disconnected) => break,
+}
+
+/// How many namespaces are looked at however long that takes.
+const AT_LEAST: usize = 16;
+/// How many namespaces are opened before they are asked for.
+const AHEAD: usize = 4;
+
+/// The namespaces that a walk finds. Dropped, the walk ends.
+pub(crate) struct Others {
+    receiver: Receiver<Namespace>,
+    walk: Arc<Walk>,
+    deadline: Instant,
+    /// How many may come however late it is: on a machine that is busy time says little.
+    left: usize,
+}
+
+impl Iterator for Others {
+    type Item = Namespace;
+
+    fn next(&mut self) -> Option<Namespace> {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 && Instant::now() > self.deadline {
+            return None;
+        }
+        match self.receiver.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+            Ok(namespace) => Some(namespace),
+            Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                walk.overdue.store(true, SeqCst);
-                break;
+                self.walk.overdue.store(true, SeqCst);
+                None
             }
         }
     }
-    Ok(found)
 }
 
 /// Looks at one process after the other, and then sends the namespaces that they are in.
 fn walk_proc(
     walk: &Walk,
     own: &CString,
-    deadline: Instant,
+    began: Instant,
     preferred: &[Option<u32>],
     found: &SyncSender<Namespace>,
 ) {
-    let inhabited = inhabited(walk, own, deadline - MAX_TIME / 3, preferred);
+    let inhabited = inhabited(walk, own, began + MAX_TIME, preferred);
     let is_preferred = |owner: Option<u32>| preferred.contains(&owner);
     for pid in in_turns(inhabited, is_preferred).take(MAX_NAMESPACES) {
-        if Instant::now() >= deadline {
-            return;
-        }
         walk.at.store(pid, SeqCst);
         let path = format!("/proc/{pid}/ns/net");
         if let Ok(file) = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            && found.try_send(Namespace { pid, file }).is_err()
+            && found.send(Namespace { pid, file }).is_err()
         {
             return;
         }

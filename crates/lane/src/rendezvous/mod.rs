@@ -67,7 +67,7 @@ pub struct Rendezvous;
 
 impl Rendezvous {
     /// Makes a nonce, looks for servers on this host, connects to every one that is trusted and registers the
-    /// nonce's commitment there. Takes milliseconds, at most some 1200 ms where tens of thousands of sockets and
+    /// nonce's commitment there. Takes milliseconds, at most some 2 s where tens of thousands of sockets and
     /// processes are looked through. Must run in a tokio runtime with I/O and time enabled.
     ///
     /// # Errors

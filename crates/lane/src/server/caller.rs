@@ -172,7 +172,7 @@ fn search(hub: &Arc<Hub>, caller: &Caller, call: &Call) {
         answers.push((socket, format!("@{name} (called)")));
     }
     let deadline = Instant::now() + namespaces::MAX_TIME;
-    for Namespace { pid, file } in namespaces::others(vec![Some(0)]).unwrap_or_default() {
+    for Namespace { pid, file } in namespaces::others(vec![Some(0)]).into_iter().flatten() {
         if caller.stopped() || answers.len() == MAX_ANSWERS || Instant::now() > deadline {
             break;
         }
