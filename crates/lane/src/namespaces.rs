@@ -21,7 +21,7 @@ const MAX_PROCESSES: usize = 32_768;
 /// How many namespaces are entered.
 const MAX_NAMESPACES: usize = 256;
 /// How long looking through the processes may take.
-pub(crate) const MAX_TIME: Duration = Duration::from_millis(300);
+const MAX_TIME: Duration = Duration::from_millis(300);
 
 /// A network namespace that isn't ours.
 pub(crate) struct Namespace {
