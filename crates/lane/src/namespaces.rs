@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How many processes are looked at.
 const MAX_PROCESSES: usize = 32_768;
+/// How many processes are looked at whatever the time.
+const MIN_PROCESSES: usize = 1024;
 /// How many namespaces are entered.
 const MAX_NAMESPACES: usize = 256;
 /// How long looking through the processes may take.
@@ -180,8 +182,8 @@ fn inhabited(
     let overflow = sys::peer::overflow_uid();
     let mut by_link = HashMap::<CString, (Option<u32>, u32)>::new();
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    for entry in entries.flatten().take(MAX_PROCESSES) {
-        if Instant::now() >= deadline {
+    for (number, entry) in entries.flatten().take(MAX_PROCESSES).enumerate() {
+        if number >= MIN_PROCESSES && Instant::now() >= deadline {
             break;
         }
         let name = entry.file_name();

@@ -69,7 +69,8 @@ pub fn sockets(dir: &Path, suffix: &str) -> io::Result<Vec<(Instance, PathBuf)>>
 }
 
 /// The socket files in a run directory with this suffix, and who made each (`None`: a user whom our user namespace doesn't
-/// map). Looks at names until `deadline`, for who may write to the directory can put any number of them there.
+/// map). Looks at names until `deadline`, but at [`MAX_NAMES`] whatever the time: who may write to the directory can put any
+/// number of them there.
 ///
 /// # Errors
 /// When the directory can't be read.
@@ -80,8 +81,8 @@ pub fn owned_sockets(
 ) -> io::Result<Vec<(Option<u32>, (Instance, PathBuf))>> {
     let overflow = sys::peer::overflow_uid();
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        if Instant::now() > deadline {
+    for (number, entry) in std::fs::read_dir(dir)?.enumerate() {
+        if number >= MAX_NAMES && Instant::now() > deadline {
             break;
         }
         let entry = entry?;

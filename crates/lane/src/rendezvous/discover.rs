@@ -26,6 +26,8 @@ const MAX_CANDIDATES: usize = 64;
 const MAX_TIME: Duration = Duration::from_millis(300);
 /// How long listing those of another network namespace may take.
 const MAX_TIME_INSIDE: Duration = Duration::from_millis(50);
+/// Lines of a /proc/net/unix that are read whatever the time.
+const MIN_LINES: usize = 4096;
 /// How many are called however long it takes: on a machine that is busy time says little.
 const MIN_CALLS: usize = 64;
 /// How many reasons of one search are told. One that says who is trusted, or what is missing, is always among the first.
@@ -254,9 +256,14 @@ fn names_in_proc(proc_net_unix: &str, deadline: Instant) -> io::Result<HashSet<I
     let mut instances = HashSet::new();
     let mut lines = BufReader::new(std::fs::File::open(proc_net_unix)?.take(MAX_PROC_NET_UNIX));
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 && Instant::now() < deadline {
+    let mut read = 0;
+    while lines.read_until(b'\n', &mut line)? > 0 {
         instances.extend(server_in(&line));
         line.clear();
+        read += 1;
+        if read >= MIN_LINES && Instant::now() >= deadline {
+            break;
+        }
     }
     Ok(instances)
 }
