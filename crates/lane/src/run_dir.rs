@@ -68,17 +68,16 @@ pub fn sockets(dir: &Path, suffix: &str) -> io::Result<Vec<(Instance, PathBuf)>>
     Ok(found)
 }
 
+/// A socket file's owner, and the file.
+pub type Owned = (Option<u32>, (Instance, PathBuf));
+
 /// The socket files in a run directory with this suffix, and who made each (`None`: a user whom our user namespace doesn't
 /// map). Looks at names until `deadline`, but at [`MAX_NAMES`] whatever the time: who may write to the directory can put any
 /// number of them there.
 ///
 /// # Errors
 /// When the directory can't be read.
-pub fn owned_sockets(
-    dir: &Path,
-    suffix: &str,
-    deadline: Instant,
-) -> io::Result<Vec<(Option<u32>, (Instance, PathBuf))>> {
+pub fn owned_sockets(dir: &Path, suffix: &str, deadline: Instant) -> io::Result<Vec<Owned>> {
     let overflow = sys::peer::overflow_uid();
     let mut found = Vec::new();
     for (number, entry) in std::fs::read_dir(dir)?.enumerate() {

@@ -189,7 +189,7 @@ mod tests {
         refusal[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
         refusal[16..20].copy_from_slice(&(-libc::ENOENT).to_ne_bytes());
         assert_eq!(read_part(&refusal, none), Err(Errno::NOENT));
-        let mut message = vec![0; MESSAGE];
+        let mut message = [0; MESSAGE];
         message[0] = 38;
         message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         (message[HEADER + 1], message[HEADER + 2]) = (SEQPACKET, LISTEN);
