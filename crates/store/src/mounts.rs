@@ -189,7 +189,7 @@ impl Inner {
         let read_only = flags.read_only || self.read_only;
         for (clone, flags) in [
             (Some(self.root.file()), MountFlags { read_only, ..flags }),
-            (self.reader.as_ref().map(AsFd::as_fd), MountFlags { read_only: true, ..flags }),
+            (self.reader_clone.as_ref().map(AsFd::as_fd), MountFlags { read_only: true, ..flags }),
         ] {
             let Some(clone) = clone else { continue };
             match set_flags(clone, flags) {

@@ -136,6 +136,9 @@ pub(crate) struct Inner {
     pub attached: Attached,
     /// A read-only clone of a store that can be written, for grants to clients that may only read.
     pub reader: Option<OwnedFd>,
+    /// The descriptor that the read-only clone came by: without it the kernel takes the mount out of its namespace, and its options
+    /// can't be changed any more.
+    pub reader_clone: Option<OwnedFd>,
     /// Where the exported directory is, before it was cloned.
     pub place: Place,
     /// Exports below it.
@@ -292,7 +295,8 @@ impl Inner {
         let cloned = clone.is_some();
         let reader =
             if cloned && !options.read_only { clone_detached(&original, limits(true)).ok() } else { None };
-        let reader = reader.and_then(|reader| open_directory(&reader).ok());
+        let reader_clone = reader;
+        let reader = reader_clone.as_ref().and_then(|clone| open_directory(clone).ok());
 
         let place = Place::of(&original)?;
         let root = match clone {
@@ -334,6 +338,7 @@ impl Inner {
             cloned,
             attached,
             reader,
+            reader_clone,
             place,
             others: OtherExports::default(),
             mount,
