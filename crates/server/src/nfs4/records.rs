@@ -98,13 +98,13 @@ impl Files {
 
     /// Reads one entry of the directory.
     fn read(&self, name: &OsStr, into: &mut Recovered) -> io::Result<()> {
+        if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
+            // The power failed, or a server that this one replaces is at it: nobody has been promised yet what it was to be.
+            return Ok(());
+        }
         let path = self.directory.join(name);
         let mut content = Vec::new();
         state_dir::open_regular(&path)?.take(MAX_ENTRY + 1).read_to_end(&mut content)?;
-        if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
-            // What it was to be was promised to nobody yet.
-            return fs::remove_file(&path);
-        }
         let not = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         if name == LEASE_FILE {
             let millis = std::str::from_utf8(&content).ok().and_then(|text| text.parse().ok());
@@ -231,10 +231,12 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let (records, directory) = two(&scratch);
         // The power failed in the middle of one.
-        fs::write(directory.join("0123.new"), "half").unwrap();
+        fs::write(directory.join(format!("{}.new", Files::name(b"half"))), "ha").unwrap();
         let left = Files::open(&directory).unwrap();
         assert_eq!(owners(&left), [b"two".to_vec(), vec![0xff; 1032]]);
-        assert!(!directory.join("0123.new").exists());
+        records.remember(b"half").unwrap();
+        assert_eq!(owners(&left)[0], b"half");
+        records.forget(b"half").unwrap();
         assert_eq!((left.load().lease, left.load().damaged.len()), (None, 0));
         for lease in [Duration::from_secs(90), Duration::from_millis(1500)] {
             records.promise(lease).unwrap();
