@@ -90,8 +90,11 @@ fn serve(
 ) -> Server {
     let mount = Odd(
         mount3::PROGRAM,
-        Box::new(|_, _, reply| {
-            let ok = mount3::Mountres3Ok { fhandle: Opaque(HANDLE), auth_flavors: Array(vec![1]) };
+        Box::new(|_, args, reply| {
+            // As Linux's: whatever the path names is mounted, a file, too. UMNT is answered likewise, and nobody looks.
+            let path: mount3::Dirpath<'_> = args.get().unwrap_or(Opaque(b""));
+            let fhandle = Opaque(if path.0.ends_with(b"/file") { b"a file" } else { HANDLE });
+            let ok = mount3::Mountres3Ok { fhandle, auth_flavors: Array(vec![1]) };
             reply.encoder().put(&mount3::Mountres3::Ok(ok));
             Ok(())
         }),
@@ -121,7 +124,11 @@ fn serve(
                 obj_attributes: None,
                 dir_attributes: None,
             })),
-            Procedure::Getattr => to.put(&Outcome::<_, ()>::Ok(attributes(Ftype3::Reg, 10))),
+            Procedure::Getattr => {
+                let asked: nfs3::Getattr3Args<'_> = args.get().expect("a handle");
+                let kind = if asked.object.0 == HANDLE { Ftype3::Dir } else { Ftype3::Reg };
+                to.put(&Outcome::<_, ()>::Ok(attributes(kind, 10)));
+            }
             _ => return Err(CallError::ProcedureUnavailable),
         }
         Ok(())
@@ -135,6 +142,28 @@ fn serve(
         .bind(SocketAddr::from(([127, 0, 0, 1], port)))
         .start()
         .unwrap()
+}
+
+/// A file is used from the directory above it, so that every command finds it by its name there.
+#[tokio::test]
+async fn a_server_that_mounts_files_is_mounted_above_them() {
+    let server = serve(0, |_, _, _| Err(CallError::ProcedureUnavailable));
+    let port = server.local_addrs()[0].port();
+    let empty = tempfile::tempdir().unwrap();
+    let options = Options {
+        run_dir: empty.path().to_owned(),
+        search_namespaces: false,
+        hard: false,
+        ..Options::default()
+    };
+    for (path, mounted, target) in
+        [("/odd", "/odd", ""), ("/odd/file", "/odd", "file"), ("/odd/a/file/", "/odd/a", "file/")]
+    {
+        let url = Url::new("127.0.0.1", Some(port), path.as_bytes());
+        let session = Session::connect(&url, options.clone()).await.unwrap();
+        assert_eq!(session.root().as_bytes(), HANDLE, "{path}");
+        assert_eq!((session.mounted(), session.target()), (mounted.as_bytes(), target.as_bytes()), "{path}");
+    }
 }
 
 fn both() -> OpenOptions {
@@ -290,7 +319,8 @@ async fn try_again_later_is_tried_again_and_a_soft_session_says_so_in_the_end() 
     let asked = AtomicU64::new(0);
     let (_server, session) = odd(move |procedure, _, reply| match procedure {
         Procedure::Getattr => {
-            let result = if asked.fetch_add(1, SeqCst) < 2 {
+            // The first is of the connection itself, which doesn't need to know.
+            let result = if asked.fetch_add(1, SeqCst) < 3 {
                 Outcome::Fail(Nfsstat3::Jukebox, ())
             } else {
                 Outcome::Ok(attributes(Ftype3::Reg, 5))
@@ -309,7 +339,7 @@ async fn try_again_later_is_tried_again_and_a_soft_session_says_so_in_the_end() 
     let root = session.root();
     let found = session.attributes(&root).await.unwrap();
     assert_eq!((found.size, found.mtime.nanoseconds), (5, 999_999_999));
-    assert_eq!(session.counters().calls(client::Procedure::Getattr), 3);
+    assert_eq!(session.counters().calls(client::Procedure::Getattr), 3, "two were put off");
     assert_eq!(session.remove(&root, b"x").await.unwrap_err().status(), Some(Status::TryLater));
 }
 

@@ -36,7 +36,7 @@ mod workers_share;
 
 pub use admission::{Admission, Verdict};
 pub use back::{Answer, BackChannel, BackError};
-pub use builder::{Builder, ConnectionInfo, Server, Totals};
+pub use builder::{Builder, ConnectionInfo, Server, StartError, Totals};
 pub use context::{CallContext, Peer};
 pub use limits::Limits;
 pub use program::{CallError, Placement, Program};

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use client::{Credential, Error, Found, Handle, LaneMode, Options, Session, Status, Url};
+use client::{Credential, Error, FileKind, Follow, Found, Handle, LaneMode, Options, Session, Status, Url};
 
 use crate::cli::{Global, LaneWord, RoadArgs};
 use crate::exit::{Exit, Failure};
@@ -58,22 +58,44 @@ impl Connector {
     }
 
     /// The file that `url` names.
-    pub async fn find(&self, url: &Url, follow: client::Follow) -> Result<(Session, Found), Failure> {
+    pub async fn find(&self, url: &Url, follow: Follow) -> Result<(Session, Found), Failure> {
+        let (session, found) = self.look(url, follow).await?;
+        Ok((session, found.map_err(|error| failure(url, error))?))
+    }
+
+    /// As [`Connector::find`]; what the server says of the path is for the caller to explain.
+    pub async fn look(&self, url: &Url, follow: Follow) -> Result<(Session, client::Result<Found>), Failure> {
         let session = self.session(url).await?;
         // A slash at the end asks for the directory behind a link, as everywhere on Unix.
-        let follow = if url.path().ends_with(b"/") { client::Follow::Yes } else { follow };
-        let found = session.walk(session.target(), follow).await.map_err(|error| failure(url, error))?;
+        let follow = if url.path().ends_with(b"/") { Follow::Yes } else { follow };
+        if follow == Follow::No
+            && session.target().is_empty()
+            && let Some(link) = self.link(url).await
+        {
+            return Ok(link);
+        }
+        let found = session.walk(session.target(), follow).await;
         Ok((session, found))
+    }
+
+    /// The symbolic link that `url` names, if it is one: some servers mount what a link leads to.
+    async fn link(&self, url: &Url) -> Option<(Session, client::Result<Found>)> {
+        // Where the directory above isn't exported `url` is an export, and exports are no links.
+        let spot = self.spot(url).await.ok()?;
+        let found = spot.session.lookup(&spot.directory, &spot.name).await.ok()?;
+        let attributes = match found.attributes {
+            Some(attributes) => attributes,
+            None => spot.session.attributes(&found.handle).await.ok()?,
+        };
+        (attributes.kind == FileKind::Symlink).then_some((spot.session, Ok(found)))
     }
 
     /// The directory that holds what `url` names, and the name in it; the name need not exist.
     pub async fn spot(&self, url: &Url) -> Result<Spot, Failure> {
         let (parent, name) = split(url)?;
         let session = self.session(&parent).await.map_err(|failure| top_of_export(failure, url))?;
-        let found = session
-            .walk(session.target(), client::Follow::Yes)
-            .await
-            .map_err(|error| failure(&parent, error))?;
+        let found =
+            session.walk(session.target(), Follow::Yes).await.map_err(|error| failure(&parent, error))?;
         Ok(Spot { session, directory: found.handle, name })
     }
 

@@ -52,6 +52,9 @@ pub struct Config {
     pub nfs4_names: bool,
     /// Who keeps NFSv4's locks when this process is gone, and what the last one has left there.
     pub lock_store: Option<Arc<LockStore>>,
+    /// How long [`Server::start`](crate::Server::start) waits for addresses on which another server listens that may be stopping (default 10 s;
+    /// zero: not at all).
+    pub takeover: Duration,
     /// How long [`Server::stop`](crate::Server::stop) waits for lanes, then for calls in execution.
     pub grace: Duration,
 }
@@ -75,6 +78,7 @@ impl Default for Config {
             nfs4_domain: None,
             nfs4_names: false,
             lock_store: None,
+            takeover: Duration::from_secs(10),
             grace: Duration::from_secs(5),
         }
     }

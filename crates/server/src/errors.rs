@@ -33,6 +33,12 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The threads that answer calls can't be made.
+    #[error("no thread can be made ({source}): the limit of processes is too low")]
+    Threads {
+        /// Why.
+        source: io::Error,
+    },
     /// The state directory or the key in it.
     #[error("state directory {path}: {source}; choose another with --state-dir")]
     StateDir {

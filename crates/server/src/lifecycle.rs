@@ -26,7 +26,7 @@ use crate::rpcbind::{self, Registrations};
 use crate::running::{Reloaded, Running};
 use crate::service::Service;
 use crate::sources::Sources;
-use crate::start::{handle_key, identity, start_lane, start_wire, state_directory};
+use crate::start::{handle_key, identity, start_lane, start_wire, state_directory, wait_for_addresses};
 use crate::table::{Opening, Table};
 use crate::writes::Writes;
 use crate::{Config, Status, process};
@@ -61,6 +61,7 @@ impl Server {
         if exports.list().is_empty() {
             return Err(StartError::NoExports);
         }
+        wait_for_addresses(&config)?;
         let demands = Demands {
             threads: config.threads,
             exports: exports.list().len(),

@@ -26,6 +26,16 @@ pub(crate) fn expand(addresses: &[SocketAddr]) -> io::Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
+/// Whether an address could be listened on now.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn is_free(address: SocketAddr) -> io::Result<()> {
+    // [`expand`] makes IPv4's of it where there is no IPv6.
+    let addresses = expand(&[address])?;
+    addresses.into_iter().try_for_each(|address| TcpListener::bind(address).map(drop))
+}
+
 fn free_port() -> io::Result<u16> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr().map(|address| address.port())
 }

@@ -2,8 +2,10 @@
 
 use std::hash::Hasher as _;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lane::{Instance, LaneOptions, LaneServer};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
@@ -19,6 +21,9 @@ use crate::nfs3::{Nfs3, Nfsacl};
 use crate::nfs4::Nfs4;
 use crate::service::Service;
 use crate::{Config, listen, state_dir};
+
+/// How often an address that is in use is tried again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and addresses. The addresses tell servers
 /// apart that share a directory: of two that say the same clients make one (RFC 8881 section 2.10.5), and use the sessions of either with both.
@@ -74,10 +79,6 @@ pub(crate) fn start_wire(
     service: &Arc<Service>,
     lane: Option<&Arc<LaneServer>>,
 ) -> Result<rpc::server::Server, StartError> {
-    let failed = |source: io::Error| StartError::Listen {
-        addresses: config.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        source,
-    };
     let limits = rpc::server::Limits {
         threads: config.threads,
         max_connections: descriptors.connections,
@@ -93,8 +94,40 @@ pub(crate) fn start_wire(
     if let Some(lane) = lane {
         builder = builder.program(Arc::new(Localio::new(Arc::clone(service), Arc::clone(lane))));
     }
-    for address in listen::expand(&config.listen).map_err(failed)? {
+    for address in listen::expand(&config.listen).map_err(|source| cannot_listen(&config.listen, source))? {
         builder = builder.bind(address);
     }
-    builder.start().map_err(failed)
+    builder.start().map_err(|error| match error {
+        rpc::server::StartError::Listen { address, source } => cannot_listen(&[address], source),
+        rpc::server::StartError::Thread(source) => StartError::Threads { source },
+        rpc::server::StartError::Events(source) => StartError::System { what: "an event queue", source },
+    })
+}
+
+/// Waits until nobody else listens on the addresses, for [`Config::takeover`] at most: a server that this one is to replace may still be
+/// draining. Nothing of its state may be read before.
+pub(crate) fn wait_for_addresses(config: &Config) -> Result<(), StartError> {
+    let deadline = Instant::now() + config.takeover;
+    let mut said = false;
+    for address in &config.listen {
+        while let Err(source) = listen::is_free(*address) {
+            if source.kind() != io::ErrorKind::AddrInUse || Instant::now() >= deadline {
+                return Err(cannot_listen(&[*address], source));
+            }
+            if !said {
+                let seconds = config.takeover.as_secs();
+                tracing::warn!(
+                    "{address} is in use; waiting for up to {seconds} s, in case the server that has it is stopping"
+                );
+                said = true;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+    Ok(())
+}
+
+fn cannot_listen(addresses: &[SocketAddr], source: io::Error) -> StartError {
+    let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    StartError::Listen { addresses, source }
 }

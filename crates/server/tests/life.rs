@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use common::{Client, Scratch, wait_for, what};
 use proto::mount3::Mountstat3;
@@ -304,4 +305,22 @@ impl Status for Client {
         let _ = self.receive().unwrap();
         self.nfs(Procedure::Lookup, &proto::nfs3::Lookup3Args { what: what(dir, name.as_bytes()) }).status()
     }
+}
+
+/// A server that is to replace another one, which is still draining, waits for its addresses.
+#[test]
+fn a_server_waits_for_the_addresses_of_the_one_that_it_replaces() {
+    let scratch = Scratch::new();
+    let old = scratch.serve(OPEN);
+    let mut config = scratch.config(OPEN);
+    config.listen = old.local_addrs();
+    config.takeover = Duration::ZERO;
+    let refused = Server::start(config.clone()).unwrap_err();
+    assert!(matches!(refused, StartError::Listen { .. }), "{refused}");
+    config.takeover = common::PATIENCE;
+    let addresses = config.listen.clone();
+    let new = std::thread::spawn(move || Server::start(config).unwrap());
+    // It may come to its wait before or after that.
+    old.stop();
+    assert_eq!(new.join().unwrap().local_addrs(), addresses);
 }

@@ -234,6 +234,24 @@ impl Door<'_> {
         self.other.as_ref().unwrap_or(self.rpc).call(request, |to| to.put(args)).await
     }
 
+    /// Whether a handle from MNT is a directory's. Where the server doesn't say it is taken for one, and the next call will tell.
+    async fn is_directory(&self, handle: &Handle) -> Result<bool, RpcError> {
+        let request = Request {
+            program: nfs3::PROGRAM,
+            version: nfs3::VERSION,
+            procedure: nfs3::Procedure::Getattr.number(),
+            credential: self.credential,
+            payload: bytes::Bytes::new(),
+            receive: None,
+        };
+        let args = nfs3::Getattr3Args { object: Opaque(handle.as_bytes()) };
+        let reply = self.rpc.call(request, |to| to.put(&args)).await?;
+        Ok(match Decoder::new(&reply.results).get::<nfs3::Getattr3Res>() {
+            Ok(nfs3::Outcome::Ok(attributes)) => attributes.kind == nfs3::Ftype3::Dir,
+            Ok(nfs3::Outcome::Fail(..)) | Err(_) => true,
+        })
+    }
+
     /// Looks for MOUNT elsewhere.
     async fn elsewhere(&mut self) -> Result<bool, RpcError> {
         let server = self.rpc.address();
@@ -264,7 +282,7 @@ async fn mount(door: &mut Door<'_>, url: &Url) -> Result<Mounted> {
     };
     let rpc_failed = |source| Error::Rpc { object: format!("MOUNT from {server}"), source };
     let mut path = trimmed(url.path());
-    let mut first = None;
+    let (mut first, mut is_file) = (None, false);
     for _ in 0..MOUNT_TRIES {
         let reply = match door.call(mount3::Procedure::Mnt, &Opaque::<{ mount3::MNTPATHLEN }>(path)).await {
             Err(RpcError::ProgramUnavailable { .. } | RpcError::ProgramMismatch { .. })
@@ -289,9 +307,15 @@ async fn mount(door: &mut Door<'_>, url: &Url) -> Result<Mounted> {
                 let Some(root) = Handle::new(ok.fhandle.0) else {
                     return Err(failed("its file handle is longer than a handle can be".to_owned()));
                 };
-                let rest = url.path().get(path.len()..).unwrap_or_default();
-                let target = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
-                return Ok(Mounted { path: path.to_vec(), target, root });
+                if door.is_directory(&root).await.map_err(rpc_failed)? {
+                    let rest = url.path().get(path.len()..).unwrap_or_default();
+                    let target = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
+                    return Ok(Mounted { path: path.to_vec(), target, root });
+                }
+                // knfsd's mountd mounts whatever the path names. It is used from the directory above it, as every file.
+                let _ = door.call(mount3::Procedure::Umnt, &Opaque::<{ mount3::MNTPATHLEN }>(path)).await;
+                is_file = true;
+                Mountstat3::Notdir
             }
         };
         first.get_or_insert(status);
@@ -300,6 +324,11 @@ async fn mount(door: &mut Door<'_>, url: &Url) -> Result<Mounted> {
             break;
         }
         path = parent;
+    }
+    if is_file {
+        return Err(failed(
+            "it is no directory, and none above it can be mounted: export the directory it is in".to_owned(),
+        ));
     }
     Err(failed(mount_reason(first.unwrap_or(Mountstat3::Serverfault)).to_owned()))
 }

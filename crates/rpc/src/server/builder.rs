@@ -18,6 +18,25 @@ use super::{
 /// How long threads have to end once they have nothing more to do.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 
+/// Why a server can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address can't be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread can't be made.
+    #[error("no thread for calls: {0}")]
+    Thread(io::Error),
+    /// There is nothing to wait for events with (epoll, eventfd).
+    #[error("no event queue: {0}")]
+    Events(io::Error),
+}
+
 /// What a server will be.
 #[derive(Default)]
 pub struct Builder {
@@ -59,20 +78,25 @@ impl Builder {
     /// Binds and starts answering.
     ///
     /// # Errors
-    /// What the system says about sockets, epoll or threads.
-    pub fn start(self) -> io::Result<Server> {
-        let listeners = self.addresses.into_iter().map(Listener::bind).collect::<io::Result<Vec<_>>>()?;
+    /// [`StartError`]; nothing is left running then.
+    pub fn start(self) -> Result<Server, StartError> {
+        let bind = |address| Listener::bind(address).map_err(|source| StartError::Listen { address, source });
+        let listeners = self.addresses.into_iter().map(bind).collect::<Result<Vec<_>, _>>()?;
         let admission = self.admission.unwrap_or_else(|| Arc::new(Everybody));
-        let engine = Arc::new(Engine::new(self.limits, admission, self.programs, listeners)?);
+        let engine = Arc::new(
+            Engine::new(self.limits, admission, self.programs, listeners)
+                .map_err(|error| StartError::Events(error.into()))?,
+        );
         let server = Server { threads: Mutex::default(), engine: Arc::clone(&engine) };
         for index in 0..engine.limits.threads {
             let worker = Worker::new(Arc::clone(&engine), index);
-            server.spawn(format!("nfs-worker-{index}"), move || worker.run())?;
+            server.spawn(format!("nfs-worker-{index}"), move || worker.run()).map_err(StartError::Thread)?;
         }
-        server.spawn("nfs-supervisor".into(), move || {
+        let supervised = server.spawn("nfs-supervisor".into(), move || {
             engine.i_supervise();
             supervisor::run(&engine);
-        })?;
+        });
+        supervised.map_err(StartError::Thread)?;
         Ok(server)
     }
 }

@@ -80,6 +80,10 @@ pub struct ServeArgs {
     #[arg(long)]
     pub no_rpcbind: bool,
 
+    /// How long to wait for an address on which another server listens, which may be stopping, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    pub takeover: u16,
+
     /// How long SIGTERM waits for I/O on granted files, and then for running calls, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
     pub grace: u16,

@@ -45,17 +45,19 @@ pub fn serve(global: &Global, args: ServeArgs) -> Ended {
     notify::stopping();
     let impatient = signals.handle();
     let leftovers = server.leftovers();
-    let watcher = thread::spawn(move || {
+    let watch = move || {
         // A second request to stop means: now.
         if signals.forever().any(|signal| signal != SIGHUP && asked.elapsed() >= ONE_REQUEST) {
             leftovers.remove();
             complain("serve: stopped by a second signal before everything was drained");
             std::process::exit(Exit::Failed as i32);
         }
-    });
+    };
+    // Where there is no thread for it the server stops without.
+    let watcher = thread::Builder::new().name("signals".to_owned()).spawn(watch);
     server.stop();
     impatient.close();
-    let _ = watcher.join();
+    let _ = watcher.map(thread::JoinHandle::join);
     Ok(Exit::Done)
 }
 
@@ -81,6 +83,7 @@ fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) 
         nfs4_domain: args.nfs4_domain,
         nfs4_names: args.nfs4_owners == Owners::Names,
         lock_store,
+        takeover: Duration::from_secs(args.takeover.into()),
         grace: Duration::from_secs(args.grace.into()),
     }
 }
@@ -164,6 +167,9 @@ fn explain(error: StartError) -> Failure {
             io::ErrorKind::PermissionDenied => failure.next("choose a port above 1023 with --listen"),
             _ => failure.next("choose an address of this host with --listen"),
         },
+        StartError::Threads { .. } => failure.next(
+            "raise it (ulimit -u, TasksMax= of the unit, pids.max of the container), or lower --threads",
+        ),
         _ => failure, // these say it themselves
     }
 }

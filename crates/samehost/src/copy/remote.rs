@@ -22,9 +22,8 @@ pub struct Spot {
 
 /// What `url` names; `None` if there is nothing.
 pub async fn source(connector: &Connector, url: &Url, follow: Follow) -> Result<Option<Item>, Failure> {
-    let session = connector.session(url).await?;
-    let follow = if url.path().ends_with(b"/") { Follow::Yes } else { follow };
-    let found = match session.walk(session.target(), follow).await {
+    let (session, found) = connector.look(url, follow).await?;
+    let found = match found {
         Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
         found => found.map_err(|error| failure(url, error))?,
     };
