@@ -210,6 +210,7 @@ impl Server {
             tracing::warn!("calls were still under way when the time was up");
         }
         self.running.service.nfs4.leave_locks();
+        self.running.service.nfs4.close_all();
         drop(self.status_socket.take());
     }
 

@@ -102,6 +102,30 @@ impl NodeCache {
         self.nodes.len()
     }
 
+    /// Closes the descriptors for data that no promise and no lease needs, and lets go of the files that nobody uses now. How many
+    /// descriptors that were, about.
+    pub fn make_room(&self) -> usize {
+        let (mut closed, mut unused) = (0, Vec::new());
+        for (handle, node) in self.nodes.iter() {
+            if node.is_leased() {
+                continue;
+            }
+            let reading = [node.data_file(false).take(), node.direct().file(false).take()];
+            closed += reading.iter().flatten().count();
+            closed += usize::from(node.data_file(true).is_kept());
+            self.pins.close_unless_pinned(&node);
+            // The cache's own, and the one here.
+            if Arc::strong_count(&node) <= 2 {
+                unused.push(handle);
+            }
+        }
+        closed += unused.len();
+        for handle in unused {
+            self.nodes.remove(&handle);
+        }
+        closed
+    }
+
     /// One round of tidying; `sync` makes a file's unstable data durable, as [`Syncs::try_whole`](crate::unsynced::Syncs::try_whole).
     pub fn tidy(&self, privileged: bool, sync: &dyn Fn(&Node, &OwnedFd)) {
         if self.nodes.is_empty() && self.pins.is_empty() {

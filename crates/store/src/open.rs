@@ -352,6 +352,11 @@ impl Inner {
         })
     }
 
+    /// Closes what is kept for the next call. How many descriptors that were, about.
+    pub fn make_room(&self) -> usize {
+        self.dirs.clear() + self.nodes.make_room()
+    }
+
     /// One round of tidying.
     pub fn tidy(&self) {
         self.nodes.tidy(self.privilege == Privilege::Full, &|node, file| {

@@ -55,6 +55,11 @@ impl OpenDirs {
         drop(oldest);
     }
 
+    /// Closes all of them. How many there were.
+    pub fn clear(&self) -> usize {
+        std::mem::take(&mut *self.0.lock()).len()
+    }
+
     pub fn tidy(&self) {
         let mut all = self.0.lock();
         all.iter_mut().for_each(|open| open.age += 1);

@@ -5,7 +5,7 @@
 //! that client share the description that the lease is on. They go on to share it when the delegation has been returned: the
 //! kernel can't move a lock from one description to another, and unlocking here to lock there would let a local process in between.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -60,13 +60,15 @@ impl LockFile {
 pub(crate) struct OwnerLocks {
     on: Arc<LockFile>,
     number: u64,
+    /// They are left as they are.
+    stays: bool,
 }
 
 impl OwnerLocks {
     /// None yet, on an open file that others may share.
     pub(crate) fn new(on: Arc<LockFile>) -> Self {
         let number = on.locks.lock().join();
-        Self { on, number }
+        Self { on, number, stays: false }
     }
 
     pub(crate) fn file(&self) -> &LockFile {
@@ -94,6 +96,16 @@ impl OwnerLocks {
         }
         // Between the two it may have gone: the client tries again.
         Ok(Some(self.on.test(&lock)?.unwrap_or(lock)))
+    }
+
+    /// The open file that they are on.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.on.file.as_raw_fd()
+    }
+
+    /// Doesn't give them back one by one: all other owners on the open file are leaving, too, and with the last it is closed.
+    pub(crate) fn leave_to_close(mut self) {
+        self.stays = true;
     }
 
     /// Gives a range back.
@@ -127,7 +139,7 @@ impl OwnerLocks {
 
 impl Drop for OwnerLocks {
     fn drop(&mut self) {
-        if self.on.stored.as_ref().is_some_and(Stored::is_left) {
+        if self.stays || self.on.stored.as_ref().is_some_and(Stored::is_left) {
             return;
         }
         let mut locks = self.on.locks.lock();

@@ -240,12 +240,27 @@ impl States {
             FileHandle::export_of(file.as_bytes()).is_some_and(|export| exports.contains(&export))
         };
         self.copies.withdraw(is_gone);
-        let held = self.run_holding(|engine, held, _| {
-            engine.withdraw(is_gone);
+        self.close(is_gone);
+    }
+
+    /// Ends all that clients have, when the server has stopped: they may reclaim it from the next one.
+    pub(crate) fn close_all(&self) {
+        self.close(|_| true);
+    }
+
+    fn close(&self, is_gone: impl Fn(&FileHandle) -> bool + Copy) {
+        let (mut kept, held) = self.run_holding(|engine, held, _| {
+            let kept = engine.withdraw(is_gone);
             // Those that are granted, too: what a local process has open the kernel holds for it.
-            held.extract_if(|file, _| is_gone(file)).collect::<Vec<_>>()
+            (kept, held.extract_if(|file, _| is_gone(file)).collect::<Vec<_>>())
         });
-        drop(held);
+        // The kernel keeps a file's locks in a list, in the order in which their owners came. Given back one by one, thousands
+        // of them take seconds; closed together, oldest first, each is found at once.
+        kept.sort_by_cached_key(|kept| kept.locks.lock().as_ref().map(OwnerLocks::descriptor));
+        for locks in kept.iter().filter_map(|kept| kept.locks.lock().take()) {
+            locks.leave_to_close();
+        }
+        drop((kept, held));
     }
 
     fn run_holding<T>(

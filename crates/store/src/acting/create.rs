@@ -59,7 +59,8 @@ impl Acting<'_> {
         self.changing(dir, wcc, |_| {
             self.check_set_id(Kind::Regular, mode)?;
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
-            match openat2(dir.file(), &name, flags, Mode::from_raw_mode(mode & 0o7777), ONE_STEP) {
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            match self.with_room(|| openat2(dir.file(), &name, flags, mode, ONE_STEP)) {
                 Ok(file) => Ok((self.created(dir, &name, &file, how, &set)?, Some(file))),
                 Err(rustix::io::Errno::EXIST) => Ok((self.existing(dir, &name, how)?, None)),
                 Err(errno) => self.gone_or(dir, Err(errno.into())),

@@ -214,7 +214,8 @@ impl Acting<'_> {
     /// Opens a file of which we have an `O_PATH` descriptor, as whoever the thread is.
     pub(crate) fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Ok(openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty())?)
+        let open = || openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty());
+        Ok(self.with_room(open)?)
     }
 }
 

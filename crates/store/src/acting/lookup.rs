@@ -116,8 +116,9 @@ impl Acting<'_> {
                 }
             }
         }
-        let file =
-            openat2(dir.file(), name, PATH_ONLY, Mode::empty(), ONE_STEP).map_err(mounted_is_closed)?;
+        let file = self
+            .with_room(|| openat2(dir.file(), name, PATH_ONLY, Mode::empty(), ONE_STEP))
+            .map_err(mounted_is_closed)?;
         self.adopt(dir, name, file)
     }
 
@@ -184,7 +185,7 @@ impl Acting<'_> {
     ) -> Result<OwnedFd> {
         let mount = mount.ok_or(Error::NotSupported)?;
         as_process_user(|| {
-            kernel.open(mount, flags).map_err(|errno| match Error::from(errno) {
+            self.with_room(|| kernel.open(mount, flags)).map_err(|errno| match Error::from(errno) {
                 Error::NotFound | Error::Invalid => Error::Stale,
                 other => other,
             })

@@ -26,6 +26,7 @@ mod xattrs;
 use std::rc::Rc;
 
 use parking_lot::MutexGuard;
+use rustix::io::Errno;
 
 pub(crate) use cold::Askable;
 pub use grant::{Grant, Holder, Made};
@@ -130,6 +131,17 @@ impl<'s> Acting<'s> {
                 }
             }
         })
+    }
+
+    /// Opens something; where there is no descriptor left for it, the caches give way, and it is tried again.
+    fn with_room<T>(&self, open: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+        match open() {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                crate::tidy::make_room();
+                open()
+            }
+            other => other,
+        }
     }
 
     fn lock(&self, node: &Node) -> MutexGuard<'s, ()> {
