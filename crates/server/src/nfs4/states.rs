@@ -17,6 +17,7 @@ use super::clock::{Clock, Look};
 use super::copies::Copies;
 use super::inherited::{self, KeptLocks};
 use super::lock_file::{LockFile, OwnerLocks, file_lock};
+use super::log_limit::LogLimit;
 use super::records::{Records, Recovered};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::writers::Given;
@@ -418,15 +419,20 @@ impl std::fmt::Debug for States {
 
 /// Puts on stable storage what must be there before the operation is answered.
 fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, Kept>) {
+    static LIMIT: LogLimit = LogLimit::new();
     let Some(records) = records else { return };
     for instance in &effects.forget {
-        if let Err(error) = records.forget(instance) {
-            tracing::error!(%error, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be struck off: after a restart it might reclaim what is another's");
+        if let Err(error) = records.forget(instance)
+            && let Some(skipped) = LIMIT.admit()
+        {
+            tracing::error!(%error, skipped, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be struck off: after a restart it might reclaim what is another's");
         }
     }
     for instance in &effects.remember {
-        if let Err(error) = records.remember(instance) {
-            tracing::warn!(%error, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim");
+        if let Err(error) = records.remember(instance)
+            && let Some(skipped) = LIMIT.admit()
+        {
+            tracing::warn!(%error, skipped, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim");
         }
     }
 }

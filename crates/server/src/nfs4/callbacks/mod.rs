@@ -29,6 +29,7 @@ pub(crate) use message::Operation;
 pub(crate) use paths::{Address, CallbackProgram, MOST_SLOTS};
 use paths::{Paths, Trouble};
 
+use super::log_limit::LogLimit;
 use super::states::{MOST_DELEGATIONS, States};
 
 /// How many callbacks may wait to be sent: every delegation's recall, and as many others.
@@ -149,7 +150,13 @@ impl Callbacks {
     /// Calls a delegation back.
     pub(super) fn recall(&self, recall: Recall<FileHandle>) {
         if self.jobs.try_send(Job::Recall(recall)).is_err() {
-            tracing::warn!("a delegation can't be recalled now: it will be taken away when its time is up");
+            static LIMIT: LogLimit = LogLimit::new();
+            if let Some(skipped) = LIMIT.admit() {
+                tracing::warn!(
+                    skipped,
+                    "a delegation can't be recalled now: it will be taken away when its time is up"
+                );
+            }
         }
     }
 
