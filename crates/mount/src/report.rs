@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::SystemTime;
+use std::time::Instant;
 
 use client::LaneReport;
 use parking_lot::Mutex;
@@ -74,7 +74,7 @@ impl Passing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// When.
-    pub at: SystemTime,
+    pub at: Instant,
     /// Whether there was a lane from then on.
     pub local: bool,
     /// Why there was none.
@@ -97,7 +97,7 @@ impl Changes {
             changes.pop_front();
         }
         changes.push_back(Change {
-            at: SystemTime::now(),
+            at: Instant::now(),
             local: report.local,
             reasons: report.reasons.clone(),
         });

@@ -9,7 +9,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use control::Socket;
 use mount::Mount;
@@ -243,7 +243,7 @@ struct Served {
 impl Served {
     fn new(plan: Plan, mount: Mount) -> Self {
         let mount = Arc::new(mount);
-        let identity = Arc::new(Identity { source: plan.source, at: plan.at, since: SystemTime::now() });
+        let identity = Arc::new(Identity { source: plan.source, at: plan.at, since: Instant::now() });
         let socket = socket(&plan.session.run_dir, &mount, &identity);
         Self { mount, identity, _socket: socket }
     }

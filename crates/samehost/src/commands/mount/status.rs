@@ -2,7 +2,7 @@
 //! (`INSTANCE.mount` in the run directory, crate `control`).
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::Instant;
 
 use client::{LaneMode, RoadCounters};
 use control::Reply;
@@ -112,7 +112,7 @@ pub struct Identity {
     /// Where.
     pub at: PathBuf,
     /// Since when.
-    pub since: SystemTime,
+    pub since: Instant,
 }
 
 /// A snapshot.
@@ -214,8 +214,8 @@ pub fn answer(identity: &Identity, mount: &Mount, request: &[u8]) -> Option<Vec<
     serde_json::to_vec(&reply).ok()
 }
 
-fn age(since: SystemTime) -> u64 {
-    since.elapsed().unwrap_or_default().as_secs()
+fn age(since: Instant) -> u64 {
+    since.elapsed().as_secs()
 }
 
 /// Where mounts of this user have their sockets: the run directory, or, for who may not write there, a directory of the
