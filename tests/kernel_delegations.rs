@@ -114,7 +114,7 @@ fn what_the_kernels_client_has_locked_stays_so_while_it_is_recalled() {
         let before = returned();
         let done = gets(&export.join(words[1]), number(2), number(3));
         match (words[0], done) {
-            ("competes", Ok(false)) if returned() == before => "nothing was lent".to_owned(),
+            ("competes", Ok(false)) if returned() == before => "unlent".to_owned(),
             ("competes" | "refused", Ok(false)) | ("granted", Ok(true)) => "ok".to_owned(),
             (_, done) => format!("a local process: {done:?}"),
         }
