@@ -7,7 +7,7 @@ use std::time::Duration;
 use samehost_tests::disk::Disk;
 use samehost_tests::qemu::{self, Job};
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Scratch, Serve, need_root};
+use samehost_tests::{Scratch, Serve, need_root, wait_for};
 
 /// Debian's cloud kernel takes about 5 s to user space under emulation, and the workload less than a minute a user.
 const BOUND: Duration = Duration::from_secs(420);
@@ -143,4 +143,56 @@ fn kernel_client_does_everything_in_version_4() {
     assert_eq!(shared.len(), (1 << 20) + 4096);
     assert!(shared[..64 << 10] == data[..64 << 10] && shared[128 << 10..1 << 20] == data[128 << 10..]);
     assert!(shared[64 << 10..128 << 10].iter().all(|byte| *byte == 0));
+}
+
+/// A client to which nothing is exported any more is denied everything, and goes on when the export is back: nothing of its mount is
+/// lost.
+#[test]
+fn kernel_client_whose_export_is_taken_away_and_given_back() {
+    need_root();
+    let scratch = Scratch::new();
+    let _ = work(&scratch, &["ours"]);
+    let path = scratch.join("ours").display().to_string();
+    let list = scratch.join("exports");
+    let export_to = |clients: &str| {
+        let line = format!("{path} {clients}(rw,insecure,no_root_squash)\n");
+        std::fs::write(&list, line).expect("own directory");
+    };
+    export_to("*");
+    let theirs = scratch.mkdir("theirs").display().to_string();
+    let server = Serve::new(format!("{theirs} 192.0.2.1(ro)"))
+        .arguments(["--exports", &list.display().to_string()])
+        .start();
+    let plan = format!(
+        "host() {{ echo \"HOST $*\" >/dev/console; read -r answer </dev/console; }}\n\
+         denied() {{ what=$1; shift; if \"$@\" 2>/tmp/why; then echo \"FAIL denied.$what: it was done\"; \
+         else grep -qi 'permission denied' /tmp/why && echo \"PASS denied.$what\" || echo \"FAIL denied.$what: $(cat /tmp/why)\"; fi; }}\n\
+         mount_export three {path} rw && mount_v4 four {path} 2 rw && echo PASS mounts\n\
+         cat /mnt/three/public /mnt/four/public && echo PASS before\n\
+         host close\n\
+         echo 3 >/proc/sys/vm/drop_caches\n\
+         denied three.read cat /mnt/three/private\n\
+         denied three.make touch /mnt/three/work/new\n\
+         denied four.read cat /mnt/four/private\n\
+         denied four.make touch /mnt/four/work/new\n\
+         denied three.mount mount_export other {path} rw,nosharecache\n\
+         denied four.mount mount_v4 other {theirs} 2 rw,nosharecache\n\
+         host open\n\
+         cat /mnt/three/private && touch /mnt/three/work/three && echo PASS three.again\n\
+         cat /mnt/four/private && touch /mnt/four/work/four && echo PASS four.again\n\
+         for name in three four; do umount /mnt/$name && echo PASS umount.$name; done\n",
+    );
+    let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
+    let report = qemu::boot(&job, None, BOUND, |request| {
+        let clients = if request == "close" { "192.0.2.1" } else { "*" };
+        export_to(clients);
+        server.reload();
+        wait_for("the exports to be read", || {
+            let exports = server.status().json()["exports"].clone();
+            let shown = exports.as_array()?.iter().find(|export| export["path"] == path.as_str())?.clone();
+            shown["clients"][0].as_str()?.starts_with(clients).then_some(())
+        });
+        "ok".to_owned()
+    });
+    report.assert_passed(2 + 6 + 2 + 2);
 }
