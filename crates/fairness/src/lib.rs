@@ -5,7 +5,9 @@
 //! [`Shares`] divides such a bound among [`Peer`]s without knowing in advance how many there are.
 
 mod peer;
+mod seldom;
 mod shares;
 
 pub use peer::Peer;
+pub use seldom::Seldom;
 pub use shares::{Shares, Standing};

@@ -11,6 +11,7 @@ use crate::message::{self, Refusal, Reply};
 use crate::nonce::Nonce;
 use crate::registry::Bounds;
 use crate::socket;
+use fairness::Seldom;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{Timespec, epoll};
 use std::os::fd::OwnedFd;
@@ -275,7 +276,10 @@ fn attend_door(hub: &Arc<Hub>) {
             door.expire(now);
         }
         if exhausted {
-            warn!("lane: out of descriptors (RLIMIT_NOFILE): connections have to wait");
+            static SHORT: Seldom = Seldom::new(Seldom::MINUTE);
+            if let Some(times) = SHORT.comes_up(now) {
+                warn!(times, "lane: out of descriptors (RLIMIT_NOFILE): connections have to wait");
+            }
             std::thread::sleep(REST);
         }
         hub.look_at_receipts();

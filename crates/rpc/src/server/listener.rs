@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fairness::Seldom;
 use parking_lot::Mutex;
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
@@ -19,9 +20,6 @@ use super::{connection::Connection, displacing::Newcomer, engine::Engine, spare:
 
 /// How many connections one worker accepts in a row.
 const ACCEPTS: usize = 64;
-
-/// How often the log says that connections can't be accepted.
-const COMPLAINS_EVERY: Duration = Duration::from_secs(60);
 
 /// The kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 1024;
@@ -37,7 +35,7 @@ pub struct Listener {
     /// The number under which epoll will be asked again once the system has something to spare.
     paused: Mutex<Option<u64>>,
     /// When it was last said that it had to wait.
-    complained: Mutex<Option<Instant>>,
+    complaints: Seldom,
     /// Where it listens.
     pub address: SocketAddr,
 }
@@ -59,7 +57,7 @@ impl Listener {
         Ok(Self {
             socket: Mutex::new(Some(Arc::new(socket))),
             paused: Mutex::default(),
-            complained: Mutex::default(),
+            complaints: Seldom::new(Seldom::MINUTE),
             address,
         })
     }
@@ -147,10 +145,8 @@ impl Listener {
 
     /// Says that connections have to wait, not more often than anybody wants to read it.
     fn complain(&self, error: &io::Error) {
-        let mut complained = self.complained.lock();
-        if complained.is_none_or(|last| last.elapsed() >= COMPLAINS_EVERY) {
-            *complained = Some(Instant::now());
-            tracing::warn!(address = %self.address, %error, "can't accept connections for now");
+        if let Some(times) = self.complaints.comes_up(Instant::now()) {
+            tracing::warn!(address = %self.address, %error, times, "can't accept connections for now");
         }
     }
 }
