@@ -96,7 +96,9 @@ fn forged_stale_and_foreign_handles() {
     assert_eq!(status_of(&mut client, &[0xff; 64]), bad);
 
     // Another server, with another key, exporting the same directory under the same number.
-    let other_state = tempfile::tempdir().unwrap();
+    // Servers in this process have cleared its file mode mask.
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let other_state = tempfile::Builder::new().permissions(private).tempdir().unwrap();
     let mut config = scratch.config("*(rw,insecure,no_root_squash)");
     config.state_dir = Some(other_state.path().to_owned());
     let other = Server::start(config).unwrap();
