@@ -1,8 +1,10 @@
 //! The duplicate-request cache: a call that can't be done twice and is sent twice is done once and answered twice.
 //!
 //! A client that lost its connection sends its calls again on the next one, with the same xid. Which calls are the
-//! same is told by [`Key`]; what was answered is kept for a while, bounded in number, bytes and time. [`Core`] decides
-//! and takes its clock as an argument; [`Drc`] is a lock around it.
+//! same is told by [`Key`]; what was answered is kept for a while, bounded in bytes and time. The bytes are shared by
+//! peer: when they are used up, the peer that has the most loses its oldest reply, so that nobody's flood of calls
+//! makes another client's retransmission run twice. [`Core`] decides and takes its clock as an argument; [`Drc`] is
+//! a lock around it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -10,21 +12,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fairness::{Peer, Shares};
 use parking_lot::Mutex;
 use rpc::server::CallContext;
 
-/// How many replies are kept.
-const MAX_REPLIES: usize = 4096;
-/// How many bytes of replies are kept.
-const MAX_BYTES: usize = 1 << 20;
+/// How many bytes all replies together may take, with what is needed to find them.
+const MAX_BYTES: usize = 2 << 20;
+/// What it takes to find a reply, in bytes.
+const OVERHEAD: usize = 256;
 /// How long a reply is kept: twice the time after which clients give a connection up.
 const LIFE: Duration = Duration::from_secs(120);
 
 /// What makes two calls the same. The port is not part of it (a new connection may have another), the program's
-/// arguments and the credential are, as a checksum with a key of this run.
+/// arguments and the credential are, as a checksum with a key of this run. Users of one host have its address in
+/// common, so whose process asks is a part, too: a reply is for its own caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    peer: IpAddr,
+    address: IpAddr,
+    peer: Peer,
     xid: u32,
     program: u32,
     version: u32,
@@ -40,7 +45,15 @@ impl Key {
         cx.credential.hash(&mut hasher);
         hasher.write(args);
         let checksum = hasher.finish();
-        Self { peer: cx.peer.address.ip(), xid: cx.xid, program, version: cx.version, procedure, checksum }
+        Self {
+            address: cx.peer.address.ip(),
+            peer: cx.peer.share(),
+            xid: cx.xid,
+            program,
+            version: cx.version,
+            procedure,
+            checksum,
+        }
     }
 }
 
@@ -100,17 +113,23 @@ enum Known {
 }
 
 /// The deciding part. Calls in progress are as many as the engine runs at once; replies are bounded here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Core {
     calls: HashMap<Key, Option<Arc<[u8]>>>,
-    /// The answered ones, oldest first.
-    answered: VecDeque<(Key, Instant)>,
-    bytes: usize,
+    /// The answered ones of each peer, oldest first. A peer without any has no entry.
+    answered: HashMap<Peer, VecDeque<(Key, Instant)>>,
+    bytes: Shares,
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self { calls: HashMap::new(), answered: HashMap::new(), bytes: Shares::new(MAX_BYTES) }
+    }
 }
 
 impl Core {
     fn begin(&mut self, key: Key, now: Instant) -> Known {
-        self.expire(now);
+        self.expire(&key.peer, now);
         match self.calls.get(&key) {
             Some(Some(reply)) => Known::Before(Arc::clone(reply)),
             Some(None) => Known::InProgress,
@@ -126,25 +145,39 @@ impl Core {
             self.calls.remove(&key);
             return;
         };
-        self.bytes += reply.len();
+        self.bytes.charge(&key.peer, OVERHEAD + reply.len());
         self.calls.insert(key, Some(reply));
-        self.answered.push_back((key, now));
-        while self.answered.len() > MAX_REPLIES || self.bytes > MAX_BYTES {
-            self.forget_oldest();
+        self.answered.entry(key.peer).or_default().push_back((key, now));
+        if self.bytes.total() > MAX_BYTES {
+            for peer in self.answered.keys().copied().collect::<Vec<_>>() {
+                self.expire(&peer, now);
+            }
+        }
+        while self.bytes.total() > MAX_BYTES
+            && let Some((greediest, _)) = self.bytes.greediest()
+        {
+            self.forget_oldest(&greediest);
         }
     }
 
-    fn expire(&mut self, now: Instant) {
-        while self.answered.front().is_some_and(|(_, since)| now.saturating_duration_since(*since) >= LIFE) {
-            self.forget_oldest();
+    /// Forgets what `peer` was answered too long ago.
+    fn expire(&mut self, peer: &Peer, now: Instant) {
+        let is_over = |(_, since): &(Key, Instant)| now.saturating_duration_since(*since) >= LIFE;
+        while self.answered.get(peer).and_then(VecDeque::front).is_some_and(is_over) {
+            self.forget_oldest(peer);
         }
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some((key, _)) = self.answered.pop_front()
+    fn forget_oldest(&mut self, peer: &Peer) {
+        let Some(answered) = self.answered.get_mut(peer) else { return };
+        let oldest = answered.pop_front();
+        if answered.is_empty() {
+            self.answered.remove(peer);
+        }
+        if let Some((key, _)) = oldest
             && let Some(Some(reply)) = self.calls.remove(&key)
         {
-            self.bytes -= reply.len();
+            self.bytes.give_back(peer, OVERHEAD + reply.len());
         }
     }
 }
@@ -154,8 +187,9 @@ mod tests {
     use super::*;
 
     fn key(xid: u32) -> Key {
-        let peer = IpAddr::from([127, 0, 0, 1]);
-        Key { peer, xid, program: 100_003, version: 3, procedure: 12, checksum: 5 }
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let peer = Peer::Local(1000);
+        Key { address, peer, xid, program: 100_003, version: 3, procedure: 12, checksum: 5 }
     }
 
     #[test]
@@ -174,7 +208,8 @@ mod tests {
         let first = key(1);
         assert_eq!(core.begin(first, now), Known::New);
         for other in [
-            Key { peer: [127, 0, 0, 2].into(), ..first },
+            Key { address: [127, 0, 0, 2].into(), ..first },
+            Key { peer: Peer::Local(1001), ..first },
             Key { xid: 2, ..first },
             Key { program: 1, ..first },
             Key { version: 4, ..first },
@@ -194,28 +229,55 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_bounded_in_number_bytes_and_time() {
+    fn replies_are_bounded_in_bytes_and_time() {
         let (mut core, now) = (Core::default(), Instant::now());
         for xid in 0..10_000 {
             assert_eq!(core.begin(key(xid), now), Known::New);
             core.end(key(xid), Some(vec![0; 100].into()), now);
-            assert!(core.calls.len() <= MAX_REPLIES && core.answered.len() <= MAX_REPLIES);
+            assert!(core.calls.len() <= MAX_BYTES / OVERHEAD && core.bytes.total() <= MAX_BYTES);
         }
         assert!(matches!(core.begin(key(9_999), now), Known::Before(_)));
         for xid in 20_000..20_020 {
             core.begin(key(xid), now);
             core.end(key(xid), Some(vec![0; MAX_BYTES / 4].into()), now);
-            assert!(core.bytes <= MAX_BYTES);
+            assert!(core.bytes.total() <= MAX_BYTES);
         }
         assert_eq!(core.begin(key(20_019), now + LIFE), Known::New);
-        assert_eq!((core.answered.len(), core.bytes, core.calls.len()), (0, 0, 1));
+        assert_eq!((core.answered.len(), core.bytes.total(), core.calls.len()), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_flood_of_one_peer_forgets_no_reply_of_another() {
+        let (mut core, now) = (Core::default(), Instant::now());
+        let victim = Key { peer: Peer::V4([192, 0, 2, 1]), ..key(1) };
+        core.begin(victim, now);
+        core.end(victim, Some(b"done"[..].into()), now);
+        for xid in 0..20_000 {
+            core.begin(key(xid), now);
+            core.end(key(xid), Some([].into()), now);
+        }
+        assert_eq!(core.begin(victim, now), Known::Before(b"done"[..].into()));
+    }
+
+    #[test]
+    fn what_is_too_old_makes_room_first() {
+        let (mut core, now) = (Core::default(), Instant::now());
+        let old = Key { peer: Peer::V4([192, 0, 2, 1]), ..key(1) };
+        core.begin(old, now);
+        core.end(old, Some(vec![0; MAX_BYTES / 4].into()), now);
+        let later = now + LIFE;
+        for xid in 0..4 {
+            core.begin(key(xid), later);
+            core.end(key(xid), Some(vec![0; MAX_BYTES / 4 - OVERHEAD].into()), later);
+        }
+        assert!((0..4).all(|xid| matches!(core.begin(key(xid), later), Known::Before(_))));
     }
 
     #[test]
     fn a_call_in_progress_outlives_everything() {
         let (mut core, now) = (Core::default(), Instant::now());
         core.begin(key(0), now);
-        for xid in 1..=2 * MAX_REPLIES as u32 {
+        for xid in 1..=2 * (MAX_BYTES / OVERHEAD) as u32 {
             core.begin(key(xid), now);
             core.end(key(xid), Some([].into()), now);
         }

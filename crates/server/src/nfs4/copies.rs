@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fairness::{Peer, Shares, Standing};
 use parking_lot::{Condvar, Mutex};
 use proto::nfs4::{
     CB_OFFLOAD, CbOffload4Args, Nfsstat4, OffloadInfo4, OffloadStatus4ResOk, StableHow4, Stateid4,
@@ -46,6 +47,8 @@ pub(super) struct End {
 /// What is to be copied.
 pub(super) struct Job {
     pub client: ClientId,
+    /// Whose place among all copies it takes.
+    pub peer: Peer,
     pub from: End,
     pub to: End,
     pub count: u64,
@@ -55,6 +58,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 struct Copying {
     client: ClientId,
+    peer: Peer,
     source: FileHandle,
     target: FileHandle,
     done: AtomicU64,
@@ -88,14 +92,19 @@ impl Table {
     /// Enters a copy, if there is room.
     fn enter(
         &mut self,
-        client: ClientId,
+        (client, peer): (ClientId, Peer),
         source: FileHandle,
         target: FileHandle,
     ) -> Option<(u64, Arc<Copying>)> {
-        let running = self.copies.values().filter(|copy| copy.is_running());
-        let (all, of_client) =
-            running.fold((0, 0), |(all, own), copy| (all + 1, own + usize::from(copy.client == client)));
-        if self.stopped || all >= MAX_COPIES || of_client >= MAX_OF_CLIENT {
+        let mut running = Shares::new(MAX_COPIES);
+        let mut of_client = 0;
+        for copy in self.copies.values().filter(|copy| copy.is_running()) {
+            running.charge(&copy.peer, 1);
+            of_client += usize::from(copy.client == client);
+        }
+        let all = running.total();
+        let standing = if peer.is_local_root() { Standing::LocalRoot } else { Standing::Admitted };
+        if self.stopped || of_client >= MAX_OF_CLIENT || !running.may_take(&peer, standing, 1) {
             return None;
         }
         if self.copies.len() - all >= MAX_ENDED {
@@ -106,6 +115,7 @@ impl Table {
         self.last += 1;
         let copying = Arc::new(Copying {
             client,
+            peer,
             source,
             target,
             done: AtomicU64::new(0),
@@ -120,7 +130,7 @@ impl Table {
 /// Begins a copy; `None` where there is no room or no thread for it.
 pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
     let (source, target) = (*job.from.node.handle(), *job.to.node.handle());
-    let (number, copying) = service.nfs4.copies.table.lock().enter(job.client, source, target)?;
+    let (number, copying) = service.nfs4.copies.table.lock().enter((job.client, job.peer), source, target)?;
     let behind = Arc::clone(service);
     let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
         let verifier = behind.verifier.get();
@@ -275,6 +285,8 @@ fn tell(service: &Arc<Service>, number: u64, copying: &Copying, status: Nfsstat4
 mod tests {
     use super::*;
 
+    const ONE: (ClientId, Peer) = (ClientId(1), Peer::V4([192, 0, 2, 100]));
+
     fn target() -> FileHandle {
         FileHandle::from_bytes(&[7; 30]).unwrap()
     }
@@ -282,24 +294,34 @@ mod tests {
     #[test]
     fn copies_are_bounded_and_the_oldest_that_ended_makes_room() {
         let mut table = Table::default();
-        for client in 0..MAX_COPIES as u64 / MAX_OF_CLIENT as u64 {
-            for _ in 0..MAX_OF_CLIENT {
-                table.enter(ClientId(client), target(), target()).unwrap();
-            }
-            assert!(table.enter(ClientId(client), target(), target()).is_none(), "too many of one");
+        for host in 0..MAX_COPIES as u8 {
+            table.enter((ClientId(host.into()), Peer::V4([192, 0, 2, host])), target(), target()).unwrap();
         }
-        assert!(table.enter(ClientId(99), target(), target()).is_none(), "too many of all");
+        assert!(table.enter(ONE, target(), target()).is_none(), "too many of all");
         for _ in 0..MAX_ENDED + 10 {
             table.copies.values().for_each(|copy| *copy.ended.lock() = Some(Nfsstat4::Ok));
-            table.enter(ClientId(1), target(), target()).unwrap();
+            table.enter(ONE, target(), target()).unwrap();
         }
         assert!(table.copies.len() <= MAX_ENDED + MAX_COPIES);
     }
 
     #[test]
+    fn a_host_with_many_clients_leaves_room_for_another() {
+        let mut table = Table::default();
+        let (greedy, other) = (Peer::V4([192, 0, 2, 1]), Peer::V4([192, 0, 2, 2]));
+        let clients = (0..100).map(|client| (ClientId(client), greedy));
+        let begun = clients.filter(|who| table.enter(*who, target(), target()).is_some()).count();
+        assert_eq!(begun, MAX_COPIES / 2);
+        for _ in 0..MAX_OF_CLIENT {
+            table.enter((ClientId(200), other), target(), target()).unwrap();
+        }
+        assert!(table.enter((ClientId(200), other), target(), target()).is_none(), "too many of one client");
+    }
+
+    #[test]
     fn a_copy_is_known_to_its_client_by_its_file_and_number() {
         let copies = Copies::default();
-        let (number, copying) = copies.table.lock().enter(ClientId(1), target(), target()).unwrap();
+        let (number, copying) = copies.table.lock().enter(ONE, target(), target()).unwrap();
         copying.done.store(5, Ordering::Release);
         let id = stateid(number);
         assert_eq!(copies.status(ClientId(1), &target(), &id).unwrap().count, 5);
@@ -323,10 +345,10 @@ mod tests {
     #[test]
     fn stopping_waits_for_those_that_run() {
         let copies = Arc::new(Copies::default());
-        let (_, copying) = copies.table.lock().enter(ClientId(1), target(), target()).unwrap();
+        let (_, copying) = copies.table.lock().enter(ONE, target(), target()).unwrap();
         assert!(!copies.stop(Duration::ZERO), "one runs");
         assert!(copying.cancelled.load(Ordering::Acquire));
-        assert!(copies.table.lock().enter(ClientId(2), target(), target()).is_none());
+        assert!(copies.table.lock().enter((ClientId(2), ONE.1), target(), target()).is_none());
         let behind = Arc::clone(&copies);
         let thread = std::thread::spawn(move || behind.end(&copying, Nfsstat4::Ok));
         assert!(copies.stop(Duration::from_secs(60)));

@@ -16,7 +16,7 @@ pub(super) const MAX_REQUEST: u32 = MAX_TRANSFER + (6 << 10);
 pub(super) const MAX_REPLY: u32 = MAX_TRANSFER + (6 << 10);
 /// The largest reply that is kept for a retry.
 pub(super) const MAX_CACHED_REPLY: u32 = 8 << 10;
-/// The largest reply that the duplicate-request cache is given: it keeps a mebibyte for all clients of NFSv3 and 4.0 together.
+/// The largest reply that the duplicate-request cache is given: it keeps two mebibytes for all clients of NFSv3 and 4.0 together.
 const MAX_REMEMBERED_REPLY: usize = 64 << 10;
 /// The most operations in a COMPOUND.
 pub(super) const MAX_OPERATIONS: u32 = 128;

@@ -44,8 +44,9 @@ pub(in crate::nfs4) fn copy(c: &mut Compound<'_>, args: Copy4Args<'_>) -> Result
                 node: Arc::clone(&file.node),
                 offset,
             };
+            let peer = c.cx.peer.share();
             let (from, to) = (end(&source, args.src_offset), end(&target, args.dst_offset));
-            if let Some(id) = copies::start(c.service, Job { client, from, to, count: wanted }) {
+            if let Some(id) = copies::start(c.service, Job { client, peer, from, to, count: wanted }) {
                 answer(c, Array(vec![id]), 0, c.service.verifier.get());
                 return Ok(());
             }
