@@ -161,11 +161,7 @@ impl Filesystem {
 
     /// How the application hears of an error.
     fn errno(&self, error: &client::Error) -> Errno {
-        match error.errno() {
-            // nfs(5): soft gives EIO, softerr gives ETIMEDOUT.
-            Errno::TIMEDOUT if !self.options.softerr => Errno::IO,
-            errno => errno,
-        }
+        given_up(error.errno(), self.options.softerr)
     }
 
     /// As [`Filesystem::errno`], for what was asked about a file by its handle.
@@ -279,5 +275,31 @@ impl Filesystem {
         let valid = state.cache.valid(now, &self.options.attributes);
         state.names_told |= self.options.allow_other && !valid.is_zero();
         valid
+    }
+}
+
+/// How an application hears that a call was given up: by nfs(5), EIO with `soft` and ETIMEDOUT with `softerr`, whether
+/// the server was silent or asked to be asked later (NFS3ERR_JUKEBOX) until the end. Other errors are themselves.
+const fn given_up(errno: Errno, softerr: bool) -> Errno {
+    match errno {
+        Errno::TIMEDOUT | Errno::AGAIN if softerr => Errno::TIMEDOUT,
+        Errno::TIMEDOUT | Errno::AGAIN => Errno::IO,
+        errno => errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_is_told_as_the_mount_option_says() {
+        for (errno, soft, softerr) in [
+            (Errno::TIMEDOUT, Errno::IO, Errno::TIMEDOUT),
+            (Errno::AGAIN, Errno::IO, Errno::TIMEDOUT),
+            (Errno::ACCESS, Errno::ACCESS, Errno::ACCESS),
+        ] {
+            assert_eq!((given_up(errno, false), given_up(errno, true)), (soft, softerr));
+        }
     }
 }
