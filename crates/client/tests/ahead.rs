@@ -26,10 +26,11 @@ async fn prepare(served: &Served) {
     settle(&served.export().join(name(FILES - 1))).await;
 }
 
+/// Waits until no change of the file can get the ctime that it has: before that nothing is given ahead.
 async fn settle(path: &Path) {
     let stat = fs::metadata(path).unwrap();
     let ctime = Duration::new(stat.ctime() as u64, stat.ctime_nsec() as u32);
-    let settled = SystemTime::UNIX_EPOCH + ctime + Duration::from_millis(20);
+    let settled = SystemTime::UNIX_EPOCH + ctime + Duration::from_millis(60);
     wait_for("the clock to move on", || SystemTime::now() > settled).await;
 }
 
