@@ -10,6 +10,7 @@ use std::hash::Hash;
 
 use fairness::{Peer, Shares, Standing};
 
+use crate::delegations::TooMany;
 use crate::engine::{Engine, Limits, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
@@ -106,6 +107,13 @@ impl Accounts {
         shares.free(Standing::Admitted) < shares.limit() / SHORT
     }
 
+    /// Whether a peer is so near to its share that it couldn't have half as much again. What is only for speed then
+    /// stops, so that there is room for what isn't.
+    pub fn is_tight(&self, resource: Resource, peer: &Peer) -> bool {
+        let shares = self.of(resource);
+        !shares.may_take(peer, standing(peer), shares.held_by(peer).div_ceil(2))
+    }
+
     /// A client that nobody has confirmed yet.
     pub fn add_unconfirmed(&mut self, peer: Peer, since: Time, client: ClientId) {
         self.unconfirmed.entry(peer).or_default().insert((since, client));
@@ -180,14 +188,16 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         client: ClientId,
         descriptors: usize,
     ) -> Result<(), Error> {
-        let who = (self.clients.get(&client).ok_or(Error::StaleClientid)?.name.peer, Some(client));
-        if self.has_room(now, who, Resource::States, 1)
-            && self.has_room(now, who, Resource::Descriptors, descriptors)
-        {
-            Ok(())
-        } else {
-            Err(Error::Delay)
+        let peer = self.clients.get(&client).ok_or(Error::StaleClientid)?.name.peer;
+        if !self.has_room(now, (peer, Some(client)), Resource::States, 1) {
+            return Err(Error::Delay);
         }
+        if !self.has_room(now, (peer, Some(client)), Resource::Descriptors, descriptors) {
+            // Its delegations may be what takes the room.
+            self.ask_back(now, TooMany::OfPeer(peer));
+            return Err(Error::Delay);
+        }
+        Ok(())
     }
 
     /// Ends a client that can be dispensed with, and by which `newcomer` has more room. Whether there was one.

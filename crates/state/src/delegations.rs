@@ -74,6 +74,17 @@ pub struct Writer<L> {
     pub kept: Arc<L>,
 }
 
+/// Whose delegations are too many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TooMany {
+    /// One client's.
+    OfClient(ClientId),
+    /// Those of all clients of a peer.
+    OfPeer(Peer),
+    /// Everybody's.
+    OfAll,
+}
+
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// The first half of giving a delegation to a client that may open the file, and most likely has.
     ///
@@ -201,27 +212,45 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.files.get(key).is_some_and(|file| file.lent.has(client))
     }
 
-    /// Whether the client can't have another delegation: it has too many, all have, or the caller's open files run short. Then it, or who
-    /// has the most (of files, those of the peer that has most open) of those that haven't been asked for a lease's time, is asked
-    /// to give a quarter back ([`crate::Effects::give_back`]).
+    /// Whether the client can't have another delegation: it has too many, its peer or the engine is short of open
+    /// files, or there are too many of all clients. Then some are asked back.
     fn are_too_many(&mut self, now: Time, client: ClientId) -> bool {
-        let (limits, lease) = (&self.config.limits, self.config.lease);
-        let own = self.clients.get(&client).map_or(0, |client| client.delegations);
-        let too_many_own = own >= limits.client_delegations;
+        let limits = &self.config.limits;
+        let Some(asking) = self.clients.get(&client) else { return true };
+        let peer = asking.name.peer;
         let all = self.delegated[0] + self.delegated[1];
-        let is_short = self.accounts.is_short(Resource::Descriptors);
-        if !too_many_own && all < limits.delegations && !is_short {
+        let too_many = if asking.delegations >= limits.client_delegations {
+            TooMany::OfClient(client)
+        } else if all >= limits.delegations || self.accounts.is_short(Resource::Descriptors) {
+            TooMany::OfAll
+        } else if self.accounts.is_tight(Resource::Descriptors, &peer) {
+            TooMany::OfPeer(peer)
+        } else {
             return false;
-        }
+        };
+        self.ask_back(now, too_many);
+        true
+    }
+
+    /// Asks a client to give a quarter of its delegations back ([`crate::Effects::give_back`]): of those that haven't
+    /// been asked for a lease's time the one that has the most, where open files are short of the peer that holds the
+    /// most of these.
+    pub(crate) fn ask_back(&mut self, now: Time, too_many: TooMany) {
+        let lease = self.config.lease;
+        let of_one = matches!(too_many, TooMany::OfClient(_));
         let searched_lately = |at: Time| now < at.plus((lease / SEARCH).max(1));
-        if !too_many_own && self.nobody_to_ask.is_some_and(searched_lately) {
-            return true;
+        if !of_one && self.nobody_to_ask.is_some_and(searched_lately) {
+            return;
         }
+        let is_short = self.accounts.is_short(Resource::Descriptors);
         let descriptors = self.accounts.of(Resource::Descriptors);
         let may_be_asked = |holder: &&mut Client| {
-            (!too_many_own || holder.id == client)
-                && holder.delegations > 0
-                && holder.asked_back.is_none_or(|at| now >= at.plus(lease))
+            let is_meant = match too_many {
+                TooMany::OfClient(client) => holder.id == client,
+                TooMany::OfPeer(peer) => holder.name.peer == peer,
+                TooMany::OfAll => true,
+            };
+            is_meant && holder.delegations > 0 && holder.asked_back.is_none_or(|at| now >= at.plus(lease))
         };
         // Of several with as many always the same, whatever order the map has.
         let most = |holder: &&mut Client| {
@@ -231,10 +260,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if let Some(holder) = self.clients.values_mut().filter(may_be_asked).max_by_key(most) {
             holder.asked_back = Some(now);
             self.effects.give_back.push((holder.id, holder.delegations - holder.delegations.div_ceil(4)));
-        } else if !too_many_own {
+        } else if !of_one {
             self.nobody_to_ask = Some(now);
         }
-        true
     }
 
     /// How many delegations there are for reading, and for writing.
