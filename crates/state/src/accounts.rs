@@ -194,7 +194,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         if !self.has_room(now, (peer, Some(client)), Resource::Descriptors, descriptors) {
             // Its delegations may be what takes the room.
-            self.ask_back(now, TooMany::OfPeer(peer));
+            self.ask_back(now, TooMany::Peer(peer));
             return Err(Error::Delay);
         }
         Ok(())

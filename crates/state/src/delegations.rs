@@ -78,11 +78,11 @@ pub struct Writer<L> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TooMany {
     /// One client's.
-    OfClient(ClientId),
+    Client(ClientId),
     /// Those of all clients of a peer.
-    OfPeer(Peer),
+    Peer(Peer),
     /// Everybody's.
-    OfAll,
+    All,
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
@@ -220,11 +220,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let peer = asking.name.peer;
         let all = self.delegated[0] + self.delegated[1];
         let too_many = if asking.delegations >= limits.client_delegations {
-            TooMany::OfClient(client)
+            TooMany::Client(client)
         } else if all >= limits.delegations || self.accounts.is_short(Resource::Descriptors) {
-            TooMany::OfAll
+            TooMany::All
         } else if self.accounts.is_tight(Resource::Descriptors, &peer) {
-            TooMany::OfPeer(peer)
+            TooMany::Peer(peer)
         } else {
             return false;
         };
@@ -237,7 +237,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// most of these.
     pub(crate) fn ask_back(&mut self, now: Time, too_many: TooMany) {
         let lease = self.config.lease;
-        let of_one = matches!(too_many, TooMany::OfClient(_));
+        let of_one = matches!(too_many, TooMany::Client(_));
         let searched_lately = |at: Time| now < at.plus((lease / SEARCH).max(1));
         if !of_one && self.nobody_to_ask.is_some_and(searched_lately) {
             return;
@@ -246,9 +246,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let descriptors = self.accounts.of(Resource::Descriptors);
         let may_be_asked = |holder: &&mut Client| {
             let is_meant = match too_many {
-                TooMany::OfClient(client) => holder.id == client,
-                TooMany::OfPeer(peer) => holder.name.peer == peer,
-                TooMany::OfAll => true,
+                TooMany::Client(client) => holder.id == client,
+                TooMany::Peer(peer) => holder.name.peer == peer,
+                TooMany::All => true,
             };
             is_meant && holder.delegations > 0 && holder.asked_back.is_none_or(|at| now >= at.plus(lease))
         };
