@@ -95,7 +95,7 @@ impl Rig {
             connection: 1,
             address: self.stream.local_addr().unwrap(),
             local: self.address,
-            owner: rpc::server::TcpOwner::Remote,
+            owner: rpc::server::TcpOwner::User(rustix::process::geteuid().as_raw()),
         }
     }
 
