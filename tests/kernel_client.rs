@@ -172,14 +172,14 @@ fn kernel_client_whose_export_is_taken_away_and_given_back() {
          host close\n\
          echo 3 >/proc/sys/vm/drop_caches\n\
          denied three.read cat /mnt/three/private\n\
-         denied three.make touch /mnt/three/work/new\n\
+         denied three.make touch /mnt/three/new\n\
          denied four.read cat /mnt/four/private\n\
-         denied four.make touch /mnt/four/work/new\n\
+         denied four.make touch /mnt/four/new\n\
          denied three.mount mount_export other {path} rw,nosharecache\n\
          denied four.mount mount_v4 other {theirs} 2 rw,nosharecache\n\
          host open\n\
-         cat /mnt/three/private && touch /mnt/three/work/three && echo PASS three.again\n\
-         cat /mnt/four/private && touch /mnt/four/work/four && echo PASS four.again\n\
+         cat /mnt/three/private && touch /mnt/three/three && echo PASS three.again\n\
+         cat /mnt/four/private && touch /mnt/four/four && echo PASS four.again\n\
          for name in three four; do umount /mnt/$name && echo PASS umount.$name; done\n",
     );
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
