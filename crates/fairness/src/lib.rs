@@ -2,12 +2,13 @@
 //!
 //! A server bounds what its peers can make it hold: connections, memory, state, descriptors. A bound alone
 //! protects the server and not its clients, because the first peer to take everything shuts out the others.
-//! [`Shares`] divides such a bound among [`Peer`]s without knowing in advance how many there are.
+//! [`Shares`] divides such a bound among [`Peer`]s without knowing in advance how many there are. [`LogLimit`] bounds the log
+//! lines that peers can cause.
 
+mod log_limit;
 mod peer;
-mod seldom;
 mod shares;
 
+pub use log_limit::LogLimit;
 pub use peer::Peer;
-pub use seldom::Seldom;
 pub use shares::{Shares, Standing};

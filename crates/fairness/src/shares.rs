@@ -16,6 +16,14 @@ pub enum Standing {
     LocalRoot,
 }
 
+impl Standing {
+    /// The standing of a peer where strangers don't come.
+    #[must_use]
+    pub const fn of_admitted(peer: &Peer) -> Self {
+        if peer.is_local_root() { Self::LocalRoot } else { Self::Admitted }
+    }
+}
+
 /// The account of one bounded resource, by peer. It decides and counts; it holds nothing itself.
 ///
 /// The rule is that of the dynamic thresholds of switch buffers: a peer may take more only while what it then

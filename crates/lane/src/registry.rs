@@ -92,12 +92,6 @@ pub enum Arrival {
     Refused,
 }
 
-/// For whom a peer's connections count: root of this host may use what is kept back for it.
-#[must_use]
-pub const fn standing(peer: &Peer) -> Standing {
-    if peer.is_local_root() { Standing::LocalRoot } else { Standing::Admitted }
-}
-
 impl Registry {
     /// An empty one.
     #[must_use]
@@ -126,7 +120,7 @@ impl Registry {
     /// A connection of a process of this user has come. `id` must be larger than every one before.
     pub fn arrive(&mut self, id: WaitingId, peer: Peer, now: Instant) -> Arrival {
         let mut arrival = Arrival::Waits;
-        if !self.places.may_take(&peer, standing(&peer), 1) {
+        if !self.places.may_take(&peer, Standing::of_admitted(&peer), 1) {
             let Some(displaced) = self.displaced_by(&peer) else { return Arrival::Refused };
             self.leave(displaced);
             arrival = Arrival::Displaces(displaced);
@@ -275,7 +269,7 @@ impl Spent {
     }
 
     fn has_room(&self, peer: &Peer) -> bool {
-        self.shares.may_take(peer, standing(peer), 1)
+        self.shares.may_take(peer, Standing::of_admitted(peer), 1)
     }
 
     fn add(&mut self, commitment: Commitment, peer: Peer, now: Instant) {

@@ -52,11 +52,6 @@ pub(crate) struct Accounts {
     searched: Option<Time>,
 }
 
-/// What a peer may be given.
-pub(crate) const fn standing(peer: &Peer) -> Standing {
-    if peer.is_local_root() { Standing::LocalRoot } else { Standing::Admitted }
-}
-
 /// An account of `limit`, with a reserve for root of this host.
 pub(crate) fn account(limit: usize) -> Shares {
     Shares::new(limit).with_reserves(0, limit / FOR_LOCAL_ROOT)
@@ -111,7 +106,7 @@ impl Accounts {
     /// stops, so that there is room for what isn't.
     pub fn is_tight(&self, resource: Resource, peer: &Peer) -> bool {
         let shares = self.of(resource);
-        !shares.may_take(peer, standing(peer), shares.held_by(peer).div_ceil(2))
+        !shares.may_take(peer, Standing::of_admitted(peer), shares.held_by(peer).div_ceil(2))
     }
 
     /// A client that nobody has confirmed yet.
@@ -169,7 +164,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         amount: usize,
     ) -> bool {
         loop {
-            if self.accounts.of(resource).may_take(&peer, standing(&peer), amount) {
+            if self.accounts.of(resource).may_take(&peer, Standing::of_admitted(&peer), amount) {
                 return true;
             }
             if !self.make_room(now, (peer, but), resource) {

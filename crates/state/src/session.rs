@@ -3,9 +3,9 @@
 
 use std::hash::Hash;
 
-use fairness::Peer;
+use fairness::{Peer, Standing};
 
-use crate::accounts::{Resource, standing};
+use crate::accounts::Resource;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, SessionId};
@@ -174,11 +174,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         let most = &self.config.limits;
         let shares = self.accounts.of(Resource::Sessions);
-        let left = shares.free(standing(&peer)) as u64;
+        let left = shares.free(Standing::of_admitted(&peer)) as u64;
         let to_come = most.clients.saturating_sub(self.sessions.len() + 1) as u64 * most.channel.slot();
         let share = left.saturating_sub(to_come) / SHARE;
         let slots = (share / channel.slot()).clamp(1, u64::from(channel.slots)) as u32;
-        let may_have = shares.may_take(&peer, standing(&peer), Channel { slots, ..channel }.cost());
+        let may_have =
+            shares.may_take(&peer, Standing::of_admitted(&peer), Channel { slots, ..channel }.cost());
         Ok(if may_have { slots } else { 1 })
     }
 

@@ -14,9 +14,9 @@ use std::hash::Hash;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-use fairness::{Peer, Shares};
+use fairness::{Peer, Shares, Standing};
 
-use crate::accounts::{account, standing};
+use crate::accounts::account;
 use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
 use crate::locks::{Denied, LockOwner};
@@ -197,7 +197,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return;
         }
         let is_full = queues.get(key).is_some_and(|queue| queue.is_full_for(&peer));
-        if is_full || !places.take(&peer, standing(&peer), 1) {
+        if is_full || !places.take(&peer, Standing::of_admitted(&peer), 1) {
             self.effects.released.extend(outside);
             return;
         }

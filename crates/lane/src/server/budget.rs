@@ -5,8 +5,7 @@
 //! (`RLIMIT_NOFILE`; beyond it sendmsg(2) says `ETOOMANYREFS`). Both are bounded, and shared by user.
 
 use crate::peer::PeerCredentials;
-use crate::registry::standing;
-use fairness::{Peer, Shares};
+use fairness::{Peer, Shares, Standing};
 use parking_lot::Mutex;
 
 /// Whom to charge for what this process makes the server hold.
@@ -35,8 +34,8 @@ impl Budget {
     /// One more file is about to be opened for this user. `None`: there's no room in its share.
     pub(super) fn place(&self, peer: Peer) -> Option<Place<'_>> {
         let mut files = self.0.lock();
-        let room = files.granted.may_take(&peer, standing(&peer), 1)
-            && files.under_way.may_take(&peer, standing(&peer), 1);
+        let room = files.granted.may_take(&peer, Standing::of_admitted(&peer), 1)
+            && files.under_way.may_take(&peer, Standing::of_admitted(&peer), 1);
         if !room {
             return None;
         }

@@ -16,10 +16,9 @@ use crate::message::{self, MAX_MESSAGE, Request};
 use crate::namespaces::{self, Namespace};
 use crate::nonce::{Commitment, Nonce};
 use crate::peer::PeerCredentials;
-use crate::registry::standing;
 use crate::run_dir;
 use crate::socket::{self, Received};
-use fairness::{Peer, Shares};
+use fairness::{Peer, Shares, Standing};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -84,7 +83,7 @@ impl Caller {
     pub(super) fn ask(&self, call: Call) {
         let mut queue = self.queue.lock();
         let share = call.nfs.share;
-        if queue.shares.take(&share, standing(&share), 1) {
+        if queue.shares.take(&share, Standing::of_admitted(&share), 1) {
             queue.calls.push(call);
             self.changed.notify_one();
         }

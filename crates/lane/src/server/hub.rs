@@ -11,7 +11,7 @@ use crate::message::{self, Refusal, Reply};
 use crate::nonce::Nonce;
 use crate::registry::Bounds;
 use crate::socket;
-use fairness::Seldom;
+use fairness::LogLimit;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{Timespec, epoll};
 use std::os::fd::OwnedFd;
@@ -276,9 +276,9 @@ fn attend_door(hub: &Arc<Hub>) {
             door.expire(now);
         }
         if exhausted {
-            static SHORT: Seldom = Seldom::new(Seldom::MINUTE);
-            if let Some(times) = SHORT.comes_up(now) {
-                warn!(times, "lane: out of descriptors (RLIMIT_NOFILE): connections have to wait");
+            static LIMIT: LogLimit = LogLimit::new(1);
+            if let Some(skipped) = LIMIT.admit(now) {
+                warn!(skipped, "lane: out of descriptors (RLIMIT_NOFILE): connections have to wait");
             }
             std::thread::sleep(REST);
         }

@@ -4,8 +4,7 @@
 //! makes way for who comes: its idlest lane ends, and the client behind that goes on over the wire.
 
 use super::lane::LaneShared;
-use crate::registry::standing;
-use fairness::{Peer, Shares};
+use fairness::{Peer, Shares, Standing};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ impl Lanes {
     /// Room for a lane of this user, if its share has any, or one of the user that has the most makes way.
     pub(super) fn take(&mut self, peer: Peer) -> Option<Room> {
         let mut displaced = None;
-        if !self.shares.may_take(&peer, standing(&peer), 1) {
+        if !self.shares.may_take(&peer, Standing::of_admitted(&peer), 1) {
             let greedy = self.shares.displaced_by(&peer, 1)?;
             let (_, number) = self.idlest_of(greedy)?;
             displaced = self.remove(number);

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fairness::Seldom;
+use fairness::LogLimit;
 use parking_lot::Mutex;
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
@@ -35,7 +35,7 @@ pub struct Listener {
     /// The number under which epoll will be asked again once the system has something to spare.
     paused: Mutex<Option<u64>>,
     /// When it was last said that it had to wait.
-    complaints: Seldom,
+    complaints: LogLimit,
     /// Where it listens.
     pub address: SocketAddr,
 }
@@ -57,7 +57,7 @@ impl Listener {
         Ok(Self {
             socket: Mutex::new(Some(Arc::new(socket))),
             paused: Mutex::default(),
-            complaints: Seldom::new(Seldom::MINUTE),
+            complaints: LogLimit::new(1),
             address,
         })
     }
@@ -145,8 +145,8 @@ impl Listener {
 
     /// Says that connections have to wait, not more often than anybody wants to read it.
     fn complain(&self, error: &io::Error) {
-        if let Some(times) = self.complaints.comes_up(Instant::now()) {
-            tracing::warn!(address = %self.address, %error, times, "can't accept connections for now");
+        if let Some(skipped) = self.complaints.admit(Instant::now()) {
+            tracing::warn!(address = %self.address, %error, skipped, "can't accept connections for now");
         }
     }
 }

@@ -103,8 +103,10 @@ impl Table {
             of_client += usize::from(copy.client == client);
         }
         let all = running.total();
-        let standing = if peer.is_local_root() { Standing::LocalRoot } else { Standing::Admitted };
-        if self.stopped || of_client >= MAX_OF_CLIENT || !running.may_take(&peer, standing, 1) {
+        if self.stopped
+            || of_client >= MAX_OF_CLIENT
+            || !running.may_take(&peer, Standing::of_admitted(&peer), 1)
+        {
             return None;
         }
         if self.copies.len() - all >= MAX_ENDED {

@@ -16,7 +16,6 @@ mod effect;
 mod fsfacts;
 mod inherited;
 mod lock_file;
-mod log_limit;
 mod namespace;
 mod nested;
 mod object;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fairness::LogLimit;
 use parking_lot::Mutex;
 use state::{
     Begun, Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, Patience,
@@ -17,7 +18,6 @@ use super::clock::{Clock, Look};
 use super::copies::Copies;
 use super::inherited::{self, KeptLocks};
 use super::lock_file::{LockFile, OwnerLocks, file_lock};
-use super::log_limit::LogLimit;
 use super::records::{Records, Recovered};
 use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::writers::Given;
@@ -419,18 +419,18 @@ impl std::fmt::Debug for States {
 
 /// Puts on stable storage what must be there before the operation is answered.
 fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, Kept>) {
-    static LIMIT: LogLimit = LogLimit::new();
+    static LIMIT: LogLimit = LogLimit::new(10);
     let Some(records) = records else { return };
     for instance in &effects.forget {
         if let Err(error) = records.forget(instance)
-            && let Some(skipped) = LIMIT.admit()
+            && let Some(skipped) = LIMIT.admit(Instant::now())
         {
             tracing::error!(%error, skipped, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be struck off: after a restart it might reclaim what is another's");
         }
     }
     for instance in &effects.remember {
         if let Err(error) = records.remember(instance)
-            && let Some(skipped) = LIMIT.admit()
+            && let Some(skipped) = LIMIT.admit(Instant::now())
         {
             tracing::warn!(%error, skipped, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim");
         }

@@ -12,9 +12,9 @@ mod sending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fairness::{Shares, Standing};
+use fairness::{LogLimit, Shares, Standing};
 use parking_lot::Mutex;
 use proto::nfs4::{
     Bitmap4, CB_NOTIFY_LOCK, CB_RECALL, CB_RECALL_ANY, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args,
@@ -29,7 +29,6 @@ pub(crate) use message::Operation;
 pub(crate) use paths::{Address, CallbackProgram, MOST_SLOTS};
 use paths::{Paths, Trouble};
 
-use super::log_limit::LogLimit;
 use super::states::{MOST_DELEGATIONS, States};
 
 /// How many callbacks may wait to be sent: every delegation's recall, and as many others.
@@ -150,8 +149,8 @@ impl Callbacks {
     /// Calls a delegation back.
     pub(super) fn recall(&self, recall: Recall<FileHandle>) {
         if self.jobs.try_send(Job::Recall(recall)).is_err() {
-            static LIMIT: LogLimit = LogLimit::new();
-            if let Some(skipped) = LIMIT.admit() {
+            static LIMIT: LogLimit = LogLimit::new(10);
+            if let Some(skipped) = LIMIT.admit(Instant::now()) {
                 tracing::warn!(
                     skipped,
                     "a delegation can't be recalled now: it will be taken away when its time is up"
