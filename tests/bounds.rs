@@ -1,5 +1,5 @@
-//! Memory, descriptors and time at start, bounded and said. What is asserted are bounds that no slow machine breaks; the
-//! figures themselves are printed.
+//! Memory, descriptors and time at start, bounded and said. What is asserted are bounds that no slow machine
+//! breaks; the figures themselves are printed.
 
 use std::fs;
 use std::io::{Read, Write};

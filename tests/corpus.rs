@@ -1,5 +1,5 @@
-//! The fuzzer's kept corpus, fed to the same code by the stable compiler: what once was found, or looks like what
-//! would be, is tried with every change.
+//! The fuzzer's kept corpus, fed to the same code by the stable compiler: what once was found, or looks like
+//! what would be, is tried with every change.
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;

@@ -1,4 +1,5 @@
-//! Other people's user-space tools against our server: libnfs, showmount, rpcinfo, and tshark as the judge of every packet.
+//! Other people's user-space tools against our server: libnfs, showmount, rpcinfo, and tshark as the judge of
+//! every packet.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,7 +25,8 @@ fn libnfs_lists_and_reads_in_version_4() {
     libnfs_does_everything(4);
 }
 
-/// Over loopback the kernel says whose process it is: libnfs's `uid=` is worth nothing to an ordinary user of the server's host.
+/// Over loopback the kernel says whose process it is: libnfs's `uid=` is worth nothing to an ordinary user of
+/// the server's host.
 #[test]
 fn an_ordinary_user_cannot_claim_to_be_another() {
     need_root();
@@ -99,8 +101,8 @@ fn libnfs_does_everything(version: u8) {
     assert_eq!((old > 0, new > 0), (version == 3, version == 4), "{old} and {new} READs");
 }
 
-/// With rpcbind in the same network: rpcinfo sees our programs, showmount finds MOUNT through it, and a clean stop takes
-/// the registration back. LOCALIO isn't registered.
+/// With rpcbind in the same network: rpcinfo sees our programs, showmount finds MOUNT through it, and a clean
+/// stop takes the registration back. LOCALIO isn't registered.
 #[test]
 fn showmount_and_rpcinfo_through_rpcbind() {
     need_root();
@@ -157,8 +159,8 @@ fn showmount_and_rpcinfo_through_rpcbind() {
     );
 }
 
-/// A whole run of different clients, captured: tshark finds nothing malformed, every call is answered, and the procedures
-/// that must be there are.
+/// A whole run of different clients, captured: tshark finds nothing malformed, every call is answered, and
+/// the procedures that must be there are.
 #[test]
 fn tshark_finds_no_malformed_packet() {
     need_root();

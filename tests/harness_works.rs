@@ -1,4 +1,5 @@
-//! The harness against somebody else's server: what our own tests blame on us must not be the harness's doing.
+//! The harness against somebody else's server: what our own tests blame on us must not be the harness's
+//! doing.
 
 use samehost_tests::ganesha::Ganesha;
 use samehost_tests::{Netns, Scratch, need_root, run_ok};

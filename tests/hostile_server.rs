@@ -1,5 +1,5 @@
-//! Clients of an NFS server that lies about its directories: listings that never end, and a directory that is inside itself. The commands
-//! and a mount end with an error that names the directory.
+//! Clients of an NFS server that lies about its directories: listings that never end, and a directory that is
+//! inside itself. The commands and a mount end with an error that names the directory.
 
 use std::path::Path;
 use std::process::{Command, Output};

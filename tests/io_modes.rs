@@ -1,5 +1,5 @@
-//! The I/O modes against a model: whatever the offset, length, place in memory, mode and stability, on tmpfs, ext4
-//! and xfs, a file holds what was written to it, byte for byte, and reads give what it holds.
+//! The I/O modes against a model: whatever the offset, length, place in memory, mode and stability, on tmpfs,
+//! ext4 and xfs, a file holds what was written to it, byte for byte, and reads give what it holds.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -157,8 +157,8 @@ fn a_file_is_what_was_written_on_ext4_and_xfs() {
     }
 }
 
-/// XFS reserves blocks behind the end of a file that grows by buffered writes, as the edges of direct ones are, and refuses direct
-/// reads that meet them.
+/// XFS reserves blocks behind the end of a file that grows by buffered writes, as the edges of direct ones
+/// are, and refuses direct reads that meet them.
 #[test]
 fn a_direct_read_across_the_end_survives_what_xfs_has_reserved_there() {
     need_root();

@@ -1,5 +1,5 @@
-//! The I/O modes as a server's clients and its admin meet them: over the wire, with ext4, xfs and tmpfs below, changed while
-//! the server runs.
+//! The I/O modes as a server's clients and its admin meet them: over the wire, with ext4, xfs and tmpfs
+//! below, changed while the server runs.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The Linux kernel's own NFSv3 client, in QEMU, against our server: as root and as an ordinary user, with squashing on
-//! and off, with the server's directory changed behind its back.
+//! The Linux kernel's own NFSv3 client, in QEMU, against our server: as root and as an ordinary user, with
+//! squashing on and off, with the server's directory changed behind its back.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use samehost_tests::qemu::{self, Job};
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, need_root, wait_for};
 
-/// Debian's cloud kernel takes about 5 s to user space under emulation, and the workload less than a minute a user.
+/// Debian's cloud kernel takes about 5 s to user space under emulation, and the workload less than a minute a
+/// user.
 const BOUND: Duration = Duration::from_secs(420);
 
 const ANON: u32 = 4321;
@@ -37,14 +38,14 @@ fn kernel_client_does_everything() {
         .export(format!("{} *(ro,insecure,no_root_squash)", path("readonly")))
         .start();
     let plan = format!(
-        "mount_export plain {} rw\nmount_export squash {} rw\nmount_export all {} rw\nmount_export readonly {} rw\n\
-         as root root /mnt/plain\nas tester user /mnt/plain\nas root squashed /mnt/squash\nas tester user /mnt/squash\n\
-         as tester all /mnt/all\n\
-         refused() {{ if \"$@\" 2>/tmp/why; then echo \"FAIL readonly: $* was done\"; \
-         else grep -q 'Read-only' /tmp/why && echo \"PASS readonly.$1\" || echo \"FAIL readonly: $(cat /tmp/why)\"; fi; }}\n\
-         cat /mnt/readonly/private && refused touch /mnt/readonly/work/new && refused rm -f /mnt/readonly/public \
-         && refused chmod 777 /mnt/readonly/work && refused mkdir /mnt/readonly/d\n\
-         for name in plain squash all readonly; do umount /mnt/$name && echo PASS umount.$name; done\n",
+        "mount_export plain {} rw\nmount_export squash {} rw\nmount_export all {} rw\nmount_export readonly \
+         {} rw\nas root root /mnt/plain\nas tester user /mnt/plain\nas root squashed /mnt/squash\nas tester \
+         user /mnt/squash\nas tester all /mnt/all\nrefused() {{ if \"$@\" 2>/tmp/why; then echo \"FAIL \
+         readonly: $* was done\"; else grep -q 'Read-only' /tmp/why && echo \"PASS readonly.$1\" || echo \
+         \"FAIL readonly: $(cat /tmp/why)\"; fi; }}\ncat /mnt/readonly/private && refused touch \
+         /mnt/readonly/work/new && refused rm -f /mnt/readonly/public && refused chmod 777 \
+         /mnt/readonly/work && refused mkdir /mnt/readonly/d\nfor name in plain squash all readonly; do \
+         umount /mnt/$name && echo PASS umount.$name; done\n",
         path("plain"),
         path("squash"),
         path("all"),
@@ -116,18 +117,17 @@ fn kernel_client_does_everything_in_version_4() {
         .export(format!("{} *(rw,insecure,no_root_squash)", disk.path().display()))
         .start();
     let plan = format!(
-        "mount_v4 disk {disk} 2 rw && [ \"$(echo \"{SHARING}\" | tr , '\\n' | holder /mnt/disk/b | tr '\\n' ' ')\" = '{SHARED}' ] \
-         && umount /mnt/disk && echo PASS clone\n\
-         mount_v4 zero {zero} 0 rw && echo PASS mount.zero\nmount_v4 one {one} 1 rw && echo PASS mount.one\nmount_v4 two {two} 2 rw && echo PASS mount.two\n\
-         as tester user /mnt/zero\nas root root /mnt/one\nas tester user /mnt/one\nas root squashed /mnt/two\nas tester user /mnt/two\n\
-         mount_v4 whole / 2 rw && [ \"$(cat /mnt/whole{one}/public)\" = everybody ] && echo PASS root \
-         || echo FAIL root\n\
-         for minor in 0 1 2; do mount_v4 top$minor / $minor rw; timeout 60 ls /mnt/top$minor >/tmp/listed; \
-         [ $? = 0 ] && grep -qx {first} /tmp/listed && [ $(timeout 60 find /mnt/top$minor -name public | wc -l) = 3 ] \
-         && echo PASS listed.$minor || echo FAIL listed.$minor: $(cat /tmp/listed); \
-         touch /mnt/top$minor/new 2>&1 | grep -q Read-only && echo PASS pseudo.$minor || echo FAIL pseudo.$minor; \
-         umount /mnt/top$minor; done\n\
-         for name in zero one two whole; do umount /mnt/$name && echo PASS umount.$name; done\n",
+        "mount_v4 disk {disk} 2 rw && [ \"$(echo \"{SHARING}\" | tr , '\\n' | holder /mnt/disk/b | tr '\\n' \
+         ' ')\" = '{SHARED}' ] && umount /mnt/disk && echo PASS clone\nmount_v4 zero {zero} 0 rw && echo \
+         PASS mount.zero\nmount_v4 one {one} 1 rw && echo PASS mount.one\nmount_v4 two {two} 2 rw && echo \
+         PASS mount.two\nas tester user /mnt/zero\nas root root /mnt/one\nas tester user /mnt/one\nas root \
+         squashed /mnt/two\nas tester user /mnt/two\nmount_v4 whole / 2 rw && [ \"$(cat \
+         /mnt/whole{one}/public)\" = everybody ] && echo PASS root || echo FAIL root\nfor minor in 0 1 2; do \
+         mount_v4 top$minor / $minor rw; timeout 60 ls /mnt/top$minor >/tmp/listed; [ $? = 0 ] && grep -qx \
+         {first} /tmp/listed && [ $(timeout 60 find /mnt/top$minor -name public | wc -l) = 3 ] && echo PASS \
+         listed.$minor || echo FAIL listed.$minor: $(cat /tmp/listed); touch /mnt/top$minor/new 2>&1 | grep \
+         -q Read-only && echo PASS pseudo.$minor || echo FAIL pseudo.$minor; umount /mnt/top$minor; \
+         done\nfor name in zero one two whole; do umount /mnt/$name && echo PASS umount.$name; done\n",
         zero = path("zero"),
         one = path("one"),
         two = path("two"),
@@ -145,8 +145,8 @@ fn kernel_client_does_everything_in_version_4() {
     assert!(shared[64 << 10..128 << 10].iter().all(|byte| *byte == 0));
 }
 
-/// A client to which nothing is exported any more is denied everything, and goes on when the export is back: nothing of its mount is
-/// lost.
+/// A client to which nothing is exported any more is denied everything, and goes on when the export is back:
+/// nothing of its mount is lost.
 #[test]
 fn kernel_client_whose_export_is_taken_away_and_given_back() {
     need_root();
@@ -164,23 +164,17 @@ fn kernel_client_whose_export_is_taken_away_and_given_back() {
         .arguments(["--exports", &list.display().to_string()])
         .start();
     let plan = format!(
-        "host() {{ echo \"HOST $*\" >/dev/console; read -r answer </dev/console; }}\n\
-         denied() {{ what=$1; shift; if \"$@\" 2>/tmp/why; then echo \"FAIL denied.$what: it was done\"; \
-         else grep -qi 'permission denied' /tmp/why && echo \"PASS denied.$what\" || echo \"FAIL denied.$what: $(cat /tmp/why)\"; fi; }}\n\
-         mount_export three {path} rw && mount_v4 four {path} 2 rw && echo PASS mounts\n\
-         cat /mnt/three/public /mnt/four/public && echo PASS before\n\
-         host close\n\
-         echo 3 >/proc/sys/vm/drop_caches\n\
-         denied three.read cat /mnt/three/private\n\
-         denied three.make touch /mnt/three/new\n\
-         denied four.read cat /mnt/four/private\n\
-         denied four.make touch /mnt/four/new\n\
-         denied three.mount mount_export other {path} rw,nosharecache\n\
-         denied four.mount mount_v4 other {theirs} 2 rw,nosharecache\n\
-         host open\n\
-         cat /mnt/three/private && touch /mnt/three/three && echo PASS three.again\n\
-         cat /mnt/four/private && touch /mnt/four/four && echo PASS four.again\n\
-         for name in three four; do umount /mnt/$name && echo PASS umount.$name; done\n",
+        "host() {{ echo \"HOST $*\" >/dev/console; read -r answer </dev/console; }}\ndenied() {{ what=$1; \
+         shift; if \"$@\" 2>/tmp/why; then echo \"FAIL denied.$what: it was done\"; else grep -qi \
+         'permission denied' /tmp/why && echo \"PASS denied.$what\" || echo \"FAIL denied.$what: $(cat \
+         /tmp/why)\"; fi; }}\nmount_export three {path} rw && mount_v4 four {path} 2 rw && echo PASS \
+         mounts\ncat /mnt/three/public /mnt/four/public && echo PASS before\nhost close\necho 3 \
+         >/proc/sys/vm/drop_caches\ndenied three.read cat /mnt/three/private\ndenied three.make touch \
+         /mnt/three/new\ndenied four.read cat /mnt/four/private\ndenied four.make touch \
+         /mnt/four/new\ndenied three.mount mount_export other {path} rw,nosharecache\ndenied four.mount \
+         mount_v4 other {theirs} 2 rw,nosharecache\nhost open\ncat /mnt/three/private && touch \
+         /mnt/three/three && echo PASS three.again\ncat /mnt/four/private && touch /mnt/four/four && echo \
+         PASS four.again\nfor name in three four; do umount /mnt/$name && echo PASS umount.$name; done\n",
     );
     let job = Job { nfs_port: server.port(), mount_port: server.port(), anon_uid: ANON, plan: &plan };
     let report = qemu::boot(&job, None, BOUND, |request| {

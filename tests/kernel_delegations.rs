@@ -1,10 +1,11 @@
-//! The Linux kernel's own client in QEMU holding delegations, which a local process on the server and a client of NFSv3 have
-//! recalled, in each minor version: what the guest has written and not sent is there when the host reads it, and what the host
-//! writes the guest sees. One that is held when the server is killed is reclaimed. Versions 4.1 and 4.2 are called over their own
-//! connections; for 4.0 the server connects to the guest.
+//! The Linux kernel's own client in QEMU holding delegations, which a local process on the server and a
+//! client of NFSv3 have recalled, in each minor version: what the guest has written and not sent is there
+//! when the host reads it, and what the host writes the guest sees. One that is held when the server is
+//! killed is reclaimed. Versions 4.1 and 4.2 are called over their own connections; for 4.0 the server
+//! connects to the guest.
 //!
-//! And what the guest has locked under a delegation stays locked when that is recalled: nobody gets it in between, and nobody waits for
-//! longer than the client takes to return it.
+//! And what the guest has locked under a delegation stays locked when that is recalled: nobody gets it in
+//! between, and nobody waits for longer than the client takes to return it.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};

@@ -1,8 +1,8 @@
-//! The Linux kernel's NFSv4 client, in two guests at once: they and a process of this machine lock parts of one file, and the server is
-//! killed under them while they hold it open and locked.
+//! The Linux kernel's NFSv4 client, in two guests at once: they and a process of this machine lock parts of
+//! one file, and the server is killed under them while they hold it open and locked.
 //!
-//! A lease of an hour makes sure that nobody waits for a time to pass: what goes on after the restart does so because
-//! all clients have come back. NFSv4.0's never say so, and wait for a short one.
+//! A lease of an hour makes sure that nobody waits for a time to pass: what goes on after the restart does so
+//! because all clients have come back. NFSv4.0's never say so, and wait for a short one.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -28,7 +28,8 @@ impl Held {
     fn new(directory: &Path, lease: u16) -> Self {
         let mut server =
             Serve::openly(directory).arguments(["--lease".to_owned(), lease.to_string()]).start();
-        // On its port from now on: another port's would be another server, which its clients have nothing to reclaim from.
+        // On its port from now on: another port's would be another server, which its clients have nothing to
+        // reclaim from.
         server.restart();
         Self { server: Mutex::new(server), file: directory.join("file") }
     }

@@ -1,5 +1,5 @@
-//! Killed in the middle: server and client, with SIGKILL and cleanly, over the lane and over the wire. What was
-//! acknowledged as stable is there, the application notices nothing, and nothing is left behind.
+//! Killed in the middle: server and client, with SIGKILL and cleanly, over the lane and over the wire. What
+//! was acknowledged as stable is there, the application notices nothing, and nothing is left behind.
 
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -134,9 +134,9 @@ fn client_killed_with_grants_open() {
     assert!(descriptors[3] <= descriptors[0] + 8, "descriptors after each round: {descriptors:?}");
 }
 
-/// Two hundred times: clients at work, one of them dies, the server stops (every other time it is killed) and comes back.
-/// One server process can't leak over its own end, so what is compared is what it leaves behind, and how a process
-/// that lives through all of it (a client that never ends) fares.
+/// Two hundred times: clients at work, one of them dies, the server stops (every other time it is killed) and
+/// comes back. One server process can't leak over its own end, so what is compared is what it leaves behind,
+/// and how a process that lives through all of it (a client that never ends) fares.
 #[test]
 fn two_hundred_rounds_leave_nothing_behind() {
     need_root();
@@ -207,7 +207,8 @@ fn two_hundred_rounds_leave_nothing_behind() {
     assert_eq!(sockets(&empty), 0, "socket files at the end");
 }
 
-/// The service manager is the test: it has kept an open file with a lock that a killed server's client held, and passes it on.
+/// The service manager is the test: it has kept an open file with a lock that a killed server's client held,
+/// and passes it on.
 #[test]
 fn the_next_server_takes_over_locks_from_the_service_manager() {
     let scratch = Scratch::new();

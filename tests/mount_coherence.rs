@@ -1,5 +1,6 @@
-//! One export, three kinds of clients: a mount by wire, a mount by the lane, and the Linux kernel's own client. What one of
-//! them has written and closed, named, or removed, the others find when they open it next, whatever they remembered.
+//! One export, three kinds of clients: a mount by wire, a mount by the lane, and the Linux kernel's own
+//! client. What one of them has written and closed, named, or removed, the others find when they open it
+//! next, whatever they remembered.
 //!
 //! The guest leads: it has each of the three make every change, and has all of them look after each.
 
@@ -153,7 +154,8 @@ fn what_one_client_has_closed_the_others_open() {
     assert_eq!(lane.status().expect("a mount")["road"], "lane, passed through");
 }
 
-/// A name that was missing may be believed to be missing as long as its directory's attributes are; not with these options.
+/// A name that was missing may be believed to be missing as long as its directory's attributes are; not with
+/// these options.
 #[test]
 fn a_name_that_was_missing_is_asked_for_again_where_the_options_say_so() {
     need_root();

@@ -1,5 +1,6 @@
-//! `samehost mount` and what belongs to it: that it comes back mounted or says why not, mount(8)'s helper and fstab(5),
-//! systemd's conventions, status and switches, and leaving when the server or the mount's own process is gone.
+//! `samehost mount` and what belongs to it: that it comes back mounted or says why not, mount(8)'s helper and
+//! fstab(5), systemd's conventions, status and switches, and leaving when the server or the mount's own
+//! process is gone.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -56,8 +57,8 @@ fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// The session a process is in, from proc(5): 0 where its leader is outside of this process-id namespace, which
-/// rustix's getsid takes for impossible.
+/// The session a process is in, from proc(5): 0 where its leader is outside of this process-id namespace,
+/// which rustix's getsid takes for impossible.
 fn session(pid: u32) -> u32 {
     let stat = read(&Path::new("/proc").join(pid.to_string()).join("stat"));
     let (_, after_the_name) = stat.rsplit_once(") ").expect("a name in parentheses");
@@ -219,13 +220,15 @@ fn mount_and_fstab_use_the_helper() {
     let output = with_helper(
         &share,
         &format!(
-            "mount -T {fstab} -a\nmount -T {fstab} -a\ngrep -c ' {at} ' /proc/self/mounts\ncat mnt/file; echo\n\
-             umount -T {fstab} {at} 2>/dev/null || umount {at}\nmount -T {fstab} {at}\ncat mnt/file\numount {at}"
+            "mount -T {fstab} -a\nmount -T {fstab} -a\ngrep -c ' {at} ' /proc/self/mounts\ncat mnt/file; \
+             echo\numount -T {fstab} {at} 2>/dev/null || umount {at}\nmount -T {fstab} {at}\ncat \
+             mnt/file\numount {at}"
         ),
     );
     refuses(&output, 0, &["1\nwhat the server has\nwhat the server has"]);
 
-    // mount(8)'s codes: 32 for what failed, 1 for what was wrong to ask; -f does everything but mount; -s passes over.
+    // mount(8)'s codes: 32 for what failed, 1 for what was wrong to ask; -f does everything but mount; -s
+    // passes over.
     let script =
         |words: &str| with_helper(&share, &format!("set +e\n/sbin/mount.samehost {words}; echo code $?"));
     refuses(&script(&format!("nfs://127.0.0.1:1{export} mnt -o retry=0")), 0, &["code 32", "refused"]);
@@ -388,12 +391,13 @@ fn an_ordinary_user_mounts_through_fusermount3() {
         .unwrap();
     let samehost = reachable_binary(&share.scratch).display().to_string();
     let home = home.display();
-    // A device that everybody may open, as udev makes it. The user is nobody: fusermount3 wants one with a name.
+    // A device that everybody may open, as udev makes it. The user is nobody: fusermount3 wants one with a
+    // name.
     let script = format!(
-        "set -e\nmknod {0}/fuse c 10 229\nchmod 666 {0}/fuse\nmount --bind {0}/fuse /dev/fuse\n\
-         exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec '\n\
-         {samehost} mount {1} {home}/mnt\n{samehost} status\ncat {home}/mnt/file; echo\n{samehost} status\n\
-         {samehost} umount {home}/mnt\n! grep -q {home}/mnt /proc/self/mounts\n{samehost} status || echo ended $?'",
+        "set -e\nmknod {0}/fuse c 10 229\nchmod 666 {0}/fuse\nmount --bind {0}/fuse /dev/fuse\nexec setpriv \
+         --reuid 65534 --regid 65534 --clear-groups sh -ec '\n{samehost} mount {1} {home}/mnt\n{samehost} \
+         status\ncat {home}/mnt/file; echo\n{samehost} status\n{samehost} umount {home}/mnt\n! grep -q \
+         {home}/mnt /proc/self/mounts\n{samehost} status || echo ended $?'",
         share.scratch.path().display(),
         share.url(),
     );

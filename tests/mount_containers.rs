@@ -1,5 +1,5 @@
-//! Mounts and containers: made on the host and bound into a container, made inside one that may, and inside one that
-//! may mount but only in a user namespace of its own, where the kernel passes nothing through.
+//! Mounts and containers: made on the host and bound into a container, made inside one that may, and inside
+//! one that may mount but only in a user namespace of its own, where the kernel passes nothing through.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,8 @@ impl Rig {
             .join(" ")
     }
 
-    /// What a container says when it mounts the share itself, reads, writes, asks for the status and unmounts.
+    /// What a container says when it mounts the share itself, reads, writes, asks for the status and
+    /// unmounts.
     fn mounted_inside(&self, podman: &Podman, options: &[&str]) -> String {
         let script = format!(
             "set -e; mkdir -p /tmp/mnt; samehost mount {} /tmp/mnt -o lane=required; cksum /tmp/mnt/file; \
@@ -96,12 +97,13 @@ fn inside_a_user_namespace_the_mounts_process_serves_granted_files() {
     let rig = Rig::new("mnt3");
     let scratch = Scratch::new();
     let at = scratch.mkdir("mnt");
-    // unshare(1) makes root in a user namespace of its own, with a mount namespace of its own: it may mount FUSE.
+    // unshare(1) makes root in a user namespace of its own, with a mount namespace of its own: it may mount
+    // FUSE.
     let url = rig.server.url(&rig.export);
     let samehost = samehost_tests::samehost::reachable_binary(&scratch);
     let script = format!(
-        "set -e; {0} mount {url} {1} -o lane=required; cksum <{1}/file; cp {1}/file {1}/copy; cmp {1}/file {1}/copy; \
-         {0} status --json; {0} umount {1}",
+        "set -e; {0} mount {url} {1} -o lane=required; cksum <{1}/file; cp {1}/file {1}/copy; cmp {1}/file \
+         {1}/copy; {0} status --json; {0} umount {1}",
         samehost.display(),
         at.display()
     );

@@ -1,5 +1,5 @@
-//! More open files than a lane has room for, through a mount: nobody notices but by speed, or gets ENFILE where a lane must
-//! be; and no file is made by halves.
+//! More open files than a lane has room for, through a mount: nobody notices but by speed, or gets ENFILE
+//! where a lane must be; and no file is made by halves.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -136,7 +136,8 @@ fn a_mount_with_few_descriptors_serves_many_files_and_finds_its_server_again() {
     let granted = share.server.status().grants();
     assert!((1..DESCRIPTORS as u64).contains(&granted), "{granted}");
     all_work(&mut files, "written");
-    // A process that is started closes its copies of them, which waits for what isn't durable yet: for the server.
+    // A process that is started closes its copies of them, which waits for what isn't durable yet: for the
+    // server.
     files.iter().for_each(|file| file.sync_all().unwrap());
     share.server.kill();
     share.server.restart();

@@ -1,5 +1,5 @@
-//! A mount of a share on a disk that hangs, and on one that fails: who doesn't touch it doesn't wait for it, and fsync(2) tells the truth,
-//! whichever way the bytes went.
+//! A mount of a share on a disk that hangs, and on one that fails: who doesn't touch it doesn't wait for it,
+//! and fsync(2) tells the truth, whichever way the bytes went.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,7 +17,8 @@ fn writing(path: &Path) -> File {
     File::options().read(true).write(true).create(true).truncate(false).open(path).expect("opens")
 }
 
-/// Four kinds of changes wait for a frozen filesystem in the mount's process. Lookups, reads, a listing and the status don't.
+/// Four kinds of changes wait for a frozen filesystem in the mount's process. Lookups, reads, a listing and
+/// the status don't.
 #[test]
 fn who_waits_for_a_disk_holds_up_nobody_else() {
     need_root();
@@ -60,7 +61,8 @@ fn who_waits_for_a_disk_holds_up_nobody_else() {
     assert_eq!(fs::metadata(mount.join("allocated")).expect("there").len(), 20_000);
 }
 
-/// The device refuses what was written: fsync(2) says so; and when it is well again what is written then is synced.
+/// The device refuses what was written: fsync(2) says so; and when it is well again what is written then is
+/// synced.
 #[test]
 fn an_fsync_tells_of_a_device_that_refuses() {
     need_root();

@@ -1,5 +1,6 @@
-//! POSIX rules on a mounted share: by wire, by the lane with passthrough, and by the lane with the mount process in between.
-//! The same checks are run on local directories first: a rule that the kernel's own filesystems don't keep is no rule.
+//! POSIX rules on a mounted share: by wire, by the lane with passthrough, and by the lane with the mount
+//! process in between. The same checks are run on local directories first: a rule that the kernel's own
+//! filesystems don't keep is no rule.
 //!
 //! `SAMEHOST_POSIX_ONLY=word` runs only the checks with that word in their names.
 

@@ -1,4 +1,5 @@
-//! Programs that people use, on a mounted share: by wire, by the lane with passthrough, and by the lane without.
+//! Programs that people use, on a mounted share: by wire, by the lane with passthrough, and by the lane
+//! without.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -14,8 +15,8 @@ use samehost_tests::{Mount, Scratch, Serve, need_root};
 /// How long one step may take: a slow machine is no failure.
 const BOUND: Duration = Duration::from_secs(300);
 
-/// A shell script in a directory, which must succeed; what it wrote to standard output. Where it fails, the last of the commands that
-/// it shows is the one that did.
+/// A shell script in a directory, which must succeed; what it wrote to standard output. Where it fails, the
+/// last of the commands that it shows is the one that did.
 fn shell(dir: &Path, script: &str) -> String {
     let output = run_within(Command::new("sh").args(["-eux", "-c", script]).current_dir(dir), BOUND);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -223,14 +224,14 @@ fn stress(dir: &Path) {
     assert_eq!(left, 0, "stress-ng has left something behind; it said:\n{words}");
 }
 
-/// Since 0.19 the stressor `open` removes its directory while it has hundreds of files open that it has removed from it (seen by
-/// strace); they keep hidden names there, as with every NFS client.
+/// Since 0.19 the stressor `open` removes its directory while it has hundreds of files open that it has
+/// removed from it (seen by strace); they keep hidden names there, as with every NFS client.
 fn open_names_remain(line: &str) -> bool {
     line.contains("open: rmdir") && line.contains("Directory not empty")
 }
 
-/// One step, in a directory of its own. What fails names the step and what went wrong first and last: whoever reads it has perhaps
-/// only one end of it.
+/// One step, in a directory of its own. What fails names the step and what went wrong first and last: whoever
+/// reads it has perhaps only one end of it.
 fn step(options: &str, mount: &Mount, name: &str, work: &dyn Fn(&Path)) {
     let began = Instant::now();
     let dir = mount.join(name);

@@ -1,5 +1,5 @@
-//! Random sequences of file operations on a mounted share, compared with a local directory: by wire, by the lane, and while the
-//! mount is switched between them.
+//! Random sequences of file operations on a mounted share, compared with a local directory: by wire, by the
+//! lane, and while the mount is switched between them.
 //!
 //! `SAMEHOST_RANDOM_OPS` operations in all (a seeded few thousand if not set, 100,000 for a release), from
 //! `SAMEHOST_RANDOM_SEED` on.

@@ -1,5 +1,6 @@
-//! A mount under load while its server goes and comes back, moves out of reach, and the lane is switched off and on: no error reaches an
-//! application, no byte differs, the mount is back on the lane by itself, it doesn't bounce, and its log has a line a change.
+//! A mount under load while its server goes and comes back, moves out of reach, and the lane is switched off
+//! and on: no error reaches an application, no byte differs, the mount is back on the lane by itself, it
+//! doesn't bounce, and its log has a line a change.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +61,8 @@ fn plant(tree: &Path) {
     }
 }
 
-/// Does `interrupt` as often as there are rounds, while three kinds of load run; each round's end is a mount on its lane.
+/// Does `interrupt` as often as there are rounds, while three kinds of load run; each round's end is a mount
+/// on its lane.
 fn under_load(rounds: usize, changes: u64, mut interrupt: impl FnMut(&mut samehost_tests::Server, &Mount)) {
     need_root();
     let scratch = Scratch::in_memory();

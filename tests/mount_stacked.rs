@@ -1,5 +1,5 @@
-//! A mount of a share on a stacked filesystem (overlayfs): the kernel passes none of its files through, and its directories'
-//! cookies are good only as long as the server has the directory open.
+//! A mount of a share on a stacked filesystem (overlayfs): the kernel passes none of its files through, and
+//! its directories' cookies are good only as long as the server has the directory open.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,6 @@
-//! Namespaces and containers: in each arrangement of client and server the lane comes up, or must not, and the proof is
-//! what moved on the wire: READ, WRITE and COMMIT stay at zero in the server's counters, or don't.
+//! Namespaces and containers: in each arrangement of client and server the lane comes up, or must not, and
+//! the proof is what moved on the wire: READ, WRITE and COMMIT stay at zero in the server's counters, or
+//! don't.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -28,7 +29,8 @@ fn export(scratch: &Scratch) -> PathBuf {
     export
 }
 
-/// Copies a file in and out with `samehost cp`, started by what `start` makes of its arguments, and looks at the counters.
+/// Copies a file in and out with `samehost cp`, started by what `start` makes of its arguments, and looks at
+/// the counters.
 fn assert_road(
     road: Road,
     url: &str,
@@ -52,7 +54,8 @@ fn assert_road(
     match road {
         Road::Lane => assert!(
             moved == 0 && granted >= 2,
-            "the lane should have carried everything: {moved} READ, WRITE and COMMIT calls, {granted} grants; probe says:\n{}",
+            "the lane should have carried everything: {moved} READ, WRITE and COMMIT calls, {granted} \
+             grants; probe says:\n{}",
             probe(&start, url)
         ),
         Road::Wire => assert!(
@@ -153,7 +156,8 @@ fn two_networks_nothing_shared_client_unprivileged() {
     let two = TwoNetworks::new();
     chown(&two.local, Some(USER), Some(USER)).expect("own directory");
     let prefix = words(&format!(
-        "nsenter --net={} -- setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all --bounding-set=-all",
+        "nsenter --net={} -- setpriv --reuid {USER} --regid {USER} --clear-groups --inh-caps=-all \
+         --bounding-set=-all",
         two.client.path()
     ));
     // By itself a session doesn't wait for such a call: its first file may be over before it comes.
@@ -185,7 +189,8 @@ fn two_networks_nothing_shared_nobody_privileged() {
     let prefix = words(&format!("nsenter --net={} -- {drop}", client.path()));
     let url = server.url_at("10.77.1.1", &export);
     assert_road(Road::Wire, &url, &local, command(&scratch, &prefix, &empty), || server.status());
-    // The same two with the run directory shared: an ordinary user's server and an ordinary user's client have a lane.
+    // The same two with the run directory shared: an ordinary user's server and an ordinary user's client
+    // have a lane.
     assert_road(Road::Lane, &url, &local, command(&scratch, &prefix, server.run_dir()), || server.status());
 }
 
@@ -255,8 +260,9 @@ fn user_namespace_around_the_client() {
     assert_road(Road::Lane, &url, &local, honest, || server.status());
 }
 
-/// A server in a user namespace sees a client from outside as an id that it doesn't map. That is nobody: no lane, and nothing at all
-/// where the export doesn't say that everybody acts as the server's user. A client from inside is somebody.
+/// A server in a user namespace sees a client from outside as an id that it doesn't map. That is nobody: no
+/// lane, and nothing at all where the export doesn't say that everybody acts as the server's user. A client
+/// from inside is somebody.
 #[test]
 fn user_namespace_around_the_server() {
     need_root();
@@ -334,7 +340,8 @@ fn client_in_a_container() {
     assert_road(Road::Lane, &url, &local, start, || server.status());
 }
 
-/// Client and server in two containers that share the run directory, read-only for the client, and nothing else, as two pods with a volume do.
+/// Client and server in two containers that share the run directory, read-only for the client, and nothing
+/// else, as two pods with a volume do.
 #[test]
 fn two_containers_one_run_directory() {
     need_root();

@@ -1,5 +1,5 @@
-//! Our client against a server nobody here wrote: nfs-ganesha, whose MOUNT is on another port that rpcbind knows. Every command, on
-//! every kind of file, and a mount.
+//! Our client against a server nobody here wrote: nfs-ganesha, whose MOUNT is on another port that rpcbind
+//! knows. Every command, on every kind of file, and a mount.
 
 use std::fs;
 use std::path::Path;
@@ -74,7 +74,8 @@ impl Peer<'_> {
         run_ok(&mut self.samehost(&["rm", "-r", &at("tree"), &at("made")]));
     }
 
-    /// Files that are named by themselves, at the top of the export and below: some servers mount whatever a path names.
+    /// Files that are named by themselves, at the top of the export and below: some servers mount whatever a
+    /// path names.
     fn files(&self) {
         let at = |name: &str| self.at(name);
         let here = self.scratch.join("file");

@@ -1,5 +1,5 @@
-//! The store's side of a promise, with a device that fails: what becomes of unstable data when the caches are small, the
-//! callers many and the store about to go. What a client sees of it is in `stability`.
+//! The store's side of a promise, with a device that fails: what becomes of unstable data when the caches are
+//! small, the callers many and the store about to go. What a client sees of it is in `stability`.
 
 use std::fs::{self, File as LocalFile};
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// A disk with a file of [`SIZE`] bytes and a hundred empty ones, in a store that keeps 8 files in mind, and promises for half as
-    /// many.
+    /// A disk with a file of [`SIZE`] bytes and a hundred empty ones, in a store that keeps 8 files in mind,
+    /// and promises for half as many.
     fn new() -> Self {
         need_root();
         let disk = FailingDisk::new("ext4", "");
@@ -62,8 +62,8 @@ fn commit(acting: &Acting<'_>, handle: &FileHandle) -> Result<(), Error> {
     acting.node(handle.as_bytes()).and_then(|node| acting.commit(&node, 0, 0, &mut Wcc::default()))
 }
 
-/// The file leaves the cache between WRITE and COMMIT, and a local process is told of the failure before the server asks: a
-/// descriptor that were opened only then wouldn't hear of it.
+/// The file leaves the cache between WRITE and COMMIT, and a local process is told of the failure before the
+/// server asks: a descriptor that were opened only then wouldn't hear of it.
 #[test]
 fn a_promise_outlives_the_cache() {
     let rig = Rig::new();
@@ -102,7 +102,8 @@ fn without_room_for_a_promise_a_write_is_stable() {
     assert_eq!(write(&acting, &nodes[0]), Stability::Unstable, "nobody waits for what is gone");
 }
 
-/// Two commit at once through one descriptor, and the kernel tells one of them. Neither may believe that all is well.
+/// Two commit at once through one descriptor, and the kernel tells one of them. Neither may believe that all
+/// is well.
 #[test]
 fn of_two_commits_neither_hides_a_failure_from_the_other() {
     let rig = Rig::new();
@@ -129,7 +130,8 @@ fn of_two_commits_neither_hides_a_failure_from_the_other() {
     }
 }
 
-/// A store that is closed (an export that was removed, or changed) takes with it the descriptors that would have been told.
+/// A store that is closed (an export that was removed, or changed) takes with it the descriptors that would
+/// have been told.
 #[test]
 fn a_store_that_goes_with_promises_open_changes_the_verifier() {
     let Rig { disk, path: _, verifier, store } = Rig::new();

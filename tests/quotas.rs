@@ -1,5 +1,5 @@
-//! Quotas, told to NFSv4's clients: our server runs in a guest, for this machine's kernel may have no quotas, on an ext4 that
-//! enforces them, and is asked from here.
+//! Quotas, told to NFSv4's clients: our server runs in a guest, for this machine's kernel may have no quotas,
+//! on an ext4 that enforces them, and is asked from here.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +19,8 @@ use xdr::{Decoder, Encoder};
 const BOUND: Duration = Duration::from_secs(420);
 const KIB: u64 = 1024;
 
-/// `quota_avail_hard`, `quota_avail_soft` and `quota_used`, and whether `supported_attrs` says that they are there.
+/// `quota_avail_hard`, `quota_avail_soft` and `quota_used`, and whether `supported_attrs` says that they are
+/// there.
 type Told = ([Option<u64>; 3], [bool; 3]);
 
 const QUOTA: [u32; 3] = [QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED];
@@ -101,23 +102,22 @@ fn clients_are_told_what_quotas_leave() {
     let quotas = ["-q", "-O", "quota", "-E", "quotatype=usrquota:grpquota"];
     run_ok(Command::new("mkfs.ext4").args(quotas).arg(&disk));
     let netns = Netns::new("quota");
-    // User 1000 may have 400 KiB, and should be warned at 200; group 300 may have 100, and nothing limits anybody else.
-    let plan = "\
-        must() { name=$1; shift; \"$@\" && echo \"PASS $name\" || echo \"FAIL $name\"; }\n\
-        limit() { must \"limit.$1.$2\" [ \"$(echo \"limit /dev/vda $*\" | holder /srv/limits)\" = ok ]; }\n\
-        host() { echo \"HOST $*\" >/dev/console; read -r answer </dev/console; must \"host.$1\" [ \"$answer\" = ok ]; }\n\
-        serve() { mkdir -p /tmp/run /tmp/state; samehost serve --listen 0.0.0.0:2049 --no-rpcbind --run-dir /tmp/run --state-dir /tmp/state \
-         --export '/srv *(rw,insecure,no_root_squash)' >/tmp/log 2>&1 & server=$!\n\
-         until grep -q ^ready: /tmp/log; do kill -0 $server || { echo FAIL serve; cat /tmp/log; return; }; sleep 1; done; }\n\
-        mkdir /srv && must mount mount -t ext4 -o usrquota,grpquota /dev/vda /srv && chmod 777 /srv\n\
-        limit u 1000 200 400\nlimit g 300 0 100\n\
-        dd if=/dev/zero of=/srv/file bs=1k count=64 2>/dev/null; chown 1000:1000 /srv/file\n\
-        dd if=/dev/zero of=/srv/other bs=1k count=16 2>/dev/null; chown 1001:1001 /srv/other\n\
-        dd if=/dev/zero of=/srv/groups bs=1k count=32 2>/dev/null; chown 1000:300 /srv/groups; sync\n\
-        serve\nhost quotas\n\
-        dd if=/dev/zero of=/srv/file bs=1k count=300 2>/dev/null; sync\nhost beyond\n\
-        kill -9 $server; wait $server; umount /srv && must unmounted mount -t ext4 /dev/vda /srv\n\
-        serve\nhost off\n";
+    // User 1000 may have 400 KiB, and should be warned at 200; group 300 may have 100, and nothing limits
+    // anybody else.
+    let plan = "must() { name=$1; shift; \"$@\" && echo \"PASS $name\" || echo \"FAIL $name\"; }\nlimit() { \
+                must \"limit.$1.$2\" [ \"$(echo \"limit /dev/vda $*\" | holder /srv/limits)\" = ok ]; \
+                }\nhost() { echo \"HOST $*\" >/dev/console; read -r answer </dev/console; must \"host.$1\" [ \
+                \"$answer\" = ok ]; }\nserve() { mkdir -p /tmp/run /tmp/state; samehost serve --listen \
+                0.0.0.0:2049 --no-rpcbind --run-dir /tmp/run --state-dir /tmp/state --export '/srv \
+                *(rw,insecure,no_root_squash)' >/tmp/log 2>&1 & server=$!\nuntil grep -q ^ready: /tmp/log; \
+                do kill -0 $server || { echo FAIL serve; cat /tmp/log; return; }; sleep 1; done; }\nmkdir \
+                /srv && must mount mount -t ext4 -o usrquota,grpquota /dev/vda /srv && chmod 777 /srv\nlimit \
+                u 1000 200 400\nlimit g 300 0 100\ndd if=/dev/zero of=/srv/file bs=1k count=64 2>/dev/null; \
+                chown 1000:1000 /srv/file\ndd if=/dev/zero of=/srv/other bs=1k count=16 2>/dev/null; chown \
+                1001:1001 /srv/other\ndd if=/dev/zero of=/srv/groups bs=1k count=32 2>/dev/null; chown \
+                1000:300 /srv/groups; sync\nserve\nhost quotas\ndd if=/dev/zero of=/srv/file bs=1k count=300 \
+                2>/dev/null; sync\nhost beyond\nkill -9 $server; wait $server; umount /srv && must unmounted \
+                mount -t ext4 /dev/vda /srv\nserve\nhost off\n";
     let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan };
     let none: Told = ([None; 3], [false; 3]);
     let all =

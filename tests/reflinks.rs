@@ -1,5 +1,6 @@
-//! NFSv4.2's holes and copies on filesystems that share blocks (xfs, btrfs): CLONE, SEEK, ALLOCATE, DEALLOCATE, READ_PLUS and IO_ADVISE
-//! through whole COMPOUNDs, beside what the filesystem says itself; and on one that shares none (ext4).
+//! NFSv4.2's holes and copies on filesystems that share blocks (xfs, btrfs): CLONE, SEEK, ALLOCATE,
+//! DEALLOCATE, READ_PLUS and IO_ADVISE through whole COMPOUNDs, beside what the filesystem says itself; and
+//! on one that shares none (ext4).
 
 extern crate server as samehost_server;
 

@@ -1,5 +1,6 @@
-//! Promises that hold: what was acknowledged as stable is on the device, and what was lost is said to be lost, over both
-//! roads, with real errors: a device that fails, a full disk, a quota, a server killed between WRITE and COMMIT.
+//! Promises that hold: what was acknowledged as stable is on the device, and what was lost is said to be
+//! lost, over both roads, with real errors: a device that fails, a full disk, a quota, a server killed
+//! between WRITE and COMMIT.
 //!
 //! RFC 1813 sections 3.3.7 and 3.3.21, RFC 8881 section 18.32.
 
@@ -77,7 +78,8 @@ fn assert_failed(result: Result<(), Error>, when: &str) {
     assert!(told, "{when}: {error}");
 }
 
-/// The COMMIT fails, and the next one, the device being well again, finds another verifier: the client sends its data again.
+/// The COMMIT fails, and the next one, the device being well again, finds another verifier: the client sends
+/// its data again.
 fn lost_and_sent_again(kind: &str) {
     let rig = Rig::new(kind, LaneMode::Off);
     let data = pattern(2, SIZE);
@@ -106,7 +108,8 @@ fn a_commit_tells_of_a_failed_device_and_the_next_one_makes_good_on_xfs() {
     lost_and_sent_again("xfs");
 }
 
-/// A local process is told of the error first. The server's descriptor has been open since before, and is told, too.
+/// A local process is told of the error first. The server's descriptor has been open since before, and is
+/// told, too.
 #[test]
 fn an_error_that_somebody_else_has_seen_is_still_told() {
     let rig = Rig::new("ext4", LaneMode::Off);
@@ -200,8 +203,8 @@ fn a_server_killed_between_write_and_commit() {
     assert!(rig.on_the_device() == data);
 }
 
-/// The server goes while a grant has unsynced writes on a device that fails: nobody waits for that sync, and the next commit tells of it,
-/// once.
+/// The server goes while a grant has unsynced writes on a device that fails: nobody waits for that sync, and
+/// the next commit tells of it, once.
 #[test]
 fn an_error_of_a_grant_given_up_reaches_the_next_commit_once() {
     let mut rig = Rig::new("ext4", LaneMode::Auto);
@@ -217,8 +220,8 @@ fn an_error_of_a_grant_given_up_reaches_the_next_commit_once() {
     assert!(rig.on_the_device() == data);
 }
 
-/// Everything that was written to the filesystem and acknowledged before it was full is kept, and who writes more is told so: by the WRITE or
-/// by the COMMIT, and without a word to the others.
+/// Everything that was written to the filesystem and acknowledged before it was full is kept, and who writes
+/// more is told so: by the WRITE or by the COMMIT, and without a word to the others.
 fn full(disk: &Path, expected: Status, fill: impl FnOnce(), make_room: impl FnOnce()) {
     let (safe, grows) = (file_on(disk, "safe"), file_on(disk, "grows"));
     let server = Serve::openly(disk).start();
@@ -283,8 +286,8 @@ fn a_quota_is_told() {
     full(&limited, Status::Quota, || limit("4M"), || limit("none"));
 }
 
-/// What a machine finds that lost its power right after the reply: the bytes of a DATA_SYNC write, and of a FILE_SYNC one the time stamps, too.
-/// With `lazytime` nothing but a sync writes those.
+/// What a machine finds that lost its power right after the reply: the bytes of a DATA_SYNC write, and of a
+/// FILE_SYNC one the time stamps, too. With `lazytime` nothing but a sync writes those.
 fn survives_a_crash(kind: &str, options: &str, mode: &str, lane: LaneMode) {
     need_root();
     let disk = FailingDisk::new(kind, options);
@@ -330,8 +333,8 @@ fn time_stamps_survive_a_crash_on_xfs() {
     }
 }
 
-/// What fsync(2) has acknowledged on a mount is there after a crash of the machine, names and attributes included: over the wire they
-/// were durable before, by lane the fsync does it.
+/// What fsync(2) has acknowledged on a mount is there after a crash of the machine, names and attributes
+/// included: over the wire they were durable before, by lane the fsync does it.
 fn synced_in_a_mount_survives_a_crash(kind: &str, options: &str) {
     need_root();
     let disk = FailingDisk::new(kind, "");

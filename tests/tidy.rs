@@ -1,8 +1,9 @@
-//! The plan of the house, held by a test: which crate may use which, where `unsafe` may stand, that every module
-//! says why it exists, that queues have bounds, that nothing is left unfinished, and whose code we may link.
+//! The plan of the house, held by a test: which crate may use which, where `unsafe` may stand, that every
+//! module says why it exists, that queues have bounds, that nothing is left unfinished, and whose code we may
+//! link.
 //!
-//! A finding names its file and line. It is answered by changing the code; the few exceptions that there are stand
-//! in the lists here, each with its reason.
+//! A finding names its file and line. It is answered by changing the code; the few exceptions that there are
+//! stand in the lists here, each with its reason.
 
 #[path = "tidy/files.rs"]
 mod files;
@@ -20,7 +21,8 @@ mod sources;
 use findings::Findings;
 use sources::{Source, Token};
 
-/// Constructors and types of queues without a bound. `channel()` of the standard library's `mpsc` is found apart.
+/// Constructors and types of queues without a bound. `channel()` of the standard library's `mpsc` is found
+/// apart.
 const UNBOUNDED: &[&str] =
     &["unbounded", "unbounded_channel", "UnboundedSender", "UnboundedReceiver", "SegQueue", "sync_unbounded"];
 
@@ -152,7 +154,8 @@ fn nothing_names_the_place_where_it_was_written() {
 fn the_checks_find_what_they_look_for() {
     let source = Source::lex(
         "x.rs",
-        "//! unsafe todo!()\n\"unsafe\"; // unsafe\nmpsc::channel::<Vec<fn() -> u8>>(); mpsc::channel(5);\nfn channel() {}\noneshot::channel()",
+        "//! unsafe todo!()\n\"unsafe\"; // unsafe\nmpsc::channel::<Vec<fn() -> u8>>(); \
+         mpsc::channel(5);\nfn channel() {}\noneshot::channel()",
     );
     assert!(source.tokens.iter().all(|token| token.text != "unsafe" && token.text != "todo"));
     let calls = source.tokens.iter().enumerate().filter(|(_, token)| token.text == "channel");

@@ -11,8 +11,9 @@ use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
 use samehost_tests::{Scratch, Serve, Server, need_root, run, run_ok};
 
-/// What perf and bpftrace read: the notes that name each probe, its place, its semaphore and where its arguments are. The
-/// place in the file is worked out as perf does it, and there must be the instruction that it puts its breakpoint on.
+/// What perf and bpftrace read: the notes that name each probe, its place, its semaphore and where its
+/// arguments are. The place in the file is worked out as perf does it, and there must be the instruction that
+/// it puts its breakpoint on.
 #[test]
 fn every_event_is_a_probe_of_the_program() {
     const NOP: u8 = 0x90;
@@ -93,7 +94,8 @@ fn the_segments_of_a_direct_write_and_the_expanded_read_can_be_read_in_the_log()
     assert_eq!(seen, [&write[..], &["commit_start", "commit_done"], &read].concat(), "{log}");
 }
 
-/// What a command of ours says of the bytes that it moves over the lane itself: the events' names and the log.
+/// What a command of ours says of the bytes that it moves over the lane itself: the events' names and the
+/// log.
 fn events_of(server: &Server, words: &[&str]) -> (Vec<&'static str>, String) {
     let mut command = server.client(words);
     let out = run(command.args(["--lane", "required"]).env("SAMEHOST_LOG", "samehost_io=trace"));

@@ -1,4 +1,5 @@
-//! README's quick start, word for word, on a machine with hostile users: an ordinary user runs it, and another one attacks.
+//! README's quick start, word for word, on a machine with hostile users: an ordinary user runs it, and
+//! another one attacks.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -29,7 +30,8 @@ fn quick_start() -> Vec<String> {
     commands
 }
 
-/// A machine with a network of its own (the port is the README's), and the home of a user who has built Samehost there.
+/// A machine with a network of its own (the port is the README's), and the home of a user who has built
+/// Samehost there.
 struct Machine {
     netns: Netns,
     scratch: Scratch,
@@ -60,9 +62,9 @@ impl Machine {
     fn shell(&self, user: u32, script: &str) -> Command {
         // The device of FUSE is one that everybody may open, as udev makes it.
         let prepare = format!(
-            "set -e; [ -e {device} ] || mknod {device} c 10 229; chmod 666 {device}; mount --bind {device} /dev/fuse; \
-             mount --bind {documents} /usr/share/doc; cd {home}; \
-             exec setpriv --reuid {user} --regid {user} --clear-groups bash -ec \"$1\"",
+            "set -e; [ -e {device} ] || mknod {device} c 10 229; chmod 666 {device}; mount --bind {device} \
+             /dev/fuse; mount --bind {documents} /usr/share/doc; cd {home}; exec setpriv --reuid {user} \
+             --regid {user} --clear-groups bash -ec \"$1\"",
             device = self.scratch.join("fuse").display(),
             documents = self.scratch.join("documents").display(),
             home = self.home.display(),

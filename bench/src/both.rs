@@ -28,7 +28,8 @@ impl Who {
 }
 
 impl Both {
-    /// Starts them on a directory of that name in `place`, which `fill` puts files into; the network has the same name.
+    /// Starts them on a directory of that name in `place`, which `fill` puts files into; the network has the
+    /// same name.
     pub fn start(place: &Path, name: &str, fill: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<Self> {
         let export = place.join(name);
         std::fs::create_dir(&export)?;

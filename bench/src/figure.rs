@@ -19,8 +19,8 @@ impl Figure {
         Self { runs }
     }
 
-    /// The ratios of its runs to those of `other`, each to the one that was made beside it: what the machine did just then has met
-    /// both. Runs without a neighbour, and those beside a zero, are left out.
+    /// The ratios of its runs to those of `other`, each to the one that was made beside it: what the machine
+    /// did just then has met both. Runs without a neighbour, and those beside a zero, are left out.
     pub fn to(&self, other: &Self) -> Self {
         let pairs = self.runs.iter().zip(&other.runs).filter(|(_, beside)| **beside > 0.0);
         Self { runs: pairs.map(|(run, beside)| run / beside).collect() }

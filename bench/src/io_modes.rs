@@ -1,8 +1,10 @@
-//! The I/O modes: what a large stream leaves in the page cache, what it costs, and what somebody else feels of it.
+//! The I/O modes: what a large stream leaves in the page cache, what it costs, and what somebody else feels
+//! of it.
 //!
-//! Server, streaming client and bystander share one control group with less memory than the stream is long, as in a
-//! container. The stream's export has the mode; the bystander's is buffered: it reads 4 KiB here and there of a small file
-//! that fits into memory easily, if the stream lets it. The disk is a loop device on memory that is there already, so that its speed is no question and none of it counts.
+//! Server, streaming client and bystander share one control group with less memory than the stream is long,
+//! as in a container. The stream's export has the mode; the bystander's is buffered: it reads 4 KiB here and
+//! there of a small file that fits into memory easily, if the stream lets it. The disk is a loop device on
+//! memory that is there already, so that its speed is no question and none of it counts.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -170,11 +172,12 @@ pub fn measure(effort: &Effort, kind: &str) -> Result<Table> {
     Ok(Table {
         title: format!("I/O modes on {kind}"),
         about: format!(
-            "A stream of {} MiB in requests of 1 MiB (writes with a COMMIT every {COMMIT_EVERY}), server and clients together in a \
-             control group of {} MiB, the disk a loop device on memory. Speed of the stream; processor time of server and \
-             streaming client (not of the kernel's own threads); what of the stream is in the page cache at its end \
-             (fincore); the group's peak memory; and the 99th percentile of a second client's 4 KiB reads of a file of {} MiB \
-             that was cached before, through an export that is buffered.",
+            "A stream of {} MiB in requests of 1 MiB (writes with a COMMIT every {COMMIT_EVERY}), server and \
+             clients together in a control group of {} MiB, the disk a loop device on memory. Speed of the \
+             stream; processor time of server and streaming client (not of the kernel's own threads); what \
+             of the stream is in the page cache at its end (fincore); the group's peak memory; and the 99th \
+             percentile of a second client's 4 KiB reads of a file of {} MiB that was cached before, through \
+             an export that is buffered.",
             STREAM >> 20,
             LIMIT >> 20,
             HOT >> 20

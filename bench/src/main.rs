@@ -1,8 +1,8 @@
 //! `make bench`: what docs/benchmarks.md says, measured.
 //!
-//! Figures are ratios of things measured side by side in one run on one machine. What is compared takes turns (A B A B ...),
-//! so that whatever else the machine does meets both; shown are medians and spreads. Servers, disks and networks come
-//! from the harness of the whole-system tests. Needs root, and takes some minutes.
+//! Figures are ratios of things measured side by side in one run on one machine. What is compared takes turns
+//! (A B A B ...), so that whatever else the machine does meets both; shown are medians and spreads. Servers,
+//! disks and networks come from the harness of the whole-system tests. Needs root, and takes some minutes.
 
 mod both;
 mod figure;
@@ -34,7 +34,8 @@ const PLOT: &str = "benchmarks-mount.svg";
 /// Measures Samehost: its roads, and its server beside nfs-ganesha.
 #[derive(Debug, Parser)]
 struct Cli {
-    /// What to measure: parts, or of the part mount the cells that have all of some words (mount:tmpfs:randread:16-jobs)
+    /// What to measure: parts, or of the part mount the cells that have all of some words
+    /// (mount:tmpfs:randread:16-jobs)
     #[arg(
         long,
         value_delimiter = ',',

@@ -1,5 +1,5 @@
-//! The mount as applications meet it: fio, small files and metadata, each on the plain directory, on a mount with a lane and
-//! on one without; and the mount's wire beside somebody else's client.
+//! The mount as applications meet it: fio, small files and metadata, each on the plain directory, on a mount
+//! with a lane and on one without; and the mount's wire beside somebody else's client.
 
 mod beside;
 mod fio;
@@ -82,8 +82,8 @@ pub struct Found {
     pub plot: Option<String>,
 }
 
-/// Everything that `only` takes. `picture`: the name that the picture will have beside the tables. `on`: the filesystems
-/// for small files.
+/// Everything that `only` takes. `picture`: the name that the picture will have beside the tables. `on`: the
+/// filesystems for small files.
 pub fn measure(effort: &Effort, only: &Only, on: &[String], picture: &str) -> Result<Found> {
     let mut found = Found::default();
     let mut cells = Vec::new();

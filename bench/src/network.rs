@@ -41,8 +41,8 @@ pub fn measure(effort: &Effort) -> Result<Table> {
     }
     Ok(Table {
         title: "Sequential reads over the wire, and iperf3".to_owned(),
-        about: "128 KiB sequential reads with our own client from tmpfs, queue depth 8, one connection, beside one iperf3 stream \
-                over the same loopback in turn. The goal is 0.6."
+        about: "128 KiB sequential reads with our own client from tmpfs, queue depth 8, one connection, \
+                beside one iperf3 stream over the same loopback in turn. The goal is 0.6."
             .to_owned(),
         head: vec!["", "Samehost", "iperf3", "ratio"],
         rows: vec![vec![

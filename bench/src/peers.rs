@@ -86,12 +86,23 @@ fn by_nfsload(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     }
     Ok(Table {
         title: format!("Wire: Samehost and nfs-ganesha on {kind}, client libnfs"),
-        about: "bench/nfsload (libnfs, one thread, queue depth 8 a connection) on both servers in turn; CPU is the server's \
-                processor time an operation; the last column says how much of one processor the one thread of the client used \
-                with Samehost. Goals: 1.5 (aim 2) times ganesha's operations at 4 KiB, 1.2 (aim 1.5) at 128 KiB; where the \
-                client is the limit, half of ganesha's CPU."
+        about: "bench/nfsload (libnfs, one thread, queue depth 8 a connection) on both servers in turn; CPU \
+                is the server's processor time an operation; the last column says how much of one processor \
+                the one thread of the client used with Samehost. Goals: 1.5 (aim 2) times ganesha's \
+                operations at 4 KiB, 1.2 (aim 1.5) at 128 KiB; where the client is the limit, half of \
+                ganesha's CPU."
             .to_owned(),
-        head: vec!["", "Samehost", "ganesha", "ratio", "CPU, Samehost", "CPU, ganesha", "ratio", "client busy"],
+        head: vec![
+            "",
+            "Samehost",
+            "ganesha",
+            "ratio",
+            "CPU, \
+                                                        Samehost",
+            "CPU, ganesha",
+            "ratio",
+            "client busy",
+        ],
         rows,
     })
 }

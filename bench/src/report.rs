@@ -1,4 +1,5 @@
-//! The tables in docs/benchmarks.md, each a section; what was written there by hand, and what wasn't measured now, stays.
+//! The tables in docs/benchmarks.md, each a section; what was written there by hand, and what wasn't measured
+//! now, stays.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,15 +8,17 @@ use crate::Effort;
 use crate::figure::Table;
 
 /// What the file begins with.
-const INTRODUCTION: &str = "# Benchmarks\n\n\
-    Written by `make bench`; each section says which command measures it again, and on what machine it was measured. Shown are medians \
-    of several runs, and after the sign half the distance between the fastest and the slowest run. What is compared took turns in one \
-    run on one machine, so the ratios are what counts: each is the median of the ratios of runs that were made one beside the other, \
-    with the spread of those. What is stolen is what a virtual machine's host gave to others meanwhile: where it is more than a few percent, \
-    measure again.\n";
+const INTRODUCTION: &str = "# Benchmarks\n\nWritten by `make bench`; each section says which command \
+                            measures it again, and on what machine it was measured. Shown are medians of \
+                            several runs, and after the sign half the distance between the fastest and the \
+                            slowest run. What is compared took turns in one run on one machine, so the \
+                            ratios are what counts: each is the median of the ratios of runs that were made \
+                            one beside the other, with the spread of those. What is stolen is what a virtual \
+                            machine's host gave to others meanwhile: where it is more than a few percent, \
+                            measure again.\n";
 
-/// The new text of the file: a section takes the place of the one with its title, a new one comes last. `stolen`: how many percent of
-/// the processors' time the machine's host gave to others.
+/// The new text of the file: a section takes the place of the one with its title, a new one comes last.
+/// `stolen`: how many percent of the processors' time the machine's host gave to others.
 pub fn merged(old: &str, tables: &[Table], effort: &Effort, stolen: u64, arguments: &[String]) -> String {
     let mut sections: Vec<String> = old.split_inclusive('\n').fold(Vec::new(), |mut sections, line| {
         match sections.last_mut() {

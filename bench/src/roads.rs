@@ -57,8 +57,8 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     }
     Ok(Table {
         title: format!("Raw, lane and wire on {kind}"),
-        about: "One thread, queue depth 8, a file of 256 MiB; the loop is the same on the plain file, over the lane and \
-                over the wire (`samehost bench --raw`). The goal is 0.97 of raw for the lane."
+        about: "One thread, queue depth 8, a file of 256 MiB; the loop is the same on the plain file, over \
+                the lane and over the wire (`samehost bench --raw`). The goal is 0.97 of raw for the lane."
             .to_owned(),
         head: vec!["", "raw", "lane", "wire", "lane / raw", "wire / raw"],
         rows,

@@ -1,4 +1,5 @@
-//! Small files: open, read and close thousands of cold ones, over the lane, over the wire, and on the filesystem itself.
+//! Small files: open, read and close thousands of cold ones, over the lane, over the wire, and on the
+//! filesystem itself.
 //!
 //! In the order of their names, as a shell's `*` has it; the directory is listed before, on every road.
 
@@ -135,9 +136,10 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     Ok(Table {
         title: format!("Small files on {kind}"),
         about: format!(
-            "List a directory; then open, read and close its {FILES} files of 4 KiB one after another by name, through the \
-             library and (raw) without it; before each run the server is restarted and the kernel's caches are dropped. Time a file; pinned means server and client on one \
-             processor. The goal is 2 for the lane's gain, the aim 3."
+            "List a directory; then open, read and close its {FILES} files of 4 KiB one after another by \
+             name, through the library and (raw) without it; before each run the server is restarted and the \
+             kernel's caches are dropped. Time a file; pinned means server and client on one processor. The \
+             goal is 2 for the lane's gain, the aim 3."
         ),
         head: vec!["", "lane", "wire", "raw", "round trips, lane", "round trips, wire", "gain"],
         rows,

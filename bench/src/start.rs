@@ -33,8 +33,8 @@ pub fn measure(effort: &Effort) -> Result<Table> {
     }
     Ok(Table {
         title: "Start".to_owned(),
-        about: "From the start of `samehost serve` to its reply to a client that has been trying to connect from the start, and \
-                resident memory then. Goals: 50 ms, 32 MiB."
+        about: "From the start of `samehost serve` to its reply to a client that has been trying to connect \
+                from the start, and resident memory then. Goals: 50 ms, 32 MiB."
             .to_owned(),
         head: vec!["", "Samehost"],
         rows: vec![

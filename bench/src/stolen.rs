@@ -1,4 +1,5 @@
-//! What a virtual machine's host gives to others ("steal" in proc(5)): figures that were measured meanwhile say little.
+//! What a virtual machine's host gives to others ("steal" in proc(5)): figures that were measured meanwhile
+//! say little.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! A text in exports(5) syntax: mistakes are inside the text, and what is understood prints to something that means
-//! the same.
+//! A text in exports(5) syntax: mistakes are inside the text, and what is understood prints to something that
+//! means the same.
 
 use exports::{Exports, NoNames};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

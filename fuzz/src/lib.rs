@@ -1,8 +1,8 @@
-//! What each fuzz target does with its input, apart from the fuzzer, so that a plain test can feed the kept corpus
-//! to the same code (`tests/corpus.rs` in the workspace above includes this file).
+//! What each fuzz target does with its input, apart from the fuzzer, so that a plain test can feed the kept
+//! corpus to the same code (`tests/corpus.rs` in the workspace above includes this file).
 //!
-//! A target panics when it has found a bug: a decoder that panics itself, or a value that doesn't survive being
-//! encoded and decoded again.
+//! A target panics when it has found a bug: a decoder that panics itself, or a value that doesn't survive
+//! being encoded and decoded again.
 
 pub mod exports_parser;
 pub mod lane_message;

@@ -1,5 +1,5 @@
-//! A connection's stream of bytes: the records in it don't depend on the pieces it arrives in, and their headers
-//! survive.
+//! A connection's stream of bytes: the records in it don't depend on the pieces it arrives in, and their
+//! headers survive.
 //!
 //! The input is a count, as many lengths of pieces, one byte each, and then the stream.
 

@@ -1,11 +1,11 @@
-//! What holds for every wire type: whatever bytes decode to a value, that value encodes to bytes that decode to it again. What
-//! the padding held may differ.
+//! What holds for every wire type: whatever bytes decode to a value, that value encodes to bytes that decode
+//! to it again. What the padding held may differ.
 
 use std::fmt::Debug;
 use xdr::{Decode, Decoder, Encode};
 
-/// Reads `data` as each type in turn; `length` says of how many bytes the value was encoded to and of how many it was
-/// decoded from whether the one may come of the other.
+/// Reads `data` as each type in turn; `length` says of how many bytes the value was encoded to and of how
+/// many it was decoded from whether the one may come of the other.
 macro_rules! there_and_back {
     ($data:ident, $length:expr; $($name:ty,)*) => {$(
         let mut from = xdr::Decoder::new($data);

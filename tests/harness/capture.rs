@@ -37,8 +37,8 @@ impl Capture {
         Self { daemon, file }
     }
 
-    /// Ends it and gives what was taken: all that was sent before. What the kernel keeps back to hand over together is lost
-    /// with the end of a capture, so a last packet must be in the file first.
+    /// Ends it and gives what was taken: all that was sent before. What the kernel keeps back to hand over
+    /// together is lost with the end of a capture, so a last packet must be in the file first.
     ///
     /// # Panics
     /// When that packet doesn't arrive.

@@ -1,4 +1,5 @@
-//! The archive format of an initramfs ("newc"), as far as one is needed to boot: directories, files, links, device nodes.
+//! The archive format of an initramfs ("newc"), as far as one is needed to boot: directories, files, links,
+//! device nodes.
 
 use std::fs;
 use std::path::Path;

@@ -56,8 +56,8 @@ impl Disk {
     }
 }
 
-/// A filesystem on which whoever changes anything waits (fsfreeze(8)). Goes on when dropped; also when this process is killed, for a
-/// frozen disk holds up the whole machine sooner or later.
+/// A filesystem on which whoever changes anything waits (fsfreeze(8)). Goes on when dropped; also when this
+/// process is killed, for a frozen disk holds up the whole machine sooner or later.
 #[derive(Debug)]
 pub struct Frozen(Child);
 

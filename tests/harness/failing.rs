@@ -1,8 +1,9 @@
 //! A disk that fails on demand: its image lies on a tmpfs that can be made too small.
 //!
-//! Every block of the image is there, so writing works as on any disk. To break a file its blocks are punched out of the
-//! image and the tmpfs is made exactly as large as what is left: write-back to that file meets `ENOSPC` from the device, as on a
-//! thin volume that has run out, while journal, metadata and all other files go on. Made larger again, the disk is whole.
+//! Every block of the image is there, so writing works as on any disk. To break a file its blocks are punched
+//! out of the image and the tmpfs is made exactly as large as what is left: write-back to that file meets
+//! `ENOSPC` from the device, as on a thin volume that has run out, while journal, metadata and all other
+//! files go on. Made larger again, the disk is whole.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -60,7 +61,8 @@ impl FailingDisk {
         &self.mountpoint
     }
 
-    /// The device's contents as they are now: what a crash of the machine would leave, had the device no cache of its own.
+    /// The device's contents as they are now: what a crash of the machine would leave, had the device no
+    /// cache of its own.
     pub fn image(&self) -> PathBuf {
         self.device.join("image")
     }
@@ -129,7 +131,8 @@ impl FailingDisk {
         extents
     }
 
-    /// Another disk made of what the device has now, mounted: what a machine finds that starts again after a crash.
+    /// Another disk made of what the device has now, mounted: what a machine finds that starts again after a
+    /// crash.
     ///
     /// # Panics
     /// When it can't be mounted.

@@ -55,7 +55,8 @@ impl Ganesha {
                  LOG {{ Default_Log_Level = EVENT; }}\n",
                 Self::NFS_PORT,
                 Self::MOUNT_PORT,
-                // Newer ones insist on a privilege that containers don't have, and older ones don't know the word.
+                // Newer ones insist on a privilege that containers don't have, and older ones don't know the
+                // word.
                 if version() >= 6 { "allow_set_io_flusher_fail = true;" } else { "" },
                 recovery.display(),
                 Self::PSEUDO,

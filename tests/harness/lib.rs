@@ -1,8 +1,9 @@
 //! Whole-system tests: what they share.
 //!
-//! Everything here starts something real (our server, somebody else's, a container, a virtual machine), gives it ports,
-//! directories and a network of its own, and takes all of it away again when the value is dropped. Nothing relies on the
-//! machine's own services, and nothing waits for time to pass: [`wait_for`] polls a condition, with a generous bound.
+//! Everything here starts something real (our server, somebody else's, a container, a virtual machine), gives
+//! it ports, directories and a network of its own, and takes all of it away again when the value is dropped.
+//! Nothing relies on the machine's own services, and nothing waits for time to pass: [`wait_for`] polls a
+//! condition, with a generous bound.
 
 pub mod capture;
 pub mod cgroup;
@@ -28,7 +29,8 @@ pub use scratch::Scratch;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long anything on this machine may take before a test calls it hung. Generous: a slow machine is no failure.
+/// How long anything on this machine may take before a test calls it hung. Generous: a slow machine is no
+/// failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Stops a test that was not started as root, with words. Mounting, namespaces and foreign daemons need it.
@@ -38,7 +40,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn need_root() {
     assert!(
         rustix::process::geteuid().is_root(),
-        "the whole-system tests need root (namespaces, mounts, other people's daemons): run `make test` as root"
+        "the whole-system tests need root (namespaces, mounts, other people's daemons): run `make test` as \
+         root"
     );
 }
 

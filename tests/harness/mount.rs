@@ -73,7 +73,8 @@ impl Mount {
         u32::try_from(pid).expect("a process id")
     }
 
-    /// Waits until new files go by this road: `lane, passed through`, `lane, served by the mount's process` or `wire`.
+    /// Waits until new files go by this road: `lane, passed through`, `lane, served by the mount's process`
+    /// or `wire`.
     ///
     /// # Panics
     /// When they don't.

@@ -36,7 +36,8 @@ impl Netns {
         format!("/run/netns/{}", self.name)
     }
 
-    /// A command that runs inside. The process id is the program's own; the mount namespace stays the caller's.
+    /// A command that runs inside. The process id is the program's own; the mount namespace stays the
+    /// caller's.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path())).arg("--").arg(program);
@@ -80,7 +81,8 @@ impl Netns {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (inside, outside) =
             (format!("sh{number}a"), format!("sh{}-{number}", std::process::id() % 1_000_000));
-        // Made from the inside, so that it goes with the namespace; then its other end is pushed out to us (process 1's net).
+        // Made from the inside, so that it goes with the namespace; then its other end is pushed out to us
+        // (process 1's net).
         run_ok(
             Command::new("ip").args([
                 "link", "add", &outside, "type", "veth", "peer", "name", &inside, "netns", &self.name,

@@ -12,7 +12,8 @@ use crate::{Netns, Scratch};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// podman with storage and configuration of its own, and one image: busybox, our command, and the libraries it needs.
+/// podman with storage and configuration of its own, and one image: busybox, our command, and the libraries
+/// it needs.
 #[derive(Debug)]
 pub struct Podman {
     scratch: Scratch,

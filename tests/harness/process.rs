@@ -79,7 +79,8 @@ fn pid_of(id: u32) -> Pid {
     i32::try_from(id).ok().and_then(Pid::from_raw).expect("a process id is positive")
 }
 
-/// A process that runs beside the test. Killed and reaped when dropped; when the test is panicking, what it said is shown.
+/// A process that runs beside the test. Killed and reaped when dropped; when the test is panicking, what it
+/// said is shown.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,

@@ -1,7 +1,8 @@
 //! The real Linux kernel's NFS client: a Debian kernel in QEMU, with an initramfs made here.
 //!
-//! The guest is tests/guest/init; what it prints on its serial line is the protocol: `PASS name`, `FAIL name: why`,
-//! `HOST words` (a request to do something on this side; answered with a line), `DONE`. It reaches this machine as 10.0.2.2.
+//! The guest is tests/guest/init; what it prints on its serial line is the protocol: `PASS name`,
+//! `FAIL name: why`, `HOST words` (a request to do something on this side; answered with a line), `DONE`. It
+//! reaches this machine as 10.0.2.2.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +27,8 @@ pub struct Job<'a> {
     pub mount_port: u16,
     /// Whom the squashing exports squash to.
     pub anon_uid: u32,
-    /// Shell lines for the guest's init, which offers `mount_export NAME PATH OPTIONS` and `as USER MODE DIRECTORY`.
+    /// Shell lines for the guest's init, which offers `mount_export NAME PATH OPTIONS` and
+    /// `as USER MODE DIRECTORY`.
     pub plan: &'a str,
 }
 
@@ -53,7 +55,8 @@ impl Report {
     pub fn assert_passed(&self, least: usize) {
         assert!(
             self.done && self.failed.is_empty() && self.passed.len() >= least,
-            "kernel client {}: {} passed (at least {least} wanted), {} failed, worked to its end: {}\n{}\n--- console\n{}",
+            "kernel client {}: {} passed (at least {least} wanted), {} failed, worked to its end: \
+             {}\n{}\n--- console\n{}",
             self.kernel,
             self.passed.len(),
             self.failed.len(),
@@ -76,8 +79,8 @@ impl Drop for Running {
 /// Where a guest in a namespace can be called back.
 pub const CALLBACK_PORT: u16 = 4045;
 
-/// Boots a guest and sees it through, at most `bound`. `host` answers its requests. With `netns`, 10.0.2.2 is that
-/// namespace's loopback, where the guest's [`CALLBACK_PORT`] is, too.
+/// Boots a guest and sees it through, at most `bound`. `host` answers its requests. With `netns`, 10.0.2.2 is
+/// that namespace's loopback, where the guest's [`CALLBACK_PORT`] is, too.
 ///
 /// # Panics
 /// When the kernel isn't there (run scripts/setup), QEMU can't be started or the bound passes.
@@ -97,8 +100,8 @@ pub fn boot(
     run(command, &net, &kernel, archive, bound, host)
 }
 
-/// As [`boot`], of a guest that is to be the server: it has our command, the filesystem in the file `disk` as /dev/vda, and what
-/// keeps quotas. Its port 2049 is that of the namespace's loopback.
+/// As [`boot`], of a guest that is to be the server: it has our command, the filesystem in the file `disk` as
+/// /dev/vda, and what keeps quotas. Its port 2049 is that of the namespace's loopback.
 ///
 /// # Panics
 /// As [`boot`]; when our command can't be built.
@@ -188,8 +191,8 @@ fn run(
     report
 }
 
-/// The answers to the workload's requests: `remove`, `create`, `append` and `checksum` of a file, whose path the guest
-/// knows under `/mnt/NAME` and we under the directory that `exports` has for NAME.
+/// The answers to the workload's requests: `remove`, `create`, `append` and `checksum` of a file, whose path
+/// the guest knows under `/mnt/NAME` and we under the directory that `exports` has for NAME.
 pub fn behind_its_back(exports: &[(&str, &Path)], request: &str) -> String {
     let words: Vec<&str> = request.split(' ').collect();
     let done = (|| -> Result<(), String> {
@@ -218,8 +221,8 @@ pub fn behind_its_back(exports: &[(&str, &Path)], request: &str) -> String {
     done.map_or_else(|why| why, |()| "ok".to_owned())
 }
 
-/// Puts into an exported directory what the workload expects to find: files and directories of root's that others may or
-/// may not touch, and `work`, where anybody may.
+/// Puts into an exported directory what the workload expects to find: files and directories of root's that
+/// others may or may not touch, and `work`, where anybody may.
 ///
 /// # Panics
 /// When they can't be made.

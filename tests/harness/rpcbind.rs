@@ -8,8 +8,8 @@ use crate::{Netns, Scratch};
 
 /// rpcbind in a network namespace.
 ///
-/// It talks to local programs through /run/rpcbind.sock, so who wants to be heard by it must see the same /run:
-/// [`Rpcbind::command`] starts a program in both namespaces.
+/// It talks to local programs through /run/rpcbind.sock, so who wants to be heard by it must see the same
+/// /run: [`Rpcbind::command`] starts a program in both namespaces.
 #[derive(Debug)]
 pub struct Rpcbind {
     daemon: Daemon,

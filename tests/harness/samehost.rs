@@ -60,7 +60,8 @@ pub fn binary() -> &'static Path {
 pub fn reachable_binary(scratch: &Scratch) -> PathBuf {
     let path = scratch.join("samehost");
     if !path.exists() {
-        // Not by this process: what another thread starts at the same time would hold it open for writing, and then it can't be run.
+        // Not by this process: what another thread starts at the same time would hold it open for writing,
+        // and then it can't be run.
         run_ok(Command::new("cp").arg(binary()).arg(&path));
     }
     path
@@ -93,7 +94,8 @@ impl Serve {
         }
     }
 
-    /// A server of a directory that lets everybody on this machine do everything (`rw,insecure,no_root_squash`).
+    /// A server of a directory that lets everybody on this machine do everything
+    /// (`rw,insecure,no_root_squash`).
     pub fn openly(directory: &Path) -> Self {
         Self::new(format!("{} *(rw,insecure,no_root_squash)", directory.display()))
     }
@@ -162,7 +164,8 @@ impl Serve {
         server
     }
 
-    /// The command behind the prefix, which may lead to a user who can't reach the directory where it was built.
+    /// The command behind the prefix, which may lead to a user who can't reach the directory where it was
+    /// built.
     fn behind_prefix(&self) -> Command {
         let Some((first, rest)) = self.prefix.split_first() else { return Command::new(binary()) };
         let mut command = Command::new(first);
@@ -282,7 +285,8 @@ impl Server {
         self.daemon.signal(Signal::HUP);
     }
 
-    /// As [`Server::restart`], but where no lane reaches it: to its clients it is on another host. The next `restart` brings it back.
+    /// As [`Server::restart`], but where no lane reaches it: to its clients it is on another host. The next
+    /// `restart` brings it back.
     ///
     /// # Panics
     /// When it doesn't come up.

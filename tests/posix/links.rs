@@ -74,8 +74,8 @@ fn a_link_to_a_link(place: &Place) {
     assert_eq!(look(&place.at("followed")).st_ino, look(&place.at("file")).st_ino);
 }
 
-/// Everything that an open file can do goes on. An NFS client gives such a file another name meanwhile, so its links can
-/// be counted as one.
+/// Everything that an open file can do goes on. An NFS client gives such a file another name meanwhile, so
+/// its links can be counted as one.
 fn still_works(place: &Place, fd: &std::os::fd::OwnedFd, contents: &[u8]) {
     let mut bytes = vec![0; contents.len() + 1];
     assert_eq!(rustix::io::pread(fd, &mut bytes[..], 0).unwrap(), contents.len());

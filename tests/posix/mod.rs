@@ -1,8 +1,9 @@
-//! POSIX rules of a filesystem, each a small check with a name. They know nothing of NFS: the same ones are run on a local
-//! directory first, which proves the checks right.
+//! POSIX rules of a filesystem, each a small check with a name. They know nothing of NFS: the same ones are
+//! run on a local directory first, which proves the checks right.
 //!
-//! What a check may rely on: it is root, its directory is its own, empty and open to everybody, and nobody else is at work in
-//! it. Where NFSv3 can't do what POSIX says ([`Place::local`]), the check says what a client may do instead.
+//! What a check may rely on: it is root, its directory is its own, empty and open to everybody, and nobody
+//! else is at work in it. Where NFSv3 can't do what POSIX says ([`Place::local`]), the check says what a
+//! client may do instead.
 
 mod attributes;
 mod data;
@@ -46,8 +47,8 @@ macro_rules! fails {
 }
 pub(crate) use fails;
 
-/// Runs every check in a directory of its own below `place`; returns how many there were, and those that failed with their
-/// words.
+/// Runs every check in a directory of its own below `place`; returns how many there were, and those that
+/// failed with their words.
 pub fn run_all(place: &Place) -> (usize, Vec<String>) {
     let only = std::env::var("SAMEHOST_POSIX_ONLY").ok();
     let groups = [

@@ -1,11 +1,13 @@
-//! A client that tests can start, watch and kill: it streams into a file and says what is stable, or holds files open.
+//! A client that tests can start, watch and kill: it streams into a file and says what is stable, or holds
+//! files open.
 //!
-//! `samehost-test-client stream URL RUN_DIR LANE COUNT` writes COUNT records of 64 KiB into the file that URL names, record
-//! `i` being `pattern(i)`, commits after every eighth, and prints `stable N ROAD` when the first N records are durable; at
-//! the end `done`. Nothing in it knows about restarts: an application notices none.
+//! `samehost-test-client stream URL RUN_DIR LANE COUNT` writes COUNT records of 64 KiB into the file that URL
+//! names, record `i` being `pattern(i)`, commits after every eighth, and prints `stable N ROAD` when the
+//! first N records are durable; at the end `done`. Nothing in it knows about restarts: an application notices
+//! none.
 //!
-//! `samehost-test-client hold URL RUN_DIR LANE COUNT` makes and opens COUNT files in the directory that URL names, writes
-//! a byte to each, prints `holding COUNT ROAD` and then does nothing for ever.
+//! `samehost-test-client hold URL RUN_DIR LANE COUNT` makes and opens COUNT files in the directory that URL
+//! names, writes a byte to each, prints `holding COUNT ROAD` and then does nothing for ever.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Random sequences of file operations, done alike on a mounted share and on a local directory, and compared: every result,
-//! every error, and from time to time the whole tree.
+//! Random sequences of file operations, done alike on a mounted share and on a local directory, and compared:
+//! every result, every error, and from time to time the whole tree.
 
 mod operation;
 mod side;
@@ -15,8 +15,9 @@ const LOOK: usize = 250;
 /// With a difference as many of those before it are told as weren't errors.
 const TOLD: usize = 150;
 
-/// Does `count` operations chosen by `seed` in the empty directories `mounted` and `local`; `meanwhile` is called before each
-/// with its number. `exported`: the mounted directory as the server has it. Returns how many of them were no errors.
+/// Does `count` operations chosen by `seed` in the empty directories `mounted` and `local`; `meanwhile` is
+/// called before each with its number. `exported`: the mounted directory as the server has it. Returns how
+/// many of them were no errors.
 pub fn compare(
     seed: u64,
     count: usize,
@@ -33,8 +34,8 @@ pub fn compare(
         let expected = theirs.run(&operation);
         done += usize::from(expected.is_ok());
         let mut got = ours.run(&operation);
-        // An NFS client gives a file that is open and has lost its name another one, and FUSE tells of a close a little
-        // later: until then its directory isn't empty.
+        // An NFS client gives a file that is open and has lost its name another one, and FUSE tells of a
+        // close a little later: until then its directory isn't empty.
         let mut patience = 500;
         while expected.is_ok() && matches!(got, Err(rustix::io::Errno::NOTEMPTY)) && patience > 0 {
             if theirs.holds_nameless() {

@@ -37,8 +37,8 @@ impl Random {
         self.below(SLOTS as u64) as usize
     }
 
-    /// Few names, so that they are met again; any of them may be a file, a directory, a link, or missing, but some are
-    /// directories more often.
+    /// Few names, so that they are met again; any of them may be a file, a directory, a link, or missing, but
+    /// some are directories more often.
     fn path(&mut self) -> PathBuf {
         let depth = [0, 0, 0, 0, 0, 1, 1, 1, 2, 3][self.below(10) as usize];
         let above = (0..depth).map(|_| ["D", "E"][self.below(2) as usize]).collect::<PathBuf>();

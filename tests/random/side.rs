@@ -195,8 +195,9 @@ fn names(fd: OwnedFd) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// In what two trees differ, in few words, and whether in more than the number of a file's links: an NFS client's files keep
-/// one until the last close is done. Links that aren't known on the first side don't count.
+/// In what two trees differ, in few words, and whether in more than the number of a file's links: an NFS
+/// client's files keep one until the last close is done. Links that aren't known on the first side don't
+/// count.
 pub fn difference(one: &Tree, other: &Tree) -> Option<(String, bool)> {
     let names: std::collections::BTreeSet<&PathBuf> = one.keys().chain(other.keys()).collect();
     let same = |a: &Entry, b: &Entry| a.told == b.told && a.contents == b.contents;

@@ -1,7 +1,7 @@
 //! The house: which crate of ours may use which others.
 //!
-//! A crate may use only crates above it in the list. The client's side and the server's side meet on the ground
-//! floor only.
+//! A crate may use only crates above it in the list. The client's side and the server's side meet on the
+//! ground floor only.
 
 use super::files;
 use super::findings::Findings;

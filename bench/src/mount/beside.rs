@@ -1,5 +1,6 @@
-//! The wire of the mount beside libnfs, which is a client in user space too, but needs no mount: what the way through FUSE
-//! costs. The kernel's own client can't be had on every machine, and in an emulated one it would measure the emulation.
+//! The wire of the mount beside libnfs, which is a client in user space too, but needs no mount: what the way
+//! through FUSE costs. The kernel's own client can't be had on every machine, and in an emulated one it would
+//! measure the emulation.
 
 use std::path::Path;
 use std::process::Command;
@@ -66,10 +67,11 @@ pub fn measure(effort: &Effort, place: &Path) -> Result<Table> {
     }
     Ok(Table {
         title: "Mount: the wire beside libnfs on tmpfs".to_owned(),
-        about: "A mount with lane=off, loaded by fio as above, and libnfs, which needs no mount (bench/nfsload: one thread, one \
-                connection, queue depth 8), on the same file of the same server in turn; then the same file copied whole from and to \
-                the server, by cp(1) through the mount and by libnfs's nfs-cp. The kernel's own client isn't here: it can be run \
-                beside the server in an emulated machine only, which would be what is measured."
+        about: "A mount with lane=off, loaded by fio as above, and libnfs, which needs no mount \
+                (bench/nfsload: one thread, one connection, queue depth 8), on the same file of the same \
+                server in turn; then the same file copied whole from and to the server, by cp(1) through the \
+                mount and by libnfs's nfs-cp. The kernel's own client isn't here: it can be run beside the \
+                server in an emulated machine only, which would be what is measured."
             .to_owned(),
         head: vec!["", "mount, lane=off", "libnfs", "ratio"],
         rows,

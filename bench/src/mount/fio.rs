@@ -1,5 +1,5 @@
-//! fio on the plain directory, on the mount with a lane, and on the mount without, in one run, as the kernel's document on
-//! LOCALIO shows its figures.
+//! fio on the plain directory, on the mount with a lane, and on the mount without, in one run, as the
+//! kernel's document on LOCALIO shows its figures.
 
 use std::path::Path;
 use std::process::Command;
@@ -213,10 +213,11 @@ pub fn table(kind: &str, cells: &[Cell]) -> Table {
     });
     Table {
         title: format!("Mount: raw, lane and wire on {kind}"),
-        about: "fio with libaio, direct=1, iodepth=8 and 256 MiB in as many files as jobs, on the plain directory, on a mount with \
-                lane=required (passed through) and on one with lane=off, in turn, in runs of half the time; the images of ext4 and xfs \
-                are in memory, behind a loop device. Goals: the lane at 0.85 of raw at 4 KiB and 0.95 at \
-                128 KiB; at 10 times the wire for 4 KiB reads with 16 jobs, 3 times with one."
+        about: "fio with libaio, direct=1, iodepth=8 and 256 MiB in as many files as jobs, on the plain \
+                directory, on a mount with lane=required (passed through) and on one with lane=off, in turn, \
+                in runs of half the time; the images of ext4 and xfs are in memory, behind a loop device. \
+                Goals: the lane at 0.85 of raw at 4 KiB and 0.95 at 128 KiB; at 10 times the wire for 4 KiB \
+                reads with 16 jobs, 3 times with one."
             .to_owned(),
         head: vec!["", "raw", "lane", "wire", "lane / raw", "goal", "lane / wire"],
         rows: rows.collect(),

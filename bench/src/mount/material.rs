@@ -1,4 +1,5 @@
-//! What the steps on small files work with, the same on every machine: a repository, an archive of its files, a crate.
+//! What the steps on small files work with, the same on every machine: a repository, an archive of its files,
+//! a crate.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,5 +1,5 @@
-//! The mount's figures as a picture: for each cell a bar for the lane and one for the wire, as parts of the raw
-//! filesystem. Plain SVG, so that it can be read and compared like any other text.
+//! The mount's figures as a picture: for each cell a bar for the lane and one for the wire, as parts of the
+//! raw filesystem. Plain SVG, so that it can be read and compared like any other text.
 
 use std::fmt::Write as _;
 
@@ -25,8 +25,9 @@ pub fn svg(cells: &[Cell]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{total:.0}\" height=\"{height:.0}\" font-family=\"sans-serif\" \
-         font-size=\"12\" fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{total:.0}\" height=\"{height:.0}\" \
+         font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" \
+         fill=\"#fff\"/>"
     );
     text(
         &mut out,
@@ -85,7 +86,8 @@ fn row(out: &mut String, y: f64, cell: &Cell) {
     let goal = x(cell.load.goal);
     let _ = writeln!(
         out,
-        "<line x1=\"{goal:.1}\" y1=\"{:.1}\" x2=\"{goal:.1}\" y2=\"{:.1}\" stroke=\"#b00\" stroke-width=\"2\"/>",
+        "<line x1=\"{goal:.1}\" y1=\"{:.1}\" x2=\"{goal:.1}\" y2=\"{:.1}\" stroke=\"#b00\" \
+         stroke-width=\"2\"/>",
         y + 1.0,
         y + 3.0 + BAR
     );

@@ -1,5 +1,5 @@
-//! Small files and metadata: a repository cloned and looked at, a tree unpacked, searched and removed, a crate built; on the
-//! plain directory, with a lane, and over the wire.
+//! Small files and metadata: a repository cloned and looked at, a tree unpacked, searched and removed, a
+//! crate built; on the plain directory, with a lane, and over the wire.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,8 +39,8 @@ const STEPS: [Step; 9] = [
         before: "",
         script: "git clone -q --no-hardlinks {}/repository repository",
     },
-    // git reads again every file that is of the same second as its index, and a clone that is quick leaves it more of them: an
-    // index of a later second than all files has it ask for names and attributes only.
+    // git reads again every file that is of the same second as its index, and a clone that is quick leaves it
+    // more of them: an index of a later second than all files has it ask for names and attributes only.
     Step {
         title: "git status",
         cold: false,
@@ -162,8 +162,8 @@ impl Calls {
     }
 }
 
-/// One table. The three roads take each step side by side, one run in this order and the next in the other, so that what the
-/// machine does meanwhile meets all of them.
+/// One table. The three roads take each step side by side, one run in this order and the next in the other,
+/// so that what the machine does meanwhile meets all of them.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     let material = Material::new()?;
     let mut figures: [[Figure; 3]; STEPS.len()] = Default::default();
@@ -203,13 +203,14 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
     Ok(Table {
         title: format!("Mount: small files and metadata on {kind}"),
         about: format!(
-            "A repository of {FILES} files in {} directories: time of each step on the plain directory, on a mount with \
-             lane=required and on one with lane=off, side by side, in this order and in the other by turns; short steps several times in a \
-             run. Cold: the server and the mount were started anew, and the kernel's \
-             caches dropped (a tmpfs is a cache that can't be). git status is of an index that is younger than all files by a \
-             second, since git reads again those that are not. The gain is the wire's time to the lane's. Calls are the mount's \
-             questions to the server in the last run, over the lane + over the wire. Goals: 2 (aim 3) for a \
-             cold grep -r, and nowhere less than 1.",
+            "A repository of {FILES} files in {} directories: time of each step on the plain directory, on a \
+             mount with lane=required and on one with lane=off, side by side, in this order and in the other \
+             by turns; short steps several times in a run. Cold: the server and the mount were started anew, \
+             and the kernel's caches dropped (a tmpfs is a cache that can't be). git status is of an index \
+             that is younger than all files by a second, since git reads again those that are not. The gain \
+             is the wire's time to the lane's. Calls are the mount's questions to the server in the last \
+             run, over the lane + over the wire. Goals: 2 (aim 3) for a cold grep -r, and nowhere less than \
+             1.",
             FILES / IN_A_DIRECTORY
         ),
         head: vec![

@@ -1,4 +1,5 @@
-//! The same loop for READ and WRITE of both versions: so many requests under way on one connection, a new one for each that is answered.
+//! The same loop for READ and WRITE of both versions: so many requests under way on one connection, a new one
+//! for each that is answered.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -78,8 +78,8 @@ pub fn measure(place: &Path, scale: f64) -> Result<Table> {
     row("locks, ten of one owner a file", files * LOCKS, before, after);
     Ok(Table {
         title: "NFSv4: memory".to_owned(),
-        about: "What the server's resident memory grows by, an item. The kernel's own memory (a descriptor for each lock owner on a \
-                file) isn't in it."
+        about: "What the server's resident memory grows by, an item. The kernel's own memory (a descriptor \
+                for each lock owner on a file) isn't in it."
             .to_owned(),
         head: vec!["", "how many", "bytes each"],
         rows,

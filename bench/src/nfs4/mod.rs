@@ -1,5 +1,5 @@
-//! NFSv4: its READs and WRITEs beside NFSv3's, small files with and without delegations, both beside nfs-ganesha; and what clients cost in
-//! memory.
+//! NFSv4: its READs and WRITEs beside NFSv3's, small files with and without delegations, both beside
+//! nfs-ganesha; and what clients cost in memory.
 //!
 //! libnfs speaks NFSv4.0 only, so the load comes from a loop of our own, the same for both versions.
 
@@ -105,9 +105,11 @@ fn by_version(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     }
     Ok(Table {
         title: format!("NFSv4.2 beside NFSv3 on {kind}"),
-        about: "READ and WRITE (unstable) by the same loop, one thread and connection, queue depth 8: NFSv3, and NFSv4.2 as SEQUENCE, PUTFH, READ in \
-                slots of one session (libnfs speaks NFSv4.0 only). CPU is the server's processor time an operation. The goal is 0.9 of NFSv3."
-            .to_owned(),
+        about:
+            "READ and WRITE (unstable) by the same loop, one thread and connection, queue depth 8: NFSv3, \
+                and NFSv4.2 as SEQUENCE, PUTFH, READ in slots of one session (libnfs speaks NFSv4.0 only). \
+                CPU is the server's processor time an operation. The goal is 0.9 of NFSv3."
+                .to_owned(),
         head: vec![
             "",
             "NFSv3",
@@ -157,8 +159,9 @@ fn small_files(effort: &Effort, kind: &str, both: &Both) -> Result<Table> {
     Ok(Table {
         title: format!("NFSv4.2: small files on {kind}"),
         about: format!(
-            "Open, read and close {FILES} cached files of 4 KiB one after another, an OPEN, a READ and a CLOSE each; then all of them again. With \
-             delegations a client that comes back sends only the READ. Time a file."
+            "Open, read and close {FILES} cached files of 4 KiB one after another, an OPEN, a READ and a \
+             CLOSE each; then all of them again. With delegations a client that comes back sends only the \
+             READ. Time a file."
         ),
         head: vec!["", "first time", "again", "delegated"],
         rows,

@@ -92,8 +92,9 @@ fn channel(slots: u32) -> ChannelAttrs4 {
 }
 
 impl Session {
-    /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE. The connection is the session's back channel, too: without one no server delegates
-    /// anything. Nothing here takes a call from the server; none comes where nobody else is about.
+    /// EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE. The connection is the session's back channel, too:
+    /// without one no server delegates anything. Nothing here takes a call from the server; none comes where
+    /// nobody else is about.
     pub fn new(mut wire: Wire, name: &[u8], slots: u32) -> Result<Self> {
         // Another one each time: whoever had the name before is gone.
         let verifier = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;

@@ -1,5 +1,5 @@
-//! Open, read and close small files by NFSv4.2, one after another: an OPEN, a READ and a CLOSE each; and with delegations, where who comes back to a
-//! file that it holds needs neither OPEN nor CLOSE.
+//! Open, read and close small files by NFSv4.2, one after another: an OPEN, a READ and a CLOSE each; and with
+//! delegations, where who comes back to a file that it holds needs neither OPEN nor CLOSE.
 
 use std::time::Instant;
 
@@ -28,7 +28,8 @@ pub struct Small {
 }
 
 impl Small {
-    /// Goes through the files twice, and prints how long each round took, and how many files were delegated, as JSON.
+    /// Goes through the files twice, and prints how long each round took, and how many files were delegated,
+    /// as JSON.
     pub fn run(self) -> Result<()> {
         let mut session = Session::new(Wire::connect(self.port)?, b"small", 4)?;
         let directory = session.walk(&self.directory)?;

@@ -3,9 +3,10 @@
 //! ```text
 //! bench_loop nfs://host:port/export raw:/path/of/the/same/export  OPERATION  BYTES  SECONDS  DEPTH
 //! ```
-//! OPERATION: `read` or `write`, with BYTES a request at random multiples of it in a file of 64 MiB, or `open`: open, read
-//! whole and close the files `small-*` of the export. Every road is measured in turn, in the async and the blocking face:
-//! the raw file, the lane, the wire. Prints requests a second and microseconds of this process's CPU a request.
+//! OPERATION: `read` or `write`, with BYTES a request at random multiples of it in a file of 64 MiB, or
+//! `open`: open, read whole and close the files `small-*` of the export. Every road is measured in turn, in
+//! the async and the blocking face: the raw file, the lane, the wire. Prints requests a second and
+//! microseconds of this process's CPU a request.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -59,7 +60,8 @@ impl Job {
         random.next(FILE / self.bytes as u64) * self.bytes as u64
     }
 
-    /// Calls `one` until the time is up, in batches; prints the best batch, which other processes disturb least.
+    /// Calls `one` until the time is up, in batches; prints the best batch, which other processes disturb
+    /// least.
     fn run_blocking(&self, mut one: impl FnMut(&mut [u8], u64)) -> u64 {
         let (mut random, mut buffer, mut count) = (Random(1), vec![7; self.bytes], 0);
         let (start, mut best) = (Instant::now(), f64::MAX);

@@ -44,7 +44,8 @@ impl From<nfs3::Nfsstat3> for Status {
 }
 
 pub(crate) fn timestamp(time: nfs3::Nfstime3) -> Timestamp {
-    // A server may send any 32 bits; what is not a fraction of a second would trip whoever calculates with it.
+    // A server may send any 32 bits; what is not a fraction of a second would trip whoever calculates with
+    // it.
     Timestamp { seconds: time.seconds.into(), nanoseconds: time.nseconds.min(999_999_999) }
 }
 

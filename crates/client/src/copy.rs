@@ -1,8 +1,8 @@
 //! Whole files in and out, with many requests in flight.
 //!
-//! A source is read in chunks, several at once, and each chunk is written as soon as it is there. The source's size at the
-//! beginning says how many chunks to ask for; what has been added meanwhile is copied behind them, one chunk after
-//! another.
+//! A source is read in chunks, several at once, and each chunk is written as soon as it is there. The
+//! source's size at the beginning says how many chunks to ask for; what has been added meanwhile is copied
+//! behind them, one chunk after another.
 
 use std::fs;
 use std::sync::Arc;
@@ -126,7 +126,8 @@ impl End<'_> {
     }
 }
 
-/// Copies the whole of `from` to the beginning of `to`; both on servers, not necessarily the same. Returns bytes copied.
+/// Copies the whole of `from` to the beginning of `to`; both on servers, not necessarily the same. Returns
+/// bytes copied.
 ///
 /// # Errors
 /// The first error of either side.

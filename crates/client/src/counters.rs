@@ -1,7 +1,7 @@
 //! What a session has done: per procedure on the wire, and per road.
 //!
-//! "Is it local?" is answered by these numbers, not by a log line: over a lane the READ, WRITE and COMMIT counters of the
-//! wire stand still.
+//! "Is it local?" is answered by these numbers, not by a log line: over a lane the READ, WRITE and COMMIT
+//! counters of the wire stand still.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -91,8 +91,9 @@ struct Shard {
     bytes_written: AtomicU64,
 }
 
-/// Reads and writes over the lane. They are counted where a locked instruction would be felt, so every thread counts
-/// for itself: only it writes its shard, and a plain load and store do. Threads without a place share the last one.
+/// Reads and writes over the lane. They are counted where a locked instruction would be felt, so every thread
+/// counts for itself: only it writes its shard, and a plain load and store do. Threads without a place share
+/// the last one.
 #[derive(Debug)]
 pub(crate) struct Hot {
     shards: Box<[Shard]>,

@@ -251,7 +251,8 @@ impl Crowded {
                 "too many files are open over the lane; close some, or give the server a larger --lane-grants"
             }
             Self::Client => {
-                "this process has too many files open; close some, or raise its limit (RLIMIT_NOFILE, ulimit -n)"
+                "this process has too many files open; close some, or raise its limit (RLIMIT_NOFILE, ulimit \
+                 -n)"
             }
         }
     }
@@ -268,8 +269,8 @@ impl Error {
         }
     }
 
-    /// Whether the server did not answer as long as a soft session waits. Its errno is ETIMEDOUT, as with nfs(5)'s softerr;
-    /// a face for `soft` says EIO instead.
+    /// Whether the server did not answer as long as a soft session waits. Its errno is ETIMEDOUT, as with
+    /// nfs(5)'s softerr; a face for `soft` says EIO instead.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         match self {

@@ -1,13 +1,13 @@
 //! The session's lane: looking for one, losing it, looking again.
 //!
-//! A probe is: register a nonce at every rendezvous of this host, send it to the server over the NFS connection, and see
-//! whether one of the rendezvous answers. It is made when the session begins; after a lane was lost, a reconnect, or (if
-//! set) every `probe_throttle` reads and writes on the wire, at the next I/O and in the background; and never more often
-//! than the pace allows. A session that must have a lane waits for the probe, and for the next one while the server comes
-//! back or drains.
+//! A probe is: register a nonce at every rendezvous of this host, send it to the server over the NFS
+//! connection, and see whether one of the rendezvous answers. It is made when the session begins; after a
+//! lane was lost, a reconnect, or (if set) every `probe_throttle` reads and writes on the wire, at the next
+//! I/O and in the background; and never more often than the pace allows. A session that must have a lane
+//! waits for the probe, and for the next one while the server comes back or drains.
 //!
-//! A lane whose server doesn't answer an Open for as long as a call may take (`timeo × (retrans + 1)`) is given up: the wire
-//! decides what becomes of the session, by its own rules.
+//! A lane whose server doesn't answer an Open for as long as a call may take (`timeo × (retrans + 1)`) is
+//! given up: the wire decides what becomes of the session, by its own rules.
 
 mod ask;
 mod keeper;
@@ -51,9 +51,9 @@ async fn watch(session: Weak<SessionInner>, lane: Lane, number: u64) {
 }
 
 impl Session {
-    /// Whether to use the lane from now on: the mode that the session was made with is only the first. When it is switched
-    /// off, files with a grant go on over the wire with their next read or write; when it is switched on, a lane is
-    /// looked for in the background ([`Session::probe`] waits for it).
+    /// Whether to use the lane from now on: the mode that the session was made with is only the first. When
+    /// it is switched off, files with a grant go on over the wire with their next read or write; when it is
+    /// switched on, a lane is looked for in the background ([`Session::probe`] waits for it).
     pub fn set_lane_mode(&self, mode: LaneMode) {
         let keeper = &self.inner.lane;
         let before = keeper.mode.swap(mode as u8, SeqCst);
@@ -85,9 +85,9 @@ impl Session {
         }
     }
 
-    /// The occasion for a file without a grant to ask for one before its next I/O: a number that is another one for
-    /// every lane and every round. Without a lane, a probe is begun if it is due; where one is required, it is waited
-    /// for, and finding none is an error.
+    /// The occasion for a file without a grant to ask for one before its next I/O: a number that is another
+    /// one for every lane and every round. Without a lane, a probe is begun if it is due; where one is
+    /// required, it is waited for, and finding none is an error.
     pub(crate) async fn lane_for_io(&self) -> Result<Option<u64>> {
         let keeper = &self.inner.lane;
         let occasion = |up: &Up| {

@@ -1,13 +1,14 @@
 //! The NFS client library: a session with a server, and for each open file the choice of wire or lane.
 //!
 //! A [`Session`] is one server's export as one user sees it: RPC connections that reconnect and resend by
-//! themselves, the export's root handle, the server's preferred sizes, and, when client and server turn out to share a
-//! kernel, a lane. Every NFSv3 procedure is an async method of it. A [`File`] is an open file: it alone knows whether its
-//! bytes go over the wire or through a granted descriptor, and it changes roads in the middle of a stream without the
-//! caller noticing. Callers never ask "local or remote?"; who wants to know reads [`Session::lane`] or [`File::road`].
+//! themselves, the export's root handle, the server's preferred sizes, and, when client and server turn out
+//! to share a kernel, a lane. Every NFSv3 procedure is an async method of it. A [`File`] is an open file: it
+//! alone knows whether its bytes go over the wire or through a granted descriptor, and it changes roads in
+//! the middle of a stream without the caller noticing. Callers never ask "local or remote?"; who wants to
+//! know reads [`Session::lane`] or [`File::road`].
 //!
-//! The async face runs on tokio's current-thread and multi-thread runtimes alike. [`blocking`] is the same thing for
-//! code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
+//! The async face runs on tokio's current-thread and multi-thread runtimes alike. [`blocking`] is the same
+//! thing for code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
 
 mod ahead;
 pub mod blocking;

@@ -1,8 +1,9 @@
 //! Who wants to know what a session learns in passing.
 //!
-//! Nearly every NFSv3 reply carries attributes of the files it is about, failures included, and those of changes carry what
-//! they were before, too (weak cache consistency, RFC 1813 section 2.6). Whoever keeps a cache of attributes gets them all
-//! here, whichever method, file or user the call was made for, and need not ask again.
+//! Nearly every NFSv3 reply carries attributes of the files it is about, failures included, and those of
+//! changes carry what they were before, too (weak cache consistency, RFC 1813 section 2.6). Whoever keeps a
+//! cache of attributes gets them all here, whichever method, file or user the call was made for, and need not
+//! ask again.
 
 use std::fmt::Debug;
 use std::time::Instant;
@@ -24,12 +25,13 @@ pub struct Before {
 /// What one reply said of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// As it was right before the call changed it, atomically; `None` for calls that change nothing, and where the
-    /// server can't tell.
+    /// As it was right before the call changed it, atomically; `None` for calls that change nothing, and
+    /// where the server can't tell.
     pub before: Option<Before>,
     /// As it was after the call; `None` if the server didn't say: what is cached may then be old.
     pub attributes: Option<Attributes>,
-    /// When the call was made. Replies overtake one another: what was asked before a change may be told after it.
+    /// When the call was made. Replies overtake one another: what was asked before a change may be told after
+    /// it.
     pub asked: Instant,
 }
 

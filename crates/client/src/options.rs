@@ -93,8 +93,8 @@ pub struct Options {
     pub hard: bool,
     /// How long an answer may take before it counts as a retry; 60 s.
     pub timeo: Duration,
-    /// How long a session may take to come up: the address, MOUNT, the sizes and, if required, the lane. Also for a hard
-    /// session, which only waits for ever for a server that it has known: 2 minutes.
+    /// How long a session may take to come up: the address, MOUNT, the sizes and, if required, the lane. Also
+    /// for a hard session, which only waits for ever for a server that it has known: 2 minutes.
     pub retry: Duration,
     /// Retries before a soft session gives up, or a hard one says that the server does not answer; 2.
     pub retrans: u32,
@@ -110,8 +110,9 @@ pub struct Options {
     pub credential: Credential,
     /// The port that serves MOUNT, if it is not NFS's own and rpcbind is not to be asked.
     pub mount_port: Option<u16>,
-    /// How many bytes a session's files may have written over the wire and not committed; they commit by themselves when that
-    /// many are reached. They are kept in memory to be sent again should the server forget them; 64 MiB.
+    /// How many bytes a session's files may have written over the wire and not committed; they commit by
+    /// themselves when that many are reached. They are kept in memory to be sent again should the server
+    /// forget them; 64 MiB.
     pub unstable_max: usize,
     /// Requests in flight for one large read or write; 8.
     pub window: usize,

@@ -7,7 +7,8 @@ pub use sys::{Access, Attributes, Kind as FileKind, Timestamp};
 /// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
 pub const HANDLE_MAX: usize = 64;
 
-/// A file's persistent name as the server gave it: opaque, at most 64 bytes, valid across restarts of either side.
+/// A file's persistent name as the server gave it: opaque, at most 64 bytes, valid across restarts of either
+/// side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
     len: u8,
@@ -41,7 +42,8 @@ impl fmt::Debug for Handle {
 /// An entry of an access control list (acl(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is about, as NFSACL has it: 1 the owner, 2 a user, 4 the file's group, 8 a group, 16 the mask, 32 everybody else.
+    /// Whom it is about, as NFSACL has it: 1 the owner, 2 a user, 4 the file's group, 8 a group, 16 the mask,
+    /// 32 everybody else.
     pub tag: u32,
     /// The user or group of a tag of 2 or 8.
     pub id: u32,

@@ -1,7 +1,7 @@
 //! `nfs://host[:port]/path?options`: how a user names a file on a server (RFC 2224, with libnfs's options).
 //!
-//! The path is bytes behind percent escapes: NFS names need not be UTF-8. Options carry the names of nfs(5) and of
-//! libnfs where they mean something here; a name that means nothing here is an error, never ignored.
+//! The path is bytes behind percent escapes: NFS names need not be UTF-8. Options carry the names of nfs(5)
+//! and of libnfs where they mean something here; a name that means nothing here is an error, never ignored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,7 +26,8 @@ pub enum UrlError {
     Escape(String),
     /// An option we don't have.
     #[error(
-        "the URL option {0:?} is not known (known: version, nfsport, mountport, uid, gid, timeo, retrans, retry, soft, hard, rsize, wsize, nconnect, resvport, lane, localio_probe_throttle)"
+        "the URL option {0:?} is not known (known: version, nfsport, mountport, uid, gid, timeo, retrans, \
+         retry, soft, hard, rsize, wsize, nconnect, resvport, lane, localio_probe_throttle)"
     )]
     Option(String),
     /// An option's value is not one of its values.
@@ -51,7 +52,8 @@ pub struct Url {
 }
 
 impl Url {
-    /// A URL from its parts; `path` is taken as it is, without escapes, and gets a leading '/' if it has none.
+    /// A URL from its parts; `path` is taken as it is, without escapes, and gets a leading '/' if it has
+    /// none.
     #[must_use]
     pub fn new(host: &str, port: Option<u16>, path: &[u8]) -> Self {
         let mut whole = Vec::with_capacity(path.len() + 1);

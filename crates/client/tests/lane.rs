@@ -1,5 +1,5 @@
-//! The client over the lane, against our own server. Whether it was really the lane is asserted by what did not move on
-//! the wire.
+//! The client over the lane, against our own server. Whether it was really the lane is asserted by what did
+//! not move on the wire.
 
 mod support;
 
@@ -119,8 +119,8 @@ async fn a_new_file_takes_one_round_trip_and_is_as_it_was_asked_for() {
     assert_eq!(wire_io(&session.counters()), 0);
 }
 
-/// Nobody can say whether the server has made the file when the lane goes: whichever of the two requests comes first, the
-/// other one finds its own file, and not somebody else's.
+/// Nobody can say whether the server has made the file when the lane goes: whichever of the two requests
+/// comes first, the other one finds its own file, and not somebody else's.
 #[tokio::test]
 async fn a_file_that_was_being_made_when_the_lane_went_is_its_makers() {
     let served = Served::with_lane();
@@ -154,8 +154,8 @@ async fn a_file_that_was_being_made_when_the_lane_went_is_its_makers() {
     }
 }
 
-/// The server stops properly in the middle of a stream and comes back; the stream goes on, first over the wire and then
-/// over the next lane, and no byte is lost.
+/// The server stops properly in the middle of a stream and comes back; the stream goes on, first over the
+/// wire and then over the next lane, and no byte is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_changes_roads_and_back_when_the_server_restarts() {
     for cleanly in [true, false] {
@@ -225,8 +225,8 @@ async fn files_that_are_made_or_replaced_cost_one_round_trip() {
     }
 }
 
-/// A server that hangs: the lane is given up as fast as a soft call, and the wire decides. A soft session fails then; a
-/// hard one waits for the server.
+/// A server that hangs: the lane is given up as fast as a soft call, and the wire decides. A soft session
+/// fails then; a hard one waits for the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lane_that_does_not_answer_is_given_up() {
     let served = Served::with_lane();
@@ -261,8 +261,8 @@ async fn a_lane_that_does_not_answer_is_given_up() {
     }
 }
 
-/// A hard session that must have a lane outlives its server, as a hard session over the wire does. Only a server that is
-/// there and gives no lane ends it.
+/// A hard session that must have a lane outlives its server, as a hard session over the wire does. Only a
+/// server that is there and gives no lane ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_required_lane_is_waited_for_while_the_server_restarts() {
     let mut served = Served::with_lane();
@@ -295,7 +295,8 @@ async fn a_required_lane_is_waited_for_while_the_server_restarts() {
     assert!(matches!(error, Error::NoLane { .. }), "{error}");
 }
 
-/// A recall reaches files that are idle: their descriptors are closed, so nothing of ours keeps the export busy.
+/// A recall reaches files that are idle: their descriptors are closed, so nothing of ours keeps the export
+/// busy.
 #[tokio::test]
 async fn idle_files_give_their_grants_back_when_the_server_drains() {
     let mut served = Served::with_lane();
@@ -325,8 +326,9 @@ async fn idle_files_give_their_grants_back_when_the_server_drains() {
     }
 }
 
-/// The export forbids the lane for a while: the file goes on over the wire, and back when it may. The server is the same
-/// all the time, so what was written over the wire is committed before the next grant is used, and nothing is sent again.
+/// The export forbids the lane for a while: the file goes on over the wire, and back when it may. The server
+/// is the same all the time, so what was written over the wire is committed before the next grant is used,
+/// and nothing is sent again.
 #[tokio::test]
 async fn an_export_can_forbid_the_lane_for_a_while() {
     let mut served = Served::with_lane();
@@ -361,8 +363,8 @@ async fn an_export_can_forbid_the_lane_for_a_while() {
     assert_eq!(counters.road_changes, 2);
 }
 
-/// Unstable data written over the wire, then another server with a lane: what the first may have forgotten is written
-/// again, through the grant.
+/// Unstable data written over the wire, then another server with a lane: what the first may have forgotten is
+/// written again, through the grant.
 #[tokio::test]
 async fn what_a_server_without_a_lane_forgot_is_written_again_by_the_lane() {
     let mut served = Served::wire_only();
@@ -446,8 +448,9 @@ impl Relay {
     }
 }
 
-/// The server lets a lane live as long as its NFS connection. What is open goes on over the wire, and over the lane of the
-/// connection that comes next; nothing is lost, and a client that does nothing loses the lane, too.
+/// The server lets a lane live as long as its NFS connection. What is open goes on over the wire, and over
+/// the lane of the connection that comes next; nothing is lost, and a client that does nothing loses the
+/// lane, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_connection_takes_its_lane_and_the_next_one_brings_the_next() {
     let served = Served::with_lane();

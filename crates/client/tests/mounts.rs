@@ -1,5 +1,5 @@
-//! What a mounted filesystem needs of the library: what replies tell in passing, pages of directories, the granted
-//! descriptor, and switching the lane.
+//! What a mounted filesystem needs of the library: what replies tell in passing, pages of directories, the
+//! granted descriptor, and switching the lane.
 
 mod support;
 
@@ -36,7 +36,8 @@ impl Observer for Notebook {
 }
 
 impl Notebook {
-    /// What was seen since the last look, by file; the last word counts, but that there was a word about before does, too.
+    /// What was seen since the last look, by file; the last word counts, but that there was a word about
+    /// before does, too.
     fn news(&self) -> HashMap<Handle, (bool, Option<Attributes>)> {
         let mut news = HashMap::new();
         for (file, seen) in self.seen.lock().drain(..) {

@@ -1,5 +1,5 @@
-//! The client against servers that follow the letter of RFC 1813 in odd ways, or not at all. They are scripts: each test says
-//! what one procedure answers.
+//! The client against servers that follow the letter of RFC 1813 in odd ways, or not at all. They are
+//! scripts: each test says what one procedure answers.
 
 mod support;
 
@@ -64,7 +64,8 @@ fn attributes(kind: Ftype3, size: u64) -> Fattr3 {
 
 const HANDLE: &[u8] = b"a handle";
 
-/// A server whose NFS is `script`; what the script calls unavailable gets a plain answer. MOUNT and LOCALIO are there.
+/// A server whose NFS is `script`; what the script calls unavailable gets a plain answer. MOUNT and LOCALIO
+/// are there.
 async fn odd(
     script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
 ) -> (Server, Session) {
@@ -91,7 +92,8 @@ fn serve(
     let mount = Odd(
         mount3::PROGRAM,
         Box::new(|_, args, reply| {
-            // As Linux's: whatever the path names is mounted, a file, too. UMNT is answered likewise, and nobody looks.
+            // As Linux's: whatever the path names is mounted, a file, too. UMNT is answered likewise, and
+            // nobody looks.
             let path: mount3::Dirpath<'_> = args.get().unwrap_or(Opaque(b""));
             let fhandle = Opaque(if path.0.ends_with(b"/file") { b"a file" } else { HANDLE });
             let ok = mount3::Mountres3Ok { fhandle, auth_flavors: Array(vec![1]) };
@@ -280,7 +282,8 @@ async fn reads_and_writes_that_lie_are_errors() {
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
 }
 
-/// A server whose write verifier changes with every answer never makes anything durable: an error, not a loop.
+/// A server whose write verifier changes with every answer never makes anything durable: an error, not a
+/// loop.
 #[tokio::test]
 async fn a_server_that_always_forgets_is_an_error() {
     let clock = AtomicU64::new(0);
@@ -343,7 +346,8 @@ async fn try_again_later_is_tried_again_and_a_soft_session_says_so_in_the_end() 
     assert_eq!(session.remove(&root, b"x").await.unwrap_err().status(), Some(Status::TryLater));
 }
 
-/// A listing in pages of three names, which loses its cookies twice, by READDIR because there is no READDIRPLUS.
+/// A listing in pages of three names, which loses its cookies twice, by READDIR because there is no
+/// READDIRPLUS.
 #[tokio::test]
 async fn a_listing_starts_over_and_tells_no_name_twice() {
     let lost = AtomicU64::new(0);
@@ -440,8 +444,8 @@ async fn what_never_answers_is_given_up_even_by_a_hard_session() {
     assert_eq!(error.errno(), rustix::io::Errno::TIMEDOUT);
 }
 
-/// Where there has been a lane fsync(2) of a directory is a COMMIT, which no other server than ours takes; and one that has come to the
-/// same address since has made durable what it answered.
+/// Where there has been a lane fsync(2) of a directory is a COMMIT, which no other server than ours takes;
+/// and one that has come to the same address since has made durable what it answered.
 #[tokio::test]
 async fn a_directory_is_synced_with_a_server_that_commits_only_files() {
     let mut served = Served::with_lane();

@@ -14,8 +14,8 @@ use support::{Served, on_disk, pattern, wait_for};
 
 const PIECE: usize = 16 << 10;
 
-/// Unstable writes, then a server that has forgotten them (its verifier is new), then a commit: everything unstable
-/// is written again, and only that.
+/// Unstable writes, then a server that has forgotten them (its verifier is new), then a commit: everything
+/// unstable is written again, and only that.
 #[tokio::test]
 async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
     let mut served = Served::wire_only();
@@ -49,8 +49,8 @@ async fn what_a_restarted_server_may_have_forgotten_is_written_again() {
     assert_eq!(session.counters().calls(Procedure::Commit), after.calls(Procedure::Commit));
 }
 
-/// What one open of a file has written another one commits, and writes again; what was cut off meanwhile, by whatever way, stays
-/// cut off.
+/// What one open of a file has written another one commits, and writes again; what was cut off meanwhile, by
+/// whatever way, stays cut off.
 #[tokio::test]
 async fn unstable_data_is_the_files_whoever_wrote_it() {
     let mut served = Served::wire_only();
@@ -139,7 +139,8 @@ async fn calls_in_flight_are_sent_again_after_a_reconnect() {
     assert_eq!(session.counters().reconnects, 1);
 }
 
-/// A name is made once although the answer was lost: the server's cache of answers, or the client's care, sees to it.
+/// A name is made once although the answer was lost: the server's cache of answers, or the client's care,
+/// sees to it.
 #[tokio::test]
 async fn making_a_file_while_the_server_goes_works_or_says_that_it_exists() {
     let mut served = Served::wire_only();

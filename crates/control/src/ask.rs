@@ -28,8 +28,8 @@ pub struct Asked<T> {
 pub struct Silent {
     /// Its socket.
     pub path: PathBuf,
-    /// Why: it can't be used by this user (`PermissionDenied`), its process doesn't answer in time (`TimedOut`), or what
-    /// it answers isn't what was asked for (`InvalidData`).
+    /// Why: it can't be used by this user (`PermissionDenied`), its process doesn't answer in time
+    /// (`TimedOut`), or what it answers isn't what was asked for (`InvalidData`).
     pub error: io::Error,
 }
 
@@ -67,8 +67,9 @@ impl<T> Answers<T> {
     }
 }
 
-/// Asks every process with a socket of this ending in `run_dir` for its status, several at a time; the sockets of dead ones
-/// are passed over. One that hangs costs [`PATIENCE`] and keeps nobody else from being heard.
+/// Asks every process with a socket of this ending in `run_dir` for its status, several at a time; the
+/// sockets of dead ones are passed over. One that hangs costs [`PATIENCE`] and keeps nobody else from being
+/// heard.
 ///
 /// # Errors
 /// When `run_dir` can't be read.
@@ -134,7 +135,8 @@ fn converse<T: DeserializeOwned>(mut stream: UnixStream, request: &[u8]) -> io::
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Whether this is what a socket says whose process is gone, or goes while it is asked: then nobody will accept what waits there.
+/// Whether this is what a socket says whose process is gone, or goes while it is asked: then nobody will
+/// accept what waits there.
 fn is_dead(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
     matches!(error.kind(), ConnectionRefused | NotFound | ConnectionReset | BrokenPipe)

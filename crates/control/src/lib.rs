@@ -1,9 +1,11 @@
-//! How a running process is asked what it does, and told to do it otherwise: one Unix socket in the run directory.
+//! How a running process is asked what it does, and told to do it otherwise: one Unix socket in the run
+//! directory.
 //!
-//! A server's is `<instance>.status`, a mount's `<instance>.mount`; only the process's own user (and root) can connect.
-//! Whoever connects writes a request in JSON, shuts its writing side down, and reads one JSON text to its end. An empty
-//! request asks for the status; any other is a change, which is answered with a [`Reply`]. What a status holds and which
-//! changes there are is the business of the process; here is only the exchange, with a bound on each length and wait.
+//! A server's is `<instance>.status`, a mount's `<instance>.mount`; only the process's own user (and root)
+//! can connect. Whoever connects writes a request in JSON, shuts its writing side down, and reads one JSON
+//! text to its end. An empty request asks for the status; any other is a change, which is answered with a
+//! [`Reply`]. What a status holds and which changes there are is the business of the process; here is only
+//! the exchange, with a bound on each length and wait.
 
 mod ask;
 mod socket;

@@ -31,9 +31,9 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens as `<instance>.<ending>` in `run_dir`, which is there already, and removes what dead processes left behind
-    /// under this ending. `answer` gets each request (empty: the status is asked for) on the socket's thread and returns
-    /// the JSON to be sent, or nothing when its process is about to go.
+    /// Listens as `<instance>.<ending>` in `run_dir`, which is there already, and removes what dead processes
+    /// left behind under this ending. `answer` gets each request (empty: the status is asked for) on the
+    /// socket's thread and returns the JSON to be sent, or nothing when its process is about to go.
     ///
     /// # Errors
     /// When the socket can't be made there or the thread can't be started.
@@ -75,8 +75,8 @@ impl Drop for Socket {
     }
 }
 
-/// A listening socket that nobody but its user can connect to, not even for a moment: a socket's file gets the mode
-/// that the socket has when it is bound.
+/// A listening socket that nobody but its user can connect to, not even for a moment: a socket's file gets
+/// the mode that the socket has when it is bound.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

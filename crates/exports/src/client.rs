@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::Options;
 use crate::pattern;
 
-/// Host names, as the caller can look them up. Answers may be empty and should come quickly (from a cache): they
-/// are asked for while a client waits.
+/// Host names, as the caller can look them up. Answers may be empty and should come quickly (from a cache):
+/// they are asked for while a client waits.
 pub trait Names {
     /// The addresses of `host`.
     ///
@@ -22,8 +22,8 @@ pub trait Names {
     fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet>;
 }
 
-/// A name is still being looked up, so nobody can say yet which entry decides: neither that a client may nor that it
-/// may not. It is to ask again.
+/// A name is still being looked up, so nobody can say yet which entry decides: neither that a client may nor
+/// that it may not. It is to ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a host name is still being looked up")]
 pub struct NotKnownYet;
@@ -151,8 +151,8 @@ impl ClientSpec {
     }
 }
 
-/// The entry of `clients` that decides for `peer`: the most specific kind, and of one kind the first. Behind an entry
-/// that nobody can judge yet no other one is looked at.
+/// The entry of `clients` that decides for `peer`: the most specific kind, and of one kind the first. Behind
+/// an entry that nobody can judge yet no other one is looked at.
 pub(crate) fn select<'a>(
     clients: &'a [Client],
     peer: IpAddr,

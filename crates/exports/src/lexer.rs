@@ -65,8 +65,8 @@ impl<'a> Lexer<'a> {
         self.continuation() > 0 || matches!(self.peek(), None | Some(b' ' | b'\t' | b'\r' | b'\n'))
     }
 
-    /// Skips blanks, continuations, and a comment if one begins here; stops at the line's end. Whether it is the end
-    /// of the logical line is then what [`Lexer::peek`] shows: a newline or nothing.
+    /// Skips blanks, continuations, and a comment if one begins here; stops at the line's end. Whether it is
+    /// the end of the logical line is then what [`Lexer::peek`] shows: a newline or nothing.
     pub(crate) fn skip_blanks(&mut self) {
         loop {
             let skip = match self.peek() {

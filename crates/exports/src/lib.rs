@@ -1,8 +1,8 @@
 //! exports(5): parsing, and which client may reach what and how; pure functions.
 //!
-//! Nothing here touches a file, a socket or a resolver: the text comes in as a string, the client as an address,
-//! and host names through the [`Names`] that the caller brings. What we don't support is an error that names the
-//! option, its line and column, and what to do instead; nothing is silently ignored.
+//! Nothing here touches a file, a socket or a resolver: the text comes in as a string, the client as an
+//! address, and host names through the [`Names`] that the caller brings. What we don't support is an error
+//! that names the option, its line and column, and what to do instead; nothing is silently ignored.
 
 mod client;
 mod error;

@@ -21,9 +21,9 @@ pub enum Squash {
 /// What the user ids are worth that ordinary processes of the server's own host claim over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LocalPeers {
-    /// The claimed user id must be that of the process, as the kernel tells it, else the process acts as the anonymous user; the groups
-    /// are those of the user database (`local_peers=verify`, the default). Processes of root may claim anybody, as a client host's
-    /// kernel does.
+    /// The claimed user id must be that of the process, as the kernel tells it, else the process acts as the
+    /// anonymous user; the groups are those of the user database (`local_peers=verify`, the default).
+    /// Processes of root may claim anybody, as a client host's kernel does.
     #[default]
     Verify,
     /// As from any other host: what is claimed is believed (`local_peers=trust`).
@@ -60,8 +60,8 @@ pub struct Options {
     pub subtree_check: bool,
     /// Our own `local_peers=verify|trust`.
     pub local_peers: LocalPeers,
-    /// Our own `all_act_as_server_user`: a server that can't act as other users serves whoever reaches the export, and not
-    /// only the user that it runs as. They all act as that user.
+    /// Our own `all_act_as_server_user`: a server that can't act as other users serves whoever reaches the
+    /// export, and not only the user that it runs as. They all act as that user.
     pub all_act_as_server_user: bool,
     /// Our own `lane` (default) or `no_lane`: whether files may be granted locally.
     pub lane: bool,
@@ -114,7 +114,8 @@ impl Options {
         match option {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
-            // In exports(5) all_squash stands beside the other two and wins over them; taken back, it leaves the default.
+            // In exports(5) all_squash stands beside the other two and wins over them; taken back, it leaves
+            // the default.
             "root_squash" if self.squash != Squash::All => self.squash = Squash::Root,
             "no_root_squash" if self.squash != Squash::All => self.squash = Squash::None,
             "no_all_squash" if self.squash == Squash::All => self.squash = Squash::Root,
@@ -140,7 +141,8 @@ impl Options {
 }
 
 fn id(name: &str, value: &str) -> Result<u32, String> {
-    // Negative numbers stand for the top of the range, as C programs print them; -1 means "no id" to the kernel.
+    // Negative numbers stand for the top of the range, as C programs print them; -1 means "no id" to the
+    // kernel.
     let wrapped = value.parse::<i32>().ok().filter(|id| *id < 0).map(i32::cast_unsigned);
     match wrapped.or_else(|| value.parse().ok().filter(|_| !value.starts_with('+'))) {
         Some(u32::MAX) => Err(format!("{name}={value} is no id: the kernel reads it as \"none\"")),
@@ -209,9 +211,9 @@ fn unsupported(name: &str, option: &str) -> String {
         "xprtsec" => "remove it: TLS is not supported",
         "nordirplus" => "remove it, and mount with nordirplus on the client",
         _ => {
-            "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, anonuid=, anongid=, \
-             secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, sec=sys, \
-             local_peers=, all_act_as_server_user, lane, no_lane, read_io=, write_io="
+            "remove it; supported are ro, rw, root_squash, no_root_squash, all_squash, no_all_squash, \
+             anonuid=, anongid=, secure, insecure, sync, async, fsid=, subtree_check, no_subtree_check, \
+             sec=sys, local_peers=, all_act_as_server_user, lane, no_lane, read_io=, write_io="
         }
     };
     format!("option {option} is not supported: {advice}")

@@ -22,7 +22,8 @@ pub(crate) struct Line {
     pub clients: Vec<(Client, Place)>,
 }
 
-/// Reads the next line that has an export; `None` at the text's end. After an error the rest of the line is skipped.
+/// Reads the next line that has an export; `None` at the text's end. After an error the rest of the line is
+/// skipped.
 pub(crate) fn next_line(lexer: &mut Lexer<'_>) -> Option<Result<Line, Mistake>> {
     loop {
         lexer.skip_blanks();

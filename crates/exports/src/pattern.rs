@@ -22,8 +22,8 @@ pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether all of `name` matches `pattern`; both in lower case. Takes at most length times length steps: only the
-/// last `*` is ever tried again.
+/// Whether all of `name` matches `pattern`; both in lower case. Takes at most length times length steps: only
+/// the last `*` is ever tried again.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());
     let mut retry: Option<(&[u8], &[u8])> = None;

@@ -163,8 +163,8 @@ impl Export {
         self.clients.iter().any(|client| client.options.subtree_check)
     }
 
-    /// How `peer` may use this export; `None` if not at all. The most specific kind of entry decides: a single host
-    /// before a network, before a pattern, before everybody; and of one kind the first.
+    /// How `peer` may use this export; `None` if not at all. The most specific kind of entry decides: a
+    /// single host before a network, before a pattern, before everybody; and of one kind the first.
     ///
     /// # Errors
     /// When it takes a name that isn't known yet to say.

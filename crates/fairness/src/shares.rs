@@ -27,10 +27,10 @@ impl Standing {
 /// The account of one bounded resource, by peer. It decides and counts; it holds nothing itself.
 ///
 /// The rule is that of the dynamic thresholds of switch buffers: a peer may take more only while what it then
-/// holds is at most what then stays free. One greedy peer gets half of the resource, two get a third each, *n*
-/// get 1/(*n*+1) each, and 1/(*n*+1) stays free for the next peer to come. A peer that holds nothing may always
-/// take what is free. Nothing has to be known about the number of peers, and while a single peer is there it
-/// isn't held down to a fixed small share.
+/// holds is at most what then stays free. One greedy peer gets half of the resource, two get a third each,
+/// *n* get 1/(*n*+1) each, and 1/(*n*+1) stays free for the next peer to come. A peer that holds nothing may
+/// always take what is free. Nothing has to be known about the number of peers, and while a single peer is
+/// there it isn't held down to a fixed small share.
 ///
 /// Two reserves are kept back: one from [`Standing::Stranger`]s, and one from everybody but
 /// [`Standing::LocalRoot`].
@@ -52,8 +52,8 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         Self { limit, for_admitted: 0, for_local_root: 0, total: 0, held: HashMap::new() }
     }
 
-    /// Keeps `for_admitted` units back from strangers, and `for_local_root` units from everybody but root of this
-    /// host. Both together are cut to the limit.
+    /// Keeps `for_admitted` units back from strangers, and `for_local_root` units from everybody but root of
+    /// this host. Both together are cut to the limit.
     #[must_use]
     pub fn with_reserves(mut self, for_admitted: usize, for_local_root: usize) -> Self {
         self.for_local_root = for_local_root.min(self.limit);
@@ -146,8 +146,9 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         self.held.iter().max_by_key(|(_, held)| **held).map(|(peer, held)| (*peer, *held))
     }
 
-    /// The peer that should make way for `newcomer`, where a resource can be taken back from its holder: the one
-    /// that holds the most, if it then still holds at least as much as the newcomer does with `amount` more.
+    /// The peer that should make way for `newcomer`, where a resource can be taken back from its holder: the
+    /// one that holds the most, if it then still holds at least as much as the newcomer does with `amount`
+    /// more.
     #[must_use]
     pub fn displaced_by(&self, newcomer: &K, amount: usize) -> Option<K> {
         let (greediest, most) = self.greediest()?;

@@ -1,6 +1,6 @@
-//! Measures how the edges of direct writes should travel: streams writes of 47,008 bytes, which start and end within
-//! blocks, into a file in DIR, with the edges buffered and with them uncached, in turns. What the block device had to
-//! do is a better judge than the clock: it doesn't depend on what else the machine does.
+//! Measures how the edges of direct writes should travel: streams writes of 47,008 bytes, which start and end
+//! within blocks, into a file in DIR, with the edges buffered and with them uncached, in turns. What the
+//! block device had to do is a better judge than the clock: it doesn't depend on what else the machine does.
 //!
 //!     cargo run --release -p samehost-io --example edges DIR [MIB] [ROUNDS]
 
@@ -43,7 +43,8 @@ fn main() -> std::io::Result<()> {
         let all = &mut speeds[kind];
         all.sort_by(f64::total_cmp);
         println!(
-            "edges {name:9} {:6.0} MiB/s ({:.0} to {:.0}); the device: {:.2} reads, {:.2} writes for each of ours",
+            "edges {name:9} {:6.0} MiB/s ({:.0} to {:.0}); the device: {:.2} reads, {:.2} writes for each of \
+             ours",
             all[rounds / 2],
             all[0],
             all[rounds - 1],

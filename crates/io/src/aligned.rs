@@ -1,5 +1,5 @@
-//! Memory that O_DIRECT takes: aligned to a page, which suits every device, and used again, because memory fresh from the
-//! kernel has to be cleared page by page.
+//! Memory that O_DIRECT takes: aligned to a page, which suits every device, and used again, because memory
+//! fresh from the kernel has to be cleared page by page.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! Runs plans.
 //!
-//! One rule above all: a segment that fails or comes up short ends the request with the count so far, and nothing behind
-//! it is written. A client that is told of so many bytes must find the others as they were.
+//! One rule above all: a segment that fails or comes up short ends the request with the count so far, and
+//! nothing behind it is written. A client that is told of so many bytes must find the others as they were.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -15,8 +15,8 @@ use crate::plan::{self, Segment};
 use crate::stable::{self, write_stably_at};
 use crate::{MAX_OFFSET, Stability, plain, trace};
 
-/// `RWF_DONTCACHE` (Linux 6.14), for which rustix has no name yet. Older kernels and filesystems without it answer
-/// `EOPNOTSUPP`.
+/// `RWF_DONTCACHE` (Linux 6.14), for which rustix has no name yet. Older kernels and filesystems without it
+/// answer `EOPNOTSUPP`.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// The descriptors of one file.
@@ -43,12 +43,13 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Writes `data` at `offset`, as [`plan::write`] says for `mode`, as durable as `stability` says when this returns; returns
-/// how many bytes went into the file, from the front.
+/// Writes `data` at `offset`, as [`plan::write`] says for `mode`, as durable as `stability` says when this
+/// returns; returns how many bytes went into the file, from the front.
 ///
-/// An unstable write that meets an error after some bytes went returns the count so far; the caller's next write meets
-/// the error. A stable one returns the error: it may be that of an earlier write-back, which the kernel tells but once. A
-/// filesystem that refuses a mode altogether is written to in the ordinary way, now and from now on.
+/// An unstable write that meets an error after some bytes went returns the count so far; the caller's next
+/// write meets the error. A stable one returns the error: it may be that of an earlier write-back, which the
+/// kernel tells but once. A filesystem that refuses a mode altogether is written to in the ordinary way, now
+/// and from now on.
 ///
 /// # Errors
 /// What pwritev2(2) and fsync(2) say; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
@@ -148,8 +149,8 @@ fn is_refusal(errno: Errno, mode: Mode) -> bool {
     }
 }
 
-/// Reads `length` bytes at `offset` into memory of its own, as [`plan::read`] says for `mode`: what is asked for lies
-/// in the middle of it and needn't be copied. Fewer bytes are the file's last.
+/// Reads `length` bytes at `offset` into memory of its own, as [`plan::read`] says for `mode`: what is asked
+/// for lies in the middle of it and needn't be copied. Fewer bytes are the file's last.
 ///
 /// # Errors
 /// What preadv2(2) says, when nothing was read.
@@ -167,8 +168,8 @@ pub fn fetch(
     Ok(Payload { buffer, range: plan.skip..plan.skip + count })
 }
 
-/// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read. A direct read goes straight
-/// into `buffer` if that and the range are aligned, else through memory that is.
+/// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read. A direct read
+/// goes straight into `buffer` if that and the range are aligned, else through memory that is.
 ///
 /// # Errors
 /// As [`fetch`].
@@ -190,8 +191,8 @@ pub fn read(
     Ok(payload.len())
 }
 
-/// Reads until `into` is full or the file ends. When some bytes were read before an error the count is returned, and the next
-/// call meets the error.
+/// Reads until `into` is full or the file ends. When some bytes were read before an error the count is
+/// returned, and the next call meets the error.
 fn fill(
     files: Files<'_>,
     mode: Mode,
@@ -236,8 +237,9 @@ fn fill(
                 return plain::read_at(files.buffered, &mut into[done..], at).map(|count| done + count);
             }
             Err(_) if done > 0 => break,
-            // XFS answers so, too, for a read across the end of a file behind which it has reserved blocks for what may be
-            // written next ("Direct I/O collision with buffered writes"). A device that has failed fails again.
+            // XFS answers so, too, for a read across the end of a file behind which it has reserved blocks
+            // for what may be written next ("Direct I/O collision with buffered writes"). A device that has
+            // failed fails again.
             Err(Errno::IO) if mode == Mode::Direct => {
                 trace::read_vector(files.handle, offset, into.len() as u64);
                 return plain::read_at(files.buffered, into, offset);

@@ -1,7 +1,7 @@
 //! What filesystems turned out not to do.
 //!
-//! A mode is a wish. Filesystems differ in what they can do, and say so only when they are asked: whoever runs a plan
-//! remembers the answer, so that a filesystem is asked once, and so that an admin can see it.
+//! A mode is a wish. Filesystems differ in what they can do, and say so only when they are asked: whoever
+//! runs a plan remembers the answer, so that a filesystem is asked once, and so that an admin can see it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,8 @@ pub struct Refusals {
     no_direct: AtomicBool,
 }
 
-/// What the filesystem turned out not to do, and how often this user of it (an export, a session) had something done instead.
+/// What the filesystem turned out not to do, and how often this user of it (an export, a session) had
+/// something done instead.
 #[derive(Debug, Default)]
 pub struct Fallbacks {
     refusals: Arc<Refusals>,

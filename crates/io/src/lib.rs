@@ -1,7 +1,7 @@
 //! How bytes reach a file.
 //!
-//! Server (`store`) and client (the lane's grants) move bytes between memory and a file with the same few functions, so
-//! that both treat short transfers, interrupted calls, alignment and stability alike:
+//! Server (`store`) and client (the lane's grants) move bytes between memory and a file with the same few
+//! functions, so that both treat short transfers, interrupted calls, alignment and stability alike:
 //!
 //! - `plain`: through the page cache, the ordinary way;
 //! - `mode`: the three ways there are;

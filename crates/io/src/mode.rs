@@ -11,8 +11,8 @@ pub enum Mode {
     /// Through the page cache, and they stay there.
     #[default]
     Buffered,
-    /// Through the page cache, which lets go of them when they are on the disk (writes) or have been copied out
-    /// (reads): `RWF_DONTCACHE`, Linux 6.14.
+    /// Through the page cache, which lets go of them when they are on the disk (writes) or have been copied
+    /// out (reads): `RWF_DONTCACHE`, Linux 6.14.
     DontCache,
     /// Past the page cache (`O_DIRECT`), as far as the alignment allows.
     Direct,
@@ -37,8 +37,8 @@ pub struct Modes {
     pub write: Mode,
 }
 
-/// What direct I/O asks of a file's offsets and lengths, and of memory addresses (statx(2), `STATX_DIOALIGN`). Both are
-/// powers of two, in bytes.
+/// What direct I/O asks of a file's offsets and lengths, and of memory addresses (statx(2),
+/// `STATX_DIOALIGN`). Both are powers of two, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Alignment {
     memory: u32,
@@ -46,7 +46,8 @@ pub struct Alignment {
 }
 
 impl Alignment {
-    /// `None` unless both are powers of two: a 0 is the kernel's way to say that this file can't be read or written directly.
+    /// `None` unless both are powers of two: a 0 is the kernel's way to say that this file can't be read or
+    /// written directly.
     #[must_use]
     pub const fn new(memory: u32, offset: u32) -> Option<Self> {
         if memory.is_power_of_two() && offset.is_power_of_two() {
@@ -56,8 +57,8 @@ impl Alignment {
         }
     }
 
-    /// What the kernel says of `file`; `None` when it doesn't say: before Linux 6.1, of filesystems that have no word for
-    /// it (tmpfs), and of files that can't be read or written directly.
+    /// What the kernel says of `file`; `None` when it doesn't say: before Linux 6.1, of filesystems that have
+    /// no word for it (tmpfs), and of files that can't be read or written directly.
     #[must_use]
     pub fn of(file: impl AsFd) -> Option<Self> {
         let says = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;

@@ -1,5 +1,5 @@
-//! Reading and writing through the page cache, whole ranges at a time: short transfers are continued, interrupted calls
-//! repeated.
+//! Reading and writing through the page cache, whole ranges at a time: short transfers are continued,
+//! interrupted calls repeated.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,8 +10,9 @@ use crate::{MAX_OFFSET, Stability};
 
 /// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read.
 ///
-/// Interrupted calls are repeated. When some bytes were read before an error the count is returned and the error is
-/// left for the next call to meet again. An offset beyond [`MAX_OFFSET`] is beyond the end of any file: 0 bytes.
+/// Interrupted calls are repeated. When some bytes were read before an error the count is returned and the
+/// error is left for the next call to meet again. An offset beyond [`MAX_OFFSET`] is beyond the end of any
+/// file: 0 bytes.
 ///
 /// # Errors
 /// What pread(2) says, when nothing was read.
@@ -32,8 +33,8 @@ pub fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Result<us
     Ok(done)
 }
 
-/// Reads at `offset` what can be had without waiting for a disk: `None` when the bytes aren't in the page cache (or the
-/// filesystem can't tell), else the count, which may be short. 0 is the end of the file.
+/// Reads at `offset` what can be had without waiting for a disk: `None` when the bytes aren't in the page
+/// cache (or the filesystem can't tell), else the count, which may be short. 0 is the end of the file.
 ///
 /// # Errors
 /// What preadv2(2) says, apart from `EAGAIN` and `EOPNOTSUPP`, which are `None`.
@@ -55,11 +56,12 @@ pub fn try_read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Resul
 
 /// Writes `data` at `offset`; returns how many bytes went into the file.
 ///
-/// Interrupted and short calls are continued. When an error comes after some bytes went, the count so far is returned;
-/// the caller's next write meets the error.
+/// Interrupted and short calls are continued. When an error comes after some bytes went, the count so far is
+/// returned; the caller's next write meets the error.
 ///
 /// # Errors
-/// What pwrite(2) says, when nothing was written; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
+/// What pwrite(2) says, when nothing was written; `EFBIG` when `offset` or the end of the write is beyond
+/// [`MAX_OFFSET`].
 pub fn write_at(file: impl AsFd, data: &[u8], offset: u64) -> io::Result<usize> {
     let file = file.as_fd();
     if !data.is_empty() && offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {

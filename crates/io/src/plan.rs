@@ -2,24 +2,26 @@
 //!
 //! O_DIRECT takes whole blocks only, at addresses that suit the device. What a client asks for is rarely so.
 //!
-//! - A **read** is expanded to whole blocks at both ends, and the part that was asked for is returned from the middle.
-//! - A **write** can't be expanded: what stands in the rest of the block would have to be read first, and somebody
-//!   else may be writing it. So it is cut into at most three segments: whole blocks go directly, and what is left at
-//!   either end, less than a block each, goes through the page cache, where the kernel does the reading and keeps
-//!   others out.
+//! - A **read** is expanded to whole blocks at both ends, and the part that was asked for is returned from
+//!   the middle.
+//! - A **write** can't be expanded: what stands in the rest of the block would have to be read first, and
+//!   somebody else may be writing it. So it is cut into at most three segments: whole blocks go directly, and
+//!   what is left at either end, less than a block each, goes through the page cache, where the kernel does
+//!   the reading and keeps others out.
 //!
-//! A direct segment whose bytes lie at an unsuitable address is marked to be copied first; whoever receives payloads
-//! puts them where that isn't needed.
+//! A direct segment whose bytes lie at an unsuitable address is marked to be copied first; whoever receives
+//! payloads puts them where that isn't needed.
 
 use crate::MAX_OFFSET;
 use crate::mode::{Alignment, Mode};
 
-/// How the edges of a direct write travel. The Linux server's documentation says buffered and its code says DONTCACHE.
+/// How the edges of a direct write travel. The Linux server's documentation says buffered and its code says
+/// DONTCACHE.
 ///
 /// Streaming writes of 47,008 bytes, where each edge is completed by the next write, were measured with both
-/// (`cargo run --release -p samehost-io --example edges DIR`; ext4 and xfs on a loop device): the device had to write
-/// 1.94 times for each of ours with buffered edges and 2.88 times with DONTCACHE, because that starts to write a
-/// page back as soon as half of it is there.
+/// (`cargo run --release -p samehost-io --example edges DIR`; ext4 and xfs on a loop device): the device had
+/// to write 1.94 times for each of ours with buffered edges and 2.88 times with DONTCACHE, because that
+/// starts to write a page back as soon as half of it is there.
 pub const EDGES: Mode = Mode::Buffered;
 
 /// A run of bytes that goes one way.
@@ -57,8 +59,8 @@ impl Write {
 
 /// Plans a write of `length` bytes at `offset` from memory at `address`.
 ///
-/// It is one buffered segment where the file's alignment isn't known, where the write is shorter than the alignment, and where no
-/// whole block is in it.
+/// It is one buffered segment where the file's alignment isn't known, where the write is shorter than the
+/// alignment, and where no whole block is in it.
 #[must_use]
 pub fn write(offset: u64, length: usize, address: usize, mode: Mode, alignment: Option<Alignment>) -> Write {
     if mode != Mode::Direct {
@@ -108,7 +110,8 @@ pub struct Read {
 }
 
 impl Read {
-    /// How many bytes of the request are there when `got` bytes of what was planned could be read before the file ended.
+    /// How many bytes of the request are there when `got` bytes of what was planned could be read before the
+    /// file ended.
     #[must_use]
     pub fn of_use(&self, got: usize) -> usize {
         got.saturating_sub(self.skip).min(self.want)

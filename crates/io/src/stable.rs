@@ -1,8 +1,9 @@
 //! Synchronous writes: one call that writes and makes durable what it wrote.
 //!
-//! Beside a write and an fsync(2) that is one system call less, and it flushes only its own range: in a file with much
-//! unstable data a small stable write doesn't wait for all of it. `RWF_DSYNC` is fdatasync(2), data and what is needed to find
-//! it again; `RWF_SYNC` is fsync(2), time stamps included, on a filesystem mounted `lazytime`, too.
+//! Beside a write and an fsync(2) that is one system call less, and it flushes only its own range: in a file
+//! with much unstable data a small stable write doesn't wait for all of it. `RWF_DSYNC` is fdatasync(2), data
+//! and what is needed to find it again; `RWF_SYNC` is fsync(2), time stamps included, on a filesystem mounted
+//! `lazytime`, too.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,11 +12,12 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::{MAX_OFFSET, Stability, sync};
 
-/// Writes `data` at `offset`, as durable as `stability` says when this returns; returns how many bytes went into the file.
+/// Writes `data` at `offset`, as durable as `stability` says when this returns; returns how many bytes went
+/// into the file.
 ///
-/// Interrupted and short calls are continued. An unstable write that meets an error after some bytes went returns the count so far. A
-/// stable one returns the error: it may be that of an earlier write-back, which the kernel tells but once, so that it
-/// mustn't be left for the next call.
+/// Interrupted and short calls are continued. An unstable write that meets an error after some bytes went
+/// returns the count so far. A stable one returns the error: it may be that of an earlier write-back, which
+/// the kernel tells but once, so that it mustn't be left for the next call.
 ///
 /// # Errors
 /// What pwritev2(2) and fsync(2) say; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].

@@ -1,15 +1,16 @@
 //! Trace events: what becomes of each READ, WRITE and COMMIT, by the names that Linux's knfsd gives them.
 //!
-//! Each event goes two ways. As a `tracing` event at TRACE level it lands in the log (`SAMEHOST_LOG=samehost_io=trace`). As a USDT probe of the
-//! provider `samehost` it can be attached to in a running process by perf, bpftrace, gdb or SystemTap, with the arguments
-//! handle hash, offset, length (of an error: handle hash, offset, errno or NFS status). Off, an event is two loads and
-//! two branches: a probe's instruction is behind its semaphore, and the hash is made only for somebody who looks.
+//! Each event goes two ways. As a `tracing` event at TRACE level it lands in the log
+//! (`SAMEHOST_LOG=samehost_io=trace`). As a USDT probe of the provider `samehost` it can be attached to in a
+//! running process by perf, bpftrace, gdb or SystemTap, with the arguments handle hash, offset, length (of an
+//! error: handle hash, offset, errno or NFS status). Off, an event is two loads and two branches: a probe's
+//! instruction is behind its semaphore, and the hash is made only for somebody who looks.
 //!
-//! An event's function isn't inlined: each copy would be a probe of its own, and one whose code the linker throws away leaves
-//! its note behind, at an address that perf and bpftrace stumble over.
+//! An event's function isn't inlined: each copy would be a probe of its own, and one whose code the linker
+//! throws away leaves its note behind, at an address that perf and bpftrace stumble over.
 //!
-//! The hash is the CRC-32 of the handle's bytes, which is what Wireshark shows as `nfs.fh.hash` and knfsd's own trace points as
-//! `fh_hash`: one file can be followed through all three.
+//! The hash is the CRC-32 of the handle's bytes, which is what Wireshark shows as `nfs.fh.hash` and knfsd's
+//! own trace points as `fh_hash`: one file can be followed through all three.
 
 use tracing::level_filters::LevelFilter;
 

@@ -1,5 +1,5 @@
-//! What is told of a file that is granted: its attributes as they were then, and how it is to be read and written; and of the
-//! directory that it was made in.
+//! What is told of a file that is granted: its attributes as they were then, and how it is to be read and
+//! written; and of the directory that it was made in.
 
 use io::{Mode, Modes};
 use sys::{Attributes, Kind, Timestamp};
@@ -34,7 +34,8 @@ pub struct Before {
     pub ctime: Timestamp,
 }
 
-/// The kinds of files in the order of their numbers, which are NFSv3's ftype3 (RFC 1813 section 2.5) and begin with 1.
+/// The kinds of files in the order of their numbers, which are NFSv3's ftype3 (RFC 1813 section 2.5) and
+/// begin with 1.
 const KINDS: [Kind; 7] =
     [Kind::Regular, Kind::Directory, Kind::Block, Kind::Character, Kind::Symlink, Kind::Socket, Kind::Fifo];
 

@@ -2,20 +2,21 @@
 //!
 //! A grant's life:
 //! 1. [`Grants::give`] numbers it, if the lane has room; the server sends it;
-//! 2. the client acknowledges it: grants are acknowledged in the order in which they were sent, so the lane's count
-//!    of receipts is enough ([`Grants::received`]). Until then the grant is *undelivered*: it counts against the
-//!    smaller bound of outstanding ones, and a client that leaves one so for too long loses its lane
-//!    ([`Grants::overdue`]);
-//! 3. the client releases it ([`Grants::release`]), or the lane ends and everything that is left goes with it.
+//! 2. the client acknowledges it: grants are acknowledged in the order in which they were sent, so the lane's
+//!    count of receipts is enough ([`Grants::received`]). Until then the grant is *undelivered*: it counts
+//!    against the smaller bound of outstanding ones, and a client that leaves one so for too long loses its
+//!    lane ([`Grants::overdue`]);
+//! 3. the client releases it ([`Grants::release`]), or the lane ends and everything that is left goes with
+//!    it.
 //!
-//! The lane of root's mount serves many users. They share its grants ([`fairness::Shares`]), so that one who opens
-//! thousands of files leaves grants for the others.
+//! The lane of root's mount serves many users. They share its grants ([`fairness::Shares`]), so that one who
+//! opens thousands of files leaves grants for the others.
 //!
-//! Grants that were asked for ahead are bounded apart ([`AHEAD_UNDELIVERED`], and half of all grants), so that they never take
-//! the place of one that is wanted now.
+//! Grants that were asked for ahead are bounded apart ([`AHEAD_UNDELIVERED`], and half of all grants), so
+//! that they never take the place of one that is wanted now.
 //!
-//! A grant whose reply could not be sent is taken back ([`Grants::take_back`]), so that nothing leaks. No clock, no
-//! sockets.
+//! A grant whose reply could not be sent is taken back ([`Grants::take_back`]), so that nothing leaks. No
+//! clock, no sockets.
 
 use fairness::{Shares, Standing};
 use std::collections::{HashMap, VecDeque};
@@ -86,7 +87,8 @@ impl<H> Grants<H> {
         }
     }
 
-    /// Whether [`Grants::give`] would work for a file that is opened as this user: asked before the file is opened.
+    /// Whether [`Grants::give`] would work for a file that is opened as this user: asked before the file is
+    /// opened.
     #[must_use]
     pub fn has_room(&self, user: u32, wanted: Wanted) -> bool {
         let standing = if user == 0 { Standing::LocalRoot } else { Standing::Admitted };

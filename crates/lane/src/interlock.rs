@@ -1,29 +1,30 @@
 //! What keeps a server's shutdown and a client's local I/O from meeting in the wrong order.
 //!
-//! One small shared memory a lane. The server writes one word, *control* (state and generation); the client writes
-//! the others: *in flight* (local I/O under way), in a *slot* for each thread and in one word that the other threads
-//! share, and *received* (grants that have arrived). The order of things is Dekker's:
+//! One small shared memory a lane. The server writes one word, *control* (state and generation); the client
+//! writes the others: *in flight* (local I/O under way), in a *slot* for each thread and in one word that the
+//! other threads share, and *received* (grants that have arrived). The order of things is Dekker's:
 //!
-//! - a client's `try_get` first counts itself in flight, then looks at control, and takes itself back if control is
-//!   no longer what it was when the grant was given;
+//! - a client's `try_get` first counts itself in flight, then looks at control, and takes itself back if
+//!   control is no longer what it was when the grant was given;
 //! - a server first writes control, then looks at in flight.
 //!
-//! At least one of the two must see the other: I/O that the server doesn't see under way was not begun, or was
-//! refused. A store that must be seen before a later load costs a locked instruction (5 to 10 ns), and a client would
-//! pay two for each I/O. So a thread that has a slot to itself uses a plain store there, and the server, which drains
-//! once in its life, has a barrier on all processors (membarrier(2)) between its store and its loads: what
-//! a thread had stored before the barrier is seen after it, and what a thread loads after it is what the server stored
-//! before. The shared word is counted with locked instructions and needs no barrier.
+//! At least one of the two must see the other: I/O that the server doesn't see under way was not begun, or
+//! was refused. A store that must be seen before a later load costs a locked instruction (5 to 10 ns), and a
+//! client would pay two for each I/O. So a thread that has a slot to itself uses a plain store there, and the
+//! server, which drains once in its life, has a barrier on all processors (membarrier(2)) between its store
+//! and its loads: what a thread had stored before the barrier is seen after it, and what a thread loads after
+//! it is what the server stored before. The shared word is counted with locked instructions and needs no
+//! barrier.
 //!
-//! Either side may be killed at any instant: the server then leaves a stale word, and the client learns of the hang-up
-//! from the socket; the client leaves stale counts, and the server stops looking at them.
+//! Either side may be killed at any instant: the server then leaves a stale word, and the client learns of
+//! the hang-up from the socket; the client leaves stale counts, and the server stops looking at them.
 //!
-//! Neither side believes the other: nothing that stands in this memory is an index, a length or an address. The
-//! worst that a lying client does is to be waited for in vain, for a bounded time.
+//! Neither side believes the other: nothing that stands in this memory is an index, a length or an address.
+//! The worst that a lying client does is to be waited for in vain, for a bounded time.
 //!
-//! The memory, in host byte order, 4096 bytes in all: control at 0, the shared in flight at 128, received at 256, and
-//! from 384 on the slots, one in 64 bytes. So a word that one side writes often shares its cache line with none that
-//! the other does.
+//! The memory, in host byte order, 4096 bytes in all: control at 0, the shared in flight at 128, received at
+//! 256, and from 384 on the slots, one in 64 bytes. So a word that one side writes often shares its cache
+//! line with none that the other does.
 
 use std::sync::atomic::{AtomicU64, Ordering::Release, Ordering::SeqCst, compiler_fence};
 
@@ -42,8 +43,8 @@ pub const SLOT_SIZE: usize = 64;
 /// How many slots there are.
 pub const SLOTS: usize = (SIZE - FIRST_SLOT) / SLOT_SIZE;
 
-/// A 64-bit atomic word; accesses are sequentially consistent unless they say otherwise. The shared memory's words in
-/// earnest; a model checker's in tests.
+/// A 64-bit atomic word; accesses are sequentially consistent unless they say otherwise. The shared memory's
+/// words in earnest; a model checker's in tests.
 pub trait Word {
     /// The value.
     fn load(&self) -> u64;
@@ -53,8 +54,8 @@ pub trait Word {
     fn add(&self, value: u64) -> u64;
     /// Subtracts, wrapping; returns the value before.
     fn sub(&self, value: u64) -> u64;
-    /// Puts a value there after everything that this thread did before. Others may see it late: after this thread's
-    /// next loads, unless a barrier comes between.
+    /// Puts a value there after everything that this thread did before. Others may see it late: after this
+    /// thread's next loads, unless a barrier comes between.
     fn put(&self, value: u64);
 }
 
@@ -152,7 +153,8 @@ pub struct ServerSide<W> {
 }
 
 impl<W: Words> ServerSide<W> {
-    /// Begins a lane with a client that may use the first `slots` slots, at most [`SLOTS`]; 0 where there's no barrier.
+    /// Begins a lane with a client that may use the first `slots` slots, at most [`SLOTS`]; 0 where there's
+    /// no barrier.
     pub fn new(words: W, slots: usize) -> Self {
         words.control().store(Control::FIRST.word());
         Self { words, slots: slots.min(SLOTS) }
@@ -168,13 +170,14 @@ impl<W: Words> ServerSide<W> {
         &self.words
     }
 
-    /// From here on, local I/O is refused (unless `control` is live, and then for grants of other generations).
+    /// From here on, local I/O is refused (unless `control` is live, and then for grants of other
+    /// generations).
     pub fn publish(&self, control: Control) {
         self.words.control().store(control.word());
     }
 
-    /// The I/O that the client has under way, as it says. If it may use slots, none means none only after a barrier on
-    /// all processors has followed the last [`ServerSide::publish`].
+    /// The I/O that the client has under way, as it says. If it may use slots, none means none only after a
+    /// barrier on all processors has followed the last [`ServerSide::publish`].
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         let slots = (0..self.slots).map(|index| self.words.slot(index).load());
@@ -214,9 +217,9 @@ impl<W: Words> ClientSide<W> {
         Control::of(self.words.control().load())
     }
 
-    /// Begins one I/O under a grant that was given when control was `expected` (as a word), on a thread that has
-    /// `place` to itself, if it has one. If `None`, it must not be begun; otherwise [`ClientSide::put`] must follow on
-    /// the same thread.
+    /// Begins one I/O under a grant that was given when control was `expected` (as a word), on a thread that
+    /// has `place` to itself, if it has one. If `None`, it must not be begun; otherwise [`ClientSide::put`]
+    /// must follow on the same thread.
     #[inline]
     pub fn try_get(&self, place: Option<usize>, expected: u64) -> Option<Counted> {
         let counted = Counted(place.filter(|place| *place < self.slots));

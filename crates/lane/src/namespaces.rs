@@ -1,8 +1,8 @@
 //! The other network namespaces of this host, as far as /proc shows them.
 //!
-//! A namespace is found through a process that lives in it. Everything is bounded: processes looked at, namespaces
-//! found, time. Users share the namespaces ([`crate::turns`]), since every user can make some. What is found is a
-//! descriptor of the namespace, so it can't be exchanged afterwards.
+//! A namespace is found through a process that lives in it. Everything is bounded: processes looked at,
+//! namespaces found, time. Users share the namespaces ([`crate::turns`]), since every user can make some.
+//! What is found is a descriptor of the namespace, so it can't be exchanged afterwards.
 
 use crate::turns::in_turns;
 use parking_lot::Mutex;
@@ -39,9 +39,9 @@ pub(crate) fn may_enter() -> bool {
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
-/// Whether this process sees, and may enter, everything: it has CAP_SYS_ADMIN in the initial user namespace, and its
-/// /proc shows the initial pid namespace. Whoever has it in a container of its own (a user namespace, a pid namespace)
-/// sees a part only.
+/// Whether this process sees, and may enter, everything: it has CAP_SYS_ADMIN in the initial user namespace,
+/// and its /proc shows the initial pid namespace. Whoever has it in a container of its own (a user namespace,
+/// a pid namespace) sees a part only.
 pub(crate) fn sees_the_host() -> bool {
     /// The inode numbers of the kernel's first namespaces (include/uapi/linux/nsfs.h).
     const FIRST: [(&str, &[u8]); 2] = [("user", b"user:[4026531837]"), ("pid", b"pid:[4026531836]")];
@@ -89,10 +89,11 @@ impl Walk {
     }
 }
 
-/// The other network namespaces, as far as they are found in [`MAX_TIME`], and looked at in as much again. A process that hangs in the
-/// kernel can hold up who looks at it in /proc, so a thread looks that isn't waited for any longer than that, and the next search passes
-/// such a process over. Namespaces with processes of users who are `preferred` come first, and the users take turns; `None` among the
-/// preferred is everybody whom our user namespace doesn't map.
+/// The other network namespaces, as far as they are found in [`MAX_TIME`], and looked at in as much again. A
+/// process that hangs in the kernel can hold up who looks at it in /proc, so a thread looks that isn't waited
+/// for any longer than that, and the next search passes such a process over. Namespaces with processes of
+/// users who are `preferred` come first, and the users take turns; `None` among the preferred is everybody
+/// whom our user namespace doesn't map.
 ///
 /// They come one after the other: a search has few of their descriptors open at a time.
 ///
@@ -171,8 +172,8 @@ fn walk_proc(
     }
 }
 
-/// A process and its user (`None` for one whom our user namespace doesn't map) for each namespace, a preferred user's
-/// if there is one; in the order of the processes.
+/// A process and its user (`None` for one whom our user namespace doesn't map) for each namespace, a
+/// preferred user's if there is one; in the order of the processes.
 fn inhabited(
     walk: &Walk,
     own: &CString,

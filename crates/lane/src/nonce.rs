@@ -1,9 +1,9 @@
 //! The nonce of the handshake, and what may be shown of it.
 //!
-//! The client makes a nonce N and shows three things of it in three places: N itself only on the NFS connection,
-//! the commitment C = SHA-256(N) only to a peer that it trusts, and the calling name SHA-256(C) to everybody (it is
-//! the name of the abstract socket on which a client waits to be called, and those can be listed by any process of
-//! the network namespace). Each is useless to make the one before it.
+//! The client makes a nonce N and shows three things of it in three places: N itself only on the NFS
+//! connection, the commitment C = SHA-256(N) only to a peer that it trusts, and the calling name SHA-256(C)
+//! to everybody (it is the name of the abstract socket on which a client waits to be called, and those can be
+//! listed by any process of the network namespace). Each is useless to make the one before it.
 
 use sha2::{Digest, Sha256};
 
@@ -29,7 +29,8 @@ impl Nonce {
         Ok(Self::from_random(bytes))
     }
 
-    /// The nonce made of these random bytes: version and variant bits are set as RFC 9562 section 5.4 wants them.
+    /// The nonce made of these random bytes: version and variant bits are set as RFC 9562 section 5.4 wants
+    /// them.
     #[must_use]
     pub const fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[6] = bytes[6] & 0x0f | 0x40;

@@ -1,8 +1,8 @@
 //! Who is at the other end of a Unix socket, and for whom it may speak.
 //!
-//! On the wire a client host is believed whatever user its AUTH_SYS credential names. On one host we can do better:
-//! the kernel says which user the process at the other end was when it connected. Root acts for others, as an NFS
-//! client host does; everybody else only for itself.
+//! On the wire a client host is believed whatever user its AUTH_SYS credential names. On one host we can do
+//! better: the kernel says which user the process at the other end was when it connected. Root acts for
+//! others, as an NFS client host does; everybody else only for itself.
 
 use crate::request::Credential;
 
@@ -10,9 +10,9 @@ pub use sys::PeerCredentials;
 
 /// Whether the process `peer` may ask for files in the name of `claimed`.
 ///
-/// A process of uid 0 (as our user namespace shows it) may act for any user. Any other may act only as itself: the
-/// claimed user, group and every further group must be its own. An id that our user namespace doesn't map is
-/// nobody's (`None`, or left out): it never matches.
+/// A process of uid 0 (as our user namespace shows it) may act for any user. Any other may act only as
+/// itself: the claimed user, group and every further group must be its own. An id that our user namespace
+/// doesn't map is nobody's (`None`, or left out): it never matches.
 #[must_use]
 pub fn may_act_as(peer: &PeerCredentials, claimed: &Credential) -> bool {
     if peer.uid == Some(0) {

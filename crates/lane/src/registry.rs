@@ -1,17 +1,17 @@
 //! The handshake as a machine: who waits to become a lane, and which of them a nonce names.
 //!
 //! A connection's life here:
-//! 1. it arrives ([`Registry::arrive`]). Where its user's share of the places is used up, another one makes way: of
-//!    the user who has the most, and first one that has registered nothing;
+//! 1. it arrives ([`Registry::arrive`]). Where its user's share of the places is used up, another one makes
+//!    way: of the user who has the most, and first one that has registered nothing;
 //! 2. it registers one commitment ([`Registry::register`]), once;
 //! 3. the nonce comes over an NFS connection ([`Registry::claim`]): if exactly one live registration has its
 //!    commitment, that one leaves the registry as a lane. If there are two, both go, and nothing is local;
 //! 4. or it expires, ten seconds after it arrived or registered, or hangs up.
 //!
 //! A commitment that was claimed stays known for as long as a nonce lives, so that neither the nonce nor the
-//! commitment can be used a second time. None of them is forgotten early to make room, because then whoever makes
-//! many handshakes could have somebody else's nonce work again. A user who has made too many gets no further lane
-//! until some have aged.
+//! commitment can be used a second time. None of them is forgotten early to make room, because then whoever
+//! makes many handshakes could have somebody else's nonce work again. A user who has made too many gets no
+//! further lane until some have aged.
 //!
 //! No clock, no sockets: every call is told the time, and says whom to close.
 
@@ -64,8 +64,8 @@ pub enum Claim {
     One(WaitingId),
     /// More than one: close them all. Somebody listened, or a client is confused.
     Ambiguous(Vec<WaitingId>),
-    /// This connection, whose user has made so many lanes of late that no further nonce can be remembered for it:
-    /// close it.
+    /// This connection, whose user has made so many lanes of late that no further nonce can be remembered for
+    /// it: close it.
     TooMany(WaitingId),
     /// The nonce has been claimed before.
     Spent,
@@ -130,9 +130,10 @@ impl Registry {
         arrival
     }
 
-    /// Who makes way for one more of this peer's: one of the peer that has the most, or, where nobody has more, one of
-    /// its own. A peer that has none yet takes the place of the oldest of all, where all have one. Root's make way for
-    /// root's only. Of those that are left the ones that have registered nothing come first, then the oldest.
+    /// Who makes way for one more of this peer's: one of the peer that has the most, or, where nobody has
+    /// more, one of its own. A peer that has none yet takes the place of the oldest of all, where all have
+    /// one. Root's make way for root's only. Of those that are left the ones that have registered nothing
+    /// come first, then the oldest.
     fn displaced_by(&self, newcomer: &Peer) -> Option<WaitingId> {
         let own = self.places.held_by(newcomer);
         let spared = |peer: &Peer| peer.is_local_root() && !newcomer.is_local_root();
@@ -204,7 +205,8 @@ impl Registry {
                 Claim::One(one)
             }
             [(_, first), ..] => {
-                // Remembered whether there is room or not: there are no more of them than waiting connections.
+                // Remembered whether there is room or not: there are no more of them than waiting
+                // connections.
                 self.spent.add(commitment, first, now);
                 Claim::Ambiguous(live.iter().map(|(id, _)| *id).collect())
             }
@@ -215,8 +217,8 @@ impl Registry {
         claim
     }
 
-    /// The nonce was claimed by a client of this user that the server called: it must not be used again, and must
-    /// not have been registered. Whether that's so.
+    /// The nonce was claimed by a client of this user that the server called: it must not be used again, and
+    /// must not have been registered. Whether that's so.
     pub fn spend_called(&mut self, commitment: Commitment, peer: Peer, now: Instant) -> bool {
         self.spent.forget(now);
         let fresh = !self.by_commitment.contains_key(&commitment) && !self.spent.has(&commitment);

@@ -45,8 +45,8 @@ pub struct New<'a> {
 pub enum How {
     /// Opens it as it is.
     Unchecked,
-    /// Refuses, unless the file was made with this verifier, which until then stands in the times of a file so made: whoever makes it
-    /// sets them when he has the file.
+    /// Refuses, unless the file was made with this verifier, which until then stands in the times of a file
+    /// so made: whoever makes it sets them when he has the file.
     Exclusive([u8; 8]),
 }
 

@@ -1,9 +1,9 @@
 //! The run directory and the names in it and in the abstract namespace.
 //!
-//! A server instance has `<instance>.lane` (this crate's) and may have `<instance>.status` (the server's) there; the
-//! instance is 32 lower-case hex digits. A socket appears under its name only when it is listening (it is bound under
-//! another name first), so one that refuses connections belongs to a server that is dead, and the next start removes
-//! it.
+//! A server instance has `<instance>.lane` (this crate's) and may have `<instance>.status` (the server's)
+//! there; the instance is 32 lower-case hex digits. A socket appears under its name only when it is listening
+//! (it is bound under another name first), so one that refuses connections belongs to a server that is dead,
+//! and the next start removes it.
 
 use crate::nonce::{Commitment, Instance, hex, parse_instance};
 use rustix::fs::{Mode, OFlags};
@@ -71,9 +71,9 @@ pub fn sockets(dir: &Path, suffix: &str) -> io::Result<Vec<(Instance, PathBuf)>>
 /// A socket file's owner, and the file.
 pub type Owned = (Option<u32>, (Instance, PathBuf));
 
-/// The socket files in a run directory with this suffix, and who made each (`None`: a user whom our user namespace doesn't
-/// map). Looks at names until `deadline`, but at [`MAX_NAMES`] whatever the time: who may write to the directory can put any
-/// number of them there.
+/// The socket files in a run directory with this suffix, and who made each (`None`: a user whom our user
+/// namespace doesn't map). Looks at names until `deadline`, but at [`MAX_NAMES`] whatever the time: who may
+/// write to the directory can put any number of them there.
 ///
 /// # Errors
 /// When the directory can't be read.
@@ -111,8 +111,8 @@ pub fn create(dir: &Path) -> io::Result<()> {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
 }
 
-/// Removes the sockets of dead servers: those that refuse a connection. Returns how many it were. What can't be
-/// removed (another user's) is left.
+/// Removes the sockets of dead servers: those that refuse a connection. Returns how many it were. What can't
+/// be removed (another user's) is left.
 pub fn remove_stale(dir: &Path) -> usize {
     let mut removed = 0;
     for suffix in ["lane", "status", "binding"] {
@@ -159,8 +159,8 @@ pub fn seqpacket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// The address of a socket file. A path that is too long for an address (108 bytes) goes through /proc and the
-/// directory's descriptor, which must live as long as the address is used.
+/// The address of a socket file. A path that is too long for an address (108 bytes) goes through /proc and
+/// the directory's descriptor, which must live as long as the address is used.
 ///
 /// # Errors
 /// When the directory can't be opened.

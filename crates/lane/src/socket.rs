@@ -29,8 +29,8 @@ pub(crate) enum Received {
     },
     /// The other end has hung up.
     HangUp,
-    /// Something that the protocol doesn't have: too long, or with descriptors that nobody asked for. They were
-    /// closed.
+    /// Something that the protocol doesn't have: too long, or with descriptors that nobody asked for. They
+    /// were closed.
     Violation(&'static str),
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> R
     }
 }
 
-/// Receives a datagram that may bring no descriptor. There's no room for one, so that the kernel never puts what
-/// somebody sends us into our table.
+/// Receives a datagram that may bring no descriptor. There's no room for one, so that the kernel never puts
+/// what somebody sends us into our table.
 pub(crate) fn receive_bytes(socket: impl AsFd, buffer: &mut Buffer, wait: bool) -> Result<Received, Errno> {
     receive(socket, buffer, &mut RecvAncillaryBuffer::default(), false, wait)
 }
@@ -104,12 +104,12 @@ fn receive(
     Ok(Received::Datagram { length: message.bytes, fds, no_room: cut })
 }
 
-/// Watches a socket with tokio. An `OwnedFd` is exactly what `AsyncFd` asks for: it stays open, and the same, until
-/// it is dropped. (`AsyncFd::with_interest` is deprecated because other types are not so, and its successor is unsafe
-/// for every type; unsafe code lives in `sys` alone.)
+/// Watches a socket with tokio. An `OwnedFd` is exactly what `AsyncFd` asks for: it stays open, and the same,
+/// until it is dropped. (`AsyncFd::with_interest` is deprecated because other types are not so, and its
+/// successor is unsafe for every type; unsafe code lives in `sys` alone.)
 ///
-/// Only one of reading and writing: the kernel reports a Unix socket as writable again each time the other end reads
-/// from it, and that would wake us twice for every Open.
+/// Only one of reading and writing: the kernel reports a Unix socket as writable again each time the other
+/// end reads from it, and that would wake us twice for every Open.
 #[allow(deprecated)]
 pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(socket, interest)

@@ -1,15 +1,15 @@
 //! In which order to look at what many users have put in our way.
 //!
-//! A search takes its time and looks at a bounded number of things: sockets whose names look like a server's, processes that
-//! may live in a network namespace of their own. Every local user can make as many of them as it likes. So each
-//! user's wait in a queue of their own, and the queues take turns: however many one user has, the search comes to the
-//! first of everybody else's after one of that user's.
+//! A search takes its time and looks at a bounded number of things: sockets whose names look like a server's,
+//! processes that may live in a network namespace of their own. Every local user can make as many of them as
+//! it likes. So each user's wait in a queue of their own, and the queues take turns: however many one user
+//! has, the search comes to the first of everybody else's after one of that user's.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// All of `things`, each with its owner, in the order in which to look at them: those of owners who are `preferred` before all
-/// others, and among both the owners in turns. One owner's stay in their order. `None` stands for every owner who can't be
-/// told: they share a turn.
+/// All of `things`, each with its owner, in the order in which to look at them: those of owners who are
+/// `preferred` before all others, and among both the owners in turns. One owner's stay in their order. `None`
+/// stands for every owner who can't be told: they share a turn.
 pub(crate) fn in_turns<T>(
     things: impl IntoIterator<Item = (Option<u32>, T)>,
     preferred: impl Fn(Option<u32>) -> bool,
@@ -55,7 +55,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever others have, the search comes to a thing after at most as many rounds as its owner has before it.
+        /// Whatever others have, the search comes to a thing after at most as many rounds as its owner has
+        /// before it.
         #[test]
         fn nobody_is_crowded_out(owners in prop::collection::vec(0_u32..6, 0..300)) {
             let things: Vec<_> = owners.iter().copied().enumerate().map(|(id, owner)| (Some(owner), id)).collect();

@@ -59,8 +59,8 @@ fn five_users_who_take_all_lanes_they_can_shut_out_nobody() {
 #[test]
 fn the_greediest_users_idle_lane_makes_way() {
     let world = Arc::new(World::limits(|limits| limits.lanes = 8));
-    // Six aren't root's. One user takes three, and the next one has its second for the first one's third: a third of them
-    // each, and a third for the next user to come.
+    // Six aren't root's. One user takes three, and the next one has its second for the first one's third: a
+    // third of them each, and a third for the next user to come.
     let Some(greedy) = all_lanes(&world, 4711) else { return };
     let Some(modest) = all_lanes(&world, 4712) else { return };
     assert_eq!((greedy.len(), modest.len()), (3, 2));

@@ -194,7 +194,8 @@ async fn a_fake_endpoint_that_answers_every_registration_is_seen_through() {
     let candidates = Rendezvous::register(fake.client_options()).await.unwrap();
     let raw = fake.accept();
     assert!(raw.receive().is_some());
-    // It has heard the commitment, and answers with what it can: any nonce, the commitment's head, its own memory.
+    // It has heard the commitment, and answers with what it can: any nonce, the commitment's head, its own
+    // memory.
     raw.try_send(&fake.local([0x5a; 16]), &[memory().as_fd()]).unwrap();
     assert!(world.nonce_arrives(candidates.nonce()));
     let lane = candidates.finish(Duration::ZERO).await.unwrap();

@@ -1,5 +1,6 @@
-//! The interlock under a model checker, on memory whose plain stores are late: no interleaving of a client's I/O and a
-//! server's drain goes wrong. And the switch that an open file keeps its grant in, which rests on the same order.
+//! The interlock under a model checker, on memory whose plain stores are late: no interleaving of a client's
+//! I/O and a server's drain goes wrong. And the switch that an open file keeps its grant in, which rests on
+//! the same order.
 
 #[path = "common/late.rs"]
 mod late;
@@ -42,9 +43,9 @@ fn words() -> Shared {
 
 const INTERLEAVINGS: usize = 1_500;
 
-/// Threads of a client do I/O, two of them with a slot of their own, while the server drains. When the server has said
-/// draining, had its barrier, and then seen no I/O under way, it takes the ground away; nobody may stand on it then or
-/// come back later.
+/// Threads of a client do I/O, two of them with a slot of their own, while the server drains. When the server
+/// has said draining, had its barrier, and then seen no I/O under way, it takes the ground away; nobody may
+/// stand on it then or come back later.
 fn drain(slots: usize, with_barrier: bool) {
     let words = words();
     let server = ServerSide::new(words.clone(), slots);

@@ -255,7 +255,8 @@ proptest! {
         }
     }
 
-    /// However connections come, register and go, the registry stays within its bounds and nobody is claimed twice.
+    /// However connections come, register and go, the registry stays within its bounds and nobody is claimed
+    /// twice.
     #[test]
     fn the_registry_stays_within_its_bounds(steps in proptest::collection::vec((0..5_u8, 0..6_u8), 0..200)) {
         let (mut registry, mut now, mut next) = (Registry::new(BOUNDS), Instant::now(), 1);

@@ -1,7 +1,7 @@
 //! Client and server in processes and namespaces of their own: search, call, kill, run out of descriptors.
 //!
-//! The other process is this test program again, with the helper's name and a role in its environment. The two talk
-//! in lines that begin with `@`, over standard input and output: this stands for the NFS connection.
+//! The other process is this test program again, with the helper's name and a role in its environment. The
+//! two talk in lines that begin with `@`, over standard input and output: this stands for the NFS connection.
 
 mod common;
 
@@ -24,7 +24,8 @@ struct Other {
 }
 
 impl Other {
-    /// Starts this program in a role, inside `wrapper` (such as `unshare --net`), with a directory as its argument.
+    /// Starts this program in a role, inside `wrapper` (such as `unshare --net`), with a directory as its
+    /// argument.
     fn start(wrapper: &[&str], role: &str, dir: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
         let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
@@ -232,8 +233,8 @@ fn rounds(dir: &Path) {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
         (descriptors, maps, threads)
     };
-    // Where a neighbour of this crate's asks tokio for signals (the whole workspace is built so), the first runtime makes
-    // a pair of sockets that stays for the life of the process.
+    // Where a neighbour of this crate's asks tokio for signals (the whole workspace is built so), the first
+    // runtime makes a pair of sockets that stays for the life of the process.
     drop(runtime());
     let before = count();
     for round in 0..50 {

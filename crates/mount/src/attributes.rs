@@ -1,10 +1,11 @@
-//! What is known of a file's attributes, for how long it is good, and whether the data that the kernel has cached is still
-//! the file's: nfs(5)'s attribute cache and close-to-open consistency, with the clock passed in.
+//! What is known of a file's attributes, for how long it is good, and whether the data that the kernel has
+//! cached is still the file's: nfs(5)'s attribute cache and close-to-open consistency, with the clock passed
+//! in.
 //!
-//! A change of size, mtime or ctime is this mount's own if the reply that tells of it says that before the change the file
-//! was as we knew it (weak cache consistency), or if the file was being written here; every other change is somebody
-//! else's, and gives the data another version. The kernel may keep its cached data at an open if that has the version of
-//! the last one.
+//! A change of size, mtime or ctime is this mount's own if the reply that tells of it says that before the
+//! change the file was as we knew it (weak cache consistency), or if the file was being written here; every
+//! other change is somebody else's, and gives the data another version. The kernel may keep its cached data
+//! at an open if that has the version of the last one.
 
 use std::time::{Duration, Instant};
 
@@ -85,8 +86,8 @@ impl Cache {
         self.known.is_some_and(|known| known.received >= asked && known.valid > Duration::ZERO)
     }
 
-    /// Whether they may be believed now: heard within their time, and after the last write here began. The replies to WRITEs
-    /// tell them, so a writer needn't ask what it has done.
+    /// Whether they may be believed now: heard within their time, and after the last write here began. The
+    /// replies to WRITEs tell them, so a writer needn't ask what it has done.
     pub(crate) fn is_good(&self, now: Instant, times: &AttributeTimes) -> bool {
         let received = self.known.map(|known| known.received);
         !self.valid(now, times).is_zero()
@@ -178,7 +179,8 @@ impl Cache {
         self.writers += 1;
     }
 
-    /// An open for writing ends. Where a reply to the last write, or to what came behind it, has told what was written, nobody need ask.
+    /// An open for writing ends. Where a reply to the last write, or to what came behind it, has told what
+    /// was written, nobody need ask.
     pub(crate) fn close_writer(&mut self) {
         self.writers = self.writers.saturating_sub(1);
         let received = self.known.map(|known| known.received);
@@ -187,8 +189,8 @@ impl Cache {
         }
     }
 
-    /// The file is opened, its attributes having just been asked for: whether the kernel may keep the data that it has
-    /// cached.
+    /// The file is opened, its attributes having just been asked for: whether the kernel may keep the data
+    /// that it has cached.
     pub(crate) fn keep_data(&mut self) -> bool {
         self.cached.replace(self.version) == Some(self.version)
     }

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 use crate::fuse::device::Device;
 
-/// A backing file, registered with the kernel until this is dropped; the kernel keeps it as long as an open uses it.
+/// A backing file, registered with the kernel until this is dropped; the kernel keeps it as long as an open
+/// uses it.
 #[derive(Debug)]
 pub(crate) struct Backing {
     device: Arc<tokio::io::unix::AsyncFd<Device>>,
@@ -20,8 +21,9 @@ pub(crate) struct Backing {
 }
 
 impl Backing {
-    /// Registers a file's grant. The kernel writes to the file with the rights that this thread has now: without CAP_FSETID
-    /// ([`crate::privileges`]), so that set-id bits go with the next write, whoever writes.
+    /// Registers a file's grant. The kernel writes to the file with the rights that this thread has now:
+    /// without CAP_FSETID ([`crate::privileges`]), so that set-id bits go with the next write, whoever
+    /// writes.
     ///
     /// # Errors
     /// Why not, in words for an admin, and whether it will be so for every file.
@@ -62,17 +64,20 @@ impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
         let (reason, for_good) = match errno {
             Errno::PERM => (
-                "the kernel lets only a process with CAP_SYS_ADMIN in the initial user namespace pass files through: run the \
-                 mount as root of the host"
+                "the kernel lets only a process with CAP_SYS_ADMIN in the initial user namespace pass files \
+                 through: run the mount as root of the host"
                     .to_owned(),
                 true,
             ),
-            Errno::NOTTY => {
-                ("this kernel has no FUSE passthrough (Linux 6.9 with CONFIG_FUSE_PASSTHROUGH)".to_owned(), true)
-            }
+            Errno::NOTTY => (
+                "this kernel has no FUSE passthrough (Linux 6.9 with \
+                  CONFIG_FUSE_PASSTHROUGH)"
+                    .to_owned(),
+                true,
+            ),
             Errno::LOOP => (
-                "the file is on a stacked filesystem (overlayfs), and passthrough would be one level too many: export \
-                 from a volume instead"
+                "the file is on a stacked filesystem (overlayfs), and passthrough would be one level too \
+                 many: export from a volume instead"
                     .to_owned(),
                 false,
             ),

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 /// Buffers that are kept for the next one.
 const KEPT: usize = 32;
 
-/// A smaller one isn't worth keeping: malloc(3) has those at hand. Whoever gets one that is too small for it lets it grow, and so they
-/// become what is needed.
+/// A smaller one isn't worth keeping: malloc(3) has those at hand. Whoever gets one that is too small for it
+/// lets it grow, and so they become what is needed.
 const WORTH: usize = 4 << 10;
 
 /// Buffers that are free.

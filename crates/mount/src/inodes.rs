@@ -1,11 +1,12 @@
-//! The files that the kernel knows of: a node's number stands for a server's handle as long as the kernel may use it.
+//! The files that the kernel knows of: a node's number stands for a server's handle as long as the kernel may
+//! use it.
 //!
-//! 1. A LOOKUP, CREATE or the like, or a READDIRPLUS, answers with a node: made, or the one that stands for the handle already.
-//!    Every such answer counts.
+//! 1. A LOOKUP, CREATE or the like, or a READDIRPLUS, answers with a node: made, or the one that stands for
+//!    the handle already. Every such answer counts.
 //! 2. FORGET takes counts back. At zero the node is gone; an open file of it may hold on to what it needs.
 //!
-//! Numbers are never used twice, so a late request can't meet another file. The kernel bounds the table: it forgets as its own
-//! caches shrink.
+//! Numbers are never used twice, so a late request can't meet another file. The kernel bounds the table: it
+//! forgets as its own caches shrink.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -134,7 +135,8 @@ impl Node {
         let before = state.cache.attributes().map(owner);
         let lesson = state.cache.learn(seen, now, times);
         if lesson == Lesson::Foreign || state.cache.attributes().map(owner) != before {
-            // Who may do what is another question now: the owner, the mode, or an access control list, which shows in the ctime only.
+            // Who may do what is another question now: the owner, the mode, or an access control list, which
+            // shows in the ctime only.
             state.rights.clear();
         }
         lesson
@@ -197,7 +199,8 @@ impl Inodes {
         node.clone()
     }
 
-    /// The kernel is about to be told of a node once more; false if it isn't the one that stands for its file any more.
+    /// The kernel is about to be told of a node once more; false if it isn't the one that stands for its file
+    /// any more.
     pub(crate) fn tell_again(&self, node: &Node) -> bool {
         let table = self.0.lock();
         let stands = table.by_handle.get(&node.handle).is_some_and(|other| other.number == node.number);
@@ -227,7 +230,8 @@ impl Inodes {
         Some(node)
     }
 
-    /// From now on another node stands for the file of this one; the kernel gets to know it when it looks the name up.
+    /// From now on another node stands for the file of this one; the kernel gets to know it when it looks the
+    /// name up.
     pub(crate) fn replace(&self, node: &Arc<Node>) {
         let mut table = self.0.lock();
         if node.number != abi::ROOT

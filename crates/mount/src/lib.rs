@@ -1,13 +1,15 @@
 //! The FUSE front over `client`, with passthrough for granted files.
 //!
-//! A [`Mount`] is a directory of this host's tree behind which a server's files are. The kernel asks, over /dev/fuse (`fuse`);
-//! requests are read and answered in `requests`, and `filesystem` says what each means in terms of the client. Three
-//! machines decide and touch nothing: `attributes` (what is believed for how long, and whether cached data is still good),
-//! `passthrough` (how an open may be answered, given the ones that live), `options` (what `-o` means).
+//! A [`Mount`] is a directory of this host's tree behind which a server's files are. The kernel asks, over
+//! /dev/fuse (`fuse`); requests are read and answered in `requests`, and `filesystem` says what each means in
+//! terms of the client. Three machines decide and touch nothing: `attributes` (what is believed for how long,
+//! and whether cached data is still good), `passthrough` (how an open may be answered, given the ones that
+//! live), `options` (what `-o` means).
 //!
-//! A file whose server is on this host is opened over the lane, and its descriptor handed to the kernel: reads and writes then
-//! reach the server's filesystem without any process in between. Where the kernel doesn't take it, this process reads and
-//! writes the granted file; where there is no lane, the wire does it. Who uses the files can't tell but by the speed.
+//! A file whose server is on this host is opened over the lane, and its descriptor handed to the kernel:
+//! reads and writes then reach the server's filesystem without any process in between. Where the kernel
+//! doesn't take it, this process reads and writes the granted file; where there is no lane, the wire does it.
+//! Who uses the files can't tell but by the speed.
 
 mod attributes;
 mod backing;

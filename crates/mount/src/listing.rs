@@ -1,11 +1,11 @@
 //! One open directory's place in its listing.
 //!
-//! The server's cookies are the kernel's offsets, so seekdir(3) works without remembering anything: an offset is either in
-//! the page at hand, or the next page is fetched from there. Pages are larger than the kernel's buffer; what is left of
-//! one answers the next request.
+//! The server's cookies are the kernel's offsets, so seekdir(3) works without remembering anything: an offset
+//! is either in the page at hand, or the next page is fetched from there. Pages are larger than the kernel's
+//! buffer; what is left of one answers the next request.
 //!
-//! A server that can't go on from a cookie (NFS3ERR_BAD_COOKIE) is read from the beginning, and what the reader has had is left
-//! out: applications don't know that this can happen to a directory.
+//! A server that can't go on from a cookie (NFS3ERR_BAD_COOKIE) is read from the beginning, and what the
+//! reader has had is left out: applications don't know that this can happen to a directory.
 
 use std::time::Instant;
 
@@ -27,7 +27,8 @@ pub(crate) struct Listing {
     verifier: [u8; 8],
     /// The server has no READDIRPLUS.
     no_plus: bool,
-    /// What the reader has had of the pages before the one at hand; `None`: it began in the middle (seekdir(3)).
+    /// What the reader has had of the pages before the one at hand; `None`: it began in the middle
+    /// (seekdir(3)).
     listed: Option<Listed>,
     /// Whether the pages lead in a circle.
     endless: Endless,
@@ -48,8 +49,8 @@ pub(crate) struct Fetched {
 }
 
 impl Listing {
-    /// The entries behind the cookie `offset`, none at the end, and the page that they are of. `plus`: with handles and
-    /// attributes, if the server has that.
+    /// The entries behind the cookie `offset`, none at the end, and the page that they are of. `plus`: with
+    /// handles and attributes, if the server has that.
     pub(crate) async fn behind(
         &mut self,
         session: &Session,
@@ -154,7 +155,8 @@ impl Fetched {
         self.begins == 0 && self.page.eof
     }
 
-    /// Where in the page the entries behind `offset` begin; behind the last of them, if the directory ends there.
+    /// Where in the page the entries behind `offset` begin; behind the last of them, if the directory ends
+    /// there.
     fn place(&self, offset: u64, plus: bool) -> Option<usize> {
         if plus && !self.plus {
             return None;
@@ -165,8 +167,9 @@ impl Fetched {
 
     /// How many of its entries are in front of `offset`.
     fn index(&self, offset: u64) -> Option<usize> {
-        // The cookie behind which it begins may be of before the listing started over: the page's own come first. The last of several
-        // that are the same, for the reader of a broken server is to come to the page's end.
+        // The cookie behind which it begins may be of before the listing started over: the page's own come
+        // first. The last of several that are the same, for the reader of a broken server is to come to the
+        // page's end.
         let place = self.page.entries.iter().rposition(|entry| entry.cookie == offset).map(|place| place + 1);
         place.or((self.begins == offset).then_some(0))
     }

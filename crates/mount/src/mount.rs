@@ -36,7 +36,8 @@ const HEADROOM: usize = 4096;
 /// Bytes that the kernel reads ahead: so many READs of the largest size are under way at once.
 const READAHEAD: u32 = 4 << 20;
 
-/// Between two looks at the files that are kept open; their attributes' times say which of them are asked about.
+/// Between two looks at the files that are kept open; their attributes' times say which of them are asked
+/// about.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// How long the server may take to hear of what was closed last, when the filesystem is unmounted.
@@ -71,9 +72,10 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Connects to the server and mounts what `url` names, a directory, on the directory `at`. When this returns, it can be
-    /// used. It must be called on a runtime of [`crate::runtime`], which carries everything from then on: on threads that have
-    /// CAP_FSETID, set-id bits would survive the writes of those who may not keep them.
+    /// Connects to the server and mounts what `url` names, a directory, on the directory `at`. When this
+    /// returns, it can be used. It must be called on a runtime of [`crate::runtime`], which carries
+    /// everything from then on: on threads that have CAP_FSETID, set-id bits would survive the writes of
+    /// those who may not keep them.
     ///
     /// # Errors
     /// [`Error`].
@@ -99,8 +101,8 @@ impl Mount {
         changes.note(&session.lane());
 
         let device = Device::new(attach::attach(at, &appearance(&options))?);
-        // From here on a mount that can't be served must go again; and nothing is waited for, so that whoever drops this future
-        // has either no mount or one that is served.
+        // From here on a mount that can't be served must go again; and nothing is waited for, so that whoever
+        // drops this future has either no mount or one that is served.
         let shaken = shake_hands(&device, &options);
         let served = shaken.and_then(|agreed| {
             nonblocking(&device).map_err(Error::Watch)?;
@@ -218,7 +220,8 @@ fn appearance(options: &MountOptions) -> Appearance {
     Appearance { source: options.source.clone(), flags, allow_other: options.allow_other }
 }
 
-/// The kernel reads at most 128 KiB ahead on a filesystem unless it is told otherwise, whatever INIT has settled.
+/// The kernel reads at most 128 KiB ahead on a filesystem unless it is told otherwise, whatever INIT has
+/// settled.
 fn raise_read_ahead(at: &Path) -> std::io::Result<()> {
     // What the kernel has at hand: it needn't ask us.
     let stat = rustix::fs::statx(rustix::fs::CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
@@ -226,8 +229,8 @@ fn raise_read_ahead(at: &Path) -> std::io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (READAHEAD / 1024).to_string())
 }
 
-/// A device never changes its descriptor and closes it when it is dropped, which is what the successor of this function
-/// has promised to it, by `unsafe`.
+/// A device never changes its descriptor and closes it when it is dropped, which is what the successor of
+/// this function has promised to it, by `unsafe`.
 #[expect(deprecated, reason = "the successor is unsafe for all types, also for those it needn't be")]
 fn watch_device(device: Device) -> std::io::Result<AsyncFd<Device>> {
     AsyncFd::with_interest(device, Interest::READABLE | Interest::ERROR)
@@ -274,8 +277,8 @@ fn shake_hands(device: &Device, options: &MountOptions) -> Result<Agreed, Error>
             wanted |= init::PASSTHROUGH;
         }
         if !options.attributes.on {
-            // Every read asks for the attributes first, and forgets the data if they have changed: noac wants it so. Else it
-            // would cost a file that is written and read its whole cache with every write.
+            // Every read asks for the attributes first, and forgets the data if they have changed: noac wants
+            // it so. Else it would cost a file that is written and read its whole cache with every write.
             wanted |= init::AUTO_INVAL_DATA;
         }
         let flags = flags & wanted;

@@ -20,7 +20,8 @@ pub(crate) struct OpenFile {
     /// What it counts as in the node's mode.
     pub(crate) hold: Hold,
     pub(crate) write: bool,
-    /// It can be mapped to be written through the kernel's cache: what is in the mapping is written when the kernel thinks fit.
+    /// It can be mapped to be written through the kernel's cache: what is in the mapping is written when the
+    /// kernel thinks fit.
     pub(crate) mappable: bool,
 }
 

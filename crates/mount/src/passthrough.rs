@@ -1,15 +1,16 @@
-//! How one open of a file is to be answered, given the ones that live: a pure state machine an inode, after the kernel's
-//! rules (fs/fuse/iomode.c, Linux 6.9).
+//! How one open of a file is to be answered, given the ones that live: a pure state machine an inode, after
+//! the kernel's rules (fs/fuse/iomode.c, Linux 6.9).
 //!
-//! 1. An inode is in one mode at a time: cached, or passed through to one backing file. A second backing file, or a cached
-//!    open while a passed one lives, is `EIO` for the application; so is an open of a passed inode that doesn't name its
-//!    backing file.
-//! 2. Direct I/O goes beside either mode. Beside passthrough it must name the backing file, too: reads and writes then come
-//!    to us, and only mmap(2) goes to the backing file.
-//! 3. The kernel opens the backing file again for every such open, with the application's access mode and this process's
-//!    credentials. Whoever answers must therefore have had a grant of that very access from the server; and a backing file
-//!    from a read-only mount can't be opened for writing. A writer then gets another inode of the same file: the open is
-//!    refused with `ESTALE`, which makes the kernel look the name up again.
+//! 1. An inode is in one mode at a time: cached, or passed through to one backing file. A second backing
+//!    file, or a cached open while a passed one lives, is `EIO` for the application; so is an open of a
+//!    passed inode that doesn't name its backing file.
+//! 2. Direct I/O goes beside either mode. Beside passthrough it must name the backing file, too: reads and
+//!    writes then come to us, and only mmap(2) goes to the backing file.
+//! 3. The kernel opens the backing file again for every such open, with the application's access mode and
+//!    this process's credentials. Whoever answers must therefore have had a grant of that very access from
+//!    the server; and a backing file from a read-only mount can't be opened for writing. A writer then gets
+//!    another inode of the same file: the open is refused with `ESTALE`, which makes the kernel look the name
+//!    up again.
 //! 4. The mode ends with the last open that is in it.
 
 /// How an open would like to be answered.

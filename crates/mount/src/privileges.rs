@@ -1,13 +1,15 @@
 //! Capabilities: whether files can be passed through, and whose set-id bits survive a write.
 //!
-//! The mount's threads work without CAP_FSETID. A process that writes to a file takes its set-id bits away unless it has that capability (capabilities(7)); the kernel does it in
-//! one step with the write. The mount's process writes on behalf of others, to files that were granted to it and, as whose
-//! credentials the kernel keeps, to files that it passes through. So its threads don't have the capability, and get it back only for the
-//! write of somebody who has it.
+//! The mount's threads work without CAP_FSETID. A process that writes to a file takes its set-id bits away
+//! unless it has that capability (capabilities(7)); the kernel does it in one step with the write. The
+//! mount's process writes on behalf of others, to files that were granted to it and, as whose credentials the
+//! kernel keeps, to files that it passes through. So its threads don't have the capability, and get it back
+//! only for the write of somebody who has it.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// Takes CAP_FSETID out of this thread's effective set; nothing happens if it isn't there. For the beginning of a thread.
+/// Takes CAP_FSETID out of this thread's effective set; nothing happens if it isn't there. For the beginning
+/// of a thread.
 pub(crate) fn drop_fsetid() {
     // Every thread may look at its own sets and may make the effective one smaller: this can't fail.
     if let Ok(sets) = capabilities(None) {
@@ -29,8 +31,9 @@ pub(crate) fn keeping_set_id<R>(keep: bool, work: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Whether the kernel takes backing files from this thread: it wants CAP_SYS_ADMIN in the initial user namespace. A user namespace of
-/// all numbers isn't told from the initial one here: then the first open tells.
+/// Whether the kernel takes backing files from this thread: it wants CAP_SYS_ADMIN in the initial user
+/// namespace. A user namespace of all numbers isn't told from the initial one here: then the first open
+/// tells.
 pub(crate) fn may_pass() -> bool {
     let all_numbers = |map: String| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))

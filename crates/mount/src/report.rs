@@ -58,13 +58,15 @@ impl Passing {
         }
         let mut why_not = self.why_not.lock();
         if why_not.told.as_ref() != Some(&refusal.reason) {
-            tracing::info!(reason = %refusal.reason, "not passed through: this process reads and writes granted files");
+            tracing::info!(reason = %refusal.reason, "not passed through: this process reads and writes \
+                                                      granted files");
             why_not.told = Some(refusal.reason.clone());
         }
         why_not.last = Some(refusal.reason);
     }
 
-    /// What became of opens: why the last one wasn't passed through, how many were, how many the kernel refused.
+    /// What became of opens: why the last one wasn't passed through, how many were, how many the kernel
+    /// refused.
     pub(crate) fn state(&self) -> (Option<String>, u64, u64) {
         (self.why_not.lock().last.clone(), self.passed.load(Relaxed), self.refused.load(Relaxed))
     }
@@ -118,8 +120,8 @@ impl Changes {
 pub struct Report {
     /// The lane: whether there is one, and if not, why not.
     pub lane: LaneReport,
-    /// Why files that are granted aren't passed through in the kernel, as the last open has shown; `None`: they are. What goes
-    /// that way is seen by nobody and isn't in any counter.
+    /// Why files that are granted aren't passed through in the kernel, as the last open has shown; `None`:
+    /// they are. What goes that way is seen by nobody and isn't in any counter.
     pub not_passed: Option<String>,
     /// Opens that were passed through so far.
     pub opens_passed: u64,

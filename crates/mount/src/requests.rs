@@ -1,12 +1,15 @@
 //! Requests: read from the device, each carried out by a task of its own, answered when it is done.
 //!
-//! 1. One task reads. It never waits for a server: every request that may is another task's. At [`MOST`] of them it stops
-//!    reading until one is done; the kernel keeps the rest.
-//! 2. A request is answered exactly once: by its task, or, when that is given up, by the guard that it leaves.
-//! 3. What only tells (FORGET, RELEASE) is taken in before the next request is read, and keeps its place in the order.
-//! 4. INTERRUPT says that the caller got a signal. As on a kernel's hard mount only one that kills counts: the request is
-//!    given up if the caller is dying, now or (the kernel doesn't tell a second time) as long as the request takes. What
-//!    was asked of the server may still be done there, as with every kill between two machines.
+//! 1. One task reads. It never waits for a server: every request that may is another task's. At [`MOST`] of
+//!    them it stops reading until one is done; the kernel keeps the rest.
+//! 2. A request is answered exactly once: by its task, or, when that is given up, by the guard that it
+//!    leaves.
+//! 3. What only tells (FORGET, RELEASE) is taken in before the next request is read, and keeps its place in
+//!    the order.
+//! 4. INTERRUPT says that the caller got a signal. As on a kernel's hard mount only one that kills counts:
+//!    the request is given up if the caller is dying, now or (the kernel doesn't tell a second time) as long
+//!    as the request takes. What was asked of the server may still be done there, as with every kill between
+//!    two machines.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -105,7 +108,8 @@ impl Requests {
             loop {
                 match device.get_ref().read(&mut buffer) {
                     Ok(len) => {
-                        // What a WRITE brings may be kept for long: it shouldn't hold much more memory than it is worth.
+                        // What a WRITE brings may be kept for long: it shouldn't hold much more memory than
+                        // it is worth.
                         let message = if len <= longest / 2 {
                             Bytes::copy_from_slice(&buffer[..len])
                         } else {
@@ -187,8 +191,9 @@ impl Requests {
         tokio::spawn(Abortable::new(work, registration));
     }
 
-    /// A file is closed in the order in which the kernel says so; what that takes is another task's. The kernel doesn't care for
-    /// the answer, but counts what isn't answered, and tells of no more than so many at once.
+    /// A file is closed in the order in which the kernel says so; what that takes is another task's. The
+    /// kernel doesn't care for the answer, but counts what isn't answered, and tells of no more than so many
+    /// at once.
     async fn release(self: &Arc<Self>, header: &Header, fh: u64) {
         let released = self.filesystem.release(fh);
         self.owed(header).settle(released.as_ref().map(|_| &[][..]).map_err(|errno| *errno));
@@ -205,7 +210,8 @@ impl Requests {
         }
     }
 
-    /// Ends what the kernel doesn't ask about any more: closes what is open, and waits until nothing is under way.
+    /// Ends what the kernel doesn't ask about any more: closes what is open, and waits until nothing is under
+    /// way.
     pub(crate) async fn wind_up(&self) {
         self.filesystem.close_all().await;
         let _ = self.room.acquire_many(MOST as u32).await;

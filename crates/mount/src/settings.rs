@@ -17,16 +17,17 @@ pub enum LookupCache {
 /// What an application's O_DIRECT means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direct {
-    /// It goes through to the server's filesystem, where there is a lane: alignment as that filesystem asks for.
+    /// It goes through to the server's filesystem, where there is a lane: alignment as that filesystem asks
+    /// for.
     #[default]
     EndToEnd,
-    /// It by-passes this host's cache of the mount only: the server reads and writes through its page cache, as it
-    /// does for NFS clients.
+    /// It by-passes this host's cache of the mount only: the server reads and writes through its page cache,
+    /// as it does for NFS clients.
     Server,
 }
 
-/// How long attributes are believed without asking the server, nfs(5)'s acregmin, acregmax, acdirmin, acdirmax. A time
-/// starts at the minimum, and doubles up to the maximum while a file is found unchanged.
+/// How long attributes are believed without asking the server, nfs(5)'s acregmin, acregmax, acdirmin,
+/// acdirmax. A time starts at the minimum, and doubles up to the maximum while a file is found unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeTimes {
     /// Not at all if false (`noac`).
@@ -74,8 +75,8 @@ pub struct MountOptions {
     pub noatime: bool,
     /// Users other than the one who mounts may use it. The server decides what they may do.
     pub allow_other: bool,
-    /// Whether the server is asked for access control lists (NFSACL), to know in which directories everybody may search. Where it
-    /// isn't, a mount that several users share looks every name up that is walked over.
+    /// Whether the server is asked for access control lists (NFSACL), to know in which directories everybody
+    /// may search. Where it isn't, a mount that several users share looks every name up that is walked over.
     pub acl: bool,
     /// How long attributes are believed.
     pub attributes: AttributeTimes,
@@ -83,7 +84,8 @@ pub struct MountOptions {
     pub lookup_cache: LookupCache,
     /// What O_DIRECT means.
     pub direct: Direct,
-    /// Whether opens may be passed through in the kernel. Off: the mount process reads and writes granted files itself.
+    /// Whether opens may be passed through in the kernel. Off: the mount process reads and writes granted
+    /// files itself.
     pub passthrough: bool,
     /// A call that a soft session gives up fails with ETIMEDOUT instead of EIO (`softerr`).
     pub softerr: bool,

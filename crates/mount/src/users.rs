@@ -1,9 +1,10 @@
 //! Who a caller is: uid and gid come with every request, the supplementary groups are looked up in /proc.
 //!
-//! Each user acts as themselves: a call is made with the caller's own AUTH_SYS credential, and the server decides.
+//! Each user acts as themselves: a call is made with the caller's own AUTH_SYS credential, and the server
+//! decides.
 //!
-//! What was found is kept for [`KEPT`], for at most [`MOST`] callers: a process may drop or add groups (setgroups(2)), and its
-//! number may come back as another process's.
+//! What was found is kept for [`KEPT`], for at most [`MOST`] callers: a process may drop or add groups
+//! (setgroups(2)), and its number may come back as another process's.
 
 use std::collections::HashMap;
 use std::fs;
@@ -38,8 +39,9 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whether the permission bits alone say that the user may; `wanted`: those of one class, 0 to 7. Where they don't, the
-    /// server may still have its reasons (root, access control lists, an owner, a program that is run).
+    /// Whether the permission bits alone say that the user may; `wanted`: those of one class, 0 to 7. Where
+    /// they don't, the server may still have its reasons (root, access control lists, an owner, a program
+    /// that is run).
     pub(crate) fn may_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
         self.identity.may_by_mode(attributes, wanted)
     }
@@ -125,8 +127,8 @@ fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
     line.split_ascii_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a signal that nobody can catch waits for the thread: SIGKILL, or what the kernel has made one of. True, too, if
-/// the thread isn't there.
+/// Whether a signal that nobody can catch waits for the thread: SIGKILL, or what the kernel has made one of.
+/// True, too, if the thread isn't there.
 pub(crate) fn is_dying(pid: u32) -> bool {
     let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
     kill_is_pending(&status)

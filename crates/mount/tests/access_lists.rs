@@ -1,4 +1,5 @@
-//! Access control lists, which NFSv3's attributes don't show: what one user has looked up lets no other user in.
+//! Access control lists, which NFSv3's attributes don't show: what one user has looked up lets no other user
+//! in.
 
 mod support;
 
@@ -89,7 +90,8 @@ fn a_working_directory_is_no_way_round_the_list() {
     }
 }
 
-/// A list that comes or goes is noticed when the directory's attributes are, as any other change of who may do what.
+/// A list that comes or goes is noticed when the directory's attributes are, as any other change of who may
+/// do what.
 #[test]
 fn a_list_that_comes_later_is_noticed_with_the_attributes() {
     let served = Served::start();
@@ -109,7 +111,8 @@ fn a_list_that_comes_later_is_noticed_with_the_attributes() {
     }
 }
 
-/// Where nobody is shut out the kernel walks by itself: no request reaches this process, let alone the server.
+/// Where nobody is shut out the kernel walks by itself: no request reaches this process, let alone the
+/// server.
 #[test]
 fn where_everybody_may_search_the_kernel_is_not_kept_from_walking() {
     let served = Served::start();

@@ -19,8 +19,8 @@ fn aio(file: &Path) -> (String, bool) {
     (said.into_owned(), output.status.success())
 }
 
-/// The kernel drops cached pages before an asynchronous direct write and not after it, so that what a buffered reader caches
-/// meanwhile would stay (fs/fuse/file.c, fuse_direct_IO).
+/// The kernel drops cached pages before an asynchronous direct write and not after it, so that what a
+/// buffered reader caches meanwhile would stay (fs/fuse/file.c, fuse_direct_IO).
 #[test]
 fn an_asynchronous_direct_write_leaves_no_old_pages_behind() {
     let served = Served::start();

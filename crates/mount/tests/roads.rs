@@ -83,9 +83,9 @@ fn a_file_without_the_right_to_write_can_be_made_and_written() {
     for road in ROADS {
         let mounted = served.mount(road);
         let script = format!(
-            "set -e; cd {}; umask 022; (set -C; umask 0333; echo data > ro); ls -l ro; cat ro; \
-             python3 -c 'import os; fd=os.open(\"x\", os.O_RDWR|os.O_CREAT|os.O_EXCL, 0o444); os.write(fd, b\"object\"); \
-             os.fchmod(fd, 0o400); os.ftruncate(fd, 3)'; cat x; ! sh -c 'echo more >> x'",
+            "set -e; cd {}; umask 022; (set -C; umask 0333; echo data > ro); ls -l ro; cat ro; python3 -c \
+             'import os; fd=os.open(\"x\", os.O_RDWR|os.O_CREAT|os.O_EXCL, 0o444); os.write(fd, \
+             b\"object\"); os.fchmod(fd, 0o400); os.ftruncate(fd, 3)'; cat x; ! sh -c 'echo more >> x'",
             mounted.root().display()
         );
         let (said, ok) = shell_as(4321, 4321, "", &script);
@@ -124,7 +124,8 @@ fn users_act_as_themselves_with_all_their_groups() {
 fn who_may_not_search_a_directory_any_more_finds_nothing_in_it_at_once() {
     let served = Served::start();
     let mounted = served.mount(Road::Wire);
-    // Somebody else, who says of each path whether anything is there; they walk there themselves, with nothing between.
+    // Somebody else, who says of each path whether anything is there; they walk there themselves, with
+    // nothing between.
     let look = "while read -r path; do if [ -e \"$path\" ]; then echo yes; else echo no; fi; done";
     let mut looker = Command::new("setpriv")
         .args(["--reuid=1000", "--regid=1000", "--clear-groups", "sh", "-c", look])
@@ -473,7 +474,8 @@ fn a_directory_can_be_removed_as_soon_as_its_removed_files_are_closed() {
     let served = Served::start();
     for road in ROADS {
         let mounted = served.mount(road);
-        // In a process of its own: what another test starts in this one has its open files, too, for a moment.
+        // In a process of its own: what another test starts in this one has its open files, too, for a
+        // moment.
         let script = format!(
             "import os, errno
 os.chdir('{}')
@@ -542,7 +544,8 @@ fn names_in_an_unchanged_directory_are_looked_up_once() {
         fs::rename(&file, mounted.path("private/moved")).unwrap();
         assert!(!file.exists() && mounted.path("private/moved").exists());
         fs::rename(mounted.path("private/moved"), &file).unwrap();
-        // What others do is seen when the directory's attributes are asked for again: at the latest by its listing.
+        // What others do is seen when the directory's attributes are asked for again: at the latest by its
+        // listing.
         fs::remove_file(private.join("file")).unwrap();
         fs::write(private.join("new"), b"data").unwrap();
         assert_eq!(fs::read_dir(mounted.path("private")).unwrap().count(), 1);

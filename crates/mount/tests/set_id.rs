@@ -1,4 +1,5 @@
-//! Set-id bits of a file that is written by a user who may not keep them: the kernel must not believe in them any more.
+//! Set-id bits of a file that is written by a user who may not keep them: the kernel must not believe in them
+//! any more.
 
 mod support;
 
@@ -25,8 +26,8 @@ fn mount(served: &Served, road: support::Road) -> Mounted {
     served.mount_with(road, MountOptions { suid: true, ..MountOptions::default() })
 }
 
-/// What the script in Python says as the writer; in it `path` is the program's and `end` its length, and `look()` says what mode it
-/// has and as whom it runs.
+/// What the script in Python says as the writer; in it `path` is the program's and `end` its length, and
+/// `look()` says what mode it has and as whom it runs.
 fn as_writer(program: &Path, script: &str) -> String {
     let script = format!(
         r#"python3 - <<'END'
@@ -65,7 +66,8 @@ fn a_program_that_was_overwritten_is_not_run_as_its_owner() {
     }
 }
 
-/// A file that is open for writing, and passed through where it can be, gets the bits later, from its owner's side.
+/// A file that is open for writing, and passed through where it can be, gets the bits later, from its owner's
+/// side.
 #[test]
 fn bits_that_were_set_while_it_was_open_end_with_the_next_write_for_everybody() {
     let served = Served::start();
@@ -73,7 +75,8 @@ fn bits_that_were_set_while_it_was_open_end_with_the_next_write_for_everybody() 
         plant(&served, 0o777);
         let mounted = mount(&served, road);
         let server_side = served.export().join("program");
-        // On the server's side by a helper that waits for the mode: the writer tells it when the file is open.
+        // On the server's side by a helper that waits for the mode: the writer tells it when the file is
+        // open.
         let ready = served.export().join("ready");
         let _ = fs::remove_file(&ready);
         fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();

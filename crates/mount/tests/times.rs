@@ -76,8 +76,8 @@ fn times_that_nfs_has_no_word_for_are_refused() {
     on_every_road(|road, _, path| {
         for (seconds, ok) in [("-1", false), ("2**32", false), ("0", true), ("2**32 - 1", true)] {
             let script = format!(
-                "try:\n  os.utime(path, ({seconds}, {seconds}))\n  print(int(os.stat(path).st_mtime) == {seconds})\n\
-                 except OSError as error:\n  print(error.errno)"
+                "try:\n  os.utime(path, ({seconds}, {seconds}))\n  print(int(os.stat(path).st_mtime) == \
+                 {seconds})\nexcept OSError as error:\n  print(error.errno)"
             );
             assert_eq!(python(&path, &script), if ok { "True" } else { "22" }, "{road:?}: {seconds}");
         }

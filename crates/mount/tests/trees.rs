@@ -19,8 +19,8 @@ const FILES: u64 = 50;
 /// What a directory may cost beside its files, its access control list among it.
 const AROUND: u64 = 6;
 
-/// Runs `work` and asserts which calls it took: so many of each procedure, and of the lane; and nothing else, but for what the
-/// directory takes.
+/// Runs `work` and asserts which calls it took: so many of each procedure, and of the lane; and nothing else,
+/// but for what the directory takes.
 fn costs(mounted: &Mounted, what: &str, calls: &[(Procedure, u64)], lane: u64, work: impl FnOnce()) {
     let before = mounted.mount.session().counters();
     work();
@@ -105,8 +105,8 @@ fn a_file_of_a_tree_takes_no_more_round_trips_than_it_must() {
     }
 }
 
-/// Where the server is on this host an fsync(2) that finds nothing written still goes to the filesystem: what the server has
-/// answered about names and attributes is in its page cache only.
+/// Where the server is on this host an fsync(2) that finds nothing written still goes to the filesystem: what
+/// the server has answered about names and attributes is in its page cache only.
 #[test]
 fn who_syncs_a_directory_or_attributes_asks_the_server_if_there_is_a_lane() {
     let served = Served::start();
@@ -129,7 +129,8 @@ fn who_syncs_a_directory_or_attributes_asks_the_server_if_there_is_a_lane() {
     }
 }
 
-/// Of a directory that was made or listed here all names are known, as long as its attributes are believed: not what others make then.
+/// Of a directory that was made or listed here all names are known, as long as its attributes are believed:
+/// not what others make then.
 #[test]
 fn what_others_make_in_a_directory_whose_names_are_known_is_seen_in_time() {
     let served = Served::start();
@@ -174,8 +175,9 @@ fn git(directory: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The road is of the data: what a look at a repository asks of names and attributes is the same by each, and an open over the lane
-/// stands where by the wire there is one for the right to open, and others for making and reading.
+/// The road is of the data: what a look at a repository asks of names and attributes is the same by each, and
+/// an open over the lane stands where by the wire there is one for the right to open, and others for making
+/// and reading.
 #[test]
 fn git_status_sends_the_same_calls_by_every_road() {
     let served = Served::start();

@@ -1,8 +1,9 @@
-//! What Samehost says on the wire: the types and constants of each RPC program, one module a program, as its RFC
-//! writes them and under its RFC's names (in Rust's case).
+//! What Samehost says on the wire: the types and constants of each RPC program, one module a program, as its
+//! RFC writes them and under its RFC's names (in Rust's case).
 //!
-//! Types only, no behaviour: the same type is encoded by one side and decoded by the other, so neither can drift
-//! from the protocol alone. Variable-length data borrows from the received record; every length has a bound.
+//! Types only, no behaviour: the same type is encoded by one side and decoded by the other, so neither can
+//! drift from the protocol alone. Variable-length data borrows from the received record; every length has a
+//! bound.
 //!
 //! | module | program | from |
 //! |---|---|---|

@@ -1,11 +1,12 @@
 //! NFS version 3 (RFC 1813): every constant, argument and result.
 //!
-//! Procedure `X` takes `X3Args` and answers `X3Res`, which is [`Outcome`]`<ok body, fail body>`. A body with one
-//! member is that member's type itself; a body with more is a struct of its own (`X3ResOk`).
+//! Procedure `X` takes `X3Args` and answers `X3Res`, which is [`Outcome`]`<ok body, fail body>`. A body with
+//! one member is that member's type itself; a body with more is a struct of its own (`X3ResOk`).
 //!
-//! The payload of READ and WRITE has two readings: `Read3ResOk` and `Write3Args` borrow it from the record, and
-//! [`Read3Head`] and [`Write3Head`] are everything in front of it, for a side that moves the bytes itself. A
-//! directory can be encoded entry by entry: [`ReaddirHead`], then `Some(entry)` for each, then [`DirlistTail`].
+//! The payload of READ and WRITE has two readings: `Read3ResOk` and `Write3Args` borrow it from the record,
+//! and [`Read3Head`] and [`Write3Head`] are everything in front of it, for a side that moves the bytes
+//! itself. A directory can be encoded entry by entry: [`ReaddirHead`], then `Some(entry)` for each, then
+//! [`DirlistTail`].
 
 mod attributes;
 mod create;
@@ -66,8 +67,8 @@ pub const COOKIEVERFSIZE: usize = 8;
 pub const CREATEVERFSIZE: usize = 8;
 /// `NFS3_WRITEVERFSIZE`: bytes in a WRITE's and COMMIT's verifier (section 2.4).
 pub const WRITEVERFSIZE: usize = 8;
-/// Bytes in a file name. The RFC has no bound; this one is far above any filesystem's, so that a name which is merely
-/// too long reaches the server and is answered `NFS3ERR_NAMETOOLONG`.
+/// Bytes in a file name. The RFC has no bound; this one is far above any filesystem's, so that a name which
+/// is merely too long reaches the server and is answered `NFS3ERR_NAMETOOLONG`.
 pub const MAX_FILENAME: usize = 4096;
 /// Bytes in a symbolic link's text. As [`MAX_FILENAME`]: above any filesystem's.
 pub const MAX_PATH: usize = 65_536;

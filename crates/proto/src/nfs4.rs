@@ -1,8 +1,10 @@
-//! NFS version 4, its minor versions 0, 1 and 2 (RFC 7530, 8881, 7862, 8275, 8276): every argument and result in use.
+//! NFS version 4, its minor versions 0, 1 and 2 (RFC 7530, 8881, 7862, 8275, 8276): every argument and result
+//! in use.
 //!
-//! Operation `X` takes `X4Args`; where several take the same, the name says what it is. A result is its status and,
-//! behind `NFS4_OK`, `X4ResOk` or the one value that it consists of. A COMPOUND is decoded and encoded operation by
-//! operation, for each may change what the next one is about: there is no type for the whole.
+//! Operation `X` takes `X4Args`; where several take the same, the name says what it is. A result is its
+//! status and, behind `NFS4_OK`, `X4ResOk` or the one value that it consists of. A COMPOUND is decoded and
+//! encoded operation by operation, for each may change what the next one is about: there is no type for the
+//! whole.
 
 mod acl;
 mod attribute;

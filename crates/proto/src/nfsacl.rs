@@ -1,5 +1,5 @@
-//! The NFSACL program (100227 version 3): POSIX access control lists beside NFSv3, as Solaris brought it and the Linux kernel speaks it
-//! (include/uapi/linux/nfsacl.h, fs/nfs_common/nfsacl.c). There is no RFC.
+//! The NFSACL program (100227 version 3): POSIX access control lists beside NFSv3, as Solaris brought it and
+//! the Linux kernel speaks it (include/uapi/linux/nfsacl.h, fs/nfs_common/nfsacl.c). There is no RFC.
 //!
 //! It runs on the NFS port with NFSv3's file handles, statuses and attributes.
 

@@ -1,6 +1,8 @@
-//! What a program can be asked for, a procedure or an operation, as a type: numbers for dispatch, names for counters and logs.
+//! What a program can be asked for, a procedure or an operation, as a type: numbers for dispatch, names for
+//! counters and logs.
 
-/// Defines such a type: `numbered!("what it is", Procedure, Null = 0 "NULL", ...)`, in the order of the numbers.
+/// Defines such a type: `numbered!("what it is", Procedure, Null = 0 "NULL", ...)`, in the order of the
+/// numbers.
 macro_rules! numbered {
     ($doc:literal, $type:ident, $($variant:ident = $number:literal $name:literal,)+) => {
         #[doc = $doc]

@@ -1,5 +1,5 @@
-//! The binding protocol (RFC 1833): on which port of this host a program listens. Version 2 is the port mapper and
-//! knows IPv4 ports only; versions 3 and 4 know universal addresses.
+//! The binding protocol (RFC 1833): on which port of this host a program listens. Version 2 is the port
+//! mapper and knows IPv4 ports only; versions 3 and 4 know universal addresses.
 
 mod address;
 
@@ -32,8 +32,8 @@ pub const MAX_STRING: usize = 1024;
 pub const MAX_ENTRIES: usize = 65_536;
 
 numbered!(
-    "The procedures of versions 2, 3 and 4. Version 2 calls `Getaddr` GETPORT and ends with `Callit`; version 3 ends \
-     with `Taddr2uaddr` (RFC 1833 sections 2.1 and 3.1).",
+    "The procedures of versions 2, 3 and 4. Version 2 calls `Getaddr` GETPORT and ends with `Callit`; \
+     version 3 ends with `Taddr2uaddr` (RFC 1833 sections 2.1 and 3.1).",
     Procedure,
     Null = 0 "NULL",
     Set = 1 "SET",
@@ -50,8 +50,8 @@ numbered!(
     Getstat = 12 "GETSTAT",
 );
 
-/// `mapping` (section 3.1): the argument of version 2's SET, UNSET and GETPORT. SET and UNSET answer a boolean,
-/// GETPORT a port as `u32`, 0 if the program isn't registered.
+/// `mapping` (section 3.1): the argument of version 2's SET, UNSET and GETPORT. SET and UNSET answer a
+/// boolean, GETPORT a port as `u32`, 0 if the program isn't registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Mapping {
     /// The program's number.
@@ -70,8 +70,8 @@ pub type Pmaplist = List<Mapping, MAX_ENTRIES>;
 /// A string of the protocol.
 pub type Text<'a> = Opaque<'a, MAX_STRING>;
 
-/// `rpcb` (section 2.1): the argument of SET, UNSET and GETADDR in versions 3 and 4. SET and UNSET answer a boolean,
-/// GETADDR a universal address as [`Text`], empty if the program isn't registered.
+/// `rpcb` (section 2.1): the argument of SET, UNSET and GETADDR in versions 3 and 4. SET and UNSET answer a
+/// boolean, GETADDR a universal address as [`Text`], empty if the program isn't registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Rpcb<'a> {
     /// The program's number.

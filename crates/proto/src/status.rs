@@ -1,7 +1,8 @@
-//! `nfsstat3` and `nfsstat4`: what versions 3 and 4 of NFS have in common (the errors of Unix, and those that NFSv4 took over
-//! from NFSv3) stands here once; each version adds its own.
+//! `nfsstat3` and `nfsstat4`: what versions 3 and 4 of NFS have in common (the errors of Unix, and those that
+//! NFSv4 took over from NFSv3) stands here once; each version adds its own.
 
-/// Defines a version's status, with the names of its RFC less their prefix: `nfsstat!("what it is", Nfsstat9 { its own })`.
+/// Defines a version's status, with the names of its RFC less their prefix:
+/// `nfsstat!("what it is", Nfsstat9 { its own })`.
 macro_rules! nfsstat {
     ($doc:literal, $type:ident { $($(#[$own:meta])* $variant:ident = $number:literal,)* }) => {
         #[doc = $doc]

@@ -1,5 +1,5 @@
-//! Arguments and results of every NFS version 3 procedure, compared with bytes written down by hand from the layout
-//! in RFC 1813.
+//! Arguments and results of every NFS version 3 procedure, compared with bytes written down by hand from the
+//! layout in RFC 1813.
 
 extern crate samehost_proto as proto;
 

@@ -50,7 +50,8 @@ fn open_by_name_creates_unchecked() {
     };
     let mut bytes = words(&[9, 3, 0, 1, 2, 2]);
     bytes.extend_from_slice(b"me\0\0");
-    // OPEN4_CREATE, UNCHECKED4, a bitmap of two words with bit 33, four bytes of values, CLAIM_NULL, the name.
+    // OPEN4_CREATE, UNCHECKED4, a bitmap of two words with bit 33, four bytes of values, CLAIM_NULL, the
+    // name.
     bytes.extend(words(&[1, 0, 2, 0, 2, 4, 0o644, 0, 4]));
     bytes.extend_from_slice(b"file");
     is(&args, &bytes);

@@ -1,10 +1,10 @@
-//! What the server engine costs: operations a second and server CPU time per operation, against a program that does
-//! next to nothing.
+//! What the server engine costs: operations a second and server CPU time per operation, against a program
+//! that does next to nothing.
 //!
 //! `cargo run --release -p samehost-rpc --example engine [-- [WORKLOAD] [CONNECTIONS] [DEPTH] [SECONDS]]`
 //!
-//! The server is a process of its own (this program again, as `serve`), so that its CPU time can be told from the
-//! driver's. `SERVER_CPU=1` in the environment pins the server to that processor by taskset(1).
+//! The server is a process of its own (this program again, as `serve`), so that its CPU time can be told from
+//! the driver's. `SERVER_CPU=1` in the environment pins the server to that processor by taskset(1).
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},

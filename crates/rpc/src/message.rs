@@ -1,7 +1,8 @@
-//! Calls and replies (RFC 5531 sections 9 and 8.2): the headers that stand before a procedure's arguments and results.
+//! Calls and replies (RFC 5531 sections 9 and 8.2): the headers that stand before a procedure's arguments and
+//! results.
 //!
-//! Decoding borrows from the record. Every length is bounded as the RFC bounds it (400 bytes for an authentication
-//! body, 255 for a machine name, 16 groups).
+//! Decoding borrows from the record. Every length is bounded as the RFC bounds it (400 bytes for an
+//! authentication body, 255 for a machine name, 16 groups).
 
 mod auth;
 mod call;

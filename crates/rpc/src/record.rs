@@ -1,10 +1,10 @@
 //! Record marking (RFC 5531 section 11): where the records are in a stream of bytes.
 //!
-//! A record is one or more fragments, each behind a four-byte mark: the top bit says "last of its record", the rest
-//! is the fragment's length. [`Framing`] takes one mark after the other and says how many bytes follow, and when a
-//! peer is lying; it does no I/O and holds no bytes, so the server can receive straight into a buffer of the
-//! record's size and the client straight into its caller's. [`Reader`] is the plain way to use it: bytes in, whole
-//! records out.
+//! A record is one or more fragments, each behind a four-byte mark: the top bit says "last of its record",
+//! the rest is the fragment's length. [`Framing`] takes one mark after the other and says how many bytes
+//! follow, and when a peer is lying; it does no I/O and holds no bytes, so the server can receive straight
+//! into a buffer of the record's size and the client straight into its caller's. [`Reader`] is the plain way
+//! to use it: bytes in, whole records out.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,8 @@ pub const MAX_EMPTY_FRAGMENTS: u32 = 8;
 
 const LAST: u32 = 0x8000_0000;
 
-/// What is wrong with a stream; there is no way to find the next record in it, so the connection must be closed.
+/// What is wrong with a stream; there is no way to find the next record in it, so the connection must be
+/// closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The record would be longer than we accept.
@@ -115,8 +116,8 @@ impl Framing {
     }
 }
 
-/// Puts records together from bytes in pieces of any size. It copies, and holds at most one unfinished record beside
-/// the finished ones that nobody has taken yet.
+/// Puts records together from bytes in pieces of any size. It copies, and holds at most one unfinished record
+/// beside the finished ones that nobody has taken yet.
 #[derive(Debug)]
 pub struct Reader {
     framing: Framing,
@@ -149,8 +150,8 @@ impl Reader {
         self.record.len()
     }
 
-    /// Takes from the front of `bytes` what belongs to the current record, and returns the record when it is whole.
-    /// `None` means that `bytes` is used up.
+    /// Takes from the front of `bytes` what belongs to the current record, and returns the record when it is
+    /// whole. `None` means that `bytes` is used up.
     ///
     /// # Errors
     /// Any [`Error`]; the stream can't be read any further.
@@ -191,9 +192,9 @@ impl Reader {
     }
 }
 
-/// Reads `stream` in pieces of the lengths that `cuts` gives (then whatever is left at once) and returns the whole
-/// records and, if the stream is broken, why. The same stream must give the same answer whatever the cuts: made for
-/// fuzzing.
+/// Reads `stream` in pieces of the lengths that `cuts` gives (then whatever is left at once) and returns the
+/// whole records and, if the stream is broken, why. The same stream must give the same answer whatever the
+/// cuts: made for fuzzing.
 #[must_use]
 pub fn read_in_pieces(stream: &[u8], cuts: &[u8], max_record: usize) -> (VecDeque<Vec<u8>>, Option<Error>) {
     let (mut reader, mut records, mut rest) = (Reader::new(max_record), VecDeque::new(), stream);

@@ -1,9 +1,9 @@
 //! The answering side: an engine that runs [`Program`]s for calls that come in over TCP.
 //!
-//! Worker threads share one epoll. A worker that finds a connection readable becomes its driver: it receives what is
-//! there, runs the calls one after another on its own stack, collects the replies and sends them at once. Nothing is
-//! handed from thread to thread while calls are fast. When one takes long, another worker becomes the driver, and
-//! replies go out in the order in which calls finish.
+//! Worker threads share one epoll. A worker that finds a connection readable becomes its driver: it receives
+//! what is there, runs the calls one after another on its own stack, collects the replies and sends them at
+//! once. Nothing is handed from thread to thread while calls are fast. When one takes long, another worker
+//! becomes the driver, and replies go out in the order in which calls finish.
 //!
 //! Everything a peer can make us hold is bounded by [`Limits`].
 

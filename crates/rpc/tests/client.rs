@@ -253,8 +253,8 @@ async fn refusals_are_precise() {
     assert_eq!(connections.load(SeqCst), 1);
 }
 
-/// Whatever the first connections send instead of replies, the call is answered on a later one, the client neither
-/// panics nor hammers the server, and a broken stream isn't read on.
+/// Whatever the first connections send instead of replies, the call is answered on a later one, the client
+/// neither panics nor hammers the server, and a broken stream isn't read on.
 #[tokio::test]
 async fn garbage_ends_the_connection_and_the_call_goes_out_again() {
     let garbage: Vec<(&str, Vec<u8>)> = vec![
@@ -374,7 +374,8 @@ async fn a_soft_call_to_a_server_that_never_answers_ends_in_time() {
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
 }
 
-/// A hard client gives a connection up that stands still, and sends the same call, under the same number, on the next.
+/// A hard client gives a connection up that stands still, and sends the same call, under the same number, on
+/// the next.
 #[tokio::test]
 async fn a_hard_call_reconnects_and_keeps_its_number() {
     let (seen, mut xids) = tokio::sync::mpsc::unbounded_channel();
@@ -402,8 +403,8 @@ async fn a_hard_call_reconnects_and_keeps_its_number() {
     assert_eq!(client.stats().reconnects, 2);
 }
 
-/// A connection that breaks in the middle of a payload that is received in place: the buffer comes back and is filled
-/// from the beginning.
+/// A connection that breaks in the middle of a payload that is received in place: the buffer comes back and
+/// is filled from the beginning.
 #[tokio::test]
 async fn a_payload_that_breaks_off_is_received_again() {
     let payload: Vec<u8> = (0..500_000_u32).map(|at| ((at * 31) >> 3) as u8).collect();

@@ -10,8 +10,8 @@ use crate::cli::{Global, LaneWord, RoadArgs};
 use crate::exit::{Exit, Failure};
 use crate::human;
 
-/// How long a session may take to come up. Once it is up a hard one waits for ever, but a URL that never named an NFS
-/// server shouldn't. The URL's option `retry` gives it more.
+/// How long a session may take to come up. Once it is up a hard one waits for ever, but a URL that never
+/// named an NFS server shouldn't. The URL's option `retry` gives it more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes sessions, one for each directory that operands name, and keeps them for the next operand.
@@ -126,7 +126,8 @@ fn top_of_export(failure: Failure, url: &Url) -> Failure {
         return failure;
     }
     Failure::new(url.to_string(), "the directory above it isn't exported to this host").next(
-        "name something inside an export: an exported directory itself can't be made, moved or removed over NFS",
+        "name something inside an export: an exported directory itself can't be made, moved or removed over \
+         NFS",
     )
 }
 

@@ -54,7 +54,8 @@ pub fn seconds(span: u64) -> String {
     if span < 60 { format!("{span} s") } else { duration(Duration::from_secs(span)) }
 }
 
-/// A time stamp (seconds and nanoseconds since 1970) in the local time zone, to the minute: "2026-11-20 23:09".
+/// A time stamp (seconds and nanoseconds since 1970) in the local time zone, to the minute: "2026-11-20
+/// 23:09".
 pub fn minute(seconds: i64, nanoseconds: u32) -> String {
     moment(seconds, nanoseconds, "%Y-%m-%d %H:%M")
 }
@@ -73,8 +74,8 @@ fn moment(seconds: i64, nanoseconds: u32, format: &str) -> String {
     }
 }
 
-/// A file name for a message or a terminal: what isn't printable UTF-8 is shown as `\xNN`, so that a name can't
-/// move the cursor or hide.
+/// A file name for a message or a terminal: what isn't printable UTF-8 is shown as `\xNN`, so that a name
+/// can't move the cursor or hide.
 pub fn name(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

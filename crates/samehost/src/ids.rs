@@ -1,7 +1,7 @@
 //! User and group names for `ls -l`, from /etc/passwd and /etc/group.
 //!
-//! NFSv3 carries numbers. A name is only this machine's opinion of them, good for reading and nothing else, so the
-//! two files are enough; no name service is asked.
+//! NFSv3 carries numbers. A name is only this machine's opinion of them, good for reading and nothing else,
+//! so the two files are enough; no name service is asked.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Logs: structured, to standard error, quiet unless asked. A mount in the background, which has no standard error any
-//! more, logs to the system's log.
+//! Logs: structured, to standard error, quiet unless asked. A mount in the background, which has no standard
+//! error any more, logs to the system's log.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::net::UnixDatagram;
@@ -133,8 +133,8 @@ impl Drop for Line {
     }
 }
 
-/// One datagram (RFC 3164 section 4.1, as syslog(3) sends it to its own host). A log that doesn't keep up loses lines
-/// rather than hold up a filesystem.
+/// One datagram (RFC 3164 section 4.1, as syslog(3) sends it to its own host). A log that doesn't keep up
+/// loses lines rather than hold up a filesystem.
 fn to_syslog(priority: Priority, text: &[u8]) -> io::Result<()> {
     let mut datagram = format!("<{}>samehost[{}]: ", priority as u8, std::process::id()).into_bytes();
     datagram.extend_from_slice(text.trim_ascii_end());

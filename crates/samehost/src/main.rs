@@ -1,8 +1,8 @@
 //! The `samehost` command: a server, a client and what is needed to watch and measure them, in one program.
 //!
-//! Everything here is presentation: the libraries `server` and `client` do the work. [`cli`] says what can be asked,
-//! [`commands`] has one module a command, [`exit`] says how a command ends, and the rest are the pieces that commands
-//! share: output, tables, the copying of trees, the measuring loop.
+//! Everything here is presentation: the libraries `server` and `client` do the work. [`cli`] says what can be
+//! asked, [`commands`] has one module a command, [`exit`] says how a command ends, and the rest are the
+//! pieces that commands share: output, tables, the copying of trees, the measuring loop.
 
 mod cli;
 mod commands;
@@ -58,8 +58,8 @@ fn run(cli: Cli) -> Ended {
         _ => logging::Who::Command,
     };
     logging::start(cli.global.verbose, who)?;
-    // A write beyond the limit of file sizes (`ulimit -f`), be it to a granted file, is to fail with EFBIG and not to
-    // end the process without a word. Nothing is to be done about the signal itself.
+    // A write beyond the limit of file sizes (`ulimit -f`), be it to a granted file, is to fail with EFBIG
+    // and not to end the process without a word. Nothing is to be done about the signal itself.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
         .map_err(|error| Failure::new("signal handlers", error))?;
     let global = cli.global;

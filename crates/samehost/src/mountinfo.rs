@@ -36,7 +36,8 @@ pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rfind(|mounted| mounted.at == path))
 }
 
-/// The absolute path of a mountpoint, without touching what is mounted on it: the directory above it is resolved.
+/// The absolute path of a mountpoint, without touching what is mounted on it: the directory above it is
+/// resolved.
 pub fn whole(path: &Path) -> io::Result<PathBuf> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => {
@@ -91,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_line_is_taken_apart() {
-        let line = br"61 28 0:52 / /mnt/a\040b rw,nosuid shared:5 master:1 - fuse.samehost host:/srv\134 rw,user_id=0";
+        let line = br"61 28 0:52 / /mnt/a\040b rw,nosuid shared:5 master:1 - fuse.samehost host:/srv\134 \
+                      rw,user_id=0";
         let expected = Mounted {
             at: "/mnt/a b".into(),
             kind: OURS.to_owned(),

@@ -31,8 +31,9 @@ fn send(state: &str) {
     }
 }
 
-/// The service manager as a keeper of locks, and what it has passed of the last server's: if it takes any descriptors, which
-/// `FDSTORE` says how many of (systemd 254, or the unit's `Environment=`). To be called first of all.
+/// The service manager as a keeper of locks, and what it has passed of the last server's: if it takes any
+/// descriptors, which `FDSTORE` says how many of (systemd 254, or the unit's `Environment=`). To be called
+/// first of all.
 pub fn lock_store() -> Option<Arc<LockStore>> {
     let passed = sys::inherited::take();
     let most = std::env::var("FDSTORE").ok()?.parse().ok().filter(|most| *most > 0)?;

@@ -1,8 +1,8 @@
 //! Standard output and standard error, without surprises.
 //!
-//! Results go to standard output through one buffered writer whose errors are looked at: a full disk is an error,
-//! a reader that went away is the end. Complaints go to standard error, one at a time, and never tear a progress
-//! bar apart.
+//! Results go to standard output through one buffered writer whose errors are looked at: a full disk is an
+//! error, a reader that went away is the end. Complaints go to standard error, one at a time, and never tear
+//! a progress bar apart.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 

@@ -156,7 +156,8 @@ fn a_directory_is_not_copied_into_itself_for_ever() {
     }
 }
 
-/// A copy from a server that has stopped answering ends with one word and the server's exit code, wherever it goes.
+/// A copy from a server that has stopped answering ends with one word and the server's exit code, wherever it
+/// goes.
 #[test]
 fn a_copy_from_a_server_that_goes_away_ends() {
     use rustix::process::Signal;

@@ -1,9 +1,10 @@
 //! The one check: whether a client may use an export, and as whom.
 //!
-//! Every call on the wire and every Open on the lane comes through [`Gate::admit`]; there is no second way to a
-//! store. It looks at the export table (which export, this client's entry, its options), the client's address and
-//! port, whose process it is where the kernel can say ([`crate::local_users`]), and the squash options; what the file's own
-//! permissions say is then the store's part of the check, made by the kernel as the user that [`Admission::acting`] acts as.
+//! Every call on the wire and every Open on the lane comes through [`Gate::admit`]; there is no second way to
+//! a store. It looks at the export table (which export, this client's entry, its options), the client's
+//! address and port, whose process it is where the kernel can say ([`crate::local_users`]), and the squash
+//! options; what the file's own permissions say is then the store's part of the check, made by the kernel as
+//! the user that [`Admission::acting`] acts as.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ pub(crate) enum Road {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking<'a> {
     pub address: SocketAddr,
-    /// Whose process asks. On the lane, where the kernel is asked about the Unix socket, never [`TcpOwner::Remote`].
+    /// Whose process asks. On the lane, where the kernel is asked about the Unix socket, never
+    /// [`TcpOwner::Remote`].
     pub owner: TcpOwner,
     pub claim: Option<Claim<'a>>,
     pub road: Road,
@@ -47,7 +49,8 @@ pub(crate) enum Refusal {
     /// No handle of ours.
     #[error("no file handle of this server")]
     BadHandle,
-    /// The export is gone, or not for this client (any more): RFC 1813 has no other word for access that was revoked.
+    /// The export is gone, or not for this client (any more): RFC 1813 has no other word for access that was
+    /// revoked.
     #[error("not exported to this client")]
     NotExported,
     /// Whether it is exported to this client takes a host name that is still being looked up: ask again.
@@ -131,8 +134,8 @@ impl Gate {
         self.look_up_hosts();
     }
 
-    /// A number that changes whenever an export's clients may have changed: with the table, and with the host names
-    /// that are known.
+    /// A number that changes whenever an export's clients may have changed: with the table, and with the host
+    /// names that are known.
     pub(crate) fn generation(&self) -> u64 {
         self.tables.load(Ordering::Acquire).wrapping_add(self.names.changes())
     }
@@ -157,8 +160,9 @@ impl Gate {
         self.verifies_claims.store(verifies, Ordering::Relaxed);
     }
 
-    /// Whether a request is of the user that it claims, where it is about no file: NFSv4's clients and sessions belong to a user and to
-    /// no export. Where exports differ all claims are believed; what becomes of files each export decides for its own ([`Gate::admit`]).
+    /// Whether a request is of the user that it claims, where it is about no file: NFSv4's clients and
+    /// sessions belong to a user and to no export. Where exports differ all claims are believed; what becomes
+    /// of files each export decides for its own ([`Gate::admit`]).
     pub(crate) fn believes(&self, owner: TcpOwner, uid: u32) -> bool {
         local_users::is_own_claim(owner, uid) || !self.verifies_claims.load(Ordering::Relaxed)
     }
@@ -217,7 +221,8 @@ impl Gate {
     fn identity(&self, entry: &Entry, options: &Options, asking: Asking<'_>) -> Result<Identity, Refusal> {
         let note = |what| self.refused.note(what, entry.export.path(), asking);
         if let Some(user) = entry.served_as() {
-            // On the lane the option lets no other process in: an open file of the server's user is nobody else's.
+            // On the lane the option lets no other process in: an open file of the server's user is nobody
+            // else's.
             let is_open = options.all_act_as_server_user
                 && (asking.road == Road::Wire || local_users::is_process_served_as(user, asking.owner));
             if !is_open && !local_users::is_served_as(user, asking.owner, asking.claim) {
@@ -260,8 +265,8 @@ impl Gate {
         if entry.store.is_err() { Err(Refusal::NotExported) } else { Self::client_of(entry, address, names) }
     }
 
-    /// As [`Gate::options_by`], for an export whose filesystem may have been unmounted meanwhile: its clients are still its
-    /// clients, and learn that their files are gone.
+    /// As [`Gate::options_by`], for an export whose filesystem may have been unmounted meanwhile: its clients
+    /// are still its clients, and learn that their files are gone.
     pub(crate) fn client_of<'e>(
         entry: &'e Entry,
         address: SocketAddr,
@@ -276,7 +281,8 @@ impl Gate {
         }
     }
 
-    /// Whether the exports as they are now say the same of a client as when it was admitted: for what goes on behind its answer.
+    /// Whether the exports as they are now say the same of a client as when it was admitted: for what goes on
+    /// behind its answer.
     pub(crate) fn still_admits(&self, admitted: &Admission) -> bool {
         let table = self.table.load();
         let Some(entry) = table.get(admitted.entry.id) else { return false };
@@ -343,9 +349,10 @@ impl Admission {
         Ok(if self.sync { acting } else { acting.without_promises() })
     }
 
-    /// What may stand behind a descriptor that the process `peer` gets: could it do more with the file, by the ids that the kernel knows it by,
-    /// than this export lets it when it asks as itself? (By whom it claims to be here nothing is decided: root may claim anybody.) And could root, as
-    /// which some process may run where the peer runs?
+    /// What may stand behind a descriptor that the process `peer` gets: could it do more with the file, by
+    /// the ids that the kernel knows it by, than this export lets it when it asks as itself? (By whom it
+    /// claims to be here nothing is decided: root may claim anybody.) And could root, as which some process
+    /// may run where the peer runs?
     pub(crate) fn holder(&self, peer: &PeerCredentials) -> Result<Holder, store::Error> {
         let store = self.store()?;
         let becomes =

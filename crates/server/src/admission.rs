@@ -1,11 +1,12 @@
 //! Who is served at all: the exports, asked about a connection and not about a file.
 //!
-//! Much that a client does names no file: it sets up an NFSv4 client and its sessions, or asks for a lane. A peer that no
-//! export names has no business with any of it. [`rpc::server`] asks here when it accepts a connection and again whenever
-//! exports or host names have changed, and denies a stranger everything but NULL and MOUNT.
+//! Much that a client does names no file: it sets up an NFSv4 client and its sessions, or asks for a lane. A
+//! peer that no export names has no business with any of it. [`rpc::server`] asks here when it accepts a
+//! connection and again whenever exports or host names have changed, and denies a stranger everything but
+//! NULL and MOUNT.
 //!
-//! This comes before the one check (`access`) and takes nothing from it: every call that names a file is checked there
-//! against that file's export.
+//! This comes before the one check (`access`) and takes nothing from it: every call that names a file is
+//! checked there against that file's export.
 
 use std::sync::Arc;
 
@@ -49,8 +50,9 @@ fn verdict(gate: &Gate, peer: &Peer, names: &dyn Names) -> Verdict {
     verdict
 }
 
-/// Whether an export is for `peer`, whatever its user may do there: whether the address and, for `secure`, the port are
-/// those of one of its clients, and, for a server that serves its own user only, whether the process is that user's.
+/// Whether an export is for `peer`, whatever its user may do there: whether the address and, for `secure`,
+/// the port are those of one of its clients, and, for a server that serves its own user only, whether the
+/// process is that user's.
 fn is_for(entry: &Entry, peer: &Peer, names: &dyn Names) -> Verdict {
     match Gate::client_of(entry, peer.address, names) {
         Ok(options) if options.secure && peer.address.port() >= FIRST_UNPRIVILEGED_PORT => Verdict::Stranger,
@@ -61,7 +63,8 @@ fn is_for(entry: &Entry, peer: &Peer, names: &dyn Names) -> Verdict {
     }
 }
 
-/// Whether everything is done as the user who asks, or this is a process of the user that everything is done as.
+/// Whether everything is done as the user who asks, or this is a process of the user that everything is done
+/// as.
 fn serves_process(entry: &Entry, peer: &Peer) -> bool {
     entry.served_as().is_none_or(|user| local_users::is_process_served_as(user, peer.owner))
 }

@@ -19,7 +19,8 @@ pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Addresses to listen on, one port for all programs; port 0 picks a free one. Default `[::]:2049`, which
-    /// takes IPv4 clients, too; where the kernel has no IPv6, an unspecified IPv6 address falls back to `0.0.0.0`.
+    /// takes IPv4 clients, too; where the kernel has no IPv6, an unspecified IPv6 address falls back to
+    /// `0.0.0.0`.
     pub listen: Vec<SocketAddr>,
     /// Lines in exports(5) syntax, each an `--export`.
     pub exports: Vec<String>,
@@ -31,8 +32,8 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Whether to offer the lane at all (`--lane off` clears it).
     pub lane: bool,
-    /// Open files that clients of this host may have over the lane, all of them together. Local users share them, one
-    /// client gets a quarter at most, and the users of one client share that.
+    /// Open files that clients of this host may have over the lane, all of them together. Local users share
+    /// them, one client gets a quarter at most, and the users of one client share that.
     pub lane_grants: usize,
     /// How files are read where no export says otherwise (`read_io=`).
     pub read_io: IoMode,
@@ -52,8 +53,8 @@ pub struct Config {
     pub nfs4_names: bool,
     /// Who keeps NFSv4's locks when this process is gone, and what the last one has left there.
     pub lock_store: Option<Arc<LockStore>>,
-    /// How long [`Server::start`](crate::Server::start) waits for addresses on which another server listens that may be stopping (default 10 s;
-    /// zero: not at all).
+    /// How long [`Server::start`](crate::Server::start) waits for addresses on which another server listens
+    /// that may be stopping (default 10 s; zero: not at all).
     pub takeover: Duration,
     /// How long [`Server::stop`](crate::Server::stop) waits for lanes, then for calls in execution.
     pub grace: Duration,
@@ -84,8 +85,8 @@ impl Default for Config {
     }
 }
 
-/// Where the handle key is kept unless told otherwise: `/var/lib/samehost` for root, else `$XDG_STATE_HOME/samehost`
-/// or `~/.local/state/samehost`; `None` if none of these can be named.
+/// Where the handle key is kept unless told otherwise: `/var/lib/samehost` for root, else
+/// `$XDG_STATE_HOME/samehost` or `~/.local/state/samehost`; `None` if none of these can be named.
 #[must_use]
 pub fn default_state_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {

@@ -1,9 +1,10 @@
 //! How the process's file descriptors (`RLIMIT_NOFILE`) are divided, once, at start.
 //!
-//! Connections, NFSv4 state, lanes and the store's caches all cost descriptors. Without fixed shares whoever takes
-//! most starves the others: clients that open 10,000 files would leave none to accept a connection with. Each
-//! part gets a number that it never exceeds, and the numbers together stay below the limit, so that `EMFILE` isn't met
-//! in ordinary operation. The [spare](Descriptors::work) covers what a call opens while it runs.
+//! Connections, NFSv4 state, lanes and the store's caches all cost descriptors. Without fixed shares whoever
+//! takes most starves the others: clients that open 10,000 files would leave none to accept a connection
+//! with. Each part gets a number that it never exceeds, and the numbers together stay below the limit, so
+//! that `EMFILE` isn't met in ordinary operation. The [spare](Descriptors::work) covers what a call opens
+//! while it runs.
 //!
 //! A pure function: the limit and the demands go in, the shares come out.
 
@@ -29,11 +30,13 @@ pub(crate) struct Descriptors {
     pub connections: usize,
     /// TCP connections to the callback programs of NFSv4.0 clients.
     pub callbacks: usize,
-    /// Lanes, [`PER_LANE`] descriptors each. What a client has been granted costs its own descriptors, not the server's.
+    /// Lanes, [`PER_LANE`] descriptors each. What a client has been granted costs its own descriptors, not
+    /// the server's.
     pub lanes: usize,
     /// Connections to the lane's sockets that are no lane (yet).
     pub knocking: usize,
-    /// What NFSv4 clients hold: one for each open file and for each lock owner of a file, two for each delegation.
+    /// What NFSv4 clients hold: one for each open file and for each lock owner of a file, two for each
+    /// delegation.
     pub state: usize,
     /// Files in the stores' caches, all stores together: [`PER_NODE`] descriptors each.
     pub nodes: usize,
@@ -43,17 +46,19 @@ pub(crate) struct Descriptors {
     pub work: usize,
 }
 
-/// Descriptors of one lane: its socket, its shared memory, and what its thread has open while it decides about a file. Files that
-/// a client asks for ahead come on top while they are sent; where there is no room for them they aren't opened.
+/// Descriptors of one lane: its socket, its shared memory, and what its thread has open while it decides
+/// about a file. Files that a client asks for ahead come on top while they are sent; where there is no room
+/// for them they aren't opened.
 pub(crate) const PER_LANE: usize = 4;
-/// Descriptors of one file in a store's cache: its own, for a directory one on the read-only clone of its mount, and half of
-/// the two of a file with unstable data, which stays when it leaves the cache (there are at most half as many of these).
+/// Descriptors of one file in a store's cache: its own, for a directory one on the read-only clone of its
+/// mount, and half of the two of a file with unstable data, which stays when it leaves the cache (there are
+/// at most half as many of these).
 pub(crate) const PER_NODE: usize = 3;
 
 /// Listeners, epolls, the control socket, logs, /proc/self/fd, resolver and rpcbind.
 const FIXED: usize = 64;
-/// What one call has open at most while it runs: files that left the cache meanwhile, a directory, two steps of a path, both
-/// ends of a copy.
+/// What one call has open at most while it runs: files that left the cache meanwhile, a directory, two steps
+/// of a path, both ends of a copy.
 const PER_THREAD: usize = 6;
 /// The directory, its mount, the read-only clone, the mount's namesake, and a few files that are in use.
 const PER_EXPORT: usize = 8;
@@ -75,8 +80,8 @@ const MOST_DATA: usize = 16_384;
 /// There are too few to serve with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit of open files (RLIMIT_NOFILE) is {limit}, and this server needs {needed} at least: raise it with \
-     `ulimit -n`, or LimitNOFILE= in the systemd unit"
+    "the limit of open files (RLIMIT_NOFILE) is {limit}, and this server needs {needed} at least: raise it \
+     with `ulimit -n`, or LimitNOFILE= in the systemd unit"
 )]
 pub struct TooFew {
     /// `RLIMIT_NOFILE`.
@@ -109,8 +114,8 @@ impl Descriptors {
         Ok(Self { limit, connections, callbacks, lanes, knocking, state, nodes, data, work })
     }
 
-    /// Files that are being opened for clients with a lane, or were sent to them and haven't been received: the kernel counts those
-    /// apart, against the same limit, by the user whose processes have sent them.
+    /// Files that are being opened for clients with a lane, or were sent to them and haven't been received:
+    /// the kernel counts those apart, against the same limit, by the user whose processes have sent them.
     pub(crate) const fn under_way(&self) -> usize {
         self.limit / 4
     }
@@ -126,8 +131,9 @@ impl fmt::Display for Descriptors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the limit of open files (RLIMIT_NOFILE) is {}: that is enough for {} connections, {} opens and locks of NFSv4 \
-             clients, and {} lanes; raise it with `ulimit -n`, or LimitNOFILE= in the systemd unit",
+            "the limit of open files (RLIMIT_NOFILE) is {}: that is enough for {} connections, {} opens and \
+             locks of NFSv4 clients, and {} lanes; raise it with `ulimit -n`, or LimitNOFILE= in the systemd \
+             unit",
             self.limit, self.connections, self.state, self.lanes
         )
     }

@@ -1,10 +1,11 @@
-//! The duplicate-request cache: a call that can't be done twice and is sent twice is done once and answered twice.
+//! The duplicate-request cache: a call that can't be done twice and is sent twice is done once and answered
+//! twice.
 //!
-//! A client that lost its connection sends its calls again on the next one, with the same xid. Which calls are the
-//! same is told by [`Key`]; what was answered is kept for a while, bounded in bytes and time. The bytes are shared by
-//! peer: when they are used up, the peer that has the most loses its oldest reply, so that nobody's flood of calls
-//! makes another client's retransmission run twice. [`Core`] decides and takes its clock as an argument; [`Drc`] is
-//! a lock around it.
+//! A client that lost its connection sends its calls again on the next one, with the same xid. Which calls
+//! are the same is told by [`Key`]; what was answered is kept for a while, bounded in bytes and time. The
+//! bytes are shared by peer: when they are used up, the peer that has the most loses its oldest reply, so
+//! that nobody's flood of calls makes another client's retransmission run twice. [`Core`] decides and takes
+//! its clock as an argument; [`Drc`] is a lock around it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -23,9 +24,9 @@ const OVERHEAD: usize = 256;
 /// How long a reply is kept: twice the time after which clients give a connection up.
 const LIFE: Duration = Duration::from_secs(120);
 
-/// What makes two calls the same. The port is not part of it (a new connection may have another), the program's
-/// arguments and the credential are, as a checksum with a key of this run. Users of one host have its address in
-/// common, so whose process asks is a part, too: a reply is for its own caller.
+/// What makes two calls the same. The port is not part of it (a new connection may have another), the
+/// program's arguments and the credential are, as a checksum with a key of this run. Users of one host have
+/// its address in common, so whose process asks is a part, too: a reply is for its own caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     address: IpAddr,

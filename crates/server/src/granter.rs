@@ -1,7 +1,8 @@
 //! The lane's questions, answered by the same check as the wire's, and its grants, which count as opens.
 //!
-//! What clients of NFSv4 have open may keep a file from a grant, as it would from an open: then the wire is asked, which has a word
-//! for every reason. And while a file is granted, nobody is given an open that denies what it was granted for.
+//! What clients of NFSv4 have open may keep a file from a grant, as it would from an open: then the wire is
+//! asked, which has a word for every reason. And while a file is granted, nobody is given an open that denies
+//! what it was granted for.
 
 use std::sync::Arc;
 
@@ -43,7 +44,8 @@ impl Grants {
         if let Target::New(new) = request.target {
             return self.make(bound, &admitted, &acting, (&node, &new), request.access, holder);
         }
-        // This way the file is known only when it is open. Where somebody may have something against it, that is too late.
+        // This way the file is known only when it is open. Where somebody may have something against it, that
+        // is too late.
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
             && !self.service.nfs4.restricts()
             && let Some(grant) = acting.grant_entry(&node, name, holder)
@@ -58,8 +60,9 @@ impl Grants {
         self.open_found(&acting, &found, request.access, holder)
     }
 
-    /// Makes a file as NFSv3's CREATE does, and opens it. Whatever stops it on the way has stopped the open and not the making: the
-    /// client asks over the wire, where its verifier (or the name, where there is none) leads to the file.
+    /// Makes a file as NFSv3's CREATE does, and opens it. Whatever stops it on the way has stopped the open
+    /// and not the making: the client asks over the wire, where its verifier (or the name, where there is
+    /// none) leads to the file.
     fn make(
         &self,
         bound: &Bound,

@@ -1,8 +1,8 @@
 //! Which I/O mode holds for whom, and how that is changed while the server runs.
 //!
-//! From strong to weak: what `samehost ctl io-mode EXPORT` has set for the export; the export's own option for the client
-//! (`read_io=`, `write_io=`); what `samehost ctl io-mode` has set for the server; what it was started with. Both settings of
-//! ctl last until they are taken back or the server ends; a reload keeps them.
+//! From strong to weak: what `samehost ctl io-mode EXPORT` has set for the export; the export's own option
+//! for the client (`read_io=`, `write_io=`); what `samehost ctl io-mode` has set for the server; what it was
+//! started with. Both settings of ctl last until they are taken back or the server ends; a reload keeps them.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// A server's sockets in its run directory. For who must end the process while [`Server::stop`](crate::Server::stop)
-/// is still waiting for clients.
+/// A server's sockets in its run directory. For who must end the process while
+/// [`Server::stop`](crate::Server::stop) is still waiting for clients.
 #[derive(Debug, Clone)]
 pub struct Leftovers {
     pub(crate) run_dir: PathBuf,

@@ -1,11 +1,12 @@
 //! The NFS server: programs over store, exports and lane.
 //!
-//! One port serves NFSv3, MOUNT v3 and the LOCALIO program. A call's way: `rpc` (framing, credential) -> `nfs3` or
-//! `mount3` (arguments, results) -> `access` (which export, this client, squashed to whom) -> `store` (the file).
-//! The lane's way joins at `access`: both roads ask the same function, so neither can allow what the other refuses.
+//! One port serves NFSv3, MOUNT v3 and the LOCALIO program. A call's way: `rpc` (framing, credential) ->
+//! `nfs3` or `mount3` (arguments, results) -> `access` (which export, this client, squashed to whom) ->
+//! `store` (the file). The lane's way joins at `access`: both roads ask the same function, so neither can
+//! allow what the other refuses.
 //!
-//! [`Server::start`] brings up everything that a [`Config`] names and [`Server::stop`] takes it down again in the
-//! order that loses nothing; several servers can live in one process.
+//! [`Server::start`] brings up everything that a [`Config`] names and [`Server::stop`] takes it down again in
+//! the order that loses nothing; several servers can live in one process.
 
 mod access;
 mod admission;

@@ -34,10 +34,11 @@ use crate::{Config, Status, process};
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.
 ///
 /// Its life:
-/// 1. [`Server::start`]: the exports are read and their stores opened, the lane listens, the wire listens (from now
-///    on clients are answered), rpcbind is told, the status socket listens.
+/// 1. [`Server::start`]: the exports are read and their stores opened, the lane listens, the wire listens
+///    (from now on clients are answered), rpcbind is told, the status socket listens.
 /// 2. [`Server::reload`], any number of times.
-/// 3. [`Server::stop`]: rpcbind is told, the lanes drain, copies stop, the calls in execution finish, the sockets go.
+/// 3. [`Server::stop`]: rpcbind is told, the lanes drain, copies stop, the calls in execution finish, the
+///    sockets go.
 pub struct Server {
     // In the order in which dropping them is right.
     status_socket: Option<control::Socket>,
@@ -146,8 +147,8 @@ impl Server {
         self.running.notices()
     }
 
-    /// Reads the exports again. Connections, lanes and handles of what is still exported stay; who may do less than
-    /// before is asked anew at his next call, and the grants on his lanes end.
+    /// Reads the exports again. Connections, lanes and handles of what is still exported stay; who may do
+    /// less than before is asked anew at his next call, and the grants on his lanes end.
     ///
     /// # Errors
     /// [`ReloadError`]; the exports are then as they were.
@@ -155,8 +156,9 @@ impl Server {
         self.running.reload()
     }
 
-    /// Has a thread of its own [reload](Self::reload), so that the caller isn't held up by an export on a mount that
-    /// hangs. One at a time: what is asked for meanwhile is one more. What came of it goes to the log (`tracing`).
+    /// Has a thread of its own [reload](Self::reload), so that the caller isn't held up by an export on a
+    /// mount that hangs. One at a time: what is asked for meanwhile is one more. What came of it goes to the
+    /// log (`tracing`).
     pub fn reload_in_background(&self) {
         let running = Arc::downgrade(&self.running);
         let started = self.reloads.request(move || {
@@ -177,7 +179,8 @@ impl Server {
         }
     }
 
-    /// The sockets that are left in the run directory if the process ends before [`Server::stop`] has returned.
+    /// The sockets that are left in the run directory if the process ends before [`Server::stop`] has
+    /// returned.
     #[must_use]
     pub fn leftovers(&self) -> Leftovers {
         let running = &self.running;
@@ -193,8 +196,9 @@ impl Server {
         self.running.status()
     }
 
-    /// Stops gracefully: drains the lanes, stops copies that go on behind their answer, then drains the calls in execution, each bounded by
-    /// [`Config::grace`], unsets the rpcbind registrations and removes the sockets.
+    /// Stops gracefully: drains the lanes, stops copies that go on behind their answer, then drains the calls
+    /// in execution, each bounded by [`Config::grace`], unsets the rpcbind registrations and removes the
+    /// sockets.
     pub fn stop(mut self) {
         drop(self.registrations.take());
         let grace = self.running.config.grace;
@@ -214,8 +218,8 @@ impl Server {
         drop(self.status_socket.take());
     }
 
-    /// Serves until SIGTERM or SIGINT, then stops gracefully; SIGHUP reloads. What a reload did or why it failed
-    /// goes to the log (`tracing`).
+    /// Serves until SIGTERM or SIGINT, then stops gracefully; SIGHUP reloads. What a reload did or why it
+    /// failed goes to the log (`tracing`).
     ///
     /// # Errors
     /// When the signal handlers can't be installed.

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-/// Sockets are of one family each, so `[::]` becomes both families' "all addresses", on one port; just IPv4's where
-/// the kernel has no IPv6.
+/// Sockets are of one family each, so `[::]` becomes both families' "all addresses", on one port; just IPv4's
+/// where the kernel has no IPv6.
 ///
 /// # Errors
 /// When no free port can be found for a port of 0.

@@ -1,14 +1,16 @@
-//! What a request's user is worth: whose process is at the other end of the connection (the kernel says so, for processes of
-//! this host), and which user it claims to act for (AUTH_SYS says so, and proves nothing).
+//! What a request's user is worth: whose process is at the other end of the connection (the kernel says so,
+//! for processes of this host), and which user it claims to act for (AUTH_SYS says so, and proves nothing).
 //!
-//! 1. A server that can't act as other users does everything as the user that it runs as. It serves that user and root, unless
-//!    the export says that everybody acts as that user ([`is_served_as`]).
-//! 2. A server that can act as others believes the claims of other hosts, as every server of AUTH_SYS does, and those of
-//!    root's processes on this host: an NFS client host's kernel is one. Any other process of this host may claim to be its own user
-//!    only, unless the export trusts it ([`is_own_claim`]); else it is the anonymous user. `sock_diag` tells the user and not the groups, so these come from the
-//!    host's user database, as with rpc.mountd's `--manage-gids` ([`Memberships`]).
+//! 1. A server that can't act as other users does everything as the user that it runs as. It serves that user
+//!    and root, unless the export says that everybody acts as that user ([`is_served_as`]).
+//! 2. A server that can act as others believes the claims of other hosts, as every server of AUTH_SYS does,
+//!    and those of root's processes on this host: an NFS client host's kernel is one. Any other process of
+//!    this host may claim to be its own user only, unless the export trusts it ([`is_own_claim`]); else it is
+//!    the anonymous user. `sock_diag` tells the user and not the groups, so these come from the host's user
+//!    database, as with rpc.mountd's `--manage-gids` ([`Memberships`]).
 //!
-//! On the lane the kernel tells user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`), and the lane checks a claim against both itself.
+//! On the lane the kernel tells user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`), and the lane checks a claim
+//! against both itself.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -31,8 +33,8 @@ const MAX_GROUPS: usize = 1024;
 /// For how long a thread believes what it has been told last, without asking the shared memory.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// Whether a server that does everything as the user `server` serves this process and this claim: both must be that user's or
-/// root's. Without a claim (AUTH_NONE) nobody is served.
+/// Whether a server that does everything as the user `server` serves this process and this claim: both must
+/// be that user's or root's. Without a claim (AUTH_NONE) nobody is served.
 pub(crate) fn is_served_as(server: u32, owner: TcpOwner, claim: Option<Claim<'_>>) -> bool {
     is_process_served_as(server, owner) && claim.is_some_and(|claim| claim.uid == server || claim.uid == 0)
 }
@@ -65,8 +67,8 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// The claim, with groups that the user is in: the claimed primary group if it is one of them, else that of the
-    /// user's entry, and for users without an entry `anonymous`.
+    /// The claim, with groups that the user is in: the claimed primary group if it is one of them, else that
+    /// of the user's entry, and for users without an entry `anonymous`.
     pub(crate) fn of<'a>(&'a self, claim: Claim<'_>, anonymous: u32) -> Claim<'a> {
         let own = self.groups.contains(&claim.gid).then_some(claim.gid);
         let gid = own.or(self.primary).unwrap_or(anonymous);

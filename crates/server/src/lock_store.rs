@@ -1,10 +1,10 @@
 //! Locks that outlive the process: the service manager keeps the open files on which they were made.
 //!
-//! An open-file-description lock goes with the last descriptor of its description. When the server is killed all of them
-//! would go, and a local process could have what an NFS client holds, before the client can reclaim it. systemd keeps
-//! descriptors for a service (sd_notify(3), `FDSTORE=1`) and passes them to the next process that it starts for it
-//! (sd_listen_fds(3)). So each open file with locks is sent there, under a name that says whose it is, and taken back when its locks
-//! have gone.
+//! An open-file-description lock goes with the last descriptor of its description. When the server is killed
+//! all of them would go, and a local process could have what an NFS client holds, before the client can
+//! reclaim it. systemd keeps descriptors for a service (sd_notify(3), `FDSTORE=1`) and passes them to the
+//! next process that it starts for it (sd_listen_fds(3)). So each open file with locks is sent there, under a
+//! name that says whose it is, and taken back when its locks have gone.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -46,8 +46,9 @@ fn parse(name: &str) -> Option<u64> {
 }
 
 impl LockStore {
-    /// The manager that listens at that address (`NOTIFY_SOCKET`), and takes that many descriptors (`FileDescriptorStoreMax=`). `inherited`
-    /// is what it has passed, by its names; only those of which [`is_lock`] is true are looked at.
+    /// The manager that listens at that address (`NOTIFY_SOCKET`), and takes that many descriptors
+    /// (`FileDescriptorStoreMax=`). `inherited` is what it has passed, by its names; only those of which
+    /// [`is_lock`] is true are looked at.
     #[must_use]
     pub fn new(manager: SocketAddr, most: usize, inherited: Vec<(String, OwnedFd)>) -> Self {
         let mut process = [0; 8];
@@ -75,7 +76,8 @@ impl LockStore {
         match self.send(&message, &[file]) {
             Ok(()) => Some(stored),
             Err(error) => {
-                tracing::warn!(%error, "the service manager doesn't keep a lock: a local process may have it after a crash");
+                tracing::warn!(%error, "the service manager doesn't keep a lock: a local process may have it \
+                                        after a crash");
                 None
             }
         }

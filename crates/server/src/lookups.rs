@@ -1,14 +1,14 @@
-//! Questions to the host's databases (names of hosts, of users), which may take long to answer: asked on threads of their own, and
-//! the answers remembered.
+//! Questions to the host's databases (names of hosts, of users), which may take long to answer: asked on
+//! threads of their own, and the answers remembered.
 //!
-//! 1. What was never known is waited for, by everybody who needs it, until the patience that the lookups were made with has passed
-//!    since it was first asked. From then on it is *not known yet*, at once, until the answer is there: a slow database costs nobody
-//!    more than that.
-//! 2. What is known serves, however old it is. When it is older than [`FRESH`], or [`Lookups::ask_again`] was called, it is
-//!    asked for again meanwhile.
-//!    Few callers wait at a time: they are workers, of which there are few, and a stranger can make them ask.
-//! 3. A lookup that fails says nothing: the last answer goes on serving. Without one the answer is empty, so that what nobody can
-//!    answer keeps nobody waiting.
+//! 1. What was never known is waited for, by everybody who needs it, until the patience that the lookups were
+//!    made with has passed since it was first asked. From then on it is *not known yet*, at once, until the
+//!    answer is there: a slow database costs nobody more than that.
+//! 2. What is known serves, however old it is. When it is older than [`FRESH`], or [`Lookups::ask_again`] was
+//!    called, it is asked for again meanwhile. Few callers wait at a time: they are workers, of which there
+//!    are few, and a stranger can make them ask.
+//! 3. A lookup that fails says nothing: the last answer goes on serving. Without one the answer is empty, so
+//!    that what nobody can answer keeps nobody waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -59,7 +59,8 @@ struct Memory<Q, A> {
     idle: usize,
     /// Callers that wait for an answer.
     callers: usize,
-    /// Counts the calls of [`Lookups::ask_again`]: an answer to what was asked before the last one is not fresh.
+    /// Counts the calls of [`Lookups::ask_again`]: an answer to what was asked before the last one is not
+    /// fresh.
     round: u64,
     closed: bool,
 }
@@ -80,7 +81,8 @@ struct Shared<Q, A> {
     changes: AtomicU64,
 }
 
-/// Remembers answers `A` to questions `Q`; an empty answer is the default one. The threads start with the first question.
+/// Remembers answers `A` to questions `Q`; an empty answer is the default one. The threads start with the
+/// first question.
 pub(crate) struct Lookups<Q: Question, A: Answer>(Arc<Shared<Q, A>>);
 
 /// What can be asked.
@@ -105,7 +107,8 @@ impl<Q: Question, A: Answer> Drop for Lookups<Q, A> {
 }
 
 impl<Q: Question, A: Answer> Lookups<Q, A> {
-    /// Questions are answered by `look_up`; `patience` is how long a caller waits for an answer that was never known.
+    /// Questions are answered by `look_up`; `patience` is how long a caller waits for an answer that was
+    /// never known.
     pub(crate) fn new(
         look_up: impl Fn(&Q) -> Option<A> + Send + Sync + 'static,
         patience: Duration,
@@ -167,7 +170,8 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
             if let Some(answer) = &known.answer {
                 return Ok(Arc::clone(answer));
             }
-            // Counted from when it was asked first, so that nobody waits for what others have waited for in vain.
+            // Counted from when it was asked first, so that nobody waits for what others have waited for in
+            // vain.
             let deadline = known.asked.ok_or(NotYet)? + patience;
             if Instant::now() >= deadline || memory.callers >= MAX_CALLERS {
                 return Err(NotYet);

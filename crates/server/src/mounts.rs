@@ -1,13 +1,14 @@
 //! Exports whose mounts change while they are served.
 //!
-//! umount(8) of an exported filesystem says that it is busy, because the store holds it (`store::Mounts`). What remains is a
-//! lazy unmount, a mount over the exported directory, and other mount options. The kernel says that something has changed (poll(2)
-//! on /proc/self/mountinfo), and within moments:
+//! umount(8) of an exported filesystem says that it is busy, because the store holds it (`store::Mounts`).
+//! What remains is a lazy unmount, a mount over the exported directory, and other mount options. The kernel
+//! says that something has changed (poll(2) on /proc/self/mountinfo), and within moments:
 //!
-//! 1. an export whose directory isn't where it was any more is served no more, and nothing of it stays open: what NFSv4 clients had
-//!    there ends, and what was granted is recalled. The status says why;
-//! 2. when the same filesystem is back it is served again. Another one is served when the exports are read again (SIGHUP):
-//!    then an admin has said so. The empty directory below an unmounted disk is no place for clients' files;
+//! 1. an export whose directory isn't where it was any more is served no more, and nothing of it stays open:
+//!    what NFSv4 clients had there ends, and what was granted is recalled. The status says why;
+//! 2. when the same filesystem is back it is served again. Another one is served when the exports are read
+//!    again (SIGHUP): then an admin has said so. The empty directory below an unmounted disk is no place for
+//!    clients' files;
 //! 3. `ro` and `noexec` hold from then on, or don't any more, and grants are recalled.
 
 use std::fs::File;
@@ -41,7 +42,8 @@ pub(crate) struct Followup {
 }
 
 impl Table {
-    /// Finds out what has become of the exports' mounts; `None` when nothing has. May wait for a filesystem that hangs.
+    /// Finds out what has become of the exports' mounts; `None` when nothing has. May wait for a filesystem
+    /// that hangs.
     pub(crate) fn follow(&self, mounts: &Mounts, opening: &Opening) -> Option<Followup> {
         let (mut news, mut changed) = (Vec::new(), false);
         let follow = |entry: &Arc<Entry>| {
@@ -56,12 +58,12 @@ impl Table {
                         return Arc::clone(entry);
                     }
                     Followed::Unmounted => Some(
-                        "its filesystem has been unmounted; mount it again, or have the exports read again (SIGHUP) to \
-                         serve what is there now",
+                        "its filesystem has been unmounted; mount it again, or have the exports read again \
+                         (SIGHUP) to serve what is there now",
                     ),
                     Followed::Covered => Some(
-                        "something else is mounted there now; unmount that, or have the exports read again (SIGHUP) to \
-                         serve it",
+                        "something else is mounted there now; unmount that, or have the exports read again \
+                         (SIGHUP) to serve it",
                     ),
                 },
                 Err(_) => None,

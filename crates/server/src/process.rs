@@ -10,7 +10,8 @@ use signal_hook::consts::SIGXFSZ;
 
 use crate::status::MemoryStatus;
 
-/// Modes come from clients and must not be masked; descriptors are needed for much. Returns how many there may be.
+/// Modes come from clients and must not be masked; descriptors are needed for much. Returns how many there
+/// may be.
 pub(crate) fn prepare() -> usize {
     umask(Mode::empty());
     let limit = getrlimit(Resource::Nofile);
@@ -31,8 +32,9 @@ const UNLIMITED: usize = 1 << 20;
 /// As many descriptors as the kernel's table gets room for at once (8 bytes each).
 const ROOM: u64 = 1 << 16;
 
-/// Lets the kernel grow the descriptor table now. It grows by doubling, and in a process with threads each step waits
-/// for an RCU grace period: 10 ms and more, several times, in the first seconds of a server whose caches fill.
+/// Lets the kernel grow the descriptor table now. It grows by doubling, and in a process with threads each
+/// step waits for an RCU grace period: 10 ms and more, several times, in the first seconds of a server whose
+/// caches fill.
 fn make_room_for_descriptors() {
     let room = getrlimit(Resource::Nofile).current.map_or(ROOM, |limit| limit.min(ROOM));
     let highest = i32::try_from(room).unwrap_or(1).saturating_sub(1);
@@ -43,8 +45,9 @@ fn make_room_for_descriptors() {
     }
 }
 
-/// A write beyond the limit of file sizes (`ulimit -f`) fails with EFBIG, which is the client's affair, instead of
-/// ending the process. A handler that does nothing, for to ignore a signal would be inherited by child processes.
+/// A write beyond the limit of file sizes (`ulimit -f`) fails with EFBIG, which is the client's affair,
+/// instead of ending the process. A handler that does nothing, for to ignore a signal would be inherited by
+/// child processes.
 fn survive_file_size_limit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

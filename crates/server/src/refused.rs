@@ -1,4 +1,5 @@
-//! Which users of this host were turned away or made anonymous, for the log: once each, so that a user who asks for ever fills nothing.
+//! Which users of this host were turned away or made anonymous, for the log: once each, so that a user who
+//! asks for ever fills nothing.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

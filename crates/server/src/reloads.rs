@@ -1,5 +1,6 @@
-//! Reloads on a thread of their own. An exported directory may be on a mount that hangs, and then so does whoever looks
-//! at it; the thread that waits for signals, which is the one that asks for reloads, must hear the next one all the same.
+//! Reloads on a thread of their own. An exported directory may be on a mount that hangs, and then so does
+//! whoever looks at it; the thread that waits for signals, which is the one that asks for reloads, must hear
+//! the next one all the same.
 
 use std::io;
 use std::sync::Arc;

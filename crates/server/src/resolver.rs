@@ -1,4 +1,5 @@
-//! Host names for the export rules, as [`Lookups`]: that there is no such name is an answer, that nobody could say is none.
+//! Host names for the export rules, as [`Lookups`]: that there is no such name is an answer, that nobody
+//! could say is none.
 
 use std::net::IpAddr;
 use std::time::Duration;

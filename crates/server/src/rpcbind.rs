@@ -1,5 +1,5 @@
-//! Registration with rpcbind (RFC 1833), so that clients which ask it find MOUNT and NFS. Where no rpcbind runs
-//! there's none, and nothing is missing: our port is the well-known one or named in the URL.
+//! Registration with rpcbind (RFC 1833), so that clients which ask it find MOUNT and NFS. Where no rpcbind
+//! runs there's none, and nothing is missing: our port is the well-known one or named in the URL.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -31,7 +31,8 @@ struct Registration {
     address: SocketAddr,
 }
 
-/// Registers both programs at all of `addresses`; `None` where no rpcbind runs. The strings are what didn't work.
+/// Registers both programs at all of `addresses`; `None` where no rpcbind runs. The strings are what didn't
+/// work.
 pub(crate) fn register(addresses: &[SocketAddr]) -> Option<(Registrations, Vec<String>)> {
     let mut rpcbind = match Rpcbind::connect() {
         Ok(rpcbind) => rpcbind,
@@ -47,11 +48,15 @@ pub(crate) fn register(addresses: &[SocketAddr]) -> Option<(Registrations, Vec<S
             match rpcbind.register(&registration) {
                 Ok(true) => made.push(registration),
                 Ok(false) => problems.push(format!(
-                    "rpcbind has another server for program {program} on {}: clients that ask rpcbind go there",
+                    "rpcbind has another server for program {program} on {}: clients that ask rpcbind go \
+                     there",
                     registration.netid()
                 )),
                 Err(error) => {
-                    problems.push(format!("rpcbind doesn't register program {program} at {address}: {error}"));
+                    problems.push(format!(
+                        "rpcbind doesn't register program {program} at {address}: \
+                                           {error}"
+                    ));
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! What a running server consists of, and what can be asked of it from any thread: a reload, a status, its notices.
+//! What a running server consists of, and what can be asked of it from any thread: a reload, a status, its
+//! notices.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -56,7 +57,8 @@ impl Running {
         // The umask is 0 by now.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
         let started = made.and_then(|()| {
-            // The socket's owner outlives its thread, but only just: a status asked in between is an empty one.
+            // The socket's owner outlives its thread, but only just: a status asked in between is an empty
+            // one.
             Socket::start(directory, &instance, control::SERVER, move |request| {
                 running.upgrade().and_then(|running| running.answer(request))
             })
@@ -118,7 +120,8 @@ impl Running {
         Ok(reloaded)
     }
 
-    /// Serves by another table from now on. What clients have by exports that are gone, or have another directory now, ends.
+    /// Serves by another table from now on. What clients have by exports that are gone, or have another
+    /// directory now, ends.
     fn put_in_place(&self, before: &Table, after: Table) -> Arc<Table> {
         let withdrawn = before.withdrawn(&after);
         self.service.gate.replace(after);
@@ -133,13 +136,15 @@ impl Running {
         after
     }
 
-    /// To be called when the mounts of this process's namespace have changed. Waits for filesystems that hang.
+    /// To be called when the mounts of this process's namespace have changed. Waits for filesystems that
+    /// hang.
     pub(crate) fn follow_mounts(&self) {
         let _one = self.reloading.lock();
         let mounts = match mounts::read() {
             Ok(mounts) => mounts,
             Err(error) => {
-                tracing::error!(%error, "the mounts can't be read: what has become of exported ones isn't known");
+                tracing::error!(%error, "the mounts can't be read: what has become of exported ones isn't \
+                                         known");
                 return;
             }
         };
@@ -168,8 +173,8 @@ impl Running {
     }
 }
 
-/// What can't be served, and what can't be done for those that are: each sentence once, with the exports that it is
-/// about.
+/// What can't be served, and what can't be done for those that are: each sentence once, with the exports that
+/// it is about.
 fn notices_of(table: &Table) -> Vec<String> {
     let (mut notices, mut served) = (table.unserved(), 0);
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
@@ -224,8 +229,8 @@ fn limits_of(store: &Store, export: &Export) -> Vec<String> {
     }
     if !store.is_cloned() {
         limits.push(
-            "read-only clients, and processes that are squashed, get no files for reading over the lane (without \
-             CAP_SYS_ADMIN)"
+            "read-only clients, and processes that are squashed, get no files for reading over the lane \
+             (without CAP_SYS_ADMIN)"
                 .into(),
         );
     }

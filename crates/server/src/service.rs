@@ -34,14 +34,15 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Whether changes of names and attributes must be on stable storage before the reply to this client: on a `sync` export, as
-    /// with knfsd, unless the client syncs for itself.
+    /// Whether changes of names and attributes must be on stable storage before the reply to this client: on
+    /// a `sync` export, as with knfsd, unless the client syncs for itself.
     pub(crate) fn must_last(&self, admitted: &Admission, client: SocketAddr) -> bool {
         admitted.sync && !self.neighbours.has(client)
     }
 
-    /// Whether a user may do at all what the state of others may have to make way for. It is asked before they are, on all roads: no
-    /// delegation is recalled, and no silent client ended, for somebody whom the file's permissions refuse anyhow.
+    /// Whether a user may do at all what the state of others may have to make way for. It is asked before
+    /// they are, on all roads: no delegation is recalled, and no silent client ended, for somebody whom the
+    /// file's permissions refuse anyhow.
     pub(crate) fn may_touch(acting: &Acting<'_>, node: &Node, touch: Touch) -> store::Result<()> {
         match touch {
             Touch::Read => acting.may(node, AccessMode::Read),

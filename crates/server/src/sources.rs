@@ -1,4 +1,5 @@
-//! Where exports come from: the command line's lines and the files, read together at start and at every reload.
+//! Where exports come from: the command line's lines and the files, read together at start and at every
+//! reload.
 
 use std::io;
 use std::path::{Path, PathBuf};

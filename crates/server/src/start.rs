@@ -25,8 +25,9 @@ use crate::{Config, listen, state_dir};
 /// How often an address that is in use is tried again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and addresses. The addresses tell servers
-/// apart that share a directory: of two that say the same clients make one (RFC 8881 section 2.10.5), and use the sessions of either with both.
+/// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and
+/// addresses. The addresses tell servers apart that share a directory: of two that say the same clients make
+/// one (RFC 8881 section 2.10.5), and use the sessions of either with both.
 pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(b"NFSv4 server owner");
@@ -104,8 +105,8 @@ pub(crate) fn start_wire(
     })
 }
 
-/// Waits until nobody else listens on the addresses, for [`Config::takeover`] at most: a server that this one is to replace may still be
-/// draining. Nothing of its state may be read before.
+/// Waits until nobody else listens on the addresses, for [`Config::takeover`] at most: a server that this one
+/// is to replace may still be draining. Nothing of its state may be read before.
 pub(crate) fn wait_for_addresses(config: &Config) -> Result<(), StartError> {
     let deadline = Instant::now() + config.takeover;
     let mut said = false;
@@ -117,7 +118,8 @@ pub(crate) fn wait_for_addresses(config: &Config) -> Result<(), StartError> {
             if !said {
                 let seconds = config.takeover.as_secs();
                 tracing::warn!(
-                    "{address} is in use; waiting for up to {seconds} s, in case the server that has it is stopping"
+                    "{address} is in use; waiting for up to {seconds} s, in case the server that has it is \
+                     stopping"
                 );
                 said = true;
             }

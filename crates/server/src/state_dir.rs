@@ -1,8 +1,9 @@
 //! What outlives a run of the server: the state directory, and in it the key that seals file handles.
 //!
-//! Who has the key can make handles of files that no export leads to, and who can write to the directory can replace it. So a directory
-//! that others can write to, and a key that others can read, are errors. That the directory can be listed is none: what lies in it is closed
-//! by itself, and systemd makes its StateDirectory= with mode 0755.
+//! Who has the key can make handles of files that no export leads to, and who can write to the directory can
+//! replace it. So a directory that others can write to, and a key that others can read, are errors. That the
+//! directory can be listed is none: what lies in it is closed by itself, and systemd makes its
+//! StateDirectory= with mode 0755.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -21,8 +22,8 @@ const OPEN_TO_OTHERS: u32 = 0o077;
 /// Where something went wrong, and what.
 pub(crate) type Failure = (PathBuf, io::Error);
 
-/// Reads the key from `directory`, or makes directory and key. Of two servers that start at the same time both get
-/// the same key. A key that was made is on stable storage.
+/// Reads the key from `directory`, or makes directory and key. Of two servers that start at the same time
+/// both get the same key. A key that was made is on stable storage.
 pub(crate) fn handle_key(directory: &Path) -> Result<[u8; 16], Failure> {
     make(directory)?;
     let path = directory.join(KEY_FILE);
@@ -48,7 +49,8 @@ pub(crate) fn handle_key(directory: &Path) -> Result<[u8; 16], Failure> {
     read(&path).map_err(failed)
 }
 
-/// Makes a directory that only the server's user may enter, and those above it that are missing, durably; or checks the one that is there.
+/// Makes a directory that only the server's user may enter, and those above it that are missing, durably; or
+/// checks the one that is there.
 ///
 /// # Errors
 /// Where it can't be made, isn't a directory, or can be written to by others.
@@ -101,7 +103,8 @@ pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Opens a regular file for reading, and nothing else: a symbolic link isn't followed, and a FIFO isn't waited for.
+/// Opens a regular file for reading, and nothing else: a symbolic link isn't followed, and a FIFO isn't
+/// waited for.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     // Opening a device may do something.
     let kind = fs::symlink_metadata(path)?.file_type();
@@ -136,8 +139,8 @@ fn read(path: &Path) -> io::Result<[u8; 16]> {
     check_owner(&found)?;
     if found.mode() & OPEN_TO_OTHERS != 0 {
         return Err(refused(format!(
-            "others can read it (mode {:04o}), and who has it can make handles of any file: remove it, and clients \
-             mount anew; or, if nobody can have read it, chmod 600",
+            "others can read it (mode {:04o}), and who has it can make handles of any file: remove it, and \
+             clients mount anew; or, if nobody can have read it, chmod 600",
             found.mode() & 0o7777
         )));
     }

@@ -1,7 +1,7 @@
 //! The export table: what is exported now, each export with its number and its open store.
 //!
-//! A table never changes; a reload builds the next one and takes over the stores of what stayed the same, so that
-//! handles, open files and clients don't notice.
+//! A table never changes; a reload builds the next one and takes over the stores of what stayed the same, so
+//! that handles, open files and clients don't notice.
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -67,8 +67,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Opens a store for every export, or takes it over from `previous`. An export that can't be opened stays in the
-    /// table with its problem: the others are served all the same.
+    /// Opens a store for every export, or takes it over from `previous`. An export that can't be opened stays
+    /// in the table with its problem: the others are served all the same.
     pub(crate) fn open(exports: &Exports, opening: &Opening, previous: &Self) -> Self {
         let mut table = Self::default();
         let limits = opening.for_each_of(exports.list().len());
@@ -129,7 +129,8 @@ impl Table {
         self.part();
     }
 
-    /// Tells each store which exports lie in it. One that can't be told isn't served: it would give away what isn't its own.
+    /// Tells each store which exports lie in it. One that can't be told isn't served: it would give away what
+    /// isn't its own.
     fn part(&mut self) {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
@@ -202,7 +203,8 @@ impl Table {
 }
 
 impl Opening {
-    /// What each of so many stores may keep. Each gets as much as any other: which of them will be busy can't be known.
+    /// What each of so many stores may keep. Each gets as much as any other: which of them will be busy can't
+    /// be known.
     fn for_each_of(&self, stores: usize) -> store::Limits {
         store::Limits { nodes: (self.limits.nodes / stores.max(1)).min(MOST_NODES), ..self.limits }
     }

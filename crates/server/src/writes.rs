@@ -1,9 +1,9 @@
 //! The WRITEs that are running: none of them is to run a second time beside itself.
 //!
-//! A WRITE may be repeated, but not while it is still running: the client would take the retransmission's answer, write
-//! something newer to the same place, and the first run would overwrite that. There are never more of them than the
-//! engine has workers, so a short list that is looked through costs less than a hash of the call: this is done
-//! for each WRITE.
+//! A WRITE may be repeated, but not while it is still running: the client would take the retransmission's
+//! answer, write something newer to the same place, and the first run would overwrite that. There are never
+//! more of them than the engine has workers, so a short list that is looked through costs less than a hash of
+//! the call: this is done for each WRITE.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use rpc::message::Credential;
 use rpc::server::CallContext;
 
-/// How much of a WRITE's arguments tells it from another with the same xid: all but its data, and some of that.
+/// How much of a WRITE's arguments tells it from another with the same xid: all but its data, and some of
+/// that.
 const FRONT: usize = 192;
 
 /// The list.

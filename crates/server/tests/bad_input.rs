@@ -47,7 +47,8 @@ fn garbage_arguments_of_every_procedure() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     for procedure in Procedure::ALL.iter().filter(|procedure| **procedure != Procedure::Null) {
-        // Nothing at all, a handle that is longer than 64 bytes, one that ends early, and what follows it missing.
+        // Nothing at all, a handle that is longer than 64 bytes, one that ends early, and what follows it
+        // missing.
         let mut long = vec![0, 0, 0, 65];
         long.extend([7; 68]);
         for args in [vec![], vec![0, 0], long, vec![0, 0, 0, 32, 1, 2], vec![0xff; 4]] {

@@ -1,6 +1,7 @@
-//! Time stamps that are too coarse to see a change by. On ext4 with inodes of 128 bytes, which keep whole seconds, a file's mode and
-//! contents are changed within the second in which they were looked at, so that its ctime stays what it was. Nobody may get by on
-//! what was true before: no reader on any road, and no cache that goes by the change attribute.
+//! Time stamps that are too coarse to see a change by. On ext4 with inodes of 128 bytes, which keep whole
+//! seconds, a file's mode and contents are changed within the second in which they were looked at, so that
+//! its ctime stays what it was. Nobody may get by on what was true before: no reader on any road, and no
+//! cache that goes by the change attribute.
 
 mod common;
 
@@ -43,8 +44,9 @@ impl Rig {
         self.disk.path().join(name)
     }
 
-    /// Makes a file that all may read, has `look` look at it when it isn't new any more, shuts out all but its owner, writes
-    /// something else into it, and calls `after`. Again, until all of that has happened with one and the same ctime.
+    /// Makes a file that all may read, has `look` look at it when it isn't new any more, shuts out all but
+    /// its owner, writes something else into it, and calls `after`. Again, until all of that has happened
+    /// with one and the same ctime.
     fn in_one_second(&self, mut look: impl FnMut(&str), mut after: impl FnMut(&str)) {
         for number in 0..TRIES {
             let name = format!("f{number}");

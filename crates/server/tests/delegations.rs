@@ -1,5 +1,6 @@
-//! Delegations over TCP: a client is given one, whoever wants the file has it recalled over the client's own connection, and what isn't
-//! returned is taken away. The clients are the test's own, so that it sees every byte of a callback.
+//! Delegations over TCP: a client is given one, whoever wants the file has it recalled over the client's own
+//! connection, and what isn't returned is taken away. The clients are the test's own, so that it sees every
+//! byte of a callback.
 
 mod common;
 
@@ -299,7 +300,8 @@ fn a_holder_that_changes_its_files_name_or_mode_keeps_its_delegation() {
         another_process("chmod", &["600".as_ref(), &scratch.at("last")]);
         is_recalled(&mut one, last.unwrap(), &last_file);
         assert_eq!(give_back(&mut one, last.unwrap(), &last_file), NFS_OK);
-        // Another client's change isn't the holder's, and a local process's isn't either, right after one of the holder's.
+        // Another client's change isn't the holder's, and a local process's isn't either, right after one of
+        // the holder's.
         if access == READ_DELEG {
             let args = Rename4Args { oldname: Opaque(b"f"), newname: Opaque(b"g") };
             let ops = other
@@ -529,7 +531,8 @@ fn a_silent_clients_delegation_gives_way_to_a_grant() {
         }
     });
     is_recalled(&mut one, delegation.unwrap(), &file);
-    // It has it no more: it went with its client, or, if its time was up first, by itself. That the client may acknowledge, once.
+    // It has it no more: it went with its client, or, if its time was up first, by itself. That the client
+    // may acknowledge, once.
     give_back(&mut one, delegation.unwrap(), &file);
     assert_ne!(give_back(&mut one, delegation.unwrap(), &file), NFS_OK);
 }

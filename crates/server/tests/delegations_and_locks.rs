@@ -1,5 +1,6 @@
-//! Byte-range locks of a delegation's holder: a client that is asked for its delegation tells the server its locks first, and keeps
-//! them when it has returned it. Nobody gets a lock in between, neither a local process nor another client.
+//! Byte-range locks of a delegation's holder: a client that is asked for its delegation tells the server its
+//! locks first, and keeps them when it has returned it. Nobody gets a lock in between, neither a local
+//! process nor another client.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Delegations and the ways to their holders: a client of 4.0 is called at an address, one of 4.1 through a session's slots, and either hears
-//! when it can't be called.
+//! Delegations and the ways to their holders: a client of 4.0 is called at an address, one of 4.1 through a
+//! session's slots, and either hears when it can't be called.
 
 mod common;
 
@@ -52,7 +52,8 @@ fn a_holder_of_version_0_is_not_asked_for_what_comes_from_its_own_address() {
     assert!(callee.answer(&[]).is_none(), "CB_NULL");
     let root = old.walk(&scratch.export());
     let (delegation, file) = old.open_delegated(&root, b"f");
-    // It may be the holder itself, by this connection or another, and is told what the file says: there is nobody who answers callbacks.
+    // It may be the holder itself, by this connection or another, and is told what the file says: there is
+    // nobody who answers callbacks.
     assert_eq!(size(&mut old.wire, &file), 4);
     assert_eq!(size(&mut Client::new(&server), &file), 4);
     // Others are told what the holder says: who comes by NFSv3 can't be the holder, from wherever it comes.

@@ -1,5 +1,5 @@
-//! An export in an export on one filesystem: what lies in the inner one is served by its rules, whichever way a client comes,
-//! over NFSv3, NFSv4 and the lane, and with whatever handle.
+//! An export in an export on one filesystem: what lies in the inner one is served by its rules, whichever way
+//! a client comes, over NFSv3, NFSv4 and the lane, and with whatever handle.
 
 mod common;
 
@@ -223,7 +223,8 @@ fn a_client_of_the_outer_export_alone_is_kept_out() {
     }
 }
 
-/// Handles of the outer export for a directory and for a file in what becomes an inner export, and one beside.
+/// Handles of the outer export for a directory and for a file in what becomes an inner export, and one
+/// beside.
 fn handles(client: &mut Client, rig: &Rig) -> (Vec<u8>, [Vec<u8>; 3], Vec<u8>) {
     let root = client.mnt(&rig.scratch.export()).unwrap();
     let way = client.lookup(&root, "way");

@@ -1,5 +1,5 @@
-//! Locks that a server leaves with the service manager, which is the test: no local process gets what a client holds while the server is
-//! away, the client reclaims it, and what nobody reclaims is given back.
+//! Locks that a server leaves with the service manager, which is the test: no local process gets what a
+//! client holds while the server is away, the client reclaims it, and what nobody reclaims is given back.
 
 mod common;
 

@@ -54,7 +54,8 @@ fn files_are_granted_and_the_wire_stays_silent() {
     });
 }
 
-/// The rules of the address and the port are those of a connection: without it there is nothing to hold files by.
+/// The rules of the address and the port are those of a connection: without it there is nothing to hold files
+/// by.
 #[test]
 fn a_lane_ends_with_the_nfs_connection_that_it_is_bound_to() {
     let scratch = Scratch::new();
@@ -121,8 +122,8 @@ fn refusals_are_those_of_the_wire() {
     });
 }
 
-/// NFS servers allow READ and WRITE to an owner whatever the mode says, and READ to who may execute, for the protocol has no open
-/// (RFC 1813 section 4.4). A descriptor is an open.
+/// NFS servers allow READ and WRITE to an owner whatever the mode says, and READ to who may execute, for the
+/// protocol has no open (RFC 1813 section 4.4). A descriptor is an open.
 #[test]
 fn what_open_refuses_is_not_granted_and_the_wire_serves_it() {
     for options in ["no_root_squash", "root_squash"] {
@@ -188,8 +189,8 @@ fn become_user(id: u32) {
     rustix::thread::set_thread_uid(Uid::from_raw(id)).unwrap();
 }
 
-/// A descriptor as `granted` gives it, in the hands of root: in a container without a user namespace he can always get at those of
-/// the users there.
+/// A descriptor as `granted` gives it, in the hands of root: in a container without a user namespace he can
+/// always get at those of the users there.
 fn in_roots_hands(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::OwnedFd> {
     let scratch = Scratch::new();
     std::fs::write(scratch.at("f"), "root's").unwrap();

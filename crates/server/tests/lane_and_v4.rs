@@ -1,5 +1,5 @@
-//! Local processes with grants and clients of NFSv4 on the same files: a grant counts as an open. (What it means for delegations is
-//! among their tests.)
+//! Local processes with grants and clients of NFSv4 on the same files: a grant counts as an open. (What it
+//! means for delegations is among their tests.)
 
 mod common;
 

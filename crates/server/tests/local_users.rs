@@ -1,4 +1,5 @@
-//! A server of root, and processes of ordinary users on its own host: over loopback nobody is whoever he claims to be.
+//! A server of root, and processes of ordinary users on its own host: over loopback nobody is whoever he
+//! claims to be.
 //!
 //! The tests need root: they are several users of the host at once, each on threads of its own.
 

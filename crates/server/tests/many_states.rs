@@ -1,5 +1,5 @@
-//! A server that stops with thousands of NFSv4 locks: each on an open file of its own, or, with a delegation for writing, all of them
-//! on one.
+//! A server that stops with thousands of NFSv4 locks: each on an open file of its own, or, with a delegation
+//! for writing, all of them on one.
 
 mod common;
 

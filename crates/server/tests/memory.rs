@@ -1,6 +1,6 @@
-//! Memory is bounded by what the server decides, not by what its clients do: one client, a thousand that are silent,
-//! sixty-four that write a mebibyte each at once, twenty that ask for as much as a COMPOUND can say and read none of it. The server
-//! runs in a process of its own, so that its resident memory is its own.
+//! Memory is bounded by what the server decides, not by what its clients do: one client, a thousand that are
+//! silent, sixty-four that write a mebibyte each at once, twenty that ask for as much as a COMPOUND can say
+//! and read none of it. The server runs in a process of its own, so that its resident memory is its own.
 
 mod common;
 
@@ -23,7 +23,8 @@ const THOUSAND_IDLE: u64 = 8 << 20;
 /// Sixty-four WRITEs of 1 MiB at once: the engine's receive budget (16 MiB) and what its workers hold.
 const SIXTY_FOUR_WRITING: u64 = 40 << 20;
 
-/// What twenty replies that nobody reads may cost: each the largest there is, in memory once, and once more while it is built.
+/// What twenty replies that nobody reads may cost: each the largest there is, in memory once, and once more
+/// while it is built.
 const TWENTY_UNREAD: u64 = 48 << 20;
 
 /// The server's process; killed when dropped, and its directory removed.
@@ -80,7 +81,8 @@ fn serve_until_killed() -> ! {
     }
 }
 
-/// Without a session nothing but the server bounds a reply. What it adds up to when several clients leave theirs unread is bounded, too.
+/// Without a session nothing but the server bounds a reply. What it adds up to when several clients leave
+/// theirs unread is bounded, too.
 #[test]
 fn replies_without_a_session_are_bounded() {
     let serving = Serving::start("replies_without_a_session_are_bounded");
@@ -148,7 +150,8 @@ fn resident_memory_is_bounded() {
     drop(idle);
     wait_for("them to go", || connections() == 1);
 
-    // All but the last byte of every WRITE, from sixty-four clients: each is in the server's memory or in the kernel's.
+    // All but the last byte of every WRITE, from sixty-four clients: each is in the server's memory or in the
+    // kernel's.
     let mut writers: Vec<_> = (0..64).map(|_| Client::to(address)).collect();
     let data = vec![9; 1 << 20];
     let args = |number: usize| {

@@ -96,7 +96,8 @@ fn the_status_is_true_and_comes_over_its_socket() {
     drop(client);
     wait_for("the connection to go", || server.status().connections.is_empty());
 
-    // Two servers in one run directory answer both; a dead one's socket is passed over, and cleared away by the next.
+    // Two servers in one run directory answer both; a dead one's socket is passed over, and cleared away by
+    // the next.
     let mut config = scratch.config("*(ro,insecure)");
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let second = Server::start(config.clone()).unwrap();

@@ -1,4 +1,5 @@
-//! NFSv4.1 and 4.2 over TCP: whole COMPOUNDs in, exact results out; and a restart under a client that has files open and locked.
+//! NFSv4.1 and 4.2 over TCP: whole COMPOUNDs in, exact results out; and a restart under a client that has
+//! files open and locked.
 
 mod common;
 

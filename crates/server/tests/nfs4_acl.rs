@@ -1,5 +1,5 @@
-//! Access control lists and owners by NFSv4: what a client sets is what the kernel keeps as a POSIX list, and what it gets is that; new
-//! files inherit; names are taken and given.
+//! Access control lists and owners by NFSv4: what a client sets is what the kernel keeps as a POSIX list, and
+//! what it gets is that; new files inherit; names are taken and given.
 
 mod common;
 

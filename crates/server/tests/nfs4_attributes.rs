@@ -1,5 +1,6 @@
-//! NFSv4's attributes as GETATTR tells them and as READDIR does: of every kind of object, in every minor version, they must be the
-//! same. A client takes the entry's attributes for the object's, and its handle to go on with.
+//! NFSv4's attributes as GETATTR tells them and as READDIR does: of every kind of object, in every minor
+//! version, they must be the same. A client takes the entry's attributes for the object's, and its handle to
+//! go on with.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A long COPY goes on behind its answer, its client is told by a callback when it is done, and may ask meanwhile; a client that can't be
-//! called waits for its COPY.
+//! A long COPY goes on behind its answer, its client is told by a callback when it is done, and may ask
+//! meanwhile; a client that can't be called waits for its COPY.
 
 mod common;
 
@@ -37,8 +37,8 @@ fn copy(session: &mut Session, from: &[u8], to: &[u8]) -> Copy4ResOk {
     get(body)
 }
 
-/// Receives a callback of the session, which must be a CB_SEQUENCE and one operation, says that it was done, and what its arguments
-/// were.
+/// Receives a callback of the session, which must be a CB_SEQUENCE and one operation, says that it was done,
+/// and what its arguments were.
 fn answer_callback(session: &mut Session) -> (u32, Vec<u8>) {
     let record = session.wire.receive().unwrap();
     let mut from = Decoder::new(&record);

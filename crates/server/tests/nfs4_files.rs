@@ -1,4 +1,5 @@
-//! Files as NFSv4 sees them: holes, files that lose their name while they are open, exports that lie in one another.
+//! Files as NFSv4 sees them: holes, files that lose their name while they are open, exports that lie in one
+//! another.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Attacks on what other clients of NFSv4 have: by other users, and by root of nowhere, who knows names, and even ids.
+//! Attacks on what other clients of NFSv4 have: by other users, and by root of nowhere, who knows names, and
+//! even ids.
 
 mod common;
 
@@ -127,7 +128,8 @@ fn ids_cannot_be_guessed_from_others() {
     }
 }
 
-/// EXCHANGE_ID and SETCLIENTID with somebody's name, as root, with another verifier: that was a restart of the client, and ended it.
+/// EXCHANGE_ID and SETCLIENTID with somebody's name, as root, with another verifier: that was a restart of
+/// the client, and ended it.
 #[test]
 fn who_takes_a_clients_name_ends_nothing_and_keeps_nobody_out() {
     let scratch = Scratch::new();
@@ -158,7 +160,8 @@ fn who_takes_a_clients_name_ends_nothing_and_keeps_nobody_out() {
     Session::new(&server, 1, b"late").reclaim_complete();
 }
 
-/// 4.0 has no sessions: an owner's retry is answered from memory, with the handle that GETFH tells, whatever directories are above it.
+/// 4.0 has no sessions: an owner's retry is answered from memory, with the handle that GETFH tells, whatever
+/// directories are above it.
 #[test]
 fn a_retry_of_somebody_else_is_not_answered() {
     let scratch = Scratch::new();

@@ -1,5 +1,6 @@
-//! What a restart finds in the state directory: records of NFSv4 clients that are damaged, and what nobody expects there. The server
-//! starts, says so, and gives nobody anything new before a whole grace period has passed.
+//! What a restart finds in the state directory: records of NFSv4 clients that are damaged, and what nobody
+//! expects there. The server starts, says so, and gives nobody anything new before a whole grace period has
+//! passed.
 
 mod common;
 
@@ -29,7 +30,8 @@ fn record(at: &Path) -> PathBuf {
     entries.find(|path| !path.ends_with("lease")).unwrap()
 }
 
-/// A server that was killed while `one` had a file open and locked: how it is started again, and the file's handle.
+/// A server that was killed while `one` had a file open and locked: how it is started again, and the file's
+/// handle.
 fn killed(scratch: &Scratch) -> (Config, Vec<u8>) {
     let mut config = scratch.config(ANYBODY);
     let server = Server::start(config.clone()).unwrap();

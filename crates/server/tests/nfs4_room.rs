@@ -1,6 +1,7 @@
-//! Replies that become longer than a session allows: for every operation, whether the bound is the reply's or that of what is kept for a
-//! retry. Who is told NFS4ERR_REP_TOO_BIG or NFS4ERR_REP_TOO_BIG_TO_CACHE must be able to rely on that the operation hasn't been done
-//! (RFC 8881 section 2.10.6.4), and no reply is longer than was agreed on.
+//! Replies that become longer than a session allows: for every operation, whether the bound is the reply's or
+//! that of what is kept for a retry. Who is told NFS4ERR_REP_TOO_BIG or NFS4ERR_REP_TOO_BIG_TO_CACHE must be
+//! able to rely on that the operation hasn't been done (RFC 8881 section 2.10.6.4), and no reply is longer
+//! than was agreed on.
 
 mod common;
 
@@ -17,7 +18,8 @@ use xdr::{Array, Encode, Opaque};
 
 /// What RPC puts before a result: a session's bounds count it.
 const RPC_HEADER: usize = 24;
-/// Handles put again and again, so that the smallest session has room for what stands before the operation, but for no more.
+/// Handles put again and again, so that the smallest session has room for what stands before the operation,
+/// but for no more.
 const FILLERS: usize = 8;
 const ANY: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
 const BAD: Stateid4 = Stateid4 { seqid: 1, other: [9; 12] };
@@ -156,8 +158,8 @@ fn lock(clientid: u64, open: Stateid4) -> Lock4Args<'static> {
     Lock4Args { locktype: NfsLockType4::Write, reclaim: false, offset: 0, length: u64::MAX, locker }
 }
 
-/// A request with the operation as its last one, on files and states that no other request has; nothing for those that have no place
-/// behind SEQUENCE.
+/// A request with the operation as its last one, on files and states that no other request has; nothing for
+/// those that have no place behind SEQUENCE.
 fn request(rig: &mut Rig, op: Op) -> Option<Request> {
     let clientid = rig.wide.clientid;
     let root = rig.root.clone();
@@ -376,7 +378,8 @@ const fn fills_what_there_is(op: Op) -> bool {
     matches!(op, Op::Read | Op::ReadPlus | Op::Readdir | Op::Listxattrs)
 }
 
-/// Runs a request in a session: its status, how many results there are, and the reply's length as the session's bounds count it.
+/// Runs a request in a session: its status, how many results there are, and the reply's length as the
+/// session's bounds count it.
 fn run(session: &mut Session, request: &Request, cachethis: bool, root: &[u8]) -> (u32, u32, usize) {
     let mut ops = session.sequence(cachethis);
     for _ in 0..FILLERS {

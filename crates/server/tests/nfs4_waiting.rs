@@ -1,4 +1,5 @@
-//! Locks that clients wait for, over TCP: whoever is next is called, whether the lock was another client's or a local process's.
+//! Locks that clients wait for, over TCP: whoever is next is called, whether the lock was another client's or
+//! a local process's.
 
 mod common;
 

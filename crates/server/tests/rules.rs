@@ -1,5 +1,5 @@
-//! The one check, seen from the wire: who may use an export, how, and as whom. The addresses of 127.0.0.0/8 are
-//! different clients.
+//! The one check, seen from the wire: who may use an export, how, and as whom. The addresses of 127.0.0.0/8
+//! are different clients.
 
 mod common;
 
@@ -238,7 +238,8 @@ fn permissions_are_those_of_the_squashed_user() {
     }
     // Roots of one client are not those of another; the threads that acted as somebody are themselves again.
     assert_eq!(admin.read(&secret, 0, 4).unwrap().0, b"data");
-    // An owner reads and writes his own file whatever its mode, for he may have it open (knfsd does the same).
+    // An owner reads and writes his own file whatever its mode, for he may have it open (knfsd does the
+    // same).
     mode(&scratch.at("secret"), 0);
     user.credential = sys(1000, 100, &[]);
     assert_eq!(user.read(&secret, 0, 4).unwrap().0, b"data");

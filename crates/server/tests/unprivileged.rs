@@ -1,5 +1,6 @@
-//! Started by an ordinary user: the server serves that user's files to that user and to root, and to nobody else on the host,
-//! unless the export says so. Handles survive a restart, and it says at start what it can't do.
+//! Started by an ordinary user: the server serves that user's files to that user and to root, and to nobody
+//! else on the host, unless the export says so. Handles survive a restart, and it says at start what it can't
+//! do.
 //!
 //! The tests need root: they are several users of the host at once, each on threads of its own.
 
@@ -92,8 +93,8 @@ fn refused(client: &mut Client, procedure: Procedure, args: &impl Encode) {
     }
 }
 
-/// The attack that the quick start's line allowed once: another user of the host, with every claim, over NFSv3 and NFSv4. The handles
-/// are known to the attacker, as from somebody who has looked over a shoulder.
+/// The attack that the quick start's line allowed once: another user of the host, with every claim, over
+/// NFSv3 and NFSv4. The handles are known to the attacker, as from somebody who has looked over a shoulder.
 fn attack(scratch: &Scratch, client: &mut Client, root: &[u8], secret: &[u8]) {
     for claim in [Some(OTHER), Some(OWNER), Some(0), Some(65_534), None] {
         client.credential = claim.map_or(Credential::None, |uid| sys(uid, uid, &[OWNER, 0]));

@@ -1,9 +1,10 @@
 //! What each peer makes the engine hold, and who makes room when that runs short.
 //!
-//! Everything is shared by [`Peer`], by the rule of [`Shares`]: nobody takes so much that the next one finds nothing. When a peer can't have
-//! more, clients that can be dispensed with make room for it: first those that haven't been confirmed, then courtesy clients (out of
-//! their lease), each time of the peer that holds the most, and of its clients the one that has been silent for the longest time. A peer
-//! makes room for one that holds less, or for itself.
+//! Everything is shared by [`Peer`], by the rule of [`Shares`]: nobody takes so much that the next one finds
+//! nothing. When a peer can't have more, clients that can be dispensed with make room for it: first those
+//! that haven't been confirmed, then courtesy clients (out of their lease), each time of the peer that holds
+//! the most, and of its clients the one that has been silent for the longest time. A peer makes room for one
+//! that holds less, or for itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -102,8 +103,8 @@ impl Accounts {
         shares.free(Standing::Admitted) < shares.limit() / SHORT
     }
 
-    /// Whether a peer is so near to its share that it couldn't have half as much again. What is only for speed then
-    /// stops, so that there is room for what isn't.
+    /// Whether a peer is so near to its share that it couldn't have half as much again. What is only for
+    /// speed then stops, so that there is room for what isn't.
     pub fn is_tight(&self, resource: Resource, peer: &Peer) -> bool {
         let shares = self.of(resource);
         !shares.may_take(peer, Standing::of_admitted(peer), shares.held_by(peer).div_ceil(2))
@@ -124,8 +125,8 @@ impl Accounts {
         }
     }
 
-    /// The unconfirmed client that makes room for a client of `newcomer`. One that was made at `late` or before has had the time to be
-    /// confirmed.
+    /// The unconfirmed client that makes room for a client of `newcomer`. One that was made at `late` or
+    /// before has had the time to be confirmed.
     fn unconfirmed_before(&self, newcomer: &Peer, but: Option<ClientId>, late: Time) -> Option<ClientId> {
         let own = self.clients.held_by(newcomer);
         let gives = |(peer, since): &(&Peer, &BTreeSet<(Time, ClientId)>)| {
@@ -137,8 +138,8 @@ impl Accounts {
         oldest.iter().map(|(_, client)| *client).find(|client| Some(*client) != but)
     }
 
-    /// The courtesy client that makes room for `newcomer`, or for whoever comes next. It isn't known here any more, and may have come back
-    /// since the search.
+    /// The courtesy client that makes room for `newcomer`, or for whoever comes next. It isn't known here any
+    /// more, and may have come back since the search.
     fn courtesy_before(&mut self, newcomer: Option<&Peer>, resource: Resource) -> Option<ClientId> {
         let shares = self.of(resource);
         let own = newcomer.map_or(0, |newcomer| shares.held_by(newcomer));
@@ -195,7 +196,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(())
     }
 
-    /// Ends a client that can be dispensed with, and by which `newcomer` has more room. Whether there was one.
+    /// Ends a client that can be dispensed with, and by which `newcomer` has more room. Whether there was
+    /// one.
     fn make_room(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Which state is an owner's on a file: open owners and lock owners have one each. Only the states' numbers are kept, what they are
-//! found by is in the states.
+//! Which state is an owner's on a file: open owners and lock owners have one each. Only the states' numbers
+//! are kept, what they are found by is in the states.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash, RandomState};

@@ -45,8 +45,8 @@ pub(crate) struct Client {
     pub delegations: usize,
     /// When it was last asked to give some of those back.
     pub asked_back: Option<Time>,
-    /// Delegations that were taken away from it, until it knows: it has said so (4.1), or was told (4.0). As long it isn't on stable
-    /// storage, for it would reclaim them (RFC 8881 section 8.4.3).
+    /// Delegations that were taken away from it, until it knows: it has said so (4.1), or was told (4.0). As
+    /// long it isn't on stable storage, for it would reclaim them (RFC 8881 section 8.4.3).
     pub revoked: HashSet<u64>,
 }
 

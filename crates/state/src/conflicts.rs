@@ -1,7 +1,9 @@
-//! What stands in the way of an access: deny modes and delegations, whoever asks (RFC 8881 sections 9.7, 10.2, 10.4).
+//! What stands in the way of an access: deny modes and delegations, whoever asks (RFC 8881 sections 9.7,
+//! 10.2, 10.4).
 //!
-//! A delegation in the way is recalled, and the access has to be tried again. One that isn't returned within a lease's time is
-//! revoked: a client that doesn't answer, or whose callbacks get lost, costs the others that long and no more.
+//! A delegation in the way is recalled, and the access has to be tried again. One that isn't returned within
+//! a lease's time is revoked: a client that doesn't answer, or whose callbacks get lost, costs the others
+//! that long and no more.
 
 use std::hash::Hash;
 
@@ -39,8 +41,8 @@ impl Touch {
     }
 }
 
-/// How long a client may take to return a delegation that is in somebody's way, in milliseconds. A lease's time, if that is
-/// shorter.
+/// How long a client may take to return a delegation that is in somebody's way, in milliseconds. A lease's
+/// time, if that is shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     /// If its user could write to the file.
@@ -69,10 +71,10 @@ pub struct Recall<K> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Whether an access may begin now. `by` is the NFSv4 client whose access it is, and whose own delegations aren't in its
-    /// way; none for NFSv3, the lane and local processes. Courtesy clients in the way are ended, delegations in the way are
-    /// recalled ([`crate::Effects::recalls`]). Whether there is a grace period is another question, as is for READ and WRITE
-    /// what deny modes say ([`Engine::check_io`]).
+    /// Whether an access may begin now. `by` is the NFSv4 client whose access it is, and whose own
+    /// delegations aren't in its way; none for NFSv3, the lane and local processes. Courtesy clients in the
+    /// way are ended, delegations in the way are recalled ([`crate::Effects::recalls`]). Whether there is a
+    /// grace period is another question, as is for READ and WRITE what deny modes say ([`Engine::check_io`]).
     ///
     /// # Errors
     /// `ShareDenied` for an open that others deny, `Delay` while a delegation is being recalled.
@@ -87,8 +89,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clear(now, by, key, touch, Patience::A_LEASE)
     }
 
-    /// As [`Engine::may_begin`], for what has no open behind it: NFSv3's calls, and those by special state ids. There READ and WRITE meet
-    /// deny modes themselves.
+    /// As [`Engine::may_begin`], for what has no open behind it: NFSv3's calls, and those by special state
+    /// ids. There READ and WRITE meet deny modes themselves.
     ///
     /// # Errors
     /// `Locked` for what others deny, `Delay` while a delegation is being recalled.
@@ -109,8 +111,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.may_begin(now, by, key, touch)
     }
 
-    /// A local process wants the file: its kernel lease is being broken. What is in the way is recalled, and revoked after
-    /// `patience`, or a lease's time if that is shorter.
+    /// A local process wants the file: its kernel lease is being broken. What is in the way is recalled, and
+    /// revoked after `patience`, or a lease's time if that is shorter.
     pub fn broken_by_local(&mut self, now: Time, key: &K, writes: bool, patience: Patience) {
         let touch = if writes { Touch::Write } else { Touch::Read };
         // That it isn't done at once is the local process's to wait for.
@@ -212,7 +214,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             .for_each(|(_, number)| self.revoke(now, number));
     }
 
-    /// A delegation wasn't returned when it was asked for: its file isn't lent to anybody for a long time, nor anything to its holder.
+    /// A delegation wasn't returned when it was asked for: its file isn't lent to anybody for a long time,
+    /// nor anything to its holder.
     fn is_lost(&mut self, now: Time, number: u64) {
         let Some(state) = self.states.get(&number).filter(|state| state.seqid > 0) else { return };
         let Kind::Delegation { peer, .. } = state.kind else { return };
@@ -221,8 +224,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.distrust(now, peer, distrust);
     }
 
-    /// A peer gets no delegation for `least` milliseconds, and those that it has are asked back: nobody is to wait for each of
-    /// them in turn.
+    /// A peer gets no delegation for `least` milliseconds, and those that it has are asked back: nobody is to
+    /// wait for each of them in turn.
     pub(crate) fn distrust(&mut self, now: Time, peer: Peer, least: u64) {
         let is_news = !self.distrusted.has(now, &peer);
         let Config { lease, distrust, .. } = self.config;

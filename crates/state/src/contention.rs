@@ -1,10 +1,12 @@
-//! What isn't lent for a while: files that delegations were in somebody's way of, and peers that were late to return one, or
-//! returned none. Remembered apart from the state, which is gone by then.
+//! What isn't lent for a while: files that delegations were in somebody's way of, and peers that were late to
+//! return one, or returned none. Remembered apart from the state, which is gone by then.
 //!
-//! A delegation that is recalled holds up whoever wants the file. So each time that happens again as soon as it can, the file, or the peer, isn't
-//! lent for twice as long as before. An entry that is over is remembered for as long again.
+//! A delegation that is recalled holds up whoever wants the file. So each time that happens again as soon as
+//! it can, the file, or the peer, isn't lent for twice as long as before. An entry that is over is remembered
+//! for as long again.
 //!
-//! The memory is bounded, and shared by peer ([`fairness::Shares`]): who makes many entries displaces its own.
+//! The memory is bounded, and shared by peer ([`fairness::Shares`]): who makes many entries displaces its
+//! own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -52,8 +54,8 @@ impl<T: Clone + Eq + Hash> NotLent<T> {
         self.entries.get(what).is_some_and(|entry| now < entry.until)
     }
 
-    /// It isn't lent from now on: for `least` milliseconds, or twice as long as the last time if that was just over, and for `most` if
-    /// that is shorter. Because of a delegation of `peer`'s.
+    /// It isn't lent from now on: for `least` milliseconds, or twice as long as the last time if that was
+    /// just over, and for `most` if that is shorter. Because of a delegation of `peer`'s.
     pub fn add(&mut self, now: Time, what: &T, peer: Peer, least: u64, most: u64) {
         self.forget(now);
         let before = self.remove(what);

@@ -1,9 +1,9 @@
 //! Delegations: when a client gets one, and how it gives it back (RFC 8881 sections 10.2 to 10.5, 18.6).
 //!
-//! A delegation for reading says that nobody else has the file open for writing, one for writing that nobody else has it open at
-//! all. That no local process has is for the caller to see to, by a kernel lease: he takes it between
-//! [`Engine::delegate_begin`] and [`Engine::delegate_done`]. The state that stands for the delegation is there from the
-//! first on, so that whoever comes between is noticed.
+//! A delegation for reading says that nobody else has the file open for writing, one for writing that nobody
+//! else has it open at all. That no local process has is for the caller to see to, by a kernel lease: he
+//! takes it between [`Engine::delegate_begin`] and [`Engine::delegate_done`]. The state that stands for the
+//! delegation is there from the first on, so that whoever comes between is noticed.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::principal::Requester;
 
 /// How many files are kept open for one.
 pub(crate) const DESCRIPTORS: usize = 2;
-/// Which part of a lease passes from one search for somebody to ask for delegations to the next, if there was nobody.
+/// Which part of a lease passes from one search for somebody to ask for delegations to the next, if there was
+/// nobody.
 const SEARCH: u64 = 64;
 
 /// Why a client doesn't get a delegation.
@@ -125,7 +126,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(Delegating { number, writes, kept })
     }
 
-    /// The second half, when local processes are kept out: the state id for the client. None if somebody has come between.
+    /// The second half, when local processes are kept out: the state id for the client. None if somebody has
+    /// come between.
     pub fn delegate_done(&mut self, begun: &Delegating<L>) -> Option<StateId> {
         let boot = self.config.boot;
         let state = self.states.get_mut(&begun.number)?;
@@ -136,7 +138,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         None
     }
 
-    /// The second half of reclaiming one when local processes can't be kept out: the client has it back, but only to return it.
+    /// The second half of reclaiming one when local processes can't be kept out: the client has it back, but
+    /// only to return it.
     pub fn delegate_to_recall(&mut self, now: Time, begun: &Delegating<L>) -> Option<StateId> {
         let boot = self.config.boot;
         let id = self.states.get_mut(&begun.number)?.bump(boot, begun.number);
@@ -173,7 +176,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// Whether `id` is a delegation of the client on the file by which it may open it so: what OPEN by CLAIM_DELEGATE_CUR asks.
+    /// Whether `id` is a delegation of the client on the file by which it may open it so: what OPEN by
+    /// CLAIM_DELEGATE_CUR asks.
     ///
     /// # Errors
     /// What is wrong with the state id, `Openmode` for a delegation that is for reading only.
@@ -186,7 +190,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// The delegation for writing that somebody other than `by` has: he knows better than the file what its attributes are.
+    /// The delegation for writing that somebody other than `by` has: he knows better than the file what its
+    /// attributes are.
     #[must_use]
     pub fn writer(&self, by: Option<ClientId>, key: &K) -> Option<Writer<L>> {
         let number = self.files.get(key)?.lent.writer()?;
@@ -212,8 +217,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.files.get(key).is_some_and(|file| file.lent.has(client))
     }
 
-    /// Whether the client can't have another delegation: it has too many, its peer or the engine is short of open
-    /// files, or there are too many of all clients. Then some are asked back.
+    /// Whether the client can't have another delegation: it has too many, its peer or the engine is short of
+    /// open files, or there are too many of all clients. Then some are asked back.
     fn are_too_many(&mut self, now: Time, client: ClientId) -> bool {
         let limits = &self.config.limits;
         let Some(asking) = self.clients.get(&client) else { return true };
@@ -232,9 +237,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         true
     }
 
-    /// Asks a client to give a quarter of its delegations back ([`crate::Effects::give_back`]): of those that haven't
-    /// been asked for a lease's time the one that has the most, where open files are short of the peer that holds the
-    /// most of these.
+    /// Asks a client to give a quarter of its delegations back ([`crate::Effects::give_back`]): of those that
+    /// haven't been asked for a lease's time the one that has the most, where open files are short of the
+    /// peer that holds the most of these.
     pub(crate) fn ask_back(&mut self, now: Time, too_many: TooMany) {
         let lease = self.config.lease;
         let of_one = matches!(too_many, TooMany::Client(_));

@@ -1,16 +1,18 @@
 //! The locks of several owners on one open file description.
 //!
-//! The kernel tells locks apart by the description that they were made on (fcntl_locking(2), `F_OFD_SETLK`). Owners that share a
-//! description have one set of locks there: what one of them locks the kernel doesn't refuse to the other, and what one
-//! of them unlocks is unlocked for all. [`DescriptionLocks`] remembers which owner has what, so that the caller asks the kernel
-//! for no more than he may, and unlocks no more than he must.
+//! The kernel tells locks apart by the description that they were made on (fcntl_locking(2), `F_OFD_SETLK`).
+//! Owners that share a description have one set of locks there: what one of them locks the kernel doesn't
+//! refuse to the other, and what one of them unlocks is unlocked for all. [`DescriptionLocks`] remembers
+//! which owner has what, so that the caller asks the kernel for no more than he may, and unlocks no more than
+//! he must.
 
 use std::collections::HashMap;
 
 use crate::locked::Locked;
 use crate::ranges::{LockKind, Range, Ranges};
 
-/// Which owner has which bytes of a file locked by one description. An owner is a number that [`DescriptionLocks::join`] gives.
+/// Which owner has which bytes of a file locked by one description. An owner is a number that
+/// [`DescriptionLocks::join`] gives.
 #[derive(Debug, Default)]
 pub struct DescriptionLocks {
     owners: HashMap<u64, Ranges>,

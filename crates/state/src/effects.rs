@@ -10,14 +10,16 @@ use crate::waiting::Notice;
 #[derive(Debug)]
 #[must_use]
 pub struct Effects<K, L> {
-    /// What was kept for lock owners without a lock any more, and for delegations that have ended: to be closed.
+    /// What was kept for lock owners without a lock any more, and for delegations that have ended: to be
+    /// closed.
     pub released: Vec<Arc<L>>,
     /// Files that nobody has open, locked or granted any more.
     pub closed: Vec<K>,
-    /// Clients that mustn't reclaim any more (by their [`crate::instance`]): to be taken off stable storage before the operation is answered, and
-    /// before [`Effects::remember`] is looked at.
+    /// Clients that mustn't reclaim any more (by their [`crate::instance`]): to be taken off stable storage
+    /// before the operation is answered, and before [`Effects::remember`] is looked at.
     pub forget: Vec<Vec<u8>>,
-    /// Clients (the same) that may reclaim after a restart from now on: to be put on stable storage before the operation is answered.
+    /// Clients (the same) that may reclaim after a restart from now on: to be put on stable storage before
+    /// the operation is answered.
     pub remember: Vec<Vec<u8>>,
     /// Delegations that are in somebody's way: their clients are to be told, and nobody waits for that.
     pub recalls: Vec<Recall<K>>,

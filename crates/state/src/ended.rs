@@ -1,5 +1,5 @@
-//! What NFSv4.0's clients had when they ended: a client that comes back too late is told that its lease has expired, and not that nobody
-//! has ever heard of it.
+//! What NFSv4.0's clients had when they ended: a client that comes back too late is told that its lease has
+//! expired, and not that nobody has ever heard of it.
 
 use std::collections::{HashMap, VecDeque};
 

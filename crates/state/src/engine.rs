@@ -45,8 +45,8 @@ pub struct Limits {
     pub states: usize,
     /// Those of all clients, and the ranges that lock owners hold.
     pub all: usize,
-    /// Files that the caller keeps open: one for each file that clients have open or delegated, one for each lock owner on a file, and two
-    /// for each delegation.
+    /// Files that the caller keeps open: one for each file that clients have open or delegated, one for each
+    /// lock owner on a file, and two for each delegation.
     pub descriptors: usize,
     /// Delegations of all clients.
     pub delegations: usize,
@@ -71,7 +71,8 @@ pub struct Config {
     pub lease: u64,
     /// How long after its lease a client keeps its state if nobody wants it, in milliseconds.
     pub courtesy: u64,
-    /// For how long a file isn't lent after a delegation of it was taken away, nor anything to a peer that let it be, in milliseconds.
+    /// For how long a file isn't lent after a delegation of it was taken away, nor anything to a peer that
+    /// let it be, in milliseconds.
     pub distrust: u64,
     /// Bounds.
     pub limits: Limits,
@@ -131,8 +132,9 @@ impl<K, L> std::fmt::Debug for Engine<K, L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Without clients. `recovered` are the instances that the last run remembered: while any of them may still reclaim, until
-    /// `grace_ends` nobody gets new state, and while they are at it for another lease at most.
+    /// Without clients. `recovered` are the instances that the last run remembered: while any of them may
+    /// still reclaim, until `grace_ends` nobody gets new state, and while they are at it for another lease at
+    /// most.
     #[must_use]
     pub fn new(
         config: Config,

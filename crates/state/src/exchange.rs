@@ -77,7 +77,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                     confirmed: true,
                 });
             }
-            // Else case 5: the client has restarted; what the old instance has stays until the new one is confirmed.
+            // Else case 5: the client has restarted; what the old instance has stays until the new one is
+            // confirmed.
         }
         // Cases 1, 4 and 5: a new one.
         let client = self.add_client(now, name, asked.verifier, asked.principal)?;

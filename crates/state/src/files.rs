@@ -26,7 +26,8 @@ pub(crate) struct File {
     pub locked: Locked,
     pub lent: Lent,
     pub granted: Granted,
-    /// Whom the file that is kept open is charged to: the client that opened it first of those that have it, as long as any has.
+    /// Whom the file that is kept open is charged to: the client that opened it first of those that have it,
+    /// as long as any has.
     pub charged: Option<(ClientId, Peer)>,
 }
 
@@ -115,7 +116,8 @@ impl<L> Kind<L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// A client, or a local process, has less of a file than before: who has some is charged for it, or it is closed.
+    /// A client, or a local process, has less of a file than before: who has some is charged for it, or it is
+    /// closed.
     pub(crate) fn charge_file(&mut self, key: &K, client: Option<ClientId>) {
         let Some(file) = self.files.get_mut(key) else { return };
         if file.is_unused() {

@@ -1,6 +1,6 @@
-//! The grace period after a restart (RFC 8881 section 8.4.2): clients of the last run may reclaim what they had, and until they have
-//! nobody gets anything new. It ends when all have said that they are done, or when its time is up: after a lease, and as much later as
-//! somebody is still at it, for another lease at most.
+//! The grace period after a restart (RFC 8881 section 8.4.2): clients of the last run may reclaim what they
+//! had, and until they have nobody gets anything new. It ends when all have said that they are done, or when
+//! its time is up: after a lease, and as much later as somebody is still at it, for another lease at most.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -75,9 +75,9 @@ impl Grace {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// The clients that the last run remembered aren't all known, because what is on stable storage is damaged: nobody gets new state before
-    /// the grace period has lasted its whole time. Those who aren't known are refused when they reclaim (`NoGrace`), as RFC 8881
-    /// section 8.4.3 demands.
+    /// The clients that the last run remembered aren't all known, because what is on stable storage is
+    /// damaged: nobody gets new state before the grace period has lasted its whole time. Those who aren't
+    /// known are refused when they reclaim (`NoGrace`), as RFC 8881 section 8.4.3 demands.
     pub fn recovered_incompletely(&mut self) {
         self.grace.incomplete = true;
     }

@@ -1,8 +1,9 @@
-//! Files that local processes have been given open (the lane's grants): each counts as an open, as long as it lasts.
+//! Files that local processes have been given open (the lane's grants): each counts as an open, as long as it
+//! lasts.
 //!
-//! There's no client behind it and no lease: the kernel says when the process has gone. So it is counted, and not listed. It
-//! keeps out what an open would keep out, and what an open would meet it meets; it isn't asked for in return, since
-//! what a process has open can't be taken from it.
+//! There's no client behind it and no lease: the kernel says when the process has gone. So it is counted, and
+//! not listed. It keeps out what an open would keep out, and what an open would meet it meets; it isn't asked
+//! for in return, since what a process has open can't be taken from it.
 
 use std::hash::Hash;
 
@@ -36,8 +37,8 @@ impl Granted {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// A local process is about to be given the file open for `access` (1 to read, 2 to write, 3 for both). Ends courtesy clients
-    /// that are in the way.
+    /// A local process is about to be given the file open for `access` (1 to read, 2 to write, 3 for both).
+    /// Ends courtesy clients that are in the way.
     ///
     /// # Errors
     /// `Grace`; `ShareDenied` if somebody's open denies it, `Delay` while a delegation is being recalled.

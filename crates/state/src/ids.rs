@@ -1,8 +1,8 @@
-//! The names of clients, sessions and states on the wire. Each has 64 random bits at least: with AUTH_SYS nothing else keeps a stranger
-//! from speaking of what isn't its.
+//! The names of clients, sessions and states on the wire. Each has 64 random bits at least: with AUTH_SYS
+//! nothing else keeps a stranger from speaking of what isn't its.
 //!
-//! State ids carry the number of the server's run beside them, so that what an earlier run gave out is told from what nobody gave
-//! out. Client ids don't need it: one that isn't known is stale, whoever gave it out.
+//! State ids carry the number of the server's run beside them, so that what an earlier run gave out is told
+//! from what nobody gave out. Client ids don't need it: one that isn't known is stale, whoever gave it out.
 
 use std::hash::Hash;
 
@@ -58,8 +58,8 @@ impl StateId {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// A random number that isn't reserved and of which `is_taken` says no. From one that is taken on it is the next one that isn't: so
-    /// seldom that it makes nothing easier to guess.
+    /// A random number that isn't reserved and of which `is_taken` says no. From one that is taken on it is
+    /// the next one that isn't: so seldom that it makes nothing easier to guess.
     fn unused(&mut self, is_taken: impl Fn(&Self, u64) -> bool) -> u64 {
         let mut number = (self.random)();
         while number == 0 || number == u64::MAX || is_taken(self, number) {

@@ -1,4 +1,5 @@
-//! Whether a READ, a WRITE or a change of size may be done by the state id that comes with it (RFC 8881 section 9.1.2).
+//! Whether a READ, a WRITE or a change of size may be done by the state id that comes with it (RFC 8881
+//! section 9.1.2).
 
 use std::hash::Hash;
 
@@ -30,8 +31,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// Checks the state id of a READ, WRITE or SETATTR of the size.
     ///
     /// # Errors
-    /// `Openmode`, `Locked` for what another's share reservation denies, `Grace`, `Delay` while a delegation is being recalled, and what
-    /// is wrong with the state id.
+    /// `Openmode`, `Locked` for what another's share reservation denies, `Grace`, `Delay` while a delegation
+    /// is being recalled, and what is wrong with the state id.
     pub fn check_io(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Leases: who is in time, and what becomes of who isn't (RFC 8881 section 8.3; courtesy is section 8.4.2's "courtesy" to
-//! clients whose lease has expired without anybody wanting their state).
+//! Leases: who is in time, and what becomes of who isn't (RFC 8881 section 8.3; courtesy is section 8.4.2's
+//! "courtesy" to clients whose lease has expired without anybody wanting their state).
 
 use std::hash::Hash;
 
@@ -31,8 +31,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.get(&client).is_none_or(|client| client.is_expired(now, self.config.lease))
     }
 
-    /// To be called every few seconds: ends the clients whose time is up, takes away the delegations that should have been returned, and ends
-    /// the grace period when it is over.
+    /// To be called every few seconds: ends the clients whose time is up, takes away the delegations that
+    /// should have been returned, and ends the grace period when it is over.
     pub fn tick(&mut self, now: Time) {
         let Self { clients, config, .. } = self;
         let over = |client: &crate::client::Client| {

@@ -1,5 +1,5 @@
-//! Who has a delegation of one file: one for writing, or any number for reading, one a client. A file that everybody reads has as many as
-//! there are clients, and none of them is looked at when another reader comes.
+//! Who has a delegation of one file: one for writing, or any number for reading, one a client. A file that
+//! everybody reads has as many as there are clients, and none of them is looked at when another reader comes.
 
 use std::collections::BTreeMap;
 

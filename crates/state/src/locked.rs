@@ -1,9 +1,10 @@
-//! What is locked of one file, whoever holds it: which lock is in the way of another is found without looking at every owner, of which a file
-//! may have a hundred thousand.
+//! What is locked of one file, whoever holds it: which lock is in the way of another is found without looking
+//! at every owner, of which a file may have a hundred thousand.
 //!
-//! Two balanced trees (AVL), one of the locks for reading and one of those for writing, in the order of their first bytes. Each node knows
-//! who reaches farthest of all below it, and who does of the others: so what overlaps a range, and isn't the asker's own, is found on one
-//! way down from the root, however many locks of the asker's lie there.
+//! Two balanced trees (AVL), one of the locks for reading and one of those for writing, in the order of their
+//! first bytes. Each node knows who reaches farthest of all below it, and who does of the others: so what
+//! overlaps a range, and isn't the asker's own, is found on one way down from the root, however many locks of
+//! the asker's lie there.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -58,7 +59,8 @@ impl Locked {
         }
     }
 
-    /// Whose lock is in the way of `range`, but for `own`: of writers, and else of readers, who reaches farthest; of those always the same one.
+    /// Whose lock is in the way of `range`, but for `own`: of writers, and else of readers, who reaches
+    /// farthest; of those always the same one.
     pub fn against(&self, own: Option<u64>, range: Range, kind: LockKind) -> Option<u64> {
         let readers = if kind == LockKind::Write { &self.reads } else { &None };
         [&self.writes, readers].into_iter().find_map(|tree| {

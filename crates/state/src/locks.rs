@@ -1,8 +1,8 @@
 //! LOCK, LOCKT and LOCKU, as far as they are about state (RFC 8881 sections 9.1 to 9.6, 18.10 to 18.12).
 //!
-//! Who has which range among NFS clients is known here; local processes are excluded by the kernel's locks, which the caller
-//! takes on the lock owner's file between [`Engine::lock_begin`] and [`Engine::lock_done`]. Two owners that are between the two at
-//! the same time meet in the kernel's locks, too.
+//! Who has which range among NFS clients is known here; local processes are excluded by the kernel's locks,
+//! which the caller takes on the lock owner's file between [`Engine::lock_begin`] and [`Engine::lock_done`].
+//! Two owners that are between the two at the same time meet in the kernel's locks, too.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -70,7 +70,8 @@ pub struct Denied {
     pub owner: LockOwner,
 }
 
-/// A LOCK that nothing here is against: the caller takes the kernel's lock on `file`, and then says how it went.
+/// A LOCK that nothing here is against: the caller takes the kernel's lock on `file`, and then says how it
+/// went.
 #[derive(Debug, Clone)]
 pub struct Begun<L> {
     state: u64,
@@ -78,8 +79,9 @@ pub struct Begun<L> {
     open: u64,
     /// What the owner holds open on the file.
     pub file: Arc<L>,
-    /// What is kept for the client's own delegation for writing. While that keeps local processes out of the file, nothing but what
-    /// it has open can be locked: the kernel refuses every other open of the file, the server's too.
+    /// What is kept for the client's own delegation for writing. While that keeps local processes out of the
+    /// file, nothing but what it has open can be locked: the kernel refuses every other open of the file, the
+    /// server's too.
     pub lent: Option<Arc<L>>,
 }
 
@@ -96,7 +98,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// The first half of LOCK. The inner error is the lock in the way.
     ///
     /// # Errors
-    /// `Openmode`, `Grace`, `NoGrace`, `Delay` when the client has too much state, and what is wrong with the state id.
+    /// `Openmode`, `Grace`, `NoGrace`, `Delay` when the client has too much state, and what is wrong with the
+    /// state id.
     pub fn lock_begin(
         &mut self,
         now: Time,
@@ -202,8 +205,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// LOCKT: the lock in the way, or what the kernel is to be asked. A delegation of another client whose holder may have given
-    /// such a lock to one of its own processes, without telling, is recalled (RFC 8881 section 10.4.2).
+    /// LOCKT: the lock in the way, or what the kernel is to be asked. A delegation of another client whose
+    /// holder may have given such a lock to one of its own processes, without telling, is recalled (RFC 8881
+    /// section 10.4.2).
     ///
     /// # Errors
     /// `Grace`, `StaleClientid`, `Delay` while a delegation is being recalled.
@@ -231,7 +235,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// LOCKU, first half: what the owner holds open, on which the kernel's lock is to be given back.
     ///
     /// # Errors
-    /// `LockRange` for the middle of a lock when the owner has too many already, and what is wrong with the state id.
+    /// `LockRange` for the middle of a lock when the owner has too many already, and what is wrong with the
+    /// state id.
     pub fn unlock_begin(
         &self,
         by: &Requester,

@@ -1,14 +1,17 @@
 //! Which client a name means.
 //!
-//! Clients name themselves (`co_ownerid`, `nfs_client_id4.id`), and their names are easy to guess: Linux's has the host's name in it. By
-//! RFC 8881 section 18.35.4 whoever comes with somebody's name and principal and another verifier is that client, restarted, and ends
-//! its state; AUTH_SYS proves no principal. So a name means one client for each [`Peer`] it comes from: a stranger who takes the name of
-//! another has a client of its own, can't end the other's, and can't keep the name from it.
+//! Clients name themselves (`co_ownerid`, `nfs_client_id4.id`), and their names are easy to guess: Linux's
+//! has the host's name in it. By RFC 8881 section 18.35.4 whoever comes with somebody's name and principal
+//! and another verifier is that client, restarted, and ends its state; AUTH_SYS proves no principal. So a
+//! name means one client for each [`Peer`] it comes from: a stranger who takes the name of another has a
+//! client of its own, can't end the other's, and can't keep the name from it.
 //!
-//! The same *instance* of a client, by name and verifier, is the same client wherever it comes from: it may have several addresses, or
-//! get another one. A verifier is 64 bits that the client makes up when it starts, and tells nobody but servers.
+//! The same *instance* of a client, by name and verifier, is the same client wherever it comes from: it may
+//! have several addresses, or get another one. A verifier is 64 bits that the client makes up when it starts,
+//! and tells nobody but servers.
 //!
-//! After a restart of the server instances may reclaim what they had, for who has restarted meanwhile has nothing.
+//! After a restart of the server instances may reclaim what they had, for who has restarted meanwhile has
+//! nothing.
 
 use std::hash::Hash;
 

@@ -1,5 +1,5 @@
-//! Who has one file open for what, counted by client: what is against an open, and what goes when one is closed, is found without
-//! looking at every open, of which a file may have a hundred thousand.
+//! Who has one file open for what, counted by client: what is against an open, and what goes when one is
+//! closed, is found without looking at every open, of which a file may have a hundred thousand.
 
 use crate::ids::ClientId;
 use crate::share::Share;
@@ -12,7 +12,8 @@ pub(crate) struct Opened {
     clients: Vec<(ClientId, Counts)>,
 }
 
-/// How many opens there are, and how many of them for reading, for writing, against others' reading and writing.
+/// How many opens there are, and how many of them for reading, for writing, against others' reading and
+/// writing.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     opens: u32,

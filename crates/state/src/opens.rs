@@ -1,4 +1,5 @@
-//! OPEN, OPEN_DOWNGRADE and CLOSE, as far as they are about state (RFC 8881 sections 9.7 to 9.11, 18.2, 18.16, 18.18).
+//! OPEN, OPEN_DOWNGRADE and CLOSE, as far as they are about state (RFC 8881 sections 9.7 to 9.11, 18.2,
+//! 18.16, 18.18).
 
 use std::hash::Hash;
 
@@ -27,8 +28,8 @@ pub struct OpenRequest<'a, K> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Whether [`Engine::open`] would do it: to be asked before anything is made or truncated. Ends courtesy clients that are
-    /// in the way.
+    /// Whether [`Engine::open`] would do it: to be asked before anything is made or truncated. Ends courtesy
+    /// clients that are in the way.
     ///
     /// # Errors
     /// As for [`Engine::open`].
@@ -52,8 +53,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// OPEN: opens the file for the owner, or adds to what he has it open for.
     ///
     /// # Errors
-    /// `ShareDenied`, `Grace`, `NoGrace`, `ReclaimConflict`, `StaleClientid`; `Delay` when the client has too much state, and while another
-    /// client's delegation is being recalled.
+    /// `ShareDenied`, `Grace`, `NoGrace`, `ReclaimConflict`, `StaleClientid`; `Delay` when the client has too
+    /// much state, and while another client's delegation is being recalled.
     pub fn open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<StateId, Error> {
         self.may_open(now, asked)?;
         let OpenRequest { by, key, owner, .. } = *asked;
@@ -105,7 +106,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(state.bump(boot, number))
     }
 
-    /// CLOSE. Locks that are still held by this open go with it, as close(2) has it and RFC 8881 section 9.8 allows.
+    /// CLOSE. Locks that are still held by this open go with it, as close(2) has it and RFC 8881 section 9.8
+    /// allows.
     ///
     /// # Errors
     /// What is wrong with the state id.

@@ -1,5 +1,5 @@
-//! NFSv4.0's open owners and lock owners: each numbers its requests, and the one reply that a retry may ask for is kept (RFC 7530 sections
-//! 9.1.3 to 9.1.9).
+//! NFSv4.0's open owners and lock owners: each numbers its requests, and the one reply that a retry may ask
+//! for is kept (RFC 7530 sections 9.1.3 to 9.1.9).
 //!
 //! An owner without state is forgotten when its client has too many of them ([`IDLE`]): it begins anew then.
 
@@ -113,7 +113,8 @@ impl Owners {
         known.numbers?.closed
     }
 
-    /// Forgets owners without state, if there are so many that it is worth looking at all of them: the opens that they closed last.
+    /// Forgets owners without state, if there are so many that it is worth looking at all of them: the opens
+    /// that they closed last.
     fn prune(&mut self) -> Vec<u64> {
         if self.idle < IDLE || 2 * self.idle < self.all.len() {
             return Vec::new();
@@ -134,7 +135,8 @@ impl Owners {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Which owner numbers the requests that name a state id; also one that was closed by the owner's last request.
+    /// Which owner numbers the requests that name a state id; also one that was closed by the owner's last
+    /// request.
     ///
     /// # Errors
     /// `StaleStateid`, `BadStateid`, also for the state of another principal.
@@ -155,7 +157,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// An owner's request begins. A retry is answered to the principal that sent the request, and to nobody else.
+    /// An owner's request begins. A retry is answered to the principal that sent the request, and to nobody
+    /// else.
     ///
     /// # Errors
     /// `BadSeqid`, `StaleClientid`; `Delay` while the owner's last request is running.
@@ -184,7 +187,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             if numbers.confirmed || !opens || !is_same {
                 return Err(Error::BadSeqid);
             }
-            // What an owner that was never confirmed has opened is forgotten: it may have been a stray request's.
+            // What an owner that was never confirmed has opened is forgotten: it may have been a stray
+            // request's.
             let opened = self.client40(client)?.owners.states(owner);
             opened.into_iter().for_each(|number| self.drop_state(number));
         } else if !opens {
@@ -208,7 +212,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(())
     }
 
-    /// An owner's request has come to its end. Without a reply it counts for nothing: the owner sends another with the same number.
+    /// An owner's request has come to its end. Without a reply it counts for nothing: the owner sends another
+    /// with the same number.
     pub fn owner_end(&mut self, by: &Requester, owner: &Owner, seqid: u32, reply: Option<Arc<[u8]>>) {
         let Ok(v40) = self.client40(by.client) else { return };
         let Some(numbers) = v40.owners.get(owner) else { return };
@@ -228,7 +233,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let _ = self.owner_numbers(by.client, owner, numbers);
     }
 
-    /// Whether an open owner still has to be confirmed; from now on it hasn't if `reclaim`, for that is no stray request.
+    /// Whether an open owner still has to be confirmed; from now on it hasn't if `reclaim`, for that is no
+    /// stray request.
     pub fn needs_confirmation(&mut self, client: ClientId, owner: &[u8], reclaim: bool) -> bool {
         let Ok(v40) = self.client40(client) else { return false };
         let Some(numbers) = v40.owners.get(&Owner::Open(owner.to_vec())) else { return false };
@@ -265,8 +271,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.closed.insert(id.number(), (client, owner.clone()));
     }
 
-    /// RELEASE_LOCKOWNER. Whoever of the client's users asks: nothing is released that anybody holds, and Linux sends it as whoever
-    /// happens to close the file.
+    /// RELEASE_LOCKOWNER. Whoever of the client's users asks: nothing is released that anybody holds, and
+    /// Linux sends it as whoever happens to close the file.
     ///
     /// # Errors
     /// `LocksHeld`, `StaleClientid`.

@@ -1,11 +1,12 @@
-//! Who may do what with state. It belongs to a client, and within the client to the user who made it (RFC 8881 sections 2.10.8 and
-//! 15.1.6.4, RFC 7530 sections 9.1.1 and 16.28): whoever else names it is refused.
+//! Who may do what with state. It belongs to a client, and within the client to the user who made it (RFC
+//! 8881 sections 2.10.8 and 15.1.6.4, RFC 7530 sections 9.1.1 and 16.28): whoever else names it is refused.
 //!
-//! - The client itself, its sessions and its connections belong to the principal that made the client (EXCHANGE_ID, SETCLIENTID).
-//!   Linux uses uid 0 for these, whatever user has the files open.
-//! - An open, and the locks made by it, belong to the principals that opened the file, a delegation to the one that it was given to; and
-//!   to the client's own principal, which recovers them after a restart.
-//! - READ and WRITE may come from any user of the client: the file's permissions are checked for each of them.
+//! - The client itself, its sessions and its connections belong to the principal that made the client
+//!   (EXCHANGE_ID, SETCLIENTID). Linux uses uid 0 for these, whatever user has the files open.
+//! - An open, and the locks made by it, belong to the principals that opened the file, a delegation to the
+//!   one that it was given to; and to the client's own principal, which recovers them after a restart.
+//! - READ and WRITE may come from any user of the client: the file's permissions are checked for each of
+//!   them.
 
 use std::hash::Hash;
 
@@ -14,11 +15,12 @@ use crate::error::Error;
 use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
 
-/// The most principals that may close one open. Few clients have two: a process that changes its user and opens the file again.
+/// The most principals that may close one open. Few clients have two: a process that changes its user and
+/// opens the file again.
 const MOST_OPENERS: usize = 8;
 
-/// As whom a request comes, by its RPC credential. A flavour that proves it (RPCSEC_GSS) will be a variant of its own: the same user
-/// by another flavour is another principal.
+/// As whom a request comes, by its RPC credential. A flavour that proves it (RPCSEC_GSS) will be a variant of
+/// its own: the same user by another flavour is another principal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Principal {
     /// AUTH_NONE: nobody in particular.

@@ -22,8 +22,8 @@ impl Range {
     /// Every byte that there may ever be.
     pub(crate) const ALL: Self = Self { first: 0, last: u64::MAX };
 
-    /// From a lock's offset and length, where a length of all ones means "to the end". `None` for a length of 0, or beyond the largest
-    /// offset (RFC 8881 section 18.10.3: `NFS4ERR_INVAL`).
+    /// From a lock's offset and length, where a length of all ones means "to the end". `None` for a length of
+    /// 0, or beyond the largest offset (RFC 8881 section 18.10.3: `NFS4ERR_INVAL`).
     #[must_use]
     pub const fn of(offset: u64, length: u64) -> Option<Self> {
         match length {

@@ -1,7 +1,8 @@
 //! SEQUENCE: exactly-once by slots (RFC 8881 sections 2.10.6 and 18.46).
 //!
-//! A slot runs one request at a time. The request with the next sequence number is new, the one with the same number is
-//! a retry and gets the same reply, if that was kept. What is kept is bounded by the session's channel.
+//! A slot runs one request at a time. The request with the next sequence number is new, the one with the same
+//! number is a retry and gets the same reply, if that was kept. What is kept is bounded by the session's
+//! channel.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -80,8 +81,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// SEQUENCE. Renews the client's lease.
     ///
     /// # Errors
-    /// `BadSession`, `BadSlot`, `BadHighSlot`, `SeqMisordered`, `SeqFalseRetry`, `RetryUncachedRep`, `ReqTooBig`, `TooManyOps`;
-    /// `Delay` while the slot's last request is running.
+    /// `BadSession`, `BadSlot`, `BadHighSlot`, `SeqMisordered`, `SeqFalseRetry`, `RetryUncachedRep`,
+    /// `ReqTooBig`, `TooManyOps`; `Delay` while the slot's last request is running.
     pub fn sequence(&mut self, now: Time, asked: &Sequence) -> Result<Sequenced, Error> {
         let session = self.sessions.get_mut(&asked.session).ok_or(Error::BadSession)?;
         if asked.length > session.channel.request as usize {

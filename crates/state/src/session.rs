@@ -1,5 +1,5 @@
-//! Sessions: CREATE_SESSION with its own reply cache, BIND_CONN_TO_SESSION, DESTROY_SESSION (RFC 8881 sections 18.34 to
-//! 18.37).
+//! Sessions: CREATE_SESSION with its own reply cache, BIND_CONN_TO_SESSION, DESTROY_SESSION (RFC 8881
+//! sections 18.34 to 18.37).
 
 use std::hash::Hash;
 
@@ -106,8 +106,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// CREATE_SESSION.
     ///
     /// # Errors
-    /// `StaleClientid`, `ClidInuse`, `SeqMisordered`, `Toosmall`, `Delay` when the client has too many sessions, `Nospc` when the sessions of
-    /// all clients may keep too much already.
+    /// `StaleClientid`, `ClidInuse`, `SeqMisordered`, `Toosmall`, `Delay` when the client has too many
+    /// sessions, `Nospc` when the sessions of all clients may keep too much already.
     pub fn create_session(&mut self, now: Time, asked: &CreateSession<'_>) -> Result<Created, Error> {
         let limits = &self.config.limits;
         let (most, bound) = (limits.channel, limits.sessions);
@@ -160,8 +160,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(created)
     }
 
-    /// How many slots a session of `client` gets. What all sessions may come to is bounded: the less is left of that the fewer slots
-    /// they have, and one is there for each client that may yet come.
+    /// How many slots a session of `client` gets. What all sessions may come to is bounded: the less is left
+    /// of that the fewer slots they have, and one is there for each client that may yet come.
     fn slots_for(
         &mut self,
         now: Time,
@@ -193,8 +193,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// DESTROY_SESSION.
     ///
     /// # Errors
-    /// `BadSession`, `WrongCred`; `Delay` while one of its other requests is running (`own` is the one that asks, if it came by
-    /// this session).
+    /// `BadSession`, `WrongCred`; `Delay` while one of its other requests is running (`own` is the one that
+    /// asks, if it came by this session).
     pub fn destroy_session(
         &mut self,
         session: SessionId,

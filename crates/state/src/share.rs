@@ -48,7 +48,8 @@ impl Shares {
         }
     }
 
-    /// OPEN_DOWNGRADE: what is left must be the union of some of the OPENs; the others are closed. False if it isn't.
+    /// OPEN_DOWNGRADE: what is left must be the union of some of the OPENs; the others are closed. False if
+    /// it isn't.
     pub fn downgrade(&mut self, to: Share) -> bool {
         let left = Self { opened: self.opened.iter().copied().filter(|share| to.contains(*share)).collect() };
         let can = left.union() == to;

@@ -1,5 +1,5 @@
-//! State ids as clients give them back: which state is meant, and whether it is still as the client knows it (RFC 8881
-//! section 8.2).
+//! State ids as clients give them back: which state is meant, and whether it is still as the client knows it
+//! (RFC 8881 section 8.2).
 
 use std::hash::Hash;
 

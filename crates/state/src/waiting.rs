@@ -1,13 +1,14 @@
-//! Blocking locks in order (RFC 8881 section 9.6, RFC 7530 section 9.4): who asks for a lock that he can't have yet, and is going to ask
-//! again, has a place in a queue.
+//! Blocking locks in order (RFC 8881 section 9.6, RFC 7530 section 9.4): who asks for a lock that he can't
+//! have yet, and is going to ask again, has a place in a queue.
 //!
-//! When nobody holds what a waiter wants its *turn* begins: it is told, if it can be (CB_NOTIFY_LOCK), and for a part of a lease what
-//! is in its way is refused to others. A waiter that doesn't come back in that time loses its place; one that hasn't asked for a lease's
-//! time is told, and gets no turn. Nobody is held back for the sake of somebody who couldn't have the lock anyhow: that could
-//! make two wait for each other.
+//! When nobody holds what a waiter wants its *turn* begins: it is told, if it can be (CB_NOTIFY_LOCK), and
+//! for a part of a lease what is in its way is refused to others. A waiter that doesn't come back in that
+//! time loses its place; one that hasn't asked for a lease's time is told, and gets no turn. Nobody is held
+//! back for the sake of somebody who couldn't have the lock anyhow: that could make two wait for each other.
 //!
-//! Where a local process has the range nobody here sees it go: the caller looks from time to time ([`Engine::kept_out`]). The queue is
-//! for fairness only. Who finds no room in it, or finds it lost after a restart, is served when he happens to ask.
+//! Where a local process has the range nobody here sees it go: the caller looks from time to time
+//! ([`Engine::kept_out`]). The queue is for fairness only. Who finds no room in it, or finds it lost after a
+//! restart, is served when he happens to ask.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -27,8 +28,8 @@ const MOST_OF_FILE: usize = 64;
 const MOST_OF_PEER: usize = 48;
 /// How many leases after it last asked a waiter is forgotten.
 const FORGOTTEN: u64 = 3;
-/// Which part of a lease a turn lasts for who is told of it, and for who polls (Linux does every 30 s at least, a third of the usual
-/// lease).
+/// Which part of a lease a turn lasts for who is told of it, and for who polls (Linux does every 30 s at
+/// least, a third of the usual lease).
 const TURN_TOLD: u64 = 12;
 const TURN_POLLED: u64 = 3;
 /// How many waiters are looked at in one tick.
@@ -173,8 +174,8 @@ impl<K: Clone + Eq + Hash, L> Waiting<K, L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// An owner is refused what it waits for, by an open: it gets a place if it has none. With `outside` it was a local process's lock
-    /// that was in the way.
+    /// An owner is refused what it waits for, by an open: it gets a place if it has none. With `outside` it
+    /// was a local process's lock that was in the way.
     pub(crate) fn enqueue(
         &mut self,
         now: Time,
@@ -237,8 +238,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// To be called every few seconds: ends the turns that were let pass, and begins the next ones. If there are too many, the rest is
-    /// for the next time.
+    /// To be called every few seconds: ends the turns that were let pass, and begins the next ones. If there
+    /// are too many, the rest is for the next time.
     pub(crate) fn end_turns(&mut self, now: Time) {
         let mut left = MOST_OF_TICK;
         while left > 0
@@ -312,8 +313,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clients.get(&client).is_some_and(|client| client.v40.is_none())
     }
 
-    /// Those who wait for what a local process had when they last asked. Some `most` waiters are looked at, and the others the next
-    /// time.
+    /// Those who wait for what a local process had when they last asked. Some `most` waiters are looked at,
+    /// and the others the next time.
     pub fn kept_out(&mut self, most: usize) -> Vec<KeptOut<K, L>> {
         let Waiting { queues, due, looked_at, .. } = &mut self.waiting;
         let (mut left, mut found) = (most, Vec::new());

@@ -273,7 +273,8 @@ fn renew(engine: &mut Machine, now: Time, session: SessionId, sequence: u32) {
     engine.finish(&ticket, None);
 }
 
-/// A client that may only read root's files, and others at its address: whatever they do, root's own opens wait for them once.
+/// A client that may only read root's files, and others at its address: whatever they do, root's own opens
+/// wait for them once.
 #[test]
 fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
     const PATIENCE: Patience = Patience { of_writers: LEASE, of_readers: 100 };

@@ -144,7 +144,8 @@ fn who_has_said_that_it_is_done_is_waited_for_after_the_next_restart() {
     assert_eq!(engine.take_effects(later).remember, [recorded("me")]);
 }
 
-/// Who has restarted has nothing to reclaim, and who only knows a client's name can't say for it that it has reclaimed everything.
+/// Who has restarted has nothing to reclaim, and who only knows a client's name can't say for it that it has
+/// reclaimed everything.
 #[test]
 fn instances_reclaim_and_not_names() {
     let mut engine = common::after(&["me"]);

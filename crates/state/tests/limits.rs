@@ -1,4 +1,5 @@
-//! One client can't exhaust the server, and a thousand silent ones keep what they have as long as nobody wants it.
+//! One client can't exhaust the server, and a thousand silent ones keep what they have as long as nobody
+//! wants it.
 
 extern crate samehost_state as state;
 

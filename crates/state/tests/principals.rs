@@ -1,4 +1,5 @@
-//! State belongs to who made it: another user of the same client can't have it, and nobody can guess what it is called.
+//! State belongs to who made it: another user of the same client can't have it, and nobody can guess what it
+//! is called.
 
 extern crate samehost_state as state;
 
@@ -138,7 +139,8 @@ fn in_version_0_a_retry_is_answered_to_who_asked_before() {
     assert_eq!(engine.renew_by(NOW, &by), Err(Error::Access));
 }
 
-/// What the random numbers are, the names are, and nothing else is in them but the run's number; none is given twice.
+/// What the random numbers are, the names are, and nothing else is in them but the run's number; none is
+/// given twice.
 #[test]
 fn names_are_random_numbers() {
     const BOOT: u32 = 0x0102_0304;

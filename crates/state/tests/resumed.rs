@@ -1,4 +1,5 @@
-//! A server that didn't run for a while: what stands in its sockets' queues afterwards, in whatever order, finds everything as it was.
+//! A server that didn't run for a while: what stands in its sockets' queues afterwards, in whatever order,
+//! finds everything as it was.
 
 extern crate samehost_state as state;
 

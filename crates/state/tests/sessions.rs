@@ -174,7 +174,8 @@ fn a_client_too_many_takes_the_place_of_the_one_that_is_gone_longest() {
     assert!(engine.exchange_id(later, &named("c2", 1)).unwrap().confirmed);
 }
 
-/// A name is easy to guess, and AUTH_SYS lets everybody be root: whoever comes from elsewhere with somebody's name is somebody else.
+/// A name is easy to guess, and AUTH_SYS lets everybody be root: whoever comes from elsewhere with somebody's
+/// name is somebody else.
 #[test]
 fn a_stranger_with_the_name_of_a_client_neither_ends_it_nor_keeps_it_out() {
     let mut engine = engine();

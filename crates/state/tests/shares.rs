@@ -1,4 +1,5 @@
-//! Who takes all it can get shuts nobody out: each attack by one host, with another beside it that wants an ordinary client's share.
+//! Who takes all it can get shuts nobody out: each attack by one host, with another beside it that wants an
+//! ordinary client's share.
 
 extern crate samehost_state as state;
 
@@ -146,7 +147,8 @@ fn descriptors_go_by_host() {
     let refused = engine.delegate_begin(NOW, &wants(&root(modest), &5000, false)).map(drop);
     assert_eq!(refused, Err(NoDelegation::Resource));
     assert!(engine.take_effects(NOW).give_back.is_empty(), "the one that has any was asked just now");
-    // The greedy one falls silent. What it has out of courtesy it has no longer than anybody wants for something.
+    // The greedy one falls silent. What it has out of courtesy it has no longer than anybody wants for
+    // something.
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
     let (_, _, before) = engine.counts();
     engine.tick(NOW.plus(LEASE + 1));
@@ -154,7 +156,8 @@ fn descriptors_go_by_host() {
     assert_eq!(engine.sequence(NOW.plus(LEASE + 1), &request(session, 1, 1)).map(drop), Ok(()));
 }
 
-/// A client keeps the delegations of files that it has closed. They must not take the room for its next opens.
+/// A client keeps the delegations of files that it has closed. They must not take the room for its next
+/// opens.
 #[test]
 fn delegations_leave_room_for_opens() {
     let limits =

@@ -1,4 +1,5 @@
-//! POSIX access control lists (acl(5)), as the kernel keeps them in `system.posix_acl_access` and `system.posix_acl_default`.
+//! POSIX access control lists (acl(5)), as the kernel keeps them in `system.posix_acl_access` and
+//! `system.posix_acl_default`.
 
 /// The layout's version (`POSIX_ACL_XATTR_VERSION`).
 const VERSION: u32 = 2;
@@ -36,7 +37,8 @@ impl PosixAcl {
         Self { owner: class(6), users: vec![], group: class(3), groups: vec![], mask: None, other: class(0) }
     }
 
-    /// From the kernel's bytes; `None` for what isn't a list of known entries, each of the single ones there but once.
+    /// From the kernel's bytes; `None` for what isn't a list of known entries, each of the single ones there
+    /// but once.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk()?;
         if u32::from_le_bytes(*version) != VERSION || !rest.len().is_multiple_of(8) {

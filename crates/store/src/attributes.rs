@@ -46,10 +46,12 @@ impl SetAttributes {
     }
 }
 
-/// An object's attributes before and after an operation that changes it (RFC 1813 section 2.6, weak cache consistency).
+/// An object's attributes before and after an operation that changes it (RFC 1813 section 2.6, weak cache
+/// consistency).
 ///
-/// Filled by the store for failed operations, too, as far as it came. No other operation through this store that changes
-/// the object's entries, size or data fell between the two (where one did, `before` is left out); a local process on the server may have.
+/// Filled by the store for failed operations, too, as far as it came. No other operation through this store
+/// that changes the object's entries, size or data fell between the two (where one did, `before` is left
+/// out); a local process on the server may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
     /// Before the operation.
@@ -68,7 +70,8 @@ pub(crate) struct Status {
     pub immutable: bool,
 }
 
-/// A status, and when the kernel was about to be asked for it: what is concluded from a ctime depends on both.
+/// A status, and when the kernel was about to be asked for it: what is concluded from a ctime depends on
+/// both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub status: Status,
@@ -101,7 +104,8 @@ pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<Status
     let mut raw = look()?;
     let mut attributes = Attributes::of(&raw, fsid);
     if attributes.ctime.is_coarse() {
-        // What it says of changes depends on the time before it was looked at. Once more costs such filesystems only.
+        // What it says of changes depends on the time before it was looked at. Once more costs such
+        // filesystems only.
         let asked = Timestamp::now();
         raw = look()?;
         attributes = Attributes::of(&raw, fsid);

@@ -1,9 +1,9 @@
-//! What direct I/O with a file needs: its alignment, and descriptors with `O_DIRECT`, opened when first needed beside the
-//! ordinary ones.
+//! What direct I/O with a file needs: its alignment, and descriptors with `O_DIRECT`, opened when first
+//! needed beside the ordinary ones.
 //!
-//! They carry no promise: a direct write's error is told to the writer at once, and what its edges leave in the page
-//! cache is synced through the ordinary descriptor, which stays as long as `unsynced` wants. So these can be closed at
-//! any time.
+//! They carry no promise: a direct write's error is told to the writer at once, and what its edges leave in
+//! the page cache is synced through the ordinary descriptor, which stays as long as `unsynced` wants. So
+//! these can be closed at any time.
 
 use std::sync::OnceLock;
 

@@ -1,15 +1,17 @@
 //! What can go wrong, in words a protocol can translate one to one.
 //!
-//! The kernel's errno says what failed in a system call; an NFS status says what failed in the client's request. The
-//! translation between the two starts here, once, so that neither protocol code nor lane ever looks at an errno.
+//! The kernel's errno says what failed in a system call; an NFS status says what failed in the client's
+//! request. The translation between the two starts here, once, so that neither protocol code nor lane ever
+//! looks at an errno.
 
 use rustix::io::Errno;
 
-/// Why an operation on a store failed. Each variant has one counterpart among the status codes of RFC 1813 section 2.6.
+/// Why an operation on a store failed. Each variant has one counterpart among the status codes of RFC 1813
+/// section 2.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The name leads to the directory of another export, which has this number in its handles (`NFS3ERR_ACCES` where that can't be
-    /// entered instead).
+    /// The name leads to the directory of another export, which has this number in its handles
+    /// (`NFS3ERR_ACCES` where that can't be entered instead).
     #[error("the directory of another export")]
     OtherExport(u32),
     /// The file that the handle named is gone (`NFS3ERR_STALE`).
@@ -81,7 +83,8 @@ pub enum Error {
     /// The device isn't there (`NFS3ERR_NXIO` or `NFS3ERR_NODEV`).
     #[error("no such device")]
     NoDevice,
-    /// Short of something for the moment (descriptors, memory), or the file is busy: try again (`NFS3ERR_JUKEBOX`).
+    /// Short of something for the moment (descriptors, memory), or the file is busy: try again
+    /// (`NFS3ERR_JUKEBOX`).
     #[error("busy, try again")]
     TryLater,
     /// There is no such extended attribute (`NFS4ERR_NOXATTR`).
@@ -101,7 +104,8 @@ impl From<Errno> for Error {
             Errno::STALE => Error::Stale,
             Errno::NOENT => Error::NotFound,
             Errno::EXIST => Error::Exists,
-            // openat2's RESOLVE_NO_SYMLINKS and O_NOFOLLOW: a symbolic link stands where a directory was expected.
+            // openat2's RESOLVE_NO_SYMLINKS and O_NOFOLLOW: a symbolic link stands where a directory was
+            // expected.
             Errno::NOTDIR | Errno::LOOP => Error::NotDirectory,
             Errno::ISDIR => Error::IsDirectory,
             Errno::NOTEMPTY => Error::NotEmpty,
@@ -118,8 +122,8 @@ impl From<Errno> for Error {
             Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => Error::NotSupported,
             Errno::NXIO | Errno::NODEV => Error::NoDevice,
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::BUSY => Error::TryLater,
-            // TXTBSY is among them, as in the Linux server: a program may run for years, and clients told to try later would
-            // try for as long.
+            // TXTBSY is among them, as in the Linux server: a program may run for years, and clients told to
+            // try later would try for as long.
             other => Error::Io(other),
         }
     }

@@ -1,14 +1,15 @@
 //! Who else changes a leased file's names and attributes.
 //!
-//! Nothing keeps a local process from doing so; it is told afterwards. fanotify(7) says whether it was this process. What this
-//! process did for the client that the lease is for is no reason to end the lease, so such changes are announced
-//! ([`FileChanges::announce`]) before they are made. Everything else is told:
+//! Nothing keeps a local process from doing so; it is told afterwards. fanotify(7) says whether it was this
+//! process. What this process did for the client that the lease is for is no reason to end the lease, so such
+//! changes are announced ([`FileChanges::announce`]) before they are made. Everything else is told:
 //! - any change by another process;
-//! - an unannounced change by this one, if the file has another name, mode, owner or number of names than before. It was made for
-//!   another client that was let through just before the lease was taken. What the server does to times by itself isn't that.
+//! - an unannounced change by this one, if the file has another name, mode, owner or number of names than
+//!   before. It was made for another client that was let through just before the lease was taken. What the
+//!   server does to times by itself isn't that.
 //!
-//! Where fanotify isn't to be had (a container's rules, a filesystem without handles) inotify(7) tells of changes, but not whose
-//! they are: then the client's own ones end its lease, too.
+//! Where fanotify isn't to be had (a container's rules, a filesystem without handles) inotify(7) tells of
+//! changes, but not whose they are: then the client's own ones end its lease, too.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -128,8 +129,8 @@ impl FileChanges {
         }
     }
 
-    /// The server is going to change a file for the client that it is leased for. None if it isn't watched. To be ended by
-    /// [`FileChanges::is_made`].
+    /// The server is going to change a file for the client that it is leased for. None if it isn't watched.
+    /// To be ended by [`FileChanges::is_made`].
     pub fn announce(&self, handle: &FileHandle) -> Option<Watch> {
         let mut files = self.files.lock();
         let watch = files.by_handle.get(handle)?.clone();
@@ -184,7 +185,8 @@ impl FileChanges {
         found
     }
 
-    /// Those that look otherwise than they did, or have been renamed, of those of which it isn't said who did it.
+    /// Those that look otherwise than they did, or have been renamed, of those of which it isn't said who did
+    /// it.
     fn changed_untold(&self, files: &Files, found: &mut Vec<FileHandle>) {
         let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
         let mut events = inotify::Reader::new(&*self.inotify, &mut buffer);

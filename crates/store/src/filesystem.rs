@@ -1,11 +1,12 @@
-//! What is particular about a filesystem: limits that the kernel knows (`s_time_gran`, `s_maxbytes`, `s_max_links`) and no
-//! system call tells.
+//! What is particular about a filesystem: limits that the kernel knows (`s_time_gran`, `s_maxbytes`,
+//! `s_max_links`) and no system call tells.
 //!
-//! They are told by the filesystem's magic number, and where that isn't enough the choice is the one that doesn't hurt a client that
-//! believes it. A largest size that is too small would keep it from writing what could be written; one that is too
-//! large costs it an `NFS3ERR_FBIG`. So sizes are the largest possible: of ext3, and of ext4 without extents, and of
-//! ntfs3 with small clusters, they say too much. A granularity of time that is too fine makes it see its
-//! own times changed, so that is the coarsest: what can't be known is what lies behind overlayfs, FUSE and the network filesystems.
+//! They are told by the filesystem's magic number, and where that isn't enough the choice is the one that
+//! doesn't hurt a client that believes it. A largest size that is too small would keep it from writing what
+//! could be written; one that is too large costs it an `NFS3ERR_FBIG`. So sizes are the largest possible: of
+//! ext3, and of ext4 without extents, and of ntfs3 with small clusters, they say too much. A granularity of
+//! time that is too fine makes it see its own times changed, so that is the coarsest: what can't be known is
+//! what lies behind overlayfs, FUSE and the network filesystems.
 
 use std::os::fd::AsFd;
 
@@ -51,17 +52,19 @@ pub(crate) struct Filesystem {
     pub posix: bool,
     /// Names that differ in case only are the same.
     pub case_insensitive: bool,
-    /// A directory's cookies mean something to one open directory only, or are positions that move when entries before them go.
+    /// A directory's cookies mean something to one open directory only, or are positions that move when
+    /// entries before them go.
     pub volatile_cookies: bool,
     /// The inode numbers in directories are those of the files (overlayfs shows the lower ones there).
     pub true_entry_ids: bool,
     /// Files can share their blocks (`FICLONERANGE`); of xfs, unless it was made without.
     pub clones: bool,
-    /// Time stamps are this kernel's, by this host's clock. Those of network filesystems and of FUSE are somebody else's, and may be
-    /// told late; what lies behind overlayfs isn't known.
+    /// Time stamps are this kernel's, by this host's clock. Those of network filesystems and of FUSE are
+    /// somebody else's, and may be told late; what lies behind overlayfs isn't known.
     pub stamps_itself: bool,
-    /// A write with `RWF_DSYNC` or `RWF_SYNC` does what fdatasync(2) or fsync(2) after it would for its range: sure where writes
-    /// go through the kernel's `generic_write_sync`, but network filesystems and FUSE had their own ideas for years.
+    /// A write with `RWF_DSYNC` or `RWF_SYNC` does what fdatasync(2) or fsync(2) after it would for its
+    /// range: sure where writes go through the kernel's `generic_write_sync`, but network filesystems and
+    /// FUSE had their own ideas for years.
     pub syncs_in_writes: bool,
 }
 
@@ -69,7 +72,8 @@ impl Filesystem {
     pub fn of(root: impl AsFd) -> Result<Filesystem> {
         let root = root.as_fd();
         let magic = fstatfs(root)?.f_type as u64 & 0xFFFF_FFFF;
-        // Inodes of 128 bytes have no room for birth times, nor for parts of a second. So it is with ext2, and mostly with ext3.
+        // Inodes of 128 bytes have no room for birth times, nor for parts of a second. So it is with ext2,
+        // and mostly with ext3.
         let old_ext = magic == EXT && status(root, 0)?.birth.is_none();
         let vfs = fstatvfs(root)?;
         let fsid = if vfs.f_fsid == 0 { rustix::fs::fstat(root)?.st_dev } else { vfs.f_fsid };
@@ -139,8 +143,8 @@ fn time_delta(magic: u64, births: bool) -> u32 {
     }
 }
 
-/// Since Linux 6.6 each entry of a tmpfs directory has a number that stays; before, cookies were positions. What can't be read is
-/// taken for older.
+/// Since Linux 6.6 each entry of a tmpfs directory has a number that stays; before, cookies were positions.
+/// What can't be read is taken for older.
 fn tmpfs_keeps_cookies(release: &[u8]) -> bool {
     let mut numbers = release
         .split(|byte| !byte.is_ascii_digit())

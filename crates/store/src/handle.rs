@@ -1,8 +1,8 @@
 //! File handles: names for files that a client keeps for years and can't make up.
 //!
-//! A handle says which export it belongs to and how its file is found again, sealed with a keyed MAC (SipHash-2-4,
-//! 128 bits) over everything before it. Without the seal anybody who may reach an export could guess handles of files
-//! outside the exported directory, or below directories that are closed to him.
+//! A handle says which export it belongs to and how its file is found again, sealed with a keyed MAC
+//! (SipHash-2-4, 128 bits) over everything before it. Without the seal anybody who may reach an export could
+//! guess handles of files outside the exported directory, or below directories that are closed to him.
 //!
 //! ```text
 //!  byte  0        version, 1
@@ -83,7 +83,8 @@ impl FileHandle {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Which export a handle says it belongs to. Nothing is checked: it is only good for choosing the store to ask.
+    /// Which export a handle says it belongs to. Nothing is checked: it is only good for choosing the store
+    /// to ask.
     #[must_use]
     pub fn export_of(bytes: &[u8]) -> Option<u32> {
         let id = bytes.get(2..HEAD)?;
@@ -130,7 +131,8 @@ impl fmt::Debug for FileHandle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId {
     pub fileid: u64,
-    /// Tells files apart that had the same inode number one after the other; 0 when the filesystem keeps no birth time.
+    /// Tells files apart that had the same inode number one after the other; 0 when the filesystem keeps no
+    /// birth time.
     pub generation: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Files that clients have open: one that loses its last name stays what it was for who has it open, as for a local process
-//! (RFC 8881 section 18.25.3), whoever took the name away.
+//! Files that clients have open: one that loses its last name stays what it was for who has it open, as for a
+//! local process (RFC 8881 section 18.25.3), whoever took the name away.
 //!
-//! A held file costs the descriptor that its node has; holds are bounded by what the process may open, and where there is no room for
-//! one the file isn't held: then it is gone with its last name.
+//! A held file costs the descriptor that its node has; holds are bounded by what the process may open, and
+//! where there is no room for one the file isn't held: then it is gone with its last name.
 
 use std::collections::HashMap;
 use std::sync::Arc;

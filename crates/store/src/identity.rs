@@ -1,12 +1,13 @@
 //! Whom a thread acts as.
 //!
-//! The kernel checks permissions by the calling thread's filesystem ids and groups. Changing them takes three to five system calls,
-//! so a thread wears an identity until somebody else's turn comes; a server's worker that serves one user changes nothing at
-//! all. What stays on the thread between requests is always the lesser right: an ordinary user's, not the process's.
+//! The kernel checks permissions by the calling thread's filesystem ids and groups. Changing them takes three
+//! to five system calls, so a thread wears an identity until somebody else's turn comes; a server's worker
+//! that serves one user changes nothing at all. What stays on the thread between requests is always the
+//! lesser right: an ordinary user's, not the process's.
 //!
 //! 1. `Who::wear`: set groups, then group, then user; nothing when worn already.
-//! 2. `as_process_user`: for what needs the process's own capabilities (opening by handle, searching the tree), its user id
-//!    for the length of a closure.
+//! 2. `as_process_user`: for what needs the process's own capabilities (opening by handle, searching the
+//!    tree), its user id for the length of a closure.
 //! 3. [`act_as_process`]: everything back as it was.
 
 use std::cell::RefCell;
@@ -36,8 +37,8 @@ pub struct Identity {
 #[derive(Debug)]
 pub(crate) struct Who {
     pub identity: Identity,
-    /// Stands for the identity in caches. From a secret that changes with every start, so two identities with the same
-    /// fingerprint can't be constructed.
+    /// Stands for the identity in caches. From a secret that changes with every start, so two identities with
+    /// the same fingerprint can't be constructed.
     pub fingerprint: u64,
     /// Belongs to this thread.
     not_send: PhantomData<*const ()>,
@@ -124,8 +125,8 @@ impl Worn {
 }
 
 impl Own {
-    /// Remembers what the process is, and lays down the right to exceed quotas and take reserved blocks: it isn't among those that
-    /// setfsuid takes away.
+    /// Remembers what the process is, and lays down the right to exceed quotas and take reserved blocks: it
+    /// isn't among those that setfsuid takes away.
     fn leave() -> rustix::io::Result<Own> {
         let mut sets = capabilities(None)?;
         let resource = sets.effective.contains(CapabilitySet::SYS_RESOURCE);
@@ -133,14 +134,15 @@ impl Own {
             sets.effective.remove(CapabilitySet::SYS_RESOURCE);
             set_capabilities(None, sets)?;
         }
-        // The effective ids, not the filesystem's: a thread inherits those of the one that started it, which may be acting as a user.
+        // The effective ids, not the filesystem's: a thread inherits those of the one that started it, which
+        // may be acting as a user.
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Ok(Own { uid, gid, groups: rustix::process::getgroups()?, resource })
     }
 }
 
-/// Runs `work` with the process's own filesystem user id, and so with its capabilities, on this thread. Afterwards, also when `work`
-/// panics, the user's is back.
+/// Runs `work` with the process's own filesystem user id, and so with its capabilities, on this thread.
+/// Afterwards, also when `work` panics, the user's is back.
 ///
 /// # Errors
 /// What `work` returns; `Access` if the thread's ids are unknown.
@@ -168,16 +170,18 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     set_fsuid(own)?;
     let result = work();
     drop(back);
-    // Going back can't be refused to who could go; should it be, nothing more may happen on this thread as root.
+    // Going back can't be refused to who could go; should it be, nothing more may happen on this thread as
+    // root.
     if WORN.with_borrow(|worn| worn.uid) == Some(uid) { result } else { Err(Error::Access) }
 }
 
-/// Gives this thread back the filesystem ids, groups and capabilities that it had before it first acted as a user. For
-/// threads that do other things, too; a server's workers never need it.
+/// Gives this thread back the filesystem ids, groups and capabilities that it had before it first acted as a
+/// user. For threads that do other things, too; a server's workers never need it.
 pub fn act_as_process() {
     WORN.with_borrow_mut(|worn| {
         let Some(own) = worn.own.take() else { return };
-        // Going back to what the process is can't be refused; should it be, the thread keeps the lesser right.
+        // Going back to what the process is can't be refused; should it be, the thread keeps the lesser
+        // right.
         let _ = set_fsuid(own.uid)
             .and_then(|()| set_fsgid(own.gid))
             .and_then(|()| set_thread_groups(&own.groups));
@@ -201,7 +205,8 @@ pub(crate) fn process_identity() -> Identity {
     }
 }
 
-/// Whether acting as others would work and be safe; the answer says what is missing. Tried on a thread of its own.
+/// Whether acting as others would work and be safe; the answer says what is missing. Tried on a thread of its
+/// own.
 pub(crate) fn can_act_as_others() -> std::result::Result<(), String> {
     let trial = || -> std::result::Result<(), String> {
         if rustix::process::geteuid() != Uid::ROOT {

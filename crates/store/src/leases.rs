@@ -1,13 +1,14 @@
-//! Keeping local processes out of a file, or out of writing to it, by a kernel lease (fcntl(2), `F_SETLEASE`): whoever opens the
-//! file against it waits, and is told of here.
+//! Keeping local processes out of a file, or out of writing to it, by a kernel lease (fcntl(2),
+//! `F_SETLEASE`): whoever opens the file against it waits, and is told of here.
 //!
-//! The kernel asks nobody who opens a file whether he is the lease's holder, so the store must not open it either: what a lease
-//! against everybody is taken on is the one descriptor through which the file is read and written from then on. The node
-//! and that descriptor stay for as long as the lease does. A lease against writers is taken on a descriptor of its own; the
-//! store's next opening for writing meets it as anybody's would (`Error::TryLater`).
+//! The kernel asks nobody who opens a file whether he is the lease's holder, so the store must not open it
+//! either: what a lease against everybody is taken on is the one descriptor through which the file is read
+//! and written from then on. The node and that descriptor stay for as long as the lease does. A lease against
+//! writers is taken on a descriptor of its own; the store's next opening for writing meets it as anybody's
+//! would (`Error::TryLater`).
 //!
-//! A lease is about opening only. What else a local process does to a leased file, removes or renames it, links it, changes its mode or
-//! owner, is told afterwards (see `file_changes`).
+//! A lease is about opening only. What else a local process does to a leased file, removes or renames it,
+//! links it, changes its mode or owner, is told afterwards (see `file_changes`).
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
@@ -72,8 +73,8 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Starts the thread, which calls `broken` with the file, and whether somebody wants to write to it, or has changed its names or
-    /// attributes: the lease should be dropped soon. It ends with what is returned.
+    /// Starts the thread, which calls `broken` with the file, and whether somebody wants to write to it, or
+    /// has changed its names or attributes: the lease should be dropped soon. It ends with what is returned.
     ///
     /// # Errors
     /// The system's.
@@ -98,8 +99,9 @@ impl Leases {
         Ok(Self { watcher, shared, end })
     }
 
-    /// The server is going to change a leased file's names or attributes for the client that the lease is for: until what is
-    /// returned is dropped, changes that this process makes aren't told. Those of others are. None for a file without a lease.
+    /// The server is going to change a leased file's names or attributes for the client that the lease is
+    /// for: until what is returned is dropped, changes that this process makes aren't told. Those of others
+    /// are. None for a file without a lease.
     #[must_use]
     pub fn own_change(&self, file: &FileHandle) -> Option<OwnChange> {
         OwnChange::begin(&self.shared, file)
@@ -132,7 +134,8 @@ fn in_danger(watched: &Watched) -> Option<(FileHandle, bool)> {
     (left != Some(watched.how)).then_some((watched.handle, left.is_none()))
 }
 
-/// A change of a leased file's names or attributes that the server makes for the client that the lease is for.
+/// A change of a leased file's names or attributes that the server makes for the client that the lease is
+/// for.
 #[derive(Debug)]
 pub struct OwnChange {
     shared: Arc<Shared>,
@@ -164,8 +167,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// For a lease against everybody: what the file is open as, for reading and writing. There is nothing else as long as the lease
-    /// lasts.
+    /// For a lease against everybody: what the file is open as, for reading and writing. There is nothing
+    /// else as long as the lease lasts.
     #[must_use]
     pub fn only_file(&self) -> Option<Arc<OwnedFd>> {
         self.node.as_ref().and(self.file.clone())
@@ -173,11 +176,12 @@ impl Lease {
 }
 
 impl Acting<'_> {
-    /// Keeps local processes from opening the file for writing; with `everybody` from opening it at all. Nothing is checked: whoever it is
-    /// for must have been allowed to open the file.
+    /// Keeps local processes from opening the file for writing; with `everybody` from opening it at all.
+    /// Nothing is checked: whoever it is for must have been allowed to open the file.
     ///
     /// # Errors
-    /// `TryLater` when somebody has it open so, `Invalid`, `NotSupported` or `Access` where there are no leases, `Stale`.
+    /// `TryLater` when somebody has it open so, `Invalid`, `NotSupported` or `Access` where there are no
+    /// leases, `Stale`.
     pub fn lease(&self, node: &Arc<Node>, everybody: bool, leases: &Leases) -> Result<Lease> {
         node.live(0)?;
         let store = self.inner();
@@ -207,7 +211,8 @@ impl Acting<'_> {
             take()?
         };
         if everybody {
-            // Who opened it meanwhile would have met the lease, and what was open before would have been in its way.
+            // Who opened it meanwhile would have met the lease, and what was open before would have been in
+            // its way.
             node.data_file(false).hold(file);
             node.data_file(true).hold(file);
             node.set_leased(true);

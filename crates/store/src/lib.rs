@@ -1,18 +1,20 @@
 //! A POSIX filesystem made safe to serve.
 //!
-//! A [`Store`] is one exported directory as the server sees it. It hands out [`FileHandle`]s that survive restarts and
-//! can't be forged, turns them back into files, and does every operation as the user who asked, so that the kernel
-//! itself checks the permissions. Nothing here knows a protocol; errors and attributes are in words that NFSv3 and the
-//! lane translate one to one.
+//! A [`Store`] is one exported directory as the server sees it. It hands out [`FileHandle`]s that survive
+//! restarts and can't be forged, turns them back into files, and does every operation as the user who asked,
+//! so that the kernel itself checks the permissions. Nothing here knows a protocol; errors and attributes are
+//! in words that NFSv3 and the lane translate one to one.
 //!
 //! How a request goes:
 //! 1. `store.act_as(&identity)` gives an [`Acting`]: this thread now does things as that user.
 //! 2. `acting.node(handle)` gives the [`Node`]: one file, with its descriptors, from a bounded cache.
-//! 3. One operation on the node. Reading, writing and [`Acting::grant`] make the one permission check ([`Acting::may`]) themselves.
+//! 3. One operation on the node. Reading, writing and [`Acting::grant`] make the one permission check
+//!    ([`Acting::may`]) themselves.
 //!
-//! What the process must bring: `umask(0)` (it belongs to the whole process, so the store doesn't touch it; modes asked
-//! by clients must not be masked by the server's), `/proc` mounted, and threads of its own for acting: a thread keeps
-//! the last user's filesystem ids until it acts as another or calls [`act_as_process`].
+//! What the process must bring: `umask(0)` (it belongs to the whole process, so the store doesn't touch it;
+//! modes asked by clients must not be masked by the server's), `/proc` mounted, and threads of its own for
+//! acting: a thread keeps the last user's filesystem ids until it acts as another or calls
+//! [`act_as_process`].
 
 mod acl;
 mod acting;

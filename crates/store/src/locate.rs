@@ -1,15 +1,18 @@
 //! Finding files again without the filesystem's handles.
 //!
-//! An ordinary user may not open by handle, and some filesystems have none. Then a handle says who the file is (inode
-//! number and birth time) and leaves hints of the path on which it was seen. No database is kept:
+//! An ordinary user may not open by handle, and some filesystems have none. Then a handle says who the file
+//! is (inode number and birth time) and leaves hints of the path on which it was seen. No database is kept:
 //!
-//! 1. While the server runs, a bounded map (`places`) says in which directory, under which name each file was seen last. The path is put
-//!    together from the map, opened in one step from the root, and what is there must be the file.
-//! 2. If it isn't (the server was restarted, or a local process renamed something), the hints lead: in each directory only those
-//!    entries are looked into whose name has the right 16 bits. That is cheap, and bounded to stay so.
-//! 3. If that fails, the whole tree is looked through, up to a bound, by one thread at a time; all others that would have to are told to
-//!    try later. The result (`survey`) answers for every file, for a while: what it hasn't seen is gone. Only where it is
-//!    contradicted (an entry that was there and isn't, a file that was seen later) another is made.
+//! 1. While the server runs, a bounded map (`places`) says in which directory, under which name each file was
+//!    seen last. The path is put together from the map, opened in one step from the root, and what is there
+//!    must be the file.
+//! 2. If it isn't (the server was restarted, or a local process renamed something), the hints lead: in each
+//!    directory only those entries are looked into whose name has the right 16 bits. That is cheap, and
+//!    bounded to stay so.
+//! 3. If that fails, the whole tree is looked through, up to a bound, by one thread at a time; all others
+//!    that would have to are told to try later. The result (`survey`) answers for every file, for a while:
+//!    what it hasn't seen is gone. Only where it is contradicted (an entry that was there and isn't, a file
+//!    that was seen later) another is made.
 //!
 //! What isn't found from the root isn't served: that is also all there is to `subtree_check`.
 
@@ -36,10 +39,11 @@ const MAX_DEPTH: usize = 128;
 const STEP_BYTES: usize = 3800;
 
 impl Acting<'_> {
-    /// Opens the file `id` wherever it is below the root now. Returns the handle it goes by; `handle` if it had none.
+    /// Opens the file `id` wherever it is below the root now. Returns the handle it goes by; `handle` if it
+    /// had none.
     ///
-    /// With `subtree_check` the user must be allowed to search the directories on the way. Otherwise, as with handles of the kernel, only the file
-    /// itself counts.
+    /// With `subtree_check` the user must be allowed to search the directories on the way. Otherwise, as with
+    /// handles of the kernel, only the file itself counts.
     pub(crate) fn locate(
         &self,
         id: FileId,
@@ -112,7 +116,8 @@ impl Acting<'_> {
         })
     }
 
-    /// Remembers the place of each directory on the way, and of the file under the handle that the client has.
+    /// Remembers the place of each directory on the way, and of the file under the handle that the client
+    /// has.
     fn note_path(&self, places: &Places, path: &[CString], id: FileId, handle: &FileHandle) -> Result<()> {
         let store = self.inner();
         let mut parent = store.root.id();
@@ -208,7 +213,8 @@ impl<'s> Hinted<'s> {
         }
         let (hint, rest) = (hints.first(), hints.get(1..).unwrap_or_default());
         let deeper = self.beyond || !rest.is_empty();
-        // The names first, then the descent: reading a directory while deep below would need a buffer for each level.
+        // The names first, then the descent: reading a directory while deep below would need a buffer for
+        // each level.
         let mut directories = Vec::new();
         let mut buffer = Vec::with_capacity(32 * 1024);
         let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());

@@ -1,9 +1,10 @@
 //! Who changes an object, and whether somebody else did meanwhile: what weak cache consistency data hangs on.
 //!
-//! Changes of names and attributes are made one at a time, under an object's lock, so that the attributes before and
-//! after are the change's own work. Data is written without it: a write may hang as long as its device does, and would take
-//! a worker for each further write to the file. Instead everybody who changes an object enters and leaves a [`Turn`], which
-//! tells whether anybody else was inside meanwhile; then the attributes before are left out of the answer.
+//! Changes of names and attributes are made one at a time, under an object's lock, so that the attributes
+//! before and after are the change's own work. Data is written without it: a write may hang as long as its
+//! device does, and would take a worker for each further write to the file. Instead everybody who changes an
+//! object enters and leaves a [`Turn`], which tells whether anybody else was inside meanwhile; then the
+//! attributes before are left out of the answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,7 +49,8 @@ impl Locks {
         self.0[shard(fileid)].lock.lock()
     }
 
-    /// Two objects, always in the same order, so that two renames in opposite directions don't wait for each other.
+    /// Two objects, always in the same order, so that two renames in opposite directions don't wait for each
+    /// other.
     pub fn two(&self, a: u64, b: u64) -> Held<'_> {
         let (low, high) = (shard(a).min(shard(b)), shard(a).max(shard(b)));
         let first = self.0[low].lock.lock();
@@ -64,7 +66,8 @@ impl Locks {
 }
 
 impl Turn<'_> {
-    /// Whether nobody else was inside since this one entered. To be asked when the attributes after the change have been taken.
+    /// Whether nobody else was inside since this one entered. To be asked when the attributes after the
+    /// change have been taken.
     pub fn was_alone(&self) -> bool {
         self.first && entered(self.turns.load(Ordering::Acquire)) == self.number
     }

@@ -1,16 +1,18 @@
 //! What becomes of the mount that an exported directory is on.
 //!
-//! A store works through clones of the mount, which nobody sees and which would keep an unmounted filesystem alive, and writable,
-//! unnoticed. Two things prevent that:
+//! A store works through clones of the mount, which nobody sees and which would keep an unmounted filesystem
+//! alive, and writable, unnoticed. Two things prevent that:
 //!
-//! 1. *The store holds the mount.* It keeps the directory open where it is attached, so that umount(8) says that the target is
-//!    busy, and `fuser -vm` who it is. Nobody checks or unplugs a disk that is being written to.
-//! 2. *What umount can't be kept from is noticed*: a lazy unmount, a mount over the directory, and another set of mount
-//!    options (`mount -o remount,bind,ro`). The kernel says when the mounts of a namespace change (poll(2) on
-//!    /proc/self/mountinfo); whoever waits for that calls [`Store::follow_mount`].
+//! 1. *The store holds the mount.* It keeps the directory open where it is attached, so that umount(8) says
+//!    that the target is busy, and `fuser -vm` who it is. Nobody checks or unplugs a disk that is being
+//!    written to.
+//! 2. *What umount can't be kept from is noticed*: a lazy unmount, a mount over the directory, and another
+//!    set of mount options (`mount -o remount,bind,ro`). The kernel says when the mounts of a namespace
+//!    change (poll(2) on /proc/self/mountinfo); whoever waits for that calls [`Store::follow_mount`].
 //!
-//! Options: the clones keep those with which they were made, so a change is carried over. A clone through which files are open for
-//! writing can't become read-only; there the store itself refuses changes, as it does for clients that may only read.
+//! Options: the clones keep those with which they were made, so a change is carried over. A clone through
+//! which files are open for writing can't become read-only; there the store itself refuses changes, as it
+//! does for clients that may only read.
 
 use std::collections::HashMap;
 use std::io;
@@ -126,7 +128,8 @@ impl Attached {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Whether the path leads to another mount, as far as it leads anywhere: a directory of the mount may have been renamed.
+    /// Whether the path leads to another mount, as far as it leads anywhere: a directory of the mount may
+    /// have been renamed.
     fn is_covered(&self) -> bool {
         let open = |path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         let there = self.path.ancestors().find_map(open).and_then(|there| mount_of(&there));
@@ -163,8 +166,9 @@ impl Store {
         self.inner().attached.is_read_only() && !self.inner().read_only
     }
 
-    /// Finds out what has become of the mount, and takes its options on. May wait for a filesystem that hangs. To be called on a
-    /// thread that doesn't act as a user, when the mounts have changed, and once at the beginning.
+    /// Finds out what has become of the mount, and takes its options on. May wait for a filesystem that
+    /// hangs. To be called on a thread that doesn't act as a user, when the mounts have changed, and once at
+    /// the beginning.
     #[must_use]
     pub fn follow_mount(&self, mounts: &Mounts) -> Followed {
         act_as_process();

@@ -1,7 +1,7 @@
 //! Names as clients send them.
 //!
-//! A name is any bytes but '/' and NUL; everything else, valid UTF-8 or not, is kept as it is. What the kernel would
-//! take as a path, or as another directory than the one meant, is stopped here.
+//! A name is any bytes but '/' and NUL; everything else, valid UTF-8 or not, is kept as it is. What the
+//! kernel would take as a path, or as another directory than the one meant, is stopped here.
 
 use std::ffi::CString;
 
@@ -24,7 +24,8 @@ pub(crate) fn any(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| Error::InvalidName)
 }
 
-/// A name of an entry proper: "." and ".." are answered with `dots`, for each operation has its own word for that.
+/// A name of an entry proper: "." and ".." are answered with `dots`, for each operation has its own word for
+/// that.
 pub(crate) fn entry(name: &[u8], dots: Error) -> Result<CString> {
     if name == b"." || name == b".." {
         return Err(dots);

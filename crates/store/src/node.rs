@@ -1,7 +1,7 @@
 //! One file.
 //!
-//! A node holds an `O_PATH` descriptor of its file, which is the file whatever happens to its names, and, opened when first
-//! needed, one descriptor for reading and one for writing.
+//! A node holds an `O_PATH` descriptor of its file, which is the file whatever happens to its names, and,
+//! opened when first needed, one descriptor for reading and one for writing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -23,7 +23,8 @@ pub struct Node {
     id: FileId,
     /// `O_PATH`.
     file: OwnedFd,
-    /// The same on the read-only clone of the mount, for a directory through which files are granted for reading.
+    /// The same on the read-only clone of the mount, for a directory through which files are granted for
+    /// reading.
     reader: OnceLock<OwnedFd>,
     read: DataFile,
     write: DataFile,
@@ -270,8 +271,8 @@ impl Decisions {
     }
 }
 
-/// Whether a file with this mode may be one that somebody wants to start, and can be opened for writing again after it was closed: without
-/// privileges an owner who has taken his own write permission away can't.
+/// Whether a file with this mode may be one that somebody wants to start, and can be opened for writing again
+/// after it was closed: without privileges an owner who has taken his own write permission away can't.
 pub(crate) fn is_program(mode: u32, privileged: bool) -> bool {
     mode & 0o111 != 0 && (privileged || mode & 0o200 != 0)
 }

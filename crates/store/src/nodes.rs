@@ -1,16 +1,18 @@
 //! The cache of nodes in use.
 //!
-//! A deleted file's space stays taken while any of a node's descriptors is open, so nodes don't live on their own account:
+//! A deleted file's space stays taken while any of a node's descriptors is open, so nodes don't live on their
+//! own account:
 //!
 //! 1. A node is made by a look-up or from a handle, and stays in the cache under its handle.
 //! 2. Any operation that finds the link count at 0 takes it out and answers `Stale`.
-//! 3. The tidying thread (see `tidy`) closes data descriptors idle for some seconds (those that keep a program from being
-//!    started sooner), takes out nodes whose file is gone and those idle for longer.
-//! 4. A node with unstable data is pinned (see `unsynced`): it may leave the cache, but is found again, and its
-//!    descriptor for writing stays until the data was synced: by a client's COMMIT, or in the end by the tidying thread.
+//! 3. The tidying thread (see `tidy`) closes data descriptors idle for some seconds (those that keep a
+//!    program from being started sooner), takes out nodes whose file is gone and those idle for longer.
+//! 4. A node with unstable data is pinned (see `unsynced`): it may leave the cache, but is found again, and
+//!    its descriptor for writing stays until the data was synced: by a client's COMMIT, or in the end by the
+//!    tidying thread.
 //! 5. What is in use when its node leaves the cache is closed with the last use.
-//! 6. A node that a client has open is held (see [`Held`]): it stays what it is when its last name goes, and is found by its handle
-//!    until it is let go of.
+//! 6. A node that a client has open is held (see [`Held`]): it stays what it is when its last name goes, and
+//!    is found by its handle until it is let go of.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -102,8 +104,8 @@ impl NodeCache {
         self.nodes.len()
     }
 
-    /// Closes the descriptors for data that no promise and no lease needs, and lets go of the files that nobody uses now. How many
-    /// descriptors that were, about.
+    /// Closes the descriptors for data that no promise and no lease needs, and lets go of the files that
+    /// nobody uses now. How many descriptors that were, about.
     pub fn make_room(&self) -> usize {
         let (mut closed, mut unused) = (0, Vec::new());
         for (handle, node) in self.nodes.iter() {
@@ -126,7 +128,8 @@ impl NodeCache {
         closed
     }
 
-    /// One round of tidying; `sync` makes a file's unstable data durable, as [`Syncs::try_whole`](crate::unsynced::Syncs::try_whole).
+    /// One round of tidying; `sync` makes a file's unstable data durable, as
+    /// [`Syncs::try_whole`](crate::unsynced::Syncs::try_whole).
     pub fn tidy(&self, privileged: bool, sync: &dyn Fn(&Node, &OwnedFd)) {
         if self.nodes.is_empty() && self.pins.is_empty() {
             return;
@@ -170,7 +173,8 @@ impl NodeCache {
     }
 }
 
-/// Whether the node's descriptor for writing keeps somebody from starting a program, without being used any more.
+/// Whether the node's descriptor for writing keeps somebody from starting a program, without being used any
+/// more.
 fn blocks_a_program(node: &Node, now: u32, privileged: bool) -> bool {
     node.idle(now) >= PROGRAM_IDLE
         && node.live(0).is_ok_and(|status| is_program(status.attributes.mode, privileged))

@@ -1,11 +1,11 @@
 //! Opening a store: finding out what this process may do here, and setting up accordingly.
 //!
-//! 1. Open the directory, and clone its mount where that is allowed (`CAP_SYS_ADMIN`), so that nothing mounted below leaks in and
-//!    the store doesn't depend on what happens to the path. For a read-only export the clone is read-only. The directory
-//!    itself stays open, so that the mount is busy (see `mounts`).
+//! 1. Open the directory, and clone its mount where that is allowed (`CAP_SYS_ADMIN`), so that nothing
+//!    mounted below leaks in and the store doesn't depend on what happens to the path. For a read-only export
+//!    the clone is read-only. The directory itself stays open, so that the mount is busy (see `mounts`).
 //! 2. Try whether acting as others works. If not, everything is done as the process's own user.
-//! 3. Try whether the filesystem's file handles can be made and opened. If not (or for `subtree_check`), handles are
-//!    located in the tree.
+//! 3. Try whether the filesystem's file handles can be made and opened. If not (or for `subtree_check`),
+//!    handles are located in the tree.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -38,16 +38,18 @@ use crate::verifier::WriteVerifier;
 pub struct StoreOptions {
     /// The exported directory. Symbolic links on the way to it are followed, once.
     pub path: PathBuf,
-    /// Part of every handle. The same export must have the same id after a restart, and no two exports the same.
+    /// Part of every handle. The same export must have the same id after a restart, and no two exports the
+    /// same.
     pub export_id: u32,
     /// The secret that seals the handles.
     pub key: HandleKey,
     /// Nobody may change anything through this store.
     pub read_only: bool,
-    /// Refuse handles whose file isn't below the exported directory any more, and those below directories that the user
-    /// may not search (exports(5)). Every use of a handle then walks the file's path; a file that a local process
-    /// renames is looked for in the tree, and a file with several names counts as below as long as the name is found under which it was
-    /// seen, or another by a bounded search. Handles made with the option don't fit a store without it, and the reverse.
+    /// Refuse handles whose file isn't below the exported directory any more, and those below directories
+    /// that the user may not search (exports(5)). Every use of a handle then walks the file's path; a file
+    /// that a local process renames is looked for in the tree, and a file with several names counts as below
+    /// as long as the name is found under which it was seen, or another by a bounded search. Handles made
+    /// with the option don't fit a store without it, and the reverse.
     pub subtree_check: bool,
     /// The server's write verifier.
     pub verifier: Arc<WriteVerifier>,
@@ -136,15 +138,15 @@ pub(crate) struct Inner {
     pub attached: Attached,
     /// A read-only clone of a store that can be written, for grants to clients that may only read.
     pub reader: Option<OwnedFd>,
-    /// The descriptor that the read-only clone came by: without it the kernel takes the mount out of its namespace, and its options
-    /// can't be changed any more.
+    /// The descriptor that the read-only clone came by: without it the kernel takes the mount out of its
+    /// namespace, and its options can't be changed any more.
     pub reader_clone: Option<OwnedFd>,
     /// Where the exported directory is, before it was cloned.
     pub place: Place,
     /// Exports below it.
     pub others: OtherExports,
-    /// The root open for reading: open_by_handle_at(2) takes no `O_PATH` descriptor to say which mount it means. `None` without the
-    /// kernel's handles.
+    /// The root open for reading: open_by_handle_at(2) takes no `O_PATH` descriptor to say which mount it
+    /// means. `None` without the kernel's handles.
     pub mount: Option<OwnedFd>,
 
     pub root: Arc<Node>,
@@ -159,7 +161,8 @@ pub(crate) struct Inner {
 }
 
 impl Store {
-    /// Opens the directory. Run it on a thread that doesn't act as a user (or after [`crate::act_as_process`]).
+    /// Opens the directory. Run it on a thread that doesn't act as a user (or after
+    /// [`crate::act_as_process`]).
     ///
     /// # Errors
     /// See [`OpenError`]. Missing privileges are no error; see [`Store::privilege`].
@@ -192,14 +195,15 @@ impl Store {
         &self.0.privilege
     }
 
-    /// Whether handles are the filesystem's own. If not, they are found again by looking for the file in the tree, which after a restart
-    /// takes time, and fails for files that were replaced meanwhile.
+    /// Whether handles are the filesystem's own. If not, they are found again by looking for the file in the
+    /// tree, which after a restart takes time, and fails for files that were replaced meanwhile.
     #[must_use]
     pub fn has_kernel_handles(&self) -> bool {
         matches!(self.0.scheme, Scheme::Kernel)
     }
 
-    /// Whether what is mounted below the export is hidden by a private clone of its mount. If not, such places can't be entered.
+    /// Whether what is mounted below the export is hidden by a private clone of its mount. If not, such
+    /// places can't be entered.
     #[must_use]
     pub fn is_cloned(&self) -> bool {
         self.0.cloned
@@ -211,23 +215,27 @@ impl Store {
         self.0.verifier.get()
     }
 
-    /// Whom operations are done as for somebody who should be `identity`: an unprivileged store makes everybody its process.
+    /// Whom operations are done as for somebody who should be `identity`: an unprivileged store makes
+    /// everybody its process.
     #[must_use]
     pub fn becomes<'a>(&'a self, identity: &'a Identity) -> &'a Identity {
         if self.0.privilege == Privilege::Full { identity } else { &self.0.process }
     }
 
-    /// Changes how many files this store keeps open, as [`Limits::nodes`]: other stores need room, or leave some.
+    /// Changes how many files this store keeps open, as [`Limits::nodes`]: other stores need room, or leave
+    /// some.
     pub fn set_max_nodes(&self, nodes: usize) {
         self.0.nodes.set_capacity(nodes);
     }
 
-    /// Says which exports lie in this one. A name that leads to one of their directories is [`Error::OtherExport`] from now on, and
-    /// what lies below is `Stale` by this store's handles. One on another mount isn't reached from here, and nothing changes for
-    /// what it covers. Run it on a thread that doesn't act as a user.
+    /// Says which exports lie in this one. A name that leads to one of their directories is
+    /// [`Error::OtherExport`] from now on, and what lies below is `Stale` by this store's handles. One on
+    /// another mount isn't reached from here, and nothing changes for what it covers. Run it on a thread that
+    /// doesn't act as a user.
     ///
     /// # Errors
-    /// `TryLater` and `Io` when a directory can't be looked at; one that isn't there is none. The exports are then as they were.
+    /// `TryLater` and `Io` when a directory can't be looked at; one that isn't there is none. The exports are
+    /// then as they were.
     pub fn set_other_exports(&self, exports: &[OtherExport]) -> Result<()> {
         self.0.set_other_exports(exports)
     }
@@ -244,7 +252,8 @@ impl Store {
         self.0.nodes.len()
     }
 
-    /// What is done instead of the I/O modes that were asked for, in words for an admin: known once it has happened.
+    /// What is done instead of the I/O modes that were asked for, in words for an admin: known once it has
+    /// happened.
     #[must_use]
     pub fn io_notes(&self) -> Vec<&'static str> {
         self.0.fallbacks.notes()
@@ -270,7 +279,8 @@ impl Store {
         &self.0
     }
 
-    /// From now on this thread acts as `identity` (an unprivileged store: as the process's user, whatever is said).
+    /// From now on this thread acts as `identity` (an unprivileged store: as the process's user, whatever is
+    /// said).
     ///
     /// # Errors
     /// `Access` for ids that can't be taken on.
@@ -278,8 +288,8 @@ impl Store {
         Acting::new(&self.0, identity, self.0.read_only || self.0.attached.is_read_only())
     }
 
-    /// As [`Store::act_as`], for a client that has the export read-only: changes are refused with `ReadOnly`, and grants
-    /// can't be re-opened for writing.
+    /// As [`Store::act_as`], for a client that has the export read-only: changes are refused with `ReadOnly`,
+    /// and grants can't be re-opened for writing.
     ///
     /// # Errors
     /// As for [`Store::act_as`].
@@ -394,8 +404,8 @@ fn handles_work(root: &OwnedFd, sealer: &Sealer) -> bool {
     trial().unwrap_or(false)
 }
 
-/// Who a file is without the filesystem's handles: inode number and birth time; where there is no birth time but an unopenable
-/// handle, a hash of that.
+/// Who a file is without the filesystem's handles: inode number and birth time; where there is no birth time
+/// but an unopenable handle, a hash of that.
 pub(crate) fn file_id(file: impl AsFd, status: &Status) -> FileId {
     let generation = match status.birth {
         Some(birth) => {

@@ -1,8 +1,9 @@
 //! Directories that are being read page by page.
 //!
-//! A client reads a large directory with many calls. Seeking in a directory that is already open is cheap on every
-//! filesystem, and on those whose cookies mean something to one open directory only (overlayfs) it is the only way. So
-//! the descriptor is put away under (directory, cookie) at the end of a page and taken out by the call that goes on there.
+//! A client reads a large directory with many calls. Seeking in a directory that is already open is cheap on
+//! every filesystem, and on those whose cookies mean something to one open directory only (overlayfs) it is
+//! the only way. So the descriptor is put away under (directory, cookie) at the end of a page and taken out
+//! by the call that goes on there.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

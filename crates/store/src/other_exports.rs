@@ -1,16 +1,18 @@
 //! Directories below a store's root that are exports of their own.
 //!
-//! An export in an export on one filesystem has rules of its own: other clients, read-only, no lane. So what lies below its
-//! directory is reached by handles of the inner export only:
+//! An export in an export on one filesystem has rules of its own: other clients, read-only, no lane. So what
+//! lies below its directory is reached by handles of the inner export only:
 //!
-//! 1. A name that leads to the inner directory is [`Error::OtherExport`], and the server goes on with the inner export's handle
-//!    if its rules let the client in. Nothing below has a name that this store follows.
-//! 2. A handle of this store whose file lies below is `Stale`. Such handles were made before the inner directory was exported, or of a
-//!    file that a local process has moved there. Where a file lies is looked at when the handle is first used, and again when
-//!    the exports have changed: of a directory by climbing to the root, of other files if the kernel knows a path. It may know
-//!    none of a file that nobody has looked up since the server's host was started; `subtree_check` walks the path each time.
-//! 3. The inner directory, and those on the way to it, keep their names: moved away, another directory could stand at the inner
-//!    export's path when the server starts next, and the outer export's rules would hold for the moved one.
+//! 1. A name that leads to the inner directory is [`Error::OtherExport`], and the server goes on with the
+//!    inner export's handle if its rules let the client in. Nothing below has a name that this store follows.
+//! 2. A handle of this store whose file lies below is `Stale`. Such handles were made before the inner
+//!    directory was exported, or of a file that a local process has moved there. Where a file lies is looked
+//!    at when the handle is first used, and again when the exports have changed: of a directory by climbing
+//!    to the root, of other files if the kernel knows a path. It may know none of a file that nobody has
+//!    looked up since the server's host was started; `subtree_check` walks the path each time.
+//! 3. The inner directory, and those on the way to it, keep their names: moved away, another directory could
+//!    stand at the inner export's path when the server starts next, and the outer export's rules would hold
+//!    for the moved one.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -122,8 +124,8 @@ impl Place {
         Ok(Place { identity: (device, raw.stx_ino), mount: knows_mounts.then_some(raw.stx_mnt_id) })
     }
 
-    /// Whether one leads to the other by names, without a mount between (before Linux 5.8 nobody says: then if both are on
-    /// one filesystem).
+    /// Whether one leads to the other by names, without a mount between (before Linux 5.8 nobody says: then
+    /// if both are on one filesystem).
     fn is_on_mount_of(&self, other: &Place) -> bool {
         match (self.mount, other.mount) {
             (Some(one), Some(two)) => one == two,
@@ -241,7 +243,8 @@ impl Acting<'_> {
     fn check_by_climbing(&self, node: &Node) -> Result<()> {
         let directory = match node.kind() {
             Kind::Directory => Some(node.file().try_clone_to_owned().map_err(Error::from)?),
-            // One with several names may have some of them here and others there: then it is served by the rules of both.
+            // One with several names may have some of them here and others there: then it is served by the
+            // rules of both.
             _ if rustix::fs::fstat(node.file())?.st_nlink > 1 => None,
             _ => self.known_directory(node),
         };

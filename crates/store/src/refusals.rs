@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 
-/// By device number: those of the stores that are open now, which keep their filesystems mounted. So no number is another
-/// filesystem's meanwhile, and there are no more than stores.
+/// By device number: those of the stores that are open now, which keep their filesystems mounted. So no
+/// number is another filesystem's meanwhile, and there are no more than stores.
 static KNOWN: Mutex<Vec<(u64, Weak<Refusals>)>> = Mutex::new(Vec::new());
 
 /// Those of the filesystem that `root` is on.

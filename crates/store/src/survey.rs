@@ -1,9 +1,10 @@
-//! A survey: the whole tree looked through once, to answer every question about files that nobody knows the place of.
+//! A survey: the whole tree looked through once, to answer every question about files that nobody knows the
+//! place of.
 //!
-//! After a restart one client may hold thousands of handles whose files are gone. To search the tree for each would keep
-//! a worker busy for hours, so one search writes down what it saw: for each entry its inode number, directory and name,
-//! about 32 bytes, up to a bound. Whether an entry is the file that was asked for is looked at only when it is asked
-//! for: of a million files that would cost a system call each.
+//! After a restart one client may hold thousands of handles whose files are gone. To search the tree for each
+//! would keep a worker busy for hours, so one search writes down what it saw: for each entry its inode
+//! number, directory and name, about 32 bytes, up to a bound. Whether an entry is the file that was asked for
+//! is looked at only when it is asked for: of a million files that would cost a system call each.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -68,7 +69,8 @@ pub(crate) enum Finding {
 }
 
 impl Survey {
-    /// Looks through the tree, as whoever the thread is. What it isn't allowed to see, and what is beyond the bounds, isn't in it.
+    /// Looks through the tree, as whoever the thread is. What it isn't allowed to see, and what is beyond the
+    /// bounds, isn't in it.
     ///
     /// # Errors
     /// `TryLater` when descriptors or memory are short: then nothing can be said.
@@ -86,9 +88,11 @@ impl Survey {
         self.number
     }
 
-    /// Writes down the entries of `dir`, the `index`th directory, and what is below; `false` when a bound is reached.
+    /// Writes down the entries of `dir`, the `index`th directory, and what is below; `false` when a bound is
+    /// reached.
     fn look_in(&mut self, store: &Inner, dir: &OwnedFd, index: u32, depth: usize) -> Result<bool> {
-        // The names first, then the descent: reading a directory while deep below would need a buffer for each level.
+        // The names first, then the descent: reading a directory while deep below would need a buffer for
+        // each level.
         let first = self.directories.len();
         let mut buffer = Vec::with_capacity(32 * 1024);
         let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());

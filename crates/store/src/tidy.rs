@@ -15,7 +15,8 @@ const LITTLE: usize = 8;
 /// The stores to look after; `None` while no thread runs.
 static STORES: Mutex<Option<Vec<Weak<Inner>>>> = Mutex::new(None);
 
-/// Looks after a store until it is gone. Without the thread (none could be started) descriptors are bounded all the same.
+/// Looks after a store until it is gone. Without the thread (none could be started) descriptors are bounded
+/// all the same.
 pub(crate) fn register(store: Weak<Inner>) {
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     match &mut *stores {
@@ -27,9 +28,9 @@ pub(crate) fn register(store: Weak<Inner>) {
     }
 }
 
-/// Closes what stores keep open for the next call: the process, or the system, has no descriptor left (`EMFILE`, `ENFILE`), and a
-/// call that is at hand needs one more. It looks at all files in the caches, so after a round that found little the next
-/// one waits for [`BETWEEN`].
+/// Closes what stores keep open for the next call: the process, or the system, has no descriptor left
+/// (`EMFILE`, `ENFILE`), and a call that is at hand needs one more. It looks at all files in the caches, so
+/// after a round that found little the next one waits for [`BETWEEN`].
 pub(crate) fn make_room() {
     static IN_VAIN: Mutex<Option<Instant>> = Mutex::new(None);
     let mut in_vain = IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,18 +1,21 @@
 //! Unstable data: which files have any, and who may say that it is safe.
 //!
-//! A WRITE that was answered UNSTABLE is a promise: the client's COMMIT either makes the data durable or says, by an error or a
-//! changed write verifier, that it was lost (RFC 1813 section 3.3.21). The kernel keeps its half of it so: a failed write-back is
-//! told once to every file description that was open when it happened, by the next fsync or synchronous write through it; one that is
-//! opened later hears of it only if nobody else has heard yet and the inode is still in memory (fsync(2), `errseq_t`). From
-//! that follow three rules:
+//! A WRITE that was answered UNSTABLE is a promise: the client's COMMIT either makes the data durable or
+//! says, by an error or a changed write verifier, that it was lost (RFC 1813 section 3.3.21). The kernel
+//! keeps its half of it so: a failed write-back is told once to every file description that was open when it
+//! happened, by the next fsync or synchronous write through it; one that is opened later hears of it only if
+//! nobody else has heard yet and the inode is still in memory (fsync(2), `errseq_t`). From that follow three
+//! rules:
 //!
-//! 1. *The descriptor lives as long as the promise.* A file with unstable data is pinned: its node and its descriptor for
-//!    writing stay, whatever the caches would rather have, until a sync. Pins are bounded. Where there is no room
-//!    for one the write is made durable before it is answered, and then nothing was promised.
-//! 2. *Whoever hears of a failure says so before anybody can believe the opposite.* Threads share the descriptor, so one's sync
-//!    may be told of the error in another's data. The verifier is changed inside [`Syncs`], and a COMMIT has that for
-//!    itself: when it answers, nobody knows more than the verifier says.
-//! 3. *A WRITE is answered with the verifier from before it wrote*, a COMMIT with that from after it synced. (The server.)
+//! 1. *The descriptor lives as long as the promise.* A file with unstable data is pinned: its node and its
+//!    descriptor for writing stay, whatever the caches would rather have, until a sync. Pins are bounded.
+//!    Where there is no room for one the write is made durable before it is answered, and then nothing was
+//!    promised.
+//! 2. *Whoever hears of a failure says so before anybody can believe the opposite.* Threads share the
+//!    descriptor, so one's sync may be told of the error in another's data. The verifier is changed inside
+//!    [`Syncs`], and a COMMIT has that for itself: when it answers, nobody knows more than the verifier says.
+//! 3. *A WRITE is answered with the verifier from before it wrote*, a COMMIT with that from after it synced.
+//!    (The server.)
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -103,8 +106,8 @@ impl Default for Syncs {
 }
 
 impl Syncs {
-    /// Syncs the whole file, alone. Who has waited for another's sync that began after he came has had his own by
-    /// that, if it was as strong.
+    /// Syncs the whole file, alone. Who has waited for another's sync that began after he came has had his
+    /// own by that, if it was as strong.
     pub fn whole(&self, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         self.whole_after(self.begun.load(Ordering::SeqCst), how, sync)
     }
@@ -130,7 +133,8 @@ impl Syncs {
         result
     }
 
-    /// Runs a synchronous write, which may meet the error of others' data: none of the syncs of the whole file runs meanwhile.
+    /// Runs a synchronous write, which may meet the error of others' data: none of the syncs of the whole
+    /// file runs meanwhile.
     pub fn in_write<T>(&self, write: impl FnOnce() -> T) -> T {
         let _shared = self.last.read();
         write()
@@ -156,7 +160,8 @@ impl Pins {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Before unstable data is written through `file`: pins the node, with the descriptor. `None`: there is no room.
+    /// Before unstable data is written through `file`: pins the node, with the descriptor. `None`: there is
+    /// no room.
     pub fn promise<'n>(&self, node: &'n Arc<Node>, file: &Arc<OwnedFd>) -> Option<Writing<'n>> {
         let writing = node.unsynced().enter();
         if writing.pinned {

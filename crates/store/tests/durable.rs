@@ -18,7 +18,8 @@ fn mode(mode: u32) -> SetAttributes {
     SetAttributes { mode: Some(mode), ..SetAttributes::default() }
 }
 
-/// Makes a directory that its owner may write but not read, changes things in it, and makes each change durable.
+/// Makes a directory that its owner may write but not read, changes things in it, and makes each change
+/// durable.
 fn work_without_reading(acting: &Acting<'_>, store: &Store) {
     let top = root_of(acting, store);
     let dir = acting.mkdir(&top, b"dropbox", &mode(0o300), &mut wcc()).expect("makes a directory");

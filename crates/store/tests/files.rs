@@ -252,7 +252,8 @@ fn renames_links_and_removals() {
     assert_eq!(acting.link(&one, &two, b"d", &mut wcc()), Err(Error::IsDirectory));
 
     let victim = acting.create(&two, b"v", &unchecked(None), &mut wcc()).expect("creates");
-    // tmpfs gives a directory its victim's coarse time stamp, so a change within the same clock tick can leave no trace.
+    // tmpfs gives a directory its victim's coarse time stamp, so a change within the same clock tick can
+    // leave no trace.
     common::wait_for_clock_tick();
     let (mut from, mut to) = (wcc(), wcc());
     acting.rename(&one, b"f", &two, b"v", &mut from, &mut to).expect("moves");

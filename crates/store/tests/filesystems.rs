@@ -1,4 +1,5 @@
-//! Filesystems with ways of their own: one without file handles, one that is full, one whose space must come back.
+//! Filesystems with ways of their own: one without file handles, one that is full, one whose space must come
+//! back.
 
 extern crate samehost_store as store;
 
@@ -13,8 +14,8 @@ fn guarded() -> CreateHow {
     CreateHow::Guarded(SetAttributes::default())
 }
 
-/// overlayfs has no file handles unless asked, and directory cookies that belong to one open directory. With all privileges the
-/// store still acts as each user there.
+/// overlayfs has no file handles unless asked, and directory cookies that belong to one open directory. With
+/// all privileges the store still acts as each user there.
 #[test]
 fn a_filesystem_without_handles_is_served_all_the_same() {
     let export = Export::new();

@@ -1,4 +1,5 @@
-//! Programs: what is written over NFS can be started on the server, and what runs there answers a writer at once.
+//! Programs: what is written over NFS can be started on the server, and what runs there answers a writer at
+//! once.
 
 extern crate samehost_store as store;
 
@@ -13,8 +14,8 @@ use io::Stability;
 use rustix::io::Errno;
 use store::{CreateHow, Error, SetAttributes, Wcc};
 
-/// Whether this process has the file open for writing. (Starting it would tell, too, but not for sure: another test's
-/// child may hold a copy of the descriptor between its fork and its exec.)
+/// Whether this process has the file open for writing. (Starting it would tell, too, but not for sure:
+/// another test's child may hold a copy of the descriptor between its fork and its exec.)
 fn open_for_writing(path: &Path) -> bool {
     let path = path.canonicalize().expect("there");
     std::fs::read_dir("/proc/self/fd").expect("mounted").flatten().any(|entry| {

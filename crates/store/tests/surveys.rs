@@ -30,7 +30,8 @@ fn fill(export: &Export) -> Vec<FileHandle> {
     (0..FILES).map(handle).collect()
 }
 
-/// Handles of the kind that unprivileged servers use; opening the store again forgets all places, as a restart does.
+/// Handles of the kind that unprivileged servers use; opening the store again forgets all places, as a
+/// restart does.
 fn located(export: &Export) -> Store {
     export.open_with(|options| options.subtree_check = true)
 }

@@ -1,5 +1,5 @@
-//! A server without privileges: one user's files, and handles that are found again in the tree. And `subtree_check`, which works
-//! the same way.
+//! A server without privileges: one user's files, and handles that are found again in the tree. And
+//! `subtree_check`, which works the same way.
 
 extern crate samehost_store as store;
 
@@ -71,7 +71,8 @@ fn everybody_is_the_process_and_the_reason_is_told() {
     });
 }
 
-/// Its files are all the server's user's: a set-id program among them would hand that user's rights to whoever starts it.
+/// Its files are all the server's user's: a set-id program among them would hand that user's rights to
+/// whoever starts it.
 #[test]
 fn no_set_id_program_is_made() {
     let export = theirs();

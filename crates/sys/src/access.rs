@@ -1,4 +1,5 @@
-//! The words for what somebody may do with a file: asked over the wire, answered by a filesystem, the same ones at both ends.
+//! The words for what somebody may do with a file: asked over the wire, answered by a filesystem, the same
+//! ones at both ends.
 
 /// A set of rights to a file, with the bits that NFSv3's ACCESS gives them (RFC 1813 section 3.3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,5 +1,5 @@
-//! A file's attributes as statx(2) tells them: what the store serves, the lane carries and the client shows are the same
-//! words, so that nothing is translated between the two ends of one kernel.
+//! A file's attributes as statx(2) tells them: what the store serves, the lane carries and the client shows
+//! are the same words, so that nothing is translated between the two ends of one kernel.
 
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 
@@ -64,18 +64,19 @@ impl Timestamp {
 
     /// For how long after this ctime the file can change again and keep it, in nanoseconds.
     ///
-    /// A filesystem rounds ctimes down to its own granularity, which no system call tells. Most keep nanoseconds, and then the
-    /// kernel's clock tick counts (1 to 10 ms; exFAT: 10 ms more). ext4 with inodes of 128 bytes, ext2 and HFS+ keep
-    /// seconds, FAT two. Those show by the stamp: it has no nanoseconds. (One in a thousand million of the others looks the
-    /// same, and is treated with more care than it needs.)
+    /// A filesystem rounds ctimes down to its own granularity, which no system call tells. Most keep
+    /// nanoseconds, and then the kernel's clock tick counts (1 to 10 ms; exFAT: 10 ms more). ext4 with inodes
+    /// of 128 bytes, ext2 and HFS+ keep seconds, FAT two. Those show by the stamp: it has no nanoseconds.
+    /// (One in a thousand million of the others looks the same, and is treated with more care than it needs.)
     const fn granularity(self) -> u64 {
         if self.is_coarse() { TWO_SECONDS + TICKS } else { TICKS }
     }
 
-    /// Whether every change of the file after `now` gets another ctime than this one, which the file had at `now`.
+    /// Whether every change of the file after `now` gets another ctime than this one, which the file had at
+    /// `now`.
     ///
-    /// Who concludes from an unchanged ctime that nothing has changed must have asked this first. It holds where this kernel
-    /// makes the time stamps, by the clock that `now` was read from.
+    /// Who concludes from an unchanged ctime that nothing has changed must have asked this first. It holds
+    /// where this kernel makes the time stamps, by the clock that `now` was read from.
     #[must_use]
     pub fn is_settled(self, now: Self) -> bool {
         let nanoseconds =
@@ -91,10 +92,11 @@ impl Timestamp {
 
     /// The change attribute of a file that had this ctime when it was looked at; `now` is a time before that.
     ///
-    /// It is the ctime where that keeps nanoseconds. Where it doesn't, two states of a file within two seconds may share
-    /// a ctime, and must not share a change attribute: clients would keep what they have cached for good. There it goes up with
-    /// the clock until the ctime is [settled](Self::is_settled), and then stays, so that it is never less than it was and a state that
-    /// is seen again after a change has another. Clients ask once more than they need for a file that has just changed.
+    /// It is the ctime where that keeps nanoseconds. Where it doesn't, two states of a file within two
+    /// seconds may share a ctime, and must not share a change attribute: clients would keep what they have
+    /// cached for good. There it goes up with the clock until the ctime is [settled](Self::is_settled), and
+    /// then stays, so that it is never less than it was and a state that is seen again after a change has
+    /// another. Clients ask once more than they need for a file that has just changed.
     #[must_use]
     pub fn change(self, now: Self) -> u64 {
         if !self.is_coarse() {
@@ -137,7 +139,8 @@ pub struct Attributes {
     pub used: u64,
     /// Major and minor number of a device file; zeros otherwise.
     pub rdev: (u32, u32),
-    /// The filesystem, by the server's number for it: the same after a restart where the filesystem has an identity of its own.
+    /// The filesystem, by the server's number for it: the same after a restart where the filesystem has an
+    /// identity of its own.
     pub fsid: u64,
     /// The file within the filesystem (inode number).
     pub fileid: u64,
@@ -147,10 +150,11 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of the data or the attributes.
     pub ctime: Timestamp,
-    /// Changes whenever data or attributes change: ctime in nanoseconds. With the kernel's multigrain time stamps (Linux
-    /// 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both looked at don't share a value, as far as the filesystem
-    /// itself keeps to that; on older kernels ctime moves in steps of a clock tick (1 to 10 ms). The store does better where the
-    /// filesystem keeps no parts of a second ([`Timestamp::change`]). The kernel keeps its own change cookie (`STATX_CHANGE_COOKIE`) to itself.
+    /// Changes whenever data or attributes change: ctime in nanoseconds. With the kernel's multigrain time
+    /// stamps (Linux 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both looked at don't share a
+    /// value, as far as the filesystem itself keeps to that; on older kernels ctime moves in steps of a clock
+    /// tick (1 to 10 ms). The store does better where the filesystem keeps no parts of a second
+    /// ([`Timestamp::change`]). The kernel keeps its own change cookie (`STATX_CHANGE_COOKIE`) to itself.
     pub change: u64,
 }
 

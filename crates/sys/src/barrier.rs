@@ -1,9 +1,9 @@
 //! membarrier(2): a memory barrier on all processors at once, at the expense of the one who asks.
 //!
-//! Where one side acts a million times a second and the other once a day, the one does without ordered instructions
-//! and the other makes up for it: it writes, calls [`barrier`], and then reads. Any thread that had stored something
-//! before is seen to have stored it, and any thread that loads something after sees what was written (an asymmetric
-//! Dekker).
+//! Where one side acts a million times a second and the other once a day, the one does without ordered
+//! instructions and the other makes up for it: it writes, calls [`barrier`], and then reads. Any thread that
+//! had stored something before is seen to have stored it, and any thread that loads something after sees what
+//! was written (an asymmetric Dekker).
 
 use rustix::io::Errno;
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
@@ -14,8 +14,9 @@ use std::sync::OnceLock;
 pub enum Reach {
     /// This process's: `PRIVATE_EXPEDITED`, a microsecond or two. The first call takes some ten milliseconds.
     Process,
-    /// Everybody's on this host: `GLOBAL`, some ten milliseconds. Needs nothing of the other processes, neither
-    /// registration nor honesty, which the expedited variant does. The kernel doesn't offer it with `nohz_full`.
+    /// Everybody's on this host: `GLOBAL`, some ten milliseconds. Needs nothing of the other processes,
+    /// neither registration nor honesty, which the expedited variant does. The kernel doesn't offer it with
+    /// `nohz_full`.
     Host,
 }
 

@@ -1,7 +1,9 @@
-//! Changes of files' names and attributes as fanotify(7) tells them: which file, and whether this process made them or another.
+//! Changes of files' names and attributes as fanotify(7) tells them: which file, and whether this process
+//! made them or another.
 //!
-//! inotify(7) doesn't say who, and joins one event with the next of the same kind, whoever caused them. fanotify joins the events
-//! of one process only. Without `CAP_SYS_ADMIN` (Linux 5.13) other processes' numbers are hidden, but not one's own.
+//! inotify(7) doesn't say who, and joins one event with the next of the same kind, whoever caused them.
+//! fanotify joins the events of one process only. Without `CAP_SYS_ADMIN` (Linux 5.13) other processes'
+//! numbers are hidden, but not one's own.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
@@ -73,7 +75,8 @@ impl Changes {
     /// Watches a file, of which an `O_PATH` descriptor is enough. What is watched already stays so.
     ///
     /// # Errors
-    /// The kernel's: `OPNOTSUPP`, `NODEV` or `XDEV` on filesystems without handles or without a number, `NOSPC` for too many files.
+    /// The kernel's: `OPNOTSUPP`, `NODEV` or `XDEV` on filesystems without handles or without a number,
+    /// `NOSPC` for too many files.
     pub fn watch(&self, file: BorrowedFd<'_>) -> rustix::io::Result<Subject> {
         let subject = subject(file)?;
         self.mark(libc::FAN_MARK_ADD, file)?;

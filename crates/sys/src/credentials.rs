@@ -21,8 +21,9 @@ pub fn fsgid() -> u32 {
     exchange_fsgid(NO_ID)
 }
 
-/// Sets this thread's filesystem user id. Going from 0 to another takes the filesystem capabilities (`CAP_DAC_OVERRIDE`,
-/// `CAP_CHOWN` ...) out of the thread's effective set, going to 0 puts them back (capabilities(7)).
+/// Sets this thread's filesystem user id. Going from 0 to another takes the filesystem capabilities
+/// (`CAP_DAC_OVERRIDE`, `CAP_CHOWN` ...) out of the thread's effective set, going to 0 puts them back
+/// (capabilities(7)).
 ///
 /// # Errors
 /// `EPERM` when the thread may not, `EINVAL` for `u32::MAX`, which is no id.

@@ -23,13 +23,14 @@ struct BackingMap {
     padding: u64,
 }
 
-/// Registers an open file as a backing file of the FUSE connection; Linux 6.9. Returns its number, greater than 0, which
-/// lives until [`backing_close`] or the end of the connection. The kernel opens the file again, with this process's
-/// credentials, for every open that is answered with the number.
+/// Registers an open file as a backing file of the FUSE connection; Linux 6.9. Returns its number, greater
+/// than 0, which lives until [`backing_close`] or the end of the connection. The kernel opens the file again,
+/// with this process's credentials, for every open that is answered with the number.
 ///
 /// # Errors
-/// `EPERM` without `CAP_SYS_ADMIN` in the initial user namespace or where passthrough wasn't negotiated, `ELOOP` when
-/// the file is on a stacked filesystem deeper than was negotiated, `ENOTTY` on a kernel without it.
+/// `EPERM` without `CAP_SYS_ADMIN` in the initial user namespace or where passthrough wasn't negotiated,
+/// `ELOOP` when the file is on a stacked filesystem deeper than was negotiated, `ENOTTY` on a kernel without
+/// it.
 pub fn backing_open(device: impl AsFd, file: impl AsFd) -> rustix::io::Result<u32> {
     let map = BackingMap { fd: file.as_fd().as_raw_fd(), flags: 0, padding: 0 };
     // SAFETY: the kernel reads the struct, which is as long as the request's number says, and nothing else.

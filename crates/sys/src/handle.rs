@@ -1,7 +1,7 @@
 //! File handles of the kernel: names for files that outlive paths, processes and reboots.
 //!
-//! name_to_handle_at(2) asks the filesystem for one, open_by_handle_at(2) opens it again. That is what lets an
-//! NFS server be stateless.
+//! name_to_handle_at(2) asks the filesystem for one, open_by_handle_at(2) opens it again. That is what lets
+//! an NFS server be stateless.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -31,8 +31,8 @@ struct Raw {
 }
 
 impl KernelHandle {
-    /// Puts a handle together that was taken apart with [`KernelHandle::kind`] and [`KernelHandle::as_bytes`]; `None`
-    /// when it is longer than [`MAX_LENGTH`].
+    /// Puts a handle together that was taken apart with [`KernelHandle::kind`] and
+    /// [`KernelHandle::as_bytes`]; `None` when it is longer than [`MAX_LENGTH`].
     #[must_use]
     pub fn new(kind: i32, bytes: &[u8]) -> Option<KernelHandle> {
         let mut handle = KernelHandle { kind, length: bytes.len(), bytes: [0; MAX_LENGTH] };
@@ -52,18 +52,18 @@ impl KernelHandle {
         &self.bytes[..self.length]
     }
 
-    /// The handle of `name` in `dir`, which isn't followed when it is a symbolic link. An empty name means `dir` itself
-    /// (an `O_PATH` descriptor of any file).
+    /// The handle of `name` in `dir`, which isn't followed when it is a symbolic link. An empty name means
+    /// `dir` itself (an `O_PATH` descriptor of any file).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` when the filesystem has no handles, `EOVERFLOW` for one longer than [`MAX_LENGTH`], and what a
-    /// look-up of `name` says.
+    /// `EOPNOTSUPP` when the filesystem has no handles, `EOVERFLOW` for one longer than [`MAX_LENGTH`], and
+    /// what a look-up of `name` says.
     pub fn of(dir: impl AsFd, name: &CStr) -> rustix::io::Result<KernelHandle> {
         let mut raw = Raw { handle_bytes: MAX_LENGTH as u32, handle_type: 0, f_handle: [0; MAX_LENGTH] };
         let mut mount_id: libc::c_int = 0;
         let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
-        // SAFETY: `name` ends with NUL; `raw` starts with the two fields that the kernel reads and has the room that
-        // `handle_bytes` says; both outlive the call.
+        // SAFETY: `name` ends with NUL; `raw` starts with the two fields that the kernel reads and has the
+        // room that `handle_bytes` says; both outlive the call.
         let returned = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -82,8 +82,8 @@ impl KernelHandle {
         Ok(KernelHandle { kind: raw.handle_type, length, bytes: raw.f_handle })
     }
 
-    /// Opens the file on the filesystem, and through the mount, that `mount` is on: a descriptor that is open for
-    /// reading, not one with `O_PATH`. Needs `CAP_DAC_READ_SEARCH`.
+    /// Opens the file on the filesystem, and through the mount, that `mount` is on: a descriptor that is open
+    /// for reading, not one with `O_PATH`. Needs `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
     /// `ESTALE` when the file is gone, `EPERM` without the capability, `EBADF` for an `O_PATH` descriptor.
@@ -91,7 +91,8 @@ impl KernelHandle {
         let mut raw =
             Raw { handle_bytes: self.length as u32, handle_type: self.kind, f_handle: [0; MAX_LENGTH] };
         raw.f_handle[..self.length].copy_from_slice(self.as_bytes());
-        // SAFETY: the kernel reads `handle_bytes` bytes of `f_handle`, which has them; `raw` outlives the call.
+        // SAFETY: the kernel reads `handle_bytes` bytes of `f_handle`, which has them; `raw` outlives the
+        // call.
         let returned = unsafe {
             libc::syscall(
                 libc::SYS_open_by_handle_at,

@@ -8,8 +8,8 @@ use rustix::io::FdFlags;
 /// The number of the first one.
 const FIRST: RawFd = 3;
 
-/// Those that are meant for this process (`LISTEN_PID`), by their names (`LISTEN_FDNAMES`). Only the first call returns any: from then
-/// on they are somebody's.
+/// Those that are meant for this process (`LISTEN_PID`), by their names (`LISTEN_FDNAMES`). Only the first
+/// call returns any: from then on they are somebody's.
 #[must_use]
 pub fn take() -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -27,7 +27,8 @@ pub fn take() -> Vec<(String, OwnedFd)> {
         if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
             break;
         }
-        // SAFETY: it is open, and was before this process began, as its environment says: nobody in it has opened it, or owns it.
+        // SAFETY: it is open, and was before this process began, as its environment says: nobody in it has
+        // opened it, or owns it.
         let file = unsafe { OwnedFd::from_raw_fd(number) };
         // Programs that this process starts don't get it.
         let _ = rustix::io::fcntl_setfd(&file, FdFlags::CLOEXEC);

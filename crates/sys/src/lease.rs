@@ -1,8 +1,8 @@
-//! Leases on files (fcntl(2), `F_SETLEASE`): whoever opens the file in a way that the lease is against waits, the lease's holder
-//! is told by a signal, and gives it back.
+//! Leases on files (fcntl(2), `F_SETLEASE`): whoever opens the file in a way that the lease is against waits,
+//! the lease's holder is told by a signal, and gives it back.
 //!
-//! The signals go to one thread, which takes them from a descriptor ([`Breaks`]) and never as signals. The kernel waits
-//! `/proc/sys/fs/lease-break-time` seconds, and then takes the lease away.
+//! The signals go to one thread, which takes them from a descriptor ([`Breaks`]) and never as signals. The
+//! kernel waits `/proc/sys/fs/lease-break-time` seconds, and then takes the lease away.
 
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn signal() -> libc::c_int {
 /// Takes a lease on an open file; who breaks it is told to `watcher`.
 ///
 /// # Errors
-/// `AGAIN` when somebody has the file open against it, `INVAL` where the filesystem has no leases, `ACCESS` for a file that belongs
-/// to another user than the thread acts as, without CAP_LEASE.
+/// `AGAIN` when somebody has the file open against it, `INVAL` where the filesystem has no leases, `ACCESS`
+/// for a file that belongs to another user than the thread acts as, without CAP_LEASE.
 pub fn take(file: impl AsFd, lease: Lease, watcher: Watcher) -> rustix::io::Result<()> {
     let kind = match lease {
         Lease::Writers => libc::F_RDLCK,
@@ -67,7 +67,8 @@ pub fn give_back(file: impl AsFd) -> rustix::io::Result<()> {
     control(file.as_fd().as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
 }
 
-/// What is left of a lease once those who wait for it have it their way: none of it for somebody who opens for writing.
+/// What is left of a lease once those who wait for it have it their way: none of it for somebody who opens
+/// for writing.
 ///
 /// # Errors
 /// The kernel's.
@@ -109,8 +110,9 @@ pub struct Breaks {
 }
 
 impl Breaks {
-    /// The calling thread is told from now on; it must be the one that calls [`Breaks::wait`]. It returns `None` when `end`, an
-    /// [`end`] descriptor, is written to, and waits for something to read from any of `others`, too.
+    /// The calling thread is told from now on; it must be the one that calls [`Breaks::wait`]. It returns
+    /// `None` when `end`, an [`end`] descriptor, is written to, and waits for something to read from any of
+    /// `others`, too.
     ///
     /// # Errors
     /// The kernel's.

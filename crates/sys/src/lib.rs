@@ -1,9 +1,10 @@
 //! What Linux offers and no crate wraps; the only crate with unsafe code.
 //!
 //! Everything that [rustix] wraps is used from there. Here is the rest: file handles, filesystem ids of a
-//! thread, a few path-less calls, memory shared with another process, what the kernel knows about the peer of a Unix
-//! socket, a shared pointer that is read without a locked instruction, and the words for what statx(2) says and for what may be done with a file. Each function
-//! is thin: one system call (or the few that belong together), its errno as it came.
+//! thread, a few path-less calls, memory shared with another process, what the kernel knows about the peer of
+//! a Unix socket, a shared pointer that is read without a locked instruction, and the words for what statx(2)
+//! says and for what may be done with a file. Each function is thin: one system call (or the few that belong
+//! together), its errno as it came.
 
 mod access;
 mod attributes;

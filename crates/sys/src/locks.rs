@@ -1,11 +1,12 @@
-//! Byte-range locks of open file descriptions (fcntl_locking(2), `F_OFD_*`): they belong to who holds the file open, exclude
-//! local processes, too, and go when the last descriptor is closed.
+//! Byte-range locks of open file descriptions (fcntl_locking(2), `F_OFD_*`): they belong to who holds the
+//! file open, exclude local processes, too, and go when the last descriptor is closed.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 
 use rustix::io::Errno;
 
-/// A lock on bytes `first` to `last`, both included; `last` of [`u64::MAX`]: to the end, however far that moves.
+/// A lock on bytes `first` to `last`, both included; `last` of [`u64::MAX`]: to the end, however far that
+/// moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileLock {
     /// First byte.

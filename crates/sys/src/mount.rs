@@ -1,7 +1,8 @@
 //! A private clone of a mount, attached nowhere.
 //!
-//! Files opened through a clone see the same filesystem, but what is mounted below the original isn't there, and the
-//! clone's own attributes (read-only, no devices) bind every descriptor opened through it, however it is passed on.
+//! Files opened through a clone see the same filesystem, but what is mounted below the original isn't there,
+//! and the clone's own attributes (read-only, no devices) bind every descriptor opened through it, however it
+//! is passed on.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -46,7 +47,8 @@ pub struct MountFlags {
 /// Sets the options of the mount whose root `root` is. mount_setattr(2), Linux 5.12; needs `CAP_SYS_ADMIN`.
 ///
 /// # Errors
-/// `EBUSY` when it is to be read-only and files are open for writing through it; `EINVAL` when `root` isn't a mount's root.
+/// `EBUSY` when it is to be read-only and files are open for writing through it; `EINVAL` when `root` isn't a
+/// mount's root.
 pub fn set_flags(root: impl AsFd, flags: MountFlags) -> rustix::io::Result<()> {
     let (mut attr_set, mut attr_clr) = (0, 0);
     for (wanted, bit) in [(flags.read_only, MOUNT_ATTR_RDONLY), (flags.no_exec, MOUNT_ATTR_NOEXEC)] {
@@ -61,7 +63,8 @@ pub fn set_flags(root: impl AsFd, flags: MountFlags) -> rustix::io::Result<()> {
 
 fn set_attributes(root: impl AsFd, attr_set: u64, attr_clr: u64) -> rustix::io::Result<()> {
     let attr = MountAttr { attr_set, attr_clr, propagation: 0, userns_fd: 0 };
-    // SAFETY: the path is a literal that ends with NUL; `attr` has the size that is said and outlives the call.
+    // SAFETY: the path is a literal that ends with NUL; `attr` has the size that is said and outlives the
+    // call.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -75,8 +78,8 @@ fn set_attributes(root: impl AsFd, attr_set: u64, attr_clr: u64) -> rustix::io::
     check(returned).map(|_| ())
 }
 
-/// Clones the mount that `directory` is on, with `directory` as its root, without what is mounted below. The clone
-/// lives until the descriptor and all files opened through it are closed. Needs `CAP_SYS_ADMIN`.
+/// Clones the mount that `directory` is on, with `directory` as its root, without what is mounted below. The
+/// clone lives until the descriptor and all files opened through it are closed. Needs `CAP_SYS_ADMIN`.
 ///
 /// open_tree(2), Linux 5.2; mount_setattr(2), Linux 5.12.
 ///

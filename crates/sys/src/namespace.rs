@@ -1,19 +1,20 @@
 //! Doing something inside another namespace.
 //!
-//! setns(2) moves one thread, and there is no dependable way back for it. So whatever needs another namespace runs on a
-//! thread of its own, which ends afterwards.
+//! setns(2) moves one thread, and there is no dependable way back for it. So whatever needs another namespace
+//! runs on a thread of its own, which ends afterwards.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Runs `work` on a new thread that has entered the network namespace `namespace` (an open `/proc/PID/ns/net`), waits for it,
-/// and returns what it returned. Sockets made inside stay in that namespace wherever they are used.
+/// Runs `work` on a new thread that has entered the network namespace `namespace` (an open
+/// `/proc/PID/ns/net`), waits for it, and returns what it returned. Sockets made inside stay in that
+/// namespace wherever they are used.
 ///
 /// # Errors
-/// `EPERM` without `CAP_SYS_ADMIN` over the namespace and over our own, `EINVAL` when it isn't a network namespace; `Other` when
-/// `work` panicked.
+/// `EPERM` without `CAP_SYS_ADMIN` over the namespace and over our own, `EINVAL` when it isn't a network
+/// namespace; `Other` when `work` panicked.
 pub fn in_network_namespace<T: Send>(
     namespace: BorrowedFd<'_>,
     work: impl FnOnce() -> T + Send,

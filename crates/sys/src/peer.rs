@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// What the kernel shows for an id that this process's user namespace doesn't map, unless the system says otherwise.
+/// What the kernel shows for an id that this process's user namespace doesn't map, unless the system says
+/// otherwise.
 const DEFAULT_OVERFLOW: u32 = 65534;
 
 /// Most supplementary groups a process can have (`NGROUPS_MAX`).
@@ -15,7 +16,8 @@ const MAX_GROUPS: usize = 65536;
 pub struct PeerCredentials {
     /// Process id as this process's pid namespace numbers it; `None` when it isn't visible from there.
     pub pid: Option<u32>,
-    /// Effective user id; `None` when this user namespace doesn't map it (or it is the overflow id, which can't be told apart).
+    /// Effective user id; `None` when this user namespace doesn't map it (or it is the overflow id, which
+    /// can't be told apart).
     pub uid: Option<u32>,
     /// Effective group id; `None` as for `uid`.
     pub gid: Option<u32>,
@@ -26,7 +28,8 @@ pub struct PeerCredentials {
 impl PeerCredentials {
     /// Asks `SO_PEERCRED` and `SO_PEERGROUPS` (Linux 4.13) of a connected Unix socket.
     ///
-    /// An id that equals the overflow id is nobody's: the kernel shows it for every user that this namespace doesn't map.
+    /// An id that equals the overflow id is nobody's: the kernel shows it for every user that this namespace
+    /// doesn't map.
     ///
     /// # Errors
     /// What getsockopt(2) says, e.g. `ENODATA` when the socket isn't connected.

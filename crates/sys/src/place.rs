@@ -1,7 +1,9 @@
-//! A small number for every thread, so that what many threads write often can have a cache line for each of them.
+//! A small number for every thread, so that what many threads write often can have a cache line for each of
+//! them.
 //!
-//! A thread gets its place when it first asks, keeps it until it ends, and is alone there. The first [`PLACES`] threads
-//! that live at a time have one; the others, and a thread that is just ending, have none and share something else.
+//! A thread gets its place when it first asks, keeps it until it ends, and is alone there. The first
+//! [`PLACES`] threads that live at a time have one; the others, and a thread that is just ending, have none
+//! and share something else.
 
 use std::sync::Mutex;
 

@@ -57,18 +57,20 @@ const ENFORCED: [u16; 2] = [1 << 1, 1 << 3];
 /// `QIF_DQBLKSIZE`: limits are counted in so many bytes.
 const UNIT: u64 = 1024;
 
-/// The quota of `holder` on the filesystem that `file` is on, O_PATH or not; `None` where no limits are enforced.
+/// The quota of `holder` on the filesystem that `file` is on, O_PATH or not; `None` where no limits are
+/// enforced.
 ///
 /// # Errors
-/// The kernel's: `NOSYS` before Linux 5.14, where the filesystem has no quotas, and where they are off; `SRCH` where those of this
-/// kind are off; `PERM` for what is another's, without CAP_SYS_ADMIN.
+/// The kernel's: `NOSYS` before Linux 5.14, where the filesystem has no quotas, and where they are off;
+/// `SRCH` where those of this kind are off; `PERM` for what is another's, without CAP_SYS_ADMIN.
 pub fn quota(file: impl AsFd, holder: Holder) -> rustix::io::Result<Option<Quota>> {
     let (kind, id) = match holder {
         Holder::User(id) => (0, id),
         Holder::Group(id) => (1, id),
     };
     let call = |command: u32, to: *mut libc::c_void| {
-        // SAFETY: the descriptor is open; `to` points to what this command fills in, which lives for as long as the call.
+        // SAFETY: the descriptor is open; `to` points to what this command fills in, which lives for as long
+        // as the call.
         let done = unsafe {
             libc::syscall(libc::SYS_quotactl_fd, file.as_fd().as_raw_fd(), command << 8 | kind, id, to)
         };

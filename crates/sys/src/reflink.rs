@@ -17,7 +17,8 @@ const FICLONERANGE: libc::c_ulong = 0x4020_940d;
 /// Lets `length` bytes (0: to the end) of `target` from `to` on share the blocks of `source` from `from` on.
 ///
 /// # Errors
-/// The kernel's: `OPNOTSUPP` where the filesystem can't, `INVAL` for ranges that aren't aligned to its blocks, `XDEV`.
+/// The kernel's: `OPNOTSUPP` where the filesystem can't, `INVAL` for ranges that aren't aligned to its
+/// blocks, `XDEV`.
 pub fn clone_range(
     target: impl AsFd,
     to: u64,
@@ -31,7 +32,8 @@ pub fn clone_range(
         length,
         target_offset: to,
     };
-    // SAFETY: both descriptors are open, and `range`, which has the layout that the request says, lives for as long as the call.
+    // SAFETY: both descriptors are open, and `range`, which has the layout that the request says, lives for
+    // as long as the call.
     let done = unsafe { libc::ioctl(target.as_fd().as_raw_fd(), FICLONERANGE as _, &raw const range) };
     crate::check(done.into()).map(drop)
 }

@@ -1,8 +1,9 @@
 //! A few atomic numbers that two processes share, such that neither can crash the other through them.
 //!
-//! The memory is a memfd, sealed so that it can neither shrink (a mapped page beyond the end raises SIGBUS) nor grow. Whoever gets
-//! one from a peer checks seals, size and kind before it maps it. Only atomics are handed out: the peer may write anything at
-//! any time, and a value read once must be checked as input from outside.
+//! The memory is a memfd, sealed so that it can neither shrink (a mapped page beyond the end raises SIGBUS)
+//! nor grow. Whoever gets one from a peer checks seals, size and kind before it maps it. Only atomics are
+//! handed out: the peer may write anything at any time, and a value read once must be checked as input from
+//! outside.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -12,8 +13,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// How many numbers of each width there are. The 32-bit ones come first, then, at the next multiple of 8 bytes, the
-/// 64-bit ones; so no byte is ever seen as part of both.
+/// How many numbers of each width there are. The 32-bit ones come first, then, at the next multiple of 8
+/// bytes, the 64-bit ones; so no byte is ever seen as part of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Number of 32-bit values; number `i` is at byte `4 * i`.
@@ -99,7 +100,8 @@ impl SharedMemory {
     /// # Errors
     /// [`Unsafe`] when the peer could make us crash with it, or it isn't what was agreed on.
     pub fn from_peer(file: OwnedFd, layout: Layout) -> Result<SharedMemory, Unsafe> {
-        /// `TMPFS_MAGIC`: what a memfd of ordinary pages lives on (one of huge pages lives on hugetlbfs, and may run out of them).
+        /// `TMPFS_MAGIC`: what a memfd of ordinary pages lives on (one of huge pages lives on hugetlbfs, and
+        /// may run out of them).
         const TMPFS: i64 = 0x0102_1994;
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Unsafe::NotMemory)?;
         let kind = rustix::fs::fstatfs(&file).map_err(|_| Unsafe::NotMemory)?;
@@ -130,8 +132,9 @@ impl SharedMemory {
         if index >= self.layout.narrow {
             return None;
         }
-        // SAFETY: inside the mapping (the index was checked, the file has the layout's size and is sealed against shrinking), aligned
-        // (the mapping starts at a page, 4 divides the offset), alive as long as `self`, and these bytes are only ever seen as this AtomicU32.
+        // SAFETY: inside the mapping (the index was checked, the file has the layout's size and is sealed
+        // against shrinking), aligned (the mapping starts at a page, 4 divides the offset), alive as long as
+        // `self`, and these bytes are only ever seen as this AtomicU32.
         Some(unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(usize::from(index) * 4).cast()) })
     }
 

@@ -1,15 +1,15 @@
 //! A place for one shared value or none, that is looked at a million times a second and changed once a day.
 //!
-//! A look costs a few plain loads and stores and no locked instruction: the thread *announces* in a word of its own what
-//! it is about to use, and looks again whether it is still there. Whoever changes the switch keeps the old value, and
-//! lets go of it only when, after a [`barrier`] on all processors, no word announces it (hazard pointers, with the
-//! barrier on the rare side).
+//! A look costs a few plain loads and stores and no locked instruction: the thread *announces* in a word of
+//! its own what it is about to use, and looks again whether it is still there. Whoever changes the switch
+//! keeps the old value, and lets go of it only when, after a [`barrier`] on all processors, no word announces
+//! it (hazard pointers, with the barrier on the rare side).
 //!
 //! A value's life:
 //! 1. [`Switch::set`] puts it there;
 //! 2. the next `set` moves it to the old ones: no later look finds it;
-//! 3. [`Switch::sweep`] lets go of it when nobody uses it; at the latest the switch's own end does, which nobody's
-//!    use can outlive.
+//! 3. [`Switch::sweep`] lets go of it when nobody uses it; at the latest the switch's own end does, which
+//!    nobody's use can outlive.
 //!
 //! Without membarrier(2), for a thread without a [`place`], and for a look inside a look, there's a lock.
 
@@ -30,9 +30,10 @@ struct Announced(AtomicPtr<()>);
 /// By place. One table for all switches of the process: addresses tell them apart.
 static ANNOUNCED: [Announced; PLACES] = [const { Announced(AtomicPtr::new(null_mut())) }; PLACES];
 
-/// The order of things in a look: announce, then look again. `load` says what is there now (`none` for nothing),
-/// `announce` must not be reordered by the compiler with the `load` that follows; that the processor reorders them
-/// is what the other side's barrier is for. Returns what may be used until the announcement is taken back.
+/// The order of things in a look: announce, then look again. `load` says what is there now (`none` for
+/// nothing), `announce` must not be reordered by the compiler with the `load` that follows; that the
+/// processor reorders them is what the other side's barrier is for. Returns what may be used until the
+/// announcement is taken back.
 ///
 /// Apart from its use so that a model checker can run it.
 #[inline]
@@ -136,8 +137,8 @@ impl<T> Switch<T> {
         if self.announces { !self.fast.load(Acquire).is_null() } else { self.state().there.is_some() }
     }
 
-    /// Puts something else there, or nothing, and returns what was there. That stays alive until [`Switch::sweep`] at
-    /// least: look whether nobody uses it any more.
+    /// Puts something else there, or nothing, and returns what was there. That stays alive until
+    /// [`Switch::sweep`] at least: look whether nobody uses it any more.
     pub fn set(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
         let mut state = self.state();
         self.change(&mut state, value)
@@ -163,8 +164,9 @@ impl<T> Switch<T> {
         before
     }
 
-    /// Lets go of what was there before and isn't looked at any more. Returns how many are still looked at (all, if
-    /// the kernel refuses the barrier; what another sweep has in hands doesn't count). The first call in a process takes some ten milliseconds, others microseconds.
+    /// Lets go of what was there before and isn't looked at any more. Returns how many are still looked at
+    /// (all, if the kernel refuses the barrier; what another sweep has in hands doesn't count). The first
+    /// call in a process takes some ten milliseconds, others microseconds.
     pub fn sweep(&self) -> usize {
         // Nobody waits for the barrier: `set` and looks by the lock go on meanwhile.
         let old = std::mem::take(&mut self.state().old);
@@ -204,8 +206,8 @@ impl<T> Look<'_, T> {
     #[must_use]
     pub fn to_arc(&self) -> Arc<T> {
         match &self.value {
-            // SAFETY: the pointer came from an `Arc`, which the switch keeps as long as it is announced (below); so the
-            // count is at least one and may be raised, and `from_raw` takes what was raised.
+            // SAFETY: the pointer came from an `Arc`, which the switch keeps as long as it is announced
+            // (below); so the count is at least one and may be raised, and `from_raw` takes what was raised.
             Held::Announced(value, _) => unsafe {
                 Arc::increment_strong_count(*value);
                 Arc::from_raw(*value)
@@ -221,10 +223,11 @@ impl<T> Deref for Look<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         match &self.value {
-            // SAFETY: when the announcement had been stored, the value was (still) there. So it was not yet among the
-            // old ones, or will be found announced by the sweep that comes after its removal: the barrier there puts
-            // the announcement before the reading of it. It stays announced until this look is dropped, by this
-            // thread (a look isn't `Send`), and the switch, which this look borrows, keeps it.
+            // SAFETY: when the announcement had been stored, the value was (still) there. So it was not yet
+            // among the old ones, or will be found announced by the sweep that comes after its removal: the
+            // barrier there puts the announcement before the reading of it. It stays announced until this
+            // look is dropped, by this thread (a look isn't `Send`), and the switch, which this look borrows,
+            // keeps it.
             Held::Announced(value, _) => unsafe { &**value },
             Held::Counted(value) => value,
         }
@@ -241,8 +244,8 @@ impl<T> Drop for Look<'_, T> {
     }
 }
 
-// SAFETY: a switch is a shared `Arc<T>` behind a lock; the bare pointer beside it is only followed while the lock's
-// owner keeps the `Arc`.
+// SAFETY: a switch is a shared `Arc<T>` behind a lock; the bare pointer beside it is only followed while the
+// lock's owner keeps the `Arc`.
 unsafe impl<T: Send + Sync> Send for Switch<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Switch<T> {}

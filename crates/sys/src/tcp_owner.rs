@@ -1,7 +1,7 @@
 //! Whose process is at the other end of a TCP connection, if it is one of this host (`sock_diag(7)`).
 //!
-//! A Unix socket has `SO_PEERCRED`; TCP has nothing like it. But the other end of a connection within one network
-//! namespace is a socket of the same kernel, and the kernel says to whom a socket belongs.
+//! A Unix socket has `SO_PEERCRED`; TCP has nothing like it. But the other end of a connection within one
+//! network namespace is a socket of the same kernel, and the kernel says to whom a socket belongs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,19 +18,19 @@ pub enum TcpOwner {
     Remote,
     /// A process of this user (who made the socket), as this process's user namespace numbers it.
     User(u32),
-    /// A socket of this host without a user that can be told: its process has closed it, or this user namespace
-    /// doesn't map the user. It is nobody's.
+    /// A socket of this host without a user that can be told: its process has closed it, or this user
+    /// namespace doesn't map the user. It is nobody's.
     Unknown,
 }
 
 /// Asks who is at the other end of `connection`, a connected TCP socket.
 ///
 /// The answer can be relied on only while the connection is established, so our own end is looked up as well
-/// when no other end is found: a process that closes its socket with a reset leaves what it has sent for us to
-/// read, and must not be taken for another host.
+/// when no other end is found: a process that closes its socket with a reset leaves what it has sent for us
+/// to read, and must not be taken for another host.
 ///
-/// A kernel without `sock_diag` for TCP can't tell users. Then a peer whose address is a loopback address, or the
-/// one that it connected to, is [`TcpOwner::Unknown`], and every other peer is [`TcpOwner::Remote`].
+/// A kernel without `sock_diag` for TCP can't tell users. Then a peer whose address is a loopback address, or
+/// the one that it connected to, is [`TcpOwner::Unknown`], and every other peer is [`TcpOwner::Remote`].
 ///
 /// # Errors
 /// When the system is short of descriptors or memory, and `ENOTCONN`: the question wasn't answered.

@@ -1,7 +1,9 @@
-//! Which Unix sockets of a network namespace are listened on under an abstract name, and whose they are (`sock_diag(7)`).
+//! Which Unix sockets of a network namespace are listened on under an abstract name, and whose they are
+//! (`sock_diag(7)`).
 //!
-//! `/proc/net/unix` lists the same sockets, with every other Unix socket of the namespace, and doesn't say whose they
-//! are. Abstract names have no permissions: every user of the namespace may take any name that is free.
+//! `/proc/net/unix` lists the same sockets, with every other Unix socket of the namespace, and doesn't say
+//! whose they are. Abstract names have no permissions: every user of the namespace may take any name that is
+//! free.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -14,19 +16,19 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 pub struct UnixListener {
     /// Its name without the leading NUL.
     pub name: Vec<u8>,
-    /// Who made it, as this process's user namespace numbers it; the overflow id for a user that it doesn't map. `None`
-    /// where the kernel doesn't say (before Linux 5.3).
+    /// Who made it, as this process's user namespace numbers it; the overflow id for a user that it doesn't
+    /// map. `None` where the kernel doesn't say (before Linux 5.3).
     pub uid: Option<u32>,
 }
 
-/// The sockets of type `SOCK_SEQPACKET` that are listened on under an abstract name, in the network namespace of the
-/// calling thread. Calls `found` for each, until `deadline`: a namespace can have any number of them. Some thousand are
-/// listed whatever the time, for on a machine that is busy time says little.
+/// The sockets of type `SOCK_SEQPACKET` that are listened on under an abstract name, in the network namespace
+/// of the calling thread. Calls `found` for each, until `deadline`: a namespace can have any number of them.
+/// Some thousand are listed whatever the time, for on a machine that is busy time says little.
 ///
 /// # Errors
-/// `ENOENT`, `EPROTONOSUPPORT` or `EAFNOSUPPORT` where the kernel has no `sock_diag` for Unix sockets (they are in
-/// `/proc/net/unix` then), `EPERM` or `EACCES` where a filter of system calls is in the way, and when the system is
-/// short of descriptors or memory. What was found before is true.
+/// `ENOENT`, `EPROTONOSUPPORT` or `EAFNOSUPPORT` where the kernel has no `sock_diag` for Unix sockets (they
+/// are in `/proc/net/unix` then), `EPERM` or `EACCES` where a filter of system calls is in the way, and when
+/// the system is short of descriptors or memory. What was found before is true.
 pub fn abstract_listeners(deadline: Instant, mut found: impl FnMut(UnixListener)) -> rustix::io::Result<()> {
     let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
     let netlink: OwnedFd =

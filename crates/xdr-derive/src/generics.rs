@@ -1,4 +1,5 @@
-//! The `impl` line around a generated body: whose lifetime is the record's, and which bounds the parameters get.
+//! The `impl` line around a generated body: whose lifetime is the record's, and which bounds the parameters
+//! get.
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -1,5 +1,5 @@
-//! `#[derive(Encode, Decode)]` for the three shapes that XDR's language builds from smaller types, so that a wire
-//! type is written once, as it stands in its RFC, and both directions follow from it.
+//! `#[derive(Encode, Decode)]` for the three shapes that XDR's language builds from smaller types, so that a
+//! wire type is written once, as it stands in its RFC, and both directions follow from it.
 //!
 //! | RFC 4506 | Rust |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | enumeration (4.3) | an enum without data, every variant with a discriminant: `A = 0, B = 5` |
 //! | discriminated union (4.15) | an enum whose variants are marked `#[xdr(N)]`, with `N` a constant `u32` expression; at most one, the last, is `#[xdr(default)]` and keeps the discriminant that it was found under in its first field, a `u32` |
 //!
-//! A value that isn't a discriminant of the type decodes to `xdr::Error::Discriminant`. A type may have one lifetime
-//! (that of the record it borrows from), constant parameters, and type parameters, which get the derived trait as
-//! bound. The generated code names `::xdr`, so the crate must be known under that name.
+//! A value that isn't a discriminant of the type decodes to `xdr::Error::Discriminant`. A type may have one
+//! lifetime (that of the record it borrows from), constant parameters, and type parameters, which get the
+//! derived trait as bound. The generated code names `::xdr`, so the crate must be known under that name.
 
 mod generics;
 mod shape;

@@ -1,9 +1,9 @@
 //! RFC 4506 values to bytes and back.
 //!
 //! Every RPC that Samehost speaks, and every message of the lane, is XDR. Decoding borrows from the received
-//! record (opaque data is never copied), never panics, and refuses a length above its declared bound before it
-//! looks at the data, so that a hostile peer can't make us allocate. Encoding appends to one growing buffer and
-//! can't fail: what a type can hold, it can encode.
+//! record (opaque data is never copied), never panics, and refuses a length above its declared bound before
+//! it looks at the data, so that a hostile peer can't make us allocate. Encoding appends to one growing
+//! buffer and can't fail: what a type can hold, it can encode.
 
 // Lets `#[derive(xdr::Encode)]` say `::xdr::` inside this crate's own tests, too.
 extern crate self as xdr;

@@ -2,8 +2,8 @@
 
 use crate::{Decode, Decoder, Encode, Encoder, Error};
 
-/// Variable-length opaque data or a string of at most `MAX` bytes, borrowed from the record. XDR strings are bytes
-/// here: NFS file names are not UTF-8.
+/// Variable-length opaque data or a string of at most `MAX` bytes, borrowed from the record. XDR strings are
+/// bytes here: NFS file names are not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Opaque<'a, const MAX: usize>(pub &'a [u8]);
 

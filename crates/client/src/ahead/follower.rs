@@ -1,8 +1,8 @@
 //! When to ask ahead, and how far: what the opens in one directory tell about the next ones.
 //!
-//! Three opens that follow an order of the listing, one soon after the other, are a run; from then on the next files are
-//! asked for before they are opened, a few at first and more as long as they are used. Files that were asked for in vain make
-//! it careful: the next run must be longer before it is believed.
+//! Three opens that follow an order of the listing, one soon after the other, are a run; from then on the
+//! next files are asked for before they are opened, a few at first and more as long as they are used. Files
+//! that were asked for in vain make it careful: the next run must be longer before it is believed.
 
 use super::listing::{Listing, Order};
 
@@ -57,7 +57,8 @@ impl Follower {
         listing.at(self.order, rank + 1)
     }
 
-    /// The entry `index` is being opened: which ones to ask for now, in the order in which they will be wanted.
+    /// The entry `index` is being opened: which ones to ask for now, in the order in which they will be
+    /// wanted.
     pub(super) fn opened(&mut self, listing: &mut Listing, index: u32) -> Vec<u32> {
         let Some(last) = self.last.replace(index) else { return Vec::new() };
         if last == index {

@@ -1,15 +1,16 @@
 //! What a directory's listing said, kept so that one can tell which file comes after which.
 //!
-//! Programs go through a directory in one of three orders: as it was listed (find, tar, a file manager), by name (a shell's
-//! `*`, rsync) or by inode number (cp and rm of large directories). The two that aren't the listing's own cost a sort,
-//! which is only made when opens look like it.
+//! Programs go through a directory in one of three orders: as it was listed (find, tar, a file manager), by
+//! name (a shell's `*`, rsync) or by inode number (cp and rm of large directories). The two that aren't the
+//! listing's own cost a sort, which is only made when opens look like it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
 use crate::types::{DirEntry, FileKind, Handle};
 
-/// Entries that are kept of one listing. Of a longer one the last pages: who lists page by page opens page by page.
+/// Entries that are kept of one listing. Of a longer one the last pages: who lists page by page opens page by
+/// page.
 pub(super) const MOST: usize = 16_384;
 
 /// An order in which files may be opened.
@@ -78,8 +79,8 @@ impl Listing {
         &self.directory
     }
 
-    /// Takes a page that began behind `cookie`. Whether it goes on where this listing ended, or begins it anew: if not, this listing is
-    /// of no use any more.
+    /// Takes a page that began behind `cookie`. Whether it goes on where this listing ended, or begins it
+    /// anew: if not, this listing is of no use any more.
     pub(super) fn page(&mut self, cookie: u64, entries: &[DirEntry]) -> bool {
         if cookie == 0 || self.entries.len() + entries.len() > MOST {
             *self = Self { cookie, ..Self::new(self.directory) };

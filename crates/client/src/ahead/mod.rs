@@ -1,12 +1,15 @@
-//! Opening ahead: files that will most likely be opened next are asked for before they are, many in one message.
+//! Opening ahead: files that will most likely be opened next are asked for before they are, many in one
+//! message.
 //!
-//! An Open over the lane is a round trip, and what a round trip costs is two processes waking one another. A program that reads a
-//! directory and then opens its files in order tells by that what it will open next; so the client asks for the next files while
-//! the program works on this one, and the server has the disk read them. None of it is visible but by its speed:
+//! An Open over the lane is a round trip, and what a round trip costs is two processes waking one another. A
+//! program that reads a directory and then opens its files in order tells by that what it will open next; so
+//! the client asks for the next files while the program works on this one, and the server has the disk read
+//! them. None of it is visible but by its speed:
 //!
 //! - The server decides about each file by the one check, and only about files that haven't changed just now.
-//! - A file that was given ahead is used within [`shelf::LIFE`], by the same user, for reading, and only if its ctime still is what it was:
-//!   nobody has changed who may read it, nor its names. Otherwise it is given back, and an ordinary Open asks anew.
+//! - A file that was given ahead is used within [`shelf::LIFE`], by the same user, for reading, and only if
+//!   its ctime still is what it was: nobody has changed who may read it, nor its names. Otherwise it is given
+//!   back, and an ordinary Open asks anew.
 //! - What waits is bounded, and given back in time.
 //!
 //! | module | what |
@@ -147,8 +150,8 @@ fn tend(session: &Arc<Inner>) {
 }
 
 impl Session {
-    /// A file that is to be opened for reading, if it was asked for ahead and is what it was; and asks for those that come next. Waits for nothing
-    /// but what was asked for already.
+    /// A file that is to be opened for reading, if it was asked for ahead and is what it was; and asks for
+    /// those that come next. Waits for nothing but what was asked for already.
     pub(crate) async fn open_ahead(&self, wanted: Wanted<'_>, lane: &Lane, number: u64) -> Option<Opening> {
         let (keeper, user) = (&self.inner.lane, self.user.lane.as_ref()?);
         let (mut taken, request) = keeper.ahead.opening(wanted, user, Instant::now());
@@ -188,7 +191,8 @@ impl Session {
     }
 }
 
-/// Whether the server's decision still holds: nothing that it hangs on can have changed without another ctime.
+/// Whether the server's decision still holds: nothing that it hangs on can have changed without another
+/// ctime.
 fn is_unchanged(opened: &lane::Opened) -> bool {
     let then = opened.about.attributes.ctime;
     opened.grant.is_live()

@@ -1,8 +1,8 @@
 //! Files that were asked for before they are opened: on their way, or here and waiting, for a short time.
 //!
-//! An item's life: [`Shelf::expect`] when it is asked for; [`Shelf::arrive`] with the answer, or not; [`Shelf::take`] by the
-//! open that it was meant for, or [`Shelf::purge`] when that doesn't come. Everything that leaves the shelf unused is given
-//! back to the caller, who drops it when he holds no lock.
+//! An item's life: [`Shelf::expect`] when it is asked for; [`Shelf::arrive`] with the answer, or not;
+//! [`Shelf::take`] by the open that it was meant for, or [`Shelf::purge`] when that doesn't come. Everything
+//! that leaves the shelf unused is given back to the caller, who drops it when he holds no lock.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ impl<U: PartialEq + Clone, T> Shelf<U, T> {
         (batch, self.items.drain(..surplus).filter_map(Item::into_inner).collect())
     }
 
-    /// The answer to a request: files by their place in it. What isn't among them won't come. Gives back what nobody waits for any more,
-    /// and says how many came.
+    /// The answer to a request: files by their place in it. What isn't among them won't come. Gives back what
+    /// nobody waits for any more, and says how many came.
     pub(super) fn arrive(
         &mut self,
         batch: u64,

@@ -1,5 +1,5 @@
-//! What an open finds of what was asked for ahead, and what to ask for next: the listings with their followers, and the
-//! shelf. Takes the clock as an argument and does nothing by itself.
+//! What an open finds of what was asked for ahead, and what to ask for next: the listings with their
+//! followers, and the shelf. Takes the clock as an argument and does nothing by itself.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -76,7 +76,8 @@ impl State {
         unwanted
     }
 
-    /// A file is being opened for reading: what there is of it, what to ask for, and what is to be given back.
+    /// A file is being opened for reading: what there is of it, what to ask for, and what is to be given
+    /// back.
     pub(super) fn opening(
         &mut self,
         wanted: Wanted<'_>,

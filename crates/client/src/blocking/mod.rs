@@ -1,7 +1,7 @@
 //! The blocking face: the same session and files for code without a runtime.
 //!
-//! It owns a current-thread runtime for the wire, driven by whoever calls. Reads and writes over a lane never enter it:
-//! they are a `pread` or `pwrite` on the calling thread.
+//! It owns a current-thread runtime for the wire, driven by whoever calls. Reads and writes over a lane never
+//! enter it: they are a `pread` or `pwrite` on the calling thread.
 
 mod file;
 

@@ -1,7 +1,8 @@
 //! The lane's road: plain system calls on the granted file, each between `try_get` and `put`.
 //!
-//! What stands on the hot path is as little as can be, and no locked instruction: a look at the switch that holds the
-//! grant, the interlock, the system call, two counters of this thread's own, and two events that nobody looks at.
+//! What stands on the hot path is as little as can be, and no locked instruction: a look at the switch that
+//! holds the grant, the interlock, the system call, two counters of this thread's own, and two events that
+//! nobody looks at.
 
 use std::io as stdio;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -20,7 +21,8 @@ impl Inner {
         self.granted.is_some()
     }
 
-    /// Something may have been changed of the granted file by another way than the grant: the next commit syncs it.
+    /// Something may have been changed of the granted file by another way than the grant: the next commit
+    /// syncs it.
     pub(super) fn taint(&self) {
         if let Some(granted) = self.granted.look() {
             granted.soil();
@@ -169,8 +171,8 @@ impl Inner {
         self.local(error)
     }
 
-    /// Writes by the lane; `None` if there is no lane (any more). What the kernel takes in pieces is continued, and an error
-    /// ends it: [`Error::Partly`], if something was written before.
+    /// Writes by the lane; `None` if there is no lane (any more). What the kernel takes in pieces is
+    /// continued, and an error ends it: [`Error::Partly`], if something was written before.
     #[inline]
     pub(crate) fn write_granted(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
         let granted = self.granted.look()?;
@@ -206,7 +208,8 @@ impl Inner {
         })
     }
 
-    /// What another open keeps of `offset..`, written over the wire, is not to be written again over what is written now.
+    /// What another open keeps of `offset..`, written over the wire, is not to be written again over what is
+    /// written now.
     #[inline]
     fn overwrite(&self, offset: u64, len: u64) {
         if let Some(kept) = self.kept_by_any() {
@@ -214,8 +217,8 @@ impl Inner {
         }
     }
 
-    /// Runs `f` with the granted descriptor, between `try_get` and `put`; `passed`: the descriptor goes to somebody who may
-    /// write through it from now on.
+    /// Runs `f` with the granted descriptor, between `try_get` and `put`; `passed`: the descriptor goes to
+    /// somebody who may write through it from now on.
     pub(super) fn lend<R>(self: &Arc<Self>, passed: bool, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         let granted = self.granted.look()?;
         let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };

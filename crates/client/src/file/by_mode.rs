@@ -1,5 +1,5 @@
-//! The lane's road where the server reads or writes the file in another mode than through the page cache: seldom taken, and
-//! so apart from the one that is taken often.
+//! The lane's road where the server reads or writes the file in another mode than through the page cache:
+//! seldom taken, and so apart from the one that is taken often.
 
 use std::io as stdio;
 use std::sync::Arc;

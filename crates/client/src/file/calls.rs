@@ -1,4 +1,5 @@
-//! What an open file is asked: the calls that may wait, each first by the lane, and by the wire where there is none.
+//! What an open file is asked: the calls that may wait, each first by the lane, and by the wire where there
+//! is none.
 
 use std::sync::Arc;
 
@@ -20,13 +21,14 @@ impl File {
         inner.may(inner.read, "reading")?;
         match inner.read_cached(buffer, offset) {
             Step::Done(count) => Ok(count),
-            // In a box, here and below: the futures of the roads that wait are large, and callers move ours about.
+            // In a box, here and below: the futures of the roads that wait are large, and callers move ours
+            // about.
             step => Box::pin(inner.read_on(buffer, offset, step)).await,
         }
     }
 
-    /// Reads up to `len` bytes at `offset` into `buffer` (its old contents are lost, its memory is reused) and gives it
-    /// back, as long as what was read. The wire's payload is received straight into it.
+    /// Reads up to `len` bytes at `offset` into `buffer` (its old contents are lost, its memory is reused)
+    /// and gives it back, as long as what was read. The wire's payload is received straight into it.
     ///
     /// # Errors
     /// As [`File::read_at`]; the buffer is then lost.
@@ -51,7 +53,8 @@ impl File {
     /// Writes all of `data` at `offset`; [`File::commit`] makes it durable.
     ///
     /// # Errors
-    /// The server's, the call's, or the granted file's error; [`crate::Error::Partly`] where a part was written before.
+    /// The server's, the call's, or the granted file's error; [`crate::Error::Partly`] where a part was
+    /// written before.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let inner = &self.inner;
         inner.may(inner.write, "writing")?;
@@ -87,7 +90,8 @@ impl File {
                 if stability == Stability::Unstable {
                     return Ok(());
                 }
-                // Only the data must be durable, not what others wrote: but that is what a sync of the file gives.
+                // Only the data must be durable, not what others wrote: but that is what a sync of the file
+                // gives.
                 return self.commit().await;
             }
             if inner.take_road().await? {
@@ -119,7 +123,8 @@ impl File {
         granted.and(retired).and(kept)
     }
 
-    /// fsync(2): makes durable what was written, as [`File::commit`], and whatever else was changed of the file.
+    /// fsync(2): makes durable what was written, as [`File::commit`], and whatever else was changed of the
+    /// file.
     ///
     /// # Errors
     /// As [`File::commit`].
@@ -142,8 +147,9 @@ impl File {
         inner.session.attributes(&inner.handle).await.map_err(|error| error.about(|| inner.shown()))
     }
 
-    /// Makes durable what would be lost if the server restarted: what was written over the wire. What was written over the
-    /// lane is in this kernel's page cache, where only [`File::commit`] is more than the close of a local file does.
+    /// Makes durable what would be lost if the server restarted: what was written over the wire. What was
+    /// written over the lane is in this kernel's page cache, where only [`File::commit`] is more than the
+    /// close of a local file does.
     ///
     /// # Errors
     /// As [`File::commit`].
@@ -183,8 +189,8 @@ impl File {
         }
     }
 
-    /// Commits what is not durable, and gives the grant back if this was the last clone. Dropping a file gives the
-    /// grant back, too, but doesn't commit.
+    /// Commits what is not durable, and gives the grant back if this was the last clone. Dropping a file
+    /// gives the grant back, too, but doesn't commit.
     ///
     /// # Errors
     /// As [`File::commit`].
@@ -239,7 +245,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// A caller's future contains these, and an operation over the lane shouldn't cost a copy of what only the wire needs.
+    /// A caller's future contains these, and an operation over the lane shouldn't cost a copy of what only
+    /// the wire needs.
     #[test]
     fn futures_of_the_hot_path_are_small() {
         type Reading<'a> = (&'a File, &'a mut [u8]);

@@ -1,5 +1,5 @@
-//! From the wire to the lane in the middle of a stream: when to ask for a grant, and what must be durable before it is
-//! used.
+//! From the wire to the lane in the middle of a stream: when to ask for a grant, and what must be durable
+//! before it is used.
 
 use std::io as stdio;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ impl Inner {
         else {
             return Ok(false);
         };
-        // A lane that must be there is asked with every call, unless it has said that the file goes by the wire for now.
+        // A lane that must be there is asked with every call, unless it has said that the file goes by the
+        // wire for now.
         let insists = keeper.mode() == LaneMode::Required && self.refused.lock().is_none();
         if self.asked.load(SeqCst) == occasion && !insists {
             return Ok(self.has_grant());
@@ -68,8 +69,8 @@ impl Inner {
         }
     }
 
-    /// Takes a grant into use. First everything that was written over the wire becomes durable: from here on nothing is
-    /// kept, and nothing old can be written over something newer.
+    /// Takes a grant into use. First everything that was written over the wire becomes durable: from here on
+    /// nothing is kept, and nothing old can be written over something newer.
     pub(super) async fn change_to(self: &Arc<Self>, granted: Granted) -> Result<bool> {
         let granted = Arc::new(granted);
         let kept = self.kept_by_any();
@@ -89,7 +90,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Makes durable what was written over the wire; false if that didn't work. Nobody else writes over the wire meanwhile.
+    /// Makes durable what was written over the wire; false if that didn't work. Nobody else writes over the
+    /// wire meanwhile.
     async fn settle(self: &Arc<Self>, kept: &Kept, granted: &Arc<Granted>) -> Result<bool> {
         let again = match kept.forgotten(granted.verifier).await {
             Ok(again) => again,

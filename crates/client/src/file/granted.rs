@@ -1,5 +1,5 @@
-//! A grant with what belongs to it: whether something written through it is not durable yet, and how its reads and writes
-//! go.
+//! A grant with what belongs to it: whether something written through it is not durable yet, and how its
+//! reads and writes go.
 
 use std::io as stdio;
 use std::sync::OnceLock;
@@ -87,8 +87,9 @@ impl Granted {
         self.passed.load(SeqCst)
     }
 
-    /// Makes durable what was written to the file of this handle, if there is anything; returns whether there was. Doesn't ask the interlock: what was acknowledged must become
-    /// durable even if the server has taken the grant back.
+    /// Makes durable what was written to the file of this handle, if there is anything; returns whether there
+    /// was. Doesn't ask the interlock: what was acknowledged must become durable even if the server has taken
+    /// the grant back.
     pub(super) fn sync(&self, handle: &Handle) -> stdio::Result<bool> {
         self.syncs.run(|| {
             if !self.dirty.swap(false, SeqCst) && !self.is_passed_on() {

@@ -1,9 +1,9 @@
-//! The wire's road for writing: WRITE and COMMIT (RFC 1813 sections 3.3.7 and 3.3.21), in pieces of wsize, several in flight;
-//! and what the open files of one inode share of it: what was written and isn't durable. A COMMIT is about the file, whoever
-//! wrote to it, so the first open that commits does it for all.
+//! The wire's road for writing: WRITE and COMMIT (RFC 1813 sections 3.3.7 and 3.3.21), in pieces of wsize,
+//! several in flight; and what the open files of one inode share of it: what was written and isn't durable. A
+//! COMMIT is about the file, whoever wrote to it, so the first open that commits does it for all.
 //!
-//! Each piece is committed and, should the server have forgotten it, written again as somebody who wrote: another may have no
-//! right to.
+//! Each piece is committed and, should the server have forgotten it, written again as somebody who wrote:
+//! another may have no right to.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub(crate) struct Kept {
     handle: Handle,
     name: Box<[u8]>,
     pieces: Mutex<Unstable<Session>>,
-    /// Writers over the wire hold it for reading; who writes kept data again, cuts the file off, or changes to the lane, for
-    /// writing.
+    /// Writers over the wire hold it for reading; who writes kept data again, cuts the file off, or changes
+    /// to the lane, for writing.
     pub(crate) writers: RwLock<()>,
 }
 
@@ -98,8 +98,8 @@ impl Kept {
         Ok(reserve())
     }
 
-    /// Writes all of `data`; the caller holds `writers`. False if it is less durable than `stability` says and a commit
-    /// must follow.
+    /// Writes all of `data`; the caller holds `writers`. False if it is less durable than `stability` says
+    /// and a commit must follow.
     pub(super) async fn write(
         &self,
         by: &Session,
@@ -203,7 +203,8 @@ impl Kept {
         Ok(ok.verf)
     }
 
-    /// Makes everything durable that was written over the wire so far; what the server has forgotten is written again.
+    /// Makes everything durable that was written over the wire so far; what the server has forgotten is
+    /// written again.
     pub(super) async fn commit(&self) -> Result<()> {
         for _ in 0..COMMIT_ROUNDS {
             let (by, mark) = {
@@ -219,7 +220,8 @@ impl Kept {
             let _writers = self.writers.write().await;
             let again = self.change(|pieces| pieces.committed(mark, verifier));
             let bytes: usize = again.iter().map(|(_, data, _)| data.len()).sum();
-            tracing::info!(file = %self.shown(), bytes, "the server has forgotten unstable data: writing it again");
+            tracing::info!(file = %self.shown(), bytes, "the server has forgotten unstable data: writing it \
+                                                         again");
             add(&by.inner.live.bytes_resent, bytes as u64);
             stream::iter(again)
                 .map(|(offset, data, by)| async move {
@@ -232,12 +234,12 @@ impl Kept {
         Err(self.protocol("it forgets unstable data again and again"))
     }
 
-    /// Before a grant that came with `verifier` is used, everything becomes durable: here by a COMMIT, as far as the server still
-    /// has it. What is returned it has forgotten, and is to be written again by whoever asks. The caller holds `writers` for
-    /// writing.
+    /// Before a grant that came with `verifier` is used, everything becomes durable: here by a COMMIT, as far
+    /// as the server still has it. What is returned it has forgotten, and is to be written again by whoever
+    /// asks. The caller holds `writers` for writing.
     ///
-    /// A sync through the grant wouldn't do for a server that still has the data: whether some of it was lost is known to the
-    /// descriptor that was open when it was written, which is the server's (fsync(2)).
+    /// A sync through the grant wouldn't do for a server that still has the data: whether some of it was lost
+    /// is known to the descriptor that was open when it was written, which is the server's (fsync(2)).
     pub(super) async fn forgotten(&self, verifier: Verifier) -> Result<Vec<(u64, Bytes)>> {
         let (by, mark, remembered) = {
             let pieces = self.pieces.lock();

@@ -1,5 +1,5 @@
-//! What can be done with a granted file without leaving the thread: for a caller that has threads of its own, like a
-//! mounted filesystem, and for whom `None` (there is no lane now) means to go the async way.
+//! What can be done with a granted file without leaving the thread: for a caller that has threads of its own,
+//! like a mounted filesystem, and for whom `None` (there is no lane now) means to go the async way.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -31,15 +31,15 @@ impl File {
         self.inner.set_len_granted(len)
     }
 
-    /// Whether the granted file is in memory and nowhere else, so that no call on it waits for a disk (tmpfs; not for what is
-    /// swapped out).
+    /// Whether the granted file is in memory and nowhere else, so that no call on it waits for a disk (tmpfs;
+    /// not for what is swapped out).
     #[must_use]
     pub fn is_in_memory(&self) -> Option<bool> {
         self.inner.look_at_grant(|granted| granted.is_in_memory())
     }
 
-    /// As [`File::attributes`], asked of the granted file. Also `None` if the owner is another one than when the file was
-    /// opened.
+    /// As [`File::attributes`], asked of the granted file. Also `None` if the owner is another one than when
+    /// the file was opened.
     #[must_use]
     pub fn attributes_now(&self) -> Option<Result<Attributes>> {
         let inner = &self.inner;
@@ -62,20 +62,22 @@ impl File {
         }))
     }
 
-    /// Runs `f` with the granted descriptor, which has exactly the access that the file was opened with, for system calls that
-    /// the library has no method for. The server waits for its end (bounded) before it goes: no long affairs.
+    /// Runs `f` with the granted descriptor, which has exactly the access that the file was opened with, for
+    /// system calls that the library has no method for. The server waits for its end (bounded) before it
+    /// goes: no long affairs.
     pub fn with_granted<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         self.inner.lend(false, f)
     }
 
-    /// As [`File::with_granted`] for a caller who hands the descriptor on, as FUSE passthrough does: others may write
-    /// through it, so from now on each [`File::commit`] syncs it, also when the server has taken the grant back.
+    /// As [`File::with_granted`] for a caller who hands the descriptor on, as FUSE passthrough does: others
+    /// may write through it, so from now on each [`File::commit`] syncs it, also when the server has taken
+    /// the grant back.
     pub fn pass_granted<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         self.inner.lend(true, f)
     }
 
-    /// Why the lane gave no grant for this file when it was last asked, if it was: [`crate::Session::lane`] says why
-    /// there is no lane at all.
+    /// Why the lane gave no grant for this file when it was last asked, if it was: [`crate::Session::lane`]
+    /// says why there is no lane at all.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         let refused = *self.inner.refused.lock();

@@ -1,16 +1,17 @@
 //! An open file: an object that knows its road.
 //!
-//! A file has a grant or it has none. With one, a read is `try_get`, `pread`, `put` (`by_lane`); without, it is READ calls
-//! (`by_wire`). When `try_get` fails the server has taken the grant back: the file gives it up and the same read goes on
-//! over the wire; the caller doesn't see it. When the session finds a lane again, the file asks for a new grant at its
-//! next I/O.
+//! A file has a grant or it has none. With one, a read is `try_get`, `pread`, `put` (`by_lane`); without, it
+//! is READ calls (`by_wire`). When `try_get` fails the server has taken the grant back: the file gives it up
+//! and the same read goes on over the wire; the caller doesn't see it. When the session finds a lane again,
+//! the file asks for a new grant at its next I/O.
 //!
 //! Two rules keep every byte that the caller was told is durable:
-//! 1. *Where there is a grant no unstable data is kept.* What was written over the wire and not committed, through whichever open
-//!    of the file, is made durable before the grant is used: by a COMMIT if the grant came with the same write verifier, else (or if that finds it forgotten)
-//!    it is written again through the grant and synced.
-//! 2. *A grant with unsynced writes is synced before it is closed*, at the latest by the next [`File::commit`], which
-//!    also reports it if that failed.
+//! 1. *Where there is a grant no unstable data is kept.* What was written over the wire and not committed,
+//!    through whichever open of the file, is made durable before the grant is used: by a COMMIT if the grant
+//!    came with the same write verifier, else (or if that finds it forgotten) it is written again through the
+//!    grant and synced.
+//! 2. *A grant with unsynced writes is synced before it is closed*, at the latest by the next
+//!    [`File::commit`], which also reports it if that failed.
 
 mod by_lane;
 mod by_mode;
@@ -123,8 +124,8 @@ impl File {
         Self { inner }
     }
 
-    /// Takes a grant that the file was opened with, once everything is durable that other opens have written over the wire.
-    /// If that can't be had now, the file goes over the wire.
+    /// Takes a grant that the file was opened with, once everything is durable that other opens have written
+    /// over the wire. If that can't be had now, the file goes over the wire.
     pub(crate) async fn take_grant(
         &self,
         (grant, lane, verifier): (lane::Grant, u64, [u8; 8]),

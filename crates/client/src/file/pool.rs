@@ -1,8 +1,9 @@
 //! What a session keeps of unstable data, over all its files: how much, whose, and no more than
 //! [`Options::unstable_max`](crate::Options::unstable_max).
 //!
-//! Room is reserved before a WRITE goes out and held until what it wrote is kept or durable. Who finds none commits: its own file first,
-//! then the one that keeps most. If that doesn't help, it writes stably and keeps nothing; nobody waits for anybody else's room.
+//! Room is reserved before a WRITE goes out and held until what it wrote is kept or durable. Who finds none
+//! commits: its own file first, then the one that keeps most. If that doesn't help, it writes stably and
+//! keeps nothing; nobody waits for anybody else's room.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};

@@ -1,8 +1,9 @@
 //! The syncs of one granted descriptor, one at a time.
 //!
-//! The kernel tells a failed write-back once to each file description (fsync(2)), and all clones of a file share one. So of several
-//! tasks that commit at the same time only one would hear of an error in the data of any of them. Here whoever was waiting while a sync failed is told
-//! as well. Who comes later is not: an error is told to the commit that meets it, as to a local fsync.
+//! The kernel tells a failed write-back once to each file description (fsync(2)), and all clones of a file
+//! share one. So of several tasks that commit at the same time only one would hear of an error in the data of
+//! any of them. Here whoever was waiting while a sync failed is told as well. Who comes later is not: an
+//! error is told to the commit that meets it, as to a local fsync.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -14,7 +15,8 @@ use parking_lot::Mutex;
 pub(crate) struct Syncs {
     /// Syncs that have failed so far.
     failures: AtomicU64,
-    /// The errno of the last that failed. Held during a sync, so that nobody believes a sync done that has only begun.
+    /// The errno of the last that failed. Held during a sync, so that nobody believes a sync done that has
+    /// only begun.
     last: Mutex<Option<i32>>,
 }
 

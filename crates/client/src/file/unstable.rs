@@ -1,15 +1,15 @@
-//! What was written over the wire and is not yet durable: kept until the server says that it is, to be written again
-//! should the server forget it (RFC 1813 section 3.3.21).
+//! What was written over the wire and is not yet durable: kept until the server says that it is, to be
+//! written again should the server forget it (RFC 1813 section 3.3.21).
 //!
-//! Extents don't overlap: a later write takes the place of what it covers. So they may be written again in any order and
-//! any number at a time.
+//! Extents don't overlap: a later write takes the place of what it covers. So they may be written again in
+//! any order and any number at a time.
 //!
 //! An extent's life:
 //! 1. [`Unstable::note`]: a WRITE was answered UNSTABLE with a verifier;
 //! 2. a COMMIT goes out; [`Unstable::mark`] says what it can cover;
-//! 3. [`Unstable::committed`]: the COMMIT was answered. An extent from before the mark with the same verifier is durable and
-//!    goes. One with another verifier was forgotten by a server that restarted: it is handed out to be written again,
-//!    and comes back through `note`.
+//! 3. [`Unstable::committed`]: the COMMIT was answered. An extent from before the mark with the same verifier
+//!    is durable and goes. One with another verifier was forgotten by a server that restarted: it is handed
+//!    out to be written again, and comes back through `note`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -120,8 +120,8 @@ impl<W: Clone> Unstable<W> {
         self.next
     }
 
-    /// A COMMIT that was sent after `mark` was answered with `verifier`. What is durable is forgotten; what the server
-    /// has forgotten is handed out.
+    /// A COMMIT that was sent after `mark` was answered with `verifier`. What is durable is forgotten; what
+    /// the server has forgotten is handed out.
     pub(crate) fn committed(&mut self, mark: u64, verifier: Verifier) -> Vec<Piece<W>> {
         let mut again = Vec::new();
         let bytes = &mut self.bytes;

@@ -1,9 +1,9 @@
 //! Whether a read asks the kernel not to wait (RWF_NOWAIT).
 //!
-//! A read that has to wait for a disk should not hold up an async executor. Asking costs something on every read, so it is
-//! only done while reads have been missing the page cache lately, and for one in [`PLAIN`] reads otherwise, to notice when
-//! they begin to. Some filesystems can't be asked: those in memory, where there is nothing to wait for, and others (overlayfs, FUSE),
-//! where every read may.
+//! A read that has to wait for a disk should not hold up an async executor. Asking costs something on every
+//! read, so it is only done while reads have been missing the page cache lately, and for one in [`PLAIN`]
+//! reads otherwise, to notice when they begin to. Some filesystems can't be asked: those in memory, where
+//! there is nothing to wait for, and others (overlayfs, FUSE), where every read may.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -46,8 +46,8 @@ pub(super) enum How {
     Elsewhere,
 }
 
-/// What a file's reads have met. Several threads may lose each other's counts: that costs a read that asks in vain, or
-/// one that waits.
+/// What a file's reads have met. Several threads may lose each other's counts: that costs a read that asks in
+/// vain, or one that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// Reads to come: from [`PLAIN`] on ones that ask, below it plain ones.

@@ -1,10 +1,11 @@
-//! How the bytes of a granted file travel: by the I/O modes that the server has for the export, with the planner that the
-//! server uses.
+//! How the bytes of a granted file travel: by the I/O modes that the server has for the export, with the
+//! planner that the server uses.
 //!
-//! A file that is to be read or written directly needs two file descriptions, one with `O_DIRECT` for whole blocks and one
-//! without for what is left at the ends. The flag belongs to the description, and a description can't be had twice from one
-//! descriptor, so the lane is asked for the file a second time and the flag set on that grant. Where the second isn't given,
-//! or the filesystem tells no alignment, all goes through the page cache.
+//! A file that is to be read or written directly needs two file descriptions, one with `O_DIRECT` for whole
+//! blocks and one without for what is left at the ends. The flag belongs to the description, and a
+//! description can't be had twice from one descriptor, so the lane is asked for the file a second time and
+//! the flag set on that grant. Where the second isn't given, or the filesystem tells no alignment, all goes
+//! through the page cache.
 
 use std::os::fd::AsFd as _;
 use std::sync::OnceLock;

@@ -23,8 +23,9 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 pub(crate) enum Purpose {
     /// For an open that fails if there must be a lane and none gives a grant.
     Open,
-    /// For a file that is open already, or that this open has just made. A lane that is there and has no grant is no
-    /// reason to fail then, not even where there must be one: an application would lose what it has begun.
+    /// For a file that is open already, or that this open has just made. A lane that is there and has no
+    /// grant is no reason to fail then, not even where there must be one: an application would lose what it
+    /// has begun.
     Go,
 }
 
@@ -48,8 +49,9 @@ impl Session {
         self.open_ahead(wanted, &up.lane, up.number).await
     }
 
-    /// Asks the lane for a file. Where a lane is required, anything but a grant, a refusal that the wire would repeat, and a reference
-    /// to the wire ([`Status::TryWire`]) is an error, except as [`Purpose`] says.
+    /// Asks the lane for a file. Where a lane is required, anything but a grant, a refusal that the wire
+    /// would repeat, and a reference to the wire ([`Status::TryWire`]) is an error, except as [`Purpose`]
+    /// says.
     pub(crate) async fn ask_lane(
         &self,
         target: Target<'_>,
@@ -92,15 +94,17 @@ impl Session {
                         return Err(Error::NoGrant { object: shown(), which });
                     }
                     Asked::Crowded(_) => return Ok(Answer::Refused(Status::TooMany)),
-                    // Also where there must be a lane: there is one, which says that the wire has the answer. It is that of a file
-                    // which the user may have by NFS's rules and not by open(2)'s, or which somebody else's open is in the way of.
+                    // Also where there must be a lane: there is one, which says that the wire has the answer.
+                    // It is that of a file which the user may have by NFS's rules and not by open(2)'s, or
+                    // which somebody else's open is in the way of.
                     Asked::NotHere(status @ Status::TryWire) => return Ok(Answer::Refused(status)),
                     Asked::NotHere(status) => return without(status.to_string(), Answer::Refused(status)),
                     Asked::Failed(error) => return without(error.to_string(), Answer::None),
                     Asked::Lost(why) => why,
                 },
             };
-            // The wire knows. Where there must be a lane, the next one: as often as a call would be made again.
+            // The wire knows. Where there must be a lane, the next one: as often as a call would be made
+            // again.
             if keeper.mode() != LaneMode::Required || !keeper.policy.hard && rounds >= keeper.policy.retrans {
                 return without(why, Answer::None);
             }
@@ -109,8 +113,8 @@ impl Session {
         }
     }
 
-    /// Asks the lane, if there is one now, to make a file and open it, and tells who observes what has become of the directory. `None`: ask
-    /// over the wire, for the file may have been made all the same.
+    /// Asks the lane, if there is one now, to make a file and open it, and tells who observes what has become
+    /// of the directory. `None`: ask over the wire, for the file may have been made all the same.
     ///
     /// # Errors
     /// With a required lane, that there is none, or that it gives nothing. Then nothing was made.

@@ -187,16 +187,18 @@ impl Keeper {
         let before = self.up.compare_and_swap(&up, None);
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &up)) {
             tracing::debug!(number, "the lane is gone");
-            *self.reasons.lock() =
-                vec!["the lane that there was is gone: the server stopped or took it back, or its NFS connection was \
-                      closed"
-                    .to_owned()];
+            *self.reasons.lock() = vec![
+                "the lane that there was is gone: the server stopped or took it back, or its NFS \
+                      connection was closed"
+                    .to_owned(),
+            ];
             self.pace.lock().lost(Instant::now());
             self.announce();
         }
     }
 
-    /// Gives up lane `number`, which doesn't work any more, and every grant of it: also those of files that are idle.
+    /// Gives up lane `number`, which doesn't work any more, and every grant of it: also those of files that
+    /// are idle.
     pub(super) fn give_up(&self, number: u64) {
         self.recall(number);
         self.lost(number);

@@ -36,8 +36,8 @@ impl Pace {
         self.not_before.is_some_and(|at| now >= at)
     }
 
-    /// One read or write goes over the wire although there is a lane, which has refused the file. It may ask again in
-    /// another round: the export's options may have changed. Returns the round.
+    /// One read or write goes over the wire although there is a lane, which has refused the file. It may ask
+    /// again in another round: the export's options may have changed. Returns the round.
     pub(super) fn round(&mut self, now: Instant, throttle: u32) -> u32 {
         self.wire_ios += 1;
         let began = *self.round_began.get_or_insert(now);
@@ -57,7 +57,8 @@ impl Pace {
         self.not_before = None;
     }
 
-    /// It found no lane. `again`: there was one before, so it may come back. Returns the pause until the next one.
+    /// It found no lane. `again`: there was one before, so it may come back. Returns the pause until the next
+    /// one.
     pub(super) fn failed(&mut self, now: Instant, again: bool) -> Duration {
         let pause = pause(self.failures);
         self.failures = self.failures.saturating_add(1);

@@ -67,8 +67,8 @@ impl Session {
         self.lane()
     }
 
-    /// The probe at the beginning of a session. A server that may call us is waited for only if there must be a lane;
-    /// else that goes on in the background.
+    /// The probe at the beginning of a session. A server that may call us is waited for only if there must be
+    /// a lane; else that goes on in the background.
     ///
     /// # Errors
     /// With a required lane, that there is none.
@@ -80,9 +80,9 @@ impl Session {
         Ok(())
     }
 
-    /// Probes until there is a lane or the server says that there is none: at the pace, while the server stops, starts
-    /// or doesn't answer; for ever in a hard session, and as long as a call may take in a soft one. `None`: it need not be
-    /// any more.
+    /// Probes until there is a lane or the server says that there is none: at the pace, while the server
+    /// stops, starts or doesn't answer; for ever in a hard session, and as long as a call may take in a soft
+    /// one. `None`: it need not be any more.
     ///
     /// # Errors
     /// [`Error::NoLane`]; [`Error::Rpc`] when the session's policy gives up on the server.
@@ -158,8 +158,8 @@ impl Session {
         }
     }
 
-    /// Whoever registers with a server that dies before the nonce comes has registered with nobody: as long as the
-    /// connection is made anew meanwhile, it begins again.
+    /// Whoever registers with a server that dies before the nonce comes has registered with nobody: as long
+    /// as the connection is made anew meanwhile, it begins again.
     async fn handshake(&self, wait: bool) -> Result<Lane, Missing> {
         let keeper = &self.inner.lane;
         if !keeper.has_owner {
@@ -187,7 +187,8 @@ impl Session {
                 Ok(lane) => return Ok(lane),
                 Err(missing) => missing,
             };
-            // Has the server that knew the nonce said no, or has it died meanwhile? One that answers is alive.
+            // Has the server that knew the nonce said no, or has it died meanwhile? One that answers is
+            // alive.
             if keeper.mode() == LaneMode::Required && matches!(missing.cause, Cause::No) {
                 self.localio(localio::Procedure::Null, None).await?;
                 if self.inner.rpc.stats().reconnects != before {
@@ -221,8 +222,8 @@ impl Session {
             Ok(Err(rpc::client::Error::ProgramUnavailable { .. })) => Err(Missing::new(
                 Cause::No,
                 format!(
-                    "the server at {server} does not offer LOCALIO (RPC program 400122): it is no Samehost server, or \
-                     was started with --lane off"
+                    "the server at {server} does not offer LOCALIO (RPC program 400122): it is no Samehost \
+                     server, or was started with --lane off"
                 ),
             )),
             Ok(Err(error)) if error.is_timeout() => Err(Missing {

@@ -16,11 +16,12 @@ use crate::observer::Seen;
 use crate::types::{AclEntry, Handle};
 
 impl Session {
-    /// GETACL: the list that decides who may do what with a file. Of a file without a list of its own it is what the mode says.
+    /// GETACL: the list that decides who may do what with a file. Of a file without a list of its own it is
+    /// what the mode says.
     ///
     /// # Errors
-    /// [`Status::NotSupported`]: the server doesn't have the program, or its filesystem no such lists. Else the server's or the
-    /// call's.
+    /// [`Status::NotSupported`]: the server doesn't have the program, or its filesystem no such lists. Else
+    /// the server's or the call's.
     pub async fn acl(&self, file: &Handle) -> Result<Vec<AclEntry>> {
         let object = || Procedure::Getacl.name().to_owned();
         let refused = |status| Error::Status { object: object(), status };

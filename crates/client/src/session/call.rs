@@ -1,4 +1,5 @@
-//! One NFS call: counted, sent, waited for, sent again while the server asks for patience, and its results taken apart.
+//! One NFS call: counted, sent, waited for, sent again while the server asks for patience, and its results
+//! taken apart.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,8 @@ pub(crate) struct Replied {
 }
 
 impl Session {
-    /// Calls `procedure`. The reply is not looked into, except that a server which says "try again later" is asked
-    /// again: for ever by a hard session, `retrans` times by a soft one.
+    /// Calls `procedure`. The reply is not looked into, except that a server which says "try again later" is
+    /// asked again: for ever by a hard session, `retrans` times by a soft one.
     pub(crate) async fn nfs(&self, procedure: Procedure, args: &impl Encode) -> Result<Replied> {
         self.nfs_with(procedure, args, Bytes::new(), None).await
     }
@@ -74,8 +75,8 @@ impl Session {
         }
     }
 
-    /// The results of `procedure`: the successful body, or what is wrong. What either tells about the files `about`, which
-    /// the call's arguments name in this order, goes to the observer.
+    /// The results of `procedure`: the successful body, or what is wrong. What either tells about the files
+    /// `about`, which the call's arguments name in this order, goes to the observer.
     pub(crate) fn body<'a, O, F>(
         &self,
         procedure: Procedure,

@@ -1,8 +1,8 @@
 //! From a URL to a session: address, port, MOUNT, sizes.
 //!
-//! MOUNT is looked for where NFS is first, as Samehost and other servers with one port for all programs serve it there;
-//! only then is rpcbind asked. The URL's path may name something inside an export: the longest part of it that the
-//! server lets us mount becomes the session's root, and the rest its target.
+//! MOUNT is looked for where NFS is first, as Samehost and other servers with one port for all programs serve
+//! it there; only then is rpcbind asked. The URL's path may name something inside an export: the longest part
+//! of it that the server lets us mount becomes the session's root, and the rest its target.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ impl Session {
     /// Connects, mounts, asks for the sizes, and looks for a lane; all that within [`Options::retry`].
     ///
     /// # Errors
-    /// [`Error::Resolve`], [`Error::Rpc`], [`Error::NoAnswer`], [`Error::Mount`]; with [`LaneMode::Required`],
-    /// [`Error::NoLane`].
+    /// [`Error::Resolve`], [`Error::Rpc`], [`Error::NoAnswer`], [`Error::Mount`]; with
+    /// [`LaneMode::Required`], [`Error::NoLane`].
     pub async fn connect(url: &Url, mut options: Options) -> Result<Self> {
         url.apply(&mut options)?;
         let after = options.retry;
@@ -112,8 +112,8 @@ impl Session {
             .collect())
     }
 
-    /// Tells the server that the export is no longer used (MOUNT's UMNT; a courtesy that fails silently). Open files
-    /// stay usable; the connections close with the last of them.
+    /// Tells the server that the export is no longer used (MOUNT's UMNT; a courtesy that fails silently).
+    /// Open files stay usable; the connections close with the last of them.
     pub async fn close(self) {
         let path = Opaque::<{ mount3::MNTPATHLEN }>(&self.inner.mounted);
         if let Ok(mut door) = self.door().await {
@@ -135,7 +135,8 @@ impl Session {
     }
 }
 
-/// What the user wants, else what the server prefers, within what both can; a multiple of 4 KiB if it is above that.
+/// What the user wants, else what the server prefers, within what both can; a multiple of 4 KiB if it is
+/// above that.
 fn agreed(wanted: Option<u32>, preferred: u32, max: u32) -> usize {
     let max = if max == 0 { SMALL } else { max.min(LARGE) };
     let preferred = if preferred == 0 { SMALL } else { preferred };
@@ -157,7 +158,8 @@ fn rpc_options(options: &Options, connections: usize) -> rpc::client::Options {
     }
 }
 
-/// A connection to the first of the host's addresses that takes one, at the URL's port, 2049, or where rpcbind says.
+/// A connection to the first of the host's addresses that takes one, at the URL's port, 2049, or where
+/// rpcbind says.
 async fn connect_any(url: &Url, options: &Options) -> Result<Client> {
     let port = url.port().unwrap_or(nfs3::PORT);
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), port))
@@ -234,7 +236,8 @@ impl Door<'_> {
         self.other.as_ref().unwrap_or(self.rpc).call(request, |to| to.put(args)).await
     }
 
-    /// Whether a handle from MNT is a directory's. Where the server doesn't say it is taken for one, and the next call will tell.
+    /// Whether a handle from MNT is a directory's. Where the server doesn't say it is taken for one, and the
+    /// next call will tell.
     async fn is_directory(&self, handle: &Handle) -> Result<bool, RpcError> {
         let request = Request {
             program: nfs3::PROGRAM,
@@ -290,8 +293,8 @@ async fn mount(door: &mut Door<'_>, url: &Url) -> Result<Mounted> {
             {
                 if !door.elsewhere().await.map_err(rpc_failed)? {
                     return Err(failed(format!(
-                        "MOUNT version 3 is not served on port {}, and rpcbind at {} doesn't say where it is; give \
-                         the port with ?mountport=",
+                        "MOUNT version 3 is not served on port {}, and rpcbind at {} doesn't say where it \
+                         is; give the port with ?mountport=",
                         server.port(),
                         server.ip()
                     )));
@@ -312,7 +315,8 @@ async fn mount(door: &mut Door<'_>, url: &Url) -> Result<Mounted> {
                     let target = rest.strip_prefix(b"/").unwrap_or(rest).to_vec();
                     return Ok(Mounted { path: path.to_vec(), target, root });
                 }
-                // knfsd's mountd mounts whatever the path names. It is used from the directory above it, as every file.
+                // knfsd's mountd mounts whatever the path names. It is used from the directory above it, as
+                // every file.
                 let _ = door.call(mount3::Procedure::Umnt, &Opaque::<{ mount3::MNTPATHLEN }>(path)).await;
                 is_file = true;
                 Mountstat3::Notdir
@@ -342,8 +346,8 @@ fn trimmed(path: &[u8]) -> &[u8] {
 const fn mount_reason(status: Mountstat3) -> &'static str {
     match status {
         Mountstat3::Acces | Mountstat3::Perm => {
-            "permission denied: is the path exported to this host, and must the client use a reserved port (secure)? \
-             `showmount -e` lists the exports"
+            "permission denied: is the path exported to this host, and must the client use a reserved port \
+             (secure)? `showmount -e` lists the exports"
         }
         Mountstat3::Noent => "no such export: `showmount -e` lists the exports",
         Mountstat3::Notdir => "not a directory",

@@ -46,12 +46,13 @@ pub struct Page {
 }
 
 impl Session {
-    /// One READDIR, or (`plus`) READDIRPLUS: the entries behind a cookie of an earlier page, or from the beginning with
-    /// cookie and verifier 0; `count`: how many bytes the results may have, handles and attributes included.
+    /// One READDIR, or (`plus`) READDIRPLUS: the entries behind a cookie of an earlier page, or from the
+    /// beginning with cookie and verifier 0; `count`: how many bytes the results may have, handles and
+    /// attributes included.
     ///
     /// # Errors
-    /// The server's or the call's. [`Status::BadCookie`]: the directory has changed so that it must be read from the
-    /// beginning. [`Status::TooSmall`]: `count` has no room for an entry.
+    /// The server's or the call's. [`Status::BadCookie`]: the directory has changed so that it must be read
+    /// from the beginning. [`Status::TooSmall`]: `count` has no room for an entry.
     pub async fn read_dir_page(
         &self,
         directory: &Handle,
@@ -103,8 +104,8 @@ impl Session {
         Ok(Page { entries: entries.collect(), verifier: page.head.cookieverf, eof: page.reply.eof })
     }
 
-    /// Lists a directory: names only (READDIR), or with handles and attributes (READDIRPLUS; a server that doesn't
-    /// have it is asked for names only).
+    /// Lists a directory: names only (READDIR), or with handles and attributes (READDIRPLUS; a server that
+    /// doesn't have it is asked for names only).
     #[must_use]
     pub fn read_dir(&self, directory: &Handle, plus: bool) -> Directory {
         Directory {

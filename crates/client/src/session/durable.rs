@@ -1,8 +1,9 @@
 //! Names and attributes that must last.
 //!
-//! A server makes a change of them durable before it answers (RFC 1813 section 4.7), unless the session has a lane: then both are
-//! one kernel, and a change is what it is to a local process, durable when it is synced (docs/mount.md). COMMIT does that, also that of
-//! a directory, which only our server takes: another one, that has come to the same address since, has made durable what it answered.
+//! A server makes a change of them durable before it answers (RFC 1813 section 4.7), unless the session has a
+//! lane: then both are one kernel, and a change is what it is to a local process, durable when it is synced
+//! (docs/mount.md). COMMIT does that, also that of a directory, which only our server takes: another one,
+//! that has come to the same address since, has made durable what it answered.
 
 use proto::nfs3::{self, Procedure};
 use xdr::Opaque;
@@ -12,7 +13,8 @@ use crate::error::{Result, Status};
 use crate::types::Handle;
 
 impl Session {
-    /// Makes durable what was changed of a directory's names, or of a file's attributes: fsync(2) beside the data.
+    /// Makes durable what was changed of a directory's names, or of a file's attributes: fsync(2) beside the
+    /// data.
     ///
     /// # Errors
     /// The server's or the call's.
@@ -35,8 +37,8 @@ const fn has_nothing_to_sync(refusal: Status) -> bool {
     match refusal {
         // Who may not write to it has changed nothing of it.
         Status::Access | Status::NotPermitted | Status::ReadOnly => true,
-        // A server that commits the data of regular files, as RFC 1813 section 3.3.21 has it, and nothing else. It knows no `Async`
-        // either, so that every change was durable before it was answered.
+        // A server that commits the data of regular files, as RFC 1813 section 3.3.21 has it, and nothing
+        // else. It knows no `Async` either, so that every change was durable before it was answered.
         Status::IsDirectory | Status::Invalid | Status::BadType | Status::NotSupported => true,
         _ => false,
     }

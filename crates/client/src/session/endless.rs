@@ -1,10 +1,12 @@
-//! A listing that never ends: a server whose cookies lead back to where they have been, by a bug or on purpose.
+//! A listing that never ends: a server whose cookies lead back to where they have been, by a bug or on
+//! purpose.
 
 /// Pages of a listing, at most. A page has at least one entry, and of any sensible server hundreds.
 const MOST: u64 = 1 << 20;
 
-/// Notices when the cookies of a listing's pages repeat (Brent's algorithm: one cookie is remembered, and replaced by a later one after
-/// ever longer runs). A circle is noticed when it has been gone through a few times at most.
+/// Notices when the cookies of a listing's pages repeat (Brent's algorithm: one cookie is remembered, and
+/// replaced by a later one after ever longer runs). A circle is noticed when it has been gone through a few
+/// times at most.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Endless {
     remembered: Option<u64>,
@@ -15,7 +17,8 @@ pub struct Endless {
 }
 
 impl Endless {
-    /// The listing goes on behind this cookie. Whether it can't end: it has been there before, or there are more than 2^20 pages.
+    /// The listing goes on behind this cookie. Whether it can't end: it has been there before, or there are
+    /// more than 2^20 pages.
     pub fn goes_on(&mut self, cookie: u64) -> bool {
         self.pages += 1;
         if self.remembered == Some(cookie) || self.pages > MOST {

@@ -1,5 +1,6 @@
-//! A server may say in the middle of a listing that it can't go on from where it was (NFS3ERR_BAD_COOKIE: the directory
-//! changed too much, or the server is another one now). The listing then starts over and leaves out what its caller has had.
+//! A server may say in the middle of a listing that it can't go on from where it was (NFS3ERR_BAD_COOKIE: the
+//! directory changed too much, or the server is another one now). The listing then starts over and leaves out
+//! what its caller has had.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};

@@ -85,8 +85,9 @@ impl Session {
         &self.inner.mounted
     }
 
-    /// What is left of the URL's path behind what was mounted: the URL named a file, or something inside an export.
-    /// Paths of [`Session::walk`] and [`Session::open`] begin at the root, so this is the URL's own file there.
+    /// What is left of the URL's path behind what was mounted: the URL named a file, or something inside an
+    /// export. Paths of [`Session::walk`] and [`Session::open`] begin at the root, so this is the URL's own
+    /// file there.
     #[must_use]
     pub fn target(&self) -> &[u8] {
         &self.inner.target

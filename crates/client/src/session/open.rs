@@ -1,7 +1,8 @@
 //! From a name to an open file.
 //!
-//! Over a lane one message does it: lookup or creation, access check, attributes and grant. Over the wire a LOOKUP or CREATE finds
-//! the file; ACCESS is not asked, for with AUTH_SYS the server checks every READ and WRITE anyway.
+//! Over a lane one message does it: lookup or creation, access check, attributes and grant. Over the wire a
+//! LOOKUP or CREATE finds the file; ACCESS is not asked, for with AUTH_SYS the server checks every READ and
+//! WRITE anyway.
 
 use lane::{How, New};
 use proto::nfs3::Procedure;
@@ -215,9 +216,10 @@ impl Session {
         self.create(directory, name, &Create::Guarded(set)).await
     }
 
-    /// EXCLUSIVE, which a retry can't spoil, over the lane or, with the same verifier, over the wire: a lane that ends may have
-    /// made the file all the same. There the attributes come behind it, for the server may have kept the verifier in
-    /// the times (RFC 1813 section 3.3.8), and the lane is asked at the same time: its owner may open a file whatever its mode.
+    /// EXCLUSIVE, which a retry can't spoil, over the lane or, with the same verifier, over the wire: a lane
+    /// that ends may have made the file all the same. There the attributes come behind it, for the server may
+    /// have kept the verifier in the times (RFC 1813 section 3.3.8), and the lane is asked at the same time:
+    /// its owner may open a file whatever its mode.
     async fn create_exclusive(
         &self,
         directory: &Handle,
@@ -256,7 +258,8 @@ impl Session {
         }
     }
 
-    /// Has the lane make the file and open it, in one round trip. `None`: whatever the reason, the wire knows what to say.
+    /// Has the lane make the file and open it, in one round trip. `None`: whatever the reason, the wire knows
+    /// what to say.
     async fn make_on_lane(
         &self,
         directory: &Handle,
@@ -282,7 +285,8 @@ impl Session {
     }
 }
 
-/// Sets a new file's times to the present, as far as this process may do that to the file that it was granted; its attributes then.
+/// Sets a new file's times to the present, as far as this process may do that to the file that it was
+/// granted; its attributes then.
 fn set_times(opening: &Opening) -> Option<Attributes> {
     let (grant, ..) = opening.granted.as_ref()?;
     let known = opening.attributes?;

@@ -1,7 +1,7 @@
 //! Following paths, name by name.
 //!
-//! `..` goes back the way the path came and never above the session's root. A symbolic link that begins with '/' means the
-//! server's root: it can be followed if it stays below what was mounted.
+//! `..` goes back the way the path came and never above the session's root. A symbolic link that begins with
+//! '/' means the server's root: it can be followed if it stays below what was mounted.
 
 use super::Session;
 use crate::error::{Error, Result, Status};
@@ -72,8 +72,8 @@ impl Session {
         }
     }
 
-    /// Follows `path` up to its last name: the directory's handle and that name, which need not exist. The name is empty
-    /// for the root itself.
+    /// Follows `path` up to its last name: the directory's handle and that name, which need not exist. The
+    /// name is empty for the root itself.
     ///
     /// # Errors
     /// As [`Session::walk`].
@@ -86,7 +86,8 @@ impl Session {
         Ok((found.handle, last.unwrap_or_default().to_vec()))
     }
 
-    /// Goes on from where `way` ends, which must be a directory unless `path` has no names. `whole` is for errors.
+    /// Goes on from where `way` ends, which must be a directory unless `path` has no names. `whole` is for
+    /// errors.
     pub(crate) async fn go(&self, way: &mut Way, path: &[u8], whole: &[u8], follow: Follow) -> Result<()> {
         // Names still to follow, the next one last.
         let mut todo: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();

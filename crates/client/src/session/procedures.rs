@@ -46,11 +46,12 @@ impl Session {
             .map(|found| convert::attributes(&found))
     }
 
-    /// SETATTR: changes attributes; with `guard` only if the file's ctime is still that. Returns the attributes
-    /// after it, if the server sent them.
+    /// SETATTR: changes attributes; with `guard` only if the file's ctime is still that. Returns the
+    /// attributes after it, if the server sent them.
     ///
     /// # Errors
-    /// [`Status::Invalid`] for a time before 1970 or after 2106, which NFSv3 has no word for; the server's or the call's.
+    /// [`Status::Invalid`] for a time before 1970 or after 2106, which NFSv3 has no word for; the server's or
+    /// the call's.
     pub async fn set_attributes(
         &self,
         file: &Handle,
@@ -182,8 +183,8 @@ impl Session {
         self.make(Procedure::Mknod, directory, name, &args).await
     }
 
-    /// The end that CREATE, MKDIR, SYMLINK and MKNOD have in common. A server need not send the new handle: then it
-    /// is looked up.
+    /// The end that CREATE, MKDIR, SYMLINK and MKNOD have in common. A server need not send the new handle:
+    /// then it is looked up.
     async fn make(
         &self,
         procedure: Procedure,

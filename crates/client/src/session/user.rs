@@ -1,9 +1,10 @@
 //! Who a session acts as.
 //!
-//! One session may serve many users, as a mounted filesystem does: connections, lane, sizes and counters are the host's, and
-//! only the credential of each call and of each Open over the lane is the user's. The lane was shaken hands over as the
-//! session's owner; whether the process at its end may act for others is the server's to decide, and where it says no
-//! (it does, unless this process is root) the wire serves that user's files.
+//! One session may serve many users, as a mounted filesystem does: connections, lane, sizes and counters are
+//! the host's, and only the credential of each call and of each Open over the lane is the user's. The lane
+//! was shaken hands over as the session's owner; whether the process at its end may act for others is the
+//! server's to decide, and where it says no (it does, unless this process is root) the wire serves that
+//! user's files.
 
 use std::sync::Arc;
 
@@ -40,8 +41,9 @@ impl User {
 }
 
 impl Session {
-    /// The same session for another user: connections, lane, sizes and counters are shared, calls and opens are made
-    /// as `credential` says. Cheap: keep one for each user that is at work, and make another when it is wanted.
+    /// The same session for another user: connections, lane, sizes and counters are shared, calls and opens
+    /// are made as `credential` says. Cheap: keep one for each user that is at work, and make another when it
+    /// is wanted.
     #[must_use]
     pub fn as_user(&self, credential: Credential) -> Self {
         Self { inner: self.inner.clone(), user: Arc::new(User::new(credential)) }

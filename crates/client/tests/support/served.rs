@@ -1,8 +1,8 @@
-//! A server in a process of its own, which can be killed, frozen and started again: for this crate's tests and, by `#[path]`, for those
-//! of `mount`, which stands on it.
+//! A server in a process of its own, which can be killed, frozen and started again: for this crate's tests
+//! and, by `#[path]`, for those of `mount`, which stands on it.
 //!
-//! The process is the test program itself: it runs the one test [`server_process`], which serves if the environment says so and does
-//! nothing otherwise.
+//! The process is the test program itself: it runs the one test [`server_process`], which serves if the
+//! environment says so and does nothing otherwise.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -54,16 +54,17 @@ impl Grant {
         Self { file: Some(file), id, expected, owner, modes }
     }
 
-    /// Begins one I/O on the file: hold the guard around each read, write or sync. `None` means that the server has
-    /// taken the grant back or is going: use the wire (ENXIO inside the client). No system call and, on most threads, no locked
-    /// instruction.
+    /// Begins one I/O on the file: hold the guard around each read, write or sync. `None` means that the
+    /// server has taken the grant back or is going: use the wire (ENXIO inside the client). No system call
+    /// and, on most threads, no locked instruction.
     #[inline]
     #[must_use]
     pub fn try_get(&self) -> Option<InFlight<'_>> {
         self.try_get_at(sys::place::of_this_thread())
     }
 
-    /// As [`Grant::try_get`], on a thread whose [`sys::place`] is known; `None` if it isn't, or there is none.
+    /// As [`Grant::try_get`], on a thread whose [`sys::place`] is known; `None` if it isn't, or there is
+    /// none.
     #[inline]
     #[must_use]
     pub fn try_get_at(&self, place: Option<usize>) -> Option<InFlight<'_>> {

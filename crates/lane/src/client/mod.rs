@@ -1,8 +1,8 @@
 //! The client's end of the lane: asking for files, using them, giving them back.
 //!
-//! Runs on tokio (either kind of runtime): one task a lane receives, one more sends releases that found no company.
-//! An Open is one sendmsg(2) and one recvmsg(2) here and there; the receipt is an addition in shared memory, and the
-//! release rides on a later Open. No lock is held across a system call.
+//! Runs on tokio (either kind of runtime): one task a lane receives, one more sends releases that found no
+//! company. An Open is one sendmsg(2) and one recvmsg(2) here and there; the receipt is an addition in shared
+//! memory, and the release rides on a later Open. No lock is held across a system call.
 
 mod grant;
 mod outbox;
@@ -47,8 +47,8 @@ pub enum OpenError {
     TooOld,
 }
 
-/// Takes the files that were asked for ahead, each with its place in the request, on the task that receives. Dropped instead when
-/// they will never come.
+/// Takes the files that were asked for ahead, each with its place in the request, on the task that receives.
+/// Dropped instead when they will never come.
 pub type Then = Box<dyn FnOnce(Vec<(usize, Opened)>) + Send>;
 
 /// What the client knows of the lane.
@@ -62,7 +62,8 @@ pub enum LaneState {
     Gone,
 }
 
-/// A lane to one server. Clones are the same lane; it ends when the last clone and the last grant are dropped.
+/// A lane to one server. Clones are the same lane; it ends when the last clone and the last grant are
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct Lane {
     owner: Arc<Owner>,
@@ -130,7 +131,8 @@ impl Lane {
         Ok(Self { owner })
     }
 
-    /// Asks for a file. Any number may be under way at once. Dropping the future gives back what it would have got.
+    /// Asks for a file. Any number may be under way at once. Dropping the future gives back what it would
+    /// have got.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -161,14 +163,16 @@ impl Lane {
         answer.await.unwrap_or(Err(OpenError::Gone))
     }
 
-    /// Asks for files that will most likely be opened next, to read them. Waits for nothing: `then` gets what the server saw fit to give, which
-    /// may be less than was asked, or nothing. Beside the Opens under way; the server bounds what it gives.
+    /// Asks for files that will most likely be opened next, to read them. Waits for nothing: `then` gets what
+    /// the server saw fit to give, which may be less than was asked, or nothing. Beside the Opens under way;
+    /// the server bounds what it gives.
     ///
-    /// Each file is as good as one that was opened now, for as long as nobody has changed who may read it: a file whose
-    /// ctime (and link count) is still that of its attributes, and whose grant is still live.
+    /// Each file is as good as one that was opened now, for as long as nobody has changed who may read it: a
+    /// file whose ctime (and link count) is still that of its attributes, and whose grant is still live.
     ///
     /// # Errors
-    /// `TooLong` for a request that doesn't fit; `Gone`, also when the server reads nothing just now. `then` is dropped.
+    /// `TooLong` for a request that doesn't fit; `Gone`, also when the server reads nothing just now. `then`
+    /// is dropped.
     pub fn ahead(&self, soon: &Soon<'_>, credential: &Credential, then: Then) -> Result<(), OpenError> {
         let shared = &*self.owner.shared;
         if !soon.fits() || credential.gids.len() > crate::request::MAX_GIDS {
@@ -197,8 +201,9 @@ impl Lane {
         }
     }
 
-    /// Tells the server that what the NFS connection's calls change of names and attributes needn't be durable when they are
-    /// answered: this client will sync what must be. Best effort, for the server may go on as before.
+    /// Tells the server that what the NFS connection's calls change of names and attributes needn't be
+    /// durable when they are answered: this client will sync what must be. Best effort, for the server may go
+    /// on as before.
     pub fn go_async(&self) {
         let _ = socket::send(&self.owner.shared.socket, &message::encode(&Request::Async), &[]);
     }
@@ -216,8 +221,8 @@ impl Lane {
         let _ = state.wait_for(|state| *state != LaneState::Live).await;
     }
 
-    /// Ends the lane now, with everything that was granted through it: for a server that doesn't answer. Opens under way
-    /// end with [`OpenError::Gone`].
+    /// Ends the lane now, with everything that was granted through it: for a server that doesn't answer.
+    /// Opens under way end with [`OpenError::Gone`].
     pub fn end(&self) {
         self.owner.shared.hung_up();
     }
@@ -234,9 +239,9 @@ impl Lane {
         &self.owner.shared.through
     }
 
-    /// Sends the releases that wait for company. Without this they go with the next Open, or when there are many, or
-    /// after a few milliseconds if the runtime is driven; a blocking caller whose runtime sleeps between calls calls
-    /// this. Never blocks.
+    /// Sends the releases that wait for company. Without this they go with the next Open, or when there are
+    /// many, or after a few milliseconds if the runtime is driven; a blocking caller whose runtime sleeps
+    /// between calls calls this. Never blocks.
     pub fn flush(&self) {
         self.owner.shared.flush_now();
     }
@@ -284,8 +289,8 @@ impl Shared {
         (Unsent { shared: self, serial, releases, bytes: encoder.into_vec(), sent: false }, answer)
     }
 
-    /// Whether every Open has been answered and the server has nothing else to say: it writes into the interlock before
-    /// it says anything unasked.
+    /// Whether every Open has been answered and the server has nothing else to say: it writes into the
+    /// interlock before it says anything unasked.
     fn has_all_answers(&self) -> bool {
         let control = self.interlock.control();
         let news = control.state != State::Live || control.generation != self.generation.load(Relaxed);

@@ -40,7 +40,8 @@ impl Outbox {
         (self.wait(Waiter::Open(sender)), answer)
     }
 
-    /// One more request will be under way; its number. When nobody will answer any more the waiter is dropped.
+    /// One more request will be under way; its number. When nobody will answer any more the waiter is
+    /// dropped.
     pub(super) fn wait(&mut self, waiter: Waiter) -> u32 {
         self.serial = self.serial.wrapping_add(1);
         if !self.hung_up {

@@ -1,7 +1,7 @@
 //! The two tasks of a lane's client.
 //!
-//! The one that receives lives as long as the socket: a hang-up is the end of it, and its end (also when the runtime
-//! is shut down under it) is the end of the lane. The other sends releases that no Open took along.
+//! The one that receives lives as long as the socket: a hang-up is the end of it, and its end (also when the
+//! runtime is shut down under it) is the end of the lane. The other sends releases that no Open took along.
 
 use super::outbox::Waiter;
 use super::{Grant, LaneState, OpenError, Opened, Owner, Shared};
@@ -15,8 +15,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tracing::debug;
 
-/// Descriptors that are left to the rest of the process: a connection that is lost must be made again, and a lane that
-/// ends looked for. At most an eighth of what the process may have.
+/// Descriptors that are left to the rest of the process: a connection that is lost must be made again, and a
+/// lane that ends looked for. At most an eighth of what the process may have.
 const LEFT: usize = 64;
 
 /// Above this number a descriptor is one of the last that this process may have (`RLIMIT_NOFILE`).
@@ -64,8 +64,8 @@ pub(super) async fn receive(shared: Arc<Shared>, owner: Weak<Owner>) {
                 break;
             }
         }
-        // Either the socket was seen empty, or nothing more can have been in it when we were woken (what comes later
-        // wakes us again): an Open costs one receive, not two.
+        // Either the socket was seen empty, or nothing more can have been in it when we were woken (what
+        // comes later wakes us again): an Open costs one receive, not two.
         ready.clear_ready();
     }
 }

@@ -1,8 +1,8 @@
 //! The messages of the lane and their bytes (XDR, RFC 4506; one message is one datagram of at most 8 KiB).
 //!
-//! Requests go from client to server, replies the other way; `docs/lane.md` has the table. A message that is not
-//! exactly one of these, to its last byte, ends the connection: both ends are the same program or follow the same
-//! page, so there's nothing to be liberal about.
+//! Requests go from client to server, replies the other way; `docs/lane.md` has the table. A message that is
+//! not exactly one of these, to its last byte, ends the connection: both ends are the same program or follow
+//! the same page, so there's nothing to be liberal about.
 
 mod replies;
 mod requests;
@@ -48,8 +48,8 @@ pub fn negotiate(lowest: u32, highest: u32) -> Option<u32> {
     (version >= lowest && version >= *VERSIONS.start()).then_some(version)
 }
 
-/// For fuzzing: decodes the bytes as everything that a datagram can be, and checks that what was understood is
-/// encoded to the same bytes again.
+/// For fuzzing: decodes the bytes as everything that a datagram can be, and checks that what was understood
+/// is encoded to the same bytes again.
 ///
 /// # Panics
 /// If it isn't: that's the bug to find.

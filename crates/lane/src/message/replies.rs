@@ -31,8 +31,8 @@ pub enum Reply<'a> {
         grants: u32,
         /// How many Opens the client may have under way.
         outstanding: u32,
-        /// How many of the interlock's slots the server looks at (after a barrier on all processors); 0: none, and
-        /// the client uses none.
+        /// How many of the interlock's slots the server looks at (after a barrier on all processors); 0:
+        /// none, and the client uses none.
         slots: u32,
     },
     /// There will be no lane on this connection, which ends here.
@@ -51,7 +51,8 @@ pub enum Reply<'a> {
         handle: &'a [u8],
         /// What else there is to know of it.
         about: About,
-        /// What making it has done to its directory: told where it was to be made if it wasn't there (message Made).
+        /// What making it has done to its directory: told where it was to be made if it wasn't there (message
+        /// Made).
         directory: Option<Box<Changed>>,
     },
     /// No file.
@@ -68,7 +69,8 @@ pub enum Reply<'a> {
         /// The first generation that still holds.
         generation: u64,
     },
-    /// Files that were asked for ahead, as many as the server saw fit to open. Carries their descriptors, in this order.
+    /// Files that were asked for ahead, as many as the server saw fit to open. Carries their descriptors, in
+    /// this order.
     Given {
         /// The request's number.
         serial: u32,
@@ -118,7 +120,8 @@ impl<'a> Decode<'a> for Given<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No protocol version in common.
-    #[error("it speaks lane versions {lowest} to {highest}, we speak {} to {}", VERSIONS.start(), VERSIONS.end())]
+    #[error("it speaks lane versions {lowest} to {highest}, we speak {} to \
+             {}", VERSIONS.start(), VERSIONS.end())]
     Version {
         /// The lowest version that the server speaks.
         lowest: u32,

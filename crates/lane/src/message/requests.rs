@@ -39,7 +39,8 @@ pub enum Request<'a> {
     },
     /// Grants that the client has closed. Not answered.
     Release(Vec<u64>),
-    /// Asks for files that will most likely be opened next, to read them; answered by one `Given` of the same serial.
+    /// Asks for files that will most likely be opened next, to read them; answered by one `Given` of the same
+    /// serial.
     Ahead {
         /// The client's number for this request, from the same row as those of its Opens.
         serial: u32,
@@ -50,8 +51,9 @@ pub enum Request<'a> {
         /// On whose behalf.
         credential: Credential,
     },
-    /// What calls of the NFS connection change of names and attributes needn't be durable when they are answered: they share the
-    /// kernel, and with it every crash, and the client syncs what its applications sync. Not answered.
+    /// What calls of the NFS connection change of names and attributes needn't be durable when they are
+    /// answered: they share the kernel, and with it every crash, and the client syncs what its applications
+    /// sync. Not answered.
     Async,
 }
 
@@ -65,8 +67,8 @@ pub fn encode_open(to: &mut Encoder, serial: u32, releases: &[u64], request: &Op
     to.put(request.credential);
 }
 
-/// Appends an Ahead without making a [`Request`] first; `soon` must fit ([`Soon::fits`]), and `releases` beyond [`MAX_RELEASES`] must not
-/// be passed.
+/// Appends an Ahead without making a [`Request`] first; `soon` must fit ([`Soon::fits`]), and `releases`
+/// beyond [`MAX_RELEASES`] must not be passed.
 pub fn encode_ahead(
     to: &mut Encoder,
     serial: u32,

@@ -1,8 +1,9 @@
 //! Looking through the places where servers listen. Blocks a little: runs on a thread of its own.
 //!
-//! Other users can put any number of sockets with servers' names into most of these places. So each place is looked at for a
-//! bounded time, first at what belongs to users who are trusted, and the users take turns ([`crate::turns`]). Whether a
-//! socket's user is trusted is in any case asked of the kernel once we are connected.
+//! Other users can put any number of sockets with servers' names into most of these places. So each place is
+//! looked at for a bounded time, first at what belongs to users who are trusted, and the users take turns
+//! ([`crate::turns`]). Whether a socket's user is trusted is in any case asked of the kernel once we are
+//! connected.
 
 use super::candidate::Candidate;
 use super::{Reason, RendezvousOptions};
@@ -30,7 +31,8 @@ const MAX_TIME_INSIDE: Duration = Duration::from_millis(50);
 const MIN_LINES: usize = 4096;
 /// How many are called however long it takes: on a machine that is busy time says little.
 const MIN_CALLS: usize = 64;
-/// How many reasons of one search are told. One that says who is trusted, or what is missing, is always among the first.
+/// How many reasons of one search are told. One that says who is trusted, or what is missing, is always among
+/// the first.
 const MAX_REASONS: usize = 64;
 /// How much of a /proc/net/unix is read, in bytes: some 500,000 sockets.
 const MAX_PROC_NET_UNIX: u64 = 64 << 20;

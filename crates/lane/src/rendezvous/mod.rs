@@ -1,13 +1,14 @@
 //! How a client finds the servers of its host, and learns which of them it is talking to.
 //!
 //! A handshake's life, on the client's side:
-//! 1. [`Rendezvous::register`] makes a nonce, looks in the run directory, in the abstract namespace and, where it may,
-//!    in the other network namespaces, connects to every server that it trusts, and registers the nonce's commitment;
+//! 1. [`Rendezvous::register`] makes a nonce, looks in the run directory, in the abstract namespace and,
+//!    where it may, in the other network namespaces, connects to every server that it trusts, and registers
+//!    the nonce's commitment;
 //! 2. the caller sends the nonce over the NFS connection (UUID_IS_LOCAL);
-//! 3. when that has been answered, [`Candidates::look`] finds the server's word in one of the sockets, or doesn't:
-//!    the server speaks there before it answers the RPC;
-//! 4. a client that may not enter other namespaces also waits to be called by a privileged server: this alone takes
-//!    time, in [`Candidates::finish`].
+//! 3. when that has been answered, [`Candidates::look`] finds the server's word in one of the sockets, or
+//!    doesn't: the server speaks there before it answers the RPC;
+//! 4. a client that may not enter other namespaces also waits to be called by a privileged server: this alone
+//!    takes time, in [`Candidates::finish`].
 
 mod called;
 mod candidate;
@@ -28,11 +29,11 @@ use std::time::{Duration, Instant};
 pub struct RendezvousOptions {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// Users besides root and ourselves whose servers are trusted. The overflow id (65534) stands for everybody whom
-    /// our user namespace doesn't map.
+    /// Users besides root and ourselves whose servers are trusted. The overflow id (65534) stands for
+    /// everybody whom our user namespace doesn't map.
     pub trusted_uids: Vec<u32>,
-    /// Whether to look for abstract sockets, in our own network namespace and, where we may (CAP_SYS_ADMIN), in the
-    /// others; and, where we may not, to wait for a privileged server that looks for us.
+    /// Whether to look for abstract sockets, in our own network namespace and, where we may (CAP_SYS_ADMIN),
+    /// in the others; and, where we may not, to wait for a privileged server that looks for us.
     pub search_namespaces: bool,
 }
 
@@ -93,21 +94,22 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// What UUID_IS_LOCAL must carry: once, over the NFS connection of the server that is asked for, within 10 s.
+    /// What UUID_IS_LOCAL must carry: once, over the NFS connection of the server that is asked for, within
+    /// 10 s.
     #[must_use]
     pub const fn nonce(&self) -> [u8; 16] {
         self.nonce.0
     }
 
-    /// Whether a server that we can't reach may yet call us: then [`Candidates::finish`] waits, unless [`Candidates::look`]
-    /// finds a lane.
+    /// Whether a server that we can't reach may yet call us: then [`Candidates::finish`] waits, unless
+    /// [`Candidates::look`] finds a lane.
     #[must_use]
     pub const fn may_be_called(&self) -> bool {
         self.called.is_some()
     }
 
-    /// To be called when UUID_IS_LOCAL has been answered: whether one of the candidates is that server. Doesn't wait:
-    /// a server says so before it answers the RPC.
+    /// To be called when UUID_IS_LOCAL has been answered: whether one of the candidates is that server.
+    /// Doesn't wait: a server says so before it answers the RPC.
     pub fn look(&mut self) -> Option<Lane> {
         let mut index = 0;
         while let Some(candidate) = self.candidates.get(index) {
@@ -130,9 +132,9 @@ impl Candidates {
         None
     }
 
-    /// To be called when UUID_IS_LOCAL has been answered. Looks as [`Candidates::look`] does; if that finds nothing
-    /// and we wait to be called by a privileged server, waits up to `wait` for it (2 s is a good value; run it in the
-    /// background).
+    /// To be called when UUID_IS_LOCAL has been answered. Looks as [`Candidates::look`] does; if that finds
+    /// nothing and we wait to be called by a privileged server, waits up to `wait` for it (2 s is a good
+    /// value; run it in the background).
     ///
     /// # Errors
     /// [`NotLocal`] with a reason for every place that was looked at.

@@ -17,8 +17,8 @@ pub struct NotLocal {
 pub enum Reason {
     /// The run directory isn't there.
     #[error(
-        "there is no run directory {}: if the server is on this host, share its run directory with this client \
-         (a bind mount into the container does) or name it with --run-dir",
+        "there is no run directory {}: if the server is on this host, share its run directory with this \
+         client (a bind mount into the container does) or name it with --run-dir",
         .0.display()
     )]
     NoRunDir(PathBuf),
@@ -32,8 +32,8 @@ pub enum Reason {
     },
     /// The run directory has no server's socket.
     #[error(
-        "no server socket in {}: if the server is on this host, start it with the same --run-dir, or share its run \
-         directory with this client by a bind mount",
+        "no server socket in {}: if the server is on this host, start it with the same --run-dir, or share \
+         its run directory with this client by a bind mount",
         .0.display()
     )]
     NoSocket(PathBuf),
@@ -63,8 +63,8 @@ pub enum Reason {
     },
     /// The server's user isn't mapped in our user namespace.
     #[error(
-        "the server at {through} is a user whom this user namespace doesn't map (shown as uid {overflow}): if you \
-         trust everybody who can place a socket there, --trust-uid {overflow}"
+        "the server at {through} is a user whom this user namespace doesn't map (shown as uid {overflow}): \
+         if you trust everybody who can place a socket there, --trust-uid {overflow}"
     )]
     UntrustedUnmapped {
         /// The server's socket.
@@ -82,8 +82,8 @@ pub enum Reason {
     },
     /// A server of this host, but not the one at the other end of the NFS connection.
     #[error(
-        "the server at {0} didn't get our nonce: it isn't the one at the other end of the NFS connection (or it \
-         has the lane switched off)"
+        "the server at {0} didn't get our nonce: it isn't the one at the other end of the NFS connection (or \
+         it has the lane switched off)"
     )]
     AnotherServer(String),
     /// It closed the connection without a word.
@@ -108,8 +108,8 @@ pub enum Reason {
     NoProc(String),
     /// We may not enter other network namespaces.
     #[error(
-        "other network namespaces were not searched (that needs CAP_SYS_ADMIN): if the server is in a container or \
-         this client is, share the run directory"
+        "other network namespaces were not searched (that needs CAP_SYS_ADMIN): if the server is in a \
+         container or this client is, share the run directory"
     )]
     MayNotSearch,
     /// No server that isn't known already in any other network namespace.

@@ -1,8 +1,9 @@
 //! What all lanes together may make the server hold, divided among the users of this host.
 //!
-//! The server keeps no descriptor of a file that it has granted, but it does keep a record of the grant, and until
-//! the client has received the descriptor, the kernel counts it among those that the server's user has under way
-//! (`RLIMIT_NOFILE`; beyond it sendmsg(2) says `ETOOMANYREFS`). Both are bounded, and shared by user.
+//! The server keeps no descriptor of a file that it has granted, but it does keep a record of the grant, and
+//! until the client has received the descriptor, the kernel counts it among those that the server's user has
+//! under way (`RLIMIT_NOFILE`; beyond it sendmsg(2) says `ETOOMANYREFS`). Both are bounded, and shared by
+//! user.
 
 use crate::peer::PeerCredentials;
 use fairness::{Peer, Shares, Standing};
@@ -24,8 +25,8 @@ struct Files {
 }
 
 impl Budget {
-    /// At most `granted` files, of which the clients have not acknowledged more than `under_way`. A quarter of both is
-    /// kept for root of this host.
+    /// At most `granted` files, of which the clients have not acknowledged more than `under_way`. A quarter
+    /// of both is kept for root of this host.
     pub(super) fn new(granted: usize, under_way: usize) -> Self {
         let shares = |limit: usize| Shares::new(limit).with_reserves(0, limit / 4);
         Self(Mutex::new(Files { granted: shares(granted), under_way: shares(under_way) }))

@@ -1,13 +1,14 @@
 //! The reverse of the search: a privileged server calls a client that can't come to it.
 //!
-//! A client in a container that sees no server listens on an abstract socket of its own network namespace, whose name
-//! is made of its nonce. When a nonce comes that nobody registered, the server looks for that name in the other
-//! network namespaces of its host. The name alone is worth nothing: whoever answers there must register the
-//! commitment, as everybody does, and that can't be made from the name.
+//! A client in a container that sees no server listens on an abstract socket of its own network namespace,
+//! whose name is made of its nonce. When a nonce comes that nobody registered, the server looks for that name
+//! in the other network namespaces of its host. The name alone is worth nothing: whoever answers there must
+//! register the commitment, as everybody does, and that can't be made from the name.
 //!
-//! Every NFS client that an export names can send nonces that nobody registered, so this is bounded in every way: one
-//! thread, a short queue that the clients share by address, a pause between two searches, a time for each. Of those who
-//! wait the one comes next that was searched for the longest ago, so that whoever asks all the time waits the longest.
+//! Every NFS client that an export names can send nonces that nobody registered, so this is bounded in every
+//! way: one thread, a short queue that the clients share by address, a pause between two searches, a time for
+//! each. Of those who wait the one comes next that was searched for the longest ago, so that whoever asks all
+//! the time waits the longest.
 
 use super::NfsConnection;
 use super::door::Waiting;
@@ -29,7 +30,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-/// Calls that wait for the thread. Their clients' addresses share them, and root of this host has an eighth for itself.
+/// Calls that wait for the thread. Their clients' addresses share them, and root of this host has an eighth
+/// for itself.
 const MAX_QUEUE: usize = 64;
 /// How many of those who were searched for are remembered.
 const MAX_SERVED: usize = 64;
@@ -79,7 +81,8 @@ impl Caller {
         Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 
-    /// Looks for the client, later. A call that has no room in its client's share is forgotten: the client probes again.
+    /// Looks for the client, later. A call that has no room in its client's share is forgotten: the client
+    /// probes again.
     pub(super) fn ask(&self, call: Call) {
         let mut queue = self.queue.lock();
         let share = call.nfs.share;

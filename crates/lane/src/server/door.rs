@@ -1,9 +1,10 @@
 //! The door: connections that are not yet a lane.
 //!
-//! One thread waits for all of them (so that a thousand registrations cost a thousand descriptors at most, bounded by
-//! the registry, and no threads); a nonce that comes over an NFS connection looks at them itself. What a client
-//! has sent before it sends its nonce is in our sockets by then, so looking once, without waiting, is enough. It looks
-//! only where there is something to read: connections that wait in silence cost a nonce nothing.
+//! One thread waits for all of them (so that a thousand registrations cost a thousand descriptors at most,
+//! bounded by the registry, and no threads); a nonce that comes over an NFS connection looks at them itself.
+//! What a client has sent before it sends its nonce is in our sockets by then, so looking once, without
+//! waiting, is enough. It looks only where there is something to read: connections that wait in silence cost
+//! a nonce nothing.
 
 use super::Answer;
 use super::budget::share_of;
@@ -90,8 +91,8 @@ impl Door {
         })
     }
 
-    /// Something can be read here. Whether the process has run out of descriptors, so that it would be readable
-    /// again at once.
+    /// Something can be read here. Whether the process has run out of descriptors, so that it would be
+    /// readable again at once.
     pub(super) fn ready(&mut self, data: u64, now: Instant) -> bool {
         if data >= FIRST_WAITING {
             self.read(data, now);
@@ -235,7 +236,8 @@ impl Door {
 
     fn refuse(&mut self, id: WaitingId, refusal: Refusal) {
         if let Some(waiting) = self.waiting.get(&id) {
-            // A socket that is closed with something unread in it gives the other end ECONNRESET and not what was said.
+            // A socket that is closed with something unread in it gives the other end ECONNRESET and not what
+            // was said.
             let _ = socket::receive_bytes(&waiting.socket, &mut [0; message::MAX_MESSAGE + 1], false);
             let _ = socket::send(&waiting.socket, &message::encode(&Reply::Refused(refusal)), &[]);
         }

@@ -26,7 +26,8 @@ use tracing::{debug, info, warn};
 const STACK: usize = 512 * 1024;
 /// How often a draining server looks at its clients' counts of I/O under way.
 const DRAIN_TICK: Duration = Duration::from_millis(1);
-/// How long the end of a lane's thread is waited for, beyond the bound of a drain: it may be in the filesystem.
+/// How long the end of a lane's thread is waited for, beyond the bound of a drain: it may be in the
+/// filesystem.
 const THREAD_END: Duration = Duration::from_secs(1);
 /// Why a lane ends that never began.
 const UNTOLD: &str = "the client went before it could be told";
@@ -82,8 +83,8 @@ impl LaneServer {
         let caller = (options.search_namespaces && Caller::is_possible()).then(Caller::new);
         if options.search_namespaces && caller.is_none() {
             problems.push(
-                "containers reach the lane through a shared run directory only (without CAP_SYS_ADMIN nothing is \
-                 searched)"
+                "containers reach the lane through a shared run directory only (without CAP_SYS_ADMIN \
+                 nothing is searched)"
                     .into(),
             );
         }
@@ -133,10 +134,10 @@ impl LaneServer {
         self.hub.door.lock().waiting()
     }
 
-    /// A nonce came over an NFS connection (UUID_IS_LOCAL): if its client is among ours, the lane is bound, and Local
-    /// is in the client's socket when this returns `true`. The LOCALIO program calls this before it sends its void
-    /// reply. Never waits for anybody. If it returns `false`, a client that waits to be called may still be found,
-    /// later and by another thread.
+    /// A nonce came over an NFS connection (UUID_IS_LOCAL): if its client is among ours, the lane is bound,
+    /// and Local is in the client's socket when this returns `true`. The LOCALIO program calls this before it
+    /// sends its void reply. Never waits for anybody. If it returns `false`, a client that waits to be called
+    /// may still be found, later and by another thread.
     pub fn uuid_is_local(&self, nonce: Nonce, nfs: NfsConnection) -> bool {
         self.answer(nonce, nfs) == Answer::Local
     }
@@ -157,11 +158,12 @@ impl LaneServer {
         }
     }
 
-    /// An NFS connection has gone, and no call of it runs any more: the lanes that are bound to it end. The rules that
-    /// their files were granted by were those of the connection, and nothing else says that the client is still there.
-    /// A client that comes back probes again.
+    /// An NFS connection has gone, and no call of it runs any more: the lanes that are bound to it end. The
+    /// rules that their files were granted by were those of the connection, and nothing else says that the
+    /// client is still there. A client that comes back probes again.
     pub fn connection_closed(&self, number: u64) {
-        // First those to come: a client that is being called becomes a lane before its connection is looked at again.
+        // First those to come: a client that is being called becomes a lane before its connection is looked
+        // at again.
         if let Some(caller) = &self.hub.caller {
             caller.forget(number);
         }
@@ -184,8 +186,8 @@ impl LaneServer {
         self.hub.all_lanes().iter().map(|lane| lane.info()).collect()
     }
 
-    /// Ends the grants of the lanes that `which` names: the next I/O on each goes over the wire or asks anew. The
-    /// lanes stay. I/O under way is not waited for. Returns how many lanes it were.
+    /// Ends the grants of the lanes that `which` names: the next I/O on each goes over the wire or asks anew.
+    /// The lanes stay. I/O under way is not waited for. Returns how many lanes it were.
     pub fn recall(&self, which: impl Fn(&LaneInfo) -> bool) -> usize {
         self.hub.each(which, LaneShared::recall)
     }
@@ -195,9 +197,9 @@ impl LaneServer {
         self.hub.each(which, |lane| lane.end("the server revoked it"))
     }
 
-    /// Stops accepting, refuses new grants and new local I/O, waits (at most `bound`) until no I/O is under way on a
-    /// granted file, ends every lane and removes the socket file. Returns whether all I/O had ended. The second call
-    /// finds nothing to do.
+    /// Stops accepting, refuses new grants and new local I/O, waits (at most `bound`) until no I/O is under
+    /// way on a granted file, ends every lane and removes the socket file. Returns whether all I/O had ended.
+    /// The second call finds nothing to do.
     pub fn drain(&self, bound: Duration) -> bool {
         let deadline = Instant::now() + bound;
         // The name goes first: who finds it must find somebody.
@@ -211,8 +213,9 @@ impl LaneServer {
         }
         let lanes = self.hub.all_lanes();
         lanes.iter().for_each(|lane| lane.begin_drain());
-        // The interlock's other half: from here on, every thread that has begun I/O is seen to have. Where the kernel
-        // refuses (after having offered it), nothing that is seen proves anything, and the bound has to do.
+        // The interlock's other half: from here on, every thread that has begun I/O is seen to have. Where
+        // the kernel refuses (after having offered it), nothing that is seen proves anything, and the bound
+        // has to do.
         let ordered = lanes.is_empty() || !is_offered(Reach::Host) || barrier(Reach::Host).is_ok();
         drop(lanes);
         let in_flight = || !ordered || self.hub.all_lanes().iter().any(|lane| lane.in_flight() != 0);
@@ -311,8 +314,8 @@ impl Hub {
         chosen.map(|lane| act(lane)).count()
     }
 
-    /// Makes a lane of a connection whose nonce has come. `Local`: the word is in its socket. `stands`: whether the NFS
-    /// connection does, asked once [`LaneServer::connection_closed`] finds the lane.
+    /// Makes a lane of a connection whose nonce has come. `Local`: the word is in its socket. `stands`:
+    /// whether the NFS connection does, asked once [`LaneServer::connection_closed`] finds the lane.
     fn bind(
         self: &Arc<Self>,
         waiting: Waiting,

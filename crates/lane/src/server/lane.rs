@@ -3,12 +3,12 @@
 //! A lane's life:
 //! 1. [`LaneShared::new`] makes it of a waiting connection whose nonce has come;
 //! 2. [`LaneShared::say_local`] puts Local into the client's socket;
-//! 3. [`serve`] answers Opens on a thread of its own, until the client hangs up, breaks the protocol, or somebody
-//!    calls [`LaneShared::end`];
+//! 3. [`serve`] answers Opens on a thread of its own, until the client hangs up, breaks the protocol, or
+//!    somebody calls [`LaneShared::end`];
 //! 4. whatever grants are left are released when `serve` returns, also if it panics.
 //!
-//! Nothing here waits for the client but the receive at the top of the loop: a reply that finds the client's socket
-//! full ends the lane.
+//! Nothing here waits for the client but the receive at the top of the loop: a reply that finds the client's
+//! socket full ends the lane.
 
 use super::budget::{Budget, Place, share_of};
 use super::{Bound, Granted, Granter, LaneInfo, Limits};
@@ -389,15 +389,16 @@ fn send_grant(
         if error != Errno::TOOMANYREFS {
             return Err(error.into());
         }
-        // The kernel bounds the descriptors that a user has under way, and it counts those of other programs of ours.
+        // The kernel bounds the descriptors that a user has under way, and it counts those of other programs
+        // of ours.
         return refuse(lane, serial, Status::TooMany, reply);
     }
     lane.granted.fetch_add(1, Relaxed);
     Ok(())
 }
 
-/// Opens what may be wanted soon, each file by the one check, and begins to read those that aren't cached. What can't be given is left
-/// out: an Open will say why.
+/// Opens what may be wanted soon, each file by the one check, and begins to read those that aren't cached.
+/// What can't be given is left out: an Open will say why.
 fn ahead(
     lane: &LaneShared,
     granter: &dyn Granter,
@@ -458,7 +459,8 @@ fn ahead(
             if error != Errno::TOOMANYREFS {
                 return Err(error.into());
             }
-            // The kernel bounds the descriptors that a user has under way. Those that nobody has asked for yet can wait.
+            // The kernel bounds the descriptors that a user has under way. Those that nobody has asked for
+            // yet can wait.
             let none = Reply::Given { serial, generation: 0, verifier: [0; 8], files: Vec::new() };
             reply.truncate(0);
             reply.put(&none);

@@ -1,7 +1,7 @@
 //! The lanes that there are, and how the users of this host share them.
 //!
-//! A lane costs a thread and two descriptors, so there are only so many. A user who has more of them than the others
-//! makes way for who comes: its idlest lane ends, and the client behind that goes on over the wire.
+//! A lane costs a thread and two descriptors, so there are only so many. A user who has more of them than the
+//! others makes way for who comes: its idlest lane ends, and the client behind that goes on over the wire.
 
 use super::lane::LaneShared;
 use fairness::{Peer, Shares, Standing};
@@ -47,7 +47,8 @@ impl Lanes {
         self.shares.give_back(&peer, 1);
     }
 
-    /// A user's lane with the fewest open grants, none of which serves a request just now: its thread ends at once.
+    /// A user's lane with the fewest open grants, none of which serves a request just now: its thread ends at
+    /// once.
     fn idlest_of(&self, peer: Peer) -> Option<(usize, u64)> {
         let lanes = self.open.iter().filter(|(_, lane)| lane.share == peer);
         lanes.filter_map(|(number, lane)| Some((lane.idle_grants()?, *number))).min()

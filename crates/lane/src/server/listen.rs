@@ -29,7 +29,8 @@ pub(super) fn listen(options: &LaneOptions) -> (Vec<Listener>, Option<PathBuf>, 
                 socket_file = Some(path);
             }
             Err(error) => problems.push(format!(
-                "no lane socket in {}: {error}; name another run directory (--run-dir) and share it with your clients",
+                "no lane socket in {}: {error}; name another run directory (--run-dir) and share it with \
+                 your clients",
                 dir.display()
             )),
         }

@@ -1,8 +1,8 @@
 //! The server's end of the lane.
 //!
-//! Threads: one at the door (connections that are not yet a lane, expiry, receipts that don't come), one for each
-//! lane, and one that calls waiting clients in other network namespaces, where the server may do so. None waits for a
-//! client while it holds a lock.
+//! Threads: one at the door (connections that are not yet a lane, expiry, receipts that don't come), one for
+//! each lane, and one that calls waiting clients in other network namespaces, where the server may do so.
+//! None waits for a client while it holds a lock.
 
 mod budget;
 mod caller;
@@ -26,8 +26,9 @@ use std::time::{Duration, SystemTime};
 /// An NFS connection, as the server that accepted it knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfsConnection {
-    /// Its number: unique in this server process, never used again. An address is used again, by the next connection
-    /// of the same client or by another process, before the server has heard of the first one's end.
+    /// Its number: unique in this server process, never used again. An address is used again, by the next
+    /// connection of the same client or by another process, before the server has heard of the first one's
+    /// end.
     pub number: u64,
     /// The client's end.
     pub peer: SocketAddr,
@@ -35,8 +36,8 @@ pub struct NfsConnection {
     pub share: fairness::Peer,
 }
 
-/// What a lane is bound to: the NFS connection over which the nonce came, and the process at the other end of the
-/// Unix socket. The lane ends with either.
+/// What a lane is bound to: the NFS connection over which the nonce came, and the process at the other end of
+/// the Unix socket. The lane ends with either.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
     /// The lane's number, unique in this server.
@@ -51,27 +52,28 @@ pub struct Bound {
 
 /// One file given away.
 pub struct Granted {
-    /// A file description of its own: opened for this grant, never used by the server or given to anybody else. A
-    /// regular file, open for no more than was asked; never O_PATH, never a directory.
+    /// A file description of its own: opened for this grant, never used by the server or given to anybody
+    /// else. A regular file, open for no more than was asked; never O_PATH, never a directory.
     pub file: OwnedFd,
     /// The file's NFS handle, at most [`crate::request::MAX_HANDLE`] bytes.
     pub handle: Vec<u8>,
     /// What else there is to know of it.
     pub about: About,
-    /// As long as the file's ctime is that in `about`, the same Open would be granted again. Only such files are given ahead: the
-    /// client has nothing but the ctime to see by that it may still use one.
+    /// As long as the file's ctime is that in `about`, the same Open would be granted again. Only such files
+    /// are given ahead: the client has nothing but the ctime to see by that it may still use one.
     pub lasts: bool,
     /// For [`crate::Target::New`], and for nothing else: what has become of the directory.
     pub directory: Option<Box<Changed>>,
-    /// Whatever the server keeps while the grant is open (a live grant counts as an open in its state): dropped
-    /// when the client releases the grant, or goes, or never acknowledged it.
+    /// Whatever the server keeps while the grant is open (a live grant counts as an open in its state):
+    /// dropped when the client releases the grant, or goes, or never acknowledged it.
     pub held: Option<Box<dyn std::any::Any + Send>>,
 }
 
 /// Decides about an Open: the same check that the wire uses.
 pub trait Granter: Send + Sync + 'static {
-    /// Opens a file for the client, or says why not. Runs on the lane's own thread and may block. The peer rules
-    /// ([`crate::peer::may_act_as`]) have been checked already; what the export says is this function's.
+    /// Opens a file for the client, or says why not. Runs on the lane's own thread and may block. The peer
+    /// rules ([`crate::peer::may_act_as`]) have been checked already; what the export says is this
+    /// function's.
     ///
     /// # Errors
     /// The reason that the client gets.
@@ -80,8 +82,8 @@ pub trait Granter: Send + Sync + 'static {
     /// The write verifier that goes with every grant (RFC 1813 section 3.3.7).
     fn verifier(&self) -> [u8; 8];
 
-    /// The client of this lane syncs itself what must be durable: what its NFS connection's calls change of names and attributes
-    /// needn't be when they are answered. Until the lane has [`ended`](Self::ended).
+    /// The client of this lane syncs itself what must be durable: what its NFS connection's calls change of
+    /// names and attributes needn't be when they are answered. Until the lane has [`ended`](Self::ended).
     fn async_from_now(&self, bound: &Bound) {
         let _ = bound;
     }
@@ -97,7 +99,8 @@ pub trait Granter: Send + Sync + 'static {
 pub enum Answer {
     /// Its client has a lane now, and has been told.
     Local,
-    /// Nobody here registered it. Where the server may search, its client may still be found, by another thread.
+    /// Nobody here registered it. Where the server may search, its client may still be found, by another
+    /// thread.
     Unknown,
     /// More than one registered it: nothing is local.
     Ambiguous,
@@ -111,8 +114,8 @@ pub enum Answer {
     Failed,
 }
 
-/// The bounds of a lane server. Where nothing else is said, the local users share each of them ([`fairness::Shares`]), and a
-/// quarter is kept for root of this host.
+/// The bounds of a lane server. Where nothing else is said, the local users share each of them
+/// ([`fairness::Shares`]), and a quarter is kept for root of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections that have not become a lane (yet). Default 256.
@@ -123,11 +126,11 @@ pub struct Limits {
     pub spent: usize,
     /// Lanes, and so lane threads, with two descriptors each. Default 512.
     pub lanes: usize,
-    /// Open grants of all lanes: memory of some hundred bytes each, and no descriptors of this process. Default
-    /// 65,536.
+    /// Open grants of all lanes: memory of some hundred bytes each, and no descriptors of this process.
+    /// Default 65,536.
     pub grants: usize,
-    /// Files that are being opened for a client, or that it has not acknowledged: descriptors of this process, in its
-    /// table or on their way (`RLIMIT_NOFILE`). Default 4096.
+    /// Files that are being opened for a client, or that it has not acknowledged: descriptors of this
+    /// process, in its table or on their way (`RLIMIT_NOFILE`). Default 4096.
     pub under_way: usize,
     /// Open grants of one lane; its users share them. Default 16,384.
     pub lane_grants: u32,
@@ -162,8 +165,8 @@ pub struct LaneOptions {
     pub abstract_socket: bool,
     /// This start of the server.
     pub instance: Instance,
-    /// Whether to look for waiting clients in other network namespaces (needs CAP_SYS_ADMIN; without it nothing is
-    /// looked for).
+    /// Whether to look for waiting clients in other network namespaces (needs CAP_SYS_ADMIN; without it
+    /// nothing is looked for).
     pub search_namespaces: bool,
     /// The bounds.
     pub limits: Limits,

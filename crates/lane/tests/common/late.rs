@@ -1,6 +1,7 @@
-//! Memory as processors have it, for shuttle, which by itself knows only the orderly kind: a plain store waits in a
-//! buffer of its thread's and reaches the others late (x86-TSO). A locked instruction empties its own thread's buffer
-//! first, membarrier(2) everybody's. When a buffer loses its oldest store otherwise is a matter of chance.
+//! Memory as processors have it, for shuttle, which by itself knows only the orderly kind: a plain store
+//! waits in a buffer of its thread's and reaches the others late (x86-TSO). A locked instruction empties its
+//! own thread's buffer first, membarrier(2) everybody's. When a buffer loses its oldest store otherwise is a
+//! matter of chance.
 
 use samehost_lane::interlock::Word;
 use shuttle::rand::{Rng, thread_rng};
@@ -8,7 +9,8 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::thread::{self, ThreadId};
 use std::collections::{HashMap, VecDeque};
 
-/// How likely a buffer loses its oldest store at anybody's next step. Low: it's late stores that we are after.
+/// How likely a buffer loses its oldest store at anybody's next step. Low: it's late stores that we are
+/// after.
 const LUCK: f64 = 0.05;
 
 #[derive(Default)]

@@ -1,4 +1,5 @@
-//! A server that grants the files of one directory, and a client that skips the wire: what every test here needs.
+//! A server that grants the files of one directory, and a client that skips the wire: what every test here
+//! needs.
 #![allow(dead_code)]
 
 use lane::message::{self, MAX_MESSAGE, Reply, Request};
@@ -131,7 +132,8 @@ impl World {
         std::fs::write(dir.path().join("hello"), "hello").unwrap();
         let instance = random_instance().unwrap();
         let mut options = LaneOptions::new(dir.path().join("run"), instance);
-        // Other tests' clients look through the abstract names of the whole namespace: they'd be counted here.
+        // Other tests' clients look through the abstract names of the whole namespace: they'd be counted
+        // here.
         options.abstract_socket = false;
         options.search_namespaces = false;
         change(&mut options);
@@ -401,7 +403,8 @@ pub fn memory() -> sys::SharedMemory {
     sys::SharedMemory::create("test", sys::shared_memory::Layout { narrow: 0, wide: 512 }).unwrap()
 }
 
-/// Runs as another user: credentials belong to threads, and a socket remembers those of the thread that connected.
+/// Runs as another user: credentials belong to threads, and a socket remembers those of the thread that
+/// connected.
 pub fn as_user<T: Send + 'static>(
     uid: u32,
     gid: u32,

@@ -1,19 +1,22 @@
-//! Directories of which all names are known: nobody need ask the server for one that isn't among them (nfs(5), lookupcache=all).
+//! Directories of which all names are known: nobody need ask the server for one that isn't among them
+//! (nfs(5), lookupcache=all).
 //!
-//! They were made by this mount, or listed whole in one answer. Who unpacks a tree looks every name up before it is made, and git(1) looks
-//! in every directory for files that are in none.
+//! They were made by this mount, or listed whole in one answer. Who unpacks a tree looks every name up before
+//! it is made, and git(1) looks in every directory for files that are in none.
 //!
-//! What is kept of a directory are the names that *may* be in it: a name is added before the server is asked to make it, whatever
-//! comes of that, and never taken out. So nothing that goes wrong on the way makes a file invisible. What others do shows in
-//! the directory's version, as far as its attributes are believed; and after the time for which they were believed when the names became
-//! known, all is forgotten, in case somebody came in the same tick of the server's clock.
+//! What is kept of a directory are the names that *may* be in it: a name is added before the server is asked
+//! to make it, whatever comes of that, and never taken out. So nothing that goes wrong on the way makes a
+//! file invisible. What others do shows in the directory's version, as far as its attributes are believed;
+//! and after the time for which they were believed when the names became known, all is forgotten, in case
+//! somebody came in the same tick of the server's clock.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// Names that are kept, of all directories together; each directory counts one more. With one above that all are forgotten.
+/// Names that are kept, of all directories together; each directory counts one more. With one above that all
+/// are forgotten.
 const MOST: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -152,8 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is made, listed, changed by others and removed, in whichever order: a name that is there is never said to be missing,
-        /// as long as what others do shows in the version.
+        /// Whatever is made, listed, changed by others and removed, in whichever order: a name that is there
+        /// is never said to be missing, as long as what others do shows in the version.
         #[test]
         fn nothing_that_is_there_is_lacking(steps in proptest::collection::vec((0..5_u8, 0..3_u64, 0..6_u8), 0..200)) {
             let (complete, now) = (Complete::default(), Instant::now());

@@ -30,7 +30,8 @@ impl Filesystem {
         let buffer = self.buffers.take();
         let read = open.file.read_into(buffer, io.offset, io.size as usize).await;
         if !self.options.noatime && !open.node.read_since.load(Relaxed) {
-            // A granted file is asked for nothing. The server is asked only if it will have another time, as far as can be told.
+            // A granted file is asked for nothing. The server is asked only if it will have another time, as
+            // far as can be told.
             let changes = open.file.road() == Road::Lane
                 || open.node.attributes().is_none_or(|attributes| reading_changes(&attributes));
             open.node.read_since.store(changes, Relaxed);
@@ -79,7 +80,8 @@ impl Filesystem {
         }
         let count = match written {
             Ok(()) => io.size,
-            // As write(2) on a local disk: what was written is told first, and the error to whoever writes on.
+            // As write(2) on a local disk: what was written is told first, and the error to whoever writes
+            // on.
             Err(client::Error::Partly { done, source }) => {
                 if stability > Stability::Unstable {
                     open.file.commit().await.map_err(|error| self.errno(&error))?;
@@ -102,9 +104,9 @@ impl Filesystem {
         }
     }
 
-    /// Writes behind the end of the file. Over the lane the filesystem knows where that is; over the wire it is where the
-    /// server last said (`end`, if that can be relied on), and two clients that append at once overwrite each other, as with
-    /// every NFS client (open(2)).
+    /// Writes behind the end of the file. Over the lane the filesystem knows where that is; over the wire it
+    /// is where the server last said (`end`, if that can be relied on), and two clients that append at once
+    /// overwrite each other, as with every NFS client (open(2)).
     async fn append(&self, file: &File, end: Option<u64>, data: Bytes, how: How) -> client::Result<()> {
         let all = data.clone();
         let append = move |file: &File| keeping_set_id(how.keep_set_id, || append_granted(file, &all));
@@ -128,7 +130,8 @@ impl Filesystem {
         written.map_err(|error| error.after(done))
     }
 
-    /// Cuts an open file off at `len`, or fills it with zeros up to there; `kill`: whoever does it may not keep its set-id bits.
+    /// Cuts an open file off at `len`, or fills it with zeros up to there; `kill`: whoever does it may not
+    /// keep its set-id bits.
     pub(super) async fn cut(&self, node: &Node, file: &File, len: u64, kill: bool) -> Result<(), Errno> {
         let keep = !kill && node.state.lock().has_set_id();
         let cut = move |file: &File| keeping_set_id(keep, || file.set_len_now(len));
@@ -153,8 +156,8 @@ impl Filesystem {
     }
 }
 
-/// Whether reading sets the time of access, as filesystems do it unless they are told otherwise (mount(8), relatime): once after each
-/// change, and once a day.
+/// Whether reading sets the time of access, as filesystems do it unless they are told otherwise (mount(8),
+/// relatime): once after each change, and once a day.
 fn reading_changes(attributes: &Attributes) -> bool {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let stamp = |time: Timestamp| (time.seconds, time.nanoseconds);
@@ -176,8 +179,8 @@ fn local(errno: Errno) -> client::Error {
     client::Error::Local { object: "the granted file".to_owned(), source: errno.into() }
 }
 
-/// Appends to a granted file: how much of `data` went there before there was no grant any more, or before an error. `None`: there
-/// is no grant.
+/// Appends to a granted file: how much of `data` went there before there was no grant any more, or before an
+/// error. `None`: there is no grant.
 fn append_granted(file: &File, data: &[u8]) -> Option<(usize, Option<Errno>)> {
     let mut done = 0;
     while done < data.len() {

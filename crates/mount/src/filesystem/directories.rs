@@ -77,7 +77,8 @@ impl Filesystem {
         name.map_or_else(|| "/".to_owned(), |name| String::from_utf8_lossy(&name).into_owned())
     }
 
-    /// What READDIRPLUS tells of an entry; nothing of `.` and `..`, and of what the server says nothing about.
+    /// What READDIRPLUS tells of an entry; nothing of `.` and `..`, and of what the server says nothing
+    /// about.
     fn entry_of(
         &self,
         directory: &Node,

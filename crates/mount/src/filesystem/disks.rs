@@ -1,8 +1,10 @@
-//! What may wait for a disk: system calls that change granted files, made where nobody else's request waits with them.
+//! What may wait for a disk: system calls that change granted files, made where nobody else's request waits
+//! with them.
 //!
-//! The requests of a mount share few threads, on a small machine one (`runtime`). A call on a file in memory is made on them. Any other
-//! may wait, and nobody can tell for how long: for a slow disk's dirty pages, a journal, a filesystem that is frozen (fsfreeze(8); not even
-//! RWF_NOWAIT comes back from that). So it is made on a thread of its own. Reads don't come here: the client asks the kernel first.
+//! The requests of a mount share few threads, on a small machine one (`runtime`). A call on a file in memory
+//! is made on them. Any other may wait, and nobody can tell for how long: for a slow disk's dirty pages, a
+//! journal, a filesystem that is frozen (fsfreeze(8); not even RWF_NOWAIT comes back from that). So it is
+//! made on a thread of its own. Reads don't come here: the client asks the kernel first.
 
 use std::sync::Arc;
 
@@ -10,8 +12,8 @@ use client::File;
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
-/// Calls under way at once: half of the threads that a runtime has for such (tokio: 512), so that a disk that never comes back leaves
-/// some for reads and for what is on other disks.
+/// Calls under way at once: half of the threads that a runtime has for such (tokio: 512), so that a disk that
+/// never comes back leaves some for reads and for what is on other disks.
 const MOST: usize = 256;
 
 /// See the module.

@@ -1,7 +1,8 @@
 //! OPEN, CREATE and RELEASE: from a request to an open file, and which way its bytes will go.
 //!
-//! The server is asked at every open: for a grant of exactly the access that is wanted, over the lane, or with ACCESS over the
-//! wire. Either answer brings the attributes, and with them whether the kernel's cached data is still good (close-to-open).
+//! The server is asked at every open: for a grant of exactly the access that is wanted, over the lane, or
+//! with ACCESS over the wire. Either answer brings the attributes, and with them whether the kernel's cached
+//! data is still good (close-to-open).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,8 +59,9 @@ impl Wanted {
         OpenOptions::new().read(self.read).write(self.write).no_follow(true)
     }
 
-    /// Whether a grant alone says that this is allowed. An NFS server lets an owner read and write whatever the mode says, for
-    /// it doesn't know what was open before the mode was changed, and lets a file be read that may be run; open(2) doesn't.
+    /// Whether a grant alone says that this is allowed. An NFS server lets an owner read and write whatever
+    /// the mode says, for it doesn't know what was open before the mode was changed, and lets a file be read
+    /// that may be run; open(2) doesn't.
     fn is_plain(&self, user: &User, attributes: &Attributes) -> bool {
         let read = if self.execute { 1 } else { 4 * u32::from(self.read) };
         let write = if self.write || self.has(OFlags::TRUNC) { 2 } else { 0 };
@@ -183,7 +185,8 @@ impl Filesystem {
         session.attributes(&file.handle()).await.map_err(|error| self.errno(&error))
     }
 
-    /// Decides how the open is answered, and enters it into the tables. Nothing here waits: the answer follows at once.
+    /// Decides how the open is answered, and enters it into the tables. Nothing here waits: the answer
+    /// follows at once.
     fn settle(&self, node: &Arc<Node>, file: File, wanted: &Wanted, told: Told) -> Result<(u64, Way), Errno> {
         let mut state = node.state.lock();
         let way = self.way(node, &mut state, &file, wanted)?;
@@ -288,9 +291,9 @@ impl Filesystem {
         }
     }
 
-    /// The last process has closed an open. Nobody waits for that, but whoever is told of what comes behind it (an rmdir, say)
-    /// must find it closed: so this much happens before anything else is read, and doesn't wait. The rest is for
-    /// [`Filesystem::finish`].
+    /// The last process has closed an open. Nobody waits for that, but whoever is told of what comes behind
+    /// it (an rmdir, say) must find it closed: so this much happens before anything else is read, and doesn't
+    /// wait. The rest is for [`Filesystem::finish`].
     pub(crate) fn release(&self, fh: u64) -> Result<Option<Closing>, Errno> {
         let Some(open) = self.files.remove(fh) else { return Err(Errno::BADF) };
         if !open.write && !self.options.noatime && open.file.attributes_now().is_some() {
@@ -336,7 +339,8 @@ impl Filesystem {
         }
     }
 
-    /// Closes everything that is open: the filesystem is unmounted, and the kernel doesn't say any more what was closed last.
+    /// Closes everything that is open: the filesystem is unmounted, and the kernel doesn't say any more what
+    /// was closed last.
     pub(crate) async fn close_all(&self) {
         for fh in self.files.numbers() {
             self.close(fh).await;

@@ -1,11 +1,11 @@
 //! Files that lose their name while they are open.
 //!
-//! An NFSv3 server doesn't know what is open. A file whose last name goes is gone for it, though a process here has it open;
-//! so instead of being removed or replaced it gets a name that nobody asks for, and loses that when the last process closes
-//! it: the "silly rename" of every NFS client.
+//! An NFSv3 server doesn't know what is open. A file whose last name goes is gone for it, though a process
+//! here has it open; so instead of being removed or replaced it gets a name that nobody asks for, and loses
+//! that when the last process closes it: the "silly rename" of every NFS client.
 //!
-//! close(2) doesn't wait for that, for the kernel tells of it behind the process's back; but whoever removes the directory
-//! or lists it does. Who was told that a file is closed finds its hidden name gone.
+//! close(2) doesn't wait for that, for the kernel tells of it behind the process's back; but whoever removes
+//! the directory or lists it does. Who was told that a file is closed finds its hidden name gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

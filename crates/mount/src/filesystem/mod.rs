@@ -181,14 +181,15 @@ impl Filesystem {
             node.told_set_id.store(true, SeqCst);
         }
         if state.kernel_writers > 0 {
-            // The kernel may write to it by itself, which changes times and takes set-id bits away, and by a mapping without noticing.
+            // The kernel may write to it by itself, which changes times and takes set-id bits away, and by a
+            // mapping without noticing.
             return Duration::ZERO;
         }
         state.cache.valid(now, &self.options.attributes)
     }
 
-    /// A file has been changed by a call that takes set-id bits away, and the call is about to be answered. Nobody tells the kernel
-    /// by that answer that they are gone, and it would run the file as its owner.
+    /// A file has been changed by a call that takes set-id bits away, and the call is about to be answered.
+    /// Nobody tells the kernel by that answer that they are gone, and it would run the file as its owner.
     fn forget_set_id(&self, node: &Node) {
         if node.told_set_id.load(SeqCst) && node.told_set_id.swap(false, SeqCst) {
             // Without pages this doesn't wait.
@@ -196,7 +197,8 @@ impl Filesystem {
         }
     }
 
-    /// The attributes of a file, as of `asked` or later: what a reply has brought in passing, or what the server says now.
+    /// The attributes of a file, as of `asked` or later: what a reply has brought in passing, or what the
+    /// server says now.
     async fn fresh(&self, session: &Session, node: &Node, asked: Instant) -> Result<Attributes, Errno> {
         {
             let state = node.state.lock();
@@ -225,7 +227,8 @@ impl Filesystem {
         }
     }
 
-    /// Tells the kernel of a file that was found in a directory: its node, which counts as told, and its attributes.
+    /// Tells the kernel of a file that was found in a directory: its node, which counts as told, and its
+    /// attributes.
     async fn introduce(
         &self,
         session: &Session,
@@ -264,8 +267,8 @@ impl Filesystem {
         if self.is_shutting(node) { Duration::ZERO } else { self.name_valid(directory, now) }
     }
 
-    /// For how long the kernel may believe a name in a directory: as long as the directory's attributes are believed, and not at all
-    /// where it must ask who walks ([`searching`]).
+    /// For how long the kernel may believe a name in a directory: as long as the directory's attributes are
+    /// believed, and not at all where it must ask who walks ([`searching`]).
     fn name_valid(&self, directory: &Node, now: Instant) -> Duration {
         let mut state = directory.state.lock();
         let open = !self.options.allow_other || self.is_open_to_all(&state, now);
@@ -278,8 +281,9 @@ impl Filesystem {
     }
 }
 
-/// How an application hears that a call was given up: by nfs(5), EIO with `soft` and ETIMEDOUT with `softerr`, whether
-/// the server was silent or asked to be asked later (NFS3ERR_JUKEBOX) until the end. Other errors are themselves.
+/// How an application hears that a call was given up: by nfs(5), EIO with `soft` and ETIMEDOUT with
+/// `softerr`, whether the server was silent or asked to be asked later (NFS3ERR_JUKEBOX) until the end. Other
+/// errors are themselves.
 const fn given_up(errno: Errno, softerr: bool) -> Errno {
     match errno {
         Errno::TIMEDOUT | Errno::AGAIN if softerr => Errno::TIMEDOUT,

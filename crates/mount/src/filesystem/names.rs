@@ -89,7 +89,8 @@ impl Filesystem {
         }
     }
 
-    /// A directory has all these names and no other: it was made or listed since `mark`, being of this version.
+    /// A directory has all these names and no other: it was made or listed since `mark`, being of this
+    /// version.
     pub(super) async fn know_all<'a>(
         &self,
         directory: &Node,
@@ -115,9 +116,9 @@ impl Filesystem {
         }
     }
 
-    /// Answers a LOOKUP without the server: it has said what the name is, the directory is believed not to have changed since,
-    /// and the user may search it. The kernel asks although it knows where not everybody may (see
-    /// [`Filesystem::name_valid`]), and when the directory's attributes were too old for a while.
+    /// Answers a LOOKUP without the server: it has said what the name is, the directory is believed not to
+    /// have changed since, and the user may search it. The kernel asks although it knows where not everybody
+    /// may (see [`Filesystem::name_valid`]), and when the directory's attributes were too old for a while.
     async fn known_entry(
         &self,
         call: &Call,

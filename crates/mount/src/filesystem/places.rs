@@ -1,8 +1,9 @@
-//! Where files are: every name that the kernel was told of and may still know, and as of which version of its directory.
+//! Where files are: every name that the kernel was told of and may still know, and as of which version of its
+//! directory.
 //!
-//! It answers two questions. Which file loses its name when a name is removed or replaced (a file may have several, and is
-//! opened by any of them without our being told by which)? And is a name still what it was: if nobody else has changed the
-//! directory since, nobody need be asked (nfs(5), lookupcache).
+//! It answers two questions. Which file loses its name when a name is removed or replaced (a file may have
+//! several, and is opened by any of them without our being told by which)? And is a name still what it was:
+//! if nobody else has changed the directory since, nobody need be asked (nfs(5), lookupcache).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
 //! Who may search a directory: whether the kernel may walk over names in it by itself.
 //!
-//! The kernel walks over names that it knows without asking who walks. On a mount that several users share it may therefore keep names
-//! only where everybody may search the directory; elsewhere each walk is a LOOKUP, and this process decides as the kernel's NFS client does:
-//! by the server's answer to ACCESS for that user, which is kept as long as the directory's attributes are believed
-//! ([`crate::inodes::State::rights`]).
+//! The kernel walks over names that it knows without asking who walks. On a mount that several users share it
+//! may therefore keep names only where everybody may search the directory; elsewhere each walk is a LOOKUP,
+//! and this process decides as the kernel's NFS client does: by the server's answer to ACCESS for that user,
+//! which is kept as long as the directory's attributes are believed ([`crate::inodes::State::rights`]).
 //!
-//! The mode alone doesn't say that everybody may search: an access control list may shut out somebody whom the mode lets in, and NFSv3's
-//! attributes don't show that there is one. So the server is asked for the list (NFSACL). Where it has no answer (no such program, a
-//! filesystem without such lists), nothing is taken for granted and every walk is a LOOKUP.
+//! The mode alone doesn't say that everybody may search: an access control list may shut out somebody whom
+//! the mode lets in, and NFSv3's attributes don't show that there is one. So the server is asked for the list
+//! (NFSACL). Where it has no answer (no such program, a filesystem without such lists), nothing is taken for
+//! granted and every walk is a LOOKUP.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,14 +19,15 @@ use super::Filesystem;
 use crate::inodes::{Node, State};
 use crate::users::User;
 
-/// For how long an answer holds at most: what changes a list changes the ctime, by which it is noticed, but not in the same tick of a
-/// coarse clock.
+/// For how long an answer holds at most: what changes a list changes the ctime, by which it is noticed, but
+/// not in the same tick of a coarse clock.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// How long nobody else asks while one answer is waited for, or after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// LOOKUPs in a directory before its list is asked for: most directories that are walked through once aren't worth a call.
+/// LOOKUPs in a directory before its list is asked for: most directories that are walked through once aren't
+/// worth a call.
 const WORTH: u32 = 2;
 
 /// The bit of an entry that allows searching.

@@ -1,6 +1,6 @@
-//! FALLOCATE, LSEEK and COPY_FILE_RANGE. NFSv3 has none of them; on a granted file the system calls of the same name do it,
-//! and over the wire what can be told is told, and the rest is `EOPNOTSUPP`, which makes the kernel copy by reading and
-//! writing.
+//! FALLOCATE, LSEEK and COPY_FILE_RANGE. NFSv3 has none of them; on a granted file the system calls of the
+//! same name do it, and over the wire what can be told is told, and the rest is `EOPNOTSUPP`, which makes the
+//! kernel copy by reading and writing.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,8 +88,8 @@ impl Filesystem {
     }
 }
 
-/// Whether who calls may keep set-id bits of what they change, and there are any. The protocol doesn't say whether the caller has
-/// CAP_FSETID, as it does for WRITE.
+/// Whether who calls may keep set-id bits of what they change, and there are any. The protocol doesn't say
+/// whether the caller has CAP_FSETID, as it does for WRITE.
 fn keeps_set_id(call: &Call, node: &Node) -> bool {
     call.header.uid == 0 && node.state.lock().has_set_id()
 }

@@ -42,8 +42,8 @@ impl Filesystem {
         Ok(Answer::with_capacity(104).attr(&attributes, self.tell(&node, Instant::now())))
     }
 
-    /// Attributes that the server needn't be asked for: the kernel forgets them with every write, but the replies to those
-    /// have told them; and of a file that is open and granted its descriptor tells them.
+    /// Attributes that the server needn't be asked for: the kernel forgets them with every write, but the
+    /// replies to those have told them; and of a file that is open and granted its descriptor tells them.
     pub(super) fn good(&self, node: &Node, now: Instant) -> Option<Attributes> {
         let state = node.state.lock();
         match state.mode.backing().cloned() {
@@ -62,8 +62,9 @@ impl Filesystem {
         }
     }
 
-    /// Asks after files that are kept open and that the kernel caches, when their attributes' time is over: a reader who doesn't
-    /// open the file again, nor asks for its attributes, sees within that time what others have written (nfs(5), acregmax).
+    /// Asks after files that are kept open and that the kernel caches, when their attributes' time is over: a
+    /// reader who doesn't open the file again, nor asks for its attributes, sees within that time what others
+    /// have written (nfs(5), acregmax).
     pub(crate) async fn refresh_open_files(&self) {
         for open in self.files.list() {
             let (node, now) = (&open.node, Instant::now());
@@ -79,8 +80,8 @@ impl Filesystem {
         }
     }
 
-    /// Has the kernel forget data that somebody else has changed meanwhile. Elsewhere: the kernel may wait for a read that
-    /// is to be answered first.
+    /// Has the kernel forget data that somebody else has changed meanwhile. Elsewhere: the kernel may wait
+    /// for a read that is to be answered first.
     fn drop_stale_data(&self, node: &Arc<Node>) {
         let stale = {
             let mut state = node.state.lock();
@@ -161,7 +162,8 @@ impl Filesystem {
         if granted == wanted { Ok(Answer::default()) } else { Err(Errno::ACCESS) }
     }
 
-    /// Whether the user may cut the file by its name. A server lets its owner do that whatever the mode says; truncate(2) doesn't.
+    /// Whether the user may cut the file by its name. A server lets its owner do that whatever the mode says;
+    /// truncate(2) doesn't.
     async fn may_cut(&self, node: &Arc<Node>, user: &Arc<User>, call: &Call) -> Result<(), Errno> {
         let known = node.state.lock().rights(user, Access::MODIFY, call.asked);
         let has = match known {

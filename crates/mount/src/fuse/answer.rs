@@ -169,8 +169,8 @@ impl Answer {
         self
     }
 
-    /// One `struct fuse_dirent`, or `fuse_direntplus` if there is an entry; false (and nothing written) if it doesn't
-    /// fit into `limit` bytes.
+    /// One `struct fuse_dirent`, or `fuse_direntplus` if there is an entry; false (and nothing written) if it
+    /// doesn't fit into `limit` bytes.
     pub(crate) fn add_dirent(
         &mut self,
         limit: usize,

@@ -1,4 +1,5 @@
-//! Getting a FUSE device mounted and unmounted: mount(2) where that is allowed, else the set-uid program fusermount3.
+//! Getting a FUSE device mounted and unmounted: mount(2) where that is allowed, else the set-uid program
+//! fusermount3.
 
 use std::ffi::CString;
 use std::io::{IoSliceMut, Read as _};
@@ -118,7 +119,8 @@ fn receive(socket: &UnixStream) -> Option<OwnedFd> {
 /// Unmounts; with `lazy` also what is in use.
 ///
 /// # Errors
-/// umount2(2)'s: `EBUSY`: a process has a file open or its working directory there; `EINVAL`: nothing is mounted there.
+/// umount2(2)'s: `EBUSY`: a process has a file open or its working directory there; `EINVAL`: nothing is
+/// mounted there.
 pub fn detach(at: &Path, lazy: bool) -> std::io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::NOFOLLOW };
     match rustix::mount::unmount(at, flags) {

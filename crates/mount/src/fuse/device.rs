@@ -1,7 +1,7 @@
 //! The open /dev/fuse: reading requests, writing answers and notices.
 //!
-//! A request is answered on the device it was read from, and a write(2) of an answer never waits, so anybody may answer from
-//! any thread.
+//! A request is answered on the device it was read from, and a write(2) of an answer never waits, so anybody
+//! may answer from any thread.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -37,15 +37,16 @@ impl Device {
         self.send(-errno.raw_os_error(), unique, &[])
     }
 
-    /// Tells the kernel to forget a node's attributes, and with `pages` the data it has cached of it. With pages this waits
-    /// for reads of them that are under way: never to be called where that would keep them from being answered.
+    /// Tells the kernel to forget a node's attributes, and with `pages` the data it has cached of it. With
+    /// pages this waits for reads of them that are under way: never to be called where that would keep them
+    /// from being answered.
     pub(crate) fn forget_attributes(&self, node: u64, pages: bool) -> rustix::io::Result<()> {
         // Without an offset no pages, without a length all behind the offset.
         self.invalidate(node, if pages { 0 } else { -1 }, 0)
     }
 
-    /// Tells the kernel to forget a node's attributes, and the pages with `len` bytes from `offset` on. This waits as
-    /// [`Device::forget_attributes`] does.
+    /// Tells the kernel to forget a node's attributes, and the pages with `len` bytes from `offset` on. This
+    /// waits as [`Device::forget_attributes`] does.
     pub(crate) fn forget_pages(&self, node: u64, offset: u64, len: u64) -> rustix::io::Result<()> {
         self.invalidate(node, i64::try_from(offset).unwrap_or(0), i64::try_from(len).unwrap_or(0))
     }
@@ -58,8 +59,8 @@ impl Device {
         self.send(notify::INVAL_INODE, 0, &[&body])
     }
 
-    /// Tells the kernel to look a name up again before it walks over it. This waits for operations on the directory that are
-    /// under way: never to be called where that would keep them from being answered.
+    /// Tells the kernel to look a name up again before it walks over it. This waits for operations on the
+    /// directory that are under way: never to be called where that would keep them from being answered.
     pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) -> rustix::io::Result<()> {
         let mut body = [0; 16];
         body[..8].copy_from_slice(&directory.to_ne_bytes());

@@ -1,4 +1,5 @@
-//! A request of the kernel, decoded: `struct fuse_in_header` and what follows it, in the machine's byte order.
+//! A request of the kernel, decoded: `struct fuse_in_header` and what follows it, in the machine's byte
+//! order.
 
 use rustix::io::Errno;
 

@@ -93,8 +93,8 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
             item.bare()?;
             mount.noatime = item.name == "noatime";
         }
-        // The server keeps the times of access and decides; changes to directories are durable before they are answered
-        // wherever the export is sync.
+        // The server keeps the times of access and decides; changes to directories are durable before they
+        // are answered wherever the export is sync.
         "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "lazytime" | "nolazytime"
         | "diratime" | "nodiratime" | "dirsync" => item.bare()?,
         "remount" => {

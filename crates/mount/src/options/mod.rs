@@ -1,8 +1,9 @@
 //! Mount options: what `-o` says, in nfs(5)'s names and units, and what the mount does accordingly.
 //!
-//! Everything is decided here and nothing is done: [`parse()`] takes a text and says what it means, or which option is
-//! wrong, why, and what to write instead. An option is never ignored in silence. What nfs(5) has and a FUSE mount can't
-//! do is an error that says so; what it has and what is so anyway (`nolock`, `tcp`) is taken.
+//! Everything is decided here and nothing is done: [`parse()`] takes a text and says what it means, or which
+//! option is wrong, why, and what to write instead. An option is never ignored in silence. What nfs(5) has
+//! and a FUSE mount can't do is an error that says so; what it has and what is so anyway (`nolock`, `tcp`) is
+//! taken.
 
 mod error;
 mod generic;
@@ -52,10 +53,11 @@ enum Known {
     No,
 }
 
-/// What the comma-separated list of options `text` means, on top of the session's own `defaults`. `privileged`: root
-/// mounts, so every user may enter (`allow_other`), and set-id bits count unless they are switched off, as mount(8) has it.
-/// Devices don't unless `dev` asks for them: the kernel opens them without asking whether that user may. `sloppy`: as mount(8)'s `-s`, an option that is wrong is passed over
-/// and reported in [`Parsed::passed_over`].
+/// What the comma-separated list of options `text` means, on top of the session's own `defaults`.
+/// `privileged`: root mounts, so every user may enter (`allow_other`), and set-id bits count unless they are
+/// switched off, as mount(8) has it. Devices don't unless `dev` asks for them: the kernel opens them without
+/// asking whether that user may. `sloppy`: as mount(8)'s `-s`, an option that is wrong is passed over and
+/// reported in [`Parsed::passed_over`].
 ///
 /// # Errors
 /// [`OptionError`], for the first option that is wrong.

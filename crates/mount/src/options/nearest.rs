@@ -1,7 +1,7 @@
 //! The known name that somebody most likely meant.
 
-/// The name with the fewest changes to `name` (letters inserted, removed, replaced or swapped), if these are few for its
-/// length.
+/// The name with the fewest changes to `name` (letters inserted, removed, replaced or swapped), if these are
+/// few for its length.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = (name.chars().count() / 3).clamp(1, 3);
     known

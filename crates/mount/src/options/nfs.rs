@@ -186,7 +186,8 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
         "nolock" => item.bare()?,
         "lock" => {
             return Err(item.impossible(
-                "over NFSv3 locks are kept on this host and don't reach the server. Use nolock, or leave it out",
+                "over NFSv3 locks are kept on this host and don't reach the server. Use nolock, or leave it \
+                 out",
             ));
         }
         "local_lock" => match item.value()? {
@@ -243,8 +244,8 @@ fn seconds(item: &Item) -> Result<Duration, OptionError> {
     item.number(0..=86_400, SECONDS).map(Duration::from_secs)
 }
 
-/// `rsize` and `wsize` as nfs(5) has them: below 1024 it is 4096, above it is rounded down to a multiple of 1024. What
-/// the server can is asked later.
+/// `rsize` and `wsize` as nfs(5) has them: below 1024 it is 4096, above it is rounded down to a multiple of 1024.
+/// What the server can is asked later.
 fn transfer(item: &Item) -> Result<u32, OptionError> {
     let bytes: u32 = item.number(1..=u32::MAX, BYTES)?;
     Ok(if bytes < 1024 { 4096 } else { bytes & !1023 })

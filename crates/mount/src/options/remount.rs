@@ -1,7 +1,8 @@
 //! `remount`: what can change about a filesystem that is mounted.
 //!
-//! That is what the kernel keeps to by itself. What this process or the session with the server goes by is settled when the filesystem is
-//! mounted. mount(8) repeats it when it remounts, from fstab(5) and from the mount table: it is checked and left as it is.
+//! That is what the kernel keeps to by itself. What this process or the session with the server goes by is
+//! settled when the filesystem is mounted. mount(8) repeats it when it remounts, from fstab(5) and from the
+//! mount table: it is checked and left as it is.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What the mount's tests share: a server in a process of its own (the client's tests', `served`), and mounts of it in this process.
+//! What the mount's tests share: a server in a process of its own (the client's tests', `served`), and mounts
+//! of it in this process.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 

@@ -1,5 +1,5 @@
-//! Procedures that look without touching: GETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 sections 3.3.1, 3.3.3 to
-//! 3.3.5).
+//! Procedures that look without touching: GETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 sections 3.3.1,
+//! 3.3.3 to 3.3.5).
 
 use super::{Diropargs3, Fattr3, NfsFh3, Nfspath3, Outcome, PostOpAttr};
 use xdr::{Decode, Encode};

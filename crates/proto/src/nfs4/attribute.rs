@@ -1,4 +1,5 @@
-//! Attributes by number, and a set of them with values (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276).
+//! Attributes by number, and a set of them with values (RFC 8881 section 5, RFC 7862 section 12, RFC 8275,
+//! RFC 8276).
 
 use super::{Bitmap4, MAX_ATTRIBUTES};
 use xdr::{Decode, Encode, Opaque};

@@ -1,5 +1,5 @@
-//! The callback program, by which a server calls its clients: CB_COMPOUND and its operations (RFC 8881 section 20, RFC 7530
-//! section 15, RFC 7862 section 16).
+//! The callback program, by which a server calls its clients: CB_COMPOUND and its operations (RFC 8881
+//! section 20, RFC 7530 section 15, RFC 7862 section 16).
 
 use super::{
     Bitmap4, Fattr4, MAX_REFERRING_CALLS, MAX_TAG, NfsFh4, Sessionid4, StateOwner4, Stateid4, WriteResponse4,

@@ -1,4 +1,5 @@
-//! Clients of NFSv4.0: SETCLIENTID, SETCLIENTID_CONFIRM, RELEASE_LOCKOWNER (RFC 7530 sections 16.33, 16.34, 16.37).
+//! Clients of NFSv4.0: SETCLIENTID, SETCLIENTID_CONFIRM, RELEASE_LOCKOWNER (RFC 7530 sections 16.33, 16.34,
+//! 16.37).
 
 use super::{Netaddr4, OPAQUE_LIMIT, StateOwner4, Verifier4};
 use xdr::{Decode, Encode, Opaque};

@@ -1,4 +1,5 @@
-//! Operations on names: CREATE, LINK, LOOKUP, PUTFH, REMOVE, RENAME, SECINFO (RFC 8881 sections 18.4 and following).
+//! Operations on names: CREATE, LINK, LOOKUP, PUTFH, REMOVE, RENAME, SECINFO (RFC 8881 sections 18.4 and
+//! following).
 
 use super::{ChangeInfo4, Component4, Fattr4, Linktext4, NfsFh4, Specdata4};
 use xdr::{Decode, Encode};

@@ -85,7 +85,8 @@ pub enum OpenClaim4<'a> {
     /// A name in the current directory.
     #[xdr(0)]
     Null(Component4<'a>),
-    /// The current file, which the client had open before the server restarted; with the delegation that it had.
+    /// The current file, which the client had open before the server restarted; with the delegation that it
+    /// had.
     #[xdr(1)]
     Previous(u32),
     /// A name, under a delegation.

@@ -82,8 +82,8 @@ numbered!(
 );
 
 impl Operation {
-    /// The operation with this number, if the minor version has one. Those that it has only to be refused ("MUST NOT
-    /// implement") are among them.
+    /// The operation with this number, if the minor version has one. Those that it has only to be refused
+    /// ("MUST NOT implement") are among them.
     #[must_use]
     pub const fn of(number: u32, minor: MinorVersion) -> Option<Self> {
         match Self::from_number(number) {

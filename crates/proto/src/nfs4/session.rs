@@ -117,7 +117,8 @@ pub struct Clientid4Args {
     pub clientid: u64,
 }
 
-/// Arguments of the operations that take a state id: FREE_STATEID, DELEGRETURN, OFFLOAD_CANCEL, OFFLOAD_STATUS.
+/// Arguments of the operations that take a state id: FREE_STATEID, DELEGRETURN, OFFLOAD_CANCEL,
+/// OFFLOAD_STATUS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Stateid4Args {
     /// The state.

@@ -1,4 +1,5 @@
-//! A file's space: ALLOCATE, DEALLOCATE, SEEK, READ_PLUS and IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.10, 15.11).
+//! A file's space: ALLOCATE, DEALLOCATE, SEEK, READ_PLUS and IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5,
+//! 15.10, 15.11).
 
 use super::{Bitmap4, MAX_DATA, Stateid4};
 use xdr::{Array, Decode, Encode, Opaque};

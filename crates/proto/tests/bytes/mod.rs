@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 use xdr::{Decode, Decoder, Encode, Encoder};
 
-/// The bytes that hexadecimal digits stand for. White space separates, `#` begins a comment to the end of its line.
+/// The bytes that hexadecimal digits stand for. White space separates, `#` begins a comment to the end of its
+/// line.
 pub fn hex(parts: &[&str]) -> Vec<u8> {
     let lines = parts.iter().flat_map(|part| part.lines());
     let digits: Vec<u32> = lines

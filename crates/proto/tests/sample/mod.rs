@@ -1,5 +1,5 @@
-//! Any value of any wire type, made from a string of random bytes, so that proptest can shrink what it found and a
-//! type that borrows has something to borrow from.
+//! Any value of any wire type, made from a string of random bytes, so that proptest can shrink what it found
+//! and a type that borrows has something to borrow from.
 
 use proto::nfs3::Outcome;
 use xdr::{Array, List, Opaque};

@@ -1,5 +1,5 @@
-//! What every wire type must do: what is encoded is decoded again, whole; cut anywhere, it is an error; and bytes that are
-//! anything at all decode to an error or to a value that survives the same.
+//! What every wire type must do: what is encoded is decoded again, whole; cut anywhere, it is an error; and
+//! bytes that are anything at all decode to an error or to a value that survives the same.
 
 use super::{Sample, Source};
 use proptest::prelude::*;

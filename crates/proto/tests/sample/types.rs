@@ -1,4 +1,5 @@
-//! Samples of the wire types themselves: a structure field by field, an enumeration and a union variant by variant.
+//! Samples of the wire types themselves: a structure field by field, an enumeration and a union variant by
+//! variant.
 
 use super::{Sample, Source};
 use proto::localio::*;

@@ -1,4 +1,5 @@
-//! The task that drives a connection: makes it, makes the next one when it is lost, and looks after the calls that wait.
+//! The task that drives a connection: makes it, makes the next one when it is lost, and looks after the calls
+//! that wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,7 +53,8 @@ pub(super) async fn drive(connection: Arc<Connection>, mut first: Option<TcpStre
     abort(&connection);
 }
 
-/// Every call that waits goes into the queue, oldest first; those that nobody waits for any more are forgotten.
+/// Every call that waits goes into the queue, oldest first; those that nobody waits for any more are
+/// forgotten.
 fn requeue(connection: &Connection) {
     let (mut resent, mut freed) = (0, 0);
     let mut table = connection.table.lock();
@@ -104,7 +106,8 @@ pub(super) struct Look {
     pub(super) reconnect: bool,
 }
 
-/// Looks at every call that waits, and ends those that have waited long enough. `epoch`: the connection that stands.
+/// Looks at every call that waits, and ends those that have waited long enough. `epoch`: the connection that
+/// stands.
 pub(super) fn look(connection: &Connection, recovery: &Recovery, epoch: Option<u32>, now: Instant) -> Look {
     let (mut freed, mut wakers) = (0, Vec::new());
     let mut look = Look { again: None, reconnect: false };

@@ -35,8 +35,8 @@ pub enum Error {
         /// The highest it speaks.
         high: u32,
     },
-    /// The server refuses the credential (RFC 5531 section 9, auth_stat), or whoever comes from this host and port:
-    /// knfsd and Samehost answer AUTH_BADCRED to those to whom nothing is exported.
+    /// The server refuses the credential (RFC 5531 section 9, auth_stat), or whoever comes from this host and
+    /// port: knfsd and Samehost answer AUTH_BADCRED to those to whom nothing is exported.
     #[error("{address} refuses {}", refused(*status))]
     Auth {
         /// The server.

@@ -1,14 +1,15 @@
 //! Calls to one server, many at a time on each connection (tokio).
 //!
-//! A [`Client`] holds one or more TCP connections to one address. Each has a driver task that owns the socket, writes many
-//! calls with one `writev`, and reads many small replies with one `recv`, or the payload of a large one straight into
-//! the caller's buffer. A call is a slot in the connection's table until its reply comes; callers wait on their slot, so
-//! replies may come in any order.
+//! A [`Client`] holds one or more TCP connections to one address. Each has a driver task that owns the
+//! socket, writes many calls with one `writev`, and reads many small replies with one `recv`, or the payload
+//! of a large one straight into the caller's buffer. A call is a slot in the connection's table until its
+//! reply comes; callers wait on their slot, so replies may come in any order.
 //!
-//! When a connection is lost the driver makes a new one and sends every unanswered call again under its old number, in the
-//! order in which they were made: a server with a duplicate-request cache executes none of them twice. Nothing is sent
-//! again on a connection that stands (TCP doesn't lose it). What to send again, how long to wait between attempts and when
-//! to give up is decided in [`recovery`], which knows neither sockets nor clocks.
+//! When a connection is lost the driver makes a new one and sends every unanswered call again under its old
+//! number, in the order in which they were made: a server with a duplicate-request cache executes none of
+//! them twice. Nothing is sent again on a connection that stands (TCP doesn't lose it). What to send again,
+//! how long to wait between attempts and when to give up is decided in [`recovery`], which knows neither
+//! sockets nor clocks.
 //!
 //! Every queue is bounded: calls in flight by [`Options::in_flight`], a reply by [`Options::max_reply`].
 
@@ -67,15 +68,16 @@ impl Default for Options {
     }
 }
 
-/// Where a procedure's results end and its bulk payload begins: given the first bytes of successful results (all of
-/// them, or at least [`HEAD_MAX`]), the length of what stands before the payload and the length of the payload;
-/// `None` if these results have no payload.
+/// Where a procedure's results end and its bulk payload begins: given the first bytes of successful results
+/// (all of them, or at least [`HEAD_MAX`]), the length of what stands before the payload and the length of
+/// the payload; `None` if these results have no payload.
 pub type Split = fn(results: &[u8]) -> Option<(usize, usize)>;
 
 /// How many bytes of results a [`Split`] may need to see.
 pub const HEAD_MAX: usize = 128;
 
-/// A payload is received straight into the caller's buffer, and not through the staging buffer, from this size on.
+/// A payload is received straight into the caller's buffer, and not through the staging buffer, from this
+/// size on.
 pub const DIRECT_MIN: usize = 32 << 10;
 
 /// A buffer for a reply's payload.
@@ -131,8 +133,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects. The first connection is made here and now, so that a server that isn't there is an error whatever the
-    /// policy says; further ones are made when their turn comes.
+    /// Connects. The first connection is made here and now, so that a server that isn't there is an error
+    /// whatever the policy says; further ones are made when their turn comes.
     ///
     /// # Errors
     /// [`Error::Connect`].
@@ -168,8 +170,8 @@ impl Client {
         })
     }
 
-    /// Makes a call and waits for its results; `args` writes the arguments. Dropping the future forgets the call, which
-    /// the server may still execute.
+    /// Makes a call and waits for its results; `args` writes the arguments. Dropping the future forgets the
+    /// call, which the server may still execute.
     ///
     /// # Errors
     /// Why there are no results. A hard client waits as long as it takes.

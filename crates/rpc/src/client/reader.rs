@@ -1,13 +1,13 @@
 //! From the byte stream to the calls that wait: records, replies, payloads (no I/O here).
 //!
-//! Bytes come in through a staging buffer, so that one `recv` brings many small replies. When the beginning of a large
-//! reply shows that a payload follows for which the caller gave a buffer, the rest of that payload is read into the
-//! buffer itself; and while such replies are expected the staging buffer takes only about a header's worth, so that
-//! little of the payload lands in it.
+//! Bytes come in through a staging buffer, so that one `recv` brings many small replies. When the beginning
+//! of a large reply shows that a payload follows for which the caller gave a buffer, the rest of that payload
+//! is read into the buffer itself; and while such replies are expected the staging buffer takes only about a
+//! header's worth, so that little of the payload lands in it.
 //!
-//! What a server sends is not believed: a record above the bound, a record in a silly number of fragments, or one too
-//! short to be a reply ends the connection; a reply that doesn't answer any call is skipped without being kept; memory
-//! for a record grows as its bytes really arrive.
+//! What a server sends is not believed: a record above the bound, a record in a silly number of fragments, or
+//! one too short to be a reply ends the connection; a reply that doesn't answer any call is skipped without
+//! being kept; memory for a record grows as its bytes really arrive.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -22,7 +22,8 @@ use crate::message::{ReplyHeader, ReplyStatus};
 /// Bytes of the staging buffer.
 const STAGING: usize = 64 << 10;
 
-/// A reply's RPC header with its record mark (an AUTH_NONE verifier: 28 bytes) and enough results to find the payload.
+/// A reply's RPC header with its record mark (an AUTH_NONE verifier: 28 bytes) and enough results to find the
+/// payload.
 const HEADER: usize = 28 + HEAD_MAX;
 
 /// The most fragments a record may have.
@@ -257,7 +258,8 @@ impl Reader {
         }
         let Some(mut receive) = slot.receive.take() else { return gather };
         let mut results = if slot.writing { Vec::new() } else { mem::take(&mut slot.frame.head) };
-        // The call can't be sent again without its head; it won't be, unless the connection is lost before the rest.
+        // The call can't be sent again without its head; it won't be, unless the connection is lost before
+        // the rest.
         let keep = results.clone();
         results.clear();
         results.extend_from_slice(&from.rest()[..head]);

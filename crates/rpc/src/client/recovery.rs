@@ -1,11 +1,12 @@
 //! What to do when the server does not answer: a machine without sockets, and with the clock passed in.
 //!
 //! The rules are the kernel client's for TCP:
-//! - a call that has waited `timeo × (retrans + 1)`, or ten minutes, has failed if the client is soft. If it is hard, a connection that
-//!   stood still for so long is given up, and the call goes out again on the next one;
-//! - a lost connection is made again when somebody waits for an answer: at once the first time, then after pauses that
-//!   double from 20 ms to 5 s. Only a reply that makes sense shows that the server is well and ends the doubling, so a
-//!   server that accepts connections and spits garbage is not hammered either;
+//! - a call that has waited `timeo × (retrans + 1)`, or ten minutes, has failed if the client is soft. If it
+//!   is hard, a connection that stood still for so long is given up, and the call goes out again on the next
+//!   one;
+//! - a lost connection is made again when somebody waits for an answer: at once the first time, then after
+//!   pauses that double from 20 ms to 5 s. Only a reply that makes sense shows that the server is well and
+//!   ends the doubling, so a server that accepts connections and spits garbage is not hammered either;
 //! - after a reconnect everything unanswered is sent again.
 
 use std::time::{Duration, Instant};
@@ -116,8 +117,9 @@ impl Recovery {
         now >= since + self.policy.patience()
     }
 
-    /// What is to become of a call that has been waiting since `since` (since it was made for a soft client, since it
-    /// was last sent for a hard one); `sent` says whether it went out on the connection that stands now.
+    /// What is to become of a call that has been waiting since `since` (since it was made for a soft client,
+    /// since it was last sent for a hard one); `sent` says whether it went out on the connection that stands
+    /// now.
     #[must_use]
     pub fn verdict(&self, since: Instant, sent: bool, now: Instant) -> Verdict {
         let end = since + self.policy.patience();

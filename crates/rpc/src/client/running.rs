@@ -1,7 +1,8 @@
 //! One connection while it stands: writes calls, several in one system call, and reads replies.
 //!
-//! A call that is made doesn't go out at once: whoever else is ready to make one does so first (a turn of the executor, without
-//! waiting for anything), and all of them go in one system call. The server then finds them together, too, and so do the replies.
+//! A call that is made doesn't go out at once: whoever else is ready to make one does so first (a turn of the
+//! executor, without waiting for anything), and all of them go in one system call. The server then finds them
+//! together, too, and so do the replies.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -101,7 +102,8 @@ impl<'a> Running<'a> {
             if let Some(slot) = table.get(call.xid) {
                 (slot.frame.head, slot.frame.payload) = (call.head, call.payload);
                 slot.writing = false;
-                // Part of it may have been written: as good as sent, for the number may be known to the server.
+                // Part of it may have been written: as good as sent, for the number may be known to the
+                // server.
                 slot.sent_on = self.epoch;
             }
         }
@@ -148,7 +150,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Whether there is something to write that is to wait for others, who have their turn now; this task comes back after them.
+    /// Whether there is something to write that is to wait for others, who have their turn now; this task
+    /// comes back after them.
     fn lets_others_first(&mut self, cx: &mut Context<'_>) -> bool {
         let mut table = self.connection.table.lock();
         if self.gathered || table.queue.is_empty() {
@@ -263,7 +266,8 @@ impl<'a> Running<'a> {
             self.connection.silence.answered(self.connection.address);
         }
         Poll::Ready(result.map_err(|what| {
-            tracing::warn!(server = %self.connection.address, what, "the server breaks the protocol, reconnecting");
+            tracing::warn!(server = %self.connection.address, what, "the server breaks the protocol, \
+                                                                     reconnecting");
             io::Error::from(io::ErrorKind::InvalidData)
         }))
     }

@@ -1,5 +1,5 @@
-//! What an admin hears of a server that doesn't answer: one line when it falls silent, and one when it is back, however many
-//! connections and calls wait for it.
+//! What an admin hears of a server that doesn't answer: one line when it falls silent, and one when it is
+//! back, however many connections and calls wait for it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -21,8 +21,8 @@ pub enum ReservedPort {
     No,
 }
 
-/// Connects to `address`. After a reconnect the old port is taken again if it can be: servers tell duplicate requests by
-/// it, too.
+/// Connects to `address`. After a reconnect the old port is taken again if it can be: servers tell duplicate
+/// requests by it, too.
 pub(super) async fn connect(
     address: SocketAddr,
     reserved: ReservedPort,

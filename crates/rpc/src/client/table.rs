@@ -1,7 +1,7 @@
 //! The calls of one connection that wait for an answer: a table indexed by the lower bits of their numbers.
 //!
-//! Numbers (xids) count up from a random start, so a number comes back only after four thousand million calls. A number
-//! whose place is still taken by a slow call is skipped.
+//! Numbers (xids) count up from a random start, so a number comes back only after four thousand million
+//! calls. A number whose place is still taken by a slow call is skipped.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -119,7 +119,8 @@ impl Table {
         Some(slot)
     }
 
-    /// Ends a call. Returns whom to wake; `None` also if nobody waits any more, in which case `freed` counts the place.
+    /// Ends a call. Returns whom to wake; `None` also if nobody waits any more, in which case `freed` counts
+    /// the place.
     pub(super) fn finish(
         &mut self,
         xid: u32,

@@ -101,7 +101,8 @@ impl<'a> Decode<'a> for AuthStat {
             4 => Self::RejectedVerf,
             5 => Self::TooWeak,
             6 => Self::InvalidResp,
-            // The set is open (section 14 and the flavours that add to it): unknown reasons are still reasons.
+            // The set is open (section 14 and the flavours that add to it): unknown reasons are still
+            // reasons.
             _ => Self::Failed,
         })
     }
@@ -135,8 +136,8 @@ impl<'a> Decode<'a> for AuthSys {
 }
 
 impl Encode for AuthSys {
-    /// What is above the RFC's bounds is cut: a name is informational, and of more than 16 groups the first 16 go,
-    /// as every Unix does.
+    /// What is above the RFC's bounds is cut: a name is informational, and of more than 16 groups the first
+    /// 16 go, as every Unix does.
     fn encode(&self, to: &mut Encoder) {
         to.u32(self.stamp);
         to.opaque(&self.machine_name[..self.machine_name.len().min(MAX_MACHINE_NAME)]);
@@ -161,7 +162,8 @@ impl Credential {
     /// Reads a call's credential.
     ///
     /// # Errors
-    /// [`AuthStat::BadCred`] for a flavour that we don't speak, a body that is not of its flavour, or bytes behind it.
+    /// [`AuthStat::BadCred`] for a flavour that we don't speak, a body that is not of its flavour, or bytes
+    /// behind it.
     pub fn from_opaque(opaque: &OpaqueAuth<'_>) -> Result<Self, AuthStat> {
         match opaque.flavor {
             AuthFlavor::NONE => Ok(Self::None),

@@ -9,8 +9,8 @@ use super::{CALL, Credential, Error, OpaqueAuth, RPC_VERSION};
 pub struct CallHeader<'a> {
     /// The caller's number for this call, copied into the reply.
     pub xid: u32,
-    /// `rpcvers`; only [`RPC_VERSION`] can be answered with more than RPC_MISMATCH. With another version nothing
-    /// below is known, and it is all zero.
+    /// `rpcvers`; only [`RPC_VERSION`] can be answered with more than RPC_MISMATCH. With another version
+    /// nothing below is known, and it is all zero.
     pub rpcvers: u32,
     /// `prog`.
     pub program: u32,

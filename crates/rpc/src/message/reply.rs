@@ -123,7 +123,8 @@ impl ReplyHeader {
     /// Reads the header; results follow in `from` if the status is [`ReplyStatus::Success`].
     ///
     /// # Errors
-    /// [`Error::Direction`] for a call, [`Error::Xdr`] for a header that ends early or has an unknown discriminant.
+    /// [`Error::Direction`] for a call, [`Error::Xdr`] for a header that ends early or has an unknown
+    /// discriminant.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Error> {
         let xid = from.u32()?;
         match from.u32()? {

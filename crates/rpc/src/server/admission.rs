@@ -1,11 +1,13 @@
 //! Which peers are served at all.
 //!
-//! A server that faces a network meets peers that none of its rules names. Such a *stranger* is answered by the programs
-//! that answer everybody ([`Program::answers_strangers`](super::Program::answers_strangers)), and by NULL of every
-//! program. All its other calls are denied before their program sees them, and it may hold next to nothing.
+//! A server that faces a network meets peers that none of its rules names. Such a *stranger* is answered by
+//! the programs that answer everybody ([`Program::answers_strangers`](super::Program::answers_strangers)),
+//! and by NULL of every program. All its other calls are denied before their program sees them, and it may
+//! hold next to nothing.
 //!
-//! The question is asked of one [`Admission`], when a connection is accepted and again when the rules have changed.
-//! Between changes a connection remembers the answer, so that a call pays for one load and one comparison.
+//! The question is asked of one [`Admission`], when a connection is accepted and again when the rules have
+//! changed. Between changes a connection remembers the answer, so that a call pays for one load and one
+//! comparison.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,8 +32,8 @@ pub trait Admission: Send + Sync + 'static {
     /// Whether `peer` is served. Doesn't wait for anybody.
     fn verdict(&self, peer: &Peer) -> Verdict;
 
-    /// The same, but waits for a bounded time where nobody can say yet. Called on a worker thread whose connection has
-    /// been handed to another.
+    /// The same, but waits for a bounded time where nobody can say yet. Called on a worker thread whose
+    /// connection has been handed to another.
     fn wait_for_verdict(&self, peer: &Peer) -> Verdict {
         self.verdict(peer)
     }

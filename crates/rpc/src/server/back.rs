@@ -1,8 +1,8 @@
-//! Calls in the other direction: from a program to the client at the other end of a connection (in NFSv4.1 a session's back
-//! channel shares the client's connections, RFC 8881 section 2.10.3.1).
+//! Calls in the other direction: from a program to the client at the other end of a connection (in NFSv4.1 a
+//! session's back channel shares the client's connections, RFC 8881 section 2.10.3.1).
 //!
-//! A call is queued with the replies; the reply, which comes among the client's own calls, finds by its xid who waits for it.
-//! Whoever waits does so for as long as he says; a reply that comes later is nobody's.
+//! A call is queued with the replies; the reply, which comes among the client's own calls, finds by its xid
+//! who waits for it. Whoever waits does so for as long as he says; a reply that comes later is nobody's.
 
 use std::{
     collections::HashMap,

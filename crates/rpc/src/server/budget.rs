@@ -1,8 +1,9 @@
 //! The receive memory that all connections share: who may have some now, who is next. Pure.
 //!
-//! A peer may hold its share ([`Shares`]). A request beyond that waits in its peer's line, in the order of arrival. When
-//! memory is given back the lines take turns: each whose first request may be granted now has one granted, until none may.
-//! So a peer whose requests can't be granted, because its connections hold its share and don't go on, is in nobody's way.
+//! A peer may hold its share ([`Shares`]). A request beyond that waits in its peer's line, in the order of
+//! arrival. When memory is given back the lines take turns: each whose first request may be granted now has
+//! one granted, until none may. So a peer whose requests can't be granted, because its connections hold its
+//! share and don't go on, is in nobody's way.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -39,7 +40,8 @@ impl Budget {
         Self { shares, peak: 0, lines: HashMap::new(), turns: VecDeque::new(), granted: VecDeque::new() }
     }
 
-    /// Asks for memory. If false, the request is in its peer's line and will come out of [`Budget::next_granted`].
+    /// Asks for memory. If false, the request is in its peer's line and will come out of
+    /// [`Budget::next_granted`].
     pub fn request(&mut self, request: Request) -> bool {
         if !self.lines.contains_key(&request.peer) && self.take(&request) {
             return true;
@@ -109,8 +111,8 @@ impl Budget {
         taken
     }
 
-    /// Grants what can be granted, by turns. A peer that is granted something goes to the end; one that can't be keeps
-    /// its place.
+    /// Grants what can be granted, by turns. A peer that is granted something goes to the end; one that can't
+    /// be keeps its place.
     fn advance(&mut self) {
         let mut at = 0;
         while at < self.turns.len() && self.shares.free(Standing::LocalRoot) > 0 {
@@ -213,8 +215,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever peers do: there is never more in use than there is, everybody's requests are granted in order, nobody
-        /// who waits is forgotten, and nobody waits without a reason.
+        /// Whatever peers do: there is never more in use than there is, everybody's requests are granted in
+        /// order, nobody who waits is forgotten, and nobody waits without a reason.
         #[test]
         fn nobody_is_forgotten(
             steps in prop::collection::vec((0u8..5, 1u8..=4, 1usize..=40, any::<prop::sample::Index>()), 1..120),
@@ -263,7 +265,8 @@ mod tests {
             prop_assert!(budget.lines.is_empty());
         }
 
-        /// One peer may do what it likes: the first request of another one, up to a half of the memory, is granted at once.
+        /// One peer may do what it likes: the first request of another one, up to a half of the memory, is
+        /// granted at once.
         #[test]
         fn a_newcomer_is_served_at_once(
             steps in prop::collection::vec((any::<bool>(), 1usize..=TOTAL), 1..60), bytes in 1usize..=TOTAL / 2,
@@ -271,7 +274,8 @@ mod tests {
             let mut budget = budget();
             let mut held = Vec::new();
             for (at, (asks, bytes)) in steps.into_iter().enumerate() {
-                // A first request is granted whatever is free; in the engine that is a sixteenth of the memory at most.
+                // A first request is granted whatever is free; in the engine that is a sixteenth of the
+                // memory at most.
                 let bytes = bytes.div_ceil(2);
                 if asks {
                     if budget.request(of(1, at as u64, bytes)) {

@@ -179,9 +179,9 @@ impl Server {
         Totals { denied, receive_memory, receive_memory_peak, reply_memory, ..self.engine.registry.totals() }
     }
 
-    /// Stops listening, lets the calls that have come in finish and their replies go out, and closes; what isn't done
-    /// after `grace` is closed all the same. Returns whether everything was done in time. A second call does nothing
-    /// and returns true.
+    /// Stops listening, lets the calls that have come in finish and their replies go out, and closes; what
+    /// isn't done after `grace` is closed all the same. Returns whether everything was done in time. A second
+    /// call does nothing and returns true.
     pub fn shutdown(&self, grace: Duration) -> bool {
         let deadline = Instant::now() + grace;
         if self.engine.stopping.swap(true, Ordering::SeqCst) {
@@ -197,7 +197,8 @@ impl Server {
         }
         self.engine.end();
         let mut threads = std::mem::take(&mut *self.threads.lock());
-        // A thread that is within a program can't be stopped. It ends when the program returns; until then it is let be.
+        // A thread that is within a program can't be stopped. It ends when the program returns; until then it
+        // is let be.
         let patience = Instant::now() + THREADS_END_WITHIN;
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(1));

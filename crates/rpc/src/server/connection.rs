@@ -1,7 +1,7 @@
 //! One TCP connection: its two halves, and how it is armed in epoll.
 //!
-//! Locks, in the order in which they are taken: the receiving half, then the sending half's queue. Neither is held
-//! while a program runs or while bytes are sent.
+//! Locks, in the order in which they are taken: the receiving half, then the sending half's queue. Neither is
+//! held while a program runs or while bytes are sent.
 
 use std::{
     net::SocketAddr,
@@ -111,7 +111,8 @@ impl Connection {
         self.last_used.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing would be cut off if it were closed, but for a small call that has only begun to come in.
+    /// Whether nothing would be cut off if it were closed, but for a small call that has only begun to come
+    /// in.
     pub fn is_idle(&self, receive: &Receive) -> bool {
         receive.turn.is_quiet() && receive.large_progress().is_none() && self.send.state().1
     }
@@ -126,8 +127,9 @@ impl Connection {
         self.peer.connection
     }
 
-    /// Arms the connection, once, for whatever it can go on with. `receive` is its locked receiving half, of a
-    /// connection that nobody drives. Who leaves replies in the queue of a full socket arms it again afterwards.
+    /// Arms the connection, once, for whatever it can go on with. `receive` is its locked receiving half, of
+    /// a connection that nobody drives. Who leaves replies in the queue of a full socket arms it again
+    /// afterwards.
     pub fn arm(&self, epoll: &OwnedFd, receive: &Receive, stopping: bool) -> Result<(), Errno> {
         self.arm_for(epoll, self.interest(receive, stopping))
     }
@@ -153,7 +155,8 @@ impl Connection {
         epoll::modify(epoll, &self.socket, EventData::new_u64(self.number()), interest)
     }
 
-    /// Makes a worker look at the connection, which closes it if it has nothing left to do; for an engine that stops.
+    /// Makes a worker look at the connection, which closes it if it has nothing left to do; for an engine
+    /// that stops.
     pub fn finish(&self, epoll: &OwnedFd) {
         let receive = self.receive.lock();
         if !receive.turn.is_driven() && !receive.closed {

@@ -66,9 +66,9 @@ impl<'a> CallContext<'a> {
         self.within.map(|(engine, _)| BackChannel::new(engine, self.peer.connection))
     }
 
-    /// Says that this call is about to wait for something slow (a disk). The connection's other calls then go on at
-    /// once on another worker, without waiting until the engine notices. Costs a few microseconds: not for what
-    /// usually is in memory.
+    /// Says that this call is about to wait for something slow (a disk). The connection's other calls then go
+    /// on at once on another worker, without waiting until the engine notices. Costs a few microseconds: not
+    /// for what usually is in memory.
     pub fn will_block(&self) {
         if let Some((_, hand_over)) = self.within {
             hand_over();

@@ -1,5 +1,5 @@
-//! Credentials that a worker has decoded lately: nearly every call comes with one that was there just before, and
-//! comparing bytes costs less than decoding (and allocates nothing).
+//! Credentials that a worker has decoded lately: nearly every call comes with one that was there just before,
+//! and comparing bytes costs less than decoding (and allocates nothing).
 
 use crate::message::{AuthFlavor, AuthStat, Credential, OpaqueAuth};
 

@@ -1,5 +1,5 @@
-//! From a call's bytes to its reply: header, credential, program, version, procedure, in the order in which RFC 5531
-//! section 9 lists what can be wrong with each.
+//! From a call's bytes to its reply: header, credential, program, version, procedure, in the order in which
+//! RFC 5531 section 9 lists what can be wrong with each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::{
 };
 use crate::message::{AuthFlavor, AuthStat, CallHeader, RPC_VERSION, ReplyHeader, ReplyStatus};
 
-/// Payload of at least so many bytes goes from the page cache to the socket (sendfile); below (measured: at 32 KiB by a
-/// fifth), reading it into the
-/// reply is faster, because the reply then goes out in one piece with others.
+/// Payload of at least so many bytes goes from the page cache to the socket (sendfile); below (measured: at
+/// 32 KiB by a fifth), reading it into the reply is faster, because the reply then goes out in one piece with
+/// others.
 const SENDFILE_FROM: u32 = 64 << 10;
 
 /// After a file that can't say whether it would wait, so many reads aren't asked.

@@ -1,11 +1,11 @@
 //! Which connection makes way when connections or descriptors have run short. Pure.
 //!
 //! 1. A stranger: of the peer that has the most of them, the one that has been idle for longest.
-//! 2. Else a connection of the peer that has the most connections, if that is more than the newcomer's peer then has;
-//!    again the one that has been idle for longest.
+//! 2. Else a connection of the peer that has the most connections, if that is more than the newcomer's peer
+//!    then has; again the one that has been idle for longest.
 //!
-//! A stranger makes only strangers give way. A connection in use (a call of it is running, or it has replies to read)
-//! is never closed for this.
+//! A stranger makes only strangers give way. A connection in use (a call of it is running, or it has replies
+//! to read) is never closed for this.
 
 use std::collections::HashMap;
 

@@ -74,7 +74,8 @@ pub struct Engine {
     /// Whether the supervisor sleeps without a time limit.
     pub supervisor_sleeps: AtomicBool,
     supervisor: OnceLock<Thread>,
-    /// Grows while anybody works: a clock that costs nothing to read, to tell by who has been idle for longest.
+    /// Grows while anybody works: a clock that costs nothing to read, to tell by who has been idle for
+    /// longest.
     moments: AtomicU64,
     next_number: AtomicU64,
     stop: OwnedFd,
@@ -180,8 +181,9 @@ impl Engine {
         let _ = self.supervisor.set(std::thread::current());
     }
 
-    /// Makes sure that the supervisor is awake. Its sleeping and our having something for it are told in two words:
-    /// each side writes its own first and then reads the other's, in one total order, so one of them sees.
+    /// Makes sure that the supervisor is awake. Its sleeping and our having something for it are told in two
+    /// words: each side writes its own first and then reads the other's, in one total order, so one of them
+    /// sees.
     #[inline]
     pub fn wake_supervisor(&self) {
         if self.supervisor_sleeps.load(Ordering::SeqCst)
@@ -192,9 +194,9 @@ impl Engine {
         }
     }
 
-    /// How many workers with slow calls of one connection may be detached. With its driver they are fewer than its peer
-    /// may keep busy ([`WorkersShare`]), so that they don't hold up the peer's other connections (if there are four
-    /// workers or more: less than that is for tests).
+    /// How many workers with slow calls of one connection may be detached. With its driver they are fewer
+    /// than its peer may keep busy ([`WorkersShare`]), so that they don't hold up the peer's other
+    /// connections (if there are four workers or more: less than that is for tests).
     pub fn max_detached(&self) -> usize {
         match self.limits.threads {
             few @ 0..=3 => few.saturating_sub(1),
@@ -202,8 +204,8 @@ impl Engine {
         }
     }
 
-    /// Hands out receive memory that has become free to those who wait for it. To be called, without a lock, after
-    /// whatever may have dropped a permit.
+    /// Hands out receive memory that has become free to those who wait for it. To be called, without a lock,
+    /// after whatever may have dropped a permit.
     pub fn serve_waiters(&self) {
         while let Some((number, permit)) = self.memory.next_granted() {
             let Some(connection) = self.registry.get(number) else { continue };
@@ -225,8 +227,8 @@ impl Engine {
         }
     }
 
-    /// Closes those who hold the most while peers leave more unread than there may be. To be called, without a lock,
-    /// after whatever may have left replies in a queue.
+    /// Closes those who hold the most while peers leave more unread than there may be. To be called, without
+    /// a lock, after whatever may have left replies in a queue.
     pub fn reclaim_replies(&self) {
         while let Some(number) = self.unread.surplus() {
             let Some(connection) = self.registry.get(number) else { continue };
@@ -235,13 +237,14 @@ impl Engine {
         }
     }
 
-    /// Closes a connection, now. Calls of it that are running end as they do, for nobody. `broken` says it was the
-    /// peer's fault.
+    /// Closes a connection, now. Calls of it that are running end as they do, for nobody. `broken` says it
+    /// was the peer's fault.
     pub fn close(&self, connection: &Arc<Connection>, broken: bool) {
         self.close_if(connection, broken, |_| true);
     }
 
-    /// Closes a connection, if `condition` holds of it; nobody begins to work for it in between. Returns whether it did.
+    /// Closes a connection, if `condition` holds of it; nobody begins to work for it in between. Returns
+    /// whether it did.
     fn close_if(
         &self,
         connection: &Arc<Connection>,

@@ -24,8 +24,9 @@ const ACCEPTS: usize = 64;
 /// The kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 1024;
 
-/// The send buffer of connections within the host, in bytes (the kernel doubles it). With 128 KiB READs, eight in flight,
-/// this gives twice the throughput at a third of the CPU time of the kernel's own choice of up to 4 MiB.
+/// The send buffer of connections within the host, in bytes (the kernel doubles it). With 128 KiB READs,
+/// eight in flight, this gives twice the throughput at a third of the CPU time of the kernel's own choice of
+/// up to 4 MiB.
 const LOOPBACK_SEND_BUFFER: usize = 128 << 10;
 
 /// A listening socket; none once the server stops.
@@ -155,8 +156,8 @@ fn lacks_descriptors(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(is_shortage)
 }
 
-/// Makes a connection of an accepted socket, if there may be one more or another one makes way. `short` says that there
-/// are no descriptors left: then another one must.
+/// Makes a connection of an accepted socket, if there may be one more or another one makes way. `short` says
+/// that there are no descriptors left: then another one must.
 fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr, short: &mut bool) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
@@ -166,8 +167,9 @@ fn enter(engine: &Engine, stream: TcpStream, address: SocketAddr, short: &mut bo
     sockopt::set_tcp_keepcnt(stream.as_fd(), 6)?;
     let local = stream.local_addr()?;
     if local.ip() == address.ip() || address.ip().is_loopback() {
-        // Nothing is gained by queueing megabytes to oneself, and much is lost: what is queued falls out of the
-        // processor's caches before it is read. A matter of buffers only; nothing else asks where a peer is.
+        // Nothing is gained by queueing megabytes to oneself, and much is lost: what is queued falls out of
+        // the processor's caches before it is read. A matter of buffers only; nothing else asks where a peer
+        // is.
         sockopt::set_socket_send_buffer_size(&stream, LOOPBACK_SEND_BUFFER)?;
     }
     let mut owner = sys::tcp_owner(&stream);

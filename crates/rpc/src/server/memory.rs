@@ -26,7 +26,8 @@ const STEP: usize = 32 << 10;
 /// How much the pool keeps for the next large call.
 const POOLED: usize = 4 << 20;
 
-/// A received piece of a stream. Calls borrow their arguments from it, so it doesn't change while it is shared.
+/// A received piece of a stream. Calls borrow their arguments from it, so it doesn't change while it is
+/// shared.
 #[derive(Debug)]
 pub struct Chunk {
     /// The bytes.
@@ -66,7 +67,8 @@ pub struct Memory {
     pool: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A part of the receive memory, given back when dropped. To drop it takes one lock under which nothing else is taken.
+/// A part of the receive memory, given back when dropped. To drop it takes one lock under which nothing else
+/// is taken.
 #[derive(Debug)]
 pub struct Permit {
     memory: Arc<Memory>,
@@ -103,8 +105,8 @@ pub const fn rounded(length: usize) -> usize {
 }
 
 impl Memory {
-    /// `total` bytes for large calls, of which the largest takes `largest`. Where there is enough, room for one is kept
-    /// for root of this host.
+    /// `total` bytes for large calls, of which the largest takes `largest`. Where there is enough, room for
+    /// one is kept for root of this host.
     pub fn new(total: usize, largest: usize) -> Arc<Self> {
         let for_root = if total >= 4 * largest { largest } else { 0 };
         Arc::new(Self {
@@ -144,8 +146,8 @@ impl Memory {
         Some((connection, Permit { memory: Arc::clone(self), peer, bytes }))
     }
 
-    /// Counts that a connection in line holds `now` bytes instead of `before`. False if its peer's connections in line
-    /// may not hold more: then this one must go, and nothing has been counted.
+    /// Counts that a connection in line holds `now` bytes instead of `before`. False if its peer's
+    /// connections in line may not hold more: then this one must go, and nothing has been counted.
     pub fn hold(&self, asker: &Asker, before: &mut usize, now: usize) -> bool {
         if now == *before {
             return true;

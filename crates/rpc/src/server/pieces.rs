@@ -1,5 +1,5 @@
-//! The parts of the stream that we send, and the system calls that send them: bytes in memory by one sendmsg for many
-//! parts, bytes of files by sendfile.
+//! The parts of the stream that we send, and the system calls that send them: bytes in memory by one sendmsg
+//! for many parts, bytes of files by sendfile.
 
 use std::{
     collections::VecDeque,

@@ -12,7 +12,8 @@ pub enum Placement {
     Anywhere,
     /// That can't be told before more of the call has come.
     NotYet,
-    /// The bytes from `at` on should lie at an address that leaves the same remainder as `offset` when divided by the size of a page.
+    /// The bytes from `at` on should lie at an address that leaves the same remainder as `offset` when
+    /// divided by the size of a page.
     At {
         /// Counted from the beginning of the arguments.
         at: usize,
@@ -48,9 +49,9 @@ pub trait Program: Send + Sync + 'static {
         false
     }
 
-    /// Answers a call of a connection that may yet be admitted: "not now, ask again", in the program's own words, as
-    /// [`Program::call`] would. Nothing else is to be done. The arguments may be cut off anywhere. A program that has no
-    /// words for that denies the call.
+    /// Answers a call of a connection that may yet be admitted: "not now, ask again", in the program's own
+    /// words, as [`Program::call`] would. Nothing else is to be done. The arguments may be cut off anywhere.
+    /// A program that has no words for that denies the call.
     ///
     /// # Errors
     /// As for [`Program::call`].
@@ -65,14 +66,14 @@ pub trait Program: Send + Sync + 'static {
         Err(CallError::Denied(AuthStat::BadCred))
     }
 
-    /// Whether [`Program::place`] has anything to say at present. Then connections receive the beginnings of calls by themselves, which
-    /// costs small calls something.
+    /// Whether [`Program::place`] has anything to say at present. Then connections receive the beginnings of
+    /// calls by themselves, which costs small calls something.
     fn places(&self) -> bool {
         false
     }
 
-    /// Where the payload of a call should lie, of which `args` is what has come of the arguments. A wish: a call that has come in one
-    /// piece with others, or in fragments, isn't moved.
+    /// Where the payload of a call should lie, of which `args` is what has come of the arguments. A wish: a
+    /// call that has come in one piece with others, or in fragments, isn't moved.
     fn place(&self, version: u32, procedure: u32, args: &[u8]) -> Placement {
         let _ = (version, procedure, args);
         Placement::Anywhere

@@ -1,13 +1,13 @@
-//! A connection's receiving half: from the socket to whole calls, with as few copies and as little memory as the
-//! stream allows.
+//! A connection's receiving half: from the socket to whole calls, with as few copies and as little memory as
+//! the stream allows.
 //!
-//! - Small calls come in batches into the driving worker's buffer. Between drives a connection holds at most the
-//!   beginning of one call.
-//! - A large call gets a buffer of its own size, for which there must be a permit, and is received straight into it,
-//!   not a byte further. After a large call the next one is expected to be large too: then the first receive is short,
-//!   so that next to nothing has to be copied from the batch into the large buffer.
-//! - A call in several fragments (nobody's fast path) is put together by [`record::Reader`], under a permit that grows
-//!   with what has come.
+//! - Small calls come in batches into the driving worker's buffer. Between drives a connection holds at most
+//!   the beginning of one call.
+//! - A large call gets a buffer of its own size, for which there must be a permit, and is received straight
+//!   into it, not a byte further. After a large call the next one is expected to be large too: then the first
+//!   receive is short, so that next to nothing has to be copied from the batch into the large buffer.
+//! - A call in several fragments (nobody's fast path) is put together by [`record::Reader`], under a permit
+//!   that grows with what has come.
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
@@ -134,8 +134,8 @@ impl Receive {
         }
     }
 
-    /// Takes the next call out of what has been received. `programs` are asked where payloads should lie, if any of them
-    /// cares. The call of a `stranger` has a bound of its own.
+    /// Takes the next call out of what has been received. `programs` are asked where payloads should lie, if
+    /// any of them cares. The call of a `stranger` has a bound of its own.
     pub fn next(
         &mut self,
         programs: Option<&[Arc<dyn Program>]>,
@@ -295,7 +295,8 @@ impl Receive {
         }
     }
 
-    /// Receives once. `spare` is the worker's buffer; it is taken if needed. With `placing` no more than the next call's beginning.
+    /// Receives once. `spare` is the worker's buffer; it is taken if needed. With `placing` no more than the
+    /// next call's beginning.
     pub fn receive(
         &mut self,
         socket: &impl std::os::fd::AsFd,
@@ -365,8 +366,8 @@ impl Receive {
         &mut chunk.bytes[end..BATCH.min(end + self.reach)]
     }
 
-    /// Before the turn is released: gives the worker its buffer back and keeps only what is unread, in a buffer of its
-    /// size. Returns how many bytes those are.
+    /// Before the turn is released: gives the worker its buffer back and keeps only what is unread, in a
+    /// buffer of its size. Returns how many bytes those are.
     pub fn rest(&mut self, spare: &mut Option<Arc<Chunk>>) -> usize {
         let Some(mut chunk) = self.batch.take() else { return 0 };
         let unread = self.unread.len();
@@ -386,7 +387,8 @@ impl Receive {
         unread
     }
 
-    /// How much must be permitted for the unfinished call, if so much of it is there that it may not be kept without.
+    /// How much must be permitted for the unfinished call, if so much of it is there that it may not be kept
+    /// without.
     pub fn wants_permit(&self) -> Option<usize> {
         if self.large.is_some() || self.queued || self.unread.len() <= KEPT {
             return None;

@@ -16,8 +16,8 @@ use super::{
     workers_share::WorkersShare,
 };
 
-/// Of all connections, the part that is kept from strangers, and the part that is kept from everybody but root of this
-/// host: one in so many.
+/// Of all connections, the part that is kept from strangers, and the part that is kept from everybody but
+/// root of this host: one in so many.
 const FOR_ADMITTED: usize = 4;
 const FOR_LOCAL_ROOT: usize = 64;
 
@@ -33,7 +33,8 @@ struct Table {
     connections: HashMap<u64, Arc<Connection>>,
     /// How many each peer has.
     shares: Shares<Peer>,
-    /// What the connections of a peer share, as long as one of them is there or a worker is busy with one that was.
+    /// What the connections of a peer share, as long as one of them is there or a worker is busy with one
+    /// that was.
     workers: HashMap<Peer, Weak<WorkersShare>>,
     /// What has been counted on connections that are gone.
     totals: Totals,

@@ -1,5 +1,5 @@
-//! A reply in the making: the encoded part, and payload that stays where it is, in its file or in memory, until it is
-//! sent.
+//! A reply in the making: the encoded part, and payload that stays where it is, in its file or in memory,
+//! until it is sent.
 
 use std::{fmt::Debug, os::fd::OwnedFd, sync::Arc};
 
@@ -94,9 +94,10 @@ impl Reply {
         self.encoder.as_slice().get(RESULTS..).unwrap_or_default()
     }
 
-    /// Lets `length` bytes of `file` from `offset` on follow the encoded part (which includes the length word, if the
-    /// type has one); the engine adds XDR's padding. Exactly `length` bytes are sent: where the file has become
-    /// shorter meanwhile, zeroes. Nothing may be encoded after this; a second attachment replaces the first.
+    /// Lets `length` bytes of `file` from `offset` on follow the encoded part (which includes the length
+    /// word, if the type has one); the engine adds XDR's padding. Exactly `length` bytes are sent: where the
+    /// file has become shorter meanwhile, zeroes. Nothing may be encoded after this; a second attachment
+    /// replaces the first.
     pub fn attach_file(&mut self, file: Arc<OwnedFd>, offset: u64, length: u32) {
         self.attachment = Some(Attachment::File(FilePart { file, offset, length }));
     }

@@ -1,8 +1,9 @@
 //! A connection's sending half: finished replies, in the order in which they were finished.
 //!
-//! Several workers may finish replies of one connection. Whoever comes first sends, without holding the lock; the
-//! others leave theirs in the queue, and the first one sends those too. When the socket is full the queue stays where
-//! it is, the connection is *blocked*, and no further call of it is run until the socket has room again.
+//! Several workers may finish replies of one connection. Whoever comes first sends, without holding the lock;
+//! the others leave theirs in the queue, and the first one sends those too. When the socket is full the queue
+//! stays where it is, the connection is *blocked*, and no further call of it is run until the socket has room
+//! again.
 
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
 
@@ -76,8 +77,8 @@ impl Send {
         std::mem::take(&mut queue.pieces)
     }
 
-    /// Puts a reply, mark included, at the end of the queue. `reply` is left empty, with or without its buffer.
-    /// Returns how many bytes wait, files included.
+    /// Puts a reply, mark included, at the end of the queue. `reply` is left empty, with or without its
+    /// buffer. Returns how many bytes wait, files included.
     pub fn push(
         &self,
         reply: &mut Vec<u8>,
@@ -125,8 +126,8 @@ impl Send {
         queue.total
     }
 
-    /// Sends what is in the queue. `writable` says that the socket has said so. What stays counts as unread, so there
-    /// may be too much of that afterwards ([`Unread::surplus`]).
+    /// Sends what is in the queue. `writable` says that the socket has said so. What stays counts as unread,
+    /// so there may be too much of that afterwards ([`Unread::surplus`]).
     pub fn flush(&self, socket: &impl AsFd, writable: bool, spares: &mut Vec<Vec<u8>>) -> Flushed {
         let mut queue = self.queue.lock();
         if queue.broken {

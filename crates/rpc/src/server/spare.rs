@@ -1,6 +1,6 @@
-//! Descriptors kept for the moment when there are no others. A connection that waits to be accepted when all descriptors
-//! are in use can't even be closed; with these it can be accepted, and then either another one makes way for it or it is
-//! closed, which its peer notices at once.
+//! Descriptors kept for the moment when there are no others. A connection that waits to be accepted when all
+//! descriptors are in use can't even be closed; with these it can be accepted, and then either another one
+//! makes way for it or it is closed, which its peer notices at once.
 
 use std::os::fd::OwnedFd;
 

@@ -1,9 +1,9 @@
 //! The supervisor: sees to it that nothing waits for somebody slow.
 //!
-//! While workers work it looks at them every [`Limits::hand_over_after`](super::Limits): one that is in the same step
-//! as the last time loses its connection to another worker. From time to time it closes connections whose peers leave
-//! replies unread, or hold receive memory that others wait for. When there is nothing to look at it sleeps, until a
-//! worker wakes it.
+//! While workers work it looks at them every [`Limits::hand_over_after`](super::Limits): one that is in the
+//! same step as the last time loses its connection to another worker. From time to time it closes connections
+//! whose peers leave replies unread, or hold receive memory that others wait for. When there is nothing to
+//! look at it sleeps, until a worker wakes it.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -49,7 +49,8 @@ pub fn run(engine: &Engine) {
             continue;
         }
         engine.memory.trim();
-        // First say that we sleep, then look once more: what begins after this wakes us, what was before we see.
+        // First say that we sleep, then look once more: what begins after this wakes us, what was before we
+        // see.
         engine.supervisor_sleeps.store(true, Ordering::SeqCst);
         if engine.ended.load(Ordering::SeqCst) || anybody_works(engine) {
             // Back to ticking.
@@ -69,8 +70,8 @@ fn anybody_works(engine: &Engine) -> bool {
     engine.activity.iter().any(|activity| activity.connection.load(Ordering::SeqCst) != 0)
 }
 
-/// Takes connections from workers that are still in the step in which they were at the last tick. Returns whether
-/// anybody works.
+/// Takes connections from workers that are still in the step in which they were at the last tick. Returns
+/// whether anybody works.
 fn look_at_workers(engine: &Engine, seen: &mut [Seen]) -> bool {
     let mut working = false;
     for (index, (activity, last)) in engine.activity.iter().zip(seen).enumerate() {
@@ -94,14 +95,16 @@ fn look_at_workers(engine: &Engine, seen: &mut [Seen]) -> bool {
 fn take_over(engine: &Engine, connection: &Arc<Connection>, index: usize, steps: u64) {
     // Who holds the lock is not in a slow step.
     let Some(mut receive) = connection.receive.try_lock() else { return };
-    // Steps begin under this lock (or are about sending, during which the connection may change hands as well).
+    // Steps begin under this lock (or are about sending, during which the connection may change hands as
+    // well).
     let same = engine.activity[index].steps.load(Ordering::Relaxed) == steps;
     if same && receive.turn.take_over(index, engine.max_detached()) {
         arm_after_take_over(engine, connection, &receive);
     }
 }
 
-/// Closes connections of peers that have stalled for too long. Returns whether there are any deadlines to come.
+/// Closes connections of peers that have stalled for too long. Returns whether there are any deadlines to
+/// come.
 fn look_at_peers(engine: &Engine, now: Instant) -> bool {
     let mut deadlines = engine.listeners.iter().any(|listener| listener.resume(&engine.epoll));
     let memory_is_short = engine.memory.has_waiting();

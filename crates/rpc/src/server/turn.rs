@@ -1,11 +1,12 @@
-//! Whose turn it is: at most one worker drives a connection at any time. Pure; the connection keeps it under a lock.
+//! Whose turn it is: at most one worker drives a connection at any time. Pure; the connection keeps it under
+//! a lock.
 //!
 //! 1. Nobody drives; the connection is armed in epoll, once.
 //! 2. An event comes; a worker *claims* the turn and drives: receives, and runs calls one after another.
 //! 3. It finds nothing more to do and *releases* the turn, arming the connection again; back to 1. Or:
-//! 4. one of its steps takes long: the turn is *taken over* (by the supervisor, or by the worker itself before it
-//!    blocks). The connection is armed again, some other worker claims the turn, and the first one, now *detached*,
-//!    finds that out after its step, delivers that step's reply, and leaves.
+//! 4. one of its steps takes long: the turn is *taken over* (by the supervisor, or by the worker itself
+//!    before it blocks). The connection is armed again, some other worker claims the turn, and the first one,
+//!    now *detached*, finds that out after its step, delivers that step's reply, and leaves.
 
 /// The right to drive, until it is released or taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Takes the turn for `worker` if nobody has it. To fail is normal (an event that was on its way when somebody
-    /// else came first) and needs nothing done: whoever drives arms the connection in the end.
+    /// Takes the turn for `worker` if nobody has it. To fail is normal (an event that was on its way when
+    /// somebody else came first) and needs nothing done: whoever drives arms the connection in the end.
     pub fn claim(&mut self, worker: usize) -> Option<Ticket> {
         if self.driver.is_some() {
             return None;
@@ -46,8 +47,8 @@ impl Turn {
         self.driver = None;
     }
 
-    /// Takes the turn from `worker`, if it drives and fewer than `max_detached` others are detached. The caller
-    /// must arm the connection under the same lock if this succeeds.
+    /// Takes the turn from `worker`, if it drives and fewer than `max_detached` others are detached. The
+    /// caller must arm the connection under the same lock if this succeeds.
     pub fn take_over(&mut self, worker: usize, max_detached: usize) -> bool {
         if self.driver != Some(worker) || self.detached >= max_detached {
             return false;
@@ -148,8 +149,9 @@ mod tests {
         }
     }
 
-    /// Whatever the interleaving: every call is run exactly once, started in the order of arrival, and answered; the
-    /// turn is never lost (the connection ends up armed, or driven by nobody with nothing waiting).
+    /// Whatever the interleaving: every call is run exactly once, started in the order of arrival, and
+    /// answered; the turn is never lost (the connection ends up armed, or driven by nobody with nothing
+    /// waiting).
     #[test]
     fn no_interleaving_loses_or_repeats_a_call() {
         shuttle::check_random(

@@ -1,6 +1,6 @@
-//! The memory that peers make us hold by not reading, and who makes way when there's too much of it: of the peer
-//! that holds the most, the connection that holds the most. Who comes last is not to blame for what others hold, and
-//! who spreads it over many connections is no better than who doesn't.
+//! The memory that peers make us hold by not reading, and who makes way when there's too much of it: of the
+//! peer that holds the most, the connection that holds the most. Who comes last is not to blame for what
+//! others hold, and who spreads it over many connections is no better than who doesn't.
 
 use std::{
     collections::HashMap,
@@ -60,8 +60,8 @@ impl Unread {
         self.held.store(self.held() - before + bytes, Ordering::Relaxed);
     }
 
-    /// A connection that is to be closed because there's too much; its share doesn't count any more. To be asked until
-    /// there's none.
+    /// A connection that is to be closed because there's too much; its share doesn't count any more. To be
+    /// asked until there's none.
     pub fn surplus(&self) -> Option<u64> {
         if self.held() <= self.limit {
             return None;

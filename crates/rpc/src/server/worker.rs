@@ -271,7 +271,8 @@ impl Worker {
         let held = if receive.queued { held } else { 0 };
         if held != receive.held && !engine.memory.hold(&connection.asker(), &mut receive.held, held) {
             tracing::info!(
-                peer = %connection.peer.address, "closed: too many connections of its peer wait for receive memory"
+                peer = %connection.peer.address, "closed: too many connections of its peer wait for receive \
+                                                  memory"
             );
             drop(receive);
             engine.close(connection, true);
@@ -290,7 +291,8 @@ impl Worker {
         self.settle(connection, receive);
     }
 
-    /// After a worker has left: whoever leaves last must see to it that somebody comes, or closes the connection.
+    /// After a worker has left: whoever leaves last must see to it that somebody comes, or closes the
+    /// connection.
     fn settle(
         &self,
         connection: &Arc<Connection>,
@@ -315,8 +317,9 @@ impl Worker {
             self.engine.close(connection, false);
             return;
         }
-        // With nobody detached and no grant of memory to come, nobody else arms this connection before the event that
-        // we ask for. Then the lock can go first, and the worker that gets the event doesn't run into it.
+        // With nobody detached and no grant of memory to come, nobody else arms this connection before the
+        // event that we ask for. Then the lock can go first, and the worker that gets the event doesn't run
+        // into it.
         if receive.turn.is_quiet() && !receive.queued {
             drop(receive);
             let armed = connection.arm_for(&self.engine.epoll, interest);
@@ -337,7 +340,8 @@ impl Worker {
         if let Err(error) = armed
             && error != Errno::NOENT
         {
-            tracing::error!(peer = %connection.peer.address, %error, "can't wait for the connection any more");
+            tracing::error!(peer = %connection.peer.address, %error, "can't wait for the connection any \
+                                                                      more");
             self.engine.close(connection, false);
         }
     }

@@ -1,9 +1,10 @@
-//! How many workers one peer may keep busy, so that calls that hang (a dead disk, a filesystem over a network) hold up
-//! their own peer and nobody else.
+//! How many workers one peer may keep busy, so that calls that hang (a dead disk, a filesystem over a
+//! network) hold up their own peer and nobody else.
 //!
-//! Every peer may have one worker. It may have more while it holds at most three times as many as stay free: one greedy
-//! peer gets three quarters of the workers, two get three sevenths each. A connection whose peer has its share isn't
-//! driven; it waits in its peer's line, and each time a worker is done with that peer the first in line goes on.
+//! Every peer may have one worker. It may have more while it holds at most three times as many as stay free:
+//! one greedy peer gets three quarters of the workers, two get three sevenths each. A connection whose peer
+//! has its share isn't driven; it waits in its peer's line, and each time a worker is done with that peer the
+//! first in line goes on.
 
 use std::{
     collections::VecDeque,
@@ -27,17 +28,17 @@ pub struct WorkersShare {
 const DIVIDED_FROM: usize = 4;
 
 impl WorkersShare {
-    /// A worker begins to work for the peer. `threads` are all workers; `at_work` counts those that work for anybody,
-    /// this one included, and is asked only if it matters. If it returns false the worker must not go on:
-    /// [`WorkersShare::wait`] says what instead.
+    /// A worker begins to work for the peer. `threads` are all workers; `at_work` counts those that work for
+    /// anybody, this one included, and is asked only if it matters. If it returns false the worker must not
+    /// go on: [`WorkersShare::wait`] says what instead.
     #[inline]
     pub fn begin(&self, threads: usize, at_work: impl FnOnce() -> usize) -> bool {
         let own = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
         own == 1 || threads < DIVIDED_FROM || own <= 3 * threads.saturating_sub(at_work())
     }
 
-    /// The worker that was refused puts its connection in line and is done with the peer. Returns the number of a
-    /// connection that is to go on all the same, because no other worker of the peer is left to call it.
+    /// The worker that was refused puts its connection in line and is done with the peer. Returns the number
+    /// of a connection that is to go on all the same, because no other worker of the peer is left to call it.
     pub fn wait(&self, connection: u64) -> Option<u64> {
         let mut line = self.line.lock();
         if !line.contains(&connection) {
@@ -45,7 +46,8 @@ impl WorkersShare {
         }
         self.waiting.store(line.len(), Ordering::SeqCst);
         drop(line);
-        // Whoever leaves before this doesn't see the line, and isn't counted here; whoever leaves after it sees it.
+        // Whoever leaves before this doesn't see the line, and isn't counted here; whoever leaves after it
+        // sees it.
         if self.busy.fetch_sub(1, Ordering::SeqCst) == 1 { self.next() } else { None }
     }
 
@@ -65,8 +67,8 @@ impl WorkersShare {
         }
     }
 
-    /// The first in line, if anybody waits. Also to be asked from time to time: the workers of other peers, who were in
-    /// the way, may have left, while this peer's own calls hang.
+    /// The first in line, if anybody waits. Also to be asked from time to time: the workers of other peers,
+    /// who were in the way, may have left, while this peer's own calls hang.
     #[cold]
     pub fn next(&self) -> Option<u64> {
         if self.waiting.load(Ordering::SeqCst) == 0 {

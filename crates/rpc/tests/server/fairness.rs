@@ -1,4 +1,5 @@
-//! What one peer takes, others don't miss. The peers are users of this host, by whose uid the server knows them.
+//! What one peer takes, others don't miss. The peers are users of this host, by whose uid the server knows
+//! them.
 
 use std::{net::SocketAddr, time::Duration};
 

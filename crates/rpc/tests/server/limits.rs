@@ -63,7 +63,8 @@ fn a_crowd_that_waits_for_memory_hurts_nobody() {
     for wire in &mut waiting {
         let _ = wire.0.write_all(&small);
     }
-    // A small call that has come in part waits for memory as well, so how far each one gets is a matter of timing.
+    // A small call that has come in part waits for memory as well, so how far each one gets is a matter of
+    // timing.
     eventually("every one of them waits or is closed", || {
         let served = server.connections().iter().filter(|info| info.bytes_in > 0).count();
         served + server.totals().broken as usize >= 101

@@ -83,7 +83,8 @@ fn a_connection_cannot_take_every_worker() {
     let mut greedy = Wire::to(address);
     let bytes: Vec<u8> = (0..20).flat_map(|xid| call(xid, WAIT, &word(xid))).collect();
     greedy.send(&bytes);
-    // One detached and one driver: the third worker is left for other connections, the fourth for other peers.
+    // One detached and one driver: the third worker is left for other connections, the fourth for other
+    // peers.
     program.wait_for_caller(0);
     program.wait_for_caller(1);
     let mut other = Wire::to(address);

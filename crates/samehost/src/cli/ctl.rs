@@ -27,7 +27,9 @@ pub struct CtlArgs {
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
     /// How a server reads or writes its files
-    #[command(after_long_help = IO_MODE_LONG_HELP, override_usage = "samehost ctl io-mode [OPTIONS] [EXPORT] <read|write> <buffered|dontcache|direct|default>")]
+    #[command(after_long_help = IO_MODE_LONG_HELP, override_usage = "samehost ctl io-mode [OPTIONS] [EXPORT] \
+                                                                     <read|write> \
+                                                                     <buffered|dontcache|direct|default>")]
     IoMode(IoModeArgs),
     /// Whether a mount uses the lane
     #[command(after_long_help = LANE_LONG_HELP)]

@@ -82,8 +82,8 @@ pub struct CpArgs {
     /// Keep time stamps too, and owner, group and the set-id bits where that is allowed
     #[arg(short, long)]
     pub preserve: bool,
-    /// Don't wait until what was written to a server is on stable storage: faster with many small files, but a server
-    /// machine that loses power in the next seconds may lose them
+    /// Don't wait until what was written to a server is on stable storage: faster with many small files, but
+    /// a server machine that loses power in the next seconds may lose them
     #[arg(long)]
     pub no_commit: bool,
     /// Never show a progress bar (there is none either when standard error is no terminal)

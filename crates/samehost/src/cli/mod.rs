@@ -32,10 +32,10 @@ pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 
 /// An NFS server and client that notice when they share a host and then get out of the way
 ///
-/// Samehost serves local directories over NFSv3 to any client, and reads and writes them with a client of its own.
-/// When that client and its server turn out to share a kernel, the server hands the client already authorised
-/// open files over a Unix socket, the lane, and reads and writes go straight to the filesystem. When they part,
-/// I/O falls back to the wire, in the middle of a file if need be, and nothing is lost.
+/// Samehost serves local directories over NFSv3 to any client, and reads and writes them with a client of its
+/// own. When that client and its server turn out to share a kernel, the server hands the client already
+/// authorised open files over a Unix socket, the lane, and reads and writes go straight to the filesystem.
+/// When they part, I/O falls back to the wire, in the middle of a file if need be, and nothing is lost.
 #[derive(Debug, Parser)]
 #[command(
     name = "samehost",
@@ -74,15 +74,15 @@ Exit codes:
 pub struct Global {
     /// The run directory: where a server keeps its sockets and where clients and `status` look for them
     ///
-    /// Client and server find each other here. Share it with a container by a bind mount and the lane works across
-    /// network, process and user namespaces.
+    /// Client and server find each other here. Share it with a container by a bind mount and the lane works
+    /// across network, process and user namespaces.
     #[arg(long, global = true, value_name = "DIR", env = "SAMEHOST_RUN_DIR", default_value = DEFAULT_RUN_DIR)]
     pub run_dir: PathBuf,
 
     /// Log more to standard error: -v what happens, -vv details, -vvv everything
     ///
-    /// Without it only warnings and errors are logged. The environment variable SAMEHOST_LOG takes filters such as
-    /// `info,samehost_lane=trace` and wins over -v.
+    /// Without it only warnings and errors are logged. The environment variable SAMEHOST_LOG takes filters
+    /// such as `info,samehost_lane=trace` and wins over -v.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 }

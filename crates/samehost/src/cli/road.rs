@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Reaching the server")]
 pub struct RoadArgs {
-    /// auto: take the lane where one comes up; off: the wire only; required: fail (exit code 3) without a lane
+    /// auto: take the lane where one comes up; off: the wire only; required: fail (exit code 3) without a
+    /// lane
     #[arg(
         long,
         value_enum,
@@ -59,7 +60,8 @@ pub struct RoadArgs {
 
     /// Trust a lane of this user, besides root's and your own; may be repeated
     ///
-    /// Whoever offers the lane decides what your reads return. It must be a user whom you would trust with that.
+    /// Whoever offers the lane decides what your reads return. It must be a user whom you would trust with
+    /// that.
     #[arg(long, value_name = "UID")]
     pub trust_uid: Vec<u32>,
 }

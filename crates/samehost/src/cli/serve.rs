@@ -53,14 +53,15 @@ pub struct ServeArgs {
 
     /// How many open files clients on this host may have over the lane, all of them together
     ///
-    /// Local users share them; one client gets a quarter at most, and the users of one client share that. Beyond its share a client
-    /// uses the wire.
+    /// Local users share them; one client gets a quarter at most, and the users of one client share that.
+    /// Beyond its share a client uses the wire.
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub lane_grants: u32,
 
     /// How files are read: buffered, dontcache or direct
     ///
-    /// Holds where an export's option read_io= doesn't say otherwise; `samehost ctl io-mode` changes it while the server runs.
+    /// Holds where an export's option read_io= doesn't say otherwise; `samehost ctl io-mode` changes it while
+    /// the server runs.
     #[arg(long, value_name = "MODE", default_value_t = IoMode::Buffered)]
     pub read_io: IoMode,
 
@@ -104,7 +105,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DOMAIN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub nfs4_domain: Option<String>,
 
-    /// Stop, as on SIGTERM, when standard input ends: so that a server never outlives the script that started it
+    /// Stop, as on SIGTERM, when standard input ends: so that a server never outlives the script that started
+    /// it
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
 }

@@ -15,7 +15,8 @@ use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::{Output, Reporter};
 
-/// MiB of the file that is measured: less than in `bench`, for slow disks, since a demo must not take a minute.
+/// MiB of the file that is measured: less than in `bench`, for slow disks, since a demo must not take a
+/// minute.
 const DEFAULT_SIZE: u32 = 32;
 
 /// Shows everything, and removes the scratch directory whatever happens.

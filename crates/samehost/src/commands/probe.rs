@@ -51,7 +51,8 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
     Ok(if report.local { Exit::Done } else { Exit::NotLocal })
 }
 
-/// A lane report for people: `local: yes, lane through ..., instance ...`, or `local: no` with a line for each reason.
+/// A lane report for people: `local: yes, lane through ..., instance ...`, or `local: no` with a line for
+/// each reason.
 pub fn words(report: &LaneReport) -> Vec<String> {
     if report.local {
         let through = report.through.as_deref().unwrap_or("an unnamed rendezvous");

@@ -18,8 +18,8 @@ use crate::{human, notify};
 /// Read when neither `--export` nor `--exports` is given.
 const DEFAULT_EXPORTS: &str = "/etc/exports";
 
-/// Signals to stop within this time are one request: timeout(1) sends two, one to the command and one to its process
-/// group, and so does a terminal together with the shell.
+/// Signals to stop within this time are one request: timeout(1) sends two, one to the command and one to its
+/// process group, and so does a terminal together with the shell.
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input.
@@ -88,8 +88,8 @@ fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) 
     }
 }
 
-/// The ready line, `ready: /srv on [::]:2049; lane on, run directory /run/samehost`, for whose first word scripts wait,
-/// and below it a line for each thing that this server can't do.
+/// The ready line, `ready: /srv on [::]:2049; lane on, run directory /run/samehost`, for whose first word
+/// scripts wait, and below it a line for each thing that this server can't do.
 fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
     let addresses: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
     let exports: Vec<String> = server

@@ -1,5 +1,5 @@
-//! `status`: asks every server and every mount on this host what it is doing, and answers "is it local, and if not, why
-//! not?".
+//! `status`: asks every server and every mount on this host what it is doing, and answers "is it local, and
+//! if not, why not?".
 
 pub mod mounts;
 
@@ -51,8 +51,9 @@ pub fn name_silent(silent: &[Silent], what: &'static str) {
         let next = match error.kind() {
             io::ErrorKind::PermissionDenied => format!("run as the user of the {what}, or as root"),
             io::ErrorKind::TimedOut => {
-                "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart it"
-                    .to_owned()
+                "it hangs or is stopped: see what it waits for (in its log, in /proc/PID/stack), or restart \
+                 it"
+                .to_owned()
             }
             _ => format!("the {what} answered with something else than a status: is it another version?"),
         };
@@ -78,7 +79,10 @@ pub fn status(global: &Global, args: &StatusArgs) -> Ended {
     } else if none && heard {
         return Err(Failure::new(&dir, "no server is running here, and nothing is mounted")
             .exit(Exit::Unreachable)
-            .next("start one with `samehost serve`, or name its run directory with --run-dir or SAMEHOST_RUN_DIR")
+            .next(
+                "start one with `samehost serve`, or name its run directory with --run-dir or \
+                   SAMEHOST_RUN_DIR",
+            )
             .into());
     } else {
         for (index, asked) in servers.answers.iter().enumerate() {
@@ -210,8 +214,8 @@ fn strangers(output: &mut Output, status: &Status) -> Result<(), Stop> {
         return Ok(());
     }
     output.line(format!(
-        "  connections: {} accepted, {} refused, {} displaced while idle, {} broken; {} calls denied: nothing is \
-         exported to who made them",
+        "  connections: {} accepted, {} refused, {} displaced while idle, {} broken; {} calls denied: \
+         nothing is exported to who made them",
         human::thousands(wire.accepted),
         human::thousands(wire.refused),
         human::thousands(wire.displaced),
@@ -266,8 +270,8 @@ fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
     }
     section(output, &table)?;
     output.line(format!(
-        "  grants: {} open, {} given, {} refused, {} asked for of files that aren't there. What a client reads and \
-         writes through a grant never passes the server and isn't counted here.",
+        "  grants: {} open, {} given, {} refused, {} asked for of files that aren't there. What a client \
+         reads and writes through a grant never passes the server and isn't counted here.",
         human::thousands(status.grants.open),
         human::thousands(status.grants.granted),
         human::thousands(status.grants.refused),

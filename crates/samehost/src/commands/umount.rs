@@ -1,5 +1,5 @@
-//! `umount`: takes a mount out of the tree. Nothing here touches the mounted filesystem, so it works while its server is
-//! down.
+//! `umount`: takes a mount out of the tree. Nothing here touches the mounted filesystem, so it works while
+//! its server is down.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -57,7 +57,8 @@ fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
 /// fusermount3 unmounts for ordinary users what they have mounted.
 fn by_helper(shown: &str, mounted: &Mounted, args: &UmountArgs) -> Result<(), Failure> {
     if args.force {
-        // What MNT_FORCE does for root; the file belongs to whoever mounted. Where fusectl isn't mounted there is none.
+        // What MNT_FORCE does for root; the file belongs to whoever mounted. Where fusectl isn't mounted
+        // there is none.
         let abort = format!("/sys/fs/fuse/connections/{}/abort", mounted.minor);
         if let Err(error) = std::fs::write(&abort, "1") {
             return Err(Failure::new(&abort, error).next("unmount without --force, or as root"));

@@ -117,8 +117,8 @@ async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &A
     })
 }
 
-/// What went wrong on the way from `source` to `goal`. Only a server doesn't answer or has no lane, so that is said of the
-/// end that is on one; two servers name themselves in the error.
+/// What went wrong on the way from `source` to `goal`. Only a server doesn't answer or has no lane, so that
+/// is said of the end that is on one; two servers name themselves in the error.
 fn say(source: &At, goal: &At, error: client::Error) -> Failure {
     let of_a_server = matches!(error, client::Error::Rpc { .. } | client::Error::NoLane { .. });
     match (source, goal) {

@@ -108,7 +108,8 @@ pub fn read_link(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read_link(path).map(|target| target.into_os_string().into_vec()).map_err(|error| say(path, error))
 }
 
-/// Flags that keep an open from following a link that replaced the file, and from waiting for a pipe's other end.
+/// Flags that keep an open from following a link that replaced the file, and from waiting for a pipe's other
+/// end.
 fn careful(follow: bool) -> i32 {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if !follow {
@@ -133,7 +134,8 @@ pub fn create(path: &Path, mode: u32, named: bool) -> Result<File, Failure> {
     options.write(true).mode(mode | 0o200).custom_flags(careful(named));
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
-            // The umask may have taken bits away. The file is ours, so this can only fail where modes mean nothing.
+            // The umask may have taken bits away. The file is ours, so this can only fail where modes mean
+            // nothing.
             let _ = file.set_permissions(Permissions::from_mode(mode | 0o200));
             Ok(file)
         }

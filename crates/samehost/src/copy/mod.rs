@@ -1,12 +1,12 @@
 //! Copying trees to, from and between servers.
 //!
-//! A copy is a walk and a crowd. The [`walk`] goes through the source's directories, makes them at the goal, and
-//! queues everything else; [`job`]s, a bounded number at a time, carry files and links over. When both are done the
-//! directories get their final modes, from the deepest up, because a directory without write permission can't be
-//! filled. [`side`] hides which end is local and which is a server, [`progress`] draws.
+//! A copy is a walk and a crowd. The [`walk`] goes through the source's directories, makes them at the goal,
+//! and queues everything else; [`job`]s, a bounded number at a time, carry files and links over. When both
+//! are done the directories get their final modes, from the deepest up, because a directory without write
+//! permission can't be filled. [`side`] hides which end is local and which is a server, [`progress`] draws.
 //!
-//! Names come from a peer that may be hostile: below the goal that the user named nothing follows a symbolic link,
-//! and no name with a '/' or '..' is taken.
+//! Names come from a peer that may be hostile: below the goal that the user named nothing follows a symbolic
+//! link, and no name with a '/' or '..' is taken.
 
 mod job;
 mod local;

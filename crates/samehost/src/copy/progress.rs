@@ -18,7 +18,8 @@ impl Progress {
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(15) };
         let bars = MultiProgress::with_draw_target(target);
         let bar = bars.add(ProgressBar::new(0));
-        let template = "{msg:20!} {wide_bar} {binary_bytes:>10}/{binary_total_bytes:<10} {binary_bytes_per_sec:>12} {eta:>4}";
+        let template = "{msg:20!} {wide_bar} {binary_bytes:>10}/{binary_total_bytes:<10} \
+                        {binary_bytes_per_sec:>12} {eta:>4}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }

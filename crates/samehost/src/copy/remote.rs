@@ -119,7 +119,8 @@ impl Spot {
         };
         let there = item(self.session.clone(), url, found).await?;
         if there.facts.kind == Kind::Link && follow == Follow::Yes {
-            // Where the user named a link, its target decides. A link that leads nowhere is the file to be made.
+            // Where the user named a link, its target decides. A link that leads nowhere is the file to be
+            // made.
             let At::Remote(spot) = &there.at else { return Ok(Some(there)) };
             let target = spot.read_link().await?;
             return self.follow(&target).await;

@@ -50,9 +50,9 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether two names are most likely names of one file, though one was seen through a server and one wasn't:
-    /// device numbers can't be compared then, but no two files have the same number, size and times to the
-    /// nanosecond.
+    /// Whether two names are most likely names of one file, though one was seen through a server and one
+    /// wasn't: device numbers can't be compared then, but no two files have the same number, size and times
+    /// to the nanosecond.
     pub fn same_file(&self, other: &Self) -> bool {
         (self.kind, self.fileid, self.size, self.mtime, self.ctime)
             == (other.kind, other.fileid, other.size, other.mtime, other.ctime)
@@ -87,7 +87,8 @@ pub struct Goal {
     pub directory: At,
     /// The name in it.
     pub name: Vec<u8>,
-    /// The user named it. What is found there may then be a symbolic link to the real goal; anywhere below it may not.
+    /// The user named it. What is found there may then be a symbolic link to the real goal; anywhere below it
+    /// may not.
     pub named: bool,
     /// The directory was made by this copy, so there is nothing in it that one would have to look for.
     pub fresh: bool,
@@ -232,8 +233,8 @@ impl Goal {
         }
     }
 
-    /// Opens this file for writing: made with `mode` if it is missing, emptied if it is not. Writable for its owner
-    /// until [`At::set_mode`].
+    /// Opens this file for writing: made with `mode` if it is missing, emptied if it is not. Writable for its
+    /// owner until [`At::set_mode`].
     pub async fn create(&self, mode: u32) -> Result<(Open, At), Failure> {
         match &self.directory {
             At::Local(directory) => {

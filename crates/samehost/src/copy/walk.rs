@@ -46,7 +46,8 @@ pub struct Copy<'a> {
     pub copied: Cell<Copied>,
     /// A server went away: what is left would fail in the same way.
     pub hopeless: Cell<bool>,
-    /// Held for reading by every job under way, and for writing by whoever must see directories that nobody fills.
+    /// Held for reading by every job under way, and for writing by whoever must see directories that nobody
+    /// fills.
     pub still: RwLock<()>,
 }
 
@@ -73,7 +74,8 @@ struct Made {
     facts: Facts,
 }
 
-/// Copies all but the last of `places` to the last. Failures of single files are reported and the rest goes on.
+/// Copies all but the last of `places` to the last. Failures of single files are reported and the rest goes
+/// on.
 pub async fn copy_all(
     connector: &Connector,
     places: &[Place],
@@ -229,10 +231,11 @@ async fn refuse_root(source: &Item, root: &Item, copy: &Copy<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Whether two names with one file number are names of one directory. Two handles of one server say so by themselves.
-/// Else times decide; and as every file that is copied into a directory changes its times, they are compared while no
-/// job is under way, and count only if they were the same before and after the other's. What never stands still,
-/// because others change it, counts as the same: better to refuse a copy than to make one for ever.
+/// Whether two names with one file number are names of one directory. Two handles of one server say so by
+/// themselves. Else times decide; and as every file that is copied into a directory changes its times, they
+/// are compared while no job is under way, and count only if they were the same before and after the other's.
+/// What never stands still, because others change it, counts as the same: better to refuse a copy than to
+/// make one for ever.
 async fn is_same(one: &At, other: &At, copy: &Copy<'_>) -> Result<bool, Failure> {
     if let (At::Remote(one), At::Remote(other)) = (one, other)
         && (one.url.host(), one.url.port()) == (other.url.host(), other.url.port())

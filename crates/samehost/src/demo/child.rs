@@ -1,6 +1,7 @@
 //! A server in a process of its own, exactly as a user starts it.
 //!
-//! Its standard input is a pipe from us: when we end, however that happens, the pipe ends and so does the server.
+//! Its standard input is a pipe from us: when we end, however that happens, the pipe ends and so does the
+//! server.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -65,7 +65,8 @@ fn weigh(directory: &Path, weight: &mut Weight) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a tree in the new directory `root`: small files and large ones, empty ones, odd names, links and modes.
+/// Makes a tree in the new directory `root`: small files and large ones, empty ones, odd names, links and
+/// modes.
 pub fn generate(root: &Path) -> Result<(), Failure> {
     grow(root).map_err(|error| Failure::new(root.display().to_string(), error))
 }

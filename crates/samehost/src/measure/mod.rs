@@ -1,8 +1,9 @@
 //! Measuring reads and writes: one loop for every road, so that nothing but the road differs.
 //!
-//! [`Target`] is what the loop reads and writes: a plain file, or a file of the client library on either road.
-//! [`run`](run::run) is the loop: one thread, a number of operations in flight, buffers made once and reused.
-//! [`suite`] measures all workloads over all roads, taking turns, and [`report`] holds and shows the result.
+//! [`Target`] is what the loop reads and writes: a plain file, or a file of the client library on either
+//! road. [`run`](run::run) is the loop: one thread, a number of operations in flight, buffers made once and
+//! reused. [`suite`] measures all workloads over all roads, taking turns, and [`report`] holds and shows the
+//! result.
 
 mod report;
 mod run;

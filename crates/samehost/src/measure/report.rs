@@ -175,7 +175,8 @@ impl Report {
         }
         let mut lines = table.lines(0);
         lines.push(format!(
-            "one thread, {} in flight, a file of {}; medians of {}, ± half the distance between fastest and slowest",
+            "one thread, {} in flight, a file of {}; medians of {}, ± half the distance between fastest and \
+             slowest",
             self.depth,
             human::bytes(self.size),
             human::count(self.runs.into(), "run")

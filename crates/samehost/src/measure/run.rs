@@ -63,8 +63,8 @@ impl Plan {
     }
 }
 
-/// Reads or writes `target` (`size` bytes long) in the pattern of `workload` for about `time`, `depth` operations at
-/// a time. What was begun is finished, and the time for it counts.
+/// Reads or writes `target` (`size` bytes long) in the pattern of `workload` for about `time`, `depth`
+/// operations at a time. What was begun is finished, and the time for it counts.
 pub async fn run<T: Target>(
     target: &T,
     workload: Workload,

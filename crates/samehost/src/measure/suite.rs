@@ -1,4 +1,5 @@
-//! All workloads over all roads, taking turns, so that a machine that gets slower meanwhile slows each of them.
+//! All workloads over all roads, taking turns, so that a machine that gets slower meanwhile slows each of
+//! them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use crate::cli::LoadArgs;
 use crate::connect::{Connector, Spot, child, failure};
 use crate::exit::Failure;
 
-/// Uncommitted bytes that the measured client may hold. They are many references to few buffers here, so this costs
-/// no memory; with the ordinary bound the wire would commit in the middle of a run, and no other road does.
+/// Uncommitted bytes that the measured client may hold. They are many references to few buffers here, so this
+/// costs no memory; with the ordinary bound the wire would commit in the middle of a run, and no other road
+/// does.
 const UNSTABLE_MAX: usize = 1 << 40;
 
 /// What to measure.
@@ -116,8 +118,8 @@ async fn with_files(
             }
         }
     }
-    // Where the served directory is this machine's, all roads lead to one file: two files of the same bytes don't lie in
-    // memory alike, and that alone can make a difference of a third.
+    // Where the served directory is this machine's, all roads lead to one file: two files of the same bytes
+    // don't lie in memory alike, and that alone can make a difference of a third.
     let raw = match raw_path {
         Some(path) if path.exists() => Some(Raw::existing(&path)?),
         Some(path) => {
@@ -146,8 +148,8 @@ async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Fai
     for workload in WORKLOADS {
         let mut runs = Runs::default();
         for round in 0..load.runs {
-            // Each run leaves caches, dirty pages and a busy disk to the next: raw and lane take turns at coming first, so that
-            // each of them comes as often after the other and after the wire.
+            // Each run leaves caches, dirty pages and a busy disk to the next: raw and lane take turns at
+            // coming first, so that each of them comes as often after the other and after the wire.
             let turns = if round % 2 == 0 {
                 [Turn::Raw, Turn::Lane, Turn::Wire]
             } else {
@@ -179,7 +181,8 @@ async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Fai
     Ok(rows)
 }
 
-/// One run, and afterwards, on the side, everything durable: the next run begins with nothing left to write back.
+/// One run, and afterwards, on the side, everything durable: the next run begins with nothing left to write
+/// back.
 async fn once<T: Target>(
     target: &T,
     workload: Workload,
@@ -202,9 +205,10 @@ async fn open(session: &Session, spot: &Spot, url: &Url) -> Result<Served, Failu
     Ok(Served { file, url: url.clone() })
 }
 
-/// Real bytes everywhere: a hole would be read faster than any file. In the workloads' larger block, because ext4 keeps a
-/// file in pieces of memory as large as it was written in, and a later write of 4 KiB looks at every block of such a
-/// piece: with 1 MiB that would be two thirds of a server's time, and the comparison one of ext4 with itself.
+/// Real bytes everywhere: a hole would be read faster than any file. In the workloads' larger block, because
+/// ext4 keeps a file in pieces of memory as large as it was written in, and a later write of 4 KiB looks at
+/// every block of such a piece: with 1 MiB that would be two thirds of a server's time, and the comparison
+/// one of ext4 with itself.
 async fn fill<T: Target>(target: &T, size: u64) -> Result<(), Failure> {
     let block = Bytes::from(vec![0xa5; 128 << 10]);
     for offset in (0..size).step_by(block.len()) {

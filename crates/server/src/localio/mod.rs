@@ -1,7 +1,7 @@
 //! The LOCALIO program: a client's nonce comes in over its NFS connection and is handed to the lane.
 //!
-//! The answer is void whether or not the nonce is known, as the kernel's is. When it goes out, the lane's message, if
-//! there is one, is already in the client's Unix socket.
+//! The answer is void whether or not the nonce is known, as the kernel's is. When it goes out, the lane's
+//! message, if there is one, is already in the client's Unix socket.
 
 mod neighbours;
 mod notes;
@@ -57,7 +57,8 @@ impl Program for Localio {
                     self.service.notes.asks(peer);
                     let answer = self.lane.answer(Nonce(args.uuid), nfs);
                     if answer != Answer::Local {
-                        // The kernel's client has written 0 there since Linux 5.1; everybody else a time or a number.
+                        // The kernel's client has written 0 there since Linux 5.1; everybody else a time or a
+                        // number.
                         let note = Note::Refused { answer, kernel: sys.stamp == 0 };
                         self.service.notes.answered(peer, note);
                     }

@@ -1,7 +1,8 @@
 //! What is remembered of each connection's way to a lane, so that the status can say why there is none.
 //!
-//! A note is made when a connection asks (UUID_IS_LOCAL), changed by what comes of it, and goes with the connection:
-//! there are never more notes than connections. That a connection has a lane is the lane's to say, not the notes'.
+//! A note is made when a connection asks (UUID_IS_LOCAL), changed by what comes of it, and goes with the
+//! connection: there are never more notes than connections. That a connection has a lane is the lane's to
+//! say, not the notes'.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

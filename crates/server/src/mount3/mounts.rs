@@ -1,5 +1,5 @@
-//! Who mounted what, as far as MOUNT knows: for `showmount -a` and the status, and for nothing else. Clients come and
-//! go without telling, so the oldest entry makes room for the newest.
+//! Who mounted what, as far as MOUNT knows: for `showmount -a` and the status, and for nothing else. Clients
+//! come and go without telling, so the oldest entry makes room for the newest.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

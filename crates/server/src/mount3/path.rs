@@ -13,8 +13,8 @@ use crate::table::Entry;
 /// The most components of a path: each costs a lookup.
 const MAX_DEPTH: usize = 256;
 
-/// Resolves `path` for a client. A directory inside an export can be mounted, too, if the client's user can walk there; symbolic links
-/// on the way are not followed, for they could lead out of the export.
+/// Resolves `path` for a client. A directory inside an export can be mounted, too, if the client's user can
+/// walk there; symbolic links on the way are not followed, for they could lead out of the export.
 pub(super) fn resolve(gate: &Gate, path: &[u8], asking: Asking<'_>) -> Result<FileHandle, Mountstat3> {
     if path.first() != Some(&b'/') {
         return Err(Mountstat3::Inval);

@@ -1,7 +1,7 @@
 //! The NFSACL program: a file's POSIX access control lists, with NFSv3's handles and by the same one check.
 //!
-//! The kernel keeps the lists and decides by them. A mount asks for them where it wants to know whether the mode bits tell the whole
-//! truth; kernel clients ask for getfacl(1) and setfacl(1).
+//! The kernel keeps the lists and decides by them. A mount asks for them where it wants to know whether the
+//! mode bits tell the whole truth; kernel clients ask for getfacl(1) and setfacl(1).
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -110,8 +110,8 @@ fn check_mask(mask: u32) -> Result<()> {
     if mask & !ALL == 0 { Ok(()) } else { Err(Fault(Nfsstat3::Inval)) }
 }
 
-/// A list's entries; `flag` goes with each tag. There is always a mask: Solaris knows no list without one, and Linux takes one that says
-/// what the group's entry says for none.
+/// A list's entries; `flag` goes with each tag. There is always a mask: Solaris knows no list without one,
+/// and Linux takes one that says what the group's entry says for none.
 fn entries(acl: &PosixAcl, flag: u32) -> Vec<Aclent> {
     let entry = |tag, id, perm: u8| Aclent { tag: tag | flag, id, perm: perm.into() };
     let mut entries = vec![entry(USER_OBJ, 0, acl.owner)];

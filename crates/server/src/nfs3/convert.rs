@@ -43,8 +43,8 @@ pub(super) const fn status(error: store::Error) -> Nfsstat3 {
     }
 }
 
-/// The status of a change to a directory entry that stands in the way of something else (a mount point, a swap
-/// file): "try later" would make the client try for ever, so it is told what knfsd tells.
+/// The status of a change to a directory entry that stands in the way of something else (a mount point, a
+/// swap file): "try later" would make the client try for ever, so it is told what knfsd tells.
 pub(super) const fn entry_status(error: store::Error) -> Nfsstat3 {
     match error {
         store::Error::TryLater => Nfsstat3::Acces,

@@ -38,8 +38,8 @@ pub(super) fn lookup(call: &Call<'_>, args: Lookup3Args<'_>, body: &mut PostOpAt
     Ok(Found { handle: *found.handle(), attributes: call.current(&acting, &found), directory: *body })
 }
 
-/// The directory of an export in another one: its own handle, if its own rules let the client in. It is on the same filesystem,
-/// so the client notices nothing but that handle.
+/// The directory of an export in another one: its own handle, if its own rules let the client in. It is on
+/// the same filesystem, so the client notices nothing but that handle.
 fn enter(call: &Call<'_>, export: u32, directory: PostOpAttr) -> Result<Found> {
     let refused = |refusal| match refusal {
         Refusal::NotExported => Fault(Nfsstat3::Acces),

@@ -1,8 +1,9 @@
 //! The NFS program, version 3 (RFC 1813): from a call's arguments to its results.
 //!
-//! A procedure is a function from its arguments to `Result<its ok body, Fault>`; the body of a failed one is filled
-//! on the way, so that weak cache consistency data and attributes go out with errors, too. The dispatch here decodes,
-//! runs, encodes and counts, and keeps the duplicate-request cache around what can't be done twice.
+//! A procedure is a function from its arguments to `Result<its ok body, Fault>`; the body of a failed one is
+//! filled on the way, so that weak cache consistency data and attributes go out with errors, too. The
+//! dispatch here decodes, runs, encodes and counts, and keeps the duplicate-request cache around what can't
+//! be done twice.
 
 mod acl;
 mod attributes;
@@ -67,13 +68,14 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open that denies it. It is to be
-    /// tried again: neither lasts.
+    /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open
+    /// that denies it. It is to be tried again: neither lasts.
     fn may_begin(&self, acting: &Acting<'_>, node: &Node, touch: Touch) -> Result<()> {
         self.may_begin_if(|| Service::may_touch(acting, node, touch), node, touch)
     }
 
-    /// The same where another right decides. Who hasn't got it has nobody make way: the procedure says why it can't be done.
+    /// The same where another right decides. Who hasn't got it has nobody make way: the procedure says why it
+    /// can't be done.
     fn may_begin_if(
         &self,
         right: impl FnOnce() -> store::Result<()>,
@@ -102,8 +104,8 @@ impl Call<'_> {
         }
     }
 
-    /// A file's attributes where they needn't be told: not while another client writes it by a delegation. Who wants them then asks
-    /// for them, and that client is asked.
+    /// A file's attributes where they needn't be told: not while another client writes it by a delegation.
+    /// Who wants them then asks for them, and that client is asked.
     fn current(&self, acting: &Acting<'_>, node: &Node) -> PostOpAttr {
         if self.service.nfs4.is_written_elsewhere(node) { None } else { convert::post_op(acting, node) }
     }

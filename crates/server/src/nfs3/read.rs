@@ -1,5 +1,5 @@
-//! READ (RFC 1813 section 3.3.6): small payloads are read into the reply, large ones stay in the page cache until
-//! the socket takes them. In the other I/O modes they are read into memory that they are sent from.
+//! READ (RFC 1813 section 3.3.6): small payloads are read into the reply, large ones stay in the page cache
+//! until the socket takes them. In the other I/O modes they are read into memory that they are sent from.
 
 use io::trace;
 use proto::nfs3::{Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
@@ -10,8 +10,8 @@ use store::{Acting, Node};
 use super::convert::{fattr, post_op};
 use super::{Call, MAX_TRANSFER, Result, outcome};
 
-/// From how many bytes on a payload goes from the page cache to the socket without passing through our memory: from
-/// where on the engine sends it so.
+/// From how many bytes on a payload goes from the page cache to the socket without passing through our
+/// memory: from where on the engine sends it so.
 const SEND_FROM_FILE: u32 = 64 << 10;
 
 /// What is known of a READ once its payload is in the reply or attached to it.
@@ -68,8 +68,8 @@ fn attempt(
         let eof = u64::from(count) == left;
         head(reply, start, &Done { attributes: Some(fattr(&attributes)), count, eof });
         if count >= SEND_FROM_FILE {
-            // Sent is what is cached: a send that waited for the disk would hold up all replies behind it. What the
-            // engine reads itself, because it is less, it reads as patiently.
+            // Sent is what is cached: a send that waited for the disk would hold up all replies behind it.
+            // What the engine reads itself, because it is less, it reads as patiently.
             let warmed = acting.warm(&file, args.offset, count, || call.cx.will_block());
             if warmed.is_err() {
                 *body = Some(fattr(&attributes));
@@ -106,7 +106,8 @@ fn attempt(
     Ok(count.into())
 }
 
-/// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which it is sent.
+/// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which it
+/// is sent.
 fn fetch(
     call: &Call<'_>,
     acting: &Acting<'_>,

@@ -1,5 +1,5 @@
-//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16, 3.3.17): entries are encoded as they come, until the reply is
-//! as full as the client allows.
+//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16, 3.3.17): entries are encoded as they come, until the
+//! reply is as full as the client allows.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,8 @@ use xdr::{Encoder, Opaque, UNIT};
 use super::convert::post_op;
 use super::{Call, Fault, Result, outcome};
 
-/// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads it.
+/// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads
+/// it.
 const MAX_RESULT: u32 = 128 << 10;
 
 /// What both ask for, and how full the reply may become.
@@ -49,7 +50,8 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
         dircount: args.dircount,
     };
     list(call, &asked, to, |acting, directory, entry, to| {
-        // An entry that can't be looked up (gone since, another filesystem) is listed without its particulars.
+        // An entry that can't be looked up (gone since, another filesystem) is listed without its
+        // particulars.
         let node = acting.lookup(directory, entry.name).ok();
         to.put(&Entryplus3 {
             fileid: entry.fileid,
@@ -61,7 +63,8 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
     })
 }
 
-/// Answers; `put` encodes one entry behind its "follows" word. Returns 0, the payload's bytes: a directory has none.
+/// Answers; `put` encodes one entry behind its "follows" word. Returns 0, the payload's bytes: a directory
+/// has none.
 fn list(
     call: &Call<'_>,
     asked: &Asked<'_>,

@@ -1,7 +1,7 @@
 //! Tests, over TCP: what is still running isn't run a second time, and not answered twice either.
 //!
-//! The first run is one that these tests hold in their hands: the note in the cache that it has begun. So it runs for
-//! exactly as long as they like.
+//! The first run is one that these tests hold in their hands: the note in the cache that it has begun. So it
+//! runs for exactly as long as they like.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

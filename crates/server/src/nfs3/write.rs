@@ -1,7 +1,7 @@
 //! WRITE and COMMIT (RFC 1813 sections 3.3.7, 3.3.21).
 //!
-//! On a `sync` export a WRITE is as durable as it was asked to be. On an `async` one nothing is waited for and
-//! everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
+//! On a `sync` export a WRITE is as durable as it was asked to be. On an `async` one nothing is waited for
+//! and everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
 
 use io::trace;
 use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
@@ -16,8 +16,8 @@ use super::{Call, Fault, MAX_TRANSFER, Result, outcome};
 /// Payloads below this are written through the page cache whatever the mode: no device has smaller blocks.
 const SMALLEST_BLOCK: u32 = 512;
 
-/// Where the payload of a WRITE should lie, of which `args` has come: so that what is a whole block in the file is one
-/// in memory.
+/// Where the payload of a WRITE should lie, of which `args` has come: so that what is a whole block in the
+/// file is one in memory.
 pub(super) fn place(args: &[u8]) -> Placement {
     let mut from = Decoder::new(args);
     let mut head = || -> std::result::Result<_, xdr::Error> {
@@ -53,7 +53,8 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
     call.may_begin(&acting, &node, Touch::Write)?;
-    // "The count ... must match the length of data" is knfsd's reading, too; what is above wtmax is cut (a short write).
+    // "The count ... must match the length of data" is knfsd's reading, too; what is above wtmax is cut (a
+    // short write).
     let length = args.data.0.len();
     if args.count as usize != length {
         return Err(Fault(Nfsstat3::Inval));
@@ -64,7 +65,8 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
         call.cx.will_block();
     }
     let mut wcc = Wcc::default();
-    // Should the data be lost between the write and the answer, the client must see another one with its COMMIT.
+    // Should the data be lost between the write and the answer, the client must see another one with its
+    // COMMIT.
     let verf = call.service.verifier.get();
     let written = acting.write(&node, args.offset, data, stability(asked), &mut wcc);
     *body = wcc_data(&wcc);
@@ -92,7 +94,8 @@ fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) ->
     let node = acting.node(args.file.0)?;
     let mut wcc = Wcc::default();
     if node.kind() == Kind::Directory {
-        // Not NFSv3's: what a client changes that syncs for itself ([`crate::localio::Neighbours`]) is made durable so.
+        // Not NFSv3's: what a client changes that syncs for itself ([`crate::localio::Neighbours`]) is made
+        // durable so.
         let now = acting.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
         if admitted.sync {

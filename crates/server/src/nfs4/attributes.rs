@@ -1,4 +1,5 @@
-//! An object's attributes on the wire: those that were asked for and that there are, in the order of their numbers.
+//! An object's attributes on the wire: those that were asked for and that there are, in the order of their
+//! numbers.
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
@@ -83,7 +84,8 @@ pub(super) const EXCLUSIVE: Bitmap4 = Bitmap4::of(&[
     number::MODE_UMASK,
 ]);
 
-/// What OPEN understands (RFC 9754 section 3). Wants: a delegation for reading, for writing, of any kind, none, none any more.
+/// What OPEN understands (RFC 9754 section 3). Wants: a delegation for reading, for writing, of any kind,
+/// none, none any more.
 const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
     share_access: Bitmap4::of(&[1, 2, 3]),
     share_deny: Bitmap4::of(&[0, 1, 2, 3]),

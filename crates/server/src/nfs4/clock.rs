@@ -1,16 +1,19 @@
 //! The clock by which leases run: time in which the server could have heard its clients.
 //!
-//! A server that is stopped (SIGSTOP), or whose machine is suspended, hears no renewal; what was sent meanwhile stands in the sockets'
-//! queues, in any order. Had the clock gone on, a lock request in front of its holder's renewal would take the lock away. So the clock
-//! doesn't go on by more than a tick between two looks at it; it is looked at every second, also when there is nothing to do.
+//! A server that is stopped (SIGSTOP), or whose machine is suspended, hears no renewal; what was sent
+//! meanwhile stands in the sockets' queues, in any order. Had the clock gone on, a lock request in front of
+//! its holder's renewal would take the lock away. So the clock doesn't go on by more than a tick between two
+//! looks at it; it is looked at every second, also when there is nothing to do.
 
 use std::time::Duration;
 
 use state::Time;
 
-/// How far the clock goes on, in milliseconds, where it wasn't looked at for longer than [`GAP`]: as from one look to the next.
+/// How far the clock goes on, in milliseconds, where it wasn't looked at for longer than [`GAP`]: as from one
+/// look to the next.
 const TICK: u64 = 1000;
-/// From how long on, in milliseconds, nobody having looked at the clock means that the server didn't run: two ticks.
+/// From how long on, in milliseconds, nobody having looked at the clock means that the server didn't run: two
+/// ticks.
 const GAP: u64 = 2 * TICK;
 
 /// See the module.
@@ -31,7 +34,8 @@ pub(super) struct Look {
 }
 
 impl Clock {
-    /// Looks at the clock when the monotonic one is at `elapsed` since the start. Looks may come late, out of order.
+    /// Looks at the clock when the monotonic one is at `elapsed` since the start. Looks may come late, out of
+    /// order.
     pub fn look(&mut self, elapsed: Duration) -> Look {
         let elapsed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let since = elapsed.saturating_sub(self.looked);

@@ -1,7 +1,8 @@
 //! A COMPOUND: its operations one after the other, until one fails (RFC 8881 sections 2.10.6.1, 15.2, 16.2).
 //!
-//! Operations are decoded as they come, so that what is wrong with the third one doesn't keep the first two from being done. A
-//! request of a session is bounded by it: a reply that would become too long is cut to the operation that made it so.
+//! Operations are decoded as they come, so that what is wrong with the third one doesn't keep the first two
+//! from being done. A request of a session is bounded by it: a reply that would become too long is cut to the
+//! operation that made it so.
 
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -181,8 +182,8 @@ impl Compound<'_> {
         Ok(Ended::With(Nfsstat4::Ok))
     }
 
-    /// Whether the answer that an operation has put after its status, at `status_at`, fits. Of one that has changed something that was
-    /// checked before: now it must be answered.
+    /// Whether the answer that an operation has put after its status, at `status_at`, fits. Of one that has
+    /// changed something that was checked before: now it must be answered.
     fn check_answer(&mut self, operation: Operation, status_at: usize) -> Result<()> {
         let Effect::Changes { answer, .. } = effect::of(operation) else { return self.check_room(0) };
         let length = self.reply.encoder().position() - status_at - xdr::UNIT;
@@ -249,7 +250,8 @@ impl Compound<'_> {
         Step::Done(dispatch::run(self, operation, args))
     }
 
-    /// Which operations need a session before them, and which stand alone (RFC 8881 sections 2.10.2.1, 18.x.3).
+    /// Which operations need a session before them, and which stand alone (RFC 8881 sections 2.10.2.1,
+    /// 18.x.3).
     fn check_place(&self, operation: Operation) -> Result<()> {
         if self.minor == MinorVersion::V0 {
             return Ok(());

@@ -1,13 +1,16 @@
 //! Copies that go on when their COPY has been answered (RFC 7862 sections 4, 15.2, 15.8, 15.9, 16.1).
 //!
-//! 1. A long COPY of a client that can be called back and doesn't insist on waiting gets a thread, and a state id.
+//! 1. A long COPY of a client that can be called back and doesn't insist on waiting gets a thread, and a
+//!    state id.
 //! 2. OFFLOAD_STATUS says how far it has come, OFFLOAD_CANCEL stops it; what was copied stays.
-//! 3. When it is done CB_OFFLOAD says so. What came of it can be asked until the client has taken note of that, or, if it doesn't, until
-//!    somebody else's copy needs the room.
+//! 3. When it is done CB_OFFLOAD says so. What came of it can be asked until the client has taken note of
+//!    that, or, if it doesn't, until somebody else's copy needs the room.
 //!
-//! When the server stops they are stopped, too: a client that is told of it by then goes on with another COPY, as after a restart.
+//! When the server stops they are stopped, too: a client that is told of it by then goes on with another
+//! COPY, as after a restart.
 //!
-//! Copies are bounded, a client's and all clients'; where there is no room the client waits for its COPY as before.
+//! Copies are bounded, a client's and all clients'; where there is no room the client waits for its COPY as
+//! before.
 
 use std::collections::HashMap;
 use std::sync::Arc;

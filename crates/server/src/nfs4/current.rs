@@ -1,4 +1,5 @@
-//! What an operation works on: the current and the saved object, the state ids that come with them, and whose they are.
+//! What an operation works on: the current and the saved object, the state ids that come with them, and whose
+//! they are.
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
 use rpc::server::TcpOwner;
@@ -67,7 +68,8 @@ impl Compound<'_> {
         }
     }
 
-    /// As whom the request comes: as the user whose process it is, where it claims to be another and isn't believed.
+    /// As whom the request comes: as the user whose process it is, where it claims to be another and isn't
+    /// believed.
     pub fn principal(&self) -> Principal {
         let owner = self.cx.peer.owner;
         match (principal(self.cx.credential), owner) {
@@ -89,13 +91,14 @@ impl Compound<'_> {
         self.ticket.as_ref().map(|ticket| ticket.client)
     }
 
-    /// Whether a file may be changed now; others' delegations of it are recalled if not. What is returned is to be kept until the
-    /// change is made.
+    /// Whether a file may be changed now; others' delegations of it are recalled if not. What is returned is
+    /// to be kept until the change is made.
     pub fn may_change(&self, acting: &store::Acting<'_>, file: &store::Node) -> Result<Option<OwnChange>> {
         self.may_change_if(|| Service::may_touch(acting, file, Touch::Change), file)
     }
 
-    /// The same where another right decides. Who hasn't got it has nobody make way: the operation says why it can't be done.
+    /// The same where another right decides. Who hasn't got it has nobody make way: the operation says why it
+    /// can't be done.
     pub fn may_change_if(
         &self,
         right: impl FnOnce() -> store::Result<()>,
@@ -107,8 +110,8 @@ impl Compound<'_> {
         self.service.nfs4.begin_change(self.by(), file.handle()).map_err(status::of_state)
     }
 
-    /// Whether a user may read or write without an open of NFSv4's, by a special state id: where somebody's state would have to make
-    /// way, only if the file's permissions say so.
+    /// Whether a user may read or write without an open of NFSv4's, by a special state id: where somebody's
+    /// state would have to make way, only if the file's permissions say so.
     pub fn may_io(&self, file: &File, id: &state::StateId, direction: Direction) -> Result<()> {
         let special = *id == state::StateId::ANONYMOUS || *id == state::StateId::READ_BYPASS;
         let touch = match direction {
@@ -178,7 +181,8 @@ impl Compound<'_> {
         id
     }
 
-    /// Says that a change is coming: where it must be on stable storage before the reply, the call will wait for the disk.
+    /// Says that a change is coming: where it must be on stable storage before the reply, the call will wait
+    /// for the disk.
     pub fn before_change(&self, file: &File) {
         if file.admitted.sync {
             self.cx.will_block();

@@ -1,8 +1,9 @@
-//! What an operation does beyond its reply: whether it changes something, how long its answer then is at most, and whether it may be
-//! done twice.
+//! What an operation does beyond its reply: whether it changes something, how long its answer then is at
+//! most, and whether it may be done twice.
 //!
-//! An operation that changes something is refused beforehand where the reply has no room for its answer: a client that is told
-//! NFS4ERR_REP_TOO_BIG must be able to rely on that nothing has happened (RFC 8881 section 2.10.6.4).
+//! An operation that changes something is refused beforehand where the reply has no room for its answer: a
+//! client that is told NFS4ERR_REP_TOO_BIG must be able to rely on that nothing has happened (RFC 8881
+//! section 2.10.6.4).
 
 use proto::nfs4::Operation;
 
@@ -12,7 +13,8 @@ const STATEID: usize = 16;
 const CHANGE_INFO: usize = 20;
 /// A `bitmap4` of attributes: three words.
 const ATTRIBUTES: usize = 4 + 3 * 4;
-/// `open_delegation4`: the kind, a state id, whether it is recalled, the limit of space, and one entry of an access control list.
+/// `open_delegation4`: the kind, a state id, whether it is recalled, the limit of space, and one entry of an
+/// access control list.
 const DELEGATION: usize = 4 + STATEID + 4 + 12 + 16;
 
 /// What an operation does beyond its reply.
@@ -24,7 +26,8 @@ pub(super) enum Effect {
     Changes {
         /// The most bytes of its answer, after the status.
         answer: usize,
-        /// A second time it would do harm, or fail where the first has succeeded: without a session its reply must be remembered.
+        /// A second time it would do harm, or fail where the first has succeeded: without a session its reply
+        /// must be remembered.
         once: bool,
     },
     /// The server only refuses it.
@@ -110,7 +113,8 @@ const fn once(answer: usize) -> Effect {
     Effect::Changes { answer, once: true }
 }
 
-/// It may be done again: a second time changes nothing more, or something in the protocol tells it from the first.
+/// It may be done again: a second time changes nothing more, or something in the protocol tells it from the
+/// first.
 const fn again(answer: usize) -> Effect {
     Effect::Changes { answer, once: false }
 }

@@ -1,4 +1,5 @@
-//! What is asked of a filesystem when a client wants its attributes: only if it does, for it costs system calls.
+//! What is asked of a filesystem when a client wants its attributes: only if it does, for it costs system
+//! calls.
 
 use proto::nfs4::Bitmap4;
 use proto::nfs4::attributes::{

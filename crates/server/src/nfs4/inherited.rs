@@ -1,7 +1,8 @@
-//! Open files with locks that the last process of the server has left with the service manager (see [`crate::lock_store`]).
+//! Open files with locks that the last process of the server has left with the service manager (see
+//! [`crate::lock_store`]).
 //!
-//! Their locks are in force all the time. Owners that reclaim theirs get them on the same open files. What nobody has reclaimed
-//! by the end of the grace period is given back.
+//! Their locks are in force all the time. Owners that reclaim theirs get them on the same open files. What
+//! nobody has reclaimed by the end of the grace period is given back.
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;

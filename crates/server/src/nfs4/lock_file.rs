@@ -1,9 +1,10 @@
 //! The open files on which lock owners have their locks, as the kernel sees them.
 //!
-//! The kernel's locks belong to open file descriptions. A lock owner has a description of its own for each file, with one
-//! exception: while a client has a delegation for writing, the kernel lets nobody open the file, so all owners of
-//! that client share the description that the lease is on. They go on to share it when the delegation has been returned: the
-//! kernel can't move a lock from one description to another, and unlocking here to lock there would let a local process in between.
+//! The kernel's locks belong to open file descriptions. A lock owner has a description of its own for each
+//! file, with one exception: while a client has a delegation for writing, the kernel lets nobody open the
+//! file, so all owners of that client share the description that the lease is on. They go on to share it when
+//! the delegation has been returned: the kernel can't move a lock from one description to another, and
+//! unlocking here to lock there would let a local process in between.
 
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(crate) struct LockFile {
     writable: bool,
     /// The service manager keeps it, too.
     stored: Option<Stored>,
-    /// Which owner has which. Held while the kernel is asked, so that two owners can't both be told that the same range is free.
+    /// Which owner has which. Held while the kernel is asked, so that two owners can't both be told that the
+    /// same range is free.
     locks: Mutex<DescriptionLocks>,
 }
 
@@ -103,7 +105,8 @@ impl OwnerLocks {
         self.on.file.as_raw_fd()
     }
 
-    /// Doesn't give them back one by one: all other owners on the open file are leaving, too, and with the last it is closed.
+    /// Doesn't give them back one by one: all other owners on the open file are leaving, too, and with the
+    /// last it is closed.
     pub(crate) fn leave_to_close(mut self) {
         self.stays = true;
     }
@@ -121,8 +124,8 @@ impl OwnerLocks {
         Ok(())
     }
 
-    /// The same locks on another open file, where the owner can have exclusive ones, too. Here all of them are shared ones, and
-    /// lie on both for a moment: so nobody gets in between.
+    /// The same locks on another open file, where the owner can have exclusive ones, too. Here all of them
+    /// are shared ones, and lie on both for a moment: so nobody gets in between.
     ///
     /// # Errors
     /// As for [`store::lock`]; `TryLater` if somebody is in the way all the same.

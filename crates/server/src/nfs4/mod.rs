@@ -1,8 +1,9 @@
 //! The NFS program, version 4, minor versions 0 to 2 (RFC 7530, 8881, 7862): one procedure, COMPOUND.
 //!
-//! `compound` runs a COMPOUND's operations one after the other, within the bounds of `room`; each works on what is `current`, is one function in `ops`, which asks `states` (clients,
-//! sessions, opens, locks) whether it may and does it in `store`, through the one check (`access`) as NFSv3 does.
-//! `namespace` joins the exports under one root, `nested` those that lie in one another.
+//! `compound` runs a COMPOUND's operations one after the other, within the bounds of `room`; each works on
+//! what is `current`, is one function in `ops`, which asks `states` (clients, sessions, opens, locks) whether
+//! it may and does it in `store`, through the one check (`access`) as NFSv3 does. `namespace` joins the
+//! exports under one root, `nested` those that lie in one another.
 
 mod acl;
 mod attributes;

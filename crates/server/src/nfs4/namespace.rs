@@ -1,7 +1,9 @@
-//! One root for all exports (RFC 8881 section 7.3): the directories above them are made up, and nobody can change them.
+//! One root for all exports (RFC 8881 section 7.3): the directories above them are made up, and nobody can
+//! change them.
 //!
-//! An export below another one is entered from the outer one (see `nested`); an export of `/` is the root itself. A namespace is
-//! made for a client, of what is exported to it: it sees the way there, and nothing else.
+//! An export below another one is entered from the outer one (see `nested`); an export of `/` is the root
+//! itself. A namespace is made for a client, of what is exported to it: it sees the way there, and nothing
+//! else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher as _;

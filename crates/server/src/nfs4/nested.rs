@@ -1,6 +1,7 @@
-//! Exports that lie in other exports: going on from a directory of the outer one leads into the inner one, whatever stands at its
-//! name there, and going up leads back. On the outer export's own filesystem a client that isn't let into the inner one is refused there
-//! ([`Error::OtherExport`]); where something is mounted, it sees what the outer export has below the mount.
+//! Exports that lie in other exports: going on from a directory of the outer one leads into the inner one,
+//! whatever stands at its name there, and going up leads back. On the outer export's own filesystem a client
+//! that isn't let into the inner one is refused there ([`Error::OtherExport`]); where something is mounted,
+//! it sees what the outer export has below the mount.
 
 use proto::nfs4::Nfsstat4;
 use store::{Error, FileHandle};
@@ -49,7 +50,8 @@ pub(super) fn entered(c: &Compound<'_>, directory: &File, name: &[u8]) -> Result
     }
 }
 
-/// The directory of the outer export in which the export of `root` has its name, if it lies in one that the client may use.
+/// The directory of the outer export in which the export of `root` has its name, if it lies in one that the
+/// client may use.
 pub(super) fn above(c: &Compound<'_>, root: &File) -> Result<Option<File>> {
     let Some((nested, outer)) = around(c, root)? else { return Ok(None) };
     let directory = outer.admitted.walk(nested.way.iter().map(Vec::as_slice)).map_err(status::of_store)?;

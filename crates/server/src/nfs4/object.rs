@@ -1,5 +1,5 @@
-//! What a handle in a COMPOUND stands for: a file of an export, a directory of the pseudo-filesystem above them, or
-//! what is left of a file that was removed while it was open.
+//! What a handle in a COMPOUND stands for: a file of an export, a directory of the pseudo-filesystem above
+//! them, or what is left of a file that was removed while it was open.
 
 use std::rc::Rc;
 use std::sync::Arc;

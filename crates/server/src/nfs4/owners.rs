@@ -1,8 +1,8 @@
 //! Owners and groups as strings (RFC 8881 section 5.9).
 //!
-//! To clients they go as numbers, as the Linux server has it for AUTH_SYS (`nfs4_disable_idmapping`), or, if the admin wants it, as
-//! `name@domain`, where the name is known; numbers for the rest. From clients both are taken: a number as it stands, a name
-//! when its domain is ours and the host knows it.
+//! To clients they go as numbers, as the Linux server has it for AUTH_SYS (`nfs4_disable_idmapping`), or, if
+//! the admin wants it, as `name@domain`, where the name is known; numbers for the rest. From clients both are
+//! taken: a number as it stands, a name when its domain is ours and the host knows it.
 
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ impl Owners {
     /// The id that a string from a client means.
     ///
     /// # Errors
-    /// `Inval` for what isn't UTF-8 or empty, `Badowner` for what nobody is called, `Delay` while that is being looked up.
+    /// `Inval` for what isn't UTF-8 or empty, `Badowner` for what nobody is called, `Delay` while that is
+    /// being looked up.
     pub(super) fn parse(&self, kind: Kind, text: &[u8]) -> Result<u32> {
         let text = std::str::from_utf8(text).map_err(|_| Nfsstat4::Inval)?;
         if text.is_empty() {

@@ -1,6 +1,8 @@
-//! Where the payload of a COMPOUND's WRITE should lie, told from what has come of it: for direct I/O, as with NFSv3.
+//! Where the payload of a COMPOUND's WRITE should lie, told from what has come of it: for direct I/O, as with
+//! NFSv3.
 //!
-//! It is told for the way clients write, SEQUENCE, PUTFH, WRITE; a WRITE behind other operations is received anywhere.
+//! It is told for the way clients write, SEQUENCE, PUTFH, WRITE; a WRITE behind other operations is received
+//! anywhere.
 
 use proto::nfs4::{FHSIZE, MAX_TAG, Operation, Sequence4Args, StableHow4, Stateid4};
 use rpc::server::Placement;

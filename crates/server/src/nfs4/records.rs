@@ -1,9 +1,10 @@
-//! Which clients may reclaim after a restart, on stable storage (RFC 8881 section 8.4.3): a file each, so that an entry is there or isn't,
-//! whenever the power fails.
+//! Which clients may reclaim after a restart, on stable storage (RFC 8881 section 8.4.3): a file each, so
+//! that an entry is there or isn't, whenever the power fails.
 //!
-//! A client is entered when it says that it has reclaimed everything (4.1) or before it gets its first open, and taken out before anybody else is given what it had: when its
-//! grace period has passed without it, when its lease has run out and somebody wanted what it held, when it says goodbye; and when
-//! it has had nothing for a lease's time. Beside them stands how long a lease they may have been promised.
+//! A client is entered when it says that it has reclaimed everything (4.1) or before it gets its first open,
+//! and taken out before anybody else is given what it had: when its grace period has passed without it, when
+//! its lease has run out and somebody wanted what it held, when it says goodbye; and when it has had nothing
+//! for a lease's time. Beside them stands how long a lease they may have been promised.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -34,8 +35,8 @@ pub(crate) struct Recovered {
     pub owners: Vec<Vec<u8>>,
     /// The lease that they may have been promised, and so the time that they may take to hear of the restart.
     pub lease: Option<Duration>,
-    /// What is there that can't be understood, and why. It may have been a client's record: nobody may be given what that client had
-    /// before a whole grace period has passed (RFC 8881 section 8.4.3).
+    /// What is there that can't be understood, and why. It may have been a client's record: nobody may be
+    /// given what that client had before a whole grace period has passed (RFC 8881 section 8.4.3).
     pub damaged: Vec<String>,
 }
 
@@ -99,7 +100,8 @@ impl Files {
     /// Reads one entry of the directory.
     fn read(&self, name: &OsStr, into: &mut Recovered) -> io::Result<()> {
         if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
-            // The power failed, or a server that this one replaces is at it: nobody has been promised yet what it was to be.
+            // The power failed, or a server that this one replaces is at it: nobody has been promised yet
+            // what it was to be.
             return Ok(());
         }
         let path = self.directory.join(name);
@@ -191,8 +193,8 @@ impl Recovered {
             1 => String::new(),
             all => format!(", and {} more (the log has them)", all - 1),
         };
-        let now = "NFSv4 clients whose records can't be read can't reclaim their opens and locks, and for a whole grace period nobody gets \
-                   new ones";
+        let now = "NFSv4 clients whose records can't be read can't reclaim their opens and locks, and for a \
+                   whole grace period nobody gets new ones";
         Some(if kept {
             format!("{now}: {first}{more}; move it away before the next start")
         } else {

@@ -1,8 +1,9 @@
-//! How long requests and replies may be: a session's bounds (RFC 8881 section 2.10.6.1), those of a COMPOUND without a session, and
-//! what is left of them.
+//! How long requests and replies may be: a session's bounds (RFC 8881 section 2.10.6.1), those of a COMPOUND
+//! without a session, and what is left of them.
 //!
-//! A reply lies in memory until the client has read it, so every reply has a bound, and counts while it is built, the payload that
-//! is attached to it included. NFSv4.0 has no sessions, and says NFS4ERR_RESOURCE (RFC 7530 section 13.1.10.2).
+//! A reply lies in memory until the client has read it, so every reply has a bound, and counts while it is
+//! built, the payload that is attached to it included. NFSv4.0 has no sessions, and says NFS4ERR_RESOURCE
+//! (RFC 7530 section 13.1.10.2).
 
 use proto::nfs4::Nfsstat4;
 
@@ -16,14 +17,15 @@ pub(super) const MAX_REQUEST: u32 = MAX_TRANSFER + (6 << 10);
 pub(super) const MAX_REPLY: u32 = MAX_TRANSFER + (6 << 10);
 /// The largest reply that is kept for a retry.
 pub(super) const MAX_CACHED_REPLY: u32 = 8 << 10;
-/// The largest reply that the duplicate-request cache is given: it keeps two mebibytes for all clients of NFSv3 and 4.0 together.
+/// The largest reply that the duplicate-request cache is given: it keeps two mebibytes for all clients of
+/// NFSv3 and 4.0 together.
 const MAX_REMEMBERED_REPLY: usize = 64 << 10;
 /// The most operations in a COMPOUND.
 pub(super) const MAX_OPERATIONS: u32 = 128;
 /// What RPC puts before a result: counted in a session's bounds.
 const RPC_HEADER: usize = 24;
-/// What every operation leaves to the one after it: the number, the status, and a bitmap where SETATTR fails. So an operation that has no
-/// room can be answered at all.
+/// What every operation leaves to the one after it: the number, the status, and a bitmap where SETATTR fails.
+/// So an operation that has no room can be answered at all.
 const NEXT: usize = 3 * xdr::UNIT;
 
 /// What a reply may become with the operation that is run, in bytes with the RPC header.
@@ -54,7 +56,8 @@ impl Compound<'_> {
         bound.saturating_sub(self.length()) / xdr::UNIT * xdr::UNIT
     }
 
-    /// The error of a page without an entry: it is the reply's if that had no room for the `allowed` bytes of the client, else `otherwise`.
+    /// The error of a page without an entry: it is the reply's if that had no room for the `allowed` bytes of
+    /// the client, else `otherwise`.
     pub fn no_room_for(&mut self, allowed: usize, otherwise: Nfsstat4) -> Nfsstat4 {
         self.check_room(allowed).err().unwrap_or(otherwise)
     }

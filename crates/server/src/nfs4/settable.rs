@@ -49,7 +49,8 @@ impl Settable {
         acl::from_nfs4(aces, directory).map(Some)
     }
 
-    /// What a new entry of `dir` is made with, so that it is never open to more users than it will be with its lists.
+    /// What a new entry of `dir` is made with, so that it is never open to more users than it will be with
+    /// its lists.
     ///
     /// # Errors
     /// What the store says.
@@ -77,8 +78,8 @@ pub(super) fn set_acls(acting: &Acting<'_>, node: &Node, acls: Option<&Pair>) ->
 /// Decodes a `fattr4`.
 ///
 /// # Errors
-/// `Attrnotsupp` for what isn't supported, `Inval` for what can't be set, `Badxdr`, `Badowner`, `Delay` while a name is being
-/// looked up.
+/// `Attrnotsupp` for what isn't supported, `Inval` for what can't be set, `Badxdr`, `Badowner`, `Delay` while
+/// a name is being looked up.
 pub(super) fn decode(from: &Fattr4<'_>, minor: MinorVersion, owners: &Owners) -> Result<Settable> {
     let mask = from.attrmask;
     if !mask.without(&supported(minor)).is_empty() {

@@ -54,13 +54,15 @@ pub(crate) type Machine = Engine<FileHandle, Kept>;
 const COURTESY: Duration = Duration::from_secs(24 * 3600);
 /// How often the engine is told the time at least, as long as there are calls.
 const TICK: u64 = 1000;
-/// How long a client has to return what a local process waits for. The kernel lets that one in after 45 s (the default of
-/// `/proc/sys/fs/lease-break-time`). Whose user could write to the file could do worse to it than hold it up; whose user may only
-/// read it has nothing to send before it returns the delegation.
+/// How long a client has to return what a local process waits for. The kernel lets that one in after 45 s
+/// (the default of `/proc/sys/fs/lease-break-time`). Whose user could write to the file could do worse to it
+/// than hold it up; whose user may only read it has nothing to send before it returns the delegation.
 const LOCAL_PATIENCE: Patience = Patience { of_writers: 40_000, of_readers: 10_000 };
-/// How long a file isn't lent after a delegation of it was taken away, nor anything to a peer that let it be, in milliseconds.
+/// How long a file isn't lent after a delegation of it was taken away, nor anything to a peer that let it be,
+/// in milliseconds.
 const DISTRUST: u64 = 3_600_000;
-/// How many of those who wait for locks are looked at in one second, whether a local process has what they wait for.
+/// How many of those who wait for locks are looked at in one second, whether a local process has what they
+/// wait for.
 const MOST_LOOKED_AT: usize = 1024;
 /// The most delegations: each costs a descriptor.
 pub(super) const MOST_DELEGATIONS: usize = 16_384;
@@ -102,14 +104,15 @@ pub(crate) struct States {
     engine: Mutex<Engines>,
     /// Whether any open denies something to others: asked without the lock.
     denies: AtomicBool,
-    /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and taken out in the
-    /// order in which it was decided.
+    /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and
+    /// taken out in the order in which it was decided.
     records: Mutex<Option<Box<dyn Records>>>,
-    /// On stable storage stands a longer lease than clients get now; until those of the last run are back or given up.
+    /// On stable storage stands a longer lease than clients get now; until those of the last run are back or
+    /// given up.
     promised_more: AtomicBool,
     start: Instant,
-    /// How many delegations there are for reading, and for writing: asked by everybody, so without the lock. Whoever is too
-    /// early to see a delegation meets its kernel lease.
+    /// How many delegations there are for reading, and for writing: asked by everybody, so without the lock.
+    /// Whoever is too early to see a delegation meets its kernel lease.
     delegated: [AtomicUsize; 2],
     /// What keeps local processes out of delegated files; none where there is no thread for it.
     pub leases: OnceLock<Leases>,
@@ -128,8 +131,9 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// Without clients. What they have open, locked and delegated may cost so many `descriptors`.
-    /// `identity` must be the same after a restart, and `records` too: who is `recovered` from them may reclaim for a lease's time.
+    /// Without clients. What they have open, locked and delegated may cost so many `descriptors`. `identity`
+    /// must be the same after a restart, and `records` too: who is `recovered` from them may reclaim for a
+    /// lease's time.
     ///
     /// # Errors
     /// When there are no threads to be had for callbacks and leases.
@@ -150,7 +154,8 @@ impl States {
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        // Clients hear of the restart when they next renew the lease that they were promised (RFC 8881 section 8.4.2.1).
+        // Clients hear of the restart when they next renew the lease that they were promised (RFC 8881
+        // section 8.4.2.1).
         let grace = recovered.lease.map_or(lease, |promised| promised.max(lease));
         let grace_ends = Time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
         let mut engine = Engine::new(config, Box::new(random), recovered.owners, grace_ends);
@@ -235,7 +240,8 @@ impl States {
         })
     }
 
-    /// Ends what clients have of the files of these exports, and lets go of the files: nothing of theirs stays open.
+    /// Ends what clients have of the files of these exports, and lets go of the files: nothing of theirs
+    /// stays open.
     pub(crate) fn withdraw(&self, exports: &[u32]) {
         let is_gone = |file: &FileHandle| {
             FileHandle::export_of(file.as_bytes()).is_some_and(|export| exports.contains(&export))
@@ -255,8 +261,8 @@ impl States {
             // Those that are granted, too: what a local process has open the kernel holds for it.
             (kept, held.extract_if(|file, _| is_gone(file)).collect::<Vec<_>>())
         });
-        // The kernel keeps a file's locks in a list, in the order in which their owners came. Given back one by one, thousands
-        // of them take seconds; closed together, oldest first, each is found at once.
+        // The kernel keeps a file's locks in a list, in the order in which their owners came. Given back one
+        // by one, thousands of them take seconds; closed together, oldest first, each is found at once.
         kept.sort_by_cached_key(|kept| kept.locks.lock().as_ref().map(OwnerLocks::descriptor));
         for locks in kept.iter().filter_map(|kept| kept.locks.lock().take()) {
             locks.leave_to_close();
@@ -347,8 +353,8 @@ impl States {
         }
     }
 
-    /// As [`States::may_begin`] for a change of names or attributes. What is returned is to be kept until the change is made: it
-    /// doesn't recall the client's own delegation then.
+    /// As [`States::may_begin`] for a change of names or attributes. What is returned is to be kept until the
+    /// change is made: it doesn't recall the client's own delegation then.
     pub(super) fn begin_change(
         &self,
         by: Option<ClientId>,
@@ -373,7 +379,8 @@ impl States {
         }
     }
 
-    /// To be called every second: tells the engine the time, and of locks that local processes have given back.
+    /// To be called every second: tells the engine the time, and of locks that local processes have given
+    /// back.
     pub(super) fn tick(&self) {
         let (kept_out, in_grace) =
             self.run(|engine, now| (engine.kept_out(MOST_LOOKED_AT), engine.in_grace(now)));
@@ -441,7 +448,8 @@ fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, Kept
 fn promise(records: &Option<Box<dyn Records>>, lease: Duration) {
     let Some(records) = records else { return };
     if let Err(error) = records.promise(lease) {
-        tracing::error!(%error, "after a restart with a shorter lease NFSv4 clients may come too late to reclaim");
+        tracing::error!(%error, "after a restart with a shorter lease NFSv4 clients may come too late to \
+                                 reclaim");
     }
 }
 

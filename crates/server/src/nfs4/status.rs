@@ -37,8 +37,8 @@ pub(super) const fn of_store(error: store::Error) -> Nfsstat4 {
     }
 }
 
-/// The same for a change of a directory entry that something stands in the way of (a mount point, a swap file): "try
-/// later" would make the client try for ever.
+/// The same for a change of a directory entry that something stands in the way of (a mount point, a swap
+/// file): "try later" would make the client try for ever.
 pub(super) const fn of_entry(error: store::Error) -> Nfsstat4 {
     match error {
         store::Error::TryLater => Nfsstat4::FileOpen,

@@ -1,5 +1,5 @@
-//! What the host knows about users, groups and its domain: through its name service switch, which may ask a directory server and
-//! take its time. Runs on threads of [`Lookups`](crate::lookups::Lookups).
+//! What the host knows about users, groups and its domain: through its name service switch, which may ask a
+//! directory server and take its time. Runs on threads of [`Lookups`](crate::lookups::Lookups).
 
 use std::path::Path;
 
@@ -51,7 +51,8 @@ pub(super) fn look_up(question: &Question) -> Option<Answer> {
     }
 }
 
-/// The domain as idmapd finds it: its configuration's, or what follows the host's own name in the name that the host is known by.
+/// The domain as idmapd finds it: its configuration's, or what follows the host's own name in the name that
+/// the host is known by.
 fn domain() -> String {
     let configured = std::fs::read_to_string(Path::new(IDMAPD)).ok().and_then(|text| configured(&text));
     configured.or_else(|| of_host(&canonical_name()?)).unwrap_or_else(|| NO_DOMAIN.to_owned())

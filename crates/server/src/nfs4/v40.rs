@@ -1,5 +1,5 @@
-//! NFSv4.0's own: the operations that number an owner's requests are run once for each number, and a retry gets the same answer
-//! (RFC 7530 section 9.1.7). The operations themselves are those of every minor version.
+//! NFSv4.0's own: the operations that number an owner's requests are run once for each number, and a retry
+//! gets the same answer (RFC 7530 section 9.1.7). The operations themselves are those of every minor version.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! What the holder of a delegation for writing makes of its file: asked before anybody else is told the file's size and times (RFC
-//! 8881 section 10.4.3, RFC 7530 section 10.4.3), by whatever version of NFS he comes.
+//! What the holder of a delegation for writing makes of its file: asked before anybody else is told the
+//! file's size and times (RFC 8881 section 10.4.3, RFC 7530 section 10.4.3), by whatever version of NFS he
+//! comes.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -35,16 +36,17 @@ pub(crate) struct Given {
 pub(crate) enum Asker {
     /// A client with a session.
     Client(ClientId),
-    /// One of 4.0 at some address: no request but those with state says whose it is. It may be the holder itself, which must not be
-    /// asked while it returns what it holds, if that comes from there.
+    /// One of 4.0 at some address: no request but those with state says whose it is. It may be the holder
+    /// itself, which must not be asked while it returns what it holds, if that comes from there.
     Nameless(IpAddr),
     /// Who can't hold any: NFSv3.
     Other,
 }
 
 impl States {
-    /// Asks somebody else's delegation for writing what it makes of the file: the size, if it has written. Then the file's own
-    /// attributes say by now that it has changed. A holder that doesn't answer loses the delegation.
+    /// Asks somebody else's delegation for writing what it makes of the file: the size, if it has written.
+    /// Then the file's own attributes say by now that it has changed. A holder that doesn't answer loses the
+    /// delegation.
     ///
     /// # Errors
     /// `Delay` as long as it isn't back then.
@@ -80,7 +82,8 @@ impl States {
         }
     }
 
-    /// Whether anybody has a delegation for writing this file: then what the file says of its size and times may be old.
+    /// Whether anybody has a delegation for writing this file: then what the file says of its size and times
+    /// may be old.
     pub(crate) fn is_written_elsewhere(&self, node: &Node) -> bool {
         self.writer(None, node).is_some()
     }

@@ -69,7 +69,8 @@ pub struct ExportStatus {
     /// How its files are read and written.
     #[serde(default)]
     pub io: IoStatus,
-    /// What the filesystem doesn't do of that, and what is done instead, in words: known once it has happened.
+    /// What the filesystem doesn't do of that, and what is done instead, in words: known once it has
+    /// happened.
     #[serde(default)]
     pub io_notes: Vec<String>,
     /// How many direct writes had to be copied to aligned memory first.
@@ -77,7 +78,8 @@ pub struct ExportStatus {
     pub copied_writes: u64,
 }
 
-/// The I/O modes: `buffered`, `dontcache` or `direct`. Several, with commas, where an export's clients have different ones.
+/// The I/O modes: `buffered`, `dontcache` or `direct`. Several, with commas, where an export's clients have
+/// different ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoStatus {
     /// Of READ.

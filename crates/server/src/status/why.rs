@@ -78,12 +78,12 @@ fn said(note: &Note, server: &LaneServer) -> String {
                 "a Linux kernel client asked: its LOCALIO works with the kernel's server only"
             }
             Answer::Unknown if server.searches() => {
-                "asked, but nothing on this host registered its nonce: another host, or a client that trusts no \
-                 server here"
+                "asked, but nothing on this host registered its nonce: another host, or a client that trusts \
+                 no server here"
             }
             Answer::Unknown => {
-                "asked, but nothing on this host registered its nonce: another host, or a container that doesn't \
-                 share the run directory (--run-dir)"
+                "asked, but nothing on this host registered its nonce: another host, or a container that \
+                 doesn't share the run directory (--run-dir)"
             }
             Answer::Ambiguous => "asked, but two had registered its nonce: neither is believed",
             Answer::Spent => "asked with a nonce that was used before",

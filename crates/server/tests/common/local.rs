@@ -8,7 +8,8 @@ use lane::{Access, Credential, Lane, OpenError, OpenRequest, Rendezvous, Rendezv
 use proto::localio;
 use rpc::message::ReplyStatus;
 
-/// A lane of our own process to the server of `scratch`, whoever runs it, bound to the connection of `client`.
+/// A lane of our own process to the server of `scratch`, whoever runs it, bound to the connection of
+/// `client`.
 pub async fn lane(scratch: &Scratch, client: &mut Client) -> Lane {
     let mut options = RendezvousOptions::new(scratch.run_dir());
     options.search_namespaces = false;

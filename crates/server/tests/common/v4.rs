@@ -51,8 +51,8 @@ impl Done {
         from.u32().unwrap()
     }
 
-    /// Skips the results of `operations`, which have succeeded and have bodies of so many bytes; the next one's status, and its
-    /// body.
+    /// Skips the results of `operations`, which have succeeded and have bodies of so many bytes; the next
+    /// one's status, and its body.
     pub fn after(&self, operations: &[(Operation, usize)]) -> (u32, &[u8]) {
         let mut from = Decoder::new(&self.bytes);
         assert_eq!((from.u32().unwrap(), from.opaque(100).unwrap()), (self.status, &b"tag"[..]));

@@ -43,7 +43,8 @@ impl Callee {
         format!("{}.{}.{}", address.ip(), address.port() >> 8, address.port() & 0xff)
     }
 
-    /// Waits for the next call and answers it with success, and `body` if it is a CB_COMPOUND. None for CB_NULL.
+    /// Waits for the next call and answers it with success, and `body` if it is a CB_COMPOUND. None for
+    /// CB_NULL.
     pub fn answer(&mut self, body: &[u8]) -> Option<Called> {
         let (xid, called) = self.next();
         self.reply(ReplyHeader { xid, status: ReplyStatus::Success }, |to| {
@@ -136,7 +137,8 @@ impl Old {
         get::<NfsFh4<'_>>(done.after(&before).1).0.to_vec()
     }
 
-    /// OPEN for reading and writing: the delegation that comes with it, the open to be confirmed if it must be, and the file's handle.
+    /// OPEN for reading and writing: the delegation that comes with it, the open to be confirmed if it must
+    /// be, and the file's handle.
     fn open(&mut self, root: &[u8], name: &[u8]) -> (Option<Stateid4>, Option<Stateid4>, Vec<u8>) {
         self.seqid += 1;
         let args = Open4Args {
@@ -165,8 +167,8 @@ impl Old {
         (given, confirm, get::<NfsFh4<'_>>(handle).0.to_vec())
     }
 
-    /// Opens a file until a delegation for writing comes with it, which it does when the server knows that the client can be called: the
-    /// delegation, and the file's handle.
+    /// Opens a file until a delegation for writing comes with it, which it does when the server knows that
+    /// the client can be called: the delegation, and the file's handle.
     pub fn open_delegated(&mut self, root: &[u8], name: &[u8]) -> (Option<Stateid4>, Vec<u8>) {
         let mut found = (None, Vec::new());
         wait_for("a delegation", || {

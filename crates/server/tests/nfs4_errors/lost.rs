@@ -1,4 +1,5 @@
-//! Errors of what a client has lost, or hasn't got back yet: a delegation that was taken away, and the grace period after a restart.
+//! Errors of what a client has lost, or hasn't got back yet: a delegation that was taken away, and the grace
+//! period after a restart.
 
 use std::time::Duration;
 

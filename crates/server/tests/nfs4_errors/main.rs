@@ -1,6 +1,6 @@
-//! The errors of NFSv4.1 and 4.2, and of 4.0 (`v40`): each that can be provoked without a failing disk is provoked here, is one that
-//! the RFCs let the operation return (rfc.txt and rfc7530.txt have their tables), and stands in docs/nfs4.md's tables, in which there is
-//! nothing else.
+//! The errors of NFSv4.1 and 4.2, and of 4.0 (`v40`): each that can be provoked without a failing disk is
+//! provoked here, is one that the RFCs let the operation return (rfc.txt and rfc7530.txt have their tables),
+//! and stands in docs/nfs4.md's tables, in which there is nothing else.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -21,8 +21,8 @@ use samehost_server::{Config, Server};
 use table::{Beyond, Table};
 use xdr::{Array, Encode, Opaque};
 
-/// What the RFCs' tables let operations return: "OPERATION: ERROR ERROR", from RFC 8881 section 15.2, RFC 7530 section 13.2, RFC 7862
-/// section 11.2 and RFC 8276 section 8.4.5.
+/// What the RFCs' tables let operations return: "OPERATION: ERROR ERROR", from RFC 8881 section 15.2, RFC
+/// 7530 section 13.2, RFC 7862 section 11.2 and RFC 8276 section 8.4.5.
 const RFCS: &str = include_str!("rfc.txt");
 
 /// What no table has, and why it is right all the same.

@@ -46,7 +46,8 @@ impl Table {
         }
     }
 
-    /// Compares what was provoked with `rfcs`, which has lines "OPERATION: ERROR ERROR", and with our own table.
+    /// Compares what was provoked with `rfcs`, which has lines "OPERATION: ERROR ERROR", and with our own
+    /// table.
     pub fn check(&self, rfcs: &str, beyond: &[Beyond]) {
         assert!(self.surprises.is_empty(), "{:#?}", self.surprises);
         let allowed: BTreeMap<&str, BTreeSet<&str>> = rfcs

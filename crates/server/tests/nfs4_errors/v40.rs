@@ -1,5 +1,5 @@
-//! The errors of NFSv4.0, beside RFC 7530's table alone (section 13.2): clients without sessions, owners that number their requests, and
-//! state ids that say by themselves whose they are.
+//! The errors of NFSv4.0, beside RFC 7530's table alone (section 13.2): clients without sessions, owners that
+//! number their requests, and state ids that say by themselves whose they are.
 
 use std::path::Path;
 use std::time::Duration;

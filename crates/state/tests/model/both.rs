@@ -1,4 +1,5 @@
-//! The engine and the model, side by side: what happens to one happens to the other, and both must answer the same.
+//! The engine and the model, side by side: what happens to one happens to the other, and both must answer the
+//! same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -428,7 +429,8 @@ impl Both {
         begun.ok().zip(said.ok())
     }
 
-    /// A delegation that a client had, with the file that it has open again; sometimes a local process has it open by now.
+    /// A delegation that a client had, with the file that it has open again; sometimes a local process has it
+    /// open by now.
     fn reclaim_delegation(&mut self, who: usize, had: &Delegation) {
         let Some(client) = self.sequence(who).filter(|_| self.model.may_reclaim(who)) else { return };
         let Some((begun, nr)) = self.delegate_begin(client, who, had.file, had.writes, true) else {
@@ -523,7 +525,8 @@ impl Both {
         self.boot += 1;
         for client in &mut self.clients {
             client.session = None;
-            // What it hasn't reclaimed since the last time, not knowing that there was one, or not yet, it believes to have, too.
+            // What it hasn't reclaimed since the last time, not knowing that there was one, or not yet, it
+            // believes to have, too.
             let (opens, locks, lent) = std::mem::take(&mut client.has);
             for lock in &mut client.had.1 {
                 lock.open = client.again.get(&lock.open).copied().unwrap_or(lock.open);

@@ -1,6 +1,7 @@
-//! The engine beside a plain model of it: two clients that open, lock, wait for locks, are lent files, give them back or don't, fall silent,
-//! restart and come back, local processes that are given files or want what is lent or locked, and a server that restarts, in random order. Both must answer the same,
-//! and remember the same; and nobody may reclaim what another has been given meanwhile.
+//! The engine beside a plain model of it: two clients that open, lock, wait for locks, are lent files, give
+//! them back or don't, fall silent, restart and come back, local processes that are given files or want what
+//! is lent or locked, and a server that restarts, in random order. Both must answer the same, and remember
+//! the same; and nobody may reclaim what another has been given meanwhile.
 //!
 //! 384 sequences of some 100 steps; SAMEHOST_MODEL_CASES runs more.
 

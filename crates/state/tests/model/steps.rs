@@ -109,7 +109,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A delegation that is recalled, twice perhaps, and not returned in time, or nearly so, by a holder that lives on and wants it again.
+/// A delegation that is recalled, twice perhaps, and not returned in time, or nearly so, by a holder that
+/// lives on and wants it again.
 fn recall() -> Steps {
     let local = (any::<bool>(), prop_oneof![about(LEASE / 4), about(LEASE / 2), about(2 * LEASE)]);
     let touched = prop_oneof![
@@ -129,7 +130,8 @@ fn recall() -> Steps {
         .boxed()
 }
 
-/// A holder locks its file while its delegation is recalled, or another client asks for a lock that the holder may have given locally.
+/// A holder locks its file while its delegation is recalled, or another client asks for a lock that the
+/// holder may have given locally.
 fn lent_and_locked() -> Steps {
     (who(), bytes(), any::<bool>(), any::<bool>())
         .prop_map(|(who, bytes, write, lent_for_writing)| {
@@ -175,8 +177,8 @@ fn queue() -> Steps {
         .boxed()
 }
 
-/// The server restarts, twice: a client is away the first time, or comes back and reclaims a part, or all of it, while the other gets
-/// what it had in between.
+/// The server restarts, twice: a client is away the first time, or comes back and reclaims a part, or all of
+/// it, while the other gets what it had in between.
 fn restarts() -> Steps {
     let reclaimed = (0_usize..7, any::<bool>());
     let away = prop_oneof![about(LEASE), about(2 * LEASE), 1..LEASE];

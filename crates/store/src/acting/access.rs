@@ -1,10 +1,12 @@
-//! The store's half of the one check: may this user do that with this file? All roads ask here: NFSv3, NFSv4 and the lane.
+//! The store's half of the one check: may this user do that with this file? All roads ask here: NFSv3, NFSv4
+//! and the lane.
 //!
-//! The kernel answers, asked as the user (faccessat2 on the node's descriptor). What opens a file (NFSv4's OPEN, a grant) asks
-//! it each time. What a client does with a file that it has opened, READ and WRITE, would ask it a hundred thousand times a
-//! second; for these its answer is kept for as long as the file's ctime proves that nothing has changed that decides about permissions
-//! (mode, owner, access control list). The proof needs two things: time stamps that this kernel makes
-//! (`Filesystem::stamps_itself`), and a ctime that no further change can get (`Timestamp::is_settled`).
+//! The kernel answers, asked as the user (faccessat2 on the node's descriptor). What opens a file (NFSv4's
+//! OPEN, a grant) asks it each time. What a client does with a file that it has opened, READ and WRITE, would
+//! ask it a hundred thousand times a second; for these its answer is kept for as long as the file's ctime
+//! proves that nothing has changed that decides about permissions (mode, owner, access control list). The
+//! proof needs two things: time stamps that this kernel makes (`Filesystem::stamps_itself`), and a ctime that
+//! no further change can get (`Timestamp::is_settled`).
 
 use rustix::fs::Access as Rights;
 use sys::Access;
@@ -15,24 +17,26 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 
 impl Acting<'_> {
-    /// Whether the user may open the file so. As in the Linux server, an owner may read and write
-    /// his file whatever its mode says (a process that has the file open could, too, and NFSv3 has no open), and who may
-    /// execute a file may read it.
+    /// Whether the user may open the file so. As in the Linux server, an owner may read and write his file
+    /// whatever its mode says (a process that has the file open could, too, and NFSv3 has no open), and who
+    /// may execute a file may read it.
     ///
     /// An unprivileged store can't do better than its process: there the mode binds the owner, too.
     ///
-    /// Costs a statx, and a faccessat2 when the file or the user is new, or the file has just changed. [`Acting::read`], [`Acting::write`],
-    /// [`Acting::read_file`] and [`Acting::grant`] make this check themselves.
+    /// Costs a statx, and a faccessat2 when the file or the user is new, or the file has just changed.
+    /// [`Acting::read`], [`Acting::write`], [`Acting::read_file`] and [`Acting::grant`] make this check
+    /// themselves.
     ///
     /// # Errors
-    /// `Access` or `Permission` (immutable files) when not; `ReadOnly` for writing where nothing may change; `Stale`.
+    /// `Access` or `Permission` (immutable files) when not; `ReadOnly` for writing where nothing may change;
+    /// `Stale`.
     pub fn may(&self, node: &Node, mode: AccessMode) -> Result<()> {
         self.check(node, &self.live(node)?, mode)
     }
 
-    /// Whether the user may open the file so as any process could: what NFSv4's OPEN asks. Stricter than [`Acting::may`], which
-    /// is asked again at each READ and WRITE: the owner isn't let pass whatever the mode says. Who may execute a file may open it
-    /// for reading, and only for that: his client has to.
+    /// Whether the user may open the file so as any process could: what NFSv4's OPEN asks. Stricter than
+    /// [`Acting::may`], which is asked again at each READ and WRITE: the owner isn't let pass whatever the
+    /// mode says. Who may execute a file may open it for reading, and only for that: his client has to.
     ///
     /// # Errors
     /// As for [`Acting::may`].
@@ -48,8 +52,8 @@ impl Acting<'_> {
         if readable && writable { Ok(()) } else { Err(Error::Access) }
     }
 
-    /// Whether the user may change any of the file's attributes: as its owner or as root, and with the right to write, who may
-    /// set its times to the present. Who may not can change none, whatever is asked for.
+    /// Whether the user may change any of the file's attributes: as its owner or as root, and with the right
+    /// to write, who may set its times to the present. Who may not can change none, whatever is asked for.
     ///
     /// # Errors
     /// `Permission`, `ReadOnly`, `Stale`.
@@ -60,7 +64,8 @@ impl Acting<'_> {
         if owns || self.has(node, &status, Rights::WRITE_OK)? { Ok(()) } else { Err(Error::Permission) }
     }
 
-    /// Whether the user may make and remove names in a directory. More may be asked for a certain name (sticky directories).
+    /// Whether the user may make and remove names in a directory. More may be asked for a certain name
+    /// (sticky directories).
     ///
     /// # Errors
     /// `Access`, `Permission`, `ReadOnly`, `Stale`.
@@ -81,7 +86,8 @@ impl Acting<'_> {
         if read && !self.has(node, status, Rights::READ_OK)? && !self.may_execute(node, status)? {
             return Err(Error::Access);
         }
-        // A file that an unprivileged process has made without write permission for itself: what it holds open will do.
+        // A file that an unprivileged process has made without write permission for itself: what it holds
+        // open will do.
         if write && !self.holds_for_writing(node) && !self.has(node, status, Rights::WRITE_OK)? {
             return Err(Error::Access);
         }
@@ -122,7 +128,8 @@ impl Acting<'_> {
         if !self.is_proof(&Look { status: *status, asked: Timestamp::now() }) {
             return self.has_now(node, right);
         }
-        // The answer is about the file as it was between this look and the next change, and any change after the look shows.
+        // The answer is about the file as it was between this look and the next change, and any change after
+        // the look shows.
         let look = self.look(node)?;
         let allowed = self.has_now(node, right)?;
         if self.is_proof(&look) {

@@ -1,5 +1,5 @@
-//! POSIX access control lists: the kernel keeps them, checks them, and changes the mode with them. They are reached as
-//! extended attributes of the namespace `system.`.
+//! POSIX access control lists: the kernel keeps them, checks them, and changes the mode with them. They are
+//! reached as extended attributes of the namespace `system.`.
 
 use std::ffi::CStr;
 use std::os::fd::AsRawFd as _;
@@ -22,8 +22,8 @@ const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
 
 impl Acting<'_> {
-    /// The file's list, and for a directory the one that new entries inherit. Without a list of its own a file has the one that
-    /// its mode makes.
+    /// The file's list, and for a directory the one that new entries inherit. Without a list of its own a
+    /// file has the one that its mode makes.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -50,12 +50,12 @@ impl Acting<'_> {
         Ok(node.kind() != Kind::Symlink && self.read_acl(node, ACCESS)?.is_some())
     }
 
-    /// Replaces the file's list and, of a directory, the one that new entries inherit (`None`: they inherit nothing). The mode
-    /// follows.
+    /// Replaces the file's list and, of a directory, the one that new entries inherit (`None`: they inherit
+    /// nothing). The mode follows.
     ///
     /// # Errors
-    /// `NotSupported` by the filesystem or for a file that is neither regular nor a directory, `Permission` for others than
-    /// the owner, `NoSpace`, `ReadOnly`, `Invalid`.
+    /// `NotSupported` by the filesystem or for a file that is neither regular nor a directory, `Permission`
+    /// for others than the owner, `NoSpace`, `ReadOnly`, `Invalid`.
     pub fn set_acls(
         &self,
         node: &Node,
@@ -84,7 +84,8 @@ impl Acting<'_> {
         PosixAcl::from_bytes(&bytes).map(Some).ok_or(Error::Io(Errno::INVAL))
     }
 
-    /// The kernel's bytes; the outer `None` where the filesystem keeps no lists. Whoever may look at the file may look at them.
+    /// The kernel's bytes; the outer `None` where the filesystem keeps no lists. Whoever may look at the file
+    /// may look at them.
     fn read_acl(&self, node: &Node, name: &CStr) -> Result<Option<Option<Vec<u8>>>> {
         // The descriptor is for the path only, so it is asked by its name.
         let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());

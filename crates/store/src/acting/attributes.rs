@@ -28,15 +28,17 @@ impl Acting<'_> {
         Ok(self.live(node)?.attributes)
     }
 
-    /// Sets attributes: first the size, then owner and group, the mode (a change of owner clears set-id bits, so the mode asked for comes
-    /// after it), the times. With a `guard`, only if the file's ctime is still that.
+    /// Sets attributes: first the size, then owner and group, the mode (a change of owner clears set-id bits,
+    /// so the mode asked for comes after it), the times. With a `guard`, only if the file's ctime is still
+    /// that.
     ///
-    /// A failure half-way leaves what was done before it; what can be known beforehand (ownership, the guard, the values)
-    /// is checked before anything is changed.
+    /// A failure half-way leaves what was done before it; what can be known beforehand (ownership, the guard,
+    /// the values) is checked before anything is changed.
     ///
     /// # Errors
-    /// `NotSync` when the guard doesn't match, `Permission` (also as for [`Acting::check_set_id`]), `Access`, `ReadOnly`, `Invalid`, `IsDirectory` for the size of a directory, `FileTooLarge`,
-    /// `NoSpace`, `NotSupported` for the mode of a symbolic link.
+    /// `NotSync` when the guard doesn't match, `Permission` (also as for [`Acting::check_set_id`]), `Access`,
+    /// `ReadOnly`, `Invalid`, `IsDirectory` for the size of a directory, `FileTooLarge`, `NoSpace`,
+    /// `NotSupported` for the mode of a symbolic link.
     pub fn set_attributes(
         &self,
         node: &Node,
@@ -52,10 +54,11 @@ impl Acting<'_> {
         })
     }
 
-    /// Whether a file of this kind may be given `mode` here. A store without privileges makes all its files as the user that the
-    /// server runs as, and no mount of its own says `nosuid`: a set-user-ID program that a client put there would run with
-    /// the rights of that user, whoever starts it. So such a store sets no set-user-ID bit, and a set-group-ID bit only on
-    /// directories, where it means that new files inherit the group.
+    /// Whether a file of this kind may be given `mode` here. A store without privileges makes all its files
+    /// as the user that the server runs as, and no mount of its own says `nosuid`: a set-user-ID program that
+    /// a client put there would run with the rights of that user, whoever starts it. So such a store sets no
+    /// set-user-ID bit, and a set-group-ID bit only on directories, where it means that new files inherit the
+    /// group.
     ///
     /// # Errors
     /// `Permission`.
@@ -64,7 +67,8 @@ impl Acting<'_> {
         if self.is_privileged() || mode & refused == 0 { Ok(()) } else { Err(Error::Permission) }
     }
 
-    /// Says that the file has changed, now: somebody has data for it that isn't here yet. Nobody's permission is asked.
+    /// Says that the file has changed, now: somebody has data for it that isn't here yet. Nobody's permission
+    /// is asked.
     ///
     /// # Errors
     /// `ReadOnly`, `Io`.

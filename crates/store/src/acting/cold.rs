@@ -1,9 +1,9 @@
 //! Reads that may have to wait for a disk, and those that don't.
 //!
-//! Whoever reads for many is told before a read waits, so that others needn't wait with it. What is cached is found by
-//! asking the kernel for the bytes on the condition that it doesn't wait (`RWF_NOWAIT`): a hit is the read itself and
-//! costs nothing more. Filesystems that can't be asked (tmpfs, FUSE, some on the network) say so once for a store, which is
-//! one filesystem; from then on their reads are plain.
+//! Whoever reads for many is told before a read waits, so that others needn't wait with it. What is cached is
+//! found by asking the kernel for the bytes on the condition that it doesn't wait (`RWF_NOWAIT`): a hit is
+//! the read itself and costs nothing more. Filesystems that can't be asked (tmpfs, FUSE, some on the network)
+//! say so once for a store, which is one filesystem; from then on their reads are plain.
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
@@ -48,8 +48,8 @@ impl Askable {
 }
 
 impl Acting<'_> {
-    /// Fills `buffer` from `offset`, calling `will_wait` before it waits for a disk. `size` is the file's, so that its end is
-    /// known without a second look.
+    /// Fills `buffer` from `offset`, calling `will_wait` before it waits for a disk. `size` is the file's, so
+    /// that its end is known without a second look.
     pub(super) fn fill(
         &self,
         file: &OwnedFd,
@@ -81,9 +81,10 @@ impl Acting<'_> {
         }
     }
 
-    /// Sees to it that `length` bytes at `offset` are cached, as far as the file has them, so that sending them from the file doesn't wait
-    /// for a disk. Calls `will_wait` before it waits itself. It looks at both ends of the range: what was read in one
-    /// piece is mostly there in one piece or not at all. Where the filesystem can't be asked nothing is done.
+    /// Sees to it that `length` bytes at `offset` are cached, as far as the file has them, so that sending
+    /// them from the file doesn't wait for a disk. Calls `will_wait` before it waits itself. It looks at both
+    /// ends of the range: what was read in one piece is mostly there in one piece or not at all. Where the
+    /// filesystem can't be asked nothing is done.
     ///
     /// # Errors
     /// `Io`: the range can't be read.

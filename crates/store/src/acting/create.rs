@@ -25,13 +25,13 @@ const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
 impl Acting<'_> {
     /// Makes a regular file, or takes the existing one as `how` says.
     ///
-    /// `Exclusive` keeps the verifier in the new file's time stamps (62 of its 64 bits: the upper bit of each half doesn't fit all
-    /// filesystems), so that a retry, even after a restart of the server, finds its own file; the client's next call is a SETATTR that
-    /// sets the real ones.
+    /// `Exclusive` keeps the verifier in the new file's time stamps (62 of its 64 bits: the upper bit of each
+    /// half doesn't fit all filesystems), so that a retry, even after a restart of the server, finds its own
+    /// file; the client's next call is a SETATTR that sets the real ones.
     ///
     /// # Errors
-    /// `Exists`, `Access`, `ReadOnly`, `NoSpace`, `Quota`, those of names, `NotDirectory`, `Stale`; `Permission` as for
-    /// [`Acting::check_set_id`].
+    /// `Exists`, `Access`, `ReadOnly`, `NoSpace`, `Quota`, those of names, `NotDirectory`, `Stale`;
+    /// `Permission` as for [`Acting::check_set_id`].
     pub fn create(&self, dir: &Node, name: &[u8], how: &CreateHow, wcc: &mut Wcc) -> Result<Arc<Node>> {
         let (node, file) = self.create_open(dir, name, how, OFlags::WRONLY, wcc)?;
         if let Some(file) = file {
@@ -121,8 +121,8 @@ impl Acting<'_> {
         }
     }
 
-    /// Gives a new object the attributes that it couldn't be born with. Owner and group are root's to give away; other
-    /// clients' habit of sending them along is ignored, as by the Linux server.
+    /// Gives a new object the attributes that it couldn't be born with. Owner and group are root's to give
+    /// away; other clients' habit of sending them along is ignored, as by the Linux server.
     fn finish(&self, node: Arc<Node>, set: &SetAttributes) -> Result<Arc<Node>> {
         let mut set = *set;
         if !self.is_root() {
@@ -207,8 +207,8 @@ impl Acting<'_> {
     /// Gives a file another name. The node's own attributes change, too: ask for them afterwards.
     ///
     /// # Errors
-    /// As for [`Acting::create`]; `Permission` for directories (as linux says) and where the kernel protects hard links,
-    /// `TooManyLinks`, `CrossDevice`.
+    /// As for [`Acting::create`]; `Permission` for directories (as linux says) and where the kernel protects
+    /// hard links, `TooManyLinks`, `CrossDevice`.
     pub fn link(&self, node: &Node, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
@@ -222,7 +222,8 @@ impl Acting<'_> {
         })
     }
 
-    /// Checks a name for a new or an old entry; when it is bad the directory's attributes are filled in all the same.
+    /// Checks a name for a new or an old entry; when it is bad the directory's attributes are filled in all
+    /// the same.
     pub(super) fn entry_name(
         &self,
         dir: &Node,

@@ -1,9 +1,9 @@
-//! Reading, writing, committing: everything that needs a file open for data and keeps it. Giving it away is `grant`'s.
+//! Reading, writing, committing: everything that needs a file open for data and keeps it. Giving it away is
+//! `grant`'s.
 //!
-//! What the hot calls cost when the node and its descriptor are there: READ is statx and pread (preadv2 where the filesystem can
-//! be asked not to wait, see `cold`). WRITE is
-//! statx, pwrite, statx, and a faccessat2 for users other than the owner and root, because each write moves the ctime
-//! that the kept answers hang on.
+//! What the hot calls cost when the node and its descriptor are there: READ is statx and pread (preadv2 where
+//! the filesystem can be asked not to wait, see `cold`). WRITE is statx, pwrite, statx, and a faccessat2 for
+//! users other than the owner and root, because each write moves the ctime that the kept answers hang on.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::node::{Node, is_program};
 use crate::open::Inner;
 
 impl Acting<'_> {
-    /// Reads at `offset` into `buffer`. Beyond the end of the file, however far, 0 bytes and `eof`. The attributes are from before the read,
-    /// unless the file changed its size meanwhile.
+    /// Reads at `offset` into `buffer`. Beyond the end of the file, however far, 0 bytes and `eof`. The
+    /// attributes are from before the read, unless the file changed its size meanwhile.
     ///
     /// # Errors
     /// `IsDirectory`, `Invalid` for other files that aren't regular, what [`Acting::may`] says, `Io`.
@@ -31,8 +31,8 @@ impl Acting<'_> {
         self.read_or_wait(node, offset, buffer, || {})
     }
 
-    /// As [`Acting::read`], and calls `will_wait` before it waits for a disk. Where the filesystem can't be asked whether it would wait it
-    /// isn't called.
+    /// As [`Acting::read`], and calls `will_wait` before it waits for a disk. Where the filesystem can't be
+    /// asked whether it would wait it isn't called.
     ///
     /// # Errors
     /// As for [`Acting::read`].
@@ -55,8 +55,8 @@ impl Acting<'_> {
         Ok(Read { count, eof: count < buffer.len() || end >= attributes.size, attributes })
     }
 
-    /// The open file, for sending from it without a copy (see [`Acting::warm`]), and its attributes, after the same check as
-    /// [`Acting::read`] makes.
+    /// The open file, for sending from it without a copy (see [`Acting::warm`]), and its attributes, after
+    /// the same check as [`Acting::read`] makes.
     ///
     /// # Errors
     /// As for [`Acting::read`].
@@ -69,12 +69,13 @@ impl Acting<'_> {
 
     /// Writes `data` at `offset`, as durable as asked or more: [`Written::committed`] says which.
     ///
-    /// A failure of the device or of the sync changes the write verifier; the caller answers with the one from before the
-    /// call. Writes to one file go on side by side; those that overlapped with another change leave `wcc.before` out.
+    /// A failure of the device or of the sync changes the write verifier; the caller answers with the one
+    /// from before the call. Writes to one file go on side by side; those that overlapped with another change
+    /// leave `wcc.before` out.
     ///
     /// # Errors
-    /// `FileTooLarge` for an end beyond the largest offset, `NoSpace`, `Quota`, `IsDirectory`, `Invalid` for other files that aren't regular, what
-    /// [`Acting::may`] says, `Io`.
+    /// `FileTooLarge` for an end beyond the largest offset, `NoSpace`, `Quota`, `IsDirectory`, `Invalid` for
+    /// other files that aren't regular, what [`Acting::may`] says, `Io`.
     pub fn write(
         &self,
         node: &Arc<Node>,
@@ -83,7 +84,8 @@ impl Acting<'_> {
         stability: Stability,
         wcc: &mut Wcc,
     ) -> Result<Written> {
-        // Not under the lock: one device that hangs would take as many workers as there are writes to its file.
+        // Not under the lock: one device that hangs would take as many workers as there are writes to its
+        // file.
         let written = self.overlapping(node, wcc, |before| {
             regular(node)?;
             self.check(node, before, AccessMode::Write)?;
@@ -139,11 +141,13 @@ impl Acting<'_> {
         Ok(Written { count, committed })
     }
 
-    /// Makes all that was written to the file durable. `offset` and `count` (0: to the end) say which part the client means; the kernel
-    /// syncs whole files. The attributes before and after are the same: a COMMIT changes none.
+    /// Makes all that was written to the file durable. `offset` and `count` (0: to the end) say which part
+    /// the client means; the kernel syncs whole files. The attributes before and after are the same: a COMMIT
+    /// changes none.
     ///
     /// # Errors
-    /// As for [`Acting::write`]. When the sync failed the write verifier has changed; the caller answers with the one from after the call.
+    /// As for [`Acting::write`]. When the sync failed the write verifier has changed; the caller answers with
+    /// the one from after the call.
     pub fn commit(&self, node: &Node, offset: u64, count: u64, wcc: &mut Wcc) -> Result<()> {
         let _ = (offset, count);
         let status = self.live(node)?;
@@ -161,17 +165,17 @@ impl Acting<'_> {
         Ok(())
     }
 
-    /// A program can't be started while anybody has it open for writing (execve(2), `ETXTBSY`), and a client that has closed it
-    /// expects that it can. So what was written through the kept descriptor being safe, it is closed. What can't
-    /// be opened again stays.
+    /// A program can't be started while anybody has it open for writing (execve(2), `ETXTBSY`), and a client
+    /// that has closed it expects that it can. So what was written through the kept descriptor being safe, it
+    /// is closed. What can't be opened again stays.
     pub(super) fn let_run(&self, node: &Node, mode: u32) {
         if is_program(mode, self.is_privileged()) {
             self.store.nodes.pins.close_unless_pinned(node);
         }
     }
 
-    /// A write's error in words. What failed in the device, or in the sync that was part of the write, may have been somebody's unstable
-    /// data; a full disk that says so at once has lost none.
+    /// A write's error in words. What failed in the device, or in the sync that was part of the write, may
+    /// have been somebody's unstable data; a full disk that says so at once has lost none.
     fn failed(&self, node: &Node, error: std::io::Error, stability: Stability) -> Error {
         let error = Error::from(error);
         let refused = matches!(error, Error::NoSpace | Error::Quota) && stability == Stability::Unstable;
@@ -193,15 +197,15 @@ impl Acting<'_> {
         Ok(file)
     }
 
-    /// A file open for reading, for something other than data: where there is a lease against everybody (see `leases`), the
-    /// descriptor that it is on, for another would break it.
+    /// A file open for reading, for something other than data: where there is a lease against everybody (see
+    /// `leases`), the descriptor that it is on, for another would break it.
     pub(super) fn open_to_look(&self, node: &Node) -> Result<Arc<OwnedFd>> {
         let leased = if node.is_leased() { node.data_file(true).get() } else { None };
         leased.map_or_else(|| self.reopen(node.file(), OFlags::RDONLY).map(Arc::new), Ok)
     }
 
-    /// Opens a file of which we have an `O_PATH` descriptor, as the user. Where the kernel refuses what our check allowed (an owner
-    /// against his mode, execute permission for reading) as the process.
+    /// Opens a file of which we have an `O_PATH` descriptor, as the user. Where the kernel refuses what our
+    /// check allowed (an owner against his mode, execute permission for reading) as the process.
     pub(super) fn reopen(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
         let open = || self.open_again(file, access);
         self.wear()?;
@@ -233,7 +237,8 @@ impl Inner {
 
     /// Unstable data may be lost.
     fn lost(&self, node: &Node, error: Error) {
-        tracing::warn!(handle = ?node.handle(), %error, "writing failed: clients will be told to send unstable data again");
+        tracing::warn!(handle = ?node.handle(), %error, "writing failed: clients will be told to send \
+                                                         unstable data again");
         self.verifier.change();
     }
 }

@@ -1,10 +1,11 @@
 //! READDIR.
 //!
-//! A cookie is the filesystem's own position in the directory (`d_off`), so that paging survives entries that come and go
-//! meanwhile, and needs no memory here. The verifier says which directory the cookies belong to. For filesystems whose
-//! positions don't outlive an open directory, or move when entries go (see `Filesystem::volatile_cookies`), it says, too, which run of
-//! the server and which state of the directory: there a cookie is good as long as the directory is still open where the last page ended, or
-//! hasn't changed. Otherwise the client must begin again; an entry that is passed over it would never miss.
+//! A cookie is the filesystem's own position in the directory (`d_off`), so that paging survives entries that
+//! come and go meanwhile, and needs no memory here. The verifier says which directory the cookies belong to.
+//! For filesystems whose positions don't outlive an open directory, or move when entries go (see
+//! `Filesystem::volatile_cookies`), it says, too, which run of the server and which state of the directory:
+//! there a cookie is good as long as the directory is still open where the last page ended, or hasn't
+//! changed. Otherwise the client must begin again; an entry that is passed over it would never miss.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,8 +27,9 @@ const PURPOSE_DIRECTORY: u8 = 3;
 const PURPOSE_DIRECTORY_STATE: u8 = 4;
 
 impl Acting<'_> {
-    /// Calls `each` with the entries after `cookie` (0: from the start), "." and ".." among them, until it breaks or there are no
-    /// more. The entry at which it breaks counts as not taken: its predecessor's cookie continues with it.
+    /// Calls `each` with the entries after `cookie` (0: from the start), "." and ".." among them, until it
+    /// breaks or there are no more. The entry at which it breaks counts as not taken: its predecessor's
+    /// cookie continues with it.
     ///
     /// `verifier` is the one of the page before; it isn't looked at when `cookie` is 0.
     ///
@@ -92,7 +94,8 @@ impl Acting<'_> {
         Ok((reached, true))
     }
 
-    /// The directory open for reading, standing at `cookie`, which means something to any open directory if it is `current`.
+    /// The directory open for reading, standing at `cookie`, which means something to any open directory if
+    /// it is `current`.
     fn open_at(&self, dir: &Node, cookie: u64, current: bool) -> Result<OwnedFd> {
         let kept = if cookie == 0 { None } else { self.store.dirs.take(dir.handle(), cookie) };
         let file = match kept {

@@ -9,10 +9,11 @@ use crate::node::Node;
 use ::io::Stability;
 
 impl Acting<'_> {
-    /// Makes what was changed of a directory's entries or of a regular file's attributes durable; the caller was allowed to make the
-    /// change, so nothing is checked. A new file is durable with its directory, which is all that can be done for
-    /// links, devices, sockets and pipes: they can't be opened for an fsync. The same goes for directories of filesystems that know no fsync of
-    /// a directory, and for what neither the user nor the process may read.
+    /// Makes what was changed of a directory's entries or of a regular file's attributes durable; the caller
+    /// was allowed to make the change, so nothing is checked. A new file is durable with its directory, which
+    /// is all that can be done for links, devices, sockets and pipes: they can't be opened for an fsync. The
+    /// same goes for directories of filesystems that know no fsync of a directory, and for what neither the
+    /// user nor the process may read.
     ///
     /// # Errors
     /// `Io`, `NoSpace`, `Quota`; the write verifier has changed when a regular file's sync failed.
@@ -21,7 +22,8 @@ impl Acting<'_> {
             return Ok(());
         }
         let file = match self.open_to_look(node) {
-            // Without privileges, what its owner may not read he may not sync either; it stays to the filesystem.
+            // Without privileges, what its owner may not read he may not sync either; it stays to the
+            // filesystem.
             Err(Error::Access) => return Ok(()),
             other => other?,
         };

@@ -43,7 +43,8 @@ impl Acting<'_> {
         })
     }
 
-    /// What the offsets and lengths of [`Acting::clone_range`] must be multiples of, in bytes; 0 where it isn't supported.
+    /// What the offsets and lengths of [`Acting::clone_range`] must be multiples of, in bytes; 0 where it
+    /// isn't supported.
     ///
     /// # Errors
     /// `Stale`, `Io`.

@@ -1,15 +1,17 @@
 //! Giving open files away.
 //!
-//! Whoever holds a descriptor can open its file again (/proc/self/fd) with ids and capabilities of his own, or pass it to
-//! somebody who has more. The one thing that stops him is the mount that the descriptor belongs to. So where the holder
-//! could do more with the file than the export lets him, what is granted for reading comes from the read-only clone of the
-//! export's mount: opening it again for writing, and changing its mode or owner, fails with EROFS, also for root.
+//! Whoever holds a descriptor can open its file again (/proc/self/fd) with ids and capabilities of his own,
+//! or pass it to somebody who has more. The one thing that stops him is the mount that the descriptor belongs
+//! to. So where the holder could do more with the file than the export lets him, what is granted for reading
+//! comes from the read-only clone of the export's mount: opening it again for writing, and changing its mode
+//! or owner, fails with EROFS, also for root.
 //!
-//! What open(2) would refuse the user isn't given away, for that is the promise (docs/lane.md). The wire allows more, as NFS servers have
-//! to (RFC 1813 section 4.4): an owner may read and write whatever his file's mode says, and who may execute a file may read it.
+//! What open(2) would refuse the user isn't given away, for that is the promise (docs/lane.md). The wire
+//! allows more, as NFS servers have to (RFC 1813 section 4.4): an owner may read and write whatever his
+//! file's mode says, and who may execute a file may read it.
 //!
-//! The reading of a file in a directory is the common case and has a short way of its own: the name is opened as the user
-//! in one step, and what was opened is compared with what was looked at. No node is made for it.
+//! The reading of a file in a directory is the common case and has a short way of its own: the name is opened
+//! as the user in one step, and what was opened is compared with what was looked at. No node is made for it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,7 +30,8 @@ use crate::name;
 use crate::node::Node;
 use crate::open::Scheme;
 
-/// O_NONBLOCK so that a lease on the file can't make us wait; it is switched off before the file is given away.
+/// O_NONBLOCK so that a lease on the file can't make us wait; it is switched off before the file is given
+/// away.
 const TO_GIVE: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// What may stand behind a descriptor that is given away.
@@ -36,8 +39,8 @@ const TO_GIVE: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NO
 pub enum Holder {
     /// Nobody who could do more with the file than he may do through the store.
     Equal,
-    /// The holder couldn't, but a process to which he passes it might: root that is squashed when it asks itself. Granted for reading through
-    /// the read-only clone where there is one.
+    /// The holder couldn't, but a process to which he passes it might: root that is squashed when it asks
+    /// itself. Granted for reading through the read-only clone where there is one.
     Backed,
     /// The holder himself could. Granted for reading through the read-only clone, or not at all.
     Stronger,
@@ -46,14 +49,15 @@ pub enum Holder {
 /// An open file to give away.
 #[derive(Debug)]
 pub struct Grant {
-    /// A file description of its own, open for exactly what was asked. None of the flags that change how reads and writes work are set.
+    /// A file description of its own, open for exactly what was asked. None of the flags that change how
+    /// reads and writes work are set.
     pub file: OwnedFd,
     /// The file's handle.
     pub handle: FileHandle,
     /// The attributes.
     pub attributes: Attributes,
-    /// As long as the file's ctime is that of the attributes nothing has changed since, so that an open of the same user would
-    /// succeed again.
+    /// As long as the file's ctime is that of the attributes nothing has changed since, so that an open of
+    /// the same user would succeed again.
     pub lasts: bool,
 }
 
@@ -77,13 +81,15 @@ const fn access(mode: AccessMode) -> OFlags {
 impl Acting<'_> {
     /// Opens a file as the user, with exactly the access asked, to hand it to another process.
     ///
-    /// A client that may only read (see [`crate::Store::act_as_reader`]) counts as [`Holder::Stronger`] than his rights, whoever he is.
+    /// A client that may only read (see [`crate::Store::act_as_reader`]) counts as [`Holder::Stronger`] than
+    /// his rights, whoever he is.
     ///
     /// The kernel decides, when it opens the file.
     ///
     /// # Errors
-    /// What [`Acting::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular, `NotSupported` when it has to come from a
-    /// read-only mount and there is none, and for what [`Acting::may`] allows and open(2) doesn't.
+    /// What [`Acting::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular,
+    /// `NotSupported` when it has to come from a read-only mount and there is none, and for what
+    /// [`Acting::may`] allows and open(2) doesn't.
     pub fn grant(&self, node: &Node, mode: AccessMode, holder: Holder) -> Result<Grant> {
         regular(node)?;
         let look = self.look(node)?;
@@ -104,8 +110,9 @@ impl Acting<'_> {
         }
     }
 
-    /// The short way to a grant for reading the file `name` in `dir`: five system calls, and nothing stays open here.
-    /// `None` when it can't be gone or doesn't lead to a grant; [`Acting::find`] and [`Acting::grant_found`] then say why.
+    /// The short way to a grant for reading the file `name` in `dir`: five system calls, and nothing stays
+    /// open here. `None` when it can't be gone or doesn't lead to a grant; [`Acting::find`] and
+    /// [`Acting::grant_found`] then say why.
     #[must_use]
     pub fn grant_entry(&self, dir: &Node, name: &[u8], holder: Holder) -> Option<Grant> {
         let name = name::any(name).ok().filter(|name| !matches!(name.as_bytes(), b"." | b".."))?;
@@ -139,8 +146,9 @@ impl Acting<'_> {
         Some(Grant { file, handle, attributes, lasts })
     }
 
-    /// As [`Acting::create`], to hand the file to another process: the descriptor that it was made with, as far as that is what is asked
-    /// for; it does what its mode may forbid the next one. Otherwise, and where the file was there before, only the file.
+    /// As [`Acting::create`], to hand the file to another process: the descriptor that it was made with, as
+    /// far as that is what is asked for; it does what its mode may forbid the next one. Otherwise, and where
+    /// the file was there before, only the file.
     ///
     /// # Errors
     /// As for [`Acting::create`]; `NotSupported` as for [`Acting::grant`], with nothing made.

@@ -12,13 +12,14 @@ use crate::identity::as_process_user;
 use crate::node::Node;
 
 impl Acting<'_> {
-    /// Opens a file for taking locks on it, not for data: nothing is checked, so whoever gets it must have been
-    /// allowed to open the file. An `exclusive` lock needs a file that is open for writing, a shared one gets one that isn't: that
-    /// is in nobody's way who has a lease against writers. Also whether it is open for writing: a file that can't be opened so is
-    /// opened for reading.
+    /// Opens a file for taking locks on it, not for data: nothing is checked, so whoever gets it must have
+    /// been allowed to open the file. An `exclusive` lock needs a file that is open for writing, a shared one
+    /// gets one that isn't: that is in nobody's way who has a lease against writers. Also whether it is open
+    /// for writing: a file that can't be opened so is opened for reading.
     ///
     /// # Errors
-    /// `Stale`, `Access` when an unprivileged process may not read the file, `TryLater` where there is a lease against it.
+    /// `Stale`, `Access` when an unprivileged process may not read the file, `TryLater` where there is a
+    /// lease against it.
     pub fn lock_file(&self, node: &Node, exclusive: bool) -> Result<(OwnedFd, bool)> {
         let open = |access| self.reopen_for_locks(node, access);
         let reader = || Ok((open(OFlags::RDONLY)?, false));
@@ -52,7 +53,8 @@ pub struct InheritedLockFile {
     pub writable: bool,
 }
 
-/// Says what an open file with locks is that another process has left. A kernel lease that it may have is given back.
+/// Says what an open file with locks is that another process has left. A kernel lease that it may have is
+/// given back.
 ///
 /// # Errors
 /// `Invalid` if it isn't a regular file.

@@ -31,8 +31,8 @@ impl Acting<'_> {
     /// The file that a handle names.
     ///
     /// # Errors
-    /// `BadHandle` for bytes that this store never gave out, `Stale` when the file is gone (or isn't below the export any more, where
-    /// `subtree_check` asks).
+    /// `BadHandle` for bytes that this store never gave out, `Stale` when the file is gone (or isn't below
+    /// the export any more, where `subtree_check` asks).
     pub fn node(&self, handle: &[u8]) -> Result<Arc<Node>> {
         let handle = FileHandle::unchecked(handle).ok_or(Error::BadHandle)?;
         if handle == *self.store.root.handle() {
@@ -67,10 +67,12 @@ impl Acting<'_> {
         }
     }
 
-    /// The file `name` in `dir`. "." is the directory itself, ".." the one above, which for the root is the root.
+    /// The file `name` in `dir`. "." is the directory itself, ".." the one above, which for the root is the
+    /// root.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `Access` (also for what is mounted there), `OtherExport`, `InvalidName`, `NameTooLong`, `Stale`.
+    /// `NotFound`, `NotDirectory`, `Access` (also for what is mounted there), `OtherExport`, `InvalidName`,
+    /// `NameTooLong`, `Stale`.
     pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
         self.find(dir, name).map(|found| found.node)
     }

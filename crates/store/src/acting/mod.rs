@@ -1,8 +1,9 @@
 //! Operations on a store, each done as a user.
 //!
-//! Every operation that touches names or data first wears the user's ids (`identity`), so that the kernel refuses what the user
-//! may not. Exceptions are few, and each says why: opening by handle needs the process's own rights, and an owner may read
-//! and write his own file whatever its mode, for that is what a local process with the file open could do.
+//! Every operation that touches names or data first wears the user's ids (`identity`), so that the kernel
+//! refuses what the user may not. Exceptions are few, and each says why: opening by handle needs the
+//! process's own rights, and an owner may read and write his own file whatever its mode, for that is what a
+//! local process with the file open could do.
 
 mod access;
 mod acls;
@@ -72,8 +73,8 @@ impl<'s> Acting<'s> {
         Ok(acting)
     }
 
-    /// From now on nobody minds if unstable data gets lost, and no descriptor is kept to notice it: what an `async` export
-    /// promises (exports(5)).
+    /// From now on nobody minds if unstable data gets lost, and no descriptor is kept to notice it: what an
+    /// `async` export promises (exports(5)).
     #[must_use]
     pub fn without_promises(self) -> Self {
         Acting { promises: false, ..self }
@@ -148,8 +149,8 @@ impl<'s> Acting<'s> {
         self.store.locks.one(node.fileid())
     }
 
-    /// Runs a change of `node` with the attributes taken before and after, and nobody else's change of its names or attributes
-    /// through this store between.
+    /// Runs a change of `node` with the attributes taken before and after, and nobody else's change of its
+    /// names or attributes through this store between.
     fn changing<T>(
         &self,
         node: &Node,
@@ -160,7 +161,8 @@ impl<'s> Acting<'s> {
         self.overlapping(node, wcc, change)
     }
 
-    /// As [`Acting::changing`], but others may change the node meanwhile; if anybody did there are no attributes from before.
+    /// As [`Acting::changing`], but others may change the node meanwhile; if anybody did there are no
+    /// attributes from before.
     fn overlapping<T>(
         &self,
         node: &Node,

@@ -1,4 +1,5 @@
-//! Reading and writing by an I/O mode: which descriptors that takes, and what becomes of a mode that the file can't do.
+//! Reading and writing by an I/O mode: which descriptors that takes, and what becomes of a mode that the file
+//! can't do.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::node::Node;
 pub(super) type DirectFile = (Arc<OwnedFd>, Alignment);
 
 impl Acting<'_> {
-    /// From now on reads and writes go by these modes, as far as the filesystem and the file can; see [`crate::Store::io_notes`].
+    /// From now on reads and writes go by these modes, as far as the filesystem and the file can; see
+    /// [`crate::Store::io_notes`].
     #[must_use]
     pub fn with_modes(self, modes: Modes) -> Self {
         Acting { modes, ..self }
@@ -28,8 +30,8 @@ impl Acting<'_> {
         Modes { read: known(self.modes.read), write: known(self.modes.write) }
     }
 
-    /// How [`Acting::fetch`] would read this file. Where that is buffered there are better ways: [`Acting::read`], and sending
-    /// from [`Acting::read_file`].
+    /// How [`Acting::fetch`] would read this file. Where that is buffered there are better ways:
+    /// [`Acting::read`], and sending from [`Acting::read_file`].
     pub fn read_mode(&self, node: &Node) -> Mode {
         match self.store.fallbacks.instead_of(self.modes.read) {
             Mode::Direct if self.alignment(node).is_none() => Mode::Buffered,
@@ -37,8 +39,8 @@ impl Acting<'_> {
         }
     }
 
-    /// Reads `count` bytes at `offset` by the mode for reads, into memory of its own. It waits for the disk, most likely. What it
-    /// says of the file is as with [`Acting::read`].
+    /// Reads `count` bytes at `offset` by the mode for reads, into memory of its own. It waits for the disk,
+    /// most likely. What it says of the file is as with [`Acting::read`].
     ///
     /// # Errors
     /// As for [`Acting::read`].

@@ -1,7 +1,8 @@
 //! What quotas leave of a filesystem for one file or directory.
 //!
-//! What is written to a file is charged to its owner and its group; what is made in a directory to whoever makes it, and to the directory's
-//! group if it hands that on. How much others have is nobody's business but root's: users are told of their own, members of their groups'.
+//! What is written to a file is charged to its owner and its group; what is made in a directory to whoever
+//! makes it, and to the directory's group if it hands that on. How much others have is nobody's business but
+//! root's: users are told of their own, members of their groups'.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,8 +29,8 @@ pub struct Room {
 }
 
 impl Acting<'_> {
-    /// What the quotas in force leave for `node`: of a user's and a group's the smaller. `None` where there are none, none that the user
-    /// may know of, or none that the kernel tells (before Linux 5.14).
+    /// What the quotas in force leave for `node`: of a user's and a group's the smaller. `None` where there
+    /// are none, none that the user may know of, or none that the kernel tells (before Linux 5.14).
     ///
     /// # Errors
     /// `Stale`, `Io`.

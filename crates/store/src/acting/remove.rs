@@ -23,7 +23,9 @@ impl Acting<'_> {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `TryLater` for directories of other exports and those on the way there, as for mount points; `NotEmpty`, `NotDirectory`, `NotFound`, `Invalid` for "." and `Exists` for ".." (RFC 1813 section 3.3.13), `Access`, `Permission`, `ReadOnly`, `Stale`.
+    /// `TryLater` for directories of other exports and those on the way there, as for mount points;
+    /// `NotEmpty`, `NotDirectory`, `NotFound`, `Invalid` for "." and `Exists` for ".." (RFC 1813 section
+    /// 3.3.13), `Access`, `Permission`, `ReadOnly`, `Stale`.
     pub fn rmdir(&self, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
         let dots = if name == b"." { Error::Invalid } else { Error::Exists };
         self.unlink(dir, name, dots, AtFlags::REMOVEDIR, wcc)
@@ -43,8 +45,9 @@ impl Acting<'_> {
     /// Moves a name, replacing what had the new one.
     ///
     /// # Errors
-    /// `NotFound`, `Exists` or `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` for "." and ".." and for moving a directory below itself,
-    /// `CrossDevice`, `TryLater` as for [`Acting::rmdir`], `Access`, `Permission`, `ReadOnly`, `Stale`.
+    /// `NotFound`, `Exists` or `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` for "." and ".." and for
+    /// moving a directory below itself, `CrossDevice`, `TryLater` as for [`Acting::rmdir`], `Access`,
+    /// `Permission`, `ReadOnly`, `Stale`.
     pub fn rename(
         &self,
         from_dir: &Node,

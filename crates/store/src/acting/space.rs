@@ -1,6 +1,6 @@
-//! A file's space, and copies within the filesystem, by the kernel's own calls: fallocate(2), lseek(2)'s `SEEK_DATA` and
-//! `SEEK_HOLE`, copy_file_range(2), `FICLONERANGE`. What they change is durable when they return, unless the store makes no
-//! promises.
+//! A file's space, and copies within the filesystem, by the kernel's own calls: fallocate(2), lseek(2)'s
+//! `SEEK_DATA` and `SEEK_HOLE`, copy_file_range(2), `FICLONERANGE`. What they change is durable when they
+//! return, unless the store makes no promises.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -38,11 +38,12 @@ pub struct Extent {
 }
 
 impl Acting<'_> {
-    /// Reserves space for `length` bytes from `offset`, so that writing them can't fail for want of it; the file grows if it ends
-    /// before.
+    /// Reserves space for `length` bytes from `offset`, so that writing them can't fail for want of it; the
+    /// file grows if it ends before.
     ///
     /// # Errors
-    /// `NotSupported` by the filesystem, `NoSpace`, `FileTooLarge`, `Invalid` for a length of 0, what [`Acting::may`] says.
+    /// `NotSupported` by the filesystem, `NoSpace`, `FileTooLarge`, `Invalid` for a length of 0, what
+    /// [`Acting::may`] says.
     pub fn allocate(&self, node: &Node, offset: u64, length: u64, wcc: &mut Wcc) -> Result<()> {
         self.reshape(node, offset, length, FallocateFlags::empty(), wcc)
     }
@@ -102,8 +103,8 @@ impl Acting<'_> {
         }
     }
 
-    /// What of `count` bytes from `offset` is data and what holes, up to the end of the file and in at most `most` stretches; and
-    /// whether they reach the end.
+    /// What of `count` bytes from `offset` is data and what holes, up to the end of the file and in at most
+    /// `most` stretches; and whether they reach the end.
     ///
     /// # Errors
     /// What [`Acting::may`] says.
@@ -136,11 +137,12 @@ impl Acting<'_> {
         Ok((extents, at >= size))
     }
 
-    /// Copies up to `count` bytes (0: to the end of the source) within the filesystem; how many were copied. Fewer are the source's
-    /// end, or the filesystem took no more.
+    /// Copies up to `count` bytes (0: to the end of the source) within the filesystem; how many were copied.
+    /// Fewer are the source's end, or the filesystem took no more.
     ///
     /// # Errors
-    /// `Invalid` for overlapping ranges of one file, `CrossDevice`, `FileTooLarge`, `NoSpace`, what [`Acting::may`] says of both.
+    /// `Invalid` for overlapping ranges of one file, `CrossDevice`, `FileTooLarge`, `NoSpace`, what
+    /// [`Acting::may`] says of both.
     pub fn copy_range(
         &self,
         (source, from): (&Node, u64),
@@ -177,8 +179,8 @@ impl Acting<'_> {
     /// Lets a range of one file share the other's blocks (0: to the end of the source).
     ///
     /// # Errors
-    /// `NotSupported` by the filesystem, `Invalid` for ranges that aren't aligned to its blocks or overlap, what [`Acting::may`] says of
-    /// both.
+    /// `NotSupported` by the filesystem, `Invalid` for ranges that aren't aligned to its blocks or overlap,
+    /// what [`Acting::may`] says of both.
     pub fn clone_range(
         &self,
         (source, from): (&Node, u64),

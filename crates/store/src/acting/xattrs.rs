@@ -33,7 +33,8 @@ impl Acting<'_> {
     /// The value of an attribute.
     ///
     /// # Errors
-    /// `NoAttribute`, `NotSupported` by the filesystem or the type of file, `Access`, `NameTooLong`, `Invalid` for an impossible name.
+    /// `NoAttribute`, `NotSupported` by the filesystem or the type of file, `Access`, `NameTooLong`,
+    /// `Invalid` for an impossible name.
     pub fn get_xattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         let name = full_name(name)?;
         let file = self.open_for_xattrs(node)?;
@@ -103,8 +104,8 @@ impl Acting<'_> {
         !matches!(self.get_xattr(node, b"samehost"), Err(Error::NotSupported))
     }
 
-    /// A description that attributes can be reached by: an `O_PATH` one isn't. The kernel checks the rights to the
-    /// attributes themselves, as the user.
+    /// A description that attributes can be reached by: an `O_PATH` one isn't. The kernel checks the rights
+    /// to the attributes themselves, as the user.
     pub(super) fn open_for_xattrs(&self, node: &Node) -> Result<Arc<OwnedFd>> {
         match node.kind() {
             Kind::Regular | Kind::Directory => {}

@@ -16,7 +16,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// On tmpfs, which has file handles everywhere; or where `SAMEHOST_STORE_TESTS` says, for trying another filesystem.
+    /// On tmpfs, which has file handles everywhere; or where `SAMEHOST_STORE_TESTS` says, for trying another
+    /// filesystem.
     pub fn new() -> Export {
         let place = std::env::var_os("SAMEHOST_STORE_TESTS").unwrap_or_else(|| "/dev/shm".into());
         Export::at(Path::new(&place))
@@ -108,7 +109,8 @@ pub fn names(acting: &Acting<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// Runs `work` on a thread that is an ordinary user in all its ids, as a server started by that user would be.
+/// Runs `work` on a thread that is an ordinary user in all its ids, as a server started by that user would
+/// be.
 pub fn as_ordinary_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     std::thread::scope(|scope| {

@@ -3,8 +3,8 @@
 //! Its life:
 //! 1. Reach the server, within the patience of `retry`; mount.
 //! 2. Say so: to the command that waits (and then leave its terminal and session), or on standard output.
-//! 3. Serve until somebody unmounts, or until SIGTERM or SIGINT. What is in use then is taken out of the tree at once and
-//!    served until its last user is gone; a second signal ends that, too.
+//! 3. Serve until somebody unmounts, or until SIGTERM or SIGINT. What is in use then is taken out of the tree
+//!    at once and served until its last user is gone; a second signal ends that, too.
 //! 4. Say goodbye to the server, if it still listens.
 
 use std::io::{self, Write};
@@ -31,7 +31,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const ONE_ATTEMPT: Duration = Duration::from_secs(10);
 /// How long a server is waited for to hear that its client goes.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How long threads are waited for that still do something when all is said: search for a lane, wait for a disk.
+/// How long threads are waited for that still do something when all is said: search for a lane, wait for a
+/// disk.
 const LEFTOVERS: Duration = Duration::from_millis(500);
 
 /// Serves in the foreground.
@@ -112,7 +113,8 @@ pub fn background(plan: Plan) -> Ended {
     ended
 }
 
-/// As many open files as may be: each granted one is one. The mode of a new file is the caller's business alone.
+/// As many open files as may be: each granted one is one. The mode of a new file is the caller's business
+/// alone.
 fn prepare() {
     let limit = getrlimit(Resource::Nofile);
     let most = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -184,12 +186,15 @@ fn explain(plan: &Plan, error: mount::Error) -> Failure {
                 .exit(Exit::NotLocal)
                 .next("mount with lane=auto to go over the wire")
         }
-        mount::Error::Client(error) => Failure { object: plan.source.clone(), ..connect::failure(&plan.url, error) },
+        mount::Error::Client(error) => {
+            Failure { object: plan.source.clone(), ..connect::failure(&plan.url, error) }
+        }
         mount::Error::NoDevice { source } => Failure::new("/dev/fuse", source)
             .next("load the module (modprobe fuse); in a container, give it --device /dev/fuse"),
         mount::Error::Mount { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             Failure::new(at, source).next(
-                "mounting needs CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN), or fusermount3 of the package fuse3",
+                "mounting needs CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN), or fusermount3 of the \
+                 package fuse3",
             )
         }
         mount::Error::Helper { reason, .. } => helper(at, &reason),
@@ -319,6 +324,7 @@ fn socket(run_dir: &std::path::Path, mount: &Arc<Mount>, identity: &Arc<Identity
     if let Some(Ok(socket)) = own_run_dir().map(|dir| start(&dir)) {
         return Some(socket);
     }
-    tracing::warn!(run_dir = %run_dir.display(), %error, "no socket for `samehost status` and `samehost ctl`");
+    tracing::warn!(run_dir = %run_dir.display(), %error, "no socket for `samehost status` and `samehost \
+                                                          ctl`");
     None
 }

@@ -1,6 +1,8 @@
-//! mount(8)'s helper: the command under the name mount.samehost, which `mount -t samehost` and fstab(5) start.
+//! mount(8)'s helper: the command under the name mount.samehost, which `mount -t samehost` and fstab(5)
+//! start.
 //!
-//! mount(8), "EXTERNAL HELPERS": `mount.samehost SOURCE DIRECTORY [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`.
+//! mount(8), "EXTERNAL HELPERS":
+//! `mount.samehost SOURCE DIRECTORY [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +15,8 @@ use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Stop};
 use crate::output::complain;
 
-/// The names that make the command the helper: of the type that users give, and of the one that the mount table shows, by which
-/// mount(8) looks for it to remount.
+/// The names that make the command the helper: of the type that users give, and of the one that the mount
+/// table shows, by which mount(8) looks for it to remount.
 const NAMES: [&str; 2] = ["mount.samehost", "mount.fuse.samehost"];
 /// What it calls itself.
 const NAME: &str = NAMES[0];
@@ -58,7 +60,8 @@ pub fn run(
         Ok(asked) => asked,
         Err(what) => {
             complain(&format!(
-                "{NAME}: {what}\n  next: it is started by mount(8): mount -t samehost SOURCE DIRECTORY [-o OPTIONS]"
+                "{NAME}: {what}\n  next: it is started by mount(8): mount -t samehost SOURCE DIRECTORY [-o \
+                 OPTIONS]"
             ));
             return (Code::Usage as u8).into();
         }

@@ -1,8 +1,9 @@
 //! `mount`: a server's directory as a filesystem.
 //!
-//! The command starts itself once more as the process that serves the filesystem (`daemon`), and waits for that one's
-//! word over a pipe (`word`): it is mounted, or why not. So the process that stays is a fresh one, with no thread or
-//! lock from before, and whoever waits learns what really happened. `--foreground` is the same without the second process.
+//! The command starts itself once more as the process that serves the filesystem (`daemon`), and waits for
+//! that one's word over a pipe (`word`): it is mounted, or why not. So the process that stays is a fresh one,
+//! with no thread or lock from before, and whoever waits learns what really happened. `--foreground` is the
+//! same without the second process.
 
 mod daemon;
 pub mod helper;
@@ -31,7 +32,8 @@ use word::Word;
 /// What a mount's process is called.
 const NAME: &str = "samehost";
 
-/// Mounts; returns when it is mounted, with `--foreground` when it is unmounted. With `-o remount` it changes what is mounted.
+/// Mounts; returns when it is mounted, with `--foreground` when it is unmounted. With `-o remount` it changes
+/// what is mounted.
 pub fn mount(global: &Global, args: &MountArgs) -> Ended {
     if let Some(change) = plan::remount(args)? {
         return remount::remount(args, &change);

@@ -1,4 +1,5 @@
-//! Where it is to be mounted: what can be wrong with the directory is found before anybody is asked for anything.
+//! Where it is to be mounted: what can be wrong with the directory is found before anybody is asked for
+//! anything.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `mount -o remount`: changes what can change about a filesystem that is mounted. Its process isn't asked: the kernel sees to it.
+//! `mount -o remount`: changes what can change about a filesystem that is mounted. Its process isn't asked:
+//! the kernel sees to it.
 
 use mount::options::Remount;
 use rustix::io::Errno;

@@ -26,7 +26,8 @@ pub struct MountStatus {
     pub pid: u32,
     /// Seconds since it was mounted.
     pub uptime_seconds: u64,
-    /// The road of files that are opened now, as the last open has shown it: `lane, passed through`, `lane, served by the mount's process` or `wire`.
+    /// The road of files that are opened now, as the last open has shown it: `lane, passed through`,
+    /// `lane, served by the mount's process` or `wire`.
     pub road: String,
     /// Whether that is the lane.
     pub local: bool,
@@ -218,8 +219,8 @@ fn age(since: Instant) -> u64 {
     since.elapsed().as_secs()
 }
 
-/// Where mounts of this user have their sockets: the run directory, or, for who may not write there, a directory of the
-/// user's own. Root sees those of all users.
+/// Where mounts of this user have their sockets: the run directory, or, for who may not write there, a
+/// directory of the user's own. Root sees those of all users.
 pub fn run_dirs(run_dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![run_dir.to_owned()];
     if rustix::process::geteuid().is_root() {

@@ -1,5 +1,5 @@
-//! The word that a mount's process in the background gives to the command that started it: one line of JSON each, over
-//! the pipe that is its standard output.
+//! The word that a mount's process in the background gives to the command that started it: one line of JSON
+//! each, over the pipe that is its standard output.
 
 use std::io::{self, BufRead, Write};
 

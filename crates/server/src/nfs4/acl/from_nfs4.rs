@@ -1,9 +1,9 @@
 //! An NFSv4 list as POSIX lists that let nobody do more.
 //!
-//! Entries are gone through in their order, and for every class it is kept what has been allowed and what denied, whatever came
-//! first. An entry concerns all classes that a process may be in besides: who is denied as a group's member may be the owner or
-//! a named user; what everybody is allowed, everybody is. An allowance counts when it has all rights that the POSIX
-//! permission is, a denial when it has any of them.
+//! Entries are gone through in their order, and for every class it is kept what has been allowed and what
+//! denied, whatever came first. An entry concerns all classes that a process may be in besides: who is denied
+//! as a group's member may be the owner or a named user; what everybody is allowed, everybody is. An
+//! allowance counts when it has all rights that the POSIX permission is, a denial when it has any of them.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::nfs4::Result;
 /// The POSIX lists of an NFSv4 list for a file or a directory.
 ///
 /// # Errors
-/// `Attrnotsupp` for inheritance that POSIX lists haven't: of files, and entries that only files or only directories inherit, or
-/// only directly.
+/// `Attrnotsupp` for inheritance that POSIX lists haven't: of files, and entries that only files or only
+/// directories inherit, or only directly.
 pub(in crate::nfs4) fn from_nfs4(aces: &[Ace], directory: bool) -> Result<Pair> {
     let (mut access, mut inherited) = (Classes::default(), None::<Classes>);
     for ace in aces {
@@ -99,7 +99,8 @@ impl Classes {
         }
     }
 
-    /// Denies `permissions` to whoever may be in a group: anybody that the list has a class for, but the others.
+    /// Denies `permissions` to whoever may be in a group: anybody that the list has a class for, but the
+    /// others.
     fn all_but_other(&mut self, permissions: u8) {
         self.each(|class| class.decide(false, permissions));
     }

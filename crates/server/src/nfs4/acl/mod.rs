@@ -1,9 +1,10 @@
-//! Access control lists: NFSv4's (RFC 8881 section 6.2) over POSIX ones, which are what Linux keeps and checks.
+//! Access control lists: NFSv4's (RFC 8881 section 6.2) over POSIX ones, which are what Linux keeps and
+//! checks.
 //!
-//! Every POSIX list has its NFSv4 list (`to_nfs4`), which lets everybody do just what the POSIX list lets him. The reverse isn't so: what
-//! a client sets (`from_nfs4`) is turned into the POSIX list that lets everybody do as much as can be said and never
-//! more; what can't be said at all, such as audit entries or rights that only files inherit, is refused. `wire` is how
-//! entries and the names in them are encoded.
+//! Every POSIX list has its NFSv4 list (`to_nfs4`), which lets everybody do just what the POSIX list lets
+//! him. The reverse isn't so: what a client sets (`from_nfs4`) is turned into the POSIX list that lets
+//! everybody do as much as can be said and never more; what can't be said at all, such as audit entries or
+//! rights that only files inherit, is refused. `wire` is how entries and the names in them are encoded.
 
 mod from_nfs4;
 #[cfg(test)]

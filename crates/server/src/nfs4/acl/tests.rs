@@ -119,7 +119,8 @@ fn plain(acl: &PosixAcl) -> PosixAcl {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Permission by permission; who asks for two at once may be given by NFSv4's rules what two of his groups give him.
+    /// Permission by permission; who asks for two at once may be given by NFSv4's rules what two of his
+    /// groups give him.
     #[test]
     fn a_posix_list_means_the_same_in_nfs4(access in posix(), default in posix(), process in process(), directory: bool) {
         let pair = (access, directory.then_some(default));

@@ -1,9 +1,9 @@
 //! A POSIX list as an NFSv4 list.
 //!
-//! A POSIX list is asked for the first class that a process belongs to (owner, named user, any of its groups, others), and only
-//! that class counts; an NFSv4 list is read entry by entry until every right is decided. So each class is first denied
-//! what a later one would allow it. Groups come all together: their allowances first, for a process may be in several,
-//! and then what they are denied.
+//! A POSIX list is asked for the first class that a process belongs to (owner, named user, any of its groups,
+//! others), and only that class counts; an NFSv4 list is read entry by entry until every right is decided. So
+//! each class is first denied what a later one would allow it. Groups come all together: their allowances
+//! first, for a process may be in several, and then what they are denied.
 
 use proto::nfs4::{
     ACE_INHERIT_ONLY, ACE_READ_ACL, ACE_READ_ATTRIBUTES, ACE_SYNCHRONIZE, ACE_WRITE_ACL, ACE_WRITE_ATTRIBUTES,

@@ -32,8 +32,8 @@ pub(in crate::nfs4) fn put(aces: &[Ace], owners: &Owners, to: &mut Encoder) {
 /// Decodes a list.
 ///
 /// # Errors
-/// `Badxdr`, `Attrnotsupp` for entries that neither allow nor deny, `Badowner` for a name that nobody has, `Delay` while
-/// that is being looked up.
+/// `Badxdr`, `Attrnotsupp` for entries that neither allow nor deny, `Badowner` for a name that nobody has,
+/// `Delay` while that is being looked up.
 pub(in crate::nfs4) fn decode(from: &mut Decoder<'_>, owners: &Owners) -> Result<Vec<Ace>> {
     let list: Acl4<'_> = from.get().map_err(|_| Nfsstat4::Badxdr)?;
     list.0.iter().map(|ace| entry(ace, owners)).collect()

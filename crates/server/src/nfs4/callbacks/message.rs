@@ -1,4 +1,5 @@
-//! A callback's bytes: one operation in a CB_COMPOUND, behind a CB_SEQUENCE where there are sessions (RFC 8881 section 20.2).
+//! A callback's bytes: one operation in a CB_COMPOUND, behind a CB_SEQUENCE where there are sessions (RFC
+//! 8881 section 20.2).
 
 use proto::nfs4::{
     CB_SEQUENCE, CbCompound4Head, CbSequence4Args, CbSequence4ResOk, MAX_TAG, MinorVersion, Nfsstat4,
@@ -32,7 +33,8 @@ impl Encode for Compound {
 }
 
 impl Compound {
-    /// Of a session's slot, or in 4.0 of a client that wants to be told by `ident` which of its mounts is meant.
+    /// Of a session's slot, or in 4.0 of a client that wants to be told by `ident` which of its mounts is
+    /// meant.
     pub fn new(
         minor: MinorVersion,
         ident: u32,
@@ -63,8 +65,8 @@ pub(super) const fn sequence(
     CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, cachethis: false, referring_call_lists }
 }
 
-/// What the client answered: the body of the operation's result. The outer error says that the session's slot isn't where
-/// we think it is.
+/// What the client answered: the body of the operation's result. The outer error says that the session's slot
+/// isn't where we think it is.
 pub(super) fn outcome(results: &[u8], with_sequence: bool) -> Result<Result<Vec<u8>, Failure>, Nfsstat4> {
     let mut from = Decoder::new(results);
     let mut read = || -> Result<_, xdr::Error> {

@@ -1,9 +1,9 @@
-//! Calls from the server to its clients: recalls of delegations, and whatever else a client is to be told (RFC 8881 sections
-//! 2.10.3, 10.2, 20; RFC 7530 sections 10.2, 15).
+//! Calls from the server to its clients: recalls of delegations, and whatever else a client is to be told
+//! (RFC 8881 sections 2.10.3, 10.2, 20; RFC 7530 sections 10.2, 15).
 //!
-//! One thread sends them all, and waits for all replies at once; nobody who decides anything waits for a client. What is queued
-//! is bounded, a wait is too. A recall is sent again until the delegation has gone one way or the other: the engine
-//! takes it away in the end from a client that doesn't answer.
+//! One thread sends them all, and waits for all replies at once; nobody who decides anything waits for a
+//! client. What is queued is bounded, a wait is too. A recall is sent again until the delegation has gone one
+//! way or the other: the engine takes it away in the end from a client that doesn't answer.
 
 mod message;
 mod paths;
@@ -33,8 +33,8 @@ use super::states::{MOST_DELEGATIONS, States};
 
 /// How many callbacks may wait to be sent: every delegation's recall, and as many others.
 const QUEUE: usize = 2 * MOST_DELEGATIONS;
-/// How many clients' addresses are tried at the same time, shared by address: each costs a connection, and one that isn't answered
-/// costs it for long.
+/// How many clients' addresses are tried at the same time, shared by address: each costs a connection, and
+/// one that isn't answered costs it for long.
 const MOST_PROBED: usize = 64;
 /// How many workers may wait for a client's answer at the same time.
 const MOST_WAITING: usize = 4;
@@ -82,7 +82,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The table of ways, and what is asked of it most without its lock.
 pub(crate) struct Table {
     paths: Mutex<Paths>,
-    /// How long a client may take to answer: a part of a lease, so that it hears in time that it can't be called.
+    /// How long a client may take to answer: a part of a lease, so that it hears in time that it can't be
+    /// called.
     patience: Duration,
     /// How many clients are in any trouble.
     in_trouble: AtomicUsize,
@@ -116,8 +117,8 @@ impl Callbacks {
         (Self { jobs, ways, waiting: AtomicUsize::new(0) }, inbox)
     }
 
-    /// Calls a client with one operation, which mustn't be one that the client's minor version doesn't have; `done` is told
-    /// what came of it, on the callbacks' thread. Doesn't wait.
+    /// Calls a client with one operation, which mustn't be one that the client's minor version doesn't have;
+    /// `done` is told what came of it, on the callbacks' thread. Doesn't wait.
     pub(crate) fn send(&self, client: ClientId, operation: Operation, done: Done) {
         if let Err(refused) = self.jobs.try_send(Job::Send { client, operation, done })
             && let Job::Send { done, .. } = refused.into_inner()

@@ -1,5 +1,5 @@
-//! Which ways lead to which client: the connections that are bound to its sessions' back channels, with their slots, or in 4.0
-//! the address that it gave. A table, without I/O.
+//! Which ways lead to which client: the connections that are bound to its sessions' back channels, with their
+//! slots, or in 4.0 the address that it gave. A table, without I/O.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -52,7 +52,8 @@ pub(crate) struct Address {
     pub ident: u32,
 }
 
-/// The connection to a client of 4.0, made by who needs it first: the others wait for what comes of that. None if it couldn't be made.
+/// The connection to a client of 4.0, made by who needs it first: the others wait for what comes of that.
+/// None if it couldn't be made.
 pub(crate) type Line = Arc<OnceCell<Option<rpc::client::Client>>>;
 
 /// How the way to a client of 4.0 is.
@@ -158,7 +159,8 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// A client is called. Returns the one whose connection has to go for it, if there is no room for another.
+    /// A client is called. Returns the one whose connection has to go for it, if there is no room for
+    /// another.
     fn called(&mut self, client: ClientId) -> Option<ClientId> {
         self.forget(client);
         let oldest = if self.clients.len() >= self.limit { self.clients.pop_front() } else { None };
@@ -303,8 +305,8 @@ impl Paths {
         self.in_trouble
     }
 
-    /// How many connections to clients of 4.0 are kept. That which was used longest ago is closed for another one, when the
-    /// last call over it has ended, and made again when it is needed.
+    /// How many connections to clients of 4.0 are kept. That which was used longest ago is closed for another
+    /// one, when the last call over it has ended, and made again when it is needed.
     pub fn limit_lines(&mut self, limit: usize) {
         self.lines.limit = limit.max(1);
     }

@@ -1,4 +1,5 @@
-//! GETATTR, SETATTR, VERIFY, NVERIFY, ACCESS and READLINK (RFC 8881 sections 18.1, 18.7, 18.15, 18.24, 18.30, 18.31).
+//! GETATTR, SETATTR, VERIFY, NVERIFY, ACCESS and READLINK (RFC 8881 sections 18.1, 18.7, 18.15, 18.24, 18.30,
+//! 18.31).
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{

@@ -1,5 +1,5 @@
-//! How the server may call its client: BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, and what CREATE_SESSION and SETCLIENTID say of it
-//! (RFC 8881 sections 18.33, 18.34, 18.36; RFC 7530 section 16.33).
+//! How the server may call its client: BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, and what CREATE_SESSION and
+//! SETCLIENTID say of it (RFC 8881 sections 18.33, 18.34, 18.36; RFC 7530 section 16.33).
 
 use proto::nfs4::{
     AuthsysParms, BackchannelCtl4Args, BindConnToSession4Args, BindConnToSession4ResOk, CallbackSecParms4,
@@ -31,8 +31,8 @@ fn credential(offered: &[CallbackSecParms4<'_>]) -> Option<Credential> {
     if offered.is_empty() { Some(Credential::None) } else { offered.iter().find_map(known) }
 }
 
-/// CREATE_SESSION: keeps how the session's client can be called, and if it `binds` this connection, binds it. Whether it is
-/// bound.
+/// CREATE_SESSION: keeps how the session's client can be called, and if it `binds` this connection, binds it.
+/// Whether it is bound.
 pub(super) fn created(
     c: &Compound<'_>,
     args: &CreateSession4Args<'_>,
@@ -87,7 +87,8 @@ pub(in crate::nfs4) fn backchannel_ctl(c: &mut Compound<'_>, args: BackchannelCt
     Ok(())
 }
 
-/// Where SETCLIENTID says that callbacks go: at the client's own address only, for nobody may have the server call others.
+/// Where SETCLIENTID says that callbacks go: at the client's own address only, for nobody may have the server
+/// call others.
 pub(super) fn address(c: &Compound<'_>, args: &Setclientid4Args<'_>) -> Option<Address> {
     let location = &args.cb_location;
     let address = from_universal(location.addr.0).filter(|_| location.netid.0.starts_with(b"tcp"))?;

@@ -1,5 +1,5 @@
-//! Clients of NFSv4.0: SETCLIENTID, SETCLIENTID_CONFIRM, RENEW, OPEN_CONFIRM, RELEASE_LOCKOWNER (RFC 7530 sections 16.18,
-//! 16.28, 16.33, 16.34, 16.37).
+//! Clients of NFSv4.0: SETCLIENTID, SETCLIENTID_CONFIRM, RENEW, OPEN_CONFIRM, RELEASE_LOCKOWNER (RFC 7530
+//! sections 16.18, 16.28, 16.33, 16.34, 16.37).
 
 use proto::nfs4::{
     Clientid4Args, Nfsstat4, OpenConfirm4Args, ReleaseLockowner4Args, Setclientid4Args, Setclientid4ResOk,

@@ -1,8 +1,9 @@
-//! COPY and CLONE within the server (RFC 7862 sections 15.2 and 15.13): from the saved file to the current one; OFFLOAD_STATUS and
-//! OFFLOAD_CANCEL (15.8, 15.9).
+//! COPY and CLONE within the server (RFC 7862 sections 15.2 and 15.13): from the saved file to the current
+//! one; OFFLOAD_STATUS and OFFLOAD_CANCEL (15.8, 15.9).
 //!
-//! A long COPY goes on behind its answer, if the client can be told of its end and doesn't insist on waiting (see `copies`). Else it is
-//! done when it is answered; one that is large is answered when a part of it is done, and the client asks for the rest.
+//! A long COPY goes on behind its answer, if the client can be told of its end and doesn't insist on waiting
+//! (see `copies`). Else it is done when it is answered; one that is large is answered when a part of it is
+//! done, and the client asks for the rest.
 
 use std::sync::Arc;
 

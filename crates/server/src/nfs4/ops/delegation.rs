@@ -1,4 +1,5 @@
-//! Delegations: given with OPEN or by WANT_DELEGATION, returned by DELEGRETURN (RFC 8881 sections 10.2 to 10.4, 18.6, 18.49).
+//! Delegations: given with OPEN or by WANT_DELEGATION, returned by DELEGRETURN (RFC 8881 sections 10.2 to
+//! 10.4, 18.6, 18.49).
 
 use std::sync::Arc;
 
@@ -161,7 +162,8 @@ fn request<'a>(
     DelegationRequest { by, peer: c.cx.peer.share(), key: node.handle(), writes, may_write, reclaim }
 }
 
-/// Gives a delegation back to a client that had it before the server restarted; if that can't be, for it to return at once.
+/// Gives a delegation back to a client that had it before the server restarted; if that can't be, for it to
+/// return at once.
 pub(super) fn reclaim(
     c: &Compound<'_>,
     acting: &Acting<'_>,
@@ -221,7 +223,8 @@ pub(in crate::nfs4) fn delegreturn(c: &mut Compound<'_>, args: Stateid4Args) -> 
     c.service.nfs4.run(|engine, now| engine.delegreturn(now, &by, &id, &key)).map_err(status::of_state)
 }
 
-/// Asks another client's delegation for writing what it makes of the file, if it matters for what is `wanted`: see [`States::ask_writer`].
+/// Asks another client's delegation for writing what it makes of the file, if it matters for what is
+/// `wanted`: see [`States::ask_writer`].
 ///
 /// [`States::ask_writer`]: crate::nfs4::States::ask_writer
 pub(super) fn ask_writer(

@@ -1,4 +1,5 @@
-//! READDIR (RFC 8881 section 18.23): entries are encoded as they come, until the reply is as full as the client allows.
+//! READDIR (RFC 8881 section 18.23): entries are encoded as they come, until the reply is as full as the
+//! client allows.
 //!
 //! Cookies are the store's, moved by three, for 0, 1 and 2 have meanings of their own.
 
@@ -18,7 +19,8 @@ use crate::nfs4::namespace::{Child, PseudoId};
 use crate::nfs4::object::{File, Object};
 use crate::nfs4::{Result, nested, status};
 
-/// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads it.
+/// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads
+/// it.
 const MAX_RESULT: usize = 128 << 10;
 /// "No more entries", and whether that is the end.
 const TAIL: usize = 2 * UNIT;
@@ -61,7 +63,8 @@ pub(in crate::nfs4) fn readdir(c: &mut Compound<'_>, args: Readdir4Args) -> Resu
 
 /// The verifier.
 const PAGE_HEAD: usize = 8;
-/// Pseudo directories' cookies are positions in an order of names; a reload that moves them is caught by the client's next look.
+/// Pseudo directories' cookies are positions in an order of names; a reload that moves them is caught by the
+/// client's next look.
 const PSEUDO_VERIFIER: [u8; 8] = [0; 8];
 
 /// A page in the making.

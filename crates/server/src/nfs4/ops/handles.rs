@@ -1,5 +1,5 @@
-//! PUTFH, GETFH, SAVEFH and their like, LOOKUP and LOOKUPP, SECINFO (RFC 8881 sections 18.8, 18.13, 18.14, 18.19 to 18.29,
-//! 18.45).
+//! PUTFH, GETFH, SAVEFH and their like, LOOKUP and LOOKUPP, SECINFO (RFC 8881 sections 18.8, 18.13, 18.14,
+//! 18.19 to 18.29, 18.45).
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the engine says whether another client is in the way, the kernel
-//! whether a local process is.
+//! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the engine says whether another client is in the
+//! way, the kernel whether a local process is.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -147,7 +147,8 @@ fn local(lock: &FileLock) -> Denied {
     }
 }
 
-/// `NFS4ERR_DENIED`, with the lock that is in the way. The id of another client isn't told: who knows it could speak for that one.
+/// `NFS4ERR_DENIED`, with the lock that is in the way. The id of another client isn't told: who knows it
+/// could speak for that one.
 fn refuse(c: &mut Compound<'_>, client: ClientId, denied: &Denied) -> Nfsstat4 {
     let clientid = if denied.owner.client == client { client.0 } else { 0 };
     let mut body = Encoder::new();

@@ -1,4 +1,5 @@
-//! The operations, one function each: decoded arguments in, the body of a successful result into the reply, or a status.
+//! The operations, one function each: decoded arguments in, the body of a successful result into the reply,
+//! or a status.
 
 pub(super) mod attributes;
 pub(super) mod back_channel;

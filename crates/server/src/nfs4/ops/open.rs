@@ -1,7 +1,8 @@
 //! OPEN, OPEN_DOWNGRADE and CLOSE (RFC 8881 sections 18.2, 18.16, 18.18).
 //!
-//! OPEN asks three: the filesystem whether the user may, the engine whether other clients' share reservations let it, and then
-//! the filesystem again, to make or to truncate the file. Nothing is made or truncated for an open that is refused.
+//! OPEN asks three: the filesystem whether the user may, the engine whether other clients' share reservations
+//! let it, and then the filesystem again, to make or to truncate the file. Nothing is made or truncated for
+//! an open that is refused.
 
 use std::sync::Arc;
 
@@ -125,7 +126,8 @@ pub(in crate::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result
     Ok(())
 }
 
-/// Why nothing is opened or made in a pseudo directory: there are directories only, and nobody can add anything.
+/// Why nothing is opened or made in a pseudo directory: there are directories only, and nobody can add
+/// anything.
 fn refusal_in_pseudo(c: &Compound<'_>, args: &Open4Args<'_>) -> Nfsstat4 {
     let OpenClaim4::Null(wanted) = args.claim else { return Nfsstat4::Isdir };
     let found = find(c, wanted.0);
@@ -191,9 +193,10 @@ fn may(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
     acting.may_open(node, mode).map_err(status::of_store)
 }
 
-/// Whether the user may keep others from the file: who may write it. Deny modes bind everybody, NFSv3 and the lane included, and a
-/// client keeps one for as long as it likes. With no more than the right to read, a user could so shut out whoever else needs the file,
-/// its owner and root among them; a user who may write it can spoil it for them anyhow.
+/// Whether the user may keep others from the file: who may write it. Deny modes bind everybody, NFSv3 and the
+/// lane included, and a client keeps one for as long as it likes. With no more than the right to read, a user
+/// could so shut out whoever else needs the file, its owner and root among them; a user who may write it can
+/// spoil it for them anyhow.
 fn may_deny(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
     if share.deny == 0 {
         return Ok(());

@@ -1,5 +1,5 @@
-//! READ (RFC 8881 section 18.22): small payloads are read into the reply, a large one that ends it stays in the page cache
-//! until the socket takes it. READ_PLUS's payloads take the same roads.
+//! READ (RFC 8881 section 18.22): small payloads are read into the reply, a large one that ends it stays in
+//! the page cache until the socket takes it. READ_PLUS's payloads take the same roads.
 
 use io::trace;
 use proto::nfs4::{DataContent4, MinorVersion, Nfsstat4, Read4Args, Stateid4};
@@ -12,7 +12,8 @@ use crate::nfs4::compound::Compound;
 use crate::nfs4::object::File;
 use crate::nfs4::{Result, status};
 
-/// From how many bytes on a payload goes from the page cache to the socket: from where on the engine sends it so.
+/// From how many bytes on a payload goes from the page cache to the socket: from where on the engine sends it
+/// so.
 const SEND_FROM_FILE: u32 = 64 << 10;
 
 pub(in crate::nfs4) fn read(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
@@ -34,8 +35,8 @@ fn attempt(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
     Reading { node: &file.node, offset: args.offset, count }.answer(c, &acting, Head::Read)
 }
 
-/// How many of `count` bytes the reply has room for, behind `head`. Not none, if any are wanted: a client takes an answer without data
-/// that isn't the end of the file for an answer, and asks again.
+/// How many of `count` bytes the reply has room for, behind `head`. Not none, if any are wanted: a client
+/// takes an answer without data that isn't the end of the file for an answer, and asks again.
 pub(super) fn room(c: &mut Compound<'_>, count: u32, head: Head) -> Result<u32> {
     c.check_room(head.length() + if count > 0 { xdr::UNIT } else { 0 })?;
     let room = u32::try_from(c.room().saturating_sub(head.length())).unwrap_or(u32::MAX);
@@ -103,7 +104,8 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads into the reply, behind `head`, by the road that the export's mode and the payload's size make best.
+    /// Reads into the reply, behind `head`, by the road that the export's mode and the payload's size make
+    /// best.
     pub fn answer(self, c: &mut Compound<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
         let last = c.index == c.operations && !c.cache_this;
         let buffered = acting.read_mode(self.node) == io::Mode::Buffered;
@@ -120,7 +122,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which it is sent.
+    /// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which
+    /// it is sent.
     fn fetch(self, c: &mut Compound<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
         c.cx.will_block();
         let fetched = acting.fetch(self.node, self.offset, self.count as usize);

@@ -1,4 +1,5 @@
-//! READ_PLUS (RFC 7862 section 15.10): what is a hole goes as its length. A stretch that is all data goes as READ's payload does.
+//! READ_PLUS (RFC 7862 section 15.10): what is a hole goes as its length. A stretch that is all data goes as
+//! READ's payload does.
 
 use proto::nfs4::{DataContent4, Read4Args};
 use state::Direction;

@@ -1,5 +1,5 @@
-//! Clients and sessions: EXCHANGE_ID, CREATE_SESSION, SEQUENCE and their like (RFC 8881 sections 18.33 to 18.37, 18.46, 18.50,
-//! 18.51).
+//! Clients and sessions: EXCHANGE_ID, CREATE_SESSION, SEQUENCE and their like (RFC 8881 sections 18.33 to
+//! 18.37, 18.46, 18.50, 18.51).
 
 use proto::nfs4::{
     CREATE_SESSION_CONN_BACK_CHAN, CREATE_SESSION_CONN_RDMA, CREATE_SESSION_PERSIST, ChannelAttrs4,

@@ -1,4 +1,5 @@
-//! WRITE and COMMIT (RFC 8881 sections 18.3, 18.32), as durable as NFSv3's: on an `async` export nothing is waited for.
+//! WRITE and COMMIT (RFC 8881 sections 18.3, 18.32), as durable as NFSv3's: on an `async` export nothing is
+//! waited for.
 
 use io::trace;
 use proto::nfs4::{Commit4Args, Nfsstat4, StableHow4, Write4Args, Write4ResOk};
@@ -31,7 +32,8 @@ fn attempt(c: &mut Compound<'_>, args: Write4Args<'_>) -> Result<()> {
     if asked != StableHow4::Unstable || acting.modes().write == io::Mode::Direct {
         c.cx.will_block();
     }
-    // Should the data be lost between the write and the answer, the client must see another one with its COMMIT.
+    // Should the data be lost between the write and the answer, the client must see another one with its
+    // COMMIT.
     let writeverf = c.service.verifier.get();
     let written = acting.write(&file.node, args.offset, data, stability(asked), &mut Wcc::default());
     let written = written.map_err(status::of_store)?;

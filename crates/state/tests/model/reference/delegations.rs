@@ -51,7 +51,8 @@ impl Touched {
 }
 
 impl Reference {
-    /// Whether nobody's delegation but `by`'s own is in the way; those that are are recalled, to be returned in time.
+    /// Whether nobody's delegation but `by`'s own is in the way; those that are are recalled, to be returned
+    /// in time.
     pub fn clear(&mut self, by: Option<usize>, file: u32, touched: Touched, patience: Patience) -> bool {
         let against =
             |given: &&Delegation| given.file == file && Some(given.who) != by && touched.breaks(given.writes);

@@ -66,8 +66,8 @@ impl Wanted {
 }
 
 impl Reference {
-    /// What is in the way of a lock. One after the other those go who are out of their lease: of writers, and else of readers, who
-    /// reaches farthest; of those the oldest.
+    /// What is in the way of a lock. One after the other those go who are out of their lease: of writers, and
+    /// else of readers, who reaches farthest; of those the oldest.
     fn locked_against(&mut self, wanted: &Wanted) -> Option<Denied> {
         let in_the_way = |lock: &&Lock| {
             let runs = lock.against(wanted.bytes, wanted.kind);

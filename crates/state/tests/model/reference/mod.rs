@@ -1,5 +1,5 @@
-//! What an NFSv4 server remembers, as plainly as it can be said: lists that are searched, locks byte by byte, no bounds.
-//! Two clients (by number), which renew their lease with whatever they do.
+//! What an NFSv4 server remembers, as plainly as it can be said: lists that are searched, locks byte by byte,
+//! no bounds. Two clients (by number), which renew their lease with whatever they do.
 
 mod delegations;
 mod locks;
