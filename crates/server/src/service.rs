@@ -6,13 +6,13 @@ use std::sync::Arc;
 use state::Touch;
 use store::{AccessMode, Acting, Node, WriteVerifier};
 
-use crate::access::{Admission, Gate};
-use crate::counters::Counters;
-use crate::drc::Drc;
-use crate::localio::{Neighbours, Notes};
-use crate::mount3::Mounts;
+use crate::authorization::access::{Admission, Gate};
 use crate::nfs4::{Owners, States};
-use crate::writes::Writes;
+use crate::programs::drc::Drc;
+use crate::programs::localio::{Neighbours, Notes};
+use crate::programs::mount3::Mounts;
+use crate::programs::running_writes::Writes;
+use crate::status::counters::Counters;
 
 /// What the programs share.
 pub(crate) struct Service {

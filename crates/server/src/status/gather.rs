@@ -5,14 +5,14 @@ use std::time::{Instant, SystemTime};
 use lane::LaneServer;
 use store::Store;
 
-use super::why::Why;
+use super::lane_reason::Why;
 use super::{
     ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status, WireStatus,
 };
-use crate::io_modes::{Direction, effective};
-use crate::process;
+use crate::export_table::Entry;
+use crate::export_table::io_modes::{Direction, effective};
+use crate::lifecycle::process;
 use crate::service::Service;
-use crate::table::Entry;
 
 /// The parts.
 pub(crate) struct Parts<'a> {

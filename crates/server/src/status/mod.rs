@@ -1,7 +1,8 @@
 //! The answer to "what is this server doing?": a snapshot, which `control`'s socket hands out as JSON.
 
+pub(crate) mod counters;
 pub(crate) mod gather;
-mod why;
+mod lane_reason;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,0 +1,223 @@
+//! What a request's user is worth: whose process is at the other end of the connection (the kernel says so,
+//! for processes of this host), and which user it claims to act for (AUTH_SYS says so, and proves nothing).
+//!
+//! 1. A server that can't act as other users does everything as the user that it runs as. It serves that user
+//!    and root, unless the export says that everybody acts as that user ([`is_served_as`]).
+//! 2. A server that can act as others believes the claims of other hosts, as every server of AUTH_SYS does,
+//!    and those of root's processes on this host: an NFS client host's kernel is one. Any other process of
+//!    this host may claim to be its own user only, unless the export trusts it ([`is_own_claim`]); else it is
+//!    the anonymous user. `sock_diag` tells the user and not the groups, so these come from the host's user
+//!    database, as with rpc.mountd's `--manage-gids` ([`Memberships`]).
+//!
+//! On the lane the kernel tells user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`), and the lane checks a claim
+//! against both itself.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use exports::{Claim, NotKnownYet};
+use nix::unistd::{Uid, User, getgrouplist};
+use rpc::server::TcpOwner;
+
+use crate::authorization::lookups::Lookups;
+
+/// How long calls wait for a user's groups that were never known.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many users' groups are remembered.
+const MAX_USERS: usize = 4096;
+/// How many groups of one user count; further ones are left out.
+const MAX_GROUPS: usize = 1024;
+/// For how long a thread believes what it has been told last, without asking the shared memory.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// Whether a server that does everything as the user `server` serves this process and this claim: both must
+/// be that user's or root's. Without a claim (AUTH_NONE) nobody is served.
+pub(crate) fn is_served_as(server: u32, owner: TcpOwner, claim: Option<Claim<'_>>) -> bool {
+    is_process_served_as(server, owner) && claim.is_some_and(|claim| claim.uid == server || claim.uid == 0)
+}
+
+/// The part of [`is_served_as`] that is about the process. Processes of other hosts are left to their claims.
+pub(crate) const fn is_process_served_as(server: u32, owner: TcpOwner) -> bool {
+    match owner {
+        TcpOwner::Remote => true,
+        TcpOwner::User(uid) => uid == server || uid == 0,
+        TcpOwner::Unknown => false,
+    }
+}
+
+/// Whether the process may claim this user id. Root, and processes of other hosts, may claim any.
+pub(crate) const fn is_own_claim(owner: TcpOwner, uid: u32) -> bool {
+    match owner {
+        TcpOwner::Remote | TcpOwner::User(0) => true,
+        TcpOwner::User(own) => own == uid,
+        TcpOwner::Unknown => false,
+    }
+}
+
+/// A user's groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Membership {
+    /// The group of the user's entry; none for users that nobody knows.
+    primary: Option<u32>,
+    /// All groups, the primary one among them.
+    groups: Vec<u32>,
+}
+
+impl Membership {
+    /// The claim, with groups that the user is in: the claimed primary group if it is one of them, else that
+    /// of the user's entry, and for users without an entry `anonymous`.
+    pub(crate) fn of<'a>(&'a self, claim: Claim<'_>, anonymous: u32) -> Claim<'a> {
+        let own = self.groups.contains(&claim.gid).then_some(claim.gid);
+        let gid = own.or(self.primary).unwrap_or(anonymous);
+        Claim { uid: claim.uid, gid, gids: &self.groups }
+    }
+}
+
+/// What a thread was told last.
+struct Told {
+    /// Which round of which [`Memberships`].
+    round: u64,
+    uid: u32,
+    until: Instant,
+    membership: Arc<Membership>,
+}
+
+thread_local! {
+    static TOLD: RefCell<Option<Told>> = const { RefCell::new(None) };
+}
+
+/// Rounds of all [`Memberships`] of the process, so that none has the number of another.
+static ROUNDS: AtomicU64 = AtomicU64::new(0);
+
+/// The groups of the users whose claims are verified, from the host's user database.
+#[derive(Debug)]
+pub(crate) struct Memberships {
+    lookups: Lookups<u32, Membership>,
+    round: AtomicU64,
+}
+
+impl Default for Memberships {
+    fn default() -> Self {
+        Self {
+            lookups: Lookups::new(look_up, PATIENCE, MAX_USERS),
+            round: AtomicU64::new(ROUNDS.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Memberships {
+    /// For a reload of the exports, which reloads what the host's databases say, too.
+    pub(crate) fn ask_again(&self) {
+        self.lookups.ask_again();
+        self.round.store(ROUNDS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// The user's groups. A thread that serves one user asks the memory that all threads share once a second.
+    ///
+    /// # Errors
+    /// [`NotKnownYet`] while they are being looked up for the first time.
+    pub(crate) fn of(&self, uid: u32) -> Result<Arc<Membership>, NotKnownYet> {
+        let (round, now) = (self.round.load(Ordering::Relaxed), Instant::now());
+        let told = TOLD.with_borrow(|told| {
+            let told =
+                told.as_ref().filter(|told| (told.round, told.uid) == (round, uid) && now < told.until);
+            told.map(|told| Arc::clone(&told.membership))
+        });
+        if let Some(membership) = told {
+            return Ok(membership);
+        }
+        let membership = self.lookups.ask(&uid).map_err(|_| NotKnownYet)?;
+        let told = Told { round, uid, until: now + KEPT, membership: Arc::clone(&membership) };
+        TOLD.set(Some(told));
+        Ok(membership)
+    }
+}
+
+/// Asks the user database; `None` if it can't say.
+fn look_up(uid: &u32) -> Option<Membership> {
+    let asked = User::from_uid(Uid::from_raw(*uid)).and_then(|user| {
+        let Some(user) = user else { return Ok(Membership::default()) };
+        let name = CString::new(user.name).map_err(|_| nix::Error::EINVAL)?;
+        let groups = getgrouplist(&name, user.gid)?;
+        let groups = groups.into_iter().map(nix::unistd::Gid::as_raw).take(MAX_GROUPS).collect();
+        Ok(Membership { primary: Some(user.gid.as_raw()), groups })
+    });
+    asked.inspect_err(|error| tracing::info!(uid, %error, "a user's groups can't be looked up")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(uid: u32) -> Option<Claim<'static>> {
+        Some(Claim { uid, gid: uid, gids: &[] })
+    }
+
+    #[test]
+    fn a_server_of_one_user_serves_that_user_and_root() {
+        let local = [
+            (TcpOwner::User(1000), claim(1000), true),
+            (TcpOwner::User(1000), claim(0), true),
+            (TcpOwner::User(0), claim(1000), true),
+            (TcpOwner::User(0), claim(0), true),
+            // A root's client host says truly for whom it asks.
+            (TcpOwner::User(0), claim(1001), false),
+            (TcpOwner::User(1000), claim(1001), false),
+            (TcpOwner::User(1001), claim(1000), false),
+            (TcpOwner::User(1001), claim(1001), false),
+            (TcpOwner::Unknown, claim(1000), false),
+            (TcpOwner::User(1000), None, false),
+            (TcpOwner::Remote, claim(1000), true),
+            (TcpOwner::Remote, claim(0), true),
+            (TcpOwner::Remote, claim(1001), false),
+            (TcpOwner::Remote, None, false),
+        ];
+        for (owner, claim, served) in local {
+            assert_eq!(is_served_as(1000, owner, claim), served, "{owner:?} claims {claim:?}");
+        }
+    }
+
+    #[test]
+    fn an_ordinary_process_claims_itself_only() {
+        for (owner, uid, own) in [
+            (TcpOwner::Remote, 1000, true),
+            (TcpOwner::User(0), 1000, true),
+            (TcpOwner::User(1000), 1000, true),
+            (TcpOwner::User(1000), 0, false),
+            (TcpOwner::User(1000), 1001, false),
+            (TcpOwner::Unknown, 1000, false),
+            (TcpOwner::Unknown, u32::MAX, false),
+        ] {
+            assert_eq!(is_own_claim(owner, uid), own, "{owner:?} claims {uid}");
+        }
+    }
+
+    #[test]
+    fn groups_are_those_of_the_database_whatever_is_claimed() {
+        let known = Membership { primary: Some(100), groups: vec![100, 27] };
+        let of = |membership: &Membership, gid| {
+            let claim = membership.of(Claim { uid: 1000, gid, gids: &[0, 4] }, 65534);
+            (claim.uid, claim.gid, claim.gids.to_vec())
+        };
+        assert_eq!(of(&known, 100), (1000, 100, vec![100, 27]));
+        assert_eq!(of(&known, 27), (1000, 27, vec![100, 27]), "newgrp(1)");
+        assert_eq!(of(&known, 0), (1000, 100, vec![100, 27]));
+        assert_eq!(of(&Membership::default(), 1000), (1000, 65534, vec![]), "a user without an entry");
+    }
+
+    #[test]
+    fn root_is_in_roots_group_and_a_user_without_an_entry_in_none() {
+        let memberships = Memberships::default();
+        let root = memberships.of(0).unwrap();
+        assert_eq!(root.primary, Some(0));
+        assert!(root.groups.contains(&0));
+        assert_eq!(*memberships.of(u32::MAX - 7).unwrap(), Membership::default());
+        let again = memberships.of(0).unwrap();
+        assert_eq!(again, root);
+        memberships.ask_again();
+        assert_eq!(memberships.of(0).unwrap(), root);
+    }
+}

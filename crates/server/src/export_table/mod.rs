@@ -1,0 +1,321 @@
+//! The export table: what is exported now, each export with its number and its open store.
+//!
+//! A table never changes; a reload builds the next one and takes over the stores of what stayed the same, so
+//! that handles, open files and clients don't notice.
+
+pub(crate) mod io_modes;
+pub(crate) mod mounts;
+pub(crate) mod sources;
+
+use std::collections::HashMap;
+use std::hash::Hasher as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::export_table::io_modes::Switches;
+use exports::{Export, Exports, Fsid};
+use store::{DirectoryId, HandleKey, Mounts, OtherExport, Store, StoreOptions, WriteVerifier};
+
+/// Numbers from here on are hashes of a path or UUID; those below are `fsid=` numbers as they stand.
+const HASHED: u32 = 1 << 31;
+
+/// The most files that one store keeps open.
+const MOST_NODES: usize = 4096;
+
+/// What every store is opened with.
+#[derive(Debug, Clone)]
+pub(crate) struct Opening {
+    pub key: HandleKey,
+    pub verifier: Arc<WriteVerifier>,
+    /// Descriptors of all stores together.
+    pub limits: store::Limits,
+}
+
+/// One export and its store.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub export: Export,
+    /// The export's number in every handle: the same after a restart as long as the path (or fsid=) is.
+    pub id: u32,
+    /// The store, or why there's none, in words.
+    pub store: Result<Arc<Store>, String>,
+    /// The I/O modes that were set for it while the server runs.
+    pub io: Arc<Switches>,
+    /// Which directory the store is of.
+    directory: Option<(u64, u64)>,
+    /// Which directory it was of, before its filesystem was unmounted or covered.
+    pub lost: Option<DirectoryId>,
+}
+
+/// An export whose directory lies in another's.
+#[derive(Debug, Clone)]
+pub(crate) struct Nested {
+    pub inner: Arc<Entry>,
+    pub outer: Arc<Entry>,
+    /// The way from the outer export's directory to the one in which the inner's has its name.
+    pub way: Vec<Vec<u8>>,
+    pub name: Vec<u8>,
+}
+
+/// All exports.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: Vec<Arc<Entry>>,
+    by_id: HashMap<u32, Arc<Entry>>,
+    nested: Vec<Nested>,
+    /// By the number of an export, those that lie in it and in no other one between.
+    inner: HashMap<u32, Vec<OtherExport>>,
+}
+
+impl Table {
+    /// Opens a store for every export, or takes it over from `previous`. An export that can't be opened stays
+    /// in the table with its problem: the others are served all the same.
+    pub(crate) fn open(exports: &Exports, opening: &Opening, previous: &Self) -> Self {
+        let mut table = Self::default();
+        let limits = opening.for_each_of(exports.list().len());
+        let mounts = mounts::read().unwrap_or_default();
+        for export in exports.list() {
+            let id = number(export);
+            let directory = directory(export.path());
+            let old = previous.get(id).filter(|old| old.serves_like(export, directory));
+            let store = match (table.get(id), old) {
+                (Some(other), _) => Err(format!(
+                    "its number {id:#x} is that of {} already: give one of them another fsid=",
+                    other.export.path().display()
+                )),
+                (None, Some(old)) => old.store.clone(),
+                (None, None) => open(export, id, opening, limits, &mounts),
+            };
+            if let Ok(store) = &store {
+                store.set_max_nodes(limits.nodes);
+            }
+            let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
+            let export = export.clone();
+            table.add(Arc::new(Entry { export, id, store, io, directory, lost: None }));
+        }
+        table.relate();
+        table
+    }
+
+    /// A table of these.
+    pub(crate) fn of(entries: Vec<Arc<Entry>>) -> Self {
+        let mut table = Self::default();
+        entries.into_iter().for_each(|entry| table.add(entry));
+        table.relate();
+        table
+    }
+
+    fn add(&mut self, entry: Arc<Entry>) {
+        self.by_id.entry(entry.id).or_insert_with(|| Arc::clone(&entry));
+        self.entries.push(entry);
+    }
+
+    /// The numbers of the exports that have no store any more in `after`, or another one.
+    pub(crate) fn withdrawn(&self, after: &Self) -> Vec<u32> {
+        let store = |entry: &Arc<Entry>| entry.store.as_ref().ok().map(Arc::as_ptr);
+        let had = self.entries.iter().filter(|entry| entry.store.is_ok());
+        had.filter(|old| after.get(old.id).and_then(store) != store(old)).map(|old| old.id).collect()
+    }
+
+    /// Finds out which exports lie in which.
+    fn relate(&mut self) {
+        self.nested = self.entries.iter().filter_map(|entry| self.nest(entry)).collect();
+        for entry in &self.entries {
+            let Some(outer) = self.around(entry).map(|outer| outer.id) else { continue };
+            // One without a store is closed all the same: its rules aren't those of the export around it.
+            let id = entry.store.is_ok().then_some(entry.id);
+            let inner = OtherExport { path: entry.export.path().to_owned(), id };
+            self.inner.entry(outer).or_default().push(inner);
+        }
+        self.part();
+    }
+
+    /// Tells each store which exports lie in it. One that can't be told isn't served: it would give away what
+    /// isn't its own.
+    fn part(&mut self) {
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            let Ok(store) = &entry.store else { continue };
+            let Err(error) = store.set_other_exports(self.inner_of(entry.id)) else { continue };
+            let problem = format!("the exports in it can't be looked at: {error}");
+            let closed = Arc::new(Entry {
+                export: entry.export.clone(),
+                id: entry.id,
+                store: Err(problem),
+                io: Arc::clone(&entry.io),
+                directory: entry.directory,
+                lost: None,
+            });
+            self.by_id.insert(closed.id, Arc::clone(&closed));
+            self.nested.retain(|nested| nested.inner.id != closed.id && nested.outer.id != closed.id);
+            self.entries[index] = closed;
+        }
+    }
+
+    /// The nearest export around `inner`.
+    fn around(&self, inner: &Entry) -> Option<&Arc<Entry>> {
+        let around = |outer: &&Arc<Entry>| {
+            outer.store.is_ok()
+                && outer.export.path() != inner.export.path()
+                && inner.export.path().starts_with(outer.export.path())
+        };
+        let depth = |outer: &&Arc<Entry>| outer.export.path().components().count();
+        self.entries.iter().filter(around).max_by_key(depth)
+    }
+
+    /// Where `inner` lies in the nearest export around it, if there is one.
+    fn nest(&self, inner: &Arc<Entry>) -> Option<Nested> {
+        let outer = self.around(inner)?;
+        let below = inner.export.path().strip_prefix(outer.export.path()).ok()?;
+        let mut way: Vec<_> = below.iter().map(|part| part.as_bytes().to_vec()).collect();
+        let name = way.pop().filter(|_| inner.store.is_ok())?;
+        Some(Nested { inner: Arc::clone(inner), outer: Arc::clone(outer), way, name })
+    }
+
+    /// Exports that lie in another one.
+    pub(crate) fn nested(&self) -> &[Nested] {
+        &self.nested
+    }
+
+    /// The exports that lie in another one, of the number `outer`, with none between.
+    pub(crate) fn inner_of(&self, outer: u32) -> &[OtherExport] {
+        self.inner.get(&outer).map_or(&[], Vec::as_slice)
+    }
+
+    /// The export of a number.
+    pub(crate) fn get(&self, id: u32) -> Option<&Arc<Entry>> {
+        self.by_id.get(&id)
+    }
+
+    /// All exports, in the order of their text.
+    pub(crate) fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+
+    /// What isn't served, and why, one sentence each.
+    pub(crate) fn unserved(&self) -> Vec<String> {
+        let sentence = |entry: &Arc<Entry>| {
+            entry
+                .problem()
+                .map(|problem| format!("{} is not served: {problem}", entry.export.path().display()))
+        };
+        self.entries.iter().filter_map(sentence).collect()
+    }
+}
+
+impl Opening {
+    /// What each of so many stores may keep. Each gets as much as any other: which of them will be busy can't
+    /// be known.
+    fn for_each_of(&self, stores: usize) -> store::Limits {
+        store::Limits { nodes: (self.limits.nodes / stores.max(1)).min(MOST_NODES), ..self.limits }
+    }
+}
+
+impl Entry {
+    /// The same with a new store.
+    pub(crate) fn reopened(&self, opening: &Opening, table: &Table, mounts: &Mounts) -> Self {
+        let limits = opening.for_each_of(table.entries.len());
+        Self {
+            export: self.export.clone(),
+            id: self.id,
+            store: open(&self.export, self.id, opening, limits, mounts),
+            io: Arc::clone(&self.io),
+            directory: directory(self.export.path()),
+            lost: None,
+        }
+    }
+
+    /// The same without its store, until the directory that is `lost` is back.
+    pub(crate) fn without_store(&self, lost: Option<DirectoryId>, why: Option<&str>) -> Self {
+        Self {
+            export: self.export.clone(),
+            id: self.id,
+            store: Err(why.unwrap_or("it is gone").to_owned()),
+            io: Arc::clone(&self.io),
+            directory: None,
+            lost,
+        }
+    }
+
+    /// Whether this entry's store can serve `export`, too.
+    fn serves_like(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
+        self.store.is_ok()
+            && self.directory == directory
+            && self.export.path() == export.path()
+            && self.export.read_only() == export.read_only()
+            && self.export.subtree_check() == export.subtree_check()
+    }
+
+    /// The user that everything is done as, where the store can't act as others.
+    pub(crate) fn served_as(&self) -> Option<u32> {
+        self.store.as_ref().ok().and_then(|store| store.only_user())
+    }
+
+    /// The problem that keeps this export from being served.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.store.as_ref().err().cloned()
+    }
+}
+
+fn open(
+    export: &Export,
+    id: u32,
+    opening: &Opening,
+    limits: store::Limits,
+    mounts: &Mounts,
+) -> Result<Arc<Store>, String> {
+    let options = StoreOptions {
+        path: export.path().to_owned(),
+        export_id: id,
+        key: opening.key.clone(),
+        read_only: export.read_only(),
+        subtree_check: export.subtree_check(),
+        verifier: Arc::clone(&opening.verifier),
+        limits,
+    };
+    let store = Store::open(options).map_err(|error| error.to_string())?;
+    // So that it knows its mount's options. What becomes of the mount is noticed later.
+    let _ = store.follow_mount(mounts);
+    Ok(Arc::new(store))
+}
+
+/// The device and inode of an exported directory, to notice when something else stands there.
+fn directory(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+fn number(export: &Export) -> u32 {
+    // A hash with a fixed key: it must be the same in the next run. It is no secret and protects nothing.
+    let hashed = |bytes: &[u8]| {
+        let mut hasher = siphasher::sip::SipHasher24::new();
+        hasher.write(bytes);
+        hasher.finish() as u32 | HASHED
+    };
+    match export.fsid() {
+        Some(Fsid::Number(number)) if number < HASHED => number,
+        Some(Fsid::Number(number)) => hashed(&number.to_be_bytes()),
+        Some(Fsid::Uuid(uuid)) => hashed(&uuid),
+        None => hashed(export.path().as_os_str().as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(text: &str) -> Vec<u32> {
+        Exports::parse(text, "t").unwrap().list().iter().map(number).collect()
+    }
+
+    #[test]
+    fn numbers_are_the_same_in_every_run() {
+        assert_eq!(numbers("/a *(fsid=0)\n/b *(fsid=7)"), [0, 7]);
+        let hashed =
+            numbers("/a\n/b\n/c *(fsid=4294967295)\n/d *(fsid=00112233-4455-6677-8899-aabbccddeeff)");
+        assert!(hashed.iter().all(|id| *id >= HASHED));
+        assert_eq!(numbers("/a *(rw)")[0], hashed[0]);
+        assert_eq!(numbers("/a")[0], 0xef11_c30d, "handles of earlier runs carry this number");
+    }
+}

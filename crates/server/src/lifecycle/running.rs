@@ -1,0 +1,265 @@
+//! What a running server consists of, and what can be asked of it from any thread: a reload, a status, its
+//! notices.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use control::{Reply, Socket};
+use exports::Export;
+use lane::{Instance, LaneInfo, LaneServer};
+use parking_lot::Mutex;
+use store::{Privilege, Store};
+
+use crate::Config;
+use crate::export_table::mounts::{self, Followup};
+use crate::export_table::sources::Sources;
+use crate::export_table::{Opening, Table};
+use crate::lifecycle::errors::ReloadError;
+use crate::service::Service;
+use crate::status::{self, Status};
+
+/// What a reload did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Exports that are new.
+    pub added: Vec<PathBuf>,
+    /// Exports that are gone.
+    pub removed: Vec<PathBuf>,
+    /// Exports whose store was kept, with whatever options they have now.
+    pub kept: Vec<PathBuf>,
+    /// What can't be served, in words.
+    pub notices: Vec<String>,
+}
+
+/// What [`crate::Server`] and the status socket's thread share.
+pub(crate) struct Running {
+    pub config: Config,
+    pub instance: Instance,
+    pub since: Instant,
+    pub sources: Sources,
+    pub opening: Opening,
+    pub service: Arc<Service>,
+    pub lane: Option<Arc<LaneServer>>,
+    pub wire: rpc::server::Server,
+    /// What didn't work at start.
+    pub problems: Mutex<Vec<String>>,
+    /// One reload at a time.
+    pub reloading: Mutex<()>,
+}
+
+impl Running {
+    pub(crate) fn status_socket(self: &Arc<Self>) -> Option<Socket> {
+        let running = Arc::downgrade(self);
+        let directory = &self.config.run_dir;
+        let instance = lane::nonce::hex(&self.instance);
+        // The umask is 0 by now.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        let started = made.and_then(|()| {
+            // The socket's owner outlives its thread, but only just: a status asked in between is an empty
+            // one.
+            Socket::start(directory, &instance, control::SERVER, move |request| {
+                running.upgrade().and_then(|running| running.answer(request))
+            })
+        });
+        match started {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                let problem = format!(
+                    "no status socket in {}: {error}; choose another with --run-dir or SAMEHOST_RUN_DIR",
+                    directory.display()
+                );
+                self.problems.lock().push(problem);
+                None
+            }
+        }
+    }
+
+    /// The answer to a request at the socket, as JSON.
+    fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+        if request.is_empty() {
+            return serde_json::to_vec(&self.status()).ok();
+        }
+        let reply = match serde_json::from_slice(request) {
+            Ok(change) => self.change(change),
+            Err(error) => Reply::Error {
+                reason: format!("this server knows no such change: {error}"),
+                next: Some("use the `samehost` of the server's own version".to_owned()),
+            },
+        };
+        serde_json::to_vec(&reply).ok()
+    }
+
+    pub(crate) fn notices(&self) -> Vec<String> {
+        let mut notices = notices_of(&self.service.gate.table());
+        notices.extend(self.lane.iter().flat_map(|lane| lane.problems().iter().cloned()));
+        notices.extend(self.problems.lock().iter().cloned());
+        notices
+    }
+
+    pub(crate) fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let _one = self.reloading.lock();
+        let exports = self.sources.read()?;
+        let before = self.service.gate.table();
+        let after = self.put_in_place(&before, Table::open(&exports, &self.opening, &before));
+        let mut reloaded = Reloaded { notices: notices_of(&after), ..Reloaded::default() };
+        for entry in after.entries() {
+            let old = before.get(entry.id).and_then(|old| old.store.as_ref().ok());
+            let same = matches!((old, &entry.store), (Some(old), Ok(new)) if Arc::ptr_eq(old, new));
+            let list = if same { &mut reloaded.kept } else { &mut reloaded.added };
+            list.push(entry.export.path().to_owned());
+        }
+        let paths: Vec<_> = after.entries().iter().map(|entry| entry.export.path()).collect();
+        reloaded.removed = before
+            .entries()
+            .iter()
+            .map(|entry| entry.export.path().to_owned())
+            .filter(|path| !paths.contains(&path.as_path()))
+            .collect();
+        Ok(reloaded)
+    }
+
+    /// Serves by another table from now on. What clients have by exports that are gone, or have another
+    /// directory now, ends.
+    fn put_in_place(&self, before: &Table, after: Table) -> Arc<Table> {
+        let withdrawn = before.withdrawn(&after);
+        self.service.gate.replace(after);
+        let after = self.service.gate.table();
+        if let Some(lane) = &self.lane {
+            let differs = |lane: &LaneInfo| self.service.gate.differs(before, &after, lane.bound.nfs_peer);
+            lane.recall(|lane| !withdrawn.is_empty() || differs(lane));
+        }
+        if !withdrawn.is_empty() {
+            self.service.nfs4.withdraw(&withdrawn);
+        }
+        after
+    }
+
+    /// To be called when the mounts of this process's namespace have changed. Waits for filesystems that
+    /// hang.
+    pub(crate) fn follow_mounts(&self) {
+        let _one = self.reloading.lock();
+        let mounts = match mounts::read() {
+            Ok(mounts) => mounts,
+            Err(error) => {
+                tracing::error!(%error, "the mounts can't be read: what has become of exported ones isn't \
+                                         known");
+                return;
+            }
+        };
+        let before = self.service.gate.table();
+        let Some(Followup { table, news }) = before.follow(&mounts, &self.opening) else { return };
+        news.iter().for_each(|news| tracing::warn!("{news}"));
+        if let Some(table) = table {
+            self.put_in_place(&before, table);
+        }
+        if let Some(lane) = &self.lane {
+            // What was granted was granted by what the mounts were.
+            lane.recall(|_| true);
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        status::gather::gather(&status::gather::Parts {
+            instance: &self.instance,
+            since: self.since,
+            notices: self.notices(),
+            service: &self.service,
+            lane: self.lane.as_deref(),
+            lane_wanted: self.config.lane,
+            wire: &self.wire,
+        })
+    }
+}
+
+/// What can't be served, and what can't be done for those that are: each sentence once, with the exports that
+/// it is about.
+fn notices_of(table: &Table) -> Vec<String> {
+    let (mut notices, mut served) = (table.unserved(), 0);
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for entry in table.entries() {
+        let Ok(store) = &entry.store else { continue };
+        let path = entry.export.path().display().to_string();
+        served += 1;
+        for sentence in limits_of(store, &entry.export) {
+            match said.iter_mut().find(|(other, _)| *other == sentence) {
+                Some((_, paths)) => paths.push(path.clone()),
+                None => said.push((sentence, vec![path.clone()])),
+            }
+        }
+    }
+    notices.extend(said.into_iter().map(|(sentence, paths)| {
+        // Where it is so for all of them, the paths say nothing.
+        if paths.len() == served { sentence } else { format!("{}: {sentence}", paths.join(", ")) }
+    }));
+    notices
+}
+
+/// What can't be done for an export that is served, in words.
+fn limits_of(store: &Store, export: &Export) -> Vec<String> {
+    let mut limits = Vec::new();
+    let all = export.clients().iter().filter(|client| client.options.all_act_as_server_user);
+    let all: Vec<_> = all.map(|client| client.spec.to_string()).collect();
+    match (store.privilege(), store.only_user()) {
+        (Privilege::Unprivileged { reason }, Some(user)) => {
+            limits.push(format!(
+                "only the server's own user ({user}) and root are served, and act as that user ({reason})"
+            ));
+            if !all.is_empty() {
+                limits.push(format!(
+                    "everybody at {} acts as user {user}, whoever it is (all_act_as_server_user)",
+                    all.join(" ")
+                ));
+            }
+        }
+        _ if !all.is_empty() => limits.push(
+            "all_act_as_server_user says nothing here: this server acts as the user who asks".to_owned(),
+        ),
+        _ => {}
+    }
+    if !store.has_kernel_handles() && !export.subtree_check() {
+        limits.push(
+            "a restart may lose files that are moved meanwhile (needs CAP_DAC_READ_SEARCH and file handles)"
+                .into(),
+        );
+    }
+    if store.is_mounted_read_only() {
+        limits.push("nothing can be changed: its mount is read-only".into());
+    }
+    if !store.is_cloned() {
+        limits.push(
+            "read-only clients, and processes that are squashed, get no files for reading over the lane \
+             (without CAP_SYS_ADMIN)"
+                .into(),
+        );
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use exports::Exports;
+
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_said_once_for_all_exports_that_it_is_about() {
+        let [there, missing] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let gone = missing.path().display().to_string();
+        drop(missing);
+        let text = format!("{} *\n{gone}/a *\n{gone}/b *\n", there.path().display());
+        let opening = Opening {
+            key: store::HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
+        let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
+        let notices = notices_of(&table);
+        for path in ["/a is not served: ", "/b is not served: "] {
+            assert_eq!(notices.iter().filter(|notice| notice.contains(path)).count(), 1, "{notices:?}");
+        }
+        // The limits of the only one that is served, if there are any here, need no path.
+        assert!(!notices.iter().any(|notice| notice.contains(&there.path().display().to_string())));
+    }
+}

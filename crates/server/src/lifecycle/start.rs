@@ -1,0 +1,136 @@
+//! Starting the parts: key, lane, wire.
+
+use std::hash::Hasher as _;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lane::{Instance, LaneOptions, LaneServer};
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use super::{listen, state_dir};
+use crate::Config;
+use crate::authorization::admission::ByExports;
+use crate::lifecycle::config::default_state_dir;
+use crate::lifecycle::descriptors::Descriptors;
+use crate::lifecycle::errors::StartError;
+use crate::nfs4::Nfs4;
+use crate::programs::lane_grants::Grants;
+use crate::programs::localio::Localio;
+use crate::programs::mount3::Mount3;
+use crate::programs::nfs3::{Nfs3, Nfsacl};
+use crate::service::Service;
+
+/// How often an address that is in use is tried again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and
+/// addresses. The addresses tell servers apart that share a directory: of two that say the same clients make
+/// one (RFC 8881 section 2.10.5), and use the sessions of either with both.
+pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write(b"NFSv4 server owner");
+    config.listen.iter().for_each(|address| hasher.write(address.to_string().as_bytes()));
+    hasher.finish128().as_bytes()
+}
+
+/// The directory of what outlives a run.
+pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, StartError> {
+    config.state_dir.clone().or_else(default_state_dir).ok_or_else(|| StartError::StateDir {
+        path: PathBuf::from("(none)"),
+        source: io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"),
+    })
+}
+
+pub(crate) fn handle_key(config: &Config) -> Result<[u8; 16], StartError> {
+    let directory = state_directory(config)?;
+    state_dir::handle_key(&directory).map_err(|(path, source)| StartError::StateDir { path, source })
+}
+
+/// Starts the lane; without it the wire serves all the same.
+pub(crate) fn start_lane(
+    config: &Config,
+    descriptors: &Descriptors,
+    instance: Instance,
+    service: &Arc<Service>,
+    problems: &mut Vec<String>,
+) -> Option<Arc<LaneServer>> {
+    if !config.lane {
+        return None;
+    }
+    let mut options = LaneOptions::new(config.run_dir.clone(), instance);
+    options.limits.lanes = descriptors.lanes;
+    options.limits.waiting = descriptors.knocking;
+    options.limits.under_way = descriptors.under_way();
+    options.limits.grants = config.lane_grants;
+    options.limits.lane_grants = u32::try_from(config.lane_grants / 4).unwrap_or(u32::MAX).max(1);
+    match LaneServer::start(options, Arc::new(Grants::new(Arc::clone(service)))) {
+        Ok(lane) => Some(Arc::new(lane)),
+        Err(error) => {
+            problems.push(format!("no lane: {error}; clients of this host use the wire"));
+            None
+        }
+    }
+}
+
+pub(crate) fn start_wire(
+    config: &Config,
+    descriptors: &Descriptors,
+    service: &Arc<Service>,
+    lane: Option<&Arc<LaneServer>>,
+) -> Result<rpc::server::Server, StartError> {
+    let limits = rpc::server::Limits {
+        threads: config.threads,
+        max_connections: descriptors.connections,
+        ..rpc::server::Limits::default()
+    };
+    let mut builder = rpc::server::Server::builder()
+        .limits(limits)
+        .admission(Arc::new(ByExports(Arc::clone(service))))
+        .program(Arc::new(Nfs3(Arc::clone(service))))
+        .program(Arc::new(Nfs4(Arc::clone(service))))
+        .program(Arc::new(Nfsacl(Arc::clone(service))))
+        .program(Arc::new(Mount3(Arc::clone(service))));
+    if let Some(lane) = lane {
+        builder = builder.program(Arc::new(Localio::new(Arc::clone(service), Arc::clone(lane))));
+    }
+    for address in listen::expand(&config.listen).map_err(|source| cannot_listen(&config.listen, source))? {
+        builder = builder.bind(address);
+    }
+    builder.start().map_err(|error| match error {
+        rpc::server::StartError::Listen { address, source } => cannot_listen(&[address], source),
+        rpc::server::StartError::Thread(source) => StartError::Threads { source },
+        rpc::server::StartError::Events(source) => StartError::System { what: "an event queue", source },
+    })
+}
+
+/// Waits until nobody else listens on the addresses, for [`Config::takeover`] at most: a server that this one
+/// is to replace may still be draining. Nothing of its state may be read before.
+pub(crate) fn wait_for_addresses(config: &Config) -> Result<(), StartError> {
+    let deadline = Instant::now() + config.takeover;
+    let mut said = false;
+    for address in &config.listen {
+        while let Err(source) = listen::is_free(*address) {
+            if source.kind() != io::ErrorKind::AddrInUse || Instant::now() >= deadline {
+                return Err(cannot_listen(&[*address], source));
+            }
+            if !said {
+                let seconds = config.takeover.as_secs();
+                tracing::warn!(
+                    "{address} is in use; waiting for up to {seconds} s, in case the server that has it is \
+                     stopping"
+                );
+                said = true;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+    Ok(())
+}
+
+fn cannot_listen(addresses: &[SocketAddr], source: io::Error) -> StartError {
+    let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    StartError::Listen { addresses, source }
+}

@@ -1,0 +1,216 @@
+//! The lane's questions, answered by the same check as the wire's, and its grants, which count as opens.
+//!
+//! What clients of NFSv4 have open may keep a file from a grant, as it would from an open: then the wire is
+//! asked, which has a word for every reason. And while a file is granted, nobody is given an open that denies
+//! what it was granted for.
+
+use std::sync::Arc;
+
+use exports::Claim;
+use lane::{About, Before, Bound, Changed, Granted, Granter, How, New, OpenRequest, Status, Target};
+use rpc::server::TcpOwner;
+use state::{Share, Touch};
+use store::{
+    AccessMode, Acting, CreateHow, FileHandle, Found, Grant, Holder, Kind, Made, Node, SetAttributes, Wcc,
+};
+
+use crate::authorization::access::{Admission, Asking, Refusal, Road};
+use crate::service::Service;
+
+/// Answers the lane.
+pub(crate) struct Grants {
+    service: Arc<Service>,
+}
+
+impl Grants {
+    pub(crate) const fn new(service: Arc<Service>) -> Self {
+        Self { service }
+    }
+
+    fn decide(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
+        let credential = request.credential;
+        let claim = Claim { uid: credential.uid, gid: credential.gid, gids: &credential.gids };
+        let owner = bound.process.uid.map_or(TcpOwner::Unknown, TcpOwner::User);
+        let asking = Asking { address: bound.nfs_peer, owner, claim: Some(claim), road: Road::Lane };
+        let handle = match request.target {
+            Target::Handle(handle)
+            | Target::Entry { directory: handle, .. }
+            | Target::New(New { directory: handle, .. }) => handle,
+        };
+        let admitted = self.service.gate.admit(handle, asking).map_err(refused)?;
+        let holder = admitted.holder(&bound.process).map_err(failed)?;
+        let acting = admitted.acting().map_err(failed)?;
+        let node = acting.node(handle).map_err(failed)?;
+        if let Target::New(new) = request.target {
+            return self.make(bound, &admitted, &acting, (&node, &new), request.access, holder);
+        }
+        // This way the file is known only when it is open. Where somebody may have something against it, that
+        // is too late.
+        if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
+            && !self.service.nfs4.restricts()
+            && let Some(grant) = acting.grant_entry(&node, name, holder)
+        {
+            let counted = self.count(grant.handle, request.access)?;
+            return Ok(granted(grant, acting.modes(), counted));
+        }
+        let found = match request.target {
+            Target::Entry { name, .. } => acting.find(&node, name).map_err(failed)?,
+            Target::Handle(_) | Target::New(_) => Found::from(node),
+        };
+        self.open_found(&acting, &found, request.access, holder)
+    }
+
+    /// Makes a file as NFSv3's CREATE does, and opens it. Whatever stops it on the way has stopped the open
+    /// and not the making: the client asks over the wire, where its verifier (or the name, where there is
+    /// none) leads to the file.
+    fn make(
+        &self,
+        bound: &Bound,
+        admitted: &Admission,
+        acting: &Acting<'_>,
+        (directory, new): (&Node, &New<'_>),
+        access: lane::Access,
+        holder: Holder,
+    ) -> Result<Granted, Status> {
+        let how = match new.how {
+            How::Unchecked => {
+                CreateHow::Unchecked(SetAttributes { mode: Some(new.mode), ..SetAttributes::default() })
+            }
+            How::Exclusive(verifier) => CreateHow::Exclusive(verifier, new.mode),
+        };
+        let (mut wcc, asked) = (Wcc::default(), (mode(access), holder));
+        let made = acting.create_to_give(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
+        let (Made::Open(node, _) | Made::Closed(node)) = &made;
+        let lasts = self.service.make_last(admitted, bound.nfs_peer, acting, &[node, directory]);
+        lasts.map_err(failed)?;
+        let granted_file = match made {
+            Made::Open(_, grant) => {
+                let counted = self.count(grant.handle, access)?;
+                granted(grant, acting.modes(), counted)
+            }
+            Made::Closed(node) => self.open_found(acting, &Found::from(node), access, holder)?,
+        };
+        Ok(Granted { directory: Some(Box::new(changed(&wcc))), ..granted_file })
+    }
+
+    /// Grants what a name or a handle has led to.
+    fn open_found(
+        &self,
+        acting: &Acting<'_>,
+        found: &Found,
+        access: lane::Access,
+        holder: Holder,
+    ) -> Result<Granted, Status> {
+        match found.node.kind() {
+            Kind::Regular => {}
+            Kind::Directory => return Err(Status::IsDirectory),
+            Kind::Symlink => return Err(Status::Symlink),
+            Kind::Block | Kind::Character | Kind::Socket | Kind::Fifo => {
+                return Err(Status::NotRegular);
+            }
+        }
+        let mode = mode(access);
+        if self.service.nfs4.restricts() {
+            let touch = Touch::Open(Share { access: access as u8, deny: 0 });
+            Service::may_touch(acting, &found.node, touch).map_err(failed)?;
+        }
+        let counted = self.count(*found.node.handle(), access)?;
+        let grant = acting.grant_found(found, mode, holder).map_err(failed)?;
+        Ok(granted(grant, acting.modes(), counted))
+    }
+
+    /// Has a grant counted as an open, if nobody is against it.
+    fn count(&self, file: FileHandle, access: lane::Access) -> Result<Counted, Status> {
+        let access = access as u8;
+        let counted = self.service.nfs4.run(|engine, now| engine.grant(now, &file, access));
+        counted.map_err(|_| Status::TryWire)?;
+        Ok(Counted { service: Arc::clone(&self.service), file, access })
+    }
+}
+
+/// A grant that counts as an open until this is dropped.
+struct Counted {
+    service: Arc<Service>,
+    file: FileHandle,
+    access: u8,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.service.nfs4.run(|engine, _| engine.release_grant(&self.file, self.access));
+    }
+}
+
+fn granted(grant: Grant, modes: io::Modes, counted: Counted) -> Granted {
+    let handle = grant.handle.as_bytes().to_vec();
+    let about = About { attributes: grant.attributes, modes };
+    let lasts = grant.lasts;
+    Granted { file: grant.file, handle, about, lasts, directory: None, held: Some(Box::new(counted)) }
+}
+
+const fn mode(access: lane::Access) -> AccessMode {
+    match access {
+        lane::Access::Read => AccessMode::Read,
+        lane::Access::Write => AccessMode::Write,
+        lane::Access::ReadWrite => AccessMode::ReadWrite,
+    }
+}
+
+/// What has become of a directory, in the lane's words.
+fn changed(wcc: &Wcc) -> Changed {
+    let before =
+        wcc.before.map(|before| Before { size: before.size, mtime: before.mtime, ctime: before.ctime });
+    Changed { before, after: wcc.after }
+}
+
+impl Granter for Grants {
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
+        let decided = self.decide(bound, request);
+        self.service.counters.open.count(decided.is_err(), 0);
+        if matches!(decided, Err(Status::NotFound)) {
+            self.service.counters.open_not_found.add();
+        }
+        decided
+    }
+
+    fn verifier(&self) -> [u8; 8] {
+        self.service.verifier.get()
+    }
+
+    fn async_from_now(&self, bound: &Bound) {
+        self.service.neighbours.came(bound.lane, bound.nfs_peer);
+    }
+
+    fn ended(&self, bound: &Bound, why: &str) {
+        self.service.neighbours.went(bound.lane, bound.nfs_peer);
+        self.service.notes.lane_ended(bound.nfs_peer, why);
+    }
+}
+
+const fn refused(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::BadHandle => Status::BadHandle,
+        Refusal::NotExported => Status::Stale,
+        // The wire has a word for it.
+        Refusal::NotKnownYet => Status::TryWire,
+        Refusal::InsecurePort => Status::Access,
+        Refusal::OtherUser => Status::Denied,
+        Refusal::NoLane => Status::NoLane,
+    }
+}
+
+/// What the lane has no word for is asked again on the wire, which has.
+const fn failed(error: store::Error) -> Status {
+    use store::Error;
+    match error {
+        Error::Stale => Status::Stale,
+        Error::BadHandle => Status::BadHandle,
+        Error::NotFound => Status::NotFound,
+        Error::NotDirectory => Status::NotDirectory,
+        Error::IsDirectory => Status::IsDirectory,
+        Error::Access | Error::Permission => Status::Access,
+        Error::ReadOnly => Status::ReadOnly,
+        Error::Io(_) => Status::Io,
+        _ => Status::TryWire,
+    }
+}

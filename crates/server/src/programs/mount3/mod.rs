@@ -1,0 +1,135 @@
+//! The MOUNT program, version 3 (RFC 1813 appendix I): from a path to a handle, and what `showmount` shows.
+
+mod mounts;
+mod path;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use proto::mount3::{
+    self, Dirpath, Exportnode, Exports, Groups, Mountbody, Mountlist, Mountres3, Mountres3Ok, Mountstat3,
+    Procedure,
+};
+use rpc::message::AuthFlavor;
+use rpc::server::{CallContext, CallError, Program, Reply};
+use std::os::unix::ffi::OsStrExt as _;
+use xdr::{Array, Decoder, Encoder, List, Opaque};
+
+pub(crate) use mounts::Mounts;
+
+use crate::programs::nfs3::asking;
+use crate::service::Service;
+
+/// The program.
+pub(crate) struct Mount3(pub Arc<Service>);
+
+impl Program for Mount3 {
+    fn number(&self) -> u32 {
+        mount3::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        mount3::VERSION..=mount3::VERSION
+    }
+
+    fn answers_strangers(&self) -> bool {
+        true
+    }
+
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), CallError> {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let done = self.run(cx, procedure, args, reply.encoder());
+        let failed = procedure == Procedure::Mnt && !matches!(reply.results(), [0, 0, 0, 0, ..]);
+        self.0.counters.mount3(procedure).count(done.is_err() || failed, 0);
+        done
+    }
+}
+
+impl Mount3 {
+    fn run(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: Procedure,
+        args: &mut Decoder<'_>,
+        to: &mut Encoder,
+    ) -> Result<(), CallError> {
+        let peer = cx.peer.address.ip();
+        match procedure {
+            Procedure::Null => {}
+            Procedure::Mnt => self.mnt(cx, args.get::<Dirpath<'_>>()?.0, to),
+            Procedure::Dump => {
+                let mounts = self.0.mounts.list();
+                let body = |(host, path): &(String, Vec<u8>)| (host.clone(), path.clone());
+                let mounts: Vec<_> = mounts.iter().map(body).collect();
+                to.put::<Mountlist<'_>>(&List(
+                    mounts
+                        .iter()
+                        .map(|(host, path)| Mountbody {
+                            hostname: Opaque(host.as_bytes()),
+                            directory: Opaque(path),
+                        })
+                        .collect(),
+                ));
+            }
+            Procedure::Umnt => self.0.mounts.remove(peer, args.get::<Dirpath<'_>>()?.0),
+            Procedure::Umntall => self.0.mounts.remove_all(peer),
+            Procedure::Export => self.export(to),
+        }
+        Ok(())
+    }
+
+    fn mnt(&self, cx: &CallContext<'_>, path: &[u8], to: &mut Encoder) {
+        match path::resolve(&self.0.gate, path, asking(cx)) {
+            Ok(handle) => {
+                self.0.mounts.add(cx.peer.address.ip(), path);
+                to.put(&Mountres3::Ok(Mountres3Ok {
+                    fhandle: Opaque(handle.as_bytes()),
+                    auth_flavors: Array(vec![AuthFlavor::SYS.0]),
+                }));
+            }
+            Err(status) => {
+                tracing::info!(
+                    peer = %cx.peer.address, path = %String::from_utf8_lossy(path), ?status, "mount refused"
+                );
+                to.put(&Mountres3::Fail(status));
+            }
+        }
+    }
+
+    /// Every export with the names of its clients: what anybody may know, as with every NFSv3 server.
+    fn export(&self, to: &mut Encoder) {
+        let table = self.0.gate.table();
+        let names: Vec<Vec<String>> = table
+            .entries()
+            .iter()
+            .map(|entry| entry.export.clients().iter().map(|client| client.spec.to_string()).collect())
+            .collect();
+        let nodes = table.entries().iter().zip(&names).map(|(entry, names)| Exportnode {
+            dir: Opaque(entry.export.path().as_os_str().as_bytes()),
+            groups: List(names.iter().map(|name| Opaque(name.as_bytes())).collect()) as Groups<'_>,
+        });
+        to.put::<Exports<'_>>(&List(nodes.collect()));
+    }
+}
+
+/// A store's error as MNT's status.
+const fn status(error: store::Error) -> Mountstat3 {
+    use store::Error;
+    match error {
+        Error::NotFound | Error::Stale => Mountstat3::Noent,
+        Error::NotDirectory => Mountstat3::Notdir,
+        Error::Access | Error::InvalidName | Error::OtherExport(_) => Mountstat3::Acces,
+        Error::Permission => Mountstat3::Perm,
+        Error::NameTooLong => Mountstat3::Nametoolong,
+        Error::Invalid => Mountstat3::Inval,
+        Error::NotSupported => Mountstat3::Notsupp,
+        Error::Io(_) => Mountstat3::Io,
+        _ => Mountstat3::Serverfault,
+    }
+}

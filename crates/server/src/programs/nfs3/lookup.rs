@@ -1,0 +1,75 @@
+//! LOOKUP and READLINK (RFC 1813 sections 3.3.3, 3.3.5).
+
+use proto::nfs3::{Lookup3Args, Lookup3ResOk, Nfspath3, Nfsstat3, PostOpAttr, Readlink3Args, Readlink3ResOk};
+use store::FileHandle;
+use xdr::{Encode, Encoder, Opaque};
+
+use super::convert::post_op;
+use super::{Call, Fault, Result, asking};
+use crate::authorization::access::Refusal;
+
+/// What LOOKUP found; the handle is its own, the wire type borrows it.
+pub(super) struct Found {
+    handle: FileHandle,
+    attributes: PostOpAttr,
+    directory: PostOpAttr,
+}
+
+impl Encode for Found {
+    fn encode(&self, to: &mut Encoder) {
+        to.put(&Lookup3ResOk {
+            object: Opaque(self.handle.as_bytes()),
+            obj_attributes: self.attributes,
+            dir_attributes: self.directory,
+        });
+    }
+}
+
+pub(super) fn lookup(call: &Call<'_>, args: Lookup3Args<'_>, body: &mut PostOpAttr) -> Result<Found> {
+    let admitted = call.admit(args.what.dir.0)?;
+    let acting = admitted.acting()?;
+    let directory = acting.node(args.what.dir.0)?;
+    let found = acting.lookup(&directory, args.what.name.0);
+    *body = post_op(&acting, &directory);
+    if let Err(store::Error::OtherExport(export)) = found {
+        return enter(call, export, *body);
+    }
+    let found = found?;
+    Ok(Found { handle: *found.handle(), attributes: call.current(&acting, &found), directory: *body })
+}
+
+/// The directory of an export in another one: its own handle, if its own rules let the client in. It is on
+/// the same filesystem, so the client notices nothing but that handle.
+fn enter(call: &Call<'_>, export: u32, directory: PostOpAttr) -> Result<Found> {
+    let refused = |refusal| match refusal {
+        Refusal::NotExported => Fault(Nfsstat3::Acces),
+        other => other.into(),
+    };
+    let admitted = call.service.gate.enter(export, asking(call.cx)).map_err(refused)?;
+    let handle = admitted.root()?;
+    let acting = admitted.acting()?;
+    let root = acting.node(handle.as_bytes())?;
+    Ok(Found { handle, attributes: post_op(&acting, &root), directory })
+}
+
+/// A symbolic link's text.
+pub(super) struct Text {
+    attributes: PostOpAttr,
+    text: Vec<u8>,
+}
+
+impl Encode for Text {
+    fn encode(&self, to: &mut Encoder) {
+        let data: Nfspath3<'_> = Opaque(&self.text);
+        to.put(&Readlink3ResOk { symlink_attributes: self.attributes, data });
+    }
+}
+
+pub(super) fn readlink(call: &Call<'_>, args: Readlink3Args<'_>, body: &mut PostOpAttr) -> Result<Text> {
+    let admitted = call.admit(args.symlink.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.symlink.0)?;
+    let text = acting.readlink(&node);
+    *body = post_op(&acting, &node);
+    Ok(Text { attributes: *body, text: text? })
+}

@@ -1,0 +1,310 @@
+//! The NFS program, version 3 (RFC 1813): from a call's arguments to its results.
+//!
+//! A procedure is a function from its arguments to `Result<its ok body, Fault>`; the body of a failed one is
+//! filled on the way, so that weak cache consistency data and attributes go out with errors, too. The
+//! dispatch here decodes, runs, encodes and counts, and keeps the duplicate-request cache around what can't
+//! be done twice.
+
+mod acl;
+mod attributes;
+mod convert;
+mod create;
+mod filesystem;
+mod link;
+mod lookup;
+mod read;
+mod readdir;
+mod remove;
+#[cfg(test)]
+mod retransmissions;
+mod write;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use exports::Claim;
+use proto::nfs3::{self, Nfsstat3, Outcome, PostOpAttr, Procedure};
+use rpc::message::Credential;
+use rpc::server::{CallContext, CallError, Placement, Program, Reply};
+use state::Touch;
+use store::{Acting, Node};
+use xdr::{Decoder, Encode, Encoder};
+
+use crate::authorization::access::{Admission, Asking, Refusal, Road};
+use crate::programs::drc::{Key, Seen};
+use crate::service::{Service, refuses};
+
+pub(crate) use acl::Nfsacl;
+
+/// The largest READ and WRITE, in bytes.
+pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
+
+/// The program.
+pub(crate) struct Nfs3(pub Arc<Service>);
+
+/// Why a procedure fails: a status, without the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fault(Nfsstat3);
+
+/// A procedure's result before it is joined to a failure's body.
+type Result<O> = std::result::Result<O, Fault>;
+
+/// One call: what a procedure needs beside its arguments.
+struct Call<'a> {
+    service: &'a Service,
+    cx: &'a CallContext<'a>,
+}
+
+impl Call<'_> {
+    /// The one check for the export that a handle belongs to.
+    fn admit(&self, handle: &[u8]) -> Result<Admission> {
+        Ok(self.service.gate.admit(handle, asking(self.cx))?)
+    }
+
+    /// Says that a change is coming: where it must last, the call will wait for the disk.
+    fn before_change(&self, admitted: &Admission) {
+        if self.service.must_last(admitted, self.cx.peer.address) {
+            self.cx.will_block();
+        }
+    }
+
+    /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open
+    /// that denies it. It is to be tried again: neither lasts.
+    fn may_begin(&self, acting: &Acting<'_>, node: &Node, touch: Touch) -> Result<()> {
+        self.may_begin_if(|| Service::may_touch(acting, node, touch), node, touch)
+    }
+
+    /// The same where another right decides. Who hasn't got it has nobody make way: the procedure says why it
+    /// can't be done.
+    fn may_begin_if(
+        &self,
+        right: impl FnOnce() -> store::Result<()>,
+        node: &Node,
+        touch: Touch,
+    ) -> Result<()> {
+        if self.service.nfs4.is_free(touch) || refuses(right()) {
+            return Ok(());
+        }
+        self.service.nfs4.may_begin_bare(node.handle(), touch).map_err(|_| Fault(Nfsstat3::Jukebox))
+    }
+
+    /// The same for a file by its name, if there is one.
+    fn may_begin_at(&self, acting: &Acting<'_>, directory: &Node, name: &[u8], touch: Touch) -> Result<()> {
+        if self.service.nfs4.is_free(touch) {
+            return Ok(());
+        }
+        match acting.lookup(directory, name) {
+            // Names are the directory's; what is cut to nothing is the file.
+            Ok(node) if touch == Touch::Change => {
+                self.may_begin_if(|| acting.may_change_entries(directory), &node, touch)
+            }
+            Ok(node) => self.may_begin(acting, &node, touch),
+            // What is wrong with it is said by the procedure.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// A file's attributes where they needn't be told: not while another client writes it by a delegation.
+    /// Who wants them then asks for them, and that client is asked.
+    fn current(&self, acting: &Acting<'_>, node: &Node) -> PostOpAttr {
+        if self.service.nfs4.is_written_elsewhere(node) { None } else { convert::post_op(acting, node) }
+    }
+
+    /// Makes the metadata of `changed` durable where it must last.
+    fn commit(&self, admitted: &Admission, acting: &Acting<'_>, changed: &[&Node]) -> Result<()> {
+        Ok(self.service.make_last(admitted, self.cx.peer.address, acting, changed)?)
+    }
+}
+
+/// Who is asking, as the call says it.
+pub(crate) fn asking<'a>(cx: &CallContext<'a>) -> Asking<'a> {
+    let claim = match cx.credential {
+        Credential::None => None,
+        Credential::Sys(sys) => Some(Claim { uid: sys.uid, gid: sys.gid, gids: &sys.gids }),
+    };
+    Asking { address: cx.peer.address, owner: cx.peer.owner, claim, road: Road::Wire }
+}
+
+impl Program for Nfs3 {
+    fn number(&self) -> u32 {
+        nfs3::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        nfs3::VERSION..=nfs3::VERSION
+    }
+
+    fn places(&self) -> bool {
+        self.0.gate.has_direct_writes()
+    }
+
+    fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
+        if procedure == Procedure::Write.number() { write::place(args) } else { Placement::Anywhere }
+    }
+
+    fn postpone(
+        &self,
+        _: &CallContext<'_>,
+        procedure: u32,
+        _: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<(), CallError> {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let to = reply.encoder();
+        to.put(&Nfsstat3::Jukebox);
+        (0..optional_attributes(procedure)).for_each(|_| to.bool(false));
+        Ok(())
+    }
+
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<(), CallError> {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let call = Call { service: &self.0, cx };
+        let counter = self.0.counters.nfs3(procedure);
+        let bytes = match procedure {
+            Procedure::Write => self.not_twice_at_a_time(&call, args, reply),
+            _ if repeatable(procedure) => run(&call, procedure, args, reply),
+            _ => self.once(&call, procedure, args, reply),
+        };
+        let failed = !matches!(reply.results(), [0, 0, 0, 0, ..]);
+        counter.count(bytes.is_err() || failed, *bytes.as_ref().unwrap_or(&0));
+        bytes.map(|_| ())
+    }
+}
+
+impl Nfs3 {
+    /// Runs a WRITE, unless it is running already (see [`crate::programs::running_writes`]).
+    fn not_twice_at_a_time(
+        &self,
+        call: &Call<'_>,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<u64, CallError> {
+        let Some(_running) = self.0.writes.begin(call.cx, args.rest()) else {
+            return Err(CallError::Drop);
+        };
+        run(call, Procedure::Write, args, reply)
+    }
+
+    /// Runs what can't be done twice: a retransmission gets the first run's reply.
+    fn once(
+        &self,
+        call: &Call<'_>,
+        procedure: Procedure,
+        args: &mut Decoder<'_>,
+        reply: &mut Reply,
+    ) -> std::result::Result<u64, CallError> {
+        let key = Key::new(call.cx, nfs3::PROGRAM, procedure.number(), args.rest());
+        match self.0.drc.begin(key) {
+            Seen::Before(results) => {
+                reply.encoder().raw(&results);
+                Ok(0)
+            }
+            Seen::InProgress => Err(CallError::Drop),
+            Seen::New(ticket) => {
+                let bytes = run(call, procedure, args, reply)?;
+                ticket.finish(reply.results());
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// How many optional attributes follow a failure's status (RFC 1813 section 3.3).
+const fn optional_attributes(procedure: Procedure) -> usize {
+    use Procedure as P;
+    match procedure {
+        P::Null | P::Getattr => 0,
+        P::Lookup | P::Access | P::Readlink | P::Read | P::Readdir | P::Readdirplus => 1,
+        P::Fsstat | P::Fsinfo | P::Pathconf => 1,
+        P::Setattr | P::Write | P::Create | P::Mkdir | P::Symlink | P::Mknod => 2,
+        P::Remove | P::Rmdir | P::Commit => 2,
+        P::Link => 3,
+        P::Rename => 4,
+    }
+}
+
+/// Whether running a call twice does the same as running it once.
+const fn repeatable(procedure: Procedure) -> bool {
+    use Procedure::{Create, Link, Mkdir, Mknod, Remove, Rename, Rmdir, Setattr, Symlink};
+    !matches!(procedure, Setattr | Create | Mkdir | Symlink | Mknod | Remove | Rmdir | Rename | Link)
+}
+
+/// Decodes, runs and encodes; returns the payload's bytes.
+fn run(
+    call: &Call<'_>,
+    procedure: Procedure,
+    args: &mut Decoder<'_>,
+    reply: &mut Reply,
+) -> std::result::Result<u64, CallError> {
+    let to = reply.encoder();
+    match procedure {
+        Procedure::Null => Ok(0),
+        Procedure::Getattr => answer(call, to, args.get()?, attributes::getattr),
+        Procedure::Setattr => answer(call, to, args.get()?, attributes::setattr),
+        Procedure::Lookup => answer(call, to, args.get()?, lookup::lookup),
+        Procedure::Access => answer(call, to, args.get()?, attributes::access),
+        Procedure::Readlink => answer(call, to, args.get()?, lookup::readlink),
+        Procedure::Read => Ok(read::read(call, args.get()?, reply)),
+        Procedure::Write => Ok(write::write(call, args.get()?, to)),
+        Procedure::Create => answer(call, to, args.get()?, create::create),
+        Procedure::Mkdir => answer(call, to, args.get()?, create::mkdir),
+        Procedure::Symlink => answer(call, to, args.get()?, create::symlink),
+        Procedure::Mknod => answer(call, to, args.get()?, create::mknod),
+        Procedure::Remove => answer(call, to, args.get()?, remove::remove),
+        Procedure::Rmdir => answer(call, to, args.get()?, remove::rmdir),
+        Procedure::Rename => answer(call, to, args.get()?, link::rename),
+        Procedure::Link => answer(call, to, args.get()?, link::link),
+        Procedure::Readdir => Ok(readdir::readdir(call, args.get()?, to)),
+        Procedure::Readdirplus => Ok(readdir::readdirplus(call, args.get()?, to)),
+        Procedure::Fsstat => answer(call, to, args.get()?, filesystem::fsstat),
+        Procedure::Fsinfo => answer(call, to, args.get()?, filesystem::fsinfo),
+        Procedure::Pathconf => answer(call, to, args.get()?, filesystem::pathconf),
+        Procedure::Commit => answer(call, to, args.get()?, write::commit),
+    }
+}
+
+/// Runs a procedure with an empty failure body, joins the two and encodes.
+fn answer<A, O: Encode, F: Encode + Default>(
+    call: &Call<'_>,
+    to: &mut Encoder,
+    args: A,
+    procedure: impl FnOnce(&Call<'_>, A, &mut F) -> Result<O>,
+) -> std::result::Result<u64, CallError> {
+    let mut body = F::default();
+    to.put(&outcome(procedure(call, args, &mut body), body));
+    Ok(0)
+}
+
+/// Joins a result to a failure's body.
+fn outcome<O, F>(result: Result<O>, body: F) -> Outcome<O, F> {
+    match result {
+        Ok(ok) => Outcome::Ok(ok),
+        Err(Fault(status)) => Outcome::Fail(status, body),
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self(match refusal {
+            Refusal::BadHandle => Nfsstat3::Badhandle,
+            Refusal::NotExported => Nfsstat3::Stale,
+            Refusal::NotKnownYet => Nfsstat3::Jukebox,
+            Refusal::InsecurePort => Nfsstat3::Perm,
+            Refusal::OtherUser => Nfsstat3::Acces,
+            // Never asked on this road.
+            Refusal::NoLane => Nfsstat3::Acces,
+        })
+    }
+}
+
+impl From<store::Error> for Fault {
+    fn from(error: store::Error) -> Self {
+        Self(convert::status(error))
+    }
+}

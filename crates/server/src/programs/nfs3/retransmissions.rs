@@ -1,0 +1,235 @@
+//! Tests, over TCP: what is still running isn't run a second time, and not answered twice either.
+//!
+//! The first run is one that these tests hold in their hands: the note in the cache that it has begun. So it
+//! runs for exactly as long as they like.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use exports::Exports;
+use proto::nfs3::{self, Procedure, Remove3Args, StableHow, Write3Args};
+use rpc::message::{AuthSys, CallHeader, Credential};
+use rpc::server::{CallContext, Peer};
+use store::HandleKey;
+use xdr::{Encode, Encoder, Opaque};
+
+use crate::Config;
+use crate::authorization::access::{Asking, Gate, Road};
+use crate::export_table::io_modes::Switches;
+use crate::export_table::{Opening, Table};
+use crate::lifecycle::descriptors::{Demands, Descriptors};
+use crate::lifecycle::start::start_wire;
+use crate::programs::drc::{Key, Seen};
+use crate::service::Service;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// NFS3_OK and NFS3ERR_NOENT, as they begin the results.
+const OK: [u8; 4] = [0; 4];
+const NOENT: [u8; 4] = [0, 0, 0, 2];
+
+/// A server of which we have the insides.
+struct Rig {
+    directory: tempfile::TempDir,
+    service: Arc<Service>,
+    /// Ends with the rig.
+    _wire: rpc::server::Server,
+    address: SocketAddr,
+    stream: TcpStream,
+    credential: Credential,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let text = format!("{} *(rw,insecure,no_root_squash,async)", directory.path().display());
+        let opening = Opening {
+            key: HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
+        let table = Table::open(&Exports::parse(&text, "test").unwrap(), &opening, &Table::default());
+        let service = Arc::new(Service {
+            gate: Gate::new(table, Switches::default()),
+            counters: Default::default(),
+            drc: Default::default(),
+            writes: Default::default(),
+            mounts: Default::default(),
+            nfs4: crate::nfs4::States::new([0; 16], Duration::from_secs(90), 1024, None, Default::default())
+                .unwrap(),
+            owners: crate::nfs4::Owners::new(None, false),
+            notes: Default::default(),
+            neighbours: Default::default(),
+            verifier: Arc::clone(&opening.verifier),
+        });
+        let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 4, ..Config::default() };
+        let demands = Demands { threads: 4, exports: 1, connections: 16 };
+        let descriptors = Descriptors::divide(1024, demands).unwrap();
+        let wire = start_wire(&config, &descriptors, &service, None).unwrap();
+        let address = wire.local_addrs()[0];
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let credential =
+            Credential::Sys(AuthSys { stamp: 1, machine_name: b"test".to_vec(), uid, gid, gids: vec![] });
+        Self { directory, service, _wire: wire, address, stream: connect(address), credential }
+    }
+
+    /// The handle of a file of the export, or of the exported directory.
+    fn handle(&self, name: Option<&str>) -> Vec<u8> {
+        let table = self.service.gate.table();
+        let owner = rpc::server::TcpOwner::Remote;
+        let asking = Asking { address: self.address, owner, claim: None, road: Road::Wire };
+        let admitted = self.service.gate.admit_to(&table.entries()[0], asking).unwrap();
+        let root = admitted.root().unwrap();
+        let acting = admitted.acting().unwrap();
+        let mut node = acting.node(root.as_bytes()).unwrap();
+        if let Some(name) = name {
+            node = acting.lookup(&node, name.as_bytes()).unwrap();
+        }
+        node.handle().as_bytes().to_vec()
+    }
+
+    fn peer(&self) -> Peer {
+        Peer {
+            connection: 1,
+            address: self.stream.local_addr().unwrap(),
+            local: self.address,
+            owner: rpc::server::TcpOwner::User(rustix::process::geteuid().as_raw()),
+        }
+    }
+
+    /// What the server's cache knows a call of ours by.
+    fn key(&self, xid: u32, procedure: Procedure, args: &[u8]) -> Key {
+        let peer = self.peer();
+        let cx = CallContext::new(xid, nfs3::VERSION, &peer, &self.credential);
+        Key::new(&cx, nfs3::PROGRAM, procedure.number(), args)
+    }
+
+    fn record(&self, xid: u32, procedure: Procedure, args: &[u8]) -> Vec<u8> {
+        let mut to = Encoder::new();
+        to.u32(0);
+        CallHeader::encode(&mut to, xid, nfs3::PROGRAM, nfs3::VERSION, procedure.number(), &self.credential);
+        to.raw(args);
+        let mark = rpc::record::mark(to.position() - 4).unwrap();
+        to.patch_u32(0, mark);
+        to.into_vec()
+    }
+
+    /// Sends a call; on a connection of its own, or on the one that is there.
+    fn send(&mut self, xid: u32, procedure: Procedure, args: &[u8]) {
+        let record = self.record(xid, procedure, args);
+        self.stream.write_all(&record).unwrap();
+    }
+
+    /// The next reply: its xid and its results.
+    fn reply(&mut self) -> (u32, Vec<u8>) {
+        let mut head = [0; 8];
+        self.stream.read_exact(&mut head).unwrap();
+        let [mark, xid] = [&head[..4], &head[4..]].map(|word| u32::from_be_bytes(word.try_into().unwrap()));
+        let mut rest = vec![0; (mark & 0x7fff_ffff) as usize - 4];
+        self.stream.read_exact(&mut rest).unwrap();
+        // REPLY, MSG_ACCEPTED, no verifier, SUCCESS.
+        assert_eq!(rest[..20], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        (xid, rest.split_off(20))
+    }
+
+    /// Asserts that the call is dropped: what was sent behind it on its connection is answered, it isn't.
+    fn assert_dropped(&mut self, xid: u32, procedure: Procedure, args: &[u8]) {
+        self.send(xid, procedure, args);
+        self.send(xid + 1, Procedure::Null, &[]);
+        assert_eq!(self.reply(), (xid + 1, vec![]), "{procedure} is running already");
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    // The socket is to be ours, and this thread may be acting as a client's user.
+    store::act_as_process();
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn encoded(value: &impl Encode) -> Vec<u8> {
+    let mut to = Encoder::new();
+    to.put(value);
+    to.into_vec()
+}
+
+#[test]
+fn a_call_that_is_running_is_not_run_again_and_its_answer_serves_both() {
+    let mut rig = Rig::new();
+    let path = rig.directory.path().join("f");
+    std::fs::write(&path, "data").unwrap();
+    let root = rig.handle(None);
+    let object = nfs3::Diropargs3 { dir: Opaque(&root), name: Opaque(b"f") };
+    let args = encoded(&Remove3Args { object });
+    let service = Arc::clone(&rig.service);
+    let Seen::New(running) = service.drc.begin(rig.key(10, Procedure::Remove, &args)) else { panic!() };
+    rig.assert_dropped(10, Procedure::Remove, &args);
+    // On the connection of a client that gave the first one up.
+    rig.stream = connect(rig.address);
+    rig.assert_dropped(10, Procedure::Remove, &args);
+    assert!(path.exists(), "nobody has removed it");
+    running.finish(b"what the first run has answered.");
+    rig.send(10, Procedure::Remove, &args);
+    assert_eq!(rig.reply(), (10, b"what the first run has answered.".to_vec()));
+    assert!(path.exists(), "and it stays: its removal is somebody else's answer");
+    // Another call for the same is another call.
+    rig.send(20, Procedure::Remove, &args);
+    assert_eq!(rig.reply().1[..4], OK);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_run_that_comes_to_nothing_leaves_its_call_to_the_next() {
+    let mut rig = Rig::new();
+    let root = rig.handle(None);
+    let object = nfs3::Diropargs3 { dir: Opaque(&root), name: Opaque(b"missing") };
+    let args = encoded(&Remove3Args { object });
+    let service = Arc::clone(&rig.service);
+    let Seen::New(running) = service.drc.begin(rig.key(10, Procedure::Remove, &args)) else { panic!() };
+    rig.assert_dropped(10, Procedure::Remove, &args);
+    drop(running);
+    rig.send(10, Procedure::Remove, &args);
+    assert_eq!(rig.reply().1[..4], NOENT);
+}
+
+#[test]
+fn a_write_that_is_running_is_not_run_beside_itself_but_may_be_run_again() {
+    let mut rig = Rig::new();
+    let path = rig.directory.path().join("f");
+    std::fs::write(&path, "old").unwrap();
+    let file = rig.handle(Some("f"));
+    let write = |data: &'static [u8]| Write3Args {
+        file: Opaque(&file),
+        offset: 0,
+        count: data.len() as u32,
+        stable: StableHow::Unstable,
+        data: Opaque(data),
+    };
+    let (first, other) = (encoded(&write(b"one")), encoded(&write(b"two")));
+    let service = Arc::clone(&rig.service);
+    let peer = rig.peer();
+    let cx = CallContext::new(10, nfs3::VERSION, &peer, &rig.credential);
+    let running = service.writes.begin(&cx, &first).expect("it is new");
+    rig.assert_dropped(10, Procedure::Write, &first);
+    rig.stream = connect(rig.address);
+    rig.assert_dropped(10, Procedure::Write, &first);
+    assert_eq!(std::fs::read(&path).unwrap(), b"old", "the retransmission wrote nothing");
+    // Other data under the same number, and the same data under another, are other calls.
+    rig.send(10, Procedure::Write, &other);
+    assert_eq!(rig.reply().1[..4], OK);
+    assert_eq!(std::fs::read(&path).unwrap(), b"two");
+    rig.send(20, Procedure::Write, &first);
+    assert_eq!(rig.reply().1[..4], OK);
+    assert_eq!(std::fs::read(&path).unwrap(), b"one");
+    drop(running);
+    rig.send(30, Procedure::Write, &other);
+    assert_eq!(rig.reply().1[..4], OK);
+    for _ in 0..2 {
+        rig.send(10, Procedure::Write, &first);
+        assert_eq!(rig.reply().1[..4], OK, "once the first is over it may be done again");
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+    }
+}

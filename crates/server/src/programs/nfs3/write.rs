@@ -1,0 +1,119 @@
+//! WRITE and COMMIT (RFC 1813 sections 3.3.7, 3.3.21).
+//!
+//! On a `sync` export a WRITE is as durable as it was asked to be. On an `async` one nothing is waited for
+//! and everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
+
+use io::trace;
+use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
+use rpc::server::Placement;
+use state::Touch;
+use store::{Kind, Wcc};
+use xdr::{Decoder, Encoder};
+
+use super::convert::{stability, stable_how, wcc_data};
+use super::{Call, Fault, MAX_TRANSFER, Result, outcome};
+
+/// Payloads below this are written through the page cache whatever the mode: no device has smaller blocks.
+const SMALLEST_BLOCK: u32 = 512;
+
+/// Where the payload of a WRITE should lie, of which `args` has come: so that what is a whole block in the
+/// file is one in memory.
+pub(super) fn place(args: &[u8]) -> Placement {
+    let mut from = Decoder::new(args);
+    let mut head = || -> std::result::Result<_, xdr::Error> {
+        let _handle = from.opaque(FHSIZE)?;
+        let offset = from.u64()?;
+        let (_count, _stable, length) = (from.u32()?, from.u32()?, from.u32()?);
+        Ok((offset, length, args.len() - from.rest().len()))
+    };
+    match head() {
+        Ok((offset, length, at)) if length >= SMALLEST_BLOCK => Placement::At { at, offset },
+        Ok(_) => Placement::Anywhere,
+        Err(_) => Placement::NotYet,
+    }
+}
+
+/// Answers; returns the payload's bytes.
+pub(super) fn write(call: &Call<'_>, args: Write3Args<'_>, to: &mut Encoder) -> u64 {
+    let (handle, offset) = (args.file.0, args.offset);
+    trace::write_start(handle, offset, args.data.0.len() as u64);
+    let mut body = WccData::default();
+    let done = attempt(call, args, &mut body);
+    let count = done.as_ref().map_or(0, |ok| ok.count.into());
+    match &done {
+        Ok(_) => trace::write_done(handle, offset, count),
+        Err(fault) => trace::write_err(handle, offset, fault.0 as u64),
+    }
+    to.put(&outcome(done, body));
+    count
+}
+
+fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<Write3ResOk> {
+    let admitted = call.admit(args.file.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.file.0)?;
+    call.may_begin(&acting, &node, Touch::Write)?;
+    // "The count ... must match the length of data" is knfsd's reading, too; what is above wtmax is cut (a
+    // short write).
+    let length = args.data.0.len();
+    if args.count as usize != length {
+        return Err(Fault(Nfsstat3::Inval));
+    }
+    let data = &args.data.0[..length.min(MAX_TRANSFER as usize)];
+    let asked = if admitted.sync { args.stable } else { StableHow::Unstable };
+    if asked != StableHow::Unstable || acting.modes().write == io::Mode::Direct {
+        call.cx.will_block();
+    }
+    let mut wcc = Wcc::default();
+    // Should the data be lost between the write and the answer, the client must see another one with its
+    // COMMIT.
+    let verf = call.service.verifier.get();
+    let written = acting.write(&node, args.offset, data, stability(asked), &mut wcc);
+    *body = wcc_data(&wcc);
+    let written = written?;
+    let committed = stable_how(written.committed);
+    Ok(Write3ResOk {
+        file_wcc: *body,
+        count: u32::try_from(written.count).unwrap_or(MAX_TRANSFER),
+        committed: if admitted.sync { committed } else { committed.max(args.stable) },
+        verf,
+    })
+}
+
+pub(super) fn commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) -> Result<Commit3ResOk> {
+    let (handle, offset, count) = (args.file.0, args.offset, args.count.into());
+    trace::commit_start(handle, offset, count);
+    let done = attempt_commit(call, args, body);
+    trace::commit_done(handle, offset, count);
+    done
+}
+
+fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) -> Result<Commit3ResOk> {
+    let admitted = call.admit(args.file.0)?;
+    let acting = admitted.acting()?;
+    let node = acting.node(args.file.0)?;
+    let mut wcc = Wcc::default();
+    if node.kind() == Kind::Directory {
+        // Not NFSv3's: what a client changes that syncs for itself ([`crate::programs::localio::Neighbours`]) is made
+        // durable so.
+        let now = acting.attributes(&node)?;
+        *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
+        if admitted.sync {
+            call.cx.will_block();
+            acting.sync_metadata(&node)?;
+        }
+    } else if admitted.sync {
+        call.cx.will_block();
+        let done = acting.commit(&node, args.offset, args.count.into(), &mut wcc);
+        *body = wcc_data(&wcc);
+        done?;
+    } else {
+        if node.kind() != Kind::Regular {
+            return Err(Fault(Nfsstat3::Inval));
+        }
+        let now = acting.attributes(&node)?;
+        *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
+    }
+    // After the sync: what it, or anybody's until now, found lost has changed it.
+    Ok(Commit3ResOk { file_wcc: *body, verf: call.service.verifier.get() })
+}

@@ -1,0 +1,78 @@
+//! A POSIX list as an NFSv4 list.
+//!
+//! A POSIX list is asked for the first class that a process belongs to (owner, named user, any of its groups,
+//! others), and only that class counts; an NFSv4 list is read entry by entry until every right is decided. So
+//! each class is first denied what a later one would allow it. Groups come all together: their allowances
+//! first, for a process may be in several, and then what they are denied.
+
+use proto::nfs4::{
+    ACE_INHERIT_ONLY, ACE_READ_ACL, ACE_READ_ATTRIBUTES, ACE_SYNCHRONIZE, ACE_WRITE_ACL, ACE_WRITE_ATTRIBUTES,
+};
+use store::PosixAcl;
+
+use super::{Ace, INHERITED, Pair, Who, rights_of};
+
+/// What Linux lets everybody do who can reach the file.
+const ANYBODY: u32 = ACE_READ_ATTRIBUTES | ACE_READ_ACL | ACE_SYNCHRONIZE;
+/// What it lets the owner do, besides.
+const OWNER: u32 = ACE_WRITE_ATTRIBUTES | ACE_WRITE_ACL;
+
+/// The NFSv4 list of a file's POSIX lists.
+pub(in crate::programs::nfs4) fn to_nfs4((access, inherited): &Pair, directory: bool) -> Vec<Ace> {
+    let mut list = List { aces: Vec::new(), flags: 0, directory };
+    list.put(access);
+    if let Some(inherited) = inherited {
+        list.flags = INHERITED | ACE_INHERIT_ONLY;
+        list.put(inherited);
+    }
+    list.aces
+}
+
+struct List {
+    aces: Vec<Ace>,
+    flags: u32,
+    directory: bool,
+}
+
+impl List {
+    fn put(&mut self, acl: &PosixAcl) {
+        let most = acl.mask.unwrap_or(7);
+        let group = acl.group & most;
+        let of = |entries: &[(u32, u8)]| -> Vec<(u32, u8)> {
+            entries.iter().map(|(id, permissions)| (*id, permissions & most)).collect()
+        };
+        let (users, groups) = (of(&acl.users), of(&acl.groups));
+        let any = |entries: &[(u32, u8)]| entries.iter().fold(0, |any, (_, permissions)| any | permissions);
+        let by_group = group | any(&groups) | acl.other;
+        self.deny(Who::Owner, acl.owner, any(&users) | by_group);
+        self.allow(Who::Owner, acl.owner, OWNER);
+        for (uid, permissions) in &users {
+            self.deny(Who::User(*uid), *permissions, by_group);
+            self.allow(Who::User(*uid), *permissions, 0);
+        }
+        self.allow(Who::Group, group, 0);
+        groups.iter().for_each(|(gid, permissions)| self.allow(Who::NamedGroup(*gid), *permissions, 0));
+        self.deny(Who::Group, group, acl.other);
+        groups
+            .iter()
+            .for_each(|(gid, permissions)| self.deny(Who::NamedGroup(*gid), *permissions, acl.other));
+        self.allow(Who::Everyone, acl.other, 0);
+    }
+
+    fn allow(&mut self, who: Who, permissions: u8, more: u32) {
+        self.push(true, who, permissions, ANYBODY | more);
+    }
+
+    /// Denies what `permissions` hasn't and `later` classes have.
+    fn deny(&mut self, who: Who, permissions: u8, later: u8) {
+        if later & !permissions != 0 {
+            self.push(false, who, later & !permissions, 0);
+        }
+    }
+
+    fn push(&mut self, allows: bool, who: Who, permissions: u8, more: u32) {
+        let named = rights_of(self.directory).into_iter().filter(|(bit, _)| permissions & bit != 0);
+        let rights = named.fold(more, |rights, (_, right)| rights | right);
+        self.aces.push(Ace { allows, flags: self.flags, rights, who });
+    }
+}

@@ -1,0 +1,214 @@
+//! The open files on which lock owners have their locks, as the kernel sees them.
+//!
+//! The kernel's locks belong to open file descriptions. A lock owner has a description of its own for each
+//! file, with one exception: while a client has a delegation for writing, the kernel lets nobody open the
+//! file, so all owners of that client share the description that the lease is on. They go on to share it when
+//! the delegation has been returned: the kernel can't move a lock from one description to another, and
+//! unlocking here to lock there would let a local process in between.
+
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use state::{DescriptionLocks, LockKind, Range};
+use store::{FileLock, Result};
+
+use crate::lifecycle::lock_store::Stored;
+
+/// A lock in the kernel's words.
+pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
+    FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write }
+}
+
+/// An open file for locks.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: Arc<OwnedFd>,
+    /// Whether it is open for writing, which exclusive locks need.
+    writable: bool,
+    /// The service manager keeps it, too.
+    stored: Option<Stored>,
+    /// Which owner has which. Held while the kernel is asked, so that two owners can't both be told that the
+    /// same range is free.
+    locks: Mutex<DescriptionLocks>,
+}
+
+impl LockFile {
+    pub(crate) fn new(file: Arc<OwnedFd>, writable: bool, stored: Option<Stored>) -> Arc<Self> {
+        Arc::new(Self { file, writable, stored, locks: Mutex::default() })
+    }
+
+    /// Gives back what has come with the open file and no owner has reclaimed.
+    pub(crate) fn unlock_unowned(&self) {
+        let locks = self.locks.lock();
+        for Range { first, last } in locks.unowned() {
+            if let Err(error) = store::unlock(&self.file, first, last) {
+                tracing::warn!(%error, "locks that nobody has reclaimed stay until the file is closed");
+            }
+        }
+    }
+
+    /// The lock of somebody who has another description that is in the way of `lock`.
+    ///
+    /// # Errors
+    /// As for [`store::test_lock`].
+    pub(crate) fn test(&self, lock: &FileLock) -> Result<Option<FileLock>> {
+        store::test_lock(&self.file, lock)
+    }
+}
+
+/// The locks of one owner on one file. They go when it is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnerLocks {
+    on: Arc<LockFile>,
+    number: u64,
+    /// They are left as they are.
+    stays: bool,
+}
+
+impl OwnerLocks {
+    /// None yet, on an open file that others may share.
+    pub(crate) fn new(on: Arc<LockFile>) -> Self {
+        let number = on.locks.lock().join();
+        Self { on, number, stays: false }
+    }
+
+    pub(crate) fn file(&self) -> &LockFile {
+        &self.on
+    }
+
+    /// Whether exclusive locks can be had.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.on.writable
+    }
+
+    /// Takes a lock without waiting; what is in the way, if anything is.
+    ///
+    /// # Errors
+    /// As for [`store::lock`].
+    pub(crate) fn lock(&self, range: Range, kind: LockKind) -> Result<Option<FileLock>> {
+        let mut locks = self.on.locks.lock();
+        if let Some((range, kind)) = locks.conflict(self.number, range, kind) {
+            return Ok(Some(file_lock(range, kind)));
+        }
+        let lock = file_lock(range, kind);
+        if store::lock(&self.on.file, &lock)? {
+            locks.add(self.number, range, kind);
+            return Ok(None);
+        }
+        // Between the two it may have gone: the client tries again.
+        Ok(Some(self.on.test(&lock)?.unwrap_or(lock)))
+    }
+
+    /// The open file that they are on.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.on.file.as_raw_fd()
+    }
+
+    /// Doesn't give them back one by one: all other owners on the open file are leaving, too, and with the
+    /// last it is closed.
+    pub(crate) fn leave_to_close(mut self) {
+        self.stays = true;
+    }
+
+    /// Gives a range back.
+    ///
+    /// # Errors
+    /// As for [`store::unlock`].
+    pub(crate) fn unlock(&self, range: Range) -> Result<()> {
+        let mut locks = self.on.locks.lock();
+        for Range { first, last } in locks.only_of(self.number, range) {
+            store::unlock(&self.on.file, first, last)?;
+        }
+        locks.remove(self.number, range);
+        Ok(())
+    }
+
+    /// The same locks on another open file, where the owner can have exclusive ones, too. Here all of them
+    /// are shared ones, and lie on both for a moment: so nobody gets in between.
+    ///
+    /// # Errors
+    /// As for [`store::lock`]; `TryLater` if somebody is in the way all the same.
+    pub(crate) fn moved_to(&self, file: OwnedFd, stored: Option<Stored>) -> Result<Self> {
+        let to = Self::new(LockFile::new(Arc::new(file), true, stored));
+        for (range, kind) in self.on.locks.lock().of(self.number) {
+            if to.lock(range, kind)?.is_some() {
+                return Err(store::Error::TryLater);
+            }
+        }
+        Ok(to)
+    }
+}
+
+impl Drop for OwnerLocks {
+    fn drop(&mut self) {
+        if self.stays || self.on.stored.as_ref().is_some_and(Stored::is_left) {
+            return;
+        }
+        let mut locks = self.on.locks.lock();
+        for Range { first, last } in locks.leave(self.number) {
+            if let Err(error) = store::unlock(&self.on.file, first, last) {
+                tracing::warn!(%error, "a lock that its owner has given back stays until the file is closed");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    const fn range(first: u64, last: u64) -> Range {
+        Range { first, last }
+    }
+
+    fn open(path: &std::path::Path, writable: bool) -> OwnedFd {
+        File::options().read(true).write(writable).open(path).unwrap().into()
+    }
+
+    /// Whether somebody else could have a byte.
+    fn is_free(other: &OwnedFd, byte: u64, kind: LockKind) -> bool {
+        store::test_lock(other, &file_lock(range(byte, byte), kind)).unwrap().is_none()
+    }
+
+    #[test]
+    fn owners_that_share_a_description_exclude_each_other_and_others() {
+        let scratch = tempfile::NamedTempFile::new().unwrap();
+        let file = LockFile::new(Arc::new(open(scratch.path(), true)), true, None);
+        let other = open(scratch.path(), true);
+        let [one, two] = [(); 2].map(|()| OwnerLocks::new(Arc::clone(&file)));
+        assert_eq!(one.lock(range(0, 9), LockKind::Write), Ok(None));
+        assert!(two.lock(range(9, 9), LockKind::Read).unwrap().is_some());
+        assert_eq!(two.lock(range(10, 19), LockKind::Read), Ok(None));
+        assert_eq!(one.lock(range(10, 14), LockKind::Read), Ok(None));
+        two.unlock(range(0, 12)).unwrap();
+        assert!(!is_free(&other, 9, LockKind::Read), "it wasn't its own");
+        assert!(!is_free(&other, 12, LockKind::Write), "the other has it, too");
+        one.unlock(range(0, u64::MAX)).unwrap();
+        assert!(is_free(&other, 12, LockKind::Write));
+        assert!(!is_free(&other, 13, LockKind::Write), "two has it still");
+        drop(two);
+        assert!(is_free(&other, 13, LockKind::Write), "without the file having been closed");
+        assert!(store::lock(&other, &file_lock(range(5, 5), LockKind::Write)).unwrap());
+        assert_eq!(
+            one.lock(range(0, 9), LockKind::Read).unwrap(),
+            Some(file_lock(range(5, 5), LockKind::Write))
+        );
+    }
+
+    #[test]
+    fn an_owner_that_has_locked_for_reading_may_lock_for_writing() {
+        let scratch = tempfile::NamedTempFile::new().unwrap();
+        let other = open(scratch.path(), true);
+        let reader = OwnerLocks::new(LockFile::new(Arc::new(open(scratch.path(), false)), false, None));
+        assert_eq!(reader.lock(range(0, 9), LockKind::Read), Ok(None));
+        assert!(reader.lock(range(0, 9), LockKind::Write).is_err() && !reader.is_writable());
+        let writer = reader.moved_to(open(scratch.path(), true), None).unwrap();
+        drop(reader);
+        assert!(!is_free(&other, 9, LockKind::Write) && is_free(&other, 9, LockKind::Read));
+        assert_eq!(writer.lock(range(0, 4), LockKind::Write), Ok(None));
+        assert!(!is_free(&other, 4, LockKind::Read) && is_free(&other, 5, LockKind::Read));
+    }
+}

@@ -1,0 +1,190 @@
+//! One root for all exports (RFC 8881 section 7.3): the directories above them are made up, and nobody can
+//! change them.
+//!
+//! An export below another one is entered from the outer one (see `nested`); an export of `/` is the root
+//! itself. A namespace is made for a client, of what is exported to it: it sees the way there, and nothing
+//! else.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hasher as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+
+use crate::export_table::{Entry, Table};
+
+/// The first byte of a pseudo directory's handle: no store's handles begin so.
+const PSEUDO: u8 = 0xf4;
+
+/// A directory of the pseudo-filesystem: a hash of its path, the same in every run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PseudoId(u64);
+
+/// What a name in a pseudo directory stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Child {
+    Pseudo(PseudoId),
+    Export(Arc<Entry>),
+}
+
+/// A pseudo directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub parent: PseudoId,
+    pub children: BTreeMap<Vec<u8>, Child>,
+}
+
+/// The namespace that a table makes.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    directories: HashMap<PseudoId, Directory>,
+    /// Where exports hang: their number, and the directory above them.
+    above: HashMap<u32, PseudoId>,
+    root: Option<Arc<Entry>>,
+}
+
+impl PseudoId {
+    /// The length of a handle, in bytes.
+    pub const HANDLE: usize = 9;
+
+    /// The root.
+    pub fn root() -> Self {
+        Self::of(b"")
+    }
+
+    /// Of the directory that an export's path names, whether it is one of ours or not.
+    pub fn of_path(path: &std::path::Path) -> Self {
+        Self::of(path.as_os_str().as_bytes())
+    }
+
+    fn of(path: &[u8]) -> Self {
+        // A fixed key: the same in the next run. It is no secret and protects nothing.
+        let mut hasher = siphasher::sip::SipHasher24::new();
+        hasher.write(path);
+        Self(hasher.finish())
+    }
+
+    /// The handle.
+    pub fn handle(self) -> [u8; Self::HANDLE] {
+        let mut bytes = [PSEUDO; Self::HANDLE];
+        bytes[1..].copy_from_slice(&self.0.to_be_bytes());
+        bytes
+    }
+
+    /// From a handle, if it is one of a pseudo directory.
+    pub fn from_handle(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::HANDLE] = bytes.try_into().ok()?;
+        let number = bytes[1..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        (bytes[0] == PSEUDO).then_some(Self(number))
+    }
+
+    /// The number that clients see as the file's.
+    pub const fn fileid(self) -> u64 {
+        // Not 0, and below what a signed 64-bit inode number holds.
+        self.0 >> 1 | 1
+    }
+}
+
+impl Namespace {
+    /// Joins those exports of `table` that are `visible`. Those without a store have no place.
+    pub fn of(table: &Table, visible: impl Fn(&Arc<Entry>) -> bool) -> Self {
+        let mut made = Self { directories: HashMap::new(), above: HashMap::new(), root: None };
+        let root = PseudoId::root();
+        made.directories.insert(root, Directory { parent: root, children: BTreeMap::new() });
+        let mut entries: Vec<_> =
+            table.entries().iter().filter(|entry| entry.store.is_ok() && visible(entry)).collect();
+        // Outer ones first.
+        entries.sort_by_key(|entry| entry.export.path().components().count());
+        for entry in entries {
+            made.add(entry);
+        }
+        made
+    }
+
+    fn add(&mut self, entry: &Arc<Entry>) {
+        let path = entry.export.path().as_os_str().as_bytes();
+        let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+        let Some((last, above)) = parts.split_last() else {
+            self.root = Some(Arc::clone(entry));
+            return;
+        };
+        if self.root.is_some() {
+            return;
+        }
+        let (mut at, mut walked) = (PseudoId::root(), Vec::new());
+        for part in above {
+            walked.push(b'/');
+            walked.extend_from_slice(part);
+            let next = PseudoId::of(&walked);
+            let Some(directory) = self.directories.get_mut(&at) else { return };
+            match directory.children.entry(part.to_vec()).or_insert(Child::Pseudo(next)) {
+                Child::Pseudo(_) => {}
+                // It lies in another export, and is found there.
+                Child::Export(_) => return,
+            }
+            self.directories.entry(next).or_insert(Directory { parent: at, children: BTreeMap::new() });
+            at = next;
+        }
+        if let Some(directory) = self.directories.get_mut(&at) {
+            directory.children.entry(last.to_vec()).or_insert_with(|| Child::Export(Arc::clone(entry)));
+            self.above.insert(entry.id, at);
+        }
+    }
+
+    /// The export of `/`, if there is one.
+    pub const fn root_export(&self) -> Option<&Arc<Entry>> {
+        self.root.as_ref()
+    }
+
+    pub fn directory(&self, id: PseudoId) -> Option<&Directory> {
+        self.directories.get(&id)
+    }
+
+    /// The pseudo directory in which an export hangs.
+    pub fn above(&self, export: u32) -> Option<PseudoId> {
+        self.above.get(&export).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use exports::Exports;
+
+    use super::*;
+    use crate::export_table::Opening;
+
+    #[test]
+    fn exports_hang_under_one_root() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().display().to_string();
+        for name in ["a", "b/c", "b/c/inner"] {
+            std::fs::create_dir_all(scratch.path().join(name)).unwrap();
+        }
+        let text = format!("{base}/a *(fsid=1)\n{base}/b/c *(fsid=2)\n{base}/b/c/inner *(fsid=3)\n");
+        let opening = Opening {
+            key: store::HandleKey::new([1; 16]),
+            verifier: Arc::default(),
+            limits: store::Limits::default(),
+        };
+        let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
+        let names = Namespace::of(&table, |_| true);
+        let mut at = PseudoId::root();
+        for part in base.split('/').filter(|part| !part.is_empty()) {
+            let Some(Child::Pseudo(next)) = names.directory(at).unwrap().children.get(part.as_bytes()) else {
+                panic!("no {part}")
+            };
+            assert_eq!(names.directory(*next).unwrap().parent, at);
+            at = *next;
+        }
+        assert_eq!(names.above(1), Some(at));
+        let children = &names.directory(at).unwrap().children;
+        assert!(matches!(&children[&b"a"[..]], Child::Export(entry) if entry.id == 1));
+        assert!(matches!(&children[&b"b"[..]], Child::Pseudo(_)));
+        assert_eq!(names.above(3), None, "it is found in the export above it");
+        let inner = Namespace::of(&table, |entry| entry.id == 3);
+        assert_eq!(inner.directory(at).unwrap().children.len(), 1, "nobody sees what isn't exported to him");
+        let c = PseudoId::of(format!("{base}/b/c").as_bytes());
+        assert_eq!(inner.above(3), Some(c), "the way is made up for who may not use the outer export");
+        assert_eq!(PseudoId::from_handle(&at.handle()), Some(at));
+        assert_eq!(PseudoId::from_handle(&[1; 9]), None);
+    }
+}

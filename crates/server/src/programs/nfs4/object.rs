@@ -1,0 +1,66 @@
+//! What a handle in a COMPOUND stands for: a file of an export, a directory of the pseudo-filesystem above
+//! them, or what is left of a file that was removed while it was open.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use store::{Acting, FileHandle, Node};
+
+use super::namespace::PseudoId;
+use super::{Result, status};
+use crate::authorization::access::Admission;
+
+/// A file of an export, to which the client has been admitted.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub admitted: Rc<Admission>,
+    pub node: Arc<Node>,
+}
+
+/// What a handle stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Object {
+    /// A file that is gone, but that somebody has open: what he has can still be closed.
+    Gone(FileHandle),
+    Pseudo(PseudoId),
+    File(File),
+}
+
+/// An object's handle: what GETFH and the attribute `filehandle` answer, and PUTFH takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Handle {
+    Pseudo([u8; PseudoId::HANDLE]),
+    File(FileHandle),
+}
+
+impl Handle {
+    /// As it goes over the wire.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Pseudo(bytes) => bytes,
+            Self::File(handle) => handle.as_bytes(),
+        }
+    }
+}
+
+impl Object {
+    pub fn handle(&self) -> Handle {
+        match self {
+            Self::Gone(handle) => Handle::File(*handle),
+            Self::Pseudo(id) => Handle::Pseudo(id.handle()),
+            Self::File(file) => Handle::File(*file.node.handle()),
+        }
+    }
+}
+
+impl File {
+    /// From now on this thread acts as the client's user.
+    pub fn acting(&self) -> Result<Acting<'_>> {
+        self.admitted.acting().map_err(status::of_store)
+    }
+
+    /// Another file of the same export.
+    pub fn sibling(&self, node: Arc<Node>) -> Self {
+        Self { admitted: Rc::clone(&self.admitted), node }
+    }
+}

@@ -1,0 +1,211 @@
+//! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the engine says whether another client is in the
+//! way, the kernel whether a local process is.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use proto::nfs4::{
+    Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, MinorVersion, NfsLockType4, Nfsstat4,
+    StateOwner4,
+};
+use state::{Begun, ClientId, Denied, LockKind, LockOwner, LockRequest, Locker, Owner, Range};
+use store::{Acting, FileHandle, FileLock, Kind, Node};
+use xdr::{Encode as _, Encoder, Opaque};
+
+use super::open::place;
+use crate::nfs4::compound::Compound;
+use crate::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
+use crate::nfs4::object::File;
+use crate::nfs4::states::{Kept, States};
+use crate::nfs4::{Result, status};
+
+/// Shared or exclusive, and whether the client is going to ask until it gets it.
+const fn kind(of: NfsLockType4) -> (LockKind, bool) {
+    match of {
+        NfsLockType4::Read => (LockKind::Read, false),
+        NfsLockType4::Readw => (LockKind::Read, true),
+        NfsLockType4::Write => (LockKind::Write, false),
+        NfsLockType4::Writew => (LockKind::Write, true),
+    }
+}
+
+/// The current file, which must be one that can be locked, and the bytes.
+fn target(c: &Compound<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
+    let file = c.file(Nfsstat4::Isdir)?;
+    match file.node.kind() {
+        Kind::Regular => {}
+        Kind::Directory => return Err(Nfsstat4::Isdir),
+        _ => return Err(Nfsstat4::Inval),
+    }
+    Ok((file, Range::of(offset, length).ok_or(Nfsstat4::Inval)?))
+}
+
+pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result<()> {
+    let (file, range) = target(c, args.offset, args.length)?;
+    let (kind, waits) = kind(args.locktype);
+    let locker = match &args.locker {
+        Locker4::Existing(existing) => Locker::Existing(c.stateid(existing.lock_stateid)?),
+        Locker4::New(new) => {
+            Locker::New { open: c.stateid(new.open_stateid)?, owner: new.lock_owner.owner.0 }
+        }
+    };
+    let held = match locker {
+        Locker::Existing(id) | Locker::New { open: id, .. } => id,
+    };
+    let (by, key) = place(c, &held)?;
+    if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor)
+        && c.client(new.lock_owner.clientid)? != by.client
+    {
+        return Err(Nfsstat4::BadStateid);
+    }
+    let request = LockRequest { by: &by, key: &key, locker, range, kind, reclaim: args.reclaim, waits };
+    let begun = c.service.nfs4.run(|engine, now| engine.lock_begin(now, &request));
+    let begun = match begun.map_err(status::of_state)? {
+        Ok(begun) => begun,
+        Err(denied) => return Err(refuse(c, by.client, &denied)),
+    };
+    let states = &c.service.nfs4;
+    let taken = file
+        .acting()
+        .and_then(|acting| take(states, &acting, &file.node, &begun, &request).map_err(status::of_store));
+    match taken {
+        Ok(None) => {
+            let id = c.service.nfs4.run(|engine, _| engine.lock_done(&begun, range, kind));
+            let id = c.give_stateid(id.map_err(status::of_state)?);
+            if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor) {
+                let owner = Owner::Lock(new.lock_owner.owner.0.to_vec());
+                c.service.nfs4.run(|engine, _| engine.owner_starts(&by, &owner, new.lock_seqid));
+            }
+            c.reply.encoder().put(&id);
+            Ok(())
+        }
+        Ok(Some(local)) => {
+            c.service.nfs4.run(|engine, now| engine.lock_kept_out(now, &begun, &request));
+            Err(refuse(c, by.client, &local))
+        }
+        Err(error) => {
+            c.service.nfs4.run(|engine, _| engine.lock_failed(&begun));
+            Err(error)
+        }
+    }
+}
+
+/// Takes the kernel's lock for an owner; the local lock in the way if there is one.
+fn take(
+    states: &States,
+    acting: &Acting<'_>,
+    node: &Node,
+    begun: &Begun<Kept>,
+    asked: &LockRequest<'_, FileHandle>,
+) -> store::Result<Option<Denied>> {
+    let (range, kind, exclusive) = (asked.range, asked.kind, asked.kind == LockKind::Write);
+    let kept = states.kept_locks.get();
+    let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(states.name_of(begun), file));
+    let mut locks = begun.file.locks.lock();
+    let owner = match &mut *locks {
+        Some(owner) => {
+            // So far it has locked for reading only.
+            if exclusive
+                && !owner.is_writable()
+                && let (opened, true) = acting.lock_file(node, true)?
+            {
+                let stored = keep(&opened);
+                *owner = owner.moved_to(opened, stored)?;
+            }
+            owner
+        }
+        none => {
+            if let Some(kept) = kept.filter(|_| asked.reclaim) {
+                for on in kept.of(states.name_of(begun), node.place()?) {
+                    let owner = OwnerLocks::new(on);
+                    if (!exclusive || owner.is_writable()) && owner.lock(range, kind)?.is_none() {
+                        *none = Some(owner);
+                        return Ok(None);
+                    }
+                }
+            }
+            let on = match begun.lent.as_ref().and_then(|lent| lent.leased(kept)) {
+                Some(leased) => Arc::clone(leased),
+                None => {
+                    let (opened, writable) = acting.lock_file(node, exclusive)?;
+                    let stored = keep(&opened);
+                    LockFile::new(Arc::new(opened), writable, stored)
+                }
+            };
+            none.insert(OwnerLocks::new(on))
+        }
+    };
+    Ok(owner.lock(range, kind)?.map(|found| local(&found)))
+}
+
+/// A lock that isn't an NFS client's.
+fn local(lock: &FileLock) -> Denied {
+    Denied {
+        range: Range { first: lock.first, last: lock.last },
+        kind: if lock.exclusive { LockKind::Write } else { LockKind::Read },
+        owner: LockOwner { client: ClientId(0), owner: Vec::new() },
+    }
+}
+
+/// `NFS4ERR_DENIED`, with the lock that is in the way. The id of another client isn't told: who knows it
+/// could speak for that one.
+fn refuse(c: &mut Compound<'_>, client: ClientId, denied: &Denied) -> Nfsstat4 {
+    let clientid = if denied.owner.client == client { client.0 } else { 0 };
+    let mut body = Encoder::new();
+    let locktype = match denied.kind {
+        LockKind::Read => NfsLockType4::Read,
+        LockKind::Write => NfsLockType4::Write,
+    };
+    Lock4Denied {
+        offset: denied.range.first,
+        length: denied.range.length(),
+        locktype,
+        owner: StateOwner4 { clientid, owner: Opaque(&denied.owner.owner) },
+    }
+    .encode(&mut body);
+    c.failure = body.into_vec();
+    Nfsstat4::Denied
+}
+
+pub(in crate::programs::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Result<()> {
+    let (file, range) = target(c, args.offset, args.length)?;
+    let (client, key) = (c.client(args.owner.clientid)?, *file.node.handle());
+    let (kind, _) = kind(args.locktype);
+    let owner = LockOwner { client, owner: args.owner.owner.0.to_vec() };
+    let tested = c.service.nfs4.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
+    let tested = match tested.map_err(status::of_state)? {
+        Ok(tested) => tested,
+        Err(denied) => return Err(refuse(c, client, &denied)),
+    };
+    let acting = file.acting()?;
+    let lock = file_lock(range, kind);
+    let owner = tested.file.as_ref().map(|own| own.locks.lock());
+    let found = if let Some(owner) = owner.as_ref().and_then(|locks| locks.as_ref()) {
+        owner.file().test(&lock)
+    } else if let Some(leased) =
+        tested.lent.as_ref().and_then(|lent| lent.leased(c.service.nfs4.kept_locks.get()))
+    {
+        leased.test(&lock)
+    } else {
+        acting.lock_file(&file.node, false).and_then(|(opened, _)| store::test_lock(&opened, &lock))
+    };
+    match found.map_err(status::of_store)? {
+        Some(found) => Err(refuse(c, client, &local(&found))),
+        None => Ok(()),
+    }
+}
+
+pub(in crate::programs::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<()> {
+    let (_, range) = target(c, args.offset, args.length)?;
+    let id = c.stateid(args.lock_stateid)?;
+    let (by, key) = place(c, &id)?;
+    let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(&by, &id, &key, range));
+    let begun = begun.map_err(status::of_state)?;
+    if let Some(owner) = begun.file.locks.lock().as_ref() {
+        owner.unlock(range).map_err(status::of_store)?;
+    }
+    let id = c.service.nfs4.run(|engine, _| engine.unlock_done(&begun, range));
+    let id = c.give_stateid(id.map_err(status::of_state)?);
+    c.reply.encoder().put(&id);
+    Ok(())
+}

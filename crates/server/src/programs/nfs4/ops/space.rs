@@ -1,0 +1,62 @@
+//! ALLOCATE, DEALLOCATE, SEEK and IO_ADVISE (RFC 7862 sections 15.1, 15.4, 15.5, 15.11).
+
+use proto::nfs4::{Allocate4Args, Bitmap4, DataContent4, IoAdvise4Args, Nfsstat4, Seek4Args, SeekRes4};
+use state::Direction;
+use store::{Error, Seek, Wcc};
+
+use super::read::for_io;
+use crate::nfs4::compound::Compound;
+use crate::nfs4::{Result, status};
+
+const DATA: u32 = DataContent4::Data as u32;
+const HOLE: u32 = DataContent4::Hole as u32;
+
+pub(in crate::programs::nfs4) fn allocate(c: &mut Compound<'_>, args: Allocate4Args) -> Result<()> {
+    let file = for_io(c, args.stateid, Direction::Write)?;
+    check_range(&args)?;
+    c.cx.will_block();
+    let acting = file.acting()?;
+    acting.allocate(&file.node, args.offset, args.length, &mut Wcc::default()).map_err(status::of_store)
+}
+
+pub(in crate::programs::nfs4) fn deallocate(c: &mut Compound<'_>, args: Allocate4Args) -> Result<()> {
+    let file = for_io(c, args.stateid, Direction::Write)?;
+    check_range(&args)?;
+    c.cx.will_block();
+    let acting = file.acting()?;
+    acting.deallocate(&file.node, args.offset, args.length, &mut Wcc::default()).map_err(status::of_store)
+}
+
+fn check_range(args: &Allocate4Args) -> Result<()> {
+    let valid = args.length > 0 && args.offset.checked_add(args.length).is_some();
+    if valid { Ok(()) } else { Err(Nfsstat4::Inval) }
+}
+
+pub(in crate::programs::nfs4) fn seek(c: &mut Compound<'_>, args: Seek4Args) -> Result<()> {
+    let file = for_io(c, args.stateid, Direction::Read)?;
+    let what = match args.what {
+        DATA => Seek::Data,
+        HOLE => Seek::Hole,
+        _ => return Err(Nfsstat4::UnionNotsupp),
+    };
+    let acting = file.acting()?;
+    let found = acting.seek(&file.node, args.offset, what).map_err(|error| match error {
+        Error::NoDevice => Nfsstat4::Nxio,
+        other => status::of_store(other),
+    })?;
+    let size = acting.attributes(&file.node).map_err(status::of_store)?.size;
+    // The end of the file counts as a hole; where it is the answer there is no more of either.
+    let offset = found.unwrap_or(size);
+    c.reply.encoder().put(&SeekRes4 { eof: offset >= size, offset });
+    Ok(())
+}
+
+/// The kernel reads ahead by itself: no hint is taken, which is an answer (RFC 7862 section 15.5.3).
+pub(in crate::programs::nfs4) fn io_advise(c: &mut Compound<'_>, args: IoAdvise4Args) -> Result<()> {
+    for_io(c, args.stateid, Direction::Read)?;
+    if args.offset.checked_add(args.count).is_none() {
+        return Err(Nfsstat4::Inval);
+    }
+    c.reply.encoder().put(&Bitmap4::EMPTY);
+    Ok(())
+}

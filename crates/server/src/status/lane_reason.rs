@@ -1,0 +1,97 @@
+//! "Is it local, and if not, why not?", in words: a reason for each connection.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use lane::{Answer, LaneInfo, LaneServer};
+
+use crate::programs::localio::Note;
+use crate::service::Service;
+
+/// Answers for one snapshot.
+pub(crate) struct Why<'a> {
+    service: &'a Service,
+    lane: Option<&'a LaneServer>,
+    /// Whether the lane was asked for at all.
+    wanted: bool,
+    bound: HashMap<SocketAddr, &'a LaneInfo>,
+    /// By address: whether some export gives files to it, and whether all that do keep them off the lane.
+    no_lane: HashMap<IpAddr, bool>,
+}
+
+impl<'a> Why<'a> {
+    pub(crate) fn new(
+        service: &'a Service,
+        lane: Option<&'a LaneServer>,
+        wanted: bool,
+        lanes: &'a [LaneInfo],
+    ) -> Self {
+        let bound = lanes.iter().map(|lane| (lane.bound.nfs_peer, lane)).collect();
+        Self { service, lane, wanted, bound, no_lane: HashMap::new() }
+    }
+
+    /// Whether the connection has a lane, and how, or why not.
+    pub(crate) fn of(&mut self, peer: SocketAddr) -> (bool, String) {
+        let lane = self.bound.get(&peer).copied();
+        let mut reason = match (self.lane, lane) {
+            (None, _) if self.wanted => "the lane couldn't be started; see the notes".to_owned(),
+            (None, _) => "the lane is off on this server (--lane off)".to_owned(),
+            (Some(_), Some(lane)) => format!("over {}", lane.through),
+            (Some(server), None) => self
+                .service
+                .notes
+                .get(peer)
+                .map_or_else(|| self.never_asked(peer), |note| said(&note, server)),
+        };
+        if self.lane.is_some() && self.keeps_off(peer) {
+            reason.push_str("; but no export gives files to it over the lane (no_lane)");
+        }
+        (lane.is_some(), reason)
+    }
+
+    fn never_asked(&self, peer: SocketAddr) -> String {
+        let other = self.bound.keys().filter(|other| other.ip() == peer.ip()).min();
+        match other {
+            Some(other) => format!("never asked; its address has a lane with {other}"),
+            None => "never asked: not a Samehost client, or its lane is off".to_owned(),
+        }
+    }
+
+    fn keeps_off(&mut self, peer: SocketAddr) -> bool {
+        let gate = &self.service.gate;
+        *self.no_lane.entry(peer.ip()).or_insert_with(|| {
+            let table = gate.table();
+            let mut options =
+                table.entries().iter().filter_map(|entry| gate.options(entry, peer).ok()).peekable();
+            options.peek().is_some() && options.all(|options| !options.lane)
+        })
+    }
+}
+
+fn said(note: &Note, server: &LaneServer) -> String {
+    let words = match note {
+        Note::Asked => "asked just now",
+        Note::Anonymous => "asked without AUTH_SYS: a lane is for users who say who they are",
+        Note::Ended(why) => return format!("had a lane until: {why}"),
+        Note::Refused { answer, kernel } => match answer {
+            Answer::Unknown if *kernel => {
+                "a Linux kernel client asked: its LOCALIO works with the kernel's server only"
+            }
+            Answer::Unknown if server.searches() => {
+                "asked, but nothing on this host registered its nonce: another host, or a client that trusts \
+                 no server here"
+            }
+            Answer::Unknown => {
+                "asked, but nothing on this host registered its nonce: another host, or a container that \
+                 doesn't share the run directory (--run-dir)"
+            }
+            Answer::Ambiguous => "asked, but two had registered its nonce: neither is believed",
+            Answer::Spent => "asked with a nonce that was used before",
+            Answer::TooMany => "asked, but its user, or this server, has as many lanes as there may be",
+            Answer::Draining => "asked while the server was stopping",
+            // Local is no refusal.
+            Answer::Failed | Answer::Local => "asked, but went before its lane was up",
+        },
+    };
+    words.to_owned()
+}
