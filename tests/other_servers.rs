@@ -1,14 +1,19 @@
-//! Our client against a server nobody here wrote: nfs-ganesha, whose MOUNT is on another port that rpcbind
-//! knows. Every command, on every kind of file, and a mount.
+//! Our client against other servers: nfs-ganesha, and the Linux kernel's with Debian's nfs-kernel-server in a
+//! QEMU guest. Both have MOUNT on another port than NFS, which rpcbind tells. Every command, on every kind of
+//! file, and a mount.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use samehost_tests::ganesha::Ganesha;
+use samehost_tests::qemu::{self, Job};
 use samehost_tests::samehost::binary;
 use samehost_tests::scratch::pattern;
-use samehost_tests::{Netns, Scratch, need_root, run, run_ok};
+use samehost_tests::{Mount, Netns, Scratch, need_root, run, run_ok};
 
 /// A server that exports one directory, which is empty.
 struct Peer<'a> {
@@ -30,7 +35,7 @@ impl Peer<'_> {
         format!("{}/{name}", self.url)
     }
 
-    /// What fails, with this exit code: what it says.
+    /// Runs a command that must fail with this exit code, and gives what it says.
     fn refused(&self, words: &[&str], code: i32) -> String {
         let done = run(&mut self.samehost(words));
         assert_eq!(done.status.code(), Some(code), "{words:?}: {done:?}");
@@ -43,13 +48,13 @@ impl Peer<'_> {
         self.files();
         self.mounts();
         assert_eq!(run_ok(&mut self.samehost(&["ls", "-a", &self.url])).trim(), "", "entries left");
-        // There is no lane, it says why, and who insists is told with an exit code.
+        // There is no lane: `probe` says so and fails.
         let probe = run(&mut self.samehost(&["probe", &self.url]));
         assert_eq!(probe.status.code(), Some(3), "{probe:?}");
         assert!(String::from_utf8_lossy(&probe.stdout).contains("local: no"), "{probe:?}");
     }
 
-    /// A tree in and out.
+    /// Copies a tree to the server and back.
     fn trees(&self) {
         let at = |name: &str| self.at(name);
         let tree = self.scratch.mkdir("tree");
@@ -59,7 +64,7 @@ impl Peer<'_> {
         for i in 0..200 {
             fs::write(tree.join(format!("a/b/small{i}")), pattern(i, i as usize * 7)).expect("own directory");
         }
-        std::os::unix::fs::symlink("large", tree.join("a/link")).expect("own directory");
+        symlink("large", tree.join("a/link")).expect("own directory");
         let back = self.scratch.join("back");
         run_ok(&mut self.samehost(&["cp", "-r", &tree.display().to_string(), &at("tree")]));
         run_ok(&mut self.samehost(&["cp", "-r", &at("tree"), &back.display().to_string()]));
@@ -74,8 +79,8 @@ impl Peer<'_> {
         run_ok(&mut self.samehost(&["rm", "-r", &at("tree"), &at("made")]));
     }
 
-    /// Files that are named by themselves, at the top of the export and below: some servers mount whatever a
-    /// path names.
+    /// URLs of files, at the top of the export and below. ganesha doesn't mount the path of a file; knfsd's
+    /// mountd answers it with the file's handle.
     fn files(&self) {
         let at = |name: &str| self.at(name);
         let here = self.scratch.join("file");
@@ -109,9 +114,9 @@ impl Peer<'_> {
             self.refused(&["mkdir", &at("directory/file")], 1);
             self.refused(&["ls", &at("directory/file/below")], 1);
             self.refused(&["cat", &at("nothing")], 1);
-            // A link is itself to who doesn't follow, and what it leads to to who does.
+            // `stat` and `cp -r` take the link itself, `cat` what it leads to.
             let link = self.scratch.join("link");
-            std::os::unix::fs::symlink("directory/file", &link).expect("own directory");
+            symlink("directory/file", &link).expect("own directory");
             run_ok(&mut self.samehost(&["cp", "-r", &link.display().to_string(), &at("link")]));
             fs::remove_file(&link).expect("own link");
             let stat = run_ok(&mut self.samehost(&["stat", &at("link")]));
@@ -126,35 +131,65 @@ impl Peer<'_> {
         run_ok(&mut self.samehost(&["rm", "-r", &at("below")]));
     }
 
-    /// The filesystem, of the export, of a directory in it, and of what isn't one.
+    /// Mounts the export, and a directory in it. A file can't be mounted.
     fn mounts(&self) {
         let here = self.scratch.join("file").display().to_string();
         run_ok(&mut self.samehost(&["mkdir", &self.at("shared")]));
         run_ok(&mut self.samehost(&["cp", &here, &self.at("shared/file")]));
-        let place = self.scratch.mkdir("mnt");
-        let mnt = place.display().to_string();
+        let place = Mount::place_with(&self.scratch.join("empty"));
+        let mnt = place.path().display().to_string();
         let said = self.refused(&["mount", &self.at("shared/file"), &mnt], 1);
         assert!(said.contains("not a directory"), "{said}");
         for (url, prefix) in [(self.url.clone(), "shared/"), (self.at("shared"), "")] {
             run_ok(&mut self.samehost(&["mount", &url, &mnt, "-o", "lane=off"]));
-            let at = |name: &str| place.join(format!("{prefix}{name}"));
-            assert_eq!(fs::read(at("file")).expect("mounted"), b"twelve bytes");
-            fs::write(at("new"), pattern(3, 300_001)).expect("written");
-            assert!(fs::read(at("new")).expect("read") == pattern(3, 300_001));
-            fs::create_dir(at("d")).expect("made");
-            fs::rename(at("new"), at("d/renamed")).expect("renamed");
-            std::os::unix::fs::symlink("renamed", at("d/link")).expect("linked");
-            fs::hard_link(at("d/renamed"), at("d/hard")).expect("linked");
-            assert!(fs::read(at("d/link")).expect("followed") == pattern(3, 300_001));
-            let mut names: Vec<_> =
-                fs::read_dir(at("d")).expect("listed").flatten().map(|e| e.file_name()).collect();
-            names.sort();
-            assert_eq!(names, ["hard", "link", "renamed"]);
-            fs::remove_dir_all(at("d")).expect("removed");
-            run_ok(&mut self.samehost(&["umount", &mnt]));
+            works(&place.join(prefix));
+            place.unmount();
         }
         run_ok(&mut self.samehost(&["rm", "-r", &self.at("shared")]));
     }
+}
+
+/// A mounted directory that holds one file, of twelve bytes, works as a local one.
+fn works(mounted: &Path) {
+    let at = |name: &str| mounted.join(name);
+    assert_eq!(fs::read(at("file")).expect("mounted"), b"twelve bytes");
+    fs::write(at("new"), pattern(3, 300_001)).expect("written");
+    assert!(fs::read(at("new")).expect("read") == pattern(3, 300_001));
+    fs::create_dir(at("d")).expect("made");
+    fs::rename(at("new"), at("d/renamed")).expect("renamed");
+    assert!(!at("new").exists());
+    symlink("renamed", at("d/link")).expect("linked");
+    assert_eq!(fs::read_link(at("d/link")).expect("a link"), Path::new("renamed"));
+    fs::hard_link(at("d/renamed"), at("d/hard")).expect("linked");
+    assert!(fs::read(at("d/link")).expect("followed") == pattern(3, 300_001));
+    let of = |name: &str| fs::metadata(at(name)).expect("it is there");
+    assert_eq!((of("d/hard").ino(), of("d/hard").nlink()), (of("d/renamed").ino(), 2));
+    // Root isn't squashed.
+    assert_eq!((of("d/renamed").uid(), of("d/renamed").gid()), (0, 0));
+    fs::set_permissions(at("d/renamed"), Permissions::from_mode(0o640)).expect("changed");
+    chown(at("d/renamed"), Some(1000), Some(1001)).expect("given away");
+    let renamed = of("d/renamed");
+    assert_eq!((renamed.mode() & 0o7777, renamed.uid(), renamed.gid()), (0o640, 1000, 1001));
+    // More entries than one READDIR answers with.
+    fs::create_dir(at("d/many")).expect("made");
+    let many: BTreeSet<String> = (0..300).map(|i| format!("entry-with-a-name-that-takes-room-{i}")).collect();
+    for name in &many {
+        fs::write(at("d/many").join(name), name).expect("written");
+    }
+    assert_eq!(names(&at("d/many")), many);
+    for name in &many {
+        assert_eq!(fs::read(at("d/many").join(name)).expect("read"), name.as_bytes());
+    }
+    assert_eq!(names(&at("d")), ["hard", "link", "many", "renamed"].map(str::to_owned).into());
+    fs::remove_file(at("d/hard")).expect("removed");
+    assert_eq!(of("d/renamed").nlink(), 1);
+    fs::remove_dir_all(at("d")).expect("removed");
+    assert_eq!(names(mounted), ["file".to_owned()].into());
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    entries.map(|entry| entry.expect("listed").file_name().into_string().expect("UTF-8")).collect()
 }
 
 #[test]
@@ -170,4 +205,29 @@ fn every_command_on_ganesha() {
         scratch: &scratch,
     };
     peer.every_command();
+}
+
+/// The guest is slow on a busy machine.
+const BOUND: Duration = Duration::from_secs(180);
+
+#[test]
+fn every_command_on_knfsd() {
+    need_root();
+    let scratch = Scratch::new();
+    let netns = Netns::new("ok");
+    let job = Job { nfs_port: 0, mount_port: 0, anon_uid: 0, plan: include_str!("guest/knfsd.sh") };
+    let report = qemu::boot_knfsd(&job, &netns, BOUND, |_| {
+        let peer = Peer {
+            command: &|program| netns.command(program),
+            url: "nfs://127.0.0.1/srv/directory".to_owned(),
+            scratch: &scratch,
+        };
+        peer.every_command();
+        // mountd gives this file's handle, and refuses every directory above it.
+        let said = peer.refused(&["cat", "nfs://127.0.0.1/srv/file"], 1);
+        assert!(said.contains("export the directory it is in"), "{said}");
+        "ok".to_owned()
+    });
+    println!("knfsd {}", report.kernel);
+    report.assert_passed(7);
 }

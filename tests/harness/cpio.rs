@@ -38,12 +38,13 @@ impl Archive {
     /// Adds a program and the libraries that it is linked with, where it looks for them.
     ///
     /// # Panics
-    /// When they can't be read.
+    /// When they aren't there or can't be read.
     pub fn program(&mut self, path: &str, program: &Path) {
         let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         self.file(path, 0o755, &read(program));
         // "NAME => PATH (ADDRESS)" or "PATH (ADDRESS)".
         let linked = run_ok(Command::new("ldd").arg(program));
+        assert!(!linked.contains("not found"), "{}: run scripts/setup test\n{linked}", program.display());
         for library in linked.split_whitespace().filter(|word| word.starts_with('/')) {
             let inside = library.trim_start_matches('/');
             for (at, _) in inside.match_indices('/') {

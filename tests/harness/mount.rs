@@ -31,8 +31,13 @@ impl Mount {
 
     /// A mountpoint with nothing on it yet: the test mounts by itself.
     pub fn place(server: &Server) -> Self {
+        Self::place_with(server.run_dir())
+    }
+
+    /// As [`Mount::place`], for a server that isn't ours: `run_dir` is that of the mount's process.
+    pub fn place_with(run_dir: &Path) -> Self {
         let scratch = Scratch::new();
-        Self { at: scratch.mkdir("mnt"), run_dir: server.run_dir().to_owned(), _scratch: scratch }
+        Self { at: scratch.mkdir("mnt"), run_dir: run_dir.to_owned(), _scratch: scratch }
     }
 
     /// The command that mounts `source` here.

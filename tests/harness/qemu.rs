@@ -1,4 +1,4 @@
-//! The real Linux kernel's NFS client: a Debian kernel in QEMU, with an initramfs made here.
+//! The real Linux kernel's NFS client or server: a Debian kernel in QEMU, with an initramfs made here.
 //!
 //! The guest is tests/guest/init; what it prints on its serial line is the protocol: `PASS name`,
 //! `FAIL name: why`, `HOST words` (a request to do something on this side; answered with a line), `DONE`. It
@@ -51,19 +51,27 @@ impl Report {
     /// Stops the test unless everything passed, and at least `least` things did.
     ///
     /// # Panics
-    /// With the whole console, otherwise.
+    /// Otherwise.
     pub fn assert_passed(&self, least: usize) {
         assert!(
             self.done && self.failed.is_empty() && self.passed.len() >= least,
-            "kernel client {}: {} passed (at least {least} wanted), {} failed, worked to its end: \
-             {}\n{}\n--- console\n{}",
+            "Linux {}: {} passed (at least {least} wanted), {} failed, worked to its end: \
+             {}\n{}",
             self.kernel,
             self.passed.len(),
             self.failed.len(),
             self.done,
             self.failed.join("\n"),
-            self.console
         );
+    }
+}
+
+impl Drop for Report {
+    /// A test that fails shows the console.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the guest's console:\n{}", self.console);
+        }
     }
 }
 
@@ -92,7 +100,7 @@ pub fn boot(
 ) -> Report {
     let (command, net) = match netns {
         None => (Command::new("qemu-system-x86_64"), "user,id=net".to_owned()),
-        Some(netns) => (netns.command("qemu-system-x86_64"), forwards(CALLBACK_PORT)),
+        Some(netns) => (netns.command("qemu-system-x86_64"), forwards(&[CALLBACK_PORT])),
     };
     let mut archive = Archive::new();
     let kernel = Kernel::find();
@@ -118,12 +126,35 @@ pub fn boot_server(
     let kernel = Kernel::find();
     kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "virtio_blk", "quota_v2"]);
     archive.program("bin/samehost", binary());
-    run(command, &forwards(2049), &kernel, archive, bound, host)
+    run(command, &forwards(&[2049]), &kernel, archive, bound, host)
 }
 
-/// A network card whose port is that of the loopback here.
-fn forwards(port: u16) -> String {
-    format!("user,id=net,hostfwd=tcp:127.0.0.1:{port}-:{port}")
+/// As [`boot`], of a guest with the kernel's NFS server, rpcbind and the programs of Debian's
+/// nfs-kernel-server, which tests/guest/knfsd.sh starts. The ports of rpcbind (111), NFS (2049) and MOUNT
+/// (20048) of the namespace's loopback lead to the guest's.
+///
+/// # Panics
+/// As [`boot`]; when nfs-kernel-server isn't there (run scripts/setup).
+pub fn boot_knfsd(job: &Job<'_>, netns: &Netns, bound: Duration, host: impl FnMut(&str) -> String) -> Report {
+    let mut archive = Archive::new();
+    let kernel = Kernel::find();
+    kernel.guest(&mut archive, job, &["virtio_pci", "virtio_net", "nfsd"]);
+    let package = assets().join("knfsd");
+    assert!(package.is_dir(), "no {}: run scripts/setup test", package.display());
+    for directory in ["sbin", "usr", "usr/sbin"] {
+        archive.directory(directory);
+    }
+    archive.program("sbin/rpcbind", Path::new("/sbin/rpcbind"));
+    for program in ["usr/sbin/exportfs", "usr/sbin/rpc.mountd", "usr/sbin/rpc.nfsd"] {
+        archive.program(program, &package.join(program));
+    }
+    run(netns.command("qemu-system-x86_64"), &forwards(&[111, 2049, 20048]), &kernel, archive, bound, host)
+}
+
+/// A network card to which these ports of the loopback lead.
+fn forwards(ports: &[u16]) -> String {
+    let forward = |port| format!(",hostfwd=tcp:127.0.0.1:{port}-:{port}");
+    format!("user,id=net{}", ports.iter().map(forward).collect::<String>())
 }
 
 /// Boots what is in the archive.
@@ -142,7 +173,8 @@ fn run(
         .args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1", "-m", "512"])
         .args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nodefaults"])
         .args(["-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="])
-        .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 rdinit=/init"])
+        // A guest that gets little processor time misses timer interrupts; the check would panic over them.
+        .args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1 no_timer_check rdinit=/init"])
         .arg("-kernel")
         .arg(&kernel.image)
         .arg("-initrd")
@@ -169,9 +201,7 @@ fn run(
         let line = match lines.recv_timeout(bound.saturating_sub(start.elapsed())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                panic!("the guest was not done after {bound:?}:\n{}", report.console)
-            }
+            Err(RecvTimeoutError::Timeout) => panic!("the guest was not done after {bound:?}"),
         };
         report.console.push_str(&line);
         report.console.push('\n');

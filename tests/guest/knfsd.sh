@@ -1,0 +1,42 @@
+# Makes the guest an NFS server: the kernel's, with rpcbind and Debian's nfs-kernel-server. It exports a
+# directory and a regular file, both in memory, and serves until the host answers.
+export PATH=/bin:/sbin:/usr/sbin
+syslogd -l 4 -O /dev/console # errors of the daemons
+
+# step NAME COMMAND
+step() {
+    name=$1
+    shift
+    "$@" && echo "PASS $name" || echo "FAIL $name"
+}
+
+mkdir -p /run /srv /var/lib/nfs
+ln -s /run /var/run # rpcbind's socket is in the one for libtirpc, in the other for the kernel
+: >/var/lib/nfs/rmtab
+echo "_rpc:x:106:65534::/run/rpcbind:/bin/false" >>/etc/passwd
+# rpcbind listens on these transports, on the port of the service "portmapper".
+echo "udp tpi_clts v inet udp - -
+tcp tpi_cots_ord v inet tcp - -
+local tpi_cots_ord - loopback - - -" >/etc/netconfig
+echo "sunrpc 111/tcp portmapper
+sunrpc 111/udp portmapper
+nfs 2049/tcp" >/etc/services
+echo "hosts: files
+services: files" >/etc/nsswitch.conf
+echo "127.0.0.1 localhost" >/etc/hosts
+
+step filesystem mount -t tmpfs -o mode=755 srv /srv
+mkdir /srv/directory
+echo "of the file that is exported" >/srv/file
+echo "/srv/directory *(rw,insecure,no_root_squash,no_subtree_check,fsid=1)" >/etc/exports
+
+# The daemons listen when these commands return.
+step nfsd mount -t nfsd nfsd /proc/fs/nfsd
+step rpcbind rpcbind
+step exportfs exportfs -r
+exportfs -o rw,insecure,no_root_squash,no_subtree_check,fsid=2 '*:/srv/file' # it says that this is no directory, and exports it
+step rpc.nfsd rpc.nfsd --no-udp --nfs-version 3 --no-nfs-version 4 8
+step rpc.mountd rpc.mountd --no-udp --port 20048
+echo "HOST serving" >/dev/console
+read -r answer </dev/console
+step host [ "$answer" = ok ]
