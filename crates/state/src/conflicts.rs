@@ -78,7 +78,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `ShareDenied` for an open that others deny, `Delay` while a delegation is being recalled.
-    pub fn may_begin(&mut self, now: Time, by: Option<ClientId>, key: &K, touch: Touch) -> Result<(), Error> {
+    pub fn check_conflicts(
+        &mut self,
+        now: Time,
+        by: Option<ClientId>,
+        key: &K,
+        touch: Touch,
+    ) -> Result<(), Error> {
         if let Touch::Open(share) = touch {
             if self.is_granted_against(key, share) {
                 return Err(Error::ShareDenied);
@@ -89,12 +95,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.clear(now, by, key, touch, Patience::A_LEASE)
     }
 
-    /// As [`Engine::may_begin`], for what has no open behind it: NFSv3's calls, and those by special state
+    /// As [`Engine::check_conflicts`], for what has no open behind it: NFSv3's calls, and those by special state
     /// ids. There READ and WRITE meet deny modes themselves.
     ///
     /// # Errors
     /// `Locked` for what others deny, `Delay` while a delegation is being recalled.
-    pub fn may_begin_bare(
+    pub fn check_conflicts_without_open(
         &mut self,
         now: Time,
         by: Option<ClientId>,
@@ -108,7 +114,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         };
         let against = self.opens_against(key, Share { access, deny: 0 });
         self.end_courtesy(now, &against).map_err(|()| Error::Locked)?;
-        self.may_begin(now, by, key, touch)
+        self.check_conflicts(now, by, key, touch)
     }
 
     /// A local process wants the file: its kernel lease is being broken. What is in the way is recalled, and

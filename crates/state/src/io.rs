@@ -51,9 +51,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 Asker::Stateless => None,
             };
             return match direction {
-                Direction::Read if bypass => self.may_begin(now, by, key, Touch::Read),
-                Direction::Read => self.may_begin_bare(now, by, key, Touch::Read),
-                Direction::Write => self.may_begin_bare(now, by, key, Touch::Write),
+                Direction::Read if bypass => self.check_conflicts(now, by, key, Touch::Read),
+                Direction::Read => self.check_conflicts_without_open(now, by, key, Touch::Read),
+                Direction::Write => self.check_conflicts_without_open(now, by, key, Touch::Write),
             };
         }
         let Asker::Client(client) = asker else { return Err(Error::BadStateid) };

@@ -224,7 +224,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Ok(Err(denied));
         }
         let touch = if kind == LockKind::Write { Touch::Write } else { Touch::Read };
-        self.may_begin(now, Some(owner.client), key, touch)?;
+        self.check_conflicts(now, Some(owner.client), key, touch)?;
         let own = self.lock_state(key, owner).and_then(|number| match &self.states[&number].kind {
             Kind::Lock { file, .. } => Some(Arc::clone(file)),
             Kind::Open { .. } | Kind::Delegation { .. } => None,

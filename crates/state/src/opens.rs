@@ -36,7 +36,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn may_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
         self.check_grace(now, asked.by.client, asked.reclaim)?;
         // What an owner denies it denies itself, too (RFC 8881 section 9.7).
-        match self.may_begin(now, Some(asked.by.client), asked.key, Touch::Open(asked.share)) {
+        match self.check_conflicts(now, Some(asked.by.client), asked.key, Touch::Open(asked.share)) {
             Err(Error::ShareDenied) if asked.reclaim => Err(Error::ReclaimConflict),
             other => other,
         }

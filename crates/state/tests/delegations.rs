@@ -62,10 +62,10 @@ fn a_holder_is_in_nobodys_way_but_others() {
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
     engine.open(NOW, &open(me, "o", &FILE, 3, 0)).unwrap();
     for touch in [Touch::Read, Touch::Write, Touch::Change, Touch::Open(Share { access: 3, deny: 0 })] {
-        assert_eq!(engine.may_begin(NOW, Some(me), &FILE, touch), Ok(()), "{touch:?}");
+        assert_eq!(engine.check_conflicts(NOW, Some(me), &FILE, touch), Ok(()), "{touch:?}");
     }
     for touch in [Touch::Read, Touch::Open(Share { access: 1, deny: 0 })] {
-        assert_eq!(engine.may_begin(NOW, None, &FILE, touch), Ok(()), "{touch:?}");
+        assert_eq!(engine.check_conflicts(NOW, None, &FILE, touch), Ok(()), "{touch:?}");
     }
     assert!(engine.take_effects(NOW).recalls.is_empty());
     engine.check_delegation(me, &mine, &FILE, 1).unwrap();
@@ -74,7 +74,7 @@ fn a_holder_is_in_nobodys_way_but_others() {
     assert_eq!(io(me, Direction::Read), Ok(()));
     assert_eq!(io(me, Direction::Write), Err(Error::Openmode));
     assert_eq!(io(other, Direction::Read), Err(Error::BadStateid));
-    assert_eq!(engine.may_begin(NOW, None, &FILE, Touch::Change), Err(Error::Delay), "NFSv3");
+    assert_eq!(engine.check_conflicts(NOW, None, &FILE, Touch::Change), Err(Error::Delay), "NFSv3");
     assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
 }
 
@@ -114,7 +114,7 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
     let later = NOW.plus(LEASE - 1);
     assert!(!begin(&mut engine, later, session, 0, 1).revoked);
-    assert_eq!(engine.may_begin(later, None, &FILE, Touch::Write), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(later, None, &FILE, Touch::Write), Err(Error::Delay));
     let late = NOW.plus(LEASE);
     engine.take_effects(NOW).remember.clear();
     engine.open(late, &open(other, "o", &FILE, 2, 0)).unwrap();
@@ -173,7 +173,7 @@ fn a_file_that_was_fought_over_is_left_alone_for_a_lease() {
     let mut engine = engine();
     let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
-    assert_eq!(engine.may_begin(NOW, Some(other), &FILE, Touch::Change), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(NOW, Some(other), &FILE, Touch::Change), Err(Error::Delay));
     engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
     assert_eq!(refused(&mut engine, NOW.plus(LEASE - 1), me, false), NoDelegation::Contention);
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
@@ -253,10 +253,10 @@ fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
     engine.setclientid_confirm(NOW, old, confirm, &ROOT).unwrap();
     let mine = delegate(&mut engine, NOW, old, &FILE, 1);
     assert!(engine.holds_delegations(old));
-    assert_eq!(engine.may_begin(NOW, None, &FILE, Touch::Write), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(NOW, None, &FILE, Touch::Write), Err(Error::Delay));
     let late = NOW.plus(LEASE);
     engine.renew40(late, old).unwrap();
-    engine.may_begin(late, None, &FILE, Touch::Write).unwrap();
+    engine.check_conflicts(late, None, &FILE, Touch::Write).unwrap();
     let effects = engine.take_effects(late);
     assert_eq!((effects.forget, effects.remember), (vec![recorded("old")], vec![]));
     assert_eq!(engine.check_delegation(old, &mine, &FILE, 1), Err(Error::Expired));

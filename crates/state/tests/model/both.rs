@@ -245,7 +245,7 @@ impl Both {
             Step::Change(file, by) => {
                 let client = by.and_then(|who| self.sequence(who));
                 let by = by.filter(|_| client.is_some());
-                let done = self.engine.may_begin(self.now(), client, &file, Touch::Change);
+                let done = self.engine.check_conflicts(self.now(), client, &file, Touch::Change);
                 assert_eq!(done, self.model.touch(by, file, Touched::Change));
             }
             Step::Local(file, writes, patience) => self.local(file, writes, patience),

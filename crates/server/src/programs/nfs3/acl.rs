@@ -96,7 +96,7 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
         }
     }
     let access = access.ok_or(Fault(Nfsstat3::Inval))?;
-    call.may_begin(&acting, &node, Touch::Change)?;
+    call.check_conflicts(&acting, &node, Touch::Change)?;
     call.before_change(&admitted);
     let done = acting.set_acls(&node, &access, inherited.as_ref(), &mut Wcc::default());
     *body = convert::post_op(&acting, &node);

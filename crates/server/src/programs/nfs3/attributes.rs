@@ -27,7 +27,7 @@ pub(super) fn setattr(call: &Call<'_>, args: Setattr3Args<'_>, body: &mut WccDat
     let node = acting.node(args.object.0)?;
     let set = set_attributes(&args.new_attributes)?;
     let guard = args.guard.map(timestamp).transpose()?;
-    call.may_begin(&acting, &node, if set.size.is_some() { Touch::Write } else { Touch::Change })?;
+    call.check_conflicts(&acting, &node, if set.size.is_some() { Touch::Write } else { Touch::Change })?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
     let done = acting.set_attributes(&node, &set, guard, &mut wcc);

@@ -59,7 +59,7 @@ pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData)
     new_object(call, args.where_, body, |acting, directory, name, wcc| {
         if let CreateHow::Unchecked(_) = how {
             // It may be there, and be cut to nothing.
-            call.may_begin_at(acting, directory, name, Touch::Write)?;
+            call.check_conflicts_at(acting, directory, name, Touch::Write)?;
         }
         Ok(acting.create(directory, name, &how, wcc)?)
     })

@@ -16,8 +16,8 @@ pub(super) fn rename(call: &Call<'_>, args: Rename3Args<'_>, body: &mut Rename3B
     let acting = admitted.acting()?;
     let (from, to) = (acting.node(args.from.dir.0)?, acting.node(args.to.dir.0)?);
     call.before_change(&admitted);
-    call.may_begin_at(&acting, &from, args.from.name.0, Touch::Change)?;
-    call.may_begin_at(&acting, &to, args.to.name.0, Touch::Change)?;
+    call.check_conflicts_at(&acting, &from, args.from.name.0, Touch::Change)?;
+    call.check_conflicts_at(&acting, &to, args.to.name.0, Touch::Change)?;
     let (mut from_wcc, mut to_wcc) = (Wcc::default(), Wcc::default());
     let done = acting.rename(&from, args.from.name.0, &to, args.to.name.0, &mut from_wcc, &mut to_wcc);
     *body = Rename3Body { fromdir_wcc: wcc_data(&from_wcc), todir_wcc: wcc_data(&to_wcc) };
@@ -33,7 +33,7 @@ pub(super) fn link(call: &Call<'_>, args: Link3Args<'_>, body: &mut Link3Body) -
     }
     let acting = admitted.acting()?;
     let (file, directory) = (acting.node(args.file.0)?, acting.node(args.link.dir.0)?);
-    call.may_begin_if(|| acting.may_change_entries(&directory), &file, Touch::Change)?;
+    call.check_conflicts_if(|| acting.may_change_entries(&directory), &file, Touch::Change)?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
     let done = acting.link(&file, &directory, args.link.name.0, &mut wcc);

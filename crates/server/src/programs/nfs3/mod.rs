@@ -70,13 +70,13 @@ impl Call<'_> {
 
     /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open
     /// that denies it. It is to be tried again: neither lasts.
-    fn may_begin(&self, acting: &Acting<'_>, node: &Node, touch: Touch) -> Result<()> {
-        self.may_begin_if(|| Service::may_touch(acting, node, touch), node, touch)
+    fn check_conflicts(&self, acting: &Acting<'_>, node: &Node, touch: Touch) -> Result<()> {
+        self.check_conflicts_if(|| Service::may_touch(acting, node, touch), node, touch)
     }
 
     /// The same where another right decides. Who hasn't got it has nobody make way: the procedure says why it
     /// can't be done.
-    fn may_begin_if(
+    fn check_conflicts_if(
         &self,
         right: impl FnOnce() -> store::Result<()>,
         node: &Node,
@@ -85,20 +85,29 @@ impl Call<'_> {
         if self.service.nfs4.is_free(touch) || refuses(right()) {
             return Ok(());
         }
-        self.service.nfs4.may_begin_bare(node.handle(), touch).map_err(|_| Fault(Nfsstat3::Jukebox))
+        self.service
+            .nfs4
+            .check_conflicts_without_open(node.handle(), touch)
+            .map_err(|_| Fault(Nfsstat3::Jukebox))
     }
 
     /// The same for a file by its name, if there is one.
-    fn may_begin_at(&self, acting: &Acting<'_>, directory: &Node, name: &[u8], touch: Touch) -> Result<()> {
+    fn check_conflicts_at(
+        &self,
+        acting: &Acting<'_>,
+        directory: &Node,
+        name: &[u8],
+        touch: Touch,
+    ) -> Result<()> {
         if self.service.nfs4.is_free(touch) {
             return Ok(());
         }
         match acting.lookup(directory, name) {
             // Names are the directory's; what is cut to nothing is the file.
             Ok(node) if touch == Touch::Change => {
-                self.may_begin_if(|| acting.may_change_entries(directory), &node, touch)
+                self.check_conflicts_if(|| acting.may_change_entries(directory), &node, touch)
             }
-            Ok(node) => self.may_begin(acting, &node, touch),
+            Ok(node) => self.check_conflicts(acting, &node, touch),
             // What is wrong with it is said by the procedure.
             Err(_) => Ok(()),
         }

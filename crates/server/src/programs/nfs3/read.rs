@@ -52,7 +52,7 @@ fn attempt(
     let admitted = call.admit(args.file.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
-    call.may_begin(&acting, &node, Touch::Read)?;
+    call.check_conflicts(&acting, &node, Touch::Read)?;
     let count = args.count.min(MAX_TRANSFER);
     if acting.read_mode(&node) != io::Mode::Buffered {
         return fetch(call, &acting, &node, args.offset, count, reply, body);

@@ -17,7 +17,7 @@ fn gone(
     let acting = admitted.acting()?;
     let directory = acting.node(place.dir.0)?;
     call.before_change(&admitted);
-    call.may_begin_at(&acting, &directory, place.name.0, Touch::Change)?;
+    call.check_conflicts_at(&acting, &directory, place.name.0, Touch::Change)?;
     let mut wcc = Wcc::default();
     let done = unlink(&acting, &directory, place.name.0, &mut wcc);
     *body = wcc_data(&wcc);

@@ -52,7 +52,7 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
     let admitted = call.admit(args.file.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
-    call.may_begin(&acting, &node, Touch::Write)?;
+    call.check_conflicts(&acting, &node, Touch::Write)?;
     // "The count ... must match the length of data" is knfsd's reading, too; what is above wtmax is cut (a
     // short write).
     let length = args.data.0.len();

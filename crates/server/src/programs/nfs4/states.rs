@@ -339,8 +339,8 @@ impl States {
         }
     }
 
-    /// Whether an access may begin, by the NFSv4 client `by` if it is one's: see [`Engine::may_begin`].
-    pub(crate) fn may_begin(
+    /// Whether an access may begin, by the NFSv4 client `by` if it is one's: see [`Engine::check_conflicts`].
+    pub(crate) fn check_conflicts(
         &self,
         by: Option<ClientId>,
         file: &FileHandle,
@@ -349,11 +349,11 @@ impl States {
         if self.has_no_delegations_against(touch) {
             Ok(())
         } else {
-            self.run(|engine, now| engine.may_begin(now, by, file, touch))
+            self.run(|engine, now| engine.check_conflicts(now, by, file, touch))
         }
     }
 
-    /// As [`States::may_begin`] for a change of names or attributes. What is returned is to be kept until the
+    /// As [`States::check_conflicts`] for a change of names or attributes. What is returned is to be kept until the
     /// change is made: it doesn't recall the client's own delegation then.
     pub(super) fn begin_change(
         &self,
@@ -364,18 +364,18 @@ impl States {
             return Ok(None);
         }
         let holds = self.run(|engine, now| {
-            engine.may_begin(now, by, file, Touch::Change)?;
+            engine.check_conflicts(now, by, file, Touch::Change)?;
             Ok(by.is_some_and(|by| engine.holds_delegation_of(by, file)))
         })?;
         Ok(self.leases.get().filter(|_| holds).and_then(|leases| leases.own_change(file)))
     }
 
-    /// As [`States::may_begin`], for what has no open behind it (NFSv3): see [`Engine::may_begin_bare`].
-    pub(crate) fn may_begin_bare(&self, file: &FileHandle, touch: Touch) -> Result<(), Error> {
+    /// As [`States::check_conflicts`], for what has no open behind it (NFSv3): see [`Engine::check_conflicts_without_open`].
+    pub(crate) fn check_conflicts_without_open(&self, file: &FileHandle, touch: Touch) -> Result<(), Error> {
         if self.denies.load(Ordering::Acquire) {
-            self.run(|engine, now| engine.may_begin_bare(now, None, file, touch))
+            self.run(|engine, now| engine.check_conflicts_without_open(now, None, file, touch))
         } else {
-            self.may_begin(None, file, touch)
+            self.check_conflicts(None, file, touch)
         }
     }
 

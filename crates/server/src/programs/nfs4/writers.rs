@@ -78,7 +78,7 @@ impl States {
                 let _ = acting.touch(node);
                 Ok(Some(size))
             }
-            None => self.may_begin(by, key, Touch::Read).map(|()| None),
+            None => self.check_conflicts(by, key, Touch::Read).map(|()| None),
         }
     }
 

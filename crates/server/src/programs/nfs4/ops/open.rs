@@ -88,7 +88,7 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
     if opened.truncate {
         let may = c.service.nfs4.run(|engine, now| {
             engine.may_open(now, &request)?;
-            engine.may_begin(now, Some(client), &key, Touch::Write)
+            engine.check_conflicts(now, Some(client), &key, Touch::Write)
         });
         may.map_err(status::of_state)?;
         truncate(c, &acting, &here, &opened.node)?;
