@@ -7,7 +7,7 @@ use state::Touch;
 use store::{AccessMode, Acting, Node, WriteVerifier};
 
 use crate::authorization::access::{Admission, Gate};
-use crate::nfs4::{Owners, States};
+use crate::nfs4::{Owners, StateManager};
 use crate::programs::drc::Drc;
 use crate::programs::localio::{Neighbours, Notes};
 use crate::programs::mount3::Mounts;
@@ -23,7 +23,7 @@ pub(crate) struct Service {
     pub writes: Writes,
     pub mounts: Mounts,
     /// Clients of NFSv4, and what they have open and locked.
-    pub nfs4: Arc<States>,
+    pub state: Arc<StateManager>,
     /// How NFSv4 calls owners and groups.
     pub owners: Owners,
     /// How connections fared on their way to a lane.

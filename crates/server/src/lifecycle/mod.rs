@@ -36,7 +36,7 @@ use crate::lifecycle::stale_sockets::Leftovers;
 use crate::lifecycle::start::{
     handle_key, identity, start_lane, start_wire, state_directory, wait_for_addresses,
 };
-use crate::nfs4::{Owners, States, open_records};
+use crate::nfs4::{Owners, StateManager, open_records};
 use crate::programs::drc::Drc;
 use crate::programs::localio::{Neighbours, Notes};
 use crate::programs::mount3::Mounts;
@@ -105,7 +105,7 @@ impl Server {
             drc: Drc::default(),
             writes: Writes::default(),
             mounts: Mounts::default(),
-            nfs4: States::new(identity, config.lease, held, records, recovered)
+            state: StateManager::new(identity, config.lease, held, records, recovered)
                 .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
             notes: Notes::default(),
@@ -113,9 +113,9 @@ impl Server {
             verifier: Arc::clone(&opening.verifier),
         });
         if let Some(store) = &config.lock_store {
-            service.nfs4.keep_locks(Arc::clone(store));
+            service.state.keep_locks(Arc::clone(store));
         }
-        service.nfs4.callbacks.ways.with(|paths| paths.limit_lines(descriptors.callbacks));
+        service.state.callbacks.ways.with(|paths| paths.limit_lines(descriptors.callbacks));
         let lane = start_lane(&config, &descriptors, instance, &service, &mut problems);
         let wire = start_wire(&config, &descriptors, &service, lane.as_ref())?;
         let registrations = config.rpcbind.then(|| rpcbind::register(&wire.local_addrs())).flatten();
@@ -222,14 +222,14 @@ impl Server {
         {
             tracing::warn!("local I/O was still under way when the time was up");
         }
-        if !self.running.service.nfs4.copies.stop(grace) {
+        if !self.running.service.state.copies.stop(grace) {
             tracing::warn!("files were still being copied when the time was up");
         }
         if !self.running.wire.shutdown(grace) {
             tracing::warn!("calls were still under way when the time was up");
         }
-        self.running.service.nfs4.leave_locks();
-        self.running.service.nfs4.close_all();
+        self.running.service.state.leave_locks();
+        self.running.service.state.close_all();
         drop(self.status_socket.take());
     }
 
@@ -257,9 +257,9 @@ impl Drop for Server {
         if let Some(lane) = &self.running.lane {
             lane.drain(Duration::ZERO);
         }
-        self.running.service.nfs4.copies.stop(Duration::ZERO);
+        self.running.service.state.copies.stop(Duration::ZERO);
         self.running.wire.shutdown(Duration::ZERO);
-        self.running.service.nfs4.leave_locks();
+        self.running.service.state.leave_locks();
     }
 }
 

@@ -131,7 +131,7 @@ impl Running {
             lane.recall(|lane| !withdrawn.is_empty() || differs(lane));
         }
         if !withdrawn.is_empty() {
-            self.service.nfs4.withdraw(&withdrawn);
+            self.service.state.withdraw(&withdrawn);
         }
         after
     }

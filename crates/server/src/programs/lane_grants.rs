@@ -47,7 +47,7 @@ impl Grants {
         // This way the file is known only when it is open. Where somebody may have something against it, that
         // is too late.
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
-            && !self.service.nfs4.restricts()
+            && !self.service.state.restricts()
             && let Some(grant) = acting.grant_entry(&node, name, holder)
         {
             let counted = self.count(grant.handle, request.access)?;
@@ -110,7 +110,7 @@ impl Grants {
             }
         }
         let mode = mode(access);
-        if self.service.nfs4.restricts() {
+        if self.service.state.restricts() {
             let touch = Touch::Open(Share { access: access as u8, deny: 0 });
             Service::may_touch(acting, &found.node, touch).map_err(failed)?;
         }
@@ -122,7 +122,7 @@ impl Grants {
     /// Has a grant counted as an open, if nobody is against it.
     fn count(&self, file: FileHandle, access: lane::Access) -> Result<Counted, Status> {
         let access = access as u8;
-        let counted = self.service.nfs4.run(|engine, now| engine.grant(now, &file, access));
+        let counted = self.service.state.run(|engine, now| engine.grant(now, &file, access));
         counted.map_err(|_| Status::TryWire)?;
         Ok(Counted { service: Arc::clone(&self.service), file, access })
     }
@@ -137,7 +137,7 @@ struct Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.service.nfs4.run(|engine, _| engine.release_grant(&self.file, self.access));
+        self.service.state.run(|engine, _| engine.release_grant(&self.file, self.access));
     }
 }
 

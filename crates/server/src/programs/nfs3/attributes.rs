@@ -14,7 +14,7 @@ pub(super) fn getattr(call: &Call<'_>, args: Getattr3Args<'_>, _: &mut ()) -> Re
     let admitted = call.admit(args.object.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.object.0)?;
-    let written = call.service.nfs4.ask_writer(Asker::Other, call.cx, &acting, &node);
+    let written = call.service.state.ask_writer(Asker::Other, call.cx, &acting, &node);
     let written = written.map_err(|_| Fault(Nfsstat3::Jukebox))?;
     let mut attributes = acting.attributes(&node)?;
     attributes.size = written.unwrap_or(attributes.size);

@@ -82,11 +82,11 @@ impl Call<'_> {
         node: &Node,
         touch: Touch,
     ) -> Result<()> {
-        if self.service.nfs4.is_free(touch) || refuses(right()) {
+        if self.service.state.is_free(touch) || refuses(right()) {
             return Ok(());
         }
         self.service
-            .nfs4
+            .state
             .check_conflicts_without_open(node.handle(), touch)
             .map_err(|_| Fault(Nfsstat3::Jukebox))
     }
@@ -99,7 +99,7 @@ impl Call<'_> {
         name: &[u8],
         touch: Touch,
     ) -> Result<()> {
-        if self.service.nfs4.is_free(touch) {
+        if self.service.state.is_free(touch) {
             return Ok(());
         }
         match acting.lookup(directory, name) {
@@ -116,7 +116,7 @@ impl Call<'_> {
     /// A file's attributes where they needn't be told: not while another client writes it by a delegation.
     /// Who wants them then asks for them, and that client is asked.
     fn current(&self, acting: &Acting<'_>, node: &Node) -> PostOpAttr {
-        if self.service.nfs4.is_written_elsewhere(node) { None } else { convert::post_op(acting, node) }
+        if self.service.state.is_written_elsewhere(node) { None } else { convert::post_op(acting, node) }
     }
 
     /// Makes the metadata of `changed` durable where it must last.

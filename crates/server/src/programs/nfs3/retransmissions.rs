@@ -57,8 +57,14 @@ impl Rig {
             drc: Default::default(),
             writes: Default::default(),
             mounts: Default::default(),
-            nfs4: crate::nfs4::States::new([0; 16], Duration::from_secs(90), 1024, None, Default::default())
-                .unwrap(),
+            state: crate::nfs4::StateManager::new(
+                [0; 16],
+                Duration::from_secs(90),
+                1024,
+                None,
+                Default::default(),
+            )
+            .unwrap(),
             owners: crate::nfs4::Owners::new(None, false),
             notes: Default::default(),
             neighbours: Default::default(),

@@ -126,7 +126,7 @@ pub(super) fn run(
             }
             if let Some(ticket) = ticket {
                 let results = reply.results();
-                service.nfs4.run(|engine, _| engine.finish(&ticket, cache_this.then_some(results)));
+                service.state.run(|engine, _| engine.finish(&ticket, cache_this.then_some(results)));
             }
         }
     }

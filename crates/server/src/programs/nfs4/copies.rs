@@ -135,17 +135,18 @@ impl Table {
 /// Begins a copy; `None` where there is no room or no thread for it.
 pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
     let (source, target) = (*job.from.node.handle(), *job.to.node.handle());
-    let (number, copying) = service.nfs4.copies.table.lock().enter((job.client, job.peer), source, target)?;
+    let (number, copying) =
+        service.state.copies.table.lock().enter((job.client, job.peer), source, target)?;
     let behind = Arc::clone(service);
     let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
         let verifier = behind.verifier.get();
         let status = run(&behind, &job, &copying);
-        behind.nfs4.copies.end(&copying, status);
+        behind.state.copies.end(&copying, status);
         tell(&behind, number, &copying, status, verifier);
     });
     if let Err(error) = thread {
         tracing::warn!(%error, "no thread for a copy");
-        service.nfs4.copies.table.lock().copies.remove(&number);
+        service.state.copies.table.lock().copies.remove(&number);
         return None;
     }
     Some(stateid(number))
@@ -280,10 +281,10 @@ fn tell(service: &Arc<Service>, number: u64, copying: &Copying, status: Nfsstat4
     let taken = Arc::downgrade(service);
     let done = move |answer: std::result::Result<Vec<u8>, _>| {
         if let (Ok(_), Some(service)) = (answer, taken.upgrade()) {
-            service.nfs4.copies.table.lock().copies.remove(&number);
+            service.state.copies.table.lock().copies.remove(&number);
         }
     };
-    service.nfs4.callbacks.send(copying.client, Operation::new(CB_OFFLOAD, &args), Box::new(done));
+    service.state.callbacks.send(copying.client, Operation::new(CB_OFFLOAD, &args), Box::new(done));
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Compound<'_> {
             Some(ticket) => Ok(ticket.client),
             None => {
                 let client = ClientId(named);
-                let known = self.service.nfs4.run(|engine, now| engine.renew40(now, client));
+                let known = self.service.state.run(|engine, now| engine.renew40(now, client));
                 known.map(|()| client).map_err(status::of_state)
             }
         }
@@ -104,10 +104,10 @@ impl Compound<'_> {
         right: impl FnOnce() -> store::Result<()>,
         file: &store::Node,
     ) -> Result<Option<OwnChange>> {
-        if !self.service.nfs4.has_delegations() || refuses(right()) {
+        if !self.service.state.has_delegations() || refuses(right()) {
             return Ok(None);
         }
-        self.service.nfs4.begin_change(self.by(), file.handle()).map_err(status::of_state)
+        self.service.state.begin_change(self.by(), file.handle()).map_err(status::of_state)
     }
 
     /// Whether a user may read or write without an open of NFSv4's, by a special state id: where somebody's
@@ -118,7 +118,7 @@ impl Compound<'_> {
             Direction::Read => Touch::Read,
             Direction::Write => Touch::Write,
         };
-        if !special || self.service.nfs4.is_free(touch) {
+        if !special || self.service.state.is_free(touch) {
             return Ok(());
         }
         Service::may_touch(&file.acting()?, &file.node, touch).map_err(status::of_store)
@@ -131,7 +131,7 @@ impl Compound<'_> {
         directory: &store::Node,
         name: &[u8],
     ) -> Result<Option<OwnChange>> {
-        if !self.service.nfs4.has_delegations() {
+        if !self.service.state.has_delegations() {
             return Ok(None);
         }
         match acting.lookup(directory, name) {
@@ -160,7 +160,7 @@ impl Compound<'_> {
     pub fn owner(&self, id: &state::StateId) -> Result<ClientId> {
         match &self.ticket {
             Some(ticket) => Ok(ticket.client),
-            None => self.service.nfs4.run(|engine, now| engine.client_of(now, id)).map_err(status::of_state),
+            None => self.service.state.run(|engine, now| engine.client_of(now, id)).map_err(status::of_state),
         }
     }
 

@@ -1,9 +1,9 @@
 //! The NFS program, version 4, minor versions 0 to 2 (RFC 7530, 8881, 7862): one procedure, COMPOUND.
 //!
 //! `compound` runs a COMPOUND's operations one after the other, within the bounds of `room`; each works on
-//! what is `current`, is one function in `ops`, which asks `states` (clients, sessions, opens, locks) whether
-//! it may and does it in `store`, through the one check (`access`) as NFSv3 does. `namespace` joins the
-//! exports under one root, `nested` those that lie in one another.
+//! what is `current`, is one function in `ops`, which asks `state_manager` (clients, sessions, opens, locks)
+//! whether it may and does it in `store`, through the one check (`access`) as NFSv3 does. `namespace` joins
+//! the exports under one root, `nested` those that lie in one another.
 
 mod acl;
 mod attributes;
@@ -26,7 +26,7 @@ mod place;
 mod records;
 mod room;
 mod settable;
-mod states;
+mod state_manager;
 mod status;
 mod users;
 mod v40;
@@ -41,7 +41,7 @@ use xdr::Decoder;
 
 pub(crate) use owners::Owners;
 pub(crate) use records::open_records;
-pub(crate) use states::States;
+pub(crate) use state_manager::StateManager;
 pub(crate) use writers::Asker;
 
 use crate::service::Service;
@@ -96,6 +96,6 @@ impl Program for Nfs4 {
     }
 
     fn closed(&self, peer: &Peer) {
-        self.0.nfs4.callbacks.ways.with(|paths| paths.lost(peer.connection));
+        self.0.state.callbacks.ways.with(|paths| paths.lost(peer.connection));
     }
 }

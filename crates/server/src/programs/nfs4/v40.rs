@@ -39,7 +39,7 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
     };
     let Request { by, owner, seqid, closes } = &request;
     let opens = operation == Operation::Open;
-    let begun = c.service.nfs4.run(|engine, now| engine.owner_begin(now, by, owner, *seqid, opens));
+    let begun = c.service.state.run(|engine, now| engine.owner_begin(now, by, owner, *seqid, opens));
     match begun {
         Err(error) => return Step::Done(Err(status::of_state(error))),
         Ok(Numbered::Again(kept)) => {
@@ -60,7 +60,7 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
         let parts = [&[handle.len() as u8][..], &handle, &status.to_be_bytes(), body];
         Arc::from(parts.concat())
     });
-    c.service.nfs4.run(|engine, _| {
+    c.service.state.run(|engine, _| {
         engine.owner_end(by, owner, *seqid, kept);
         if let (Some(id), true) = (closes, done.is_ok()) {
             engine.closed40(by.client, id, owner);
@@ -97,7 +97,7 @@ fn who(c: &Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Result
     let by_state = |id: Stateid4, seqid, closes: bool| {
         let id = StateId { seqid: id.seqid, other: id.other };
         let principal = c.principal();
-        let found = c.service.nfs4.run(|engine, now| engine.owner_of(now, &id, &principal));
+        let found = c.service.state.run(|engine, now| engine.owner_of(now, &id, &principal));
         let (client, owner) = found.map_err(status::of_state)?;
         Ok(Request { by: Requester { client, principal }, owner, seqid, closes: closes.then_some(id) })
     };

@@ -13,7 +13,7 @@ use store::{Acting, Node};
 use xdr::{Decoder, Opaque};
 
 use super::callbacks::Operation;
-use super::states::States;
+use super::state_manager::StateManager;
 
 /// How long a worker waits for what a delegation's holder says.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub(crate) enum Asker {
     Other,
 }
 
-impl States {
+impl StateManager {
     /// Asks somebody else's delegation for writing what it makes of the file: the size, if it has written.
     /// Then the file's own attributes say by now that it has changed. A holder that doesn't answer loses the
     /// delegation.

@@ -29,10 +29,10 @@ pub(crate) use message::Operation;
 pub(crate) use paths::{Address, CallbackProgram, MOST_SLOTS};
 use paths::{Paths, Trouble};
 
-use super::states::{MOST_DELEGATIONS, States};
+use super::state_manager::{MAX_DELEGATIONS, StateManager};
 
 /// How many callbacks may wait to be sent: every delegation's recall, and as many others.
-const QUEUE: usize = 2 * MOST_DELEGATIONS;
+const QUEUE: usize = 2 * MAX_DELEGATIONS;
 /// How many clients' addresses are tried at the same time, shared by address: each costs a connection, and
 /// one that isn't answered costs it for long.
 const MOST_PROBED: usize = 64;
@@ -208,14 +208,14 @@ pub(crate) struct Inbox {
 ///
 /// # Errors
 /// When there is no thread to be had, or nothing to wait with.
-pub(crate) fn start(states: &Arc<States>, inbox: Inbox) -> std::io::Result<()> {
+pub(crate) fn start(states: &Arc<StateManager>, inbox: Inbox) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let states = Arc::downgrade(states);
     let body = move || runtime.block_on(run(states, inbox));
     std::thread::Builder::new().name("nfs4-callbacks".into()).spawn(body).map(drop)
 }
 
-async fn run(states: Weak<States>, mut inbox: Inbox) {
+async fn run(states: Weak<StateManager>, mut inbox: Inbox) {
     let mut ticks = tokio::time::interval(TICK);
     let probes = Arc::new(Mutex::new(Shares::new(MOST_PROBED)));
     loop {
@@ -235,7 +235,7 @@ async fn run(states: Weak<States>, mut inbox: Inbox) {
     }
 }
 
-async fn work(states: Weak<States>, ways: Arc<Table>, probes: Arc<Mutex<Shares>>, job: Job) {
+async fn work(states: Weak<StateManager>, ways: Arc<Table>, probes: Arc<Mutex<Shares>>, job: Job) {
     match job {
         Job::Send { client, operation, done } => done(sending::call(&ways, client, &operation).await),
         // One too many is done at the client's next RENEW.
@@ -261,7 +261,7 @@ async fn work(states: Weak<States>, ways: Arc<Table>, probes: Arc<Mutex<Shares>>
                 // It may not know of the delegation yet, or can be reached again later.
                 tokio::time::sleep(pause).await;
                 pause *= 2;
-                let is_there = |states: Arc<States>| {
+                let is_there = |states: Arc<StateManager>| {
                     states.run(|engine, _| engine.check_delegation(client, &id, &key, 0).is_ok())
                 };
                 if !states.upgrade().is_some_and(is_there) {

@@ -58,7 +58,7 @@ pub(in crate::programs::nfs4) fn known_pseudo<'k>(
     id: PseudoId,
 ) -> Result<Known<'k>> {
     let children = namespace.directory(id).ok_or(Nfsstat4::Stale)?.children.len();
-    let attributes = of_pseudo(id, children, c.service.nfs4.since);
+    let attributes = of_pseudo(id, children, c.service.state.since);
     Ok(Known {
         minor: c.minor,
         attributes,
@@ -107,7 +107,7 @@ pub(in crate::programs::nfs4) fn known_file<'k>(
 }
 
 fn lease(c: &Compound<'_>) -> u32 {
-    u32::try_from(c.service.nfs4.lease.as_secs()).unwrap_or(u32::MAX)
+    u32::try_from(c.service.state.lease.as_secs()).unwrap_or(u32::MAX)
 }
 
 pub(in crate::programs::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Args<'_>) -> Result<()> {
@@ -132,7 +132,7 @@ pub(in crate::programs::nfs4) fn setattr(c: &mut Compound<'_>, args: Setattr4Arg
         let key = *file.node.handle();
         c.may_io(&file, &id, Direction::Write)?;
         c.service
-            .nfs4
+            .state
             .run(|engine, now| engine.check_io(now, asker, &id, &key, Direction::Write))
             .map_err(status::of_state)?;
     }

@@ -42,7 +42,7 @@ pub(super) fn created(
     let Some(credential) = credential(&args.sec_parms.0) else { return Ok(false) };
     let program = CallbackProgram { number: args.cb_program, credential };
     let channel = c.cx.back_channel().filter(|_| binds);
-    let (states, slots) = (&c.service.nfs4, args.back_chan_attrs.maxrequests);
+    let (states, slots) = (&c.service.state, args.back_chan_attrs.maxrequests);
     let principal = c.principal();
     let client = states.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
     let bound = channel.is_some();
@@ -59,7 +59,7 @@ pub(in crate::programs::nfs4) fn bind_conn_to_session(
     c: &mut Compound<'_>,
     args: BindConnToSession4Args,
 ) -> Result<()> {
-    let (states, session, principal) = (&c.service.nfs4, SessionId(args.sessionid), c.principal());
+    let (states, session, principal) = (&c.service.state, SessionId(args.sessionid), c.principal());
     let client = states.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
     let channel = c.cx.back_channel().ok_or(Nfsstat4::Inval)?;
     let dir = match args.dir {
@@ -86,7 +86,7 @@ pub(in crate::programs::nfs4) fn backchannel_ctl(
     let ticket = c.ticket.as_ref().ok_or(Nfsstat4::OpNotInSession)?;
     let credential = credential(&args.sec_parms.0).filter(|_| !args.sec_parms.0.is_empty());
     let program = CallbackProgram { number: args.cb_program, credential: credential.ok_or(Nfsstat4::Inval)? };
-    c.service.nfs4.callbacks.ways.with(|paths| paths.set_program(ticket.client, ticket.session, program));
+    c.service.state.callbacks.ways.with(|paths| paths.set_program(ticket.client, ticket.session, program));
     Ok(())
 }
 

@@ -20,7 +20,7 @@ pub(in crate::programs::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclie
         verifier: args.client.verifier,
         principal: &principal,
     };
-    let set = c.service.nfs4.run(|engine, now| engine.setclientid(now, &asked));
+    let set = c.service.state.run(|engine, now| engine.setclientid(now, &asked));
     let (client, confirm) = match set {
         Ok(set) => set,
         Err(error) => {
@@ -35,7 +35,7 @@ pub(in crate::programs::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclie
         }
     };
     let address = back_channel::address(c, &args);
-    c.service.nfs4.callbacks.ways.with(|paths| paths.propose(client, confirm, address));
+    c.service.state.callbacks.ways.with(|paths| paths.propose(client, confirm, address));
     let setclientid_confirm = confirm.to_be_bytes();
     c.reply.encoder().put(&Setclientid4ResOk { clientid: client.0, setclientid_confirm });
     Ok(())
@@ -47,7 +47,7 @@ pub(in crate::programs::nfs4) fn setclientid_confirm(
 ) -> Result<()> {
     let principal = c.principal();
     let (client, confirm) = (ClientId(args.clientid), u64::from_be_bytes(args.setclientid_confirm));
-    let states = &c.service.nfs4;
+    let states = &c.service.state;
     let confirmed = states.run(|engine, now| engine.setclientid_confirm(now, client, confirm, &principal));
     confirmed.map_err(status::of_state)?;
     if states.callbacks.ways.with(|paths| paths.confirm(client, confirm)) {
@@ -58,7 +58,7 @@ pub(in crate::programs::nfs4) fn setclientid_confirm(
 
 pub(in crate::programs::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
     let client = ClientId(args.clientid);
-    let (states, by) = (&c.service.nfs4, c.requester(client));
+    let (states, by) = (&c.service.state, c.requester(client));
     let holds = states.run(|engine, now| {
         engine.renew_by(now, &by)?;
         Ok(engine.holds_delegations(client))
@@ -75,7 +75,7 @@ pub(in crate::programs::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args
 pub(in crate::programs::nfs4) fn open_confirm(c: &mut Compound<'_>, args: OpenConfirm4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
     let (by, key) = place(c, &id)?;
-    let id = c.service.nfs4.run(|engine, _| engine.open_confirm(&by, &id, &key));
+    let id = c.service.state.run(|engine, _| engine.open_confirm(&by, &id, &key));
     let id = c.give_stateid(id.map_err(status::of_state)?);
     c.reply.encoder().put(&id);
     Ok(())
@@ -86,6 +86,6 @@ pub(in crate::programs::nfs4) fn release_lockowner(
     args: ReleaseLockowner4Args<'_>,
 ) -> Result<()> {
     let (client, owner) = (ClientId(args.lock_owner.clientid), args.lock_owner.owner.0);
-    let released = c.service.nfs4.run(|engine, now| engine.release_lockowner(now, client, owner));
+    let released = c.service.state.run(|engine, now| engine.release_lockowner(now, client, owner));
     released.map_err(status::of_state)
 }

@@ -39,7 +39,7 @@ pub(in crate::programs::nfs4) fn copy(c: &mut Compound<'_>, args: Copy4Args<'_>)
     let wanted = if args.count == 0 { size - args.src_offset } else { args.count };
     if wanted >= LONG_COPY && !args.synchronous {
         let client = c.session_client()?;
-        if c.service.nfs4.callbacks.is_up(client) {
+        if c.service.state.callbacks.is_up(client) {
             let end = |file: &File, offset| End {
                 admitted: file.admitted.as_ref().clone(),
                 node: Arc::clone(&file.node),
@@ -81,14 +81,14 @@ fn answer(c: &mut Compound<'_>, under_way: Array<Stateid4, 1>, count: u64, write
 pub(in crate::programs::nfs4) fn offload_status(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
     let (client, target) = whose(c)?;
     let id = args.stateid;
-    let found = c.service.nfs4.copies.status(client, target.node.handle(), &id)?;
+    let found = c.service.state.copies.status(client, target.node.handle(), &id)?;
     c.reply.encoder().put(&found);
     Ok(())
 }
 
 pub(in crate::programs::nfs4) fn offload_cancel(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
     let (client, target) = whose(c)?;
-    c.service.nfs4.copies.cancel(client, target.node.handle(), &args.stateid)
+    c.service.state.copies.cancel(client, target.node.handle(), &args.stateid)
 }
 
 /// Whose copy is meant, and to which file.

@@ -19,7 +19,7 @@ use xdr::Opaque;
 use super::open::place;
 use crate::nfs4::callbacks::wire;
 use crate::nfs4::compound::Compound;
-use crate::nfs4::states::Kept;
+use crate::nfs4::state_manager::StateResources;
 use crate::nfs4::writers::{Asker, Given};
 use crate::nfs4::{Result, status};
 
@@ -91,7 +91,7 @@ pub(in crate::programs::nfs4) fn want(c: &mut Compound<'_>, args: WantDelegation
         kind => kind == Kind::Regular,
     };
     let reclaims = matches!(args.claim, DelegClaim4::Previous(_));
-    let grace = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaims));
+    let grace = c.service.state.run(|engine, now| engine.may_have_state(now, client, reclaims));
     grace.map_err(status::of_state)?;
     let acting = file.acting()?;
     // Who may not open it gets no delegation; there is no error for that.
@@ -134,7 +134,7 @@ fn give(
     client: ClientId,
     writes: bool,
 ) -> std::result::Result<StateId, NoDelegation> {
-    let states = &c.service.nfs4;
+    let states = &c.service.state;
     if !states.callbacks.is_up(client) {
         return Err(NoDelegation::Resource);
     }
@@ -171,7 +171,7 @@ pub(super) fn reclaim(
     client: ClientId,
     kind: u32,
 ) -> OpenDelegation4<'static> {
-    let (states, writes) = (&c.service.nfs4, kind == DELEGATE_WRITE);
+    let (states, writes) = (&c.service.state, kind == DELEGATE_WRITE);
     if kind == DELEGATE_NONE {
         return OpenDelegation4::None;
     }
@@ -191,9 +191,9 @@ fn keep_out(
     c: &Compound<'_>,
     acting: &Acting<'_>,
     node: &Arc<Node>,
-    begun: &Delegating<Kept>,
+    begun: &Delegating<StateResources>,
 ) -> store::Result<()> {
-    let leases = c.service.nfs4.leases.get().ok_or(Error::NotSupported)?;
+    let leases = c.service.state.leases.get().ok_or(Error::NotSupported)?;
     let lease = acting.lease(node, begun.writes, leases)?;
     if begun.writes {
         let now = acting.attributes(node)?;
@@ -220,13 +220,13 @@ fn delegation(id: &StateId, writes: bool, recall: bool) -> OpenDelegation4<'stat
 pub(in crate::programs::nfs4) fn delegreturn(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
     let id = c.stateid(args.stateid)?;
     let (by, key) = place(c, &id)?;
-    c.service.nfs4.run(|engine, now| engine.delegreturn(now, &by, &id, &key)).map_err(status::of_state)
+    c.service.state.run(|engine, now| engine.delegreturn(now, &by, &id, &key)).map_err(status::of_state)
 }
 
 /// Asks another client's delegation for writing what it makes of the file, if it matters for what is
-/// `wanted`: see [`States::ask_writer`].
+/// `wanted`: see [`StateManager::ask_writer`].
 ///
-/// [`States::ask_writer`]: crate::nfs4::States::ask_writer
+/// [`StateManager::ask_writer`]: crate::nfs4::StateManager::ask_writer
 pub(super) fn ask_writer(
     c: &Compound<'_>,
     acting: &Acting<'_>,
@@ -237,5 +237,5 @@ pub(super) fn ask_writer(
         return Ok(None);
     }
     let asker = c.by().map_or(Asker::Nameless(c.cx.peer.address.ip()), Asker::Client);
-    c.service.nfs4.ask_writer(asker, c.cx, acting, node).map_err(status::of_state)
+    c.service.state.ask_writer(asker, c.cx, acting, node).map_err(status::of_state)
 }

@@ -88,7 +88,7 @@ impl Page<'_> {
         node: &Node,
         wanted: &Bitmap4,
     ) -> Result<Option<u64>> {
-        if self.is_late && c.service.nfs4.is_written_elsewhere(node) {
+        if self.is_late && c.service.state.is_written_elsewhere(node) {
             return Err(Nfsstat4::Delay);
         }
         let answer = delegation::ask_writer(c, acting, node, wanted);

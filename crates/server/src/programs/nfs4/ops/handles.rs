@@ -49,7 +49,7 @@ pub(in crate::programs::nfs4) fn set_handle(c: &mut Compound<'_>, handle: &[u8])
 /// The handle of a file that is gone, if somebody has it open.
 fn open_still(c: &Compound<'_>, handle: &[u8]) -> Option<FileHandle> {
     let handle = FileHandle::from_bytes(handle)?;
-    c.service.nfs4.run(|engine, _| engine.is_open(&handle)).then_some(handle)
+    c.service.state.run(|engine, _| engine.is_open(&handle)).then_some(handle)
 }
 
 pub(in crate::programs::nfs4) fn putrootfh(c: &mut Compound<'_>) -> Result<()> {

@@ -16,7 +16,7 @@ use super::open::place;
 use crate::nfs4::compound::Compound;
 use crate::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
 use crate::nfs4::object::File;
-use crate::nfs4::states::{Kept, States};
+use crate::nfs4::state_manager::{StateManager, StateResources};
 use crate::nfs4::{Result, status};
 
 /// Shared or exclusive, and whether the client is going to ask until it gets it.
@@ -59,32 +59,32 @@ pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>)
         return Err(Nfsstat4::BadStateid);
     }
     let request = LockRequest { by: &by, key: &key, locker, range, kind, reclaim: args.reclaim, waits };
-    let begun = c.service.nfs4.run(|engine, now| engine.lock_begin(now, &request));
+    let begun = c.service.state.run(|engine, now| engine.lock_begin(now, &request));
     let begun = match begun.map_err(status::of_state)? {
         Ok(begun) => begun,
         Err(denied) => return Err(refuse(c, by.client, &denied)),
     };
-    let states = &c.service.nfs4;
+    let states = &c.service.state;
     let taken = file
         .acting()
         .and_then(|acting| take(states, &acting, &file.node, &begun, &request).map_err(status::of_store));
     match taken {
         Ok(None) => {
-            let id = c.service.nfs4.run(|engine, _| engine.lock_done(&begun, range, kind));
+            let id = c.service.state.run(|engine, _| engine.lock_done(&begun, range, kind));
             let id = c.give_stateid(id.map_err(status::of_state)?);
             if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor) {
                 let owner = Owner::Lock(new.lock_owner.owner.0.to_vec());
-                c.service.nfs4.run(|engine, _| engine.owner_starts(&by, &owner, new.lock_seqid));
+                c.service.state.run(|engine, _| engine.owner_starts(&by, &owner, new.lock_seqid));
             }
             c.reply.encoder().put(&id);
             Ok(())
         }
         Ok(Some(local)) => {
-            c.service.nfs4.run(|engine, now| engine.lock_kept_out(now, &begun, &request));
+            c.service.state.run(|engine, now| engine.lock_kept_out(now, &begun, &request));
             Err(refuse(c, by.client, &local))
         }
         Err(error) => {
-            c.service.nfs4.run(|engine, _| engine.lock_failed(&begun));
+            c.service.state.run(|engine, _| engine.lock_failed(&begun));
             Err(error)
         }
     }
@@ -92,10 +92,10 @@ pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>)
 
 /// Takes the kernel's lock for an owner; the local lock in the way if there is one.
 fn take(
-    states: &States,
+    states: &StateManager,
     acting: &Acting<'_>,
     node: &Node,
-    begun: &Begun<Kept>,
+    begun: &Begun<StateResources>,
     asked: &LockRequest<'_, FileHandle>,
 ) -> store::Result<Option<Denied>> {
     let (range, kind, exclusive) = (asked.range, asked.kind, asked.kind == LockKind::Write);
@@ -172,7 +172,7 @@ pub(in crate::programs::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_
     let (client, key) = (c.client(args.owner.clientid)?, *file.node.handle());
     let (kind, _) = kind(args.locktype);
     let owner = LockOwner { client, owner: args.owner.owner.0.to_vec() };
-    let tested = c.service.nfs4.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
+    let tested = c.service.state.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
     let tested = match tested.map_err(status::of_state)? {
         Ok(tested) => tested,
         Err(denied) => return Err(refuse(c, client, &denied)),
@@ -183,7 +183,7 @@ pub(in crate::programs::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_
     let found = if let Some(owner) = owner.as_ref().and_then(|locks| locks.as_ref()) {
         owner.file().test(&lock)
     } else if let Some(leased) =
-        tested.lent.as_ref().and_then(|lent| lent.leased(c.service.nfs4.kept_locks.get()))
+        tested.lent.as_ref().and_then(|lent| lent.leased(c.service.state.kept_locks.get()))
     {
         leased.test(&lock)
     } else {
@@ -199,12 +199,12 @@ pub(in crate::programs::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -
     let (_, range) = target(c, args.offset, args.length)?;
     let id = c.stateid(args.lock_stateid)?;
     let (by, key) = place(c, &id)?;
-    let begun = c.service.nfs4.run(|engine, _| engine.unlock_begin(&by, &id, &key, range));
+    let begun = c.service.state.run(|engine, _| engine.unlock_begin(&by, &id, &key, range));
     let begun = begun.map_err(status::of_state)?;
     if let Some(owner) = begun.file.locks.lock().as_ref() {
         owner.unlock(range).map_err(status::of_store)?;
     }
-    let id = c.service.nfs4.run(|engine, _| engine.unlock_done(&begun, range));
+    let id = c.service.state.run(|engine, _| engine.unlock_done(&begun, range));
     let id = c.give_stateid(id.map_err(status::of_state)?);
     c.reply.encoder().put(&id);
     Ok(())

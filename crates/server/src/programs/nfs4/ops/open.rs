@@ -46,7 +46,7 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
         Object::Pseudo(_) => return Err(refusal_in_pseudo(c, &args)),
         _ => c.file(Nfsstat4::Isdir)?,
     };
-    let grace = c.service.nfs4.run(|engine, now| engine.may_have_state(now, client, reclaim));
+    let grace = c.service.state.run(|engine, now| engine.may_have_state(now, client, reclaim));
     grace.map_err(status::of_state)?;
     let acting = here.acting()?;
     let opened = match args.claim {
@@ -86,7 +86,7 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
     let by = c.requester(client);
     let request = OpenRequest { by: &by, owner: args.owner.owner.0, key: &key, share, reclaim };
     if opened.truncate {
-        let may = c.service.nfs4.run(|engine, now| {
+        let may = c.service.state.run(|engine, now| {
             engine.may_open(now, &request)?;
             engine.check_conflicts(now, Some(client), &key, Touch::Write)
         });
@@ -94,10 +94,10 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
         truncate(c, &acting, &here, &opened.node)?;
     }
     let hold = || here.admitted.hold(&opened.node);
-    let id = c.service.nfs4.open(&request, hold).map_err(status::of_state)?;
+    let id = c.service.state.open(&request, hold).map_err(status::of_state)?;
     let owner = args.owner.owner.0;
     let confirm = c.minor == MinorVersion::V0
-        && c.service.nfs4.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
+        && c.service.state.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
     let delegation = match args.claim {
         // One that has to confirm its open may be a stray request.
         _ if confirm => OpenDelegation4::None,
@@ -111,7 +111,7 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
     if confirm {
         rflags |= RESULT_CONFIRM;
     }
-    if c.minor >= MinorVersion::V1 && c.service.nfs4.callbacks.is_up(client) {
+    if c.minor >= MinorVersion::V1 && c.service.state.callbacks.is_up(client) {
         rflags |= RESULT_MAY_NOTIFY_LOCK;
     }
     c.set_current(Object::File(here.sibling(Arc::clone(&opened.node))));
@@ -163,7 +163,7 @@ fn check_delegation(
     share: Share,
 ) -> Result<()> {
     let (id, key) = (c.stateid(id)?, node.handle());
-    let checked = c.service.nfs4.run(|engine, _| engine.check_delegation(client, &id, key, share.access));
+    let checked = c.service.state.run(|engine, _| engine.check_delegation(client, &id, key, share.access));
     checked.map_err(status::of_state)
 }
 
@@ -351,7 +351,7 @@ pub(in crate::programs::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowng
     let id = c.stateid(args.open_stateid)?;
     let (by, key) = place(c, &id)?;
     let to = share(c.minor, args.share_access, args.share_deny)?;
-    let left = c.service.nfs4.run(|engine, _| engine.downgrade(&by, &id, &key, to));
+    let left = c.service.state.run(|engine, _| engine.downgrade(&by, &id, &key, to));
     let left = c.give_stateid(left.map_err(status::of_state)?);
     c.reply.encoder().put(&left);
     Ok(())
@@ -360,7 +360,7 @@ pub(in crate::programs::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowng
 pub(in crate::programs::nfs4) fn close(c: &mut Compound<'_>, args: Close4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
     let (by, key) = place(c, &id)?;
-    c.service.nfs4.run(|engine, _| engine.close(&by, &id, &key)).map_err(status::of_state)?;
+    c.service.state.run(|engine, _| engine.close(&by, &id, &key)).map_err(status::of_state)?;
     let gone = c.give_stateid(StateId::INVALID);
     c.reply.encoder().put(&gone);
     Ok(())

@@ -56,7 +56,7 @@ pub(super) fn for_io(c: &Compound<'_>, id: Stateid4, direction: Direction) -> Re
     let id = c.stateid(id)?;
     let (asker, key) = (c.asker(&id)?, *file.node.handle());
     c.may_io(&file, &id, direction)?;
-    let checked = c.service.nfs4.run(|engine, now| engine.check_io(now, asker, &id, &key, direction));
+    let checked = c.service.state.run(|engine, now| engine.check_io(now, asker, &id, &key, direction));
     checked.map_err(status::of_state)?;
     Ok(file)
 }

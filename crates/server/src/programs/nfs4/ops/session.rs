@@ -43,7 +43,7 @@ pub(in crate::programs::nfs4) fn exchange_id(c: &mut Compound<'_>, args: Exchang
         principal: &principal,
         update: args.flags & EXCHGID_UPD_CONFIRMED_REC_A != 0,
     };
-    let states = &c.service.nfs4;
+    let states = &c.service.state;
     let exchanged = states.run(|engine, now| engine.exchange_id(now, &asked)).map_err(status::of_state)?;
     let confirmed = if exchanged.confirmed { EXCHGID_CONFIRMED_R } else { 0 };
     c.reply.encoder().put(&ExchangeId4ResOk {
@@ -91,7 +91,7 @@ pub(in crate::programs::nfs4) fn create_session(
             slots: fore.maxrequests,
         },
     };
-    let created = c.service.nfs4.run(|engine, now| engine.create_session(now, &asked));
+    let created = c.service.state.run(|engine, now| engine.create_session(now, &asked));
     let created = created.map_err(status::of_state)?;
     let wants_calls = args.flags & CREATE_SESSION_CONN_BACK_CHAN != 0;
     let calls = back_channel::created(c, &args, created.session, wants_calls)?;
@@ -129,7 +129,7 @@ pub(in crate::programs::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4
         length: c.length,
         operations: c.operations,
     };
-    let ticket = match c.service.nfs4.run(|engine, now| engine.sequence(now, &asked)) {
+    let ticket = match c.service.state.run(|engine, now| engine.sequence(now, &asked)) {
         Ok(Sequenced::New(ticket)) => ticket,
         Ok(Sequenced::Again(reply)) => return Step::Again(reply),
         Err(error) => return Step::Done(Err(status::of_state(error))),
@@ -151,7 +151,7 @@ pub(in crate::programs::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4
 /// What a client should know.
 fn status_flags(c: &Compound<'_>, ticket: &Ticket) -> u32 {
     let flag = |is: bool, flag| if is { flag } else { 0 };
-    let trouble = c.service.nfs4.callbacks.trouble(ticket.client, Some(ticket.session));
+    let trouble = c.service.state.callbacks.trouble(ticket.client, Some(ticket.session));
     flag(ticket.reclaim_needed, SEQ4_RESTART_RECLAIM_NEEDED)
         | flag(ticket.revoked, SEQ4_RECALLABLE_STATE_REVOKED)
         | flag(trouble.down, SEQ4_CB_PATH_DOWN)
@@ -168,7 +168,7 @@ pub(in crate::programs::nfs4) fn destroy_session(
         return Err(Nfsstat4::NotOnlyOp);
     }
     let session = SessionId(args.sessionid);
-    let states = &c.service.nfs4;
+    let states = &c.service.state;
     let principal = c.principal();
     let destroyed = states.run(|engine, _| {
         let client = engine.session_of(session, &principal)?;
@@ -181,7 +181,7 @@ pub(in crate::programs::nfs4) fn destroy_session(
 
 pub(in crate::programs::nfs4) fn destroy_clientid(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
     let by = c.requester(ClientId(args.clientid));
-    c.service.nfs4.run(|engine, _| engine.destroy_clientid(&by)).map_err(status::of_state)
+    c.service.state.run(|engine, _| engine.destroy_clientid(&by)).map_err(status::of_state)
 }
 
 pub(in crate::programs::nfs4) fn reclaim_complete(
@@ -194,5 +194,5 @@ pub(in crate::programs::nfs4) fn reclaim_complete(
         c.object()?;
         return Ok(());
     }
-    c.service.nfs4.run(|engine, _| engine.reclaim_complete(&by)).map_err(status::of_state)
+    c.service.state.run(|engine, _| engine.reclaim_complete(&by)).map_err(status::of_state)
 }

@@ -10,7 +10,7 @@ pub(in crate::programs::nfs4) fn test_stateid(c: &mut Compound<'_>, args: TestSt
     let client = c.session_client()?;
     let ids = args.stateids.0.iter().map(|id| StateId { seqid: id.seqid, other: id.other });
     let found: Vec<_> =
-        c.service.nfs4.run(|engine, _| ids.map(|id| engine.test_stateid(client, &id).err()).collect());
+        c.service.state.run(|engine, _| ids.map(|id| engine.test_stateid(client, &id).err()).collect());
     let to = c.reply.encoder();
     to.length(found.len());
     found.into_iter().for_each(|error| to.put(&error.map_or(Nfsstat4::Ok, status::of_state)));
@@ -20,5 +20,5 @@ pub(in crate::programs::nfs4) fn test_stateid(c: &mut Compound<'_>, args: TestSt
 pub(in crate::programs::nfs4) fn free_stateid(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
     let by = c.requester(c.session_client()?);
     let id = c.stateid(args.stateid)?;
-    c.service.nfs4.run(|engine, _| engine.free_stateid(&by, &id)).map_err(status::of_state)
+    c.service.state.run(|engine, _| engine.free_stateid(&by, &id)).map_err(status::of_state)
 }

@@ -25,7 +25,7 @@ use crate::lifecycle::lock_store::LockStore;
 
 /// What is kept open for a state on a file, and goes with it.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct StateResources {
     /// A lock owner's locks in the kernel, from the first on.
     pub locks: Mutex<Option<OwnerLocks>>,
     /// What keeps local processes out for a delegation.
@@ -36,7 +36,7 @@ pub(crate) struct Kept {
     pub given: OnceLock<Given>,
 }
 
-impl Kept {
+impl StateResources {
     /// What the holder of a delegation for writing makes its locks on, while that keeps local processes out.
     pub(super) fn leased(&self, kept: Option<&KeptLocks>) -> Option<&Arc<LockFile>> {
         let file = self.lease.get()?.only_file()?;
@@ -48,7 +48,7 @@ impl Kept {
 }
 
 /// All state of NFSv4's clients.
-pub(crate) type Machine = Engine<FileHandle, Kept>;
+pub(crate) type StateEngine = Engine<FileHandle, StateResources>;
 
 /// How long after its lease a client keeps its state if nobody wants it.
 const COURTESY: Duration = Duration::from_secs(24 * 3600);
@@ -65,7 +65,7 @@ const DISTRUST: u64 = 3_600_000;
 /// wait for.
 const MOST_LOOKED_AT: usize = 1024;
 /// The most delegations: each costs a descriptor.
-pub(super) const MOST_DELEGATIONS: usize = 16_384;
+pub(super) const MAX_DELEGATIONS: usize = 16_384;
 
 /// Bounds (docs/operations.md has them).
 const LIMITS: Limits = Limits {
@@ -75,8 +75,8 @@ const LIMITS: Limits = Limits {
     all: 1 << 20,
     // The server is told how many it has.
     descriptors: 0,
-    delegations: MOST_DELEGATIONS,
-    client_delegations: MOST_DELEGATIONS / 4,
+    delegations: MAX_DELEGATIONS,
+    client_delegations: MAX_DELEGATIONS / 4,
     ranges: 4096,
     waiting: 16_384,
     replies: 1 << 30,
@@ -90,8 +90,8 @@ const LIMITS: Limits = Limits {
 };
 
 /// Behind the lock.
-struct Engines {
-    machine: Machine,
+struct LockedEngine {
+    engine: StateEngine,
     clock: Clock,
     /// When the engine was told the time last.
     ticked: Time,
@@ -100,8 +100,8 @@ struct Engines {
 }
 
 /// The engine, its clock and who the server says it is.
-pub(crate) struct States {
-    engine: Mutex<Engines>,
+pub(crate) struct StateManager {
+    engine: Mutex<LockedEngine>,
     /// Whether any open denies something to others: asked without the lock.
     denies: AtomicBool,
     /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and
@@ -130,7 +130,7 @@ pub(crate) struct States {
     pub since: u64,
 }
 
-impl States {
+impl StateManager {
     /// Without clients. What they have open, locked and delegated may cost so many `descriptors`. `identity`
     /// must be the same after a restart, and `records` too: who is `recovered` from them may reclaim for a
     /// lease's time.
@@ -167,8 +167,8 @@ impl States {
         }
         let (callbacks, inbox) = Callbacks::new(lease);
         let states = Arc::new(Self {
-            engine: Mutex::new(Engines {
-                machine: engine,
+            engine: Mutex::new(LockedEngine {
+                engine,
                 clock: Clock::default(),
                 ticked: Time::default(),
                 held: HashMap::new(),
@@ -203,7 +203,7 @@ impl States {
     }
 
     /// The owner of a lock, by a name that it has after a restart, too.
-    pub(super) fn name_of(&self, begun: &Begun<Kept>) -> u64 {
+    pub(super) fn name_of(&self, begun: &Begun<StateResources>) -> u64 {
         self.run(|engine, _| {
             engine
                 .lock_owner(begun)
@@ -219,7 +219,7 @@ impl States {
     }
 
     /// Asks or tells the engine something.
-    pub(crate) fn run<T>(&self, with: impl FnOnce(&mut Machine, Time) -> T) -> T {
+    pub(crate) fn run<T>(&self, with: impl FnOnce(&mut StateEngine, Time) -> T) -> T {
         self.run_holding(|engine, _, now| with(engine, now))
     }
 
@@ -272,30 +272,30 @@ impl States {
 
     fn run_holding<T>(
         &self,
-        with: impl FnOnce(&mut Machine, &mut HashMap<FileHandle, Held>, Time) -> T,
+        with: impl FnOnce(&mut StateEngine, &mut HashMap<FileHandle, Held>, Time) -> T,
     ) -> T {
         let elapsed = self.start.elapsed();
         let mut locked = self.engine.lock();
-        let Engines { machine, clock, ticked, held } = &mut *locked;
+        let LockedEngine { engine, clock, ticked, held } = &mut *locked;
         let Look { now, away_since } = clock.look(elapsed);
         if let Some(since) = away_since {
             tracing::warn!(
                 "the server didn't run for a while: NFSv4 clients have another lease to renew theirs"
             );
-            machine.resumed(since, now);
+            engine.resumed(since, now);
         }
         if now >= ticked.plus(TICK) {
             *ticked = now;
-            machine.tick(now);
+            engine.tick(now);
         }
-        let result = with(machine, held, now);
-        self.denies.store(machine.denies(), Ordering::Release);
-        let mut effects = machine.take_effects(now);
-        for (shown, count) in self.delegated.iter().zip(machine.delegated()) {
+        let result = with(engine, held, now);
+        self.denies.store(engine.denies(), Ordering::Release);
+        let mut effects = engine.take_effects(now);
+        for (shown, count) in self.delegated.iter().zip(engine.delegated()) {
             shown.store(count, Ordering::Release);
         }
         // One that was closed may have been opened again.
-        let closed = effects.closed.iter().filter(|key| !machine.is_open(key));
+        let closed = effects.closed.iter().filter(|key| !engine.is_open(key));
         let let_go: Vec<_> = closed.filter_map(|key| held.remove(key)).collect();
         let kept = (!effects.remember.is_empty() || !effects.forget.is_empty()).then(|| self.records.lock());
         drop(locked);
@@ -353,7 +353,7 @@ impl States {
         }
     }
 
-    /// As [`States::check_conflicts`] for a change of names or attributes. What is returned is to be kept until the
+    /// As [`StateManager::check_conflicts`] for a change of names or attributes. What is returned is to be kept until the
     /// change is made: it doesn't recall the client's own delegation then.
     pub(super) fn begin_change(
         &self,
@@ -370,7 +370,7 @@ impl States {
         Ok(self.leases.get().filter(|_| holds).and_then(|leases| leases.own_change(file)))
     }
 
-    /// As [`States::check_conflicts`], for what has no open behind it (NFSv3): see [`Engine::check_conflicts_without_open`].
+    /// As [`StateManager::check_conflicts`], for what has no open behind it (NFSv3): see [`Engine::check_conflicts_without_open`].
     pub(crate) fn check_conflicts_without_open(&self, file: &FileHandle, touch: Touch) -> Result<(), Error> {
         if self.denies.load(Ordering::Acquire) {
             self.run(|engine, now| engine.check_conflicts_without_open(now, None, file, touch))
@@ -390,7 +390,7 @@ impl States {
         if let Some(kept) = self.kept_locks.get().filter(|_| !in_grace) {
             kept.release();
         }
-        let is_free = |waiting: &KeptOut<FileHandle, Kept>| {
+        let is_free = |waiting: &KeptOut<FileHandle, StateResources>| {
             let lock = file_lock(waiting.range, waiting.kind);
             let found = waiting.file.locks.lock().as_ref().map(|own| own.file().test(&lock));
             // Where it can't be said the client finds out.
@@ -418,14 +418,14 @@ impl States {
     }
 }
 
-impl std::fmt::Debug for States {
+impl std::fmt::Debug for StateManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("States").field("engine", &self.engine.lock().machine).finish_non_exhaustive()
+        f.debug_struct("StateManager").field("engine", &self.engine.lock().engine).finish_non_exhaustive()
     }
 }
 
 /// Puts on stable storage what must be there before the operation is answered.
-fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, Kept>) {
+fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, StateResources>) {
     static LIMIT: LogLimit = LogLimit::new(10);
     let Some(records) = records else { return };
     for instance in &effects.forget {
@@ -471,9 +471,9 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(3600);
 
     /// A server over that directory.
-    fn start(directory: &Path, lease: Duration) -> Arc<States> {
+    fn start(directory: &Path, lease: Duration) -> Arc<StateManager> {
         let (records, recovered) = open_records(directory, &[0; 16]);
-        States::new([0; 16], lease, 1024, records, recovered).unwrap()
+        StateManager::new([0; 16], lease, 1024, records, recovered).unwrap()
     }
 
     #[test]
