@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use state::Touch;
+use state::AccessKind;
 use store::{AccessMode, Acting, Node, WriteVerifier};
 
 use crate::authorization::access::{Admission, Gate};
@@ -43,16 +43,16 @@ impl Service {
     /// Whether a user may do at all what the state of others may have to make way for. It is asked before
     /// they are, on all roads: no delegation is recalled, and no silent client ended, for somebody whom the
     /// file's permissions refuse anyhow.
-    pub(crate) fn may_touch(acting: &Acting<'_>, node: &Node, touch: Touch) -> store::Result<()> {
+    pub(crate) fn may_touch(acting: &Acting<'_>, node: &Node, touch: AccessKind) -> store::Result<()> {
         match touch {
-            Touch::Read => acting.may(node, AccessMode::Read),
-            Touch::Write => acting.may(node, AccessMode::Write),
-            Touch::Open(share) => match share.access {
+            AccessKind::Read => acting.may(node, AccessMode::Read),
+            AccessKind::Write => acting.may(node, AccessMode::Write),
+            AccessKind::Open(share) => match share.access {
                 1 => acting.may(node, AccessMode::Read),
                 2 => acting.may(node, AccessMode::Write),
                 _ => acting.may(node, AccessMode::ReadWrite),
             },
-            Touch::Change => acting.may_change(node),
+            AccessKind::Change => acting.may_change(node),
         }
     }
 

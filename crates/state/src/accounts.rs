@@ -12,7 +12,7 @@ use std::hash::Hash;
 use fairness::{Peer, Shares, Standing};
 
 use crate::delegations::TooMany;
-use crate::engine::{Engine, Limits, Time};
+use crate::engine::{Engine, EngineLimits, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
 
@@ -59,7 +59,7 @@ pub(crate) fn account(limit: usize) -> Shares {
 }
 
 impl Accounts {
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &EngineLimits) -> Self {
         Self {
             clients: account(limits.clients),
             sessions: account(usize::try_from(limits.replies).unwrap_or(usize::MAX)),

@@ -10,7 +10,7 @@ use std::hash::Hash;
 use fairness::Peer;
 
 use crate::ended::Gone;
-use crate::engine::{Config, Engine, Time};
+use crate::engine::{Engine, EngineConfig, Time};
 use crate::error::Error;
 use crate::files::{Kind, Recalled};
 use crate::ids::{ClientId, StateId};
@@ -18,7 +18,7 @@ use crate::share::Share;
 
 /// What somebody is about to do to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Touch {
+pub enum AccessKind {
     /// To open it.
     Open(Share),
     /// To read its data.
@@ -29,7 +29,7 @@ pub enum Touch {
     Change,
 }
 
-impl Touch {
+impl AccessKind {
     /// Whether others can't hold delegations for reading meanwhile; for writing they can't whatever is done.
     const fn breaks_readers(self) -> bool {
         match self {
@@ -44,20 +44,20 @@ impl Touch {
 /// How long a client may take to return a delegation that is in somebody's way, in milliseconds. A lease's
 /// time, if that is shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct RecallTimeout {
     /// If its user could write to the file.
-    pub of_writers: u64,
+    pub writers: u64,
     /// If not.
-    pub of_readers: u64,
+    pub readers: u64,
 }
 
-impl Patience {
+impl RecallTimeout {
     /// What clients may expect of each other (RFC 8881 section 10.2).
-    const A_LEASE: Self = Self { of_writers: u64::MAX, of_readers: u64::MAX };
+    const A_LEASE: Self = Self { writers: u64::MAX, readers: u64::MAX };
 }
 
 /// The same for what is asked back of a client because it was late to return something else.
-const DISTRUSTED_PATIENCE: u64 = 10_000;
+const DISTRUSTED_RECALL_TIMEOUT: u64 = 10_000;
 
 /// A delegation to be called back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,16 +83,16 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         now: Time,
         by: Option<ClientId>,
         key: &K,
-        touch: Touch,
+        touch: AccessKind,
     ) -> Result<(), Error> {
-        if let Touch::Open(share) = touch {
+        if let AccessKind::Open(share) = touch {
             if self.is_granted_against(key, share) {
                 return Err(Error::ShareDenied);
             }
             let against = self.opens_against(key, share);
             self.end_courtesy(now, &against).map_err(|()| Error::ShareDenied)?;
         }
-        self.clear(now, by, key, touch, Patience::A_LEASE)
+        self.clear(now, by, key, touch, RecallTimeout::A_LEASE)
     }
 
     /// As [`Engine::check_conflicts`], for what has no open behind it: NFSv3's calls, and those by special state
@@ -105,12 +105,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         now: Time,
         by: Option<ClientId>,
         key: &K,
-        touch: Touch,
+        touch: AccessKind,
     ) -> Result<(), Error> {
         let access = match touch {
-            Touch::Read => 1,
-            Touch::Write => 2,
-            Touch::Open(_) | Touch::Change => 0,
+            AccessKind::Read => 1,
+            AccessKind::Write => 2,
+            AccessKind::Open(_) | AccessKind::Change => 0,
         };
         let against = self.opens_against(key, Share { access, deny: 0 });
         self.end_courtesy(now, &against).map_err(|()| Error::Locked)?;
@@ -119,8 +119,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// A local process wants the file: its kernel lease is being broken. What is in the way is recalled, and
     /// revoked after `patience`, or a lease's time if that is shorter.
-    pub fn broken_by_local(&mut self, now: Time, key: &K, writes: bool, patience: Patience) {
-        let touch = if writes { Touch::Write } else { Touch::Read };
+    pub fn recall_for_local_open(&mut self, now: Time, key: &K, writes: bool, patience: RecallTimeout) {
+        let touch = if writes { AccessKind::Write } else { AccessKind::Read };
         // That it isn't done at once is the local process's to wait for.
         let _ = self.clear(now, None, key, touch, patience);
     }
@@ -131,8 +131,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         now: Time,
         by: Option<ClientId>,
         key: &K,
-        touch: Touch,
-        patience: Patience,
+        touch: AccessKind,
+        patience: RecallTimeout,
     ) -> Result<(), Error> {
         let Some(file) = self.files.get(key) else { return Ok(()) };
         let against = file.lent.others(by, touch.breaks_readers());
@@ -144,7 +144,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// Whether a delegation has gone; if not it is recalled now, at the latest.
-    fn clear_one(&mut self, now: Time, number: u64, patience: Patience) -> bool {
+    fn clear_one(&mut self, now: Time, number: u64, patience: RecallTimeout) -> bool {
         let Some(state) = self.states.get(&number) else { return true };
         let Kind::Delegation { recalled, may_write, .. } = state.kind else { return true };
         let client = state.client;
@@ -159,7 +159,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             self.revoke(now, number);
             return true;
         }
-        let patience = if may_write { patience.of_writers } else { patience.of_readers };
+        let patience = if may_write { patience.writers } else { patience.readers };
         self.recall(now, number, now.plus(patience.min(self.config.lease)));
         false
     }
@@ -176,7 +176,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             self.recalled.insert((deadline, number));
         }
-        let Config { lease, distrust, .. } = self.config;
+        let EngineConfig { lease, distrust, .. } = self.config;
         self.contended.add(now, &state.key, *peer, lease, distrust.max(lease));
         if before.is_none() && state.seqid > 0 {
             let id = StateId::new(self.config.boot, number, state.seqid);
@@ -225,7 +225,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     fn is_lost(&mut self, now: Time, number: u64) {
         let Some(state) = self.states.get(&number).filter(|state| state.seqid > 0) else { return };
         let Kind::Delegation { peer, .. } = state.kind else { return };
-        let Config { lease, distrust, .. } = self.config;
+        let EngineConfig { lease, distrust, .. } = self.config;
         self.contended.add(now, &state.key, peer, distrust, distrust.max(lease));
         self.distrust(now, peer, distrust);
     }
@@ -234,12 +234,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// wait for each of them in turn.
     pub(crate) fn distrust(&mut self, now: Time, peer: Peer, least: u64) {
         let is_news = !self.distrusted.has(now, &peer);
-        let Config { lease, distrust, .. } = self.config;
+        let EngineConfig { lease, distrust, .. } = self.config;
         self.distrusted.add(now, &peer, peer, least, distrust.max(lease));
         if is_news {
             let lent: Vec<u64> =
                 self.lent_to.range((peer, 0)..=(peer, u64::MAX)).map(|(_, number)| *number).collect();
-            let deadline = now.plus(DISTRUSTED_PATIENCE.min(lease));
+            let deadline = now.plus(DISTRUSTED_RECALL_TIMEOUT.min(lease));
             lent.into_iter().for_each(|number| self.recall(now, number, deadline));
         }
     }

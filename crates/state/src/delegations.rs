@@ -56,7 +56,7 @@ pub struct DelegationRequest<'a, K> {
 
 /// A delegation that nothing here is against.
 #[derive(Debug, Clone)]
-pub struct Delegating<L> {
+pub struct PendingDelegation<L> {
     number: u64,
     /// Whether it is for writing, too.
     pub writes: bool,
@@ -66,7 +66,7 @@ pub struct Delegating<L> {
 
 /// Another client's delegation for writing.
 #[derive(Debug, Clone)]
-pub struct Writer<L> {
+pub struct WriteDelegation<L> {
     /// Whose.
     pub client: ClientId,
     /// The delegation.
@@ -95,7 +95,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         &mut self,
         now: Time,
         asked: &DelegationRequest<'_, K>,
-    ) -> Result<Delegating<L>, NoDelegation> {
+    ) -> Result<PendingDelegation<L>, NoDelegation> {
         let DelegationRequest { by, peer, key, writes, may_write, reclaim } = *asked;
         let client = by.client;
         if !reclaim && self.contended.has(now, key) {
@@ -123,12 +123,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let kept = Arc::default();
         let kind = Kind::Delegation { writes, peer, may_write, recalled: None, kept: Arc::clone(&kept) };
         let number = self.add_state(by, key, kind).map_err(|_| NoDelegation::Resource)?;
-        Ok(Delegating { number, writes, kept })
+        Ok(PendingDelegation { number, writes, kept })
     }
 
     /// The second half, when local processes are kept out: the state id for the client. None if somebody has
     /// come between.
-    pub fn delegate_done(&mut self, begun: &Delegating<L>) -> Option<StateId> {
+    pub fn delegate_done(&mut self, begun: &PendingDelegation<L>) -> Option<StateId> {
         let boot = self.config.boot;
         let state = self.states.get_mut(&begun.number)?;
         if matches!(state.kind, Kind::Delegation { recalled: None, .. }) {
@@ -140,7 +140,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// The second half of reclaiming one when local processes can't be kept out: the client has it back, but
     /// only to return it.
-    pub fn delegate_to_recall(&mut self, now: Time, begun: &Delegating<L>) -> Option<StateId> {
+    pub fn delegate_and_recall(&mut self, now: Time, begun: &PendingDelegation<L>) -> Option<StateId> {
         let boot = self.config.boot;
         let id = self.states.get_mut(&begun.number)?.bump(boot, begun.number);
         let deadline = now.plus(self.config.lease);
@@ -149,7 +149,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// The second half when there is a local process in the way.
-    pub fn delegate_failed(&mut self, begun: &Delegating<L>) {
+    pub fn delegate_failed(&mut self, begun: &PendingDelegation<L>) {
         self.drop_state(begun.number);
     }
 
@@ -193,12 +193,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// The delegation for writing that somebody other than `by` has: he knows better than the file what its
     /// attributes are.
     #[must_use]
-    pub fn writer(&self, by: Option<ClientId>, key: &K) -> Option<Writer<L>> {
+    pub fn writer(&self, by: Option<ClientId>, key: &K) -> Option<WriteDelegation<L>> {
         let number = self.files.get(key)?.lent.writer()?;
         let state = &self.states[&number];
         let Kind::Delegation { kept, .. } = &state.kind else { return None };
         // Of one with a `seqid` of 0 its client doesn't know yet.
-        (Some(state.client) != by && state.seqid > 0).then(|| Writer {
+        (Some(state.client) != by && state.seqid > 0).then(|| WriteDelegation {
             client: state.client,
             id: StateId::new(self.config.boot, number, state.seqid),
             kept: Arc::clone(kept),
@@ -237,7 +237,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         true
     }
 
-    /// Asks a client to give a quarter of its delegations back ([`crate::Effects::give_back`]): of those that
+    /// Asks a client to give a quarter of its delegations back ([`crate::Effects::recall_any`]): of those that
     /// haven't been asked for a lease's time the one that has the most, where open files are short of the
     /// peer that holds the most of these.
     pub(crate) fn ask_back(&mut self, now: Time, too_many: TooMany) {
@@ -264,7 +264,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         };
         if let Some(holder) = self.clients.values_mut().filter(may_be_asked).max_by_key(most) {
             holder.asked_back = Some(now);
-            self.effects.give_back.push((holder.id, holder.delegations - holder.delegations.div_ceil(4)));
+            self.effects.recall_any.push((holder.id, holder.delegations - holder.delegations.div_ceil(4)));
         } else if !of_one {
             self.nobody_to_ask = Some(now);
         }

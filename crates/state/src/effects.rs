@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::conflicts::Recall;
 use crate::ids::ClientId;
-use crate::waiting::Notice;
+use crate::waiting::LockNotice;
 
 /// What has to be done. Dropping it closes [`Effects::released`].
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub struct Effects<K, L> {
     /// Delegations that are in somebody's way: their clients are to be told, and nobody waits for that.
     pub recalls: Vec<Recall<K>>,
     /// Clients with too many delegations, and how many each may keep.
-    pub give_back: Vec<(ClientId, usize)>,
+    pub recall_any: Vec<(ClientId, usize)>,
     /// Owners that may have the locks they wait for: their clients are to be told, and nobody waits for that.
-    pub notices: Vec<Notice<K>>,
+    pub notices: Vec<LockNotice<K>>,
     /// Clients that have ended.
     pub ended: Vec<ClientId>,
 }
@@ -34,7 +34,7 @@ pub struct Effects<K, L> {
 impl<K, L> Default for Effects<K, L> {
     fn default() -> Self {
         let (released, closed, remember, forget) = Default::default();
-        let (recalls, give_back, notices, ended) = Default::default();
-        Self { released, closed, remember, forget, recalls, give_back, notices, ended }
+        let (recalls, recall_any, notices, ended) = Default::default();
+        Self { released, closed, remember, forget, recalls, recall_any, notices, ended }
     }
 }

@@ -16,7 +16,7 @@ use crate::grace::Grace;
 use crate::ids::{ClientId, SessionId};
 use crate::names::{Name, Named};
 use crate::owners::Owner;
-use crate::session::{Channel, Session};
+use crate::session::{ChannelAttrs, Session};
 use crate::waiting::Waiting;
 
 /// Milliseconds on a clock that only goes forward.
@@ -36,7 +36,7 @@ pub type Random = Box<dyn FnMut() -> u64 + Send>;
 
 /// How much of everything. What isn't one client's or one owner's is shared by peer.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Clients, courtesy clients among them.
     pub clients: usize,
     /// A client's sessions.
@@ -59,12 +59,12 @@ pub struct Limits {
     /// Bytes that all sessions may come to if their clients fill their reply caches.
     pub replies: u64,
     /// The most that a session gets.
-    pub channel: Channel,
+    pub channel: ChannelAttrs,
 }
 
 /// What an engine is told at the beginning.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct EngineConfig {
     /// The number of this run of the server: another in each run.
     pub boot: u32,
     /// How long a client may be silent, in milliseconds.
@@ -75,12 +75,12 @@ pub struct Config {
     /// let it be, in milliseconds.
     pub distrust: u64,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: EngineLimits,
 }
 
 /// All state of all clients.
 pub struct Engine<K, L> {
-    pub(crate) config: Config,
+    pub(crate) config: EngineConfig,
     pub(crate) random: Random,
     pub(crate) clients: HashMap<ClientId, Client>,
     /// Clients by what they call themselves, and from where.
@@ -111,7 +111,7 @@ pub struct Engine<K, L> {
     /// Who waits for locks.
     pub(crate) waiting: Waiting<K, L>,
     /// The opens that 4.0's owners closed with their last requests: a retry of the CLOSE names them.
-    pub(crate) closed: HashMap<u64, (ClientId, Owner)>,
+    pub(crate) closed: HashMap<u64, (ClientId, StateOwner)>,
     /// What NFSv4.0's clients had when they ended.
     pub(crate) ended: Ended,
     pub(crate) grace: Grace,
@@ -137,7 +137,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// most.
     #[must_use]
     pub fn new(
-        config: Config,
+        config: EngineConfig,
         random: Random,
         recovered: impl IntoIterator<Item = Vec<u8>>,
         grace_ends: Time,

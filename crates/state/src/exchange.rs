@@ -27,7 +27,7 @@ pub struct ExchangeId<'a> {
 
 /// What EXCHANGE_ID answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct ExchangedId {
     /// `eir_clientid`.
     pub client: ClientId,
     /// `eir_sequenceid`: what CREATE_SESSION must begin with.
@@ -41,7 +41,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `ClidInuse`, `Noent`, `NotSame`, `Perm`, `Delay` when there are too many clients.
-    pub fn exchange_id(&mut self, now: Time, asked: &ExchangeId<'_>) -> Result<Exchanged, Error> {
+    pub fn exchange_id(&mut self, now: Time, asked: &ExchangeId<'_>) -> Result<ExchangedId, Error> {
         let lease = self.config.lease;
         let name = Name { owner: asked.owner.to_vec(), peer: asked.peer };
         let confirmed = self.known(&name, asked.verifier);
@@ -57,7 +57,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 return Err(Error::Perm);
             }
             client.renewed = now;
-            return Ok(Exchanged { client: client.id, sequence: client.creation.next(), confirmed: true });
+            return Ok(ExchangedId { client: client.id, sequence: client.creation.next(), confirmed: true });
         }
         if let Some(client) = confirmed {
             let idle = client.states.is_empty() || client.is_expired(now, lease);
@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             } else if client.verifier == asked.verifier {
                 // Case 2: asked again.
                 client.renewed = now;
-                return Ok(Exchanged {
+                return Ok(ExchangedId {
                     client: client.id,
                     sequence: client.creation.next(),
                     confirmed: true,
@@ -82,6 +82,6 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
         // Cases 1, 4 and 5: a new one.
         let client = self.add_client(now, name, asked.verifier, asked.principal)?;
-        Ok(Exchanged { client, sequence: self.clients[&client].creation.next(), confirmed: false })
+        Ok(ExchangedId { client, sequence: self.clients[&client].creation.next(), confirmed: false })
     }
 }

@@ -107,8 +107,12 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         Ok(())
     }
 
-    /// Whether `client` may have state now, new or, with `reclaim`, what it had before the restart.
-    pub(crate) fn check_grace(&mut self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
+    /// Checks that `client` may have state now: new state, or, with `reclaim`, what it had before the
+    /// restart. An OPEN that creates its file asks before it does.
+    ///
+    /// # Errors
+    /// `Grace`, `NoGrace`, `StaleClientid`.
+    pub fn check_grace(&mut self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
         // Before anybody is given anything those are struck off who have lost it by that.
         self.end_grace_if_over(now);
         let client = self.clients.get(&client).ok_or(Error::StaleClientid)?;

@@ -7,7 +7,7 @@
 
 use std::hash::Hash;
 
-use crate::conflicts::Touch;
+use crate::conflicts::AccessKind;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::share::Share;
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if self.in_grace(now) {
             return Err(Error::Grace);
         }
-        self.check_conflicts(now, None, key, Touch::Open(Share { access, deny: 0 }))?;
+        self.check_conflicts(now, None, key, AccessKind::Open(Share { access, deny: 0 }))?;
         self.files.entry(key.clone()).or_default().granted.add(access);
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::hash::Hash;
 
-use crate::conflicts::Touch;
+use crate::conflicts::AccessKind;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -18,17 +18,9 @@ pub enum Direction {
     Write,
 }
 
-/// Who asks for I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asker {
-    /// A client of NFSv4.
-    Client(ClientId),
-    /// Somebody without state: a client of NFSv3, or one that hasn't said who it is.
-    Stateless,
-}
-
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Checks the state id of a READ, WRITE or SETATTR of the size.
+    /// Checks the state id of a READ, WRITE or SETATTR of the size. Without a `client` (NFSv3, or an NFSv4
+    /// request before the client has identified itself) only the special state ids are valid.
     ///
     /// # Errors
     /// `Openmode`, `Locked` for what another's share reservation denies, `Grace`, `Delay` while a delegation
@@ -36,7 +28,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn check_io(
         &mut self,
         now: Time,
-        asker: Asker,
+        client: Option<ClientId>,
         id: &StateId,
         key: &K,
         direction: Direction,
@@ -46,17 +38,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             if self.in_grace(now) {
                 return Err(Error::Grace);
             }
-            let by = match asker {
-                Asker::Client(client) => Some(client),
-                Asker::Stateless => None,
-            };
             return match direction {
-                Direction::Read if bypass => self.check_conflicts(now, by, key, Touch::Read),
-                Direction::Read => self.check_conflicts_without_open(now, by, key, Touch::Read),
-                Direction::Write => self.check_conflicts_without_open(now, by, key, Touch::Write),
+                Direction::Read if bypass => self.check_conflicts(now, client, key, AccessKind::Read),
+                Direction::Read => self.check_conflicts_without_open(now, client, key, AccessKind::Read),
+                Direction::Write => self.check_conflicts_without_open(now, client, key, AccessKind::Write),
             };
         }
-        let Asker::Client(client) = asker else { return Err(Error::BadStateid) };
+        let client = client.ok_or(Error::BadStateid)?;
         let number = self.resolve_on(client, id, key)?;
         let open = match &self.states[&number].kind {
             Kind::Open { .. } => number,

@@ -18,7 +18,7 @@
 //!    is forgotten.
 //! 2. Every SEQUENCE renews its lease.
 //! 3. A lease that has run out makes it a *courtesy* client: it keeps its state until somebody else wants
-//!    what it has, or anything runs short, or its time is up ([`Config::courtesy`]); if it comes back before,
+//!    what it has, or anything runs short, or its time is up ([`EngineConfig::courtesy`]); if it comes back before,
 //!    nothing has happened.
 //! 4. DESTROY_CLIENTID, a new instance of the same client, or 3 end it, and all of its state with it.
 
@@ -59,23 +59,23 @@ mod v40;
 mod waiting;
 mod withdrawn;
 
-pub use conflicts::{Patience, Recall, Touch};
-pub use delegations::{Delegating, DelegationRequest, NoDelegation, Writer};
+pub use conflicts::{AccessKind, Recall, RecallTimeout};
+pub use delegations::{DelegationRequest, NoDelegation, PendingDelegation, WriteDelegation};
 pub use description::DescriptionLocks;
 pub use effects::Effects;
-pub use engine::{Config, Engine, Limits, Random, Time};
+pub use engine::{Engine, EngineConfig, EngineLimits, Random, Time};
 pub use error::Error;
-pub use exchange::{ExchangeId, Exchanged};
+pub use exchange::{ExchangeId, ExchangedId};
 pub use ids::{ClientId, SessionId, StateId};
-pub use io::{Asker, Direction};
-pub use locks::{Begun, Denied, LockOwner, LockRequest, Locker, Tested};
+pub use io::Direction;
+pub use locks::{LockDenied, LockOwner, LockRequest, Locker, PendingLock, PendingLockTest};
 pub use names::{instance, owner_of_instance};
 pub use opens::OpenRequest;
-pub use owners::{Numbered, Owner};
+pub use owners::{OwnerRequest, StateOwner};
 pub use principal::{Principal, Requester};
 pub use ranges::{LockKind, Range};
-pub use sequence::{Sequence, Sequenced, Ticket};
-pub use session::{Channel, CreateSession, Created, FORE_SMALLEST};
+pub use sequence::{Sequence, SequenceResult, SlotRequest};
+pub use session::{ChannelAttrs, CreateSession, CreatedSession, MIN_FORE_CHANNEL};
 pub use share::Share;
 pub use v40::SetClientId;
-pub use waiting::{KeptOut, Notice};
+pub use waiting::{BlockedWaiter, LockNotice};

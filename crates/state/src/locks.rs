@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::accounts::Resource;
 use crate::by_owner::Whose;
-use crate::conflicts::Touch;
+use crate::conflicts::AccessKind;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -61,7 +61,7 @@ pub struct LockRequest<'a, K> {
 
 /// The lock that is in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denied {
+pub struct LockDenied {
     /// Its bytes.
     pub range: Range,
     /// Its kind.
@@ -73,7 +73,7 @@ pub struct Denied {
 /// A LOCK that nothing here is against: the caller takes the kernel's lock on `file`, and then says how it
 /// went.
 #[derive(Debug, Clone)]
-pub struct Begun<L> {
+pub struct PendingLock<L> {
     state: u64,
     /// By which open.
     open: u64,
@@ -87,10 +87,10 @@ pub struct Begun<L> {
 
 /// What LOCKT is to ask the kernel when no client is in the way.
 #[derive(Debug, Clone)]
-pub struct Tested<L> {
+pub struct PendingLockTest<L> {
     /// What the owner holds open on the file, if anything: the kernel's locks on it aren't in his own way.
     pub file: Option<Arc<L>>,
-    /// As [`Begun::lent`].
+    /// As [`PendingLock::lent`].
     pub lent: Option<Arc<L>>,
 }
 
@@ -104,7 +104,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         &mut self,
         now: Time,
         asked: &LockRequest<'_, K>,
-    ) -> Result<Result<Begun<L>, Denied>, Error> {
+    ) -> Result<Result<PendingLock<L>, LockDenied>, Error> {
         let (open, owner) = match asked.locker {
             Locker::New { open, owner } => (self.resolve_for(asked.by, &open, asked.key)?, owner.to_vec()),
             Locker::Existing(id) => {
@@ -151,7 +151,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             Kind::Lock { ranges, .. } if ranges.len() >= self.config.limits.ranges => Err(Error::Delay),
             Kind::Lock { file, .. } => {
                 let (file, lent) = (Arc::clone(file), self.lent_for_writing(asked.by.client, asked.key));
-                Ok(Ok(Begun { state, open, file, lent }))
+                Ok(Ok(PendingLock { state, open, file, lent }))
             }
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
@@ -159,7 +159,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// Whose a lock is: what its client calls itself, and the owner.
     #[must_use]
-    pub fn lock_owner(&self, begun: &Begun<L>) -> Option<(&[u8], &[u8])> {
+    pub fn lock_owner(&self, begun: &PendingLock<L>) -> Option<(&[u8], &[u8])> {
         let state = self.states.get(&begun.state)?;
         match &state.kind {
             Kind::Lock { owner, .. } => Some((&self.clients.get(&state.client)?.name.owner, owner)),
@@ -180,12 +180,17 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `BadStateid` if the state has gone meanwhile; the kernel's lock goes with the file.
-    pub fn lock_done(&mut self, begun: &Begun<L>, range: Range, kind: LockKind) -> Result<StateId, Error> {
+    pub fn lock_done(
+        &mut self,
+        begun: &PendingLock<L>,
+        range: Range,
+        kind: LockKind,
+    ) -> Result<StateId, Error> {
         self.set_lock(begun.state, range, Some(kind))
     }
 
     /// The second half of a LOCK that a local process is in the way of.
-    pub fn lock_kept_out(&mut self, now: Time, begun: &Begun<L>, asked: &LockRequest<'_, K>) {
+    pub fn lock_blocked_locally(&mut self, now: Time, begun: &PendingLock<L>, asked: &LockRequest<'_, K>) {
         if let (Some(Kind::Lock { owner, .. }), true) =
             (self.states.get(&begun.state).map(|state| &state.kind), asked.waits)
         {
@@ -196,7 +201,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// The second half of a LOCK that can't be had for another reason.
-    pub fn lock_failed(&mut self, begun: &Begun<L>) {
+    pub fn lock_failed(&mut self, begun: &PendingLock<L>) {
         let unused = |state: &crate::files::State<K, L>| {
             state.seqid == 0 && state.ranges().is_some_and(Ranges::is_empty)
         };
@@ -218,18 +223,18 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         key: &K,
         range: Range,
         kind: LockKind,
-    ) -> Result<Result<Tested<L>, Denied>, Error> {
+    ) -> Result<Result<PendingLockTest<L>, LockDenied>, Error> {
         self.check_grace(now, owner.client, false)?;
         if let Some(denied) = self.lock_conflict(now, key, range, kind, owner) {
             return Ok(Err(denied));
         }
-        let touch = if kind == LockKind::Write { Touch::Write } else { Touch::Read };
+        let touch = if kind == LockKind::Write { AccessKind::Write } else { AccessKind::Read };
         self.check_conflicts(now, Some(owner.client), key, touch)?;
         let own = self.lock_state(key, owner).and_then(|number| match &self.states[&number].kind {
             Kind::Lock { file, .. } => Some(Arc::clone(file)),
             Kind::Open { .. } | Kind::Delegation { .. } => None,
         });
-        Ok(Ok(Tested { file: own, lent: self.lent_for_writing(owner.client, key) }))
+        Ok(Ok(PendingLockTest { file: own, lent: self.lent_for_writing(owner.client, key) }))
     }
 
     /// LOCKU, first half: what the owner holds open, on which the kernel's lock is to be given back.
@@ -243,7 +248,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         id: &StateId,
         key: &K,
         range: Range,
-    ) -> Result<Begun<L>, Error> {
+    ) -> Result<PendingLock<L>, Error> {
         let number = self.resolve_for(by, id, key)?;
         match &self.states[&number].kind {
             Kind::Lock { ranges, .. }
@@ -252,7 +257,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 Err(Error::LockRange)
             }
             Kind::Lock { file, open, .. } => {
-                Ok(Begun { state: number, open: *open, file: Arc::clone(file), lent: None })
+                Ok(PendingLock { state: number, open: *open, file: Arc::clone(file), lent: None })
             }
             Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
         }
@@ -262,7 +267,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// `BadStateid` if the state has gone meanwhile.
-    pub fn unlock_done(&mut self, begun: &Begun<L>, range: Range) -> Result<StateId, Error> {
+    pub fn unlock_done(&mut self, begun: &PendingLock<L>, range: Range) -> Result<StateId, Error> {
         self.set_lock(begun.state, range, None)
     }
 
@@ -299,7 +304,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         range: Range,
         kind: LockKind,
         own: &LockOwner,
-    ) -> Option<Denied> {
+    ) -> Option<LockDenied> {
         let own = self.lock_state(key, own);
         loop {
             let number = self.files.get(key)?.locked.against(own, range, kind)?;
@@ -308,7 +313,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             let owner = LockOwner { client: state.client, owner: owner.clone() };
             let (range, kind) = ranges.conflict(range, kind)?;
             if self.end_courtesy(now, &[owner.client]).is_err() {
-                return Some(Denied { range, kind, owner });
+                return Some(LockDenied { range, kind, owner });
             }
         }
     }

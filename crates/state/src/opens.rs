@@ -4,7 +4,7 @@
 use std::hash::Hash;
 
 use crate::by_owner::Whose;
-use crate::conflicts::Touch;
+use crate::conflicts::AccessKind;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::files::Kind;
@@ -33,21 +33,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     ///
     /// # Errors
     /// As for [`Engine::open`].
-    pub fn may_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
+    pub fn check_open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<(), Error> {
         self.check_grace(now, asked.by.client, asked.reclaim)?;
         // What an owner denies it denies itself, too (RFC 8881 section 9.7).
-        match self.check_conflicts(now, Some(asked.by.client), asked.key, Touch::Open(asked.share)) {
+        match self.check_conflicts(now, Some(asked.by.client), asked.key, AccessKind::Open(asked.share)) {
             Err(Error::ShareDenied) if asked.reclaim => Err(Error::ReclaimConflict),
             other => other,
         }
-    }
-
-    /// Whether a client may have state now: what an OPEN that is going to make a file asks before it does.
-    ///
-    /// # Errors
-    /// `Grace`, `NoGrace`, `StaleClientid`.
-    pub fn may_have_state(&mut self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
-        self.check_grace(now, client, reclaim)
     }
 
     /// OPEN: opens the file for the owner, or adds to what he has it open for.
@@ -56,7 +48,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// `ShareDenied`, `Grace`, `NoGrace`, `ReclaimConflict`, `StaleClientid`; `Delay` when the client has too
     /// much state, and while another client's delegation is being recalled.
     pub fn open(&mut self, now: Time, asked: &OpenRequest<'_, K>) -> Result<StateId, Error> {
-        self.may_open(now, asked)?;
+        self.check_open(now, asked)?;
         let OpenRequest { by, key, owner, .. } = *asked;
         let client = by.client;
         let whose = Whose { client, key, owner, locks: false };

@@ -19,7 +19,7 @@ const IDLE: usize = 128;
 
 /// Who numbers its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Owner {
+pub enum StateOwner {
     /// An open owner.
     Open(Vec<u8>),
     /// A lock owner.
@@ -28,17 +28,17 @@ pub enum Owner {
 
 /// What an owner's request is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Numbered {
+pub enum OwnerRequest {
     /// New: it is to be run, and [`Engine::owner_end`] to be told.
     New,
     /// A retry: this is what was answered.
-    Again(Arc<[u8]>),
+    Replay(Arc<[u8]>),
 }
 
 /// One client's owners.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    all: HashMap<Owner, Known>,
+    all: HashMap<StateOwner, Known>,
     /// How many of them have no state.
     idle: usize,
 }
@@ -67,11 +67,11 @@ struct Numbers {
 }
 
 impl Owners {
-    fn get(&mut self, owner: &Owner) -> Option<&mut Numbers> {
+    fn get(&mut self, owner: &StateOwner) -> Option<&mut Numbers> {
         self.all.get_mut(owner)?.numbers.as_mut()
     }
 
-    fn known(&mut self, owner: Owner) -> &mut Known {
+    fn known(&mut self, owner: StateOwner) -> &mut Known {
         self.all.entry(owner).or_insert_with(|| {
             self.idle += 1;
             Known::default()
@@ -79,12 +79,12 @@ impl Owners {
     }
 
     /// An owner begins to number its requests, anew if it did before; the open that it closed last.
-    fn start(&mut self, owner: &Owner, numbers: Numbers) -> Option<u64> {
+    fn start(&mut self, owner: &StateOwner, numbers: Numbers) -> Option<u64> {
         self.known(owner.clone()).numbers.replace(numbers)?.closed
     }
 
     /// An owner has a state more.
-    pub fn add(&mut self, owner: Owner, state: u64) {
+    pub fn add(&mut self, owner: StateOwner, state: u64) {
         let known = self.known(owner);
         let first = known.states.is_empty();
         known.states.insert(state);
@@ -92,7 +92,7 @@ impl Owners {
     }
 
     /// An owner has a state less.
-    pub fn remove(&mut self, owner: &Owner, state: u64) {
+    pub fn remove(&mut self, owner: &StateOwner, state: u64) {
         let Some(known) = self.all.get_mut(owner) else { return };
         if known.states.remove(&state) && known.states.is_empty() {
             self.idle += 1;
@@ -102,12 +102,12 @@ impl Owners {
         }
     }
 
-    fn states(&self, owner: &Owner) -> Vec<u64> {
+    fn states(&self, owner: &StateOwner) -> Vec<u64> {
         self.all.get(owner).into_iter().flat_map(|known| &known.states).copied().collect()
     }
 
     /// An owner that has no state is forgotten; the open that it closed last.
-    fn forget(&mut self, owner: &Owner) -> Option<u64> {
+    fn forget(&mut self, owner: &StateOwner) -> Option<u64> {
         let known = self.all.remove(owner)?;
         self.idle -= usize::from(known.states.is_empty());
         known.numbers?.closed
@@ -145,7 +145,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         now: Time,
         id: &StateId,
         principal: &Principal,
-    ) -> Result<(ClientId, Owner), Error> {
+    ) -> Result<(ClientId, StateOwner), Error> {
         match self.client_of(now, id) {
             Ok(client) => {
                 self.check_maker(id.number(), &Requester { client, principal: principal.clone() })?;
@@ -166,10 +166,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         &mut self,
         now: Time,
         by: &Requester,
-        owner: &Owner,
+        owner: &StateOwner,
         seqid: u32,
         opens: bool,
-    ) -> Result<Numbered, Error> {
+    ) -> Result<OwnerRequest, Error> {
         let client = by.client;
         self.renew40(now, client)?;
         if let Some(numbers) = self.client40(client)?.owners.get(owner) {
@@ -178,11 +178,11 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             let is_same = numbers.by == by.principal;
             if seqid == numbers.seqid && is_same {
-                return numbers.reply.clone().map(Numbered::Again).ok_or(Error::BadSeqid);
+                return numbers.reply.clone().map(OwnerRequest::Replay).ok_or(Error::BadSeqid);
             }
             if seqid == next(numbers.seqid) {
                 numbers.running = true;
-                return Ok(Numbered::New);
+                return Ok(OwnerRequest::New);
             }
             if numbers.confirmed || !opens || !is_same {
                 return Err(Error::BadSeqid);
@@ -202,10 +202,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let numbers =
             Numbers { seqid, by: principal, running: true, reply: None, confirmed: false, closed: None };
         self.owner_numbers(client, owner, numbers)?;
-        Ok(Numbered::New)
+        Ok(OwnerRequest::New)
     }
 
-    fn owner_numbers(&mut self, client: ClientId, owner: &Owner, numbers: Numbers) -> Result<(), Error> {
+    fn owner_numbers(&mut self, client: ClientId, owner: &StateOwner, numbers: Numbers) -> Result<(), Error> {
         if let Some(closed) = self.client40(client)?.owners.start(owner, numbers) {
             self.closed.remove(&closed);
         }
@@ -214,7 +214,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// An owner's request has come to its end. Without a reply it counts for nothing: the owner sends another
     /// with the same number.
-    pub fn owner_end(&mut self, by: &Requester, owner: &Owner, seqid: u32, reply: Option<Arc<[u8]>>) {
+    pub fn owner_end(&mut self, by: &Requester, owner: &StateOwner, seqid: u32, reply: Option<Arc<[u8]>>) {
         let Ok(v40) = self.client40(by.client) else { return };
         let Some(numbers) = v40.owners.get(owner) else { return };
         numbers.running = false;
@@ -225,7 +225,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// A lock owner's first lock: its numbers begin with that.
-    pub fn owner_starts(&mut self, by: &Requester, owner: &Owner, seqid: u32) {
+    pub fn start_lock_owner(&mut self, by: &Requester, owner: &StateOwner, seqid: u32) {
         let principal = by.principal.clone();
         let numbers =
             Numbers { seqid, by: principal, running: false, reply: None, confirmed: true, closed: None };
@@ -237,7 +237,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// stray request.
     pub fn needs_confirmation(&mut self, client: ClientId, owner: &[u8], reclaim: bool) -> bool {
         let Ok(v40) = self.client40(client) else { return false };
-        let Some(numbers) = v40.owners.get(&Owner::Open(owner.to_vec())) else { return false };
+        let Some(numbers) = v40.owners.get(&StateOwner::Open(owner.to_vec())) else { return false };
         numbers.confirmed |= reclaim;
         !numbers.confirmed
     }
@@ -249,7 +249,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn open_confirm(&mut self, by: &Requester, id: &StateId, key: &K) -> Result<StateId, Error> {
         let number = self.resolve_for(by, id, key)?;
         let owner = match self.states[&number].numbered() {
-            Some(owner @ Owner::Open(_)) => owner,
+            Some(owner @ StateOwner::Open(_)) => owner,
             _ => return Err(Error::BadStateid),
         };
         let numbers = self.client40(by.client)?.owners.get(&owner).ok_or(Error::BadStateid)?;
@@ -262,7 +262,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// What a CLOSE has closed is remembered until the owner's next one.
-    pub fn closed40(&mut self, client: ClientId, id: &StateId, owner: &Owner) {
+    pub fn remember_closed_open(&mut self, client: ClientId, id: &StateId, owner: &StateOwner) {
         let Ok(v40) = self.client40(client) else { return };
         let Some(numbers) = v40.owners.get(owner) else { return };
         if let Some(before) = numbers.closed.replace(id.number()) {
@@ -278,7 +278,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// `LocksHeld`, `StaleClientid`.
     pub fn release_lockowner(&mut self, now: Time, client: ClientId, owner: &[u8]) -> Result<(), Error> {
         self.renew40(now, client)?;
-        let owner = Owner::Lock(owner.to_vec());
+        let owner = StateOwner::Lock(owner.to_vec());
         let states = self.client40(client)?.owners.states(&owner);
         let held =
             |number: &u64| self.states[number].ranges().is_some_and(|ranges: &Ranges| !ranges.is_empty());
@@ -293,10 +293,10 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
 impl<K, L> State<K, L> {
     /// Who numbers the requests about it, in 4.0. Delegations have no owner.
-    pub(crate) fn numbered(&self) -> Option<Owner> {
+    pub(crate) fn numbered(&self) -> Option<StateOwner> {
         match &self.kind {
-            Kind::Open { owner, .. } => Some(Owner::Open(owner.clone())),
-            Kind::Lock { owner, .. } => Some(Owner::Lock(owner.clone())),
+            Kind::Open { owner, .. } => Some(StateOwner::Open(owner.clone())),
+            Kind::Lock { owner, .. } => Some(StateOwner::Lock(owner.clone())),
             Kind::Delegation { .. } => None,
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, SessionId};
-use crate::session::Channel;
+use crate::session::ChannelAttrs;
 
 /// One slot.
 #[derive(Debug, Default)]
@@ -51,16 +51,16 @@ pub struct Sequence {
 
 /// What SEQUENCE decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sequenced {
+pub enum SequenceResult {
     /// A new request: it is to be run, and [`Engine::finish`] to be told.
-    New(Ticket),
+    New(SlotRequest),
     /// A retry: this is the reply.
-    Again(Arc<[u8]>),
+    Replay(Arc<[u8]>),
 }
 
 /// A request in execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket {
+pub struct SlotRequest {
     /// The session.
     pub session: SessionId,
     /// The slot.
@@ -70,7 +70,7 @@ pub struct Ticket {
     /// Who asks.
     pub client: ClientId,
     /// The session's bounds.
-    pub channel: Channel,
+    pub channel: ChannelAttrs,
     /// The client hasn't said yet that it has reclaimed everything, and may have something to reclaim.
     pub reclaim_needed: bool,
     /// Delegations were taken away from the client, and it hasn't said yet that it knows.
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `BadSession`, `BadSlot`, `BadHighSlot`, `SeqMisordered`, `SeqFalseRetry`, `RetryUncachedRep`,
     /// `ReqTooBig`, `TooManyOps`; `Delay` while the slot's last request is running.
-    pub fn sequence(&mut self, now: Time, asked: &Sequence) -> Result<Sequenced, Error> {
+    pub fn sequence(&mut self, now: Time, asked: &Sequence) -> Result<SequenceResult, Error> {
         let session = self.sessions.get_mut(&asked.session).ok_or(Error::BadSession)?;
         if asked.length > session.channel.request as usize {
             return Err(Error::ReqTooBig);
@@ -111,14 +111,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             if asked.fingerprint != slot.fingerprint {
                 return Err(Error::SeqFalseRetry);
             }
-            return slot.reply.clone().map(Sequenced::Again).ok_or(Error::RetryUncachedRep);
+            return slot.reply.clone().map(SequenceResult::Replay).ok_or(Error::RetryUncachedRep);
         }
         if asked.sequence != slot.sequence.wrapping_add(1) {
             return Err(Error::SeqMisordered);
         }
         *slot = Slot { sequence: asked.sequence, fingerprint: asked.fingerprint, running: true, reply: None };
         let renewed = self.renew(now, client);
-        Ok(Sequenced::New(Ticket {
+        Ok(SequenceResult::New(SlotRequest {
             session: asked.session,
             slot: asked.slot,
             highest_slot: channel.slots - 1,
@@ -130,7 +130,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     }
 
     /// A request has come to its end; `reply` is kept for a retry.
-    pub fn finish(&mut self, ticket: &Ticket, reply: Option<&[u8]>) {
+    pub fn finish(&mut self, ticket: &SlotRequest, reply: Option<&[u8]>) {
         // The session may have gone meanwhile.
         let slot = self.sessions.get_mut(&ticket.session);
         if let Some(slot) = slot.and_then(|session| session.slots.get_mut(ticket.slot as usize)) {

@@ -14,7 +14,7 @@ use crate::sequence::Slot;
 
 /// The bounds of a session's fore channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Channel {
+pub struct ChannelAttrs {
     /// The largest request in bytes.
     pub request: u32,
     /// The largest reply in bytes.
@@ -28,8 +28,8 @@ pub struct Channel {
 }
 
 /// The least that a session can work with: SEQUENCE alone, with the RPC headers.
-pub const FORE_SMALLEST: Channel =
-    Channel { request: 128, response: 128, cached: 0, operations: 1, slots: 1 };
+pub const MIN_FORE_CHANNEL: ChannelAttrs =
+    ChannelAttrs { request: 128, response: 128, cached: 0, operations: 1, slots: 1 };
 
 /// One session.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Session {
     pub client: ClientId,
     /// Whom it is charged to, and how many bytes.
     pub charged: (Peer, usize),
-    pub channel: Channel,
+    pub channel: ChannelAttrs,
     /// Up to the highest one that was used: most clients never need many.
     pub slots: Vec<Slot>,
 }
@@ -52,16 +52,16 @@ pub struct CreateSession<'a> {
     /// Who asks.
     pub principal: &'a Principal,
     /// The bounds that the client wants.
-    pub channel: Channel,
+    pub channel: ChannelAttrs,
 }
 
 /// What CREATE_SESSION answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Created {
+pub struct CreatedSession {
     /// The session.
     pub session: SessionId,
     /// The bounds that it has.
-    pub channel: Channel,
+    pub channel: ChannelAttrs,
 }
 
 /// CREATE_SESSION's reply cache of one slot.
@@ -69,7 +69,7 @@ pub struct Created {
 pub(crate) struct Creation {
     /// Of the last one; the first is expected to be 1.
     sequence: u32,
-    reply: Result<Created, Error>,
+    reply: Result<CreatedSession, Error>,
 }
 
 impl Default for Creation {
@@ -83,7 +83,7 @@ const SESSION: u64 = 1024;
 /// Which part of what is left one session gets at most.
 const SHARE: u64 = 1024;
 
-impl Channel {
+impl ChannelAttrs {
     /// What the server keeps of replies in one slot at most, in bytes.
     const fn slot(&self) -> u64 {
         self.cached as u64 + size_of::<Slot>() as u64
@@ -108,7 +108,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// # Errors
     /// `StaleClientid`, `ClidInuse`, `SeqMisordered`, `Toosmall`, `Delay` when the client has too many
     /// sessions, `Nospc` when the sessions of all clients may keep too much already.
-    pub fn create_session(&mut self, now: Time, asked: &CreateSession<'_>) -> Result<Created, Error> {
+    pub fn create_session(&mut self, now: Time, asked: &CreateSession<'_>) -> Result<CreatedSession, Error> {
         let limits = &self.config.limits;
         let (most, bound) = (limits.channel, limits.sessions);
         let client = self.clients.get_mut(&asked.client).filter(|client| client.v40.is_none());
@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if asked.sequence != client.creation.next() {
             return Err(Error::SeqMisordered);
         }
-        let (wanted, least) = (asked.channel, FORE_SMALLEST);
+        let (wanted, least) = (asked.channel, MIN_FORE_CHANNEL);
         if wanted.request < least.request
             || wanted.response < least.response
             || wanted.operations < least.operations
@@ -134,7 +134,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if client.sessions.len() >= bound {
             return Err(Error::Delay);
         }
-        let mut channel = Channel {
+        let mut channel = ChannelAttrs {
             request: wanted.request.min(most.request),
             response: wanted.response.min(most.response),
             cached: wanted.cached.min(most.cached),
@@ -145,7 +145,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         channel.slots = self.slots_for(now, (peer, asked.client), channel)?;
         let session = self.new_session_id();
         let client = self.clients.get_mut(&asked.client).ok_or(Error::StaleClientid)?;
-        let created = Created { session, channel };
+        let created = CreatedSession { session, channel };
         client.creation.sequence = asked.sequence;
         client.creation.reply = Ok(created);
         client.renewed = now;
@@ -166,9 +166,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         &mut self,
         now: Time,
         (peer, client): (Peer, ClientId),
-        channel: Channel,
+        channel: ChannelAttrs,
     ) -> Result<u32, Error> {
-        let least = Channel { slots: 1, ..channel }.cost();
+        let least = ChannelAttrs { slots: 1, ..channel }.cost();
         if !self.has_room(now, (peer, Some(client)), Resource::Sessions, least) {
             return Err(Error::Nospc);
         }
@@ -179,7 +179,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         let share = left.saturating_sub(to_come) / SHARE;
         let slots = (share / channel.slot()).clamp(1, u64::from(channel.slots)) as u32;
         let may_have =
-            shares.may_take(&peer, Standing::of_admitted(&peer), Channel { slots, ..channel }.cost());
+            shares.may_take(&peer, Standing::of_admitted(&peer), ChannelAttrs { slots, ..channel }.cost());
         Ok(if may_have { slots } else { 1 })
     }
 

@@ -7,7 +7,7 @@
 //! back for the sake of somebody who couldn't have the lock anyhow: that could make two wait for each other.
 //!
 //! Where a local process has the range nobody here sees it go: the caller looks from time to time
-//! ([`Engine::kept_out`]). The queue is for fairness only. Who finds no room in it, or finds it lost after a
+//! ([`Engine::blocked_waiters`]). The queue is for fairness only. Who finds no room in it, or finds it lost after a
 //! restart, is served when he happens to ask.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +20,7 @@ use fairness::{Peer, Shares, Standing};
 use crate::accounts::account;
 use crate::engine::{Engine, Time};
 use crate::ids::ClientId;
-use crate::locks::{Denied, LockOwner};
+use crate::locks::{LockDenied, LockOwner};
 use crate::ranges::{LockKind, Range};
 
 /// The most that wait for locks on one file, and of those the most of one peer.
@@ -73,7 +73,7 @@ pub(crate) struct Waiting<K, L> {
     due: BTreeMap<Due, K>,
     /// Numbers the queues.
     next: u64,
-    /// Where [`Engine::kept_out`] stopped.
+    /// Where [`Engine::blocked_waiters`] stopped.
     looked_at: Due,
     /// Files on which something was given back.
     stirred: Vec<K>,
@@ -83,7 +83,7 @@ pub(crate) struct Waiting<K, L> {
 
 /// Somebody who waits for what a local process has.
 #[derive(Debug, Clone)]
-pub struct KeptOut<K, L> {
+pub struct BlockedWaiter<K, L> {
     /// The file.
     pub key: K,
     /// Who.
@@ -98,7 +98,7 @@ pub struct KeptOut<K, L> {
 
 /// A client to be told that one of its owners may have the lock it waits for (RFC 8881 section 20.11).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice<K> {
+pub struct LockNotice<K> {
     /// Who.
     pub who: LockOwner,
     /// The file.
@@ -219,13 +219,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         key: &K,
         who: &LockOwner,
         (range, kind): (Range, LockKind),
-    ) -> Option<Denied> {
+    ) -> Option<LockDenied> {
         self.begin_turns(now, key);
         let queue = self.waiting.queues.get(key)?;
         let before =
             queue.waiters.iter().take_while(|waiter| waiter.who != *who || !waiter.wants(range, kind));
         let first = { before }.find(|waiter| waiter.keeps_out(now, who, range, kind))?;
-        Some(Denied { range: first.range, kind: first.kind, owner: first.who.clone() })
+        Some(LockDenied { range: first.range, kind: first.kind, owner: first.who.clone() })
     }
 
     /// Begins the turns of those who could have what they want since something was given back.
@@ -277,7 +277,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             }
             let told = self.can_be_told(waiter.who.client);
             if told {
-                self.effects.notices.push(Notice { who: waiter.who.clone(), key: key.clone() });
+                self.effects.notices.push(LockNotice { who: waiter.who.clone(), key: key.clone() });
             }
             let part = if told { TURN_TOLD } else { TURN_POLLED };
             // Who hasn't asked for so long isn't waited for.
@@ -315,7 +315,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// Those who wait for what a local process had when they last asked. Some `most` waiters are looked at,
     /// and the others the next time.
-    pub fn kept_out(&mut self, most: usize) -> Vec<KeptOut<K, L>> {
+    pub fn blocked_waiters(&mut self, most: usize) -> Vec<BlockedWaiter<K, L>> {
         let Waiting { queues, due, looked_at, .. } = &mut self.waiting;
         let (mut left, mut found) = (most, Vec::new());
         let last = *looked_at;
@@ -326,14 +326,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             found.extend(queue.waiters.iter().filter_map(|waiter| {
                 let Waiter { who, range, kind, outside, .. } = waiter;
                 let file = Arc::clone(outside.as_ref()?);
-                Some(KeptOut { key: key.clone(), who: who.clone(), range: *range, kind: *kind, file })
+                Some(BlockedWaiter { key: key.clone(), who: who.clone(), range: *range, kind: *kind, file })
             }));
         }
         found
     }
 
     /// No local process has any longer what somebody waits for.
-    pub fn let_in(&mut self, who: &KeptOut<K, L>) {
+    pub fn unblock(&mut self, who: &BlockedWaiter<K, L>) {
         let Some(queue) = self.waiting.queues.get_mut(&who.key) else { return };
         let is_it = |waiter: &&mut Waiter<L>| waiter.who == who.who && waiter.wants(who.range, who.kind);
         if let Some(waiter) = queue.waiters.iter_mut().find(is_it) {

@@ -10,8 +10,8 @@ use common::{
 };
 use fairness::Peer;
 use state::{
-    Asker, ClientId, DelegationRequest, Direction, Error, NoDelegation, Patience, SessionId, SetClientId,
-    Share, StateId, Time, Touch,
+    AccessKind, ClientId, DelegationRequest, Direction, Error, NoDelegation, RecallTimeout, SessionId,
+    SetClientId, Share, StateId, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -37,7 +37,7 @@ fn readers_share_a_file_and_a_writer_recalls_all_of_them() {
     let others = delegate(&mut engine, NOW, other, &FILE, 1);
     assert_eq!(engine.delegated(), [2, 0]);
     assert_eq!(refused(&mut engine, NOW, me, false), NoDelegation::Held);
-    assert_eq!(engine.may_open(NOW, &open(third, "o", &FILE, 1, 0)), Ok(()));
+    assert_eq!(engine.check_open(NOW, &open(third, "o", &FILE, 1, 0)), Ok(()));
     assert_eq!(engine.open(NOW, &open(third, "o", &FILE, 2, 0)), Err(Error::Delay));
     let recalls = engine.take_effects(NOW).recalls;
     assert_eq!(
@@ -61,20 +61,25 @@ fn a_holder_is_in_nobodys_way_but_others() {
     let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
     engine.open(NOW, &open(me, "o", &FILE, 3, 0)).unwrap();
-    for touch in [Touch::Read, Touch::Write, Touch::Change, Touch::Open(Share { access: 3, deny: 0 })] {
+    for touch in [
+        AccessKind::Read,
+        AccessKind::Write,
+        AccessKind::Change,
+        AccessKind::Open(Share { access: 3, deny: 0 }),
+    ] {
         assert_eq!(engine.check_conflicts(NOW, Some(me), &FILE, touch), Ok(()), "{touch:?}");
     }
-    for touch in [Touch::Read, Touch::Open(Share { access: 1, deny: 0 })] {
+    for touch in [AccessKind::Read, AccessKind::Open(Share { access: 1, deny: 0 })] {
         assert_eq!(engine.check_conflicts(NOW, None, &FILE, touch), Ok(()), "{touch:?}");
     }
     assert!(engine.take_effects(NOW).recalls.is_empty());
     engine.check_delegation(me, &mine, &FILE, 1).unwrap();
     assert_eq!(engine.check_delegation(me, &mine, &FILE, 2), Err(Error::Openmode));
-    let mut io = |client, direction| engine.check_io(NOW, Asker::Client(client), &mine, &FILE, direction);
+    let mut io = |client, direction| engine.check_io(NOW, Some(client), &mine, &FILE, direction);
     assert_eq!(io(me, Direction::Read), Ok(()));
     assert_eq!(io(me, Direction::Write), Err(Error::Openmode));
     assert_eq!(io(other, Direction::Read), Err(Error::BadStateid));
-    assert_eq!(engine.check_conflicts(NOW, None, &FILE, Touch::Change), Err(Error::Delay), "NFSv3");
+    assert_eq!(engine.check_conflicts(NOW, None, &FILE, AccessKind::Change), Err(Error::Delay), "NFSv3");
     assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
 }
 
@@ -85,8 +90,8 @@ fn a_delegation_for_writing_is_alone() {
     let mine = delegate(&mut engine, NOW, me, &FILE, 3);
     assert_eq!(engine.writer(Some(me), &FILE).map(|writer| writer.id), None);
     assert_eq!(engine.writer(None, &FILE).map(|writer| (writer.client, writer.id)), Some((me, mine)));
-    engine.check_io(NOW, Asker::Client(me), &mine, &FILE, Direction::Write).unwrap();
-    let read = engine.check_io(NOW, Asker::Client(other), &StateId::ANONYMOUS, &FILE, Direction::Read);
+    engine.check_io(NOW, Some(me), &mine, &FILE, Direction::Write).unwrap();
+    let read = engine.check_io(NOW, Some(other), &StateId::ANONYMOUS, &FILE, Direction::Read);
     assert_eq!(read, Err(Error::Delay));
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 1, 0)), Err(Error::Delay));
     engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
@@ -114,7 +119,7 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
     assert_eq!(engine.open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::Delay));
     let later = NOW.plus(LEASE - 1);
     assert!(!begin(&mut engine, later, session, 0, 1).revoked);
-    assert_eq!(engine.check_conflicts(later, None, &FILE, Touch::Write), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(later, None, &FILE, AccessKind::Write), Err(Error::Delay));
     let late = NOW.plus(LEASE);
     engine.take_effects(NOW).remember.clear();
     engine.open(late, &open(other, "o", &FILE, 2, 0)).unwrap();
@@ -123,7 +128,7 @@ fn what_is_not_returned_in_a_lease_is_taken_away_and_the_holder_is_told() {
     let effects = engine.take_effects(late);
     assert_eq!((effects.forget, effects.remember), (vec![recorded("me")], vec![]));
     assert_eq!(engine.test_stateid(me, &mine), Err(Error::DelegRevoked));
-    let io = engine.check_io(late, Asker::Client(me), &mine, &FILE, Direction::Read);
+    let io = engine.check_io(late, Some(me), &mine, &FILE, Direction::Read);
     assert_eq!(io, Err(Error::DelegRevoked));
     assert!(begin(&mut engine, late, session, 1, 1).revoked);
     engine.free_stateid(&root(me), &mine).unwrap();
@@ -137,10 +142,10 @@ fn a_local_process_waits_no_longer_than_it_must() {
     let mut engine = engine();
     let (me, session) = client(&mut engine, NOW, "me");
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
-    engine.broken_by_local(NOW, &FILE, false, Patience { of_writers: 300, of_readers: 100 });
+    engine.recall_for_local_open(NOW, &FILE, false, RecallTimeout { writers: 300, readers: 100 });
     assert!(engine.take_effects(NOW).recalls.is_empty(), "a reader");
-    engine.broken_by_local(NOW, &FILE, true, Patience { of_writers: 300, of_readers: 100 });
-    engine.broken_by_local(NOW, &FILE, true, Patience { of_writers: 300, of_readers: 100 });
+    engine.recall_for_local_open(NOW, &FILE, true, RecallTimeout { writers: 300, readers: 100 });
+    engine.recall_for_local_open(NOW, &FILE, true, RecallTimeout { writers: 300, readers: 100 });
     assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
     begin(&mut engine, NOW, session, 0, 1);
     engine.tick(NOW.plus(299));
@@ -173,7 +178,7 @@ fn a_file_that_was_fought_over_is_left_alone_for_a_lease() {
     let mut engine = engine();
     let [(me, session), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 1);
-    assert_eq!(engine.check_conflicts(NOW, Some(other), &FILE, Touch::Change), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(NOW, Some(other), &FILE, AccessKind::Change), Err(Error::Delay));
     engine.delegreturn(NOW, &root(me), &mine, &FILE).unwrap();
     assert_eq!(refused(&mut engine, NOW.plus(LEASE - 1), me, false), NoDelegation::Contention);
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
@@ -213,12 +218,12 @@ fn there_are_bounds_and_who_meets_them_is_asked_to_give_back() {
         engine.delegate_begin(NOW, &wants(&root(client), key, false)).map(drop)
     };
     assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
-    assert_eq!(engine.take_effects(NOW).give_back, [(names[0], 3)]);
+    assert_eq!(engine.take_effects(NOW).recall_any, [(names[0], 3)]);
     assert_eq!(refused(&mut engine, names[0], &50), Err(NoDelegation::Resource));
-    assert!(engine.take_effects(NOW).give_back.is_empty(), "once in a while");
+    assert!(engine.take_effects(NOW).recall_any.is_empty(), "once in a while");
     assert_eq!(refused(&mut engine, names[2], &50), Err(NoDelegation::Resource));
     assert_eq!(
-        engine.take_effects(NOW).give_back,
+        engine.take_effects(NOW).recall_any,
         [(names[1], 3)],
         "who has the most, of those that weren't asked"
     );
@@ -235,12 +240,12 @@ fn delegations_are_reclaimed_after_a_restart() {
         .delegate_begin(start, &DelegationRequest { reclaim: true, ..wants(&root(me), &FILE, true) })
         .unwrap();
     let id = engine.delegate_done(&begun).unwrap();
-    engine.check_io(start, Asker::Client(me), &id, &FILE, Direction::Write).unwrap();
+    engine.check_io(start, Some(me), &id, &FILE, Direction::Write).unwrap();
     engine.open(start, &state::OpenRequest { reclaim: true, ..open(me, "o", &2, 3, 0) }).unwrap();
     let begun = engine
         .delegate_begin(start, &DelegationRequest { reclaim: true, ..wants(&root(me), &2, true) })
         .unwrap();
-    let back = engine.delegate_to_recall(start, &begun).unwrap();
+    let back = engine.delegate_and_recall(start, &begun).unwrap();
     assert_eq!(engine.take_effects(NOW).recalls.iter().map(|recall| recall.id).collect::<Vec<_>>(), [back]);
     begin(&mut engine, start, session, 0, 1);
 }
@@ -253,10 +258,10 @@ fn a_client_of_version_0_hears_that_its_delegation_has_expired() {
     engine.setclientid_confirm(NOW, old, confirm, &ROOT).unwrap();
     let mine = delegate(&mut engine, NOW, old, &FILE, 1);
     assert!(engine.holds_delegations(old));
-    assert_eq!(engine.check_conflicts(NOW, None, &FILE, Touch::Write), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(NOW, None, &FILE, AccessKind::Write), Err(Error::Delay));
     let late = NOW.plus(LEASE);
     engine.renew40(late, old).unwrap();
-    engine.check_conflicts(late, None, &FILE, Touch::Write).unwrap();
+    engine.check_conflicts(late, None, &FILE, AccessKind::Write).unwrap();
     let effects = engine.take_effects(late);
     assert_eq!((effects.forget, effects.remember), (vec![recorded("old")], vec![]));
     assert_eq!(engine.check_delegation(old, &mine, &FILE, 1), Err(Error::Expired));
@@ -277,7 +282,7 @@ fn renew(engine: &mut Machine, now: Time, session: SessionId, sequence: u32) {
 /// wait for them once.
 #[test]
 fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
-    const PATIENCE: Patience = Patience { of_writers: LEASE, of_readers: 100 };
+    const PATIENCE: RecallTimeout = RecallTimeout { writers: LEASE, readers: 100 };
     const PEER: Peer = Peer::V4([192, 0, 2, 1]);
     const FILES: u32 = 6;
     // They return nothing, or at the last moment, or fall silent.
@@ -307,7 +312,7 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
                     round + file == 0 || given.is_empty() || now < NOW.plus(2 * LEASE),
                     "nothing is lent"
                 );
-                engine.broken_by_local(now, &file, true, PATIENCE);
+                engine.recall_for_local_open(now, &file, true, PATIENCE);
                 let start = now;
                 let waits = |engine: &Machine| {
                     clients.iter().any(|(client, _)| engine.holds_delegation_of(*client, &file))
@@ -320,7 +325,7 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
                             renew(&mut engine, now, *session, requests);
                         }
                     }
-                    if returns && now.0 - start.0 == PATIENCE.of_readers - 1 {
+                    if returns && now.0 - start.0 == PATIENCE.readers - 1 {
                         for ((_, client), id) in given.iter().filter(|((of, _), _)| *of == file) {
                             let _ = engine.delegreturn(now, &root(*client), &any(*id), &file);
                         }
@@ -332,8 +337,8 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
             }
         }
         // The first file, and then all the others together.
-        assert!(waited <= PATIENCE.of_readers + LEASE, "{waited}");
-        assert!(waited >= PATIENCE.of_readers - 1, "{waited}");
+        assert!(waited <= PATIENCE.readers + LEASE, "{waited}");
+        assert!(waited >= PATIENCE.readers - 1, "{waited}");
         // Others get theirs, of other files.
         let (third, _) = client(&mut engine, now, "third");
         delegate(&mut engine, now, third, &FILES, 1);
@@ -345,8 +350,8 @@ fn a_file_whose_delegation_was_taken_away_is_not_lent_for_long() {
     let mut engine = engine();
     let [(me, _), (other, session)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     delegate(&mut engine, NOW, me, &FILE, 1);
-    let patience = Patience { of_writers: 300, of_readers: 100 };
-    engine.broken_by_local(NOW, &FILE, true, patience);
+    let patience = RecallTimeout { writers: 300, readers: 100 };
+    engine.recall_for_local_open(NOW, &FILE, true, patience);
     let late = NOW.plus(300);
     engine.tick(late);
     for now in [late, late.plus(DISTRUST - 1)] {
@@ -363,7 +368,7 @@ fn who_lets_a_delegation_be_taken_away_is_asked_for_all_and_gets_none_for_long()
     let (me, session) = client(&mut engine, NOW, "me");
     delegate(&mut engine, NOW, me, &FILE, 1);
     let kept = delegate(&mut engine, NOW, me, &2, 1);
-    engine.broken_by_local(NOW, &FILE, true, Patience { of_writers: 300, of_readers: 100 });
+    engine.recall_for_local_open(NOW, &FILE, true, RecallTimeout { writers: 300, readers: 100 });
     assert_eq!(engine.take_effects(NOW).recalls.len(), 1);
     renew(&mut engine, NOW.plus(300), session, 1);
     engine.tick(NOW.plus(300));

@@ -6,7 +6,7 @@ mod common;
 
 use common::{LEASE, Machine, any, client, engine, open, recorded, root};
 use state::{
-    Asker, ClientId, Direction, Error, LockKind, LockOwner, LockRequest, Locker, Range, Share, StateId, Time,
+    ClientId, Direction, Error, LockKind, LockOwner, LockRequest, Locker, Range, Share, StateId, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -58,20 +58,20 @@ fn share_reservations_hold_against_other_owners_and_against_io() {
     let (me, _) = client(&mut engine, NOW, "me");
     let (other, _) = client(&mut engine, NOW, "other");
     let mine = engine.open(NOW, &open(me, "o", &FILE, 1, 2)).unwrap();
-    assert_eq!(engine.may_open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::ShareDenied));
+    assert_eq!(engine.check_open(NOW, &open(other, "o", &FILE, 2, 0)), Err(Error::ShareDenied));
     assert_eq!(engine.open(NOW, &open(me, "second", &FILE, 3, 0)), Err(Error::ShareDenied));
     engine.open(NOW, &open(other, "o", &FILE, 1, 0)).unwrap();
-    let mut io = |id: &StateId, direction| engine.check_io(NOW, Asker::Client(me), id, &FILE, direction);
+    let mut io = |id: &StateId, direction| engine.check_io(NOW, Some(me), id, &FILE, direction);
     assert_eq!(io(&mine, Direction::Read), Ok(()));
     assert_eq!(io(&mine, Direction::Write), Err(Error::Openmode));
     assert_eq!(io(&StateId::ANONYMOUS, Direction::Read), Ok(()));
     assert_eq!(io(&StateId::ANONYMOUS, Direction::Write), Err(Error::Locked));
     assert_eq!(io(&StateId::READ_BYPASS, Direction::Write), Err(Error::Locked));
-    let stateless = engine.check_io(NOW, Asker::Stateless, &mine, &FILE, Direction::Read);
+    let stateless = engine.check_io(NOW, None, &mine, &FILE, Direction::Read);
     assert_eq!(stateless, Err(Error::BadStateid));
     assert_eq!(engine.open(NOW, &open(me, "o", &FILE, 3, 0)), Err(Error::ShareDenied), "its own denial");
     let both = engine.open(NOW, &open(me, "o", &2, 3, 0)).unwrap();
-    engine.check_io(NOW, Asker::Client(me), &any(both), &2, Direction::Write).unwrap();
+    engine.check_io(NOW, Some(me), &any(both), &2, Direction::Write).unwrap();
 }
 
 #[test]

@@ -8,7 +8,9 @@ mod common;
 use common::{
     COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, client_at, creation, engine, named, open, root,
 };
-use state::{Config, Engine, Error, ExchangeId, LockKind, LockRequest, Locker, Range, SetClientId, Time};
+use state::{
+    Engine, EngineConfig, Error, ExchangeId, LockKind, LockRequest, Locker, Range, SetClientId, Time,
+};
 
 const NOW: Time = Time(5000);
 
@@ -29,7 +31,7 @@ fn a_client_has_so_many_sessions() {
 #[test]
 fn what_all_sessions_may_keep_is_bounded_and_shared() {
     const REPLIES: u64 = 400 << 10;
-    let limits = state::Limits { clients: 1000, replies: REPLIES, ..LIMITS };
+    let limits = state::EngineLimits { clients: 1000, replies: REPLIES, ..LIMITS };
     let (mut engine, now) = (common::bounded(limits), NOW);
     let session = |engine: &mut common::Machine, now, host, number: usize| {
         let name = number.to_string();
@@ -93,7 +95,7 @@ fn locks_are_states_and_bounded_with_the_opens() {
 #[test]
 fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
     // One host has half of it.
-    let mut engine = common::bounded(state::Limits { all: 14, ..LIMITS });
+    let mut engine = common::bounded(state::EngineLimits { all: 14, ..LIMITS });
     let (me, _) = client_at(&mut engine, NOW, common::host(1), "me");
     let (other, session) = client_at(&mut engine, NOW, common::host(1), "other");
     let opened = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
@@ -165,7 +167,7 @@ fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many()
         begun
     };
     let open = |engine: &mut common::Machine, name| {
-        assert_eq!(begin(engine, name, 1), Ok(state::Numbered::New));
+        assert_eq!(begin(engine, name, 1), Ok(state::OwnerRequest::New));
         let id = engine.open(NOW, &state::OpenRequest { owner: name, ..open(me, "", &1, 1, 0) }).unwrap();
         engine.open_confirm(&root(me), &id, &1).unwrap()
     };
@@ -173,27 +175,27 @@ fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many()
     let closed = open(&mut engine, b"had");
     engine.close(&root(me), &closed, &1).unwrap();
     let had = state::Owner::Open(b"had".to_vec());
-    engine.closed40(me, &closed, &had);
+    engine.remember_closed_open(me, &closed, &had);
     assert_eq!(engine.owner_of(NOW, &closed, &ROOT), Ok((me, had)), "CLOSE may be sent again");
     for number in 0..200_u32 {
-        assert_eq!(begin(&mut engine, &number.to_be_bytes(), 1), Ok(state::Numbered::New));
+        assert_eq!(begin(&mut engine, &number.to_be_bytes(), 1), Ok(state::OwnerRequest::New));
     }
     assert_eq!(engine.owner_of(NOW, &closed, &ROOT), Err(Error::BadStateid));
-    assert_eq!(begin(&mut engine, b"had", 7), Ok(state::Numbered::New), "it begins anew");
+    assert_eq!(begin(&mut engine, b"had", 7), Ok(state::OwnerRequest::New), "it begins anew");
     assert_eq!(begin(&mut engine, b"has", 7), Err(Error::BadSeqid));
-    assert_eq!(begin(&mut engine, b"has", 2), Ok(state::Numbered::New));
+    assert_eq!(begin(&mut engine, b"has", 2), Ok(state::OwnerRequest::New));
 }
 
 #[test]
 fn a_thousand_silent_clients_lose_only_what_somebody_wants() {
     const MANY: u32 = 1000;
     let mut random = 0;
-    let config = Config {
+    let config = EngineConfig {
         boot: 7,
         lease: LEASE,
         courtesy: COURTESY,
         distrust: 1000,
-        limits: state::Limits { clients: 2 * MANY as usize, ..LIMITS },
+        limits: state::EngineLimits { clients: 2 * MANY as usize, ..LIMITS },
     };
     let mut engine: common::Machine = Engine::new(
         config,

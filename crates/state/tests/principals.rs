@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use common::{HERE, LIMITS, OTHER, ROOT, any, client, creation, engine, leaked, open, open_as, root};
 use state::{
-    ClientId, Config, CreateSession, Engine, Error, LockKind, LockRequest, Locker, Numbered, Owner,
-    Principal, Range, Requester, SessionId, SetClientId, Share, StateId, Time,
+    ClientId, CreateSession, Engine, EngineConfig, Error, LockKind, LockRequest, Locker, OwnerRequest,
+    Principal, Range, Requester, SessionId, SetClientId, Share, StateId, StateOwner, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -111,8 +111,8 @@ fn in_version_0_a_retry_is_answered_to_who_asked_before() {
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
     assert_eq!(engine.setclientid_confirm(NOW, me, confirm, &OTHER), Err(Error::ClidInuse));
     engine.setclientid_confirm(NOW, me, confirm, &ROOT).unwrap();
-    let (owner, by, stranger) = (Owner::Open(b"o".to_vec()), user(me), other(me));
-    assert_eq!(engine.owner_begin(NOW, &by, &owner, 1, true), Ok(Numbered::New));
+    let (owner, by, stranger) = (StateOwner::Open(b"o".to_vec()), user(me), other(me));
+    assert_eq!(engine.owner_begin(NOW, &by, &owner, 1, true), Ok(OwnerRequest::New));
     let id = engine.open(NOW, &open_as(&by, "o", &FILE, 3, 0)).unwrap();
     let reply: std::sync::Arc<[u8]> = b"a handle"[..].into();
     engine.owner_end(&by, &owner, 1, Some(reply.clone()));
@@ -122,7 +122,7 @@ fn in_version_0_a_retry_is_answered_to_who_asked_before() {
         Err(Error::BadSeqid),
         "it would begin anew"
     );
-    assert_eq!(engine.owner_begin(NOW, &by, &owner, 1, true), Ok(Numbered::Again(reply)));
+    assert_eq!(engine.owner_begin(NOW, &by, &owner, 1, true), Ok(OwnerRequest::Replay(reply)));
     // 4.0 has no error for another's state.
     for error in [
         engine.owner_of(NOW, &id, &OTHER).map(drop),
@@ -157,7 +157,7 @@ fn names_are_random_numbers() {
             _ => bits,
         }
     };
-    let config = Config { boot: BOOT, lease: 1000, courtesy: 1000, distrust: 1000, limits: LIMITS };
+    let config = EngineConfig { boot: BOOT, lease: 1000, courtesy: 1000, distrust: 1000, limits: LIMITS };
     let mut engine: Engine<u32, ()> = Engine::new(config, Box::new(random), [], Time(0));
     let (mut clients, mut sessions, mut states) = (HashSet::new(), HashSet::new(), HashSet::new());
     for name in ["a", "b", "c", "d"] {

@@ -6,7 +6,7 @@ extern crate samehost_state as state;
 mod common;
 
 use common::{LEASE, Machine, begin, client, engine, fresh, leaked, open, root, wants};
-use state::{Error, LockKind, LockRequest, Locker, Range, StateId, Time, Touch};
+use state::{AccessKind, Error, LockKind, LockRequest, Locker, Range, StateId, Time};
 
 const FILE: u32 = 1;
 const NOW: Time = Time(5 * LEASE);
@@ -79,13 +79,13 @@ fn a_delegation_that_was_recalled_may_still_be_returned() {
     let (me, session) = client(&mut engine, NOW, "me");
     let begun = engine.delegate_begin(NOW, &wants(&root(me), &FILE, false)).unwrap();
     let mine = engine.delegate_done(&begun).unwrap();
-    assert_eq!(engine.check_conflicts(NOW, None, &FILE, Touch::Write), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(NOW, None, &FILE, AccessKind::Write), Err(Error::Delay));
     let since = NOW.plus(LEASE - 1);
     begin(&mut engine, since, session, 0, 1);
     let after = since.plus(LEASE / 10);
     engine.resumed(since, after);
     engine.tick(after);
-    assert_eq!(engine.check_conflicts(after, None, &FILE, Touch::Write), Err(Error::Delay));
+    assert_eq!(engine.check_conflicts(after, None, &FILE, AccessKind::Write), Err(Error::Delay));
     assert_eq!(engine.test_stateid(me, &mine), Ok(()));
     // An eighth of a lease.
     let end = after.plus(LEASE / 8);

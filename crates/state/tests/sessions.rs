@@ -8,7 +8,9 @@ use common::{
     COURTESY, LEASE, OTHER, ROOT, THERE, begin, client, creation, engine, named, open, recorded, request,
     root,
 };
-use state::{Channel, ClientId, CreateSession, Error, ExchangeId, Sequence, Sequenced, SessionId, Time};
+use state::{
+    ChannelAttrs, ClientId, CreateSession, Error, ExchangeId, Sequence, SequenceResult, SessionId, Time,
+};
 
 const NOW: Time = Time(5000);
 
@@ -71,9 +73,10 @@ fn create_session_answers_a_retry_as_before() {
         engine.create_session(NOW, &CreateSession { principal: &OTHER, ..asked }),
         Err(Error::ClidInuse)
     );
-    let tiny = Channel { request: 10, ..asked.channel };
+    let tiny = ChannelAttrs { request: 10, ..asked.channel };
     assert_eq!(engine.create_session(NOW, &CreateSession { channel: tiny, ..asked }), Err(Error::Toosmall));
-    let huge = Channel { request: u32::MAX, response: u32::MAX, cached: u32::MAX, operations: 99, slots: 99 };
+    let huge =
+        ChannelAttrs { request: u32::MAX, response: u32::MAX, cached: u32::MAX, operations: 99, slots: 99 };
     let created = engine.create_session(NOW, &CreateSession { channel: huge, ..asked }).unwrap();
     assert_eq!(created.channel, common::CHANNEL);
     assert_eq!(engine.create_session(NOW, &asked), Ok(created), "a retry");
@@ -93,7 +96,10 @@ fn a_slot_does_each_request_once() {
     let other = begin(&mut engine, NOW, session, 1, 1);
     engine.finish(&first, Some(b"reply"));
     engine.finish(&other, None);
-    assert_eq!(engine.sequence(NOW, &request(session, 0, 1)), Ok(Sequenced::Again(b"reply"[..].into())));
+    assert_eq!(
+        engine.sequence(NOW, &request(session, 0, 1)),
+        Ok(SequenceResult::Replay(b"reply"[..].into()))
+    );
     let false_retry = Sequence { fingerprint: 2, ..request(session, 0, 1) };
     assert_eq!(engine.sequence(NOW, &false_retry), Err(Error::SeqFalseRetry));
     assert_eq!(engine.sequence(NOW, &request(session, 1, 1)), Err(Error::RetryUncachedRep));

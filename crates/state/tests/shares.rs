@@ -11,8 +11,8 @@ use common::{
 };
 use fairness::Peer;
 use state::{
-    ClientId, Error, ExchangeId, Limits, LockKind, LockRequest, Locker, NoDelegation, Range, SetClientId,
-    StateId, Time,
+    ClientId, EngineLimits, Error, ExchangeId, LockKind, LockRequest, Locker, NoDelegation, Range,
+    SetClientId, StateId, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -47,7 +47,7 @@ fn lock_for(
 #[test]
 fn clients_that_are_never_confirmed_and_those_that_are() {
     for confirms in [false, true] {
-        let mut engine = bounded(Limits { clients: 100, ..LIMITS });
+        let mut engine = bounded(EngineLimits { clients: 100, ..LIMITS });
         let made = until_refused(|number| {
             let (name, peer) = (format!("greedy {number}"), GREEDY);
             let asked = ExchangeId { peer, ..named(&name, 1) };
@@ -81,7 +81,7 @@ fn clients_that_are_never_confirmed_and_those_that_are() {
 /// 4.0, whose clients cost a stranger two requests each.
 #[test]
 fn unconfirmed_clients_of_many_hosts_make_room_for_those_of_others() {
-    let mut engine = bounded(Limits { clients: 64, ..LIMITS });
+    let mut engine = bounded(EngineLimits { clients: 64, ..LIMITS });
     let set = |engine: &mut Machine, now, peer, name: &str| {
         let asked = SetClientId { owner: name.as_bytes(), peer, verifier: [1; 8], principal: &common::ROOT };
         engine.setclientid(now, &asked)
@@ -100,7 +100,7 @@ fn unconfirmed_clients_of_many_hosts_make_room_for_those_of_others() {
 
 #[test]
 fn states_and_ranges() {
-    let mut engine = bounded(Limits { states: 1000, all: 100, ..LIMITS });
+    let mut engine = bounded(EngineLimits { states: 1000, all: 100, ..LIMITS });
     let [(greedy, _), (modest, _)] =
         [GREEDY, MODEST].map(|peer| client_at(&mut engine, NOW, peer, &peer.to_string()));
     let opens = until_refused(|file| engine.open(NOW, &open(greedy, "o", &file, 1, 0)).map(drop));
@@ -113,8 +113,13 @@ fn states_and_ranges() {
 /// Each open file costs one, each lock owner on a file one, each delegation two.
 #[test]
 fn descriptors_go_by_host() {
-    let limits =
-        Limits { states: 1000, descriptors: 120, delegations: 1000, client_delegations: 1000, ..LIMITS };
+    let limits = EngineLimits {
+        states: 1000,
+        descriptors: 120,
+        delegations: 1000,
+        client_delegations: 1000,
+        ..LIMITS
+    };
     let mut engine = bounded(limits);
     let [(greedy, _), (modest, session)] =
         [GREEDY, MODEST].map(|peer| client_at(&mut engine, NOW, peer, &peer.to_string()));
@@ -132,7 +137,7 @@ fn descriptors_go_by_host() {
         Ok(())
     });
     assert!(opens + 2 * delegated <= 60, "{opens} opens, {delegated} delegations");
-    let asked = engine.take_effects(NOW).give_back;
+    let asked = engine.take_effects(NOW).recall_any;
     assert_eq!(asked.iter().map(|(client, _)| *client).collect::<Vec<_>>(), [greedy]);
     // Another client opens, locks and has delegations.
     for file in 1000..1005 {
@@ -146,7 +151,7 @@ fn descriptors_go_by_host() {
     engine.open(NOW, &open(modest, "o", &5000, 1, 0)).unwrap();
     let refused = engine.delegate_begin(NOW, &wants(&root(modest), &5000, false)).map(drop);
     assert_eq!(refused, Err(NoDelegation::Resource));
-    assert!(engine.take_effects(NOW).give_back.is_empty(), "the one that has any was asked just now");
+    assert!(engine.take_effects(NOW).recall_any.is_empty(), "the one that has any was asked just now");
     // The greedy one falls silent. What it has out of courtesy it has no longer than anybody wants for
     // something.
     begin(&mut engine, NOW.plus(LEASE), session, 0, 1);
@@ -160,8 +165,13 @@ fn descriptors_go_by_host() {
 /// opens.
 #[test]
 fn delegations_leave_room_for_opens() {
-    let limits =
-        Limits { states: 1000, descriptors: 120, delegations: 1000, client_delegations: 1000, ..LIMITS };
+    let limits = EngineLimits {
+        states: 1000,
+        descriptors: 120,
+        delegations: 1000,
+        client_delegations: 1000,
+        ..LIMITS
+    };
     let mut engine = bounded(limits);
     let (only, _) = client_at(&mut engine, NOW, MODEST, "only");
     let mut delegated = 0;
@@ -174,7 +184,7 @@ fn delegations_leave_room_for_opens() {
         engine.close(&root(only), &id, &file).unwrap();
     }
     assert!(delegated >= 10, "{delegated} delegations");
-    assert_eq!(engine.take_effects(NOW).give_back.len(), 1, "some are asked back");
+    assert_eq!(engine.take_effects(NOW).recall_any.len(), 1, "some are asked back");
     // As many files as it has delegations can be open beside them.
     for file in 1000..1000 + delegated {
         engine.open(NOW, &open(only, "o", &file, 3, 0)).unwrap();
@@ -184,7 +194,7 @@ fn delegations_leave_room_for_opens() {
 /// 13,200 lock owners on one file took as many descriptors.
 #[test]
 fn lock_owners_on_one_file() {
-    let mut engine = bounded(Limits { states: 10_000, descriptors: 200, ..LIMITS });
+    let mut engine = bounded(EngineLimits { states: 10_000, descriptors: 200, ..LIMITS });
     let [(greedy, _), (modest, _)] =
         [GREEDY, MODEST].map(|peer| client_at(&mut engine, NOW, peer, &peer.to_string()));
     let mine = engine.open(NOW, &open(greedy, "o", &1, 3, 0)).unwrap();
@@ -199,7 +209,7 @@ fn lock_owners_on_one_file() {
 /// A file that several have open costs one of them one, and another when that one closes it.
 #[test]
 fn an_open_file_is_charged_once() {
-    let mut engine = bounded(Limits { descriptors: 8, ..LIMITS });
+    let mut engine = bounded(EngineLimits { descriptors: 8, ..LIMITS });
     let clients: Vec<_> =
         (0..4).map(|number| client_at(&mut engine, NOW, host(number), &number.to_string()).0).collect();
     let opened: Vec<_> =
@@ -230,7 +240,7 @@ fn an_open_file_is_charged_once() {
 
 #[test]
 fn where_anything_runs_short_courtesy_ends_with_who_has_most_and_is_silent_longest() {
-    let mut engine = bounded(Limits { states: 1000, all: 100, ..LIMITS });
+    let mut engine = bounded(EngineLimits { states: 1000, all: 100, ..LIMITS });
     let has = |engine: &mut Machine, now, number, opens: u32| {
         let (client, session) = client_at(engine, now, host(number), &number.to_string());
         for file in 0..opens {
@@ -257,7 +267,7 @@ fn where_anything_runs_short_courtesy_ends_with_who_has_most_and_is_silent_longe
 
 #[test]
 fn places_in_the_queue_for_locks() {
-    let mut engine = bounded(Limits { waiting: 10, states: 1000, ..LIMITS });
+    let mut engine = bounded(EngineLimits { waiting: 10, states: 1000, ..LIMITS });
     let clients = [GREEDY, MODEST].map(|peer| client_at(&mut engine, NOW, peer, &peer.to_string()).0);
     let all = Range::of(0, u64::MAX).unwrap();
     let mut waits = |client, file: u32, owner: &'static [u8]| {
@@ -275,8 +285,8 @@ fn places_in_the_queue_for_locks() {
         };
         let begun = engine.lock_begin(NOW, &asked).unwrap().expect("no client has it");
         // A local process has.
-        engine.lock_kept_out(NOW, &begun, &asked);
-        engine.kept_out(100).len()
+        engine.lock_blocked_locally(NOW, &begun, &asked);
+        engine.blocked_waiters(100).len()
     };
     let greedy = (0..20).map(|file| waits(clients[0], file, b"l")).max();
     assert_eq!(greedy, Some(5));

@@ -5,7 +5,9 @@ extern crate samehost_state as state;
 mod common;
 
 use common::{HERE, LEASE, Machine, OTHER, ROOT, engine, open, root};
-use state::{ClientId, Error, LockKind, LockRequest, Locker, Numbered, Owner, Range, SetClientId, Time};
+use state::{
+    ClientId, Error, LockKind, LockRequest, Locker, OwnerRequest, Range, SetClientId, StateOwner, Time,
+};
 
 const NOW: Time = Time(5000);
 const FILE: u32 = 1;
@@ -20,8 +22,8 @@ fn client(engine: &mut Machine, owner: &str) -> ClientId {
     client
 }
 
-fn opener() -> Owner {
-    Owner::Open(b"o".to_vec())
+fn opener() -> StateOwner {
+    StateOwner::Open(b"o".to_vec())
 }
 
 /// RFC 7530 section 16.33.5.
@@ -64,18 +66,18 @@ fn an_owners_requests_are_run_once_and_in_order() {
     let owner = opener();
     let mut begin = |seqid, opens| engine.owner_begin(NOW, &root(client), &owner, seqid, opens);
     assert_eq!(begin(7, false), Err(Error::BadSeqid), "never heard of");
-    assert_eq!(begin(7, true), Ok(Numbered::New));
+    assert_eq!(begin(7, true), Ok(OwnerRequest::New));
     assert_eq!(begin(7, true), Err(Error::Delay), "it is running");
     let reply: std::sync::Arc<[u8]> = b"opened"[..].into();
     engine.owner_end(&root(client), &owner, 7, Some(reply.clone()));
     let id = engine.open(NOW, &open(client, "o", &FILE, 1, 0)).unwrap();
     let mut begin = |seqid, opens| engine.owner_begin(NOW, &root(client), &owner, seqid, opens);
-    assert_eq!(begin(7, true), Ok(Numbered::Again(reply)));
+    assert_eq!(begin(7, true), Ok(OwnerRequest::Replay(reply)));
     assert_eq!(begin(9, false), Err(Error::BadSeqid));
-    assert_eq!(begin(8, false), Ok(Numbered::New));
+    assert_eq!(begin(8, false), Ok(OwnerRequest::New));
     // What doesn't count is sent again with the same number.
     engine.owner_end(&root(client), &owner, 8, None);
-    assert_eq!(engine.owner_begin(NOW, &root(client), &owner, 8, false), Ok(Numbered::New));
+    assert_eq!(engine.owner_begin(NOW, &root(client), &owner, 8, false), Ok(OwnerRequest::New));
     assert!(engine.needs_confirmation(client, b"o", false));
     let confirmed = engine.open_confirm(&root(client), &id, &FILE).unwrap();
     assert_eq!(confirmed.seqid, id.seqid + 1);
@@ -89,12 +91,12 @@ fn an_owners_requests_are_run_once_and_in_order() {
     // A closed open is known by its owner until the next is closed.
     engine.owner_begin(NOW, &root(client), &owner, 9, false).unwrap();
     engine.close(&root(client), &confirmed, &FILE).unwrap();
-    engine.closed40(client, &confirmed, &owner);
+    engine.remember_closed_open(client, &confirmed, &owner);
     engine.owner_end(&root(client), &owner, 9, Some(b"closed"[..].into()));
     assert_eq!(engine.owner_of(NOW, &confirmed, &ROOT), Ok((client, owner.clone())));
     assert_eq!(
         engine.owner_begin(NOW, &root(client), &owner, 9, false),
-        Ok(Numbered::Again(b"closed"[..].into()))
+        Ok(OwnerRequest::Replay(b"closed"[..].into()))
     );
 }
 
@@ -105,7 +107,7 @@ fn an_owner_that_was_never_confirmed_begins_anew() {
     engine.owner_begin(NOW, &root(client), &opener(), 1, true).unwrap();
     let stray = engine.open(NOW, &open(client, "o", &FILE, 3, 3)).unwrap();
     engine.owner_end(&root(client), &opener(), 1, Some(b"stray"[..].into()));
-    assert_eq!(engine.owner_begin(NOW, &root(client), &opener(), 50, true), Ok(Numbered::New));
+    assert_eq!(engine.owner_begin(NOW, &root(client), &opener(), 50, true), Ok(OwnerRequest::New));
     assert_eq!(engine.client_of(NOW, &stray), Err(Error::BadStateid));
 }
 
@@ -113,7 +115,7 @@ fn an_owner_that_was_never_confirmed_begins_anew() {
 fn lock_owners_number_their_own_and_are_released() {
     let mut engine = engine();
     let client = client(&mut engine, "a");
-    let locker = Owner::Lock(b"l".to_vec());
+    let locker = StateOwner::Lock(b"l".to_vec());
     engine.owner_begin(NOW, &root(client), &opener(), 1, true).unwrap();
     let id = engine.open(NOW, &open(client, "o", &FILE, 3, 0)).unwrap();
     engine.owner_end(&root(client), &opener(), 1, Some(b"opened"[..].into()));
@@ -123,9 +125,9 @@ fn lock_owners_number_their_own_and_are_released() {
         LockRequest { by: &root(client), key: &FILE, locker: new, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
     let lock = engine.lock_done(&begun, range, kind).unwrap();
-    engine.owner_starts(&root(client), &locker, 20);
+    engine.start_lock_owner(&root(client), &locker, 20);
     assert_eq!(engine.owner_of(NOW, &lock, &ROOT), Ok((client, locker.clone())));
-    assert_eq!(engine.owner_begin(NOW, &root(client), &locker, 21, false), Ok(Numbered::New));
+    assert_eq!(engine.owner_begin(NOW, &root(client), &locker, 21, false), Ok(OwnerRequest::New));
     assert_eq!(engine.release_lockowner(NOW, client, b"l"), Err(Error::LocksHeld));
     let begun = engine.unlock_begin(&root(client), &lock, &FILE, range).unwrap();
     engine.unlock_done(&begun, range).unwrap();

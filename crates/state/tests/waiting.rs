@@ -6,7 +6,8 @@ mod common;
 
 use common::{COURTESY, HERE, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
 use state::{
-    ClientId, Denied, LockKind, LockOwner, LockRequest, Locker, Notice, Range, SetClientId, StateId, Time,
+    ClientId, LockDenied, LockKind, LockNotice, LockOwner, LockRequest, Locker, Range, SetClientId, StateId,
+    Time,
 };
 
 const NOW: Time = Time(5000);
@@ -52,13 +53,13 @@ impl Owner {
         now: Time,
         bytes: (u64, u64),
         kind: LockKind,
-    ) -> Result<StateId, Denied> {
+    ) -> Result<StateId, LockDenied> {
         let range = Range { first: bytes.0, last: bytes.1 };
         let begun = engine.lock_begin(now, &self.request(range, kind, true)).unwrap()?;
         Ok(engine.lock_done(&begun, range, kind).unwrap())
     }
 
-    fn all(self, engine: &mut Machine, now: Time) -> Result<StateId, Denied> {
+    fn all(self, engine: &mut Machine, now: Time) -> Result<StateId, LockDenied> {
         self.lock(engine, now, (0, 99), LockKind::Write)
     }
 
@@ -78,7 +79,7 @@ fn v40(engine: &mut Machine, name: &str) -> ClientId {
 
 fn notices(engine: &mut Machine, now: Time) -> Vec<LockOwner> {
     let told = engine.take_effects(now).notices;
-    assert!(told.iter().all(|Notice { key, .. }| *key == FILE));
+    assert!(told.iter().all(|LockNotice { key, .. }| *key == FILE));
     told.into_iter().map(|notice| notice.who).collect()
 }
 
@@ -201,23 +202,23 @@ fn who_waits_for_a_local_process_holds_nobody_back_until_that_has_gone() {
     let request = a.request(range, LockKind::Write, true);
     for _ in 0..2 {
         let begun = engine.lock_begin(NOW, &request).unwrap().unwrap();
-        engine.lock_kept_out(NOW, &begun, &request);
+        engine.lock_blocked_locally(NOW, &begun, &request);
     }
     engine.tick(NOW);
     assert_eq!(notices(&mut engine, NOW), []);
-    let waiting = engine.kept_out(10);
+    let waiting = engine.blocked_waiters(10);
     assert_eq!(
         waiting.iter().map(|waiting| (waiting.key, waiting.who.clone())).collect::<Vec<_>>(),
         [(FILE, a.who())]
     );
-    assert_eq!(engine.kept_out(0).len(), 0);
+    assert_eq!(engine.blocked_waiters(0).len(), 0);
     let once = b.request(range, LockKind::Write, false);
     let begun = engine.lock_begin(NOW, &once).unwrap().expect("the kernel would say no");
-    engine.lock_kept_out(NOW, &begun, &once);
-    assert_eq!(engine.kept_out(10).len(), 1, "b doesn't wait");
-    engine.let_in(&waiting[0]);
+    engine.lock_blocked_locally(NOW, &begun, &once);
+    assert_eq!(engine.blocked_waiters(10).len(), 1, "b doesn't wait");
+    engine.unblock(&waiting[0]);
     assert_eq!(notices(&mut engine, NOW), [a.who()]);
-    assert_eq!(engine.kept_out(10).len(), 0);
+    assert_eq!(engine.blocked_waiters(10).len(), 0);
     assert_eq!(b.all(&mut engine, NOW).unwrap_err().owner, a.who());
     a.lock(&mut engine, NOW, (0, 9), LockKind::Write).unwrap();
 }
@@ -233,10 +234,10 @@ fn all_that_wait_for_local_processes_are_looked_at_in_turn() {
         let asked =
             LockRequest { by: &root(me), key: &file, locker, range, kind, reclaim: false, waits: true };
         let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
-        engine.lock_kept_out(NOW, &begun, &asked);
+        engine.lock_blocked_locally(NOW, &begun, &asked);
     }
     let mut looked_at =
-        |most| engine.kept_out(most).into_iter().map(|waiting| waiting.key).collect::<Vec<_>>();
+        |most| engine.blocked_waiters(most).into_iter().map(|waiting| waiting.key).collect::<Vec<_>>();
     let rounds: Vec<u32> = (0..8).flat_map(|_| looked_at(1)).collect();
     assert_eq!(rounds, [0, 1, 2, 3, 0, 1, 2, 3]);
     assert_eq!([looked_at(3), looked_at(3), looked_at(9)], [vec![0, 1, 2], vec![3, 0, 1], vec![2, 3, 0, 1]]);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use exports::Claim;
 use lane::{About, Before, Bound, Changed, Granted, Granter, How, New, OpenRequest, Status, Target};
 use rpc::server::TcpOwner;
-use state::{Share, Touch};
+use state::{AccessKind, Share};
 use store::{
     AccessMode, Acting, CreateHow, FileHandle, Found, Grant, Holder, Kind, Made, Node, SetAttributes, Wcc,
 };
@@ -111,7 +111,7 @@ impl Grants {
         }
         let mode = mode(access);
         if self.service.state.restricts() {
-            let touch = Touch::Open(Share { access: access as u8, deny: 0 });
+            let touch = AccessKind::Open(Share { access: access as u8, deny: 0 });
             Service::may_touch(acting, &found.node, touch).map_err(failed)?;
         }
         let counted = self.count(*found.node.handle(), access)?;

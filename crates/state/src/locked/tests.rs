@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Config, Engine, FORE_SMALLEST, Limits, LockOwner, LockRequest, Locker, OpenRequest, Principal, Requester,
-    SetClientId, Share, StateId, Time,
+    Engine, EngineConfig, EngineLimits, LockOwner, LockRequest, Locker, MIN_FORE_CHANNEL, OpenRequest,
+    Principal, Requester, SetClientId, Share, StateId, Time,
 };
 
 thread_local! {
@@ -85,8 +85,8 @@ fn ask<'a>(
 
 #[test]
 fn how_many_owners_a_file_has_makes_no_lock_dear() {
-    let (states, channel) = (usize::MAX, FORE_SMALLEST);
-    let limits = Limits {
+    let (states, channel) = (usize::MAX, MIN_FORE_CHANNEL);
+    let limits = EngineLimits {
         clients: 8,
         sessions: 1,
         states,
@@ -99,7 +99,7 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
         replies: 1 << 20,
         channel,
     };
-    let config = Config { boot: 7, lease: 1000, courtesy: 1000, distrust: 1000, limits };
+    let config = EngineConfig { boot: 7, lease: 1000, courtesy: 1000, distrust: 1000, limits };
     let (mut random, root) = (0, Principal::Sys(0));
     let random = move || {
         random += 1;

@@ -5,8 +5,9 @@ extern crate samehost_state as state;
 
 use fairness::Peer;
 use state::{
-    Channel, ClientId, Config, CreateSession, Created, DelegationRequest, Engine, ExchangeId, Limits,
-    OpenRequest, Principal, Random, Requester, Sequence, Sequenced, SessionId, Share, StateId, Ticket, Time,
+    ChannelAttrs, ClientId, CreateSession, CreatedSession, DelegationRequest, Engine, EngineConfig,
+    EngineLimits, ExchangeId, OpenRequest, Principal, Random, Requester, Sequence, SequenceResult, SessionId,
+    Share, SlotRequest, StateId, Time,
 };
 
 pub const LEASE: u64 = 1000;
@@ -36,9 +37,10 @@ pub fn leaked(client: ClientId) -> &'static Requester {
 /// Files are numbers, and what a lock owner holds open is nothing.
 pub type Machine = Engine<u32, ()>;
 
-pub const CHANNEL: Channel = Channel { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
+pub const CHANNEL: ChannelAttrs =
+    ChannelAttrs { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
 
-pub const LIMITS: Limits = Limits {
+pub const LIMITS: EngineLimits = EngineLimits {
     clients: 16,
     sessions: 4,
     states: 16,
@@ -52,13 +54,13 @@ pub const LIMITS: Limits = Limits {
     channel: CHANNEL,
 };
 
-fn new(limits: Limits, recovered: &[&str]) -> Machine {
+fn new(limits: EngineLimits, recovered: &[&str]) -> Machine {
     let mut next = 0;
     let random: Random = Box::new(move || {
         next += 1;
         next
     });
-    let config = Config { boot: 7, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
+    let config = EngineConfig { boot: 7, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
     let recovered = recovered.iter().map(|owner| recorded(owner));
     Engine::new(config, random, recovered, Time(LEASE))
 }
@@ -74,7 +76,7 @@ pub fn after(recovered: &[&str]) -> Machine {
 }
 
 /// An engine with other bounds.
-pub fn bounded(limits: Limits) -> Machine {
+pub fn bounded(limits: EngineLimits) -> Machine {
     new(limits, &[])
 }
 
@@ -124,7 +126,7 @@ pub fn client(engine: &mut Machine, now: Time, owner: &str) -> (ClientId, Sessio
 /// A client with one session that may still have something to reclaim.
 pub fn fresh(engine: &mut Machine, now: Time, owner: &str) -> (ClientId, SessionId) {
     let exchanged = engine.exchange_id(now, &named(owner, 1)).expect("room for a client");
-    let created: Created =
+    let created: CreatedSession =
         engine.create_session(now, &creation(exchanged.client, exchanged.sequence)).expect("a session");
     (exchanged.client, created.session)
 }
@@ -134,9 +136,9 @@ pub const fn request(session: SessionId, slot: u32, sequence: u32) -> Sequence {
 }
 
 /// A request that runs.
-pub fn begin(engine: &mut Machine, now: Time, session: SessionId, slot: u32, sequence: u32) -> Ticket {
+pub fn begin(engine: &mut Machine, now: Time, session: SessionId, slot: u32, sequence: u32) -> SlotRequest {
     match engine.sequence(now, &request(session, slot, sequence)) {
-        Ok(Sequenced::New(ticket)) => ticket,
+        Ok(SequenceResult::New(ticket)) => ticket,
         other => panic!("not new: {other:?}"),
     }
 }

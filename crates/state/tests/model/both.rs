@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairness::Peer;
 use state::{
-    Asker, Channel, ClientId, Config, Delegating, DelegationRequest, Denied, Direction, Engine, Error,
-    Limits, LockKind, LockOwner, LockRequest, Locker, OpenRequest, Patience, Range, Requester, Sequenced,
-    SessionId, Share, StateId, Time, Touch,
+    AccessKind, ChannelAttrs, ClientId, DelegationRequest, Direction, Engine, EngineConfig, EngineLimits,
+    Error, LockDenied, LockKind, LockOwner, LockRequest, Locker, OpenRequest, PendingDelegation, Range,
+    RecallTimeout, Requester, SequenceResult, SessionId, Share, StateId, Time,
 };
 
 use crate::common::{COURTESY, DISTRUST, LEASE, Machine, OTHER, creation, named, request, root};
@@ -61,8 +61,8 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         next += 1;
         next
     });
-    let channel = Channel { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
-    let limits = Limits {
+    let channel = ChannelAttrs { request: 4096, response: 4096, cached: 1024, operations: 8, slots: 4 };
+    let limits = EngineLimits {
         clients: 8,
         sessions: 4,
         states: 1000,
@@ -75,7 +75,7 @@ fn engine(boot: u32, records: &BTreeSet<Vec<u8>>) -> Machine {
         replies: 1 << 30,
         channel,
     };
-    let config = Config { boot, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
+    let config = EngineConfig { boot, lease: LEASE, courtesy: COURTESY, distrust: DISTRUST, limits };
     Engine::new(config, random, records.iter().cloned(), Time(LEASE))
 }
 
@@ -114,7 +114,7 @@ impl Both {
         let done = self.engine.sequence(now, &request(session, 0, client.requests));
         assert_eq!(done.is_ok(), self.model.known[who].alive, "client {who}: {done:?}");
         match done {
-            Ok(Sequenced::New(ticket)) => {
+            Ok(SequenceResult::New(ticket)) => {
                 assert_eq!(ticket.revoked, !self.model.revoked[who].is_empty());
                 assert_eq!(ticket.reclaim_needed, self.model.may_reclaim(who));
                 self.engine.finish(&ticket, None);
@@ -189,9 +189,9 @@ impl Both {
                 self.test(&wanted);
             }
             Step::LetIn(which) => {
-                let waits = self.engine.kept_out(usize::MAX);
+                let waits = self.engine.blocked_waiters(usize::MAX);
                 let Some(first) = pick(&waits, which) else { return };
-                self.engine.let_in(&first);
+                self.engine.unblock(&first);
                 let (who, owner) = self.owner(&first.who);
                 let outside =
                     |waiter: &&Waiter| waiter.outside && waiter.wanted.is_own(who, owner, first.key);
@@ -199,7 +199,7 @@ impl Both {
                 let is_it = |wanted: &&Wanted| wanted.bytes == bytes && wanted.kind == first.kind;
                 let mut waiting = self.model.waiters.iter().filter(outside).map(|waiter| &waiter.wanted);
                 let wanted = waiting.find(is_it).expect("it waits").clone();
-                self.model.let_in(&wanted);
+                self.model.unblock(&wanted);
             }
             Step::Unlock(which, bytes) => {
                 let Some(lock) = pick(&self.model.locks, which) else { return };
@@ -220,7 +220,7 @@ impl Both {
             Step::Stateless(file, write) => {
                 let direction = if write { Direction::Write } else { Direction::Read };
                 let now = self.now();
-                let done = self.engine.check_io(now, Asker::Stateless, &StateId::ANONYMOUS, &file, direction);
+                let done = self.engine.check_io(now, None, &StateId::ANONYMOUS, &file, direction);
                 assert_eq!(done, self.model.stateless(file, if write { 2 } else { 1 }));
             }
             Step::Grant(file, access) => {
@@ -245,7 +245,7 @@ impl Both {
             Step::Change(file, by) => {
                 let client = by.and_then(|who| self.sequence(who));
                 let by = by.filter(|_| client.is_some());
-                let done = self.engine.check_conflicts(self.now(), client, &file, Touch::Change);
+                let done = self.engine.check_conflicts(self.now(), client, &file, AccessKind::Change);
                 assert_eq!(done, self.model.touch(by, file, Touched::Change));
             }
             Step::Local(file, writes, patience) => self.local(file, writes, patience),
@@ -318,7 +318,7 @@ impl Both {
     }
 
     /// The engine's answer and the model's say that the same is in the way.
-    fn same(&self, denied: &Denied, (who, owner, (first, last, kind)): reference::Denied) {
+    fn same(&self, denied: &LockDenied, (who, owner, (first, last, kind)): reference::Denied) {
         assert_eq!(self.owner(&denied.owner), (who, owner));
         assert_eq!((denied.range, denied.kind), (range((first, last)), kind));
     }
@@ -340,8 +340,8 @@ impl Both {
             "nobody has been given what another may reclaim"
         );
         match (done, said) {
-            (Ok(Ok(begun)), Ok(Ok(()))) if ask == Ask::KeptOut => {
-                self.engine.lock_kept_out(self.now(), &begun, &asked);
+            (Ok(Ok(begun)), Ok(Ok(()))) if ask == Ask::BlockedWaiter => {
+                self.engine.lock_blocked_locally(self.now(), &begun, &asked);
                 self.model.enqueue(wanted, true);
             }
             (Ok(Ok(begun)), Ok(Ok(()))) => {
@@ -418,7 +418,7 @@ impl Both {
         file: u32,
         writes: bool,
         reclaim: bool,
-    ) -> Option<(Delegating<()>, u64)> {
+    ) -> Option<(PendingDelegation<()>, u64)> {
         let may_write = writes || self.model.next().is_multiple_of(2);
         let peer = Peer::Local(who as u32);
         let by = root(client);
@@ -440,7 +440,7 @@ impl Both {
             self.engine.delegate_done(&begun)
         } else {
             self.model.recall(nr, self.model.now() + LEASE);
-            self.engine.delegate_to_recall(self.now(), &begun)
+            self.engine.delegate_and_recall(self.now(), &begun)
         };
         self.ids.insert(nr, id.expect("nobody came between"));
     }
@@ -463,8 +463,8 @@ impl Both {
 
     /// A local process breaks kernel leases.
     fn local(&mut self, file: u32, writes: bool, patience: u64) {
-        let patience = Patience { of_writers: patience, of_readers: patience / 2 };
-        self.engine.broken_by_local(self.now(), &file, writes, patience);
+        let patience = RecallTimeout { writers: patience, readers: patience / 2 };
+        self.engine.recall_for_local_open(self.now(), &file, writes, patience);
         let touched = if writes { Touched::Write } else { Touched::Read };
         self.model.clear(None, file, touched, patience);
     }
@@ -481,8 +481,7 @@ impl Both {
         };
         let open = self.model.opens.iter().find(|other| other.nr == open).expect("its open lives").clone();
         let Some(client) = self.sequence(open.who) else { return };
-        let done =
-            self.engine.check_io(self.now(), Asker::Client(client), &self.ids[&nr], &open.file, direction);
+        let done = self.engine.check_io(self.now(), Some(client), &self.ids[&nr], &open.file, direction);
         let may = direction == Direction::Read || open.union().0 & 2 != 0;
         assert_eq!(done, if may { Ok(()) } else { Err(Error::Openmode) });
     }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use both::{Both, record};
 use proptest::prelude::*;
 use reference::CLIENTS;
-use state::{Notice, StateId};
+use state::{LockNotice, StateId};
 use steps::Step;
 
 impl Both {
@@ -37,7 +37,7 @@ impl Both {
         self.model.begin_turns();
         let mut told: Vec<_> = std::mem::take(&mut self.model.told);
         told.sort_unstable();
-        let told_by_engine = |notice: &Notice<u32>| {
+        let told_by_engine = |notice: &LockNotice<u32>| {
             let (who, owner) = self.owner(&notice.who);
             (who, owner, notice.key)
         };
@@ -45,7 +45,7 @@ impl Both {
         notices.sort_unstable();
         assert_eq!(notices, told);
         let outside = self.model.waiters.iter().filter(|waiter| waiter.outside).count();
-        assert_eq!(self.engine.kept_out(usize::MAX).len(), outside);
+        assert_eq!(self.engine.blocked_waiters(usize::MAX).len(), outside);
         let model = &mut self.model;
         for who in 0..CLIENTS {
             let recorded = self.records.contains(&record(model.instance(who)));

@@ -49,7 +49,7 @@ pub enum Ask {
     /// It is going to be asked for until it is had.
     Waits,
     /// The same, and if no client is in the way a local process is.
-    KeptOut,
+    BlockedWaiter,
 }
 
 type Steps = BoxedStrategy<Vec<Step>>;
@@ -76,7 +76,7 @@ fn about(milliseconds: u64) -> impl Strategy<Value = u64> + Clone {
 }
 
 fn ask() -> impl Strategy<Value = Ask> + Clone {
-    prop_oneof![3 => Just(Ask::Once), 3 => Just(Ask::Waits), 1 => Just(Ask::KeptOut)]
+    prop_oneof![3 => Just(Ask::Once), 3 => Just(Ask::Waits), 1 => Just(Ask::BlockedWaiter)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -156,7 +156,7 @@ fn queue() -> Steps {
     const ALL: (usize, usize) = (0, BYTES - 1);
     let asked = || (bytes(), any::<bool>());
     let silent = prop_oneof![3 => 0..TURN, 1 => about(LEASE), 1 => about(3 * LEASE)];
-    let how = prop_oneof![3 => Just(Ask::Waits), 1 => Just(Ask::KeptOut)];
+    let how = prop_oneof![3 => Just(Ask::Waits), 1 => Just(Ask::BlockedWaiter)];
     let held = prop_oneof![Just(ALL), Just((0, BYTES / 2))];
     (who(), file(), held, asked(), asked(), (silent, 0..TURN, about(TURN)), how, any::<bool>())
         .prop_map(|(who, file, held, (first, w1), (second, w2), (silent, soon, late), how, in_order)| {
@@ -167,7 +167,7 @@ fn queue() -> Steps {
             let mut steps = Vec::from(opened);
             let three = Step::Lock(2, 0, held, true, Ask::Once);
             // A local process was there before.
-            steps.extend(if how == Ask::KeptOut { [one(how), three] } else { [three, one(how)] });
+            steps.extend(if how == Ask::BlockedWaiter { [one(how), three] } else { [three, one(how)] });
             steps.extend([two(Ask::Waits), Step::Wait(silent), Step::Renew(who), Step::Unlock(0, ALL)]);
             steps.extend((!in_order).then_some(Step::LetIn(0)));
             let next = if in_order { one(Ask::Waits) } else { two(Ask::Waits) };

@@ -12,7 +12,7 @@ use proto::nfsacl::{
     NFS_DFACL, NFS_DFACLCNT, OTHER_OBJ, Procedure, Secattr, Setacl3Args, USER, USER_OBJ,
 };
 use rpc::server::{CallContext, CallError, Program, Reply};
-use state::Touch;
+use state::AccessKind;
 use store::{Kind, PosixAcl, Wcc};
 use xdr::{Array, Decoder};
 
@@ -96,7 +96,7 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
         }
     }
     let access = access.ok_or(Fault(Nfsstat3::Inval))?;
-    call.check_conflicts(&acting, &node, Touch::Change)?;
+    call.check_conflicts(&acting, &node, AccessKind::Change)?;
     call.before_change(&admitted);
     let done = acting.set_acls(&node, &access, inherited.as_ref(), &mut Wcc::default());
     *body = convert::post_op(&acting, &node);

@@ -3,7 +3,7 @@
 use proto::nfs3::{
     Access3Args, Access3ResOk, Fattr3, Getattr3Args, Nfsstat3, PostOpAttr, Setattr3Args, WccData,
 };
-use state::Touch;
+use state::AccessKind;
 use store::{Access, Wcc};
 
 use super::convert::{fattr, set_attributes, timestamp, wcc_data};
@@ -27,7 +27,11 @@ pub(super) fn setattr(call: &Call<'_>, args: Setattr3Args<'_>, body: &mut WccDat
     let node = acting.node(args.object.0)?;
     let set = set_attributes(&args.new_attributes)?;
     let guard = args.guard.map(timestamp).transpose()?;
-    call.check_conflicts(&acting, &node, if set.size.is_some() { Touch::Write } else { Touch::Change })?;
+    call.check_conflicts(
+        &acting,
+        &node,
+        if set.size.is_some() { AccessKind::Write } else { AccessKind::Change },
+    )?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
     let done = acting.set_attributes(&node, &set, guard, &mut wcc);

@@ -6,7 +6,7 @@ use proto::nfs3::{
     Create3Args, Createhow3, Diropargs3, Mkdir3Args, Mknod3Args, Mknoddata3, NewObject3, Nfsstat3,
     PostOpAttr, Symlink3Args, WccData,
 };
-use state::Touch;
+use state::AccessKind;
 use store::{Acting, CreateHow, FileHandle, Node, SetAttributes, Special, Wcc};
 use xdr::{Encode, Encoder, Opaque};
 
@@ -59,7 +59,7 @@ pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData)
     new_object(call, args.where_, body, |acting, directory, name, wcc| {
         if let CreateHow::Unchecked(_) = how {
             // It may be there, and be cut to nothing.
-            call.check_conflicts_at(acting, directory, name, Touch::Write)?;
+            call.check_conflicts_at(acting, directory, name, AccessKind::Write)?;
         }
         Ok(acting.create(directory, name, &how, wcc)?)
     })

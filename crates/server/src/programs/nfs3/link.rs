@@ -1,7 +1,7 @@
 //! RENAME and LINK (RFC 1813 sections 3.3.14, 3.3.15): the procedures with two handles.
 
 use proto::nfs3::{Link3Args, Link3Body, Nfsstat3, Rename3Args, Rename3Body};
-use state::Touch;
+use state::AccessKind;
 use store::Wcc;
 
 use super::convert::{entry_status, post_op, wcc_data};
@@ -16,8 +16,8 @@ pub(super) fn rename(call: &Call<'_>, args: Rename3Args<'_>, body: &mut Rename3B
     let acting = admitted.acting()?;
     let (from, to) = (acting.node(args.from.dir.0)?, acting.node(args.to.dir.0)?);
     call.before_change(&admitted);
-    call.check_conflicts_at(&acting, &from, args.from.name.0, Touch::Change)?;
-    call.check_conflicts_at(&acting, &to, args.to.name.0, Touch::Change)?;
+    call.check_conflicts_at(&acting, &from, args.from.name.0, AccessKind::Change)?;
+    call.check_conflicts_at(&acting, &to, args.to.name.0, AccessKind::Change)?;
     let (mut from_wcc, mut to_wcc) = (Wcc::default(), Wcc::default());
     let done = acting.rename(&from, args.from.name.0, &to, args.to.name.0, &mut from_wcc, &mut to_wcc);
     *body = Rename3Body { fromdir_wcc: wcc_data(&from_wcc), todir_wcc: wcc_data(&to_wcc) };
@@ -33,7 +33,7 @@ pub(super) fn link(call: &Call<'_>, args: Link3Args<'_>, body: &mut Link3Body) -
     }
     let acting = admitted.acting()?;
     let (file, directory) = (acting.node(args.file.0)?, acting.node(args.link.dir.0)?);
-    call.check_conflicts_if(|| acting.may_change_entries(&directory), &file, Touch::Change)?;
+    call.check_conflicts_if(|| acting.may_change_entries(&directory), &file, AccessKind::Change)?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
     let done = acting.link(&file, &directory, args.link.name.0, &mut wcc);

@@ -26,7 +26,7 @@ use exports::Claim;
 use proto::nfs3::{self, Nfsstat3, Outcome, PostOpAttr, Procedure};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, Placement, Program, Reply};
-use state::Touch;
+use state::AccessKind;
 use store::{Acting, Node};
 use xdr::{Decoder, Encode, Encoder};
 
@@ -70,7 +70,7 @@ impl Call<'_> {
 
     /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open
     /// that denies it. It is to be tried again: neither lasts.
-    fn check_conflicts(&self, acting: &Acting<'_>, node: &Node, touch: Touch) -> Result<()> {
+    fn check_conflicts(&self, acting: &Acting<'_>, node: &Node, touch: AccessKind) -> Result<()> {
         self.check_conflicts_if(|| Service::may_touch(acting, node, touch), node, touch)
     }
 
@@ -80,7 +80,7 @@ impl Call<'_> {
         &self,
         right: impl FnOnce() -> store::Result<()>,
         node: &Node,
-        touch: Touch,
+        touch: AccessKind,
     ) -> Result<()> {
         if self.service.state.is_free(touch) || refuses(right()) {
             return Ok(());
@@ -97,14 +97,14 @@ impl Call<'_> {
         acting: &Acting<'_>,
         directory: &Node,
         name: &[u8],
-        touch: Touch,
+        touch: AccessKind,
     ) -> Result<()> {
         if self.service.state.is_free(touch) {
             return Ok(());
         }
         match acting.lookup(directory, name) {
             // Names are the directory's; what is cut to nothing is the file.
-            Ok(node) if touch == Touch::Change => {
+            Ok(node) if touch == AccessKind::Change => {
                 self.check_conflicts_if(|| acting.may_change_entries(directory), &node, touch)
             }
             Ok(node) => self.check_conflicts(acting, &node, touch),

@@ -4,7 +4,7 @@
 use io::trace;
 use proto::nfs3::{Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
 use rpc::server::Reply;
-use state::Touch;
+use state::AccessKind;
 use store::{Acting, Node};
 
 use super::convert::{fattr, post_op};
@@ -52,7 +52,7 @@ fn attempt(
     let admitted = call.admit(args.file.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
-    call.check_conflicts(&acting, &node, Touch::Read)?;
+    call.check_conflicts(&acting, &node, AccessKind::Read)?;
     let count = args.count.min(MAX_TRANSFER);
     if acting.read_mode(&node) != io::Mode::Buffered {
         return fetch(call, &acting, &node, args.offset, count, reply, body);

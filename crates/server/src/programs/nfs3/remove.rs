@@ -1,7 +1,7 @@
 //! REMOVE and RMDIR (RFC 1813 sections 3.3.12, 3.3.13).
 
 use proto::nfs3::{Diropargs3, Remove3Args, Rmdir3Args, WccData};
-use state::Touch;
+use state::AccessKind;
 use store::{Acting, Node, Wcc};
 
 use super::convert::{entry_status, wcc_data};
@@ -17,7 +17,7 @@ fn gone(
     let acting = admitted.acting()?;
     let directory = acting.node(place.dir.0)?;
     call.before_change(&admitted);
-    call.check_conflicts_at(&acting, &directory, place.name.0, Touch::Change)?;
+    call.check_conflicts_at(&acting, &directory, place.name.0, AccessKind::Change)?;
     let mut wcc = Wcc::default();
     let done = unlink(&acting, &directory, place.name.0, &mut wcc);
     *body = wcc_data(&wcc);

@@ -6,7 +6,7 @@
 use io::trace;
 use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
 use rpc::server::Placement;
-use state::Touch;
+use state::AccessKind;
 use store::{Kind, Wcc};
 use xdr::{Decoder, Encoder};
 
@@ -52,7 +52,7 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
     let admitted = call.admit(args.file.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
-    call.check_conflicts(&acting, &node, Touch::Write)?;
+    call.check_conflicts(&acting, &node, AccessKind::Write)?;
     // "The count ... must match the length of data" is knfsd's reading, too; what is above wtmax is cut (a
     // short write).
     let length = args.data.0.len();

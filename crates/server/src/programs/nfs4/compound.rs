@@ -10,7 +10,7 @@ use std::sync::Arc;
 use proto::nfs4::{self, Bitmap4, MAX_TAG, MinorVersion, Nfsstat4, Operation, Stateid4};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, Reply};
-use state::{Principal, Ticket};
+use state::{Principal, SlotRequest};
 use xdr::{Decoder, Encode, Encoder, Opaque};
 
 use super::effect::{self, Effect};
@@ -36,7 +36,7 @@ pub(super) struct Compound<'a> {
     pub current_stateid: Option<Stateid4>,
     pub saved_stateid: Option<Stateid4>,
     /// The request's place in its session, from SEQUENCE on.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<SlotRequest>,
     /// The client wants the reply kept.
     pub cache_this: bool,
     pub reply: &'a mut Reply,

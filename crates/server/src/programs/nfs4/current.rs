@@ -3,7 +3,7 @@
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
 use rpc::server::TcpOwner;
-use state::{Asker, ClientId, Direction, Principal, Requester, Touch};
+use state::{AccessKind, ClientId, Direction, Principal, Requester};
 use store::{FileHandle, OwnChange};
 
 use super::compound::{Compound, principal};
@@ -94,7 +94,7 @@ impl Compound<'_> {
     /// Whether a file may be changed now; others' delegations of it are recalled if not. What is returned is
     /// to be kept until the change is made.
     pub fn may_change(&self, acting: &store::Acting<'_>, file: &store::Node) -> Result<Option<OwnChange>> {
-        self.may_change_if(|| Service::may_touch(acting, file, Touch::Change), file)
+        self.may_change_if(|| Service::may_touch(acting, file, AccessKind::Change), file)
     }
 
     /// The same where another right decides. Who hasn't got it has nobody make way: the operation says why it
@@ -115,8 +115,8 @@ impl Compound<'_> {
     pub fn may_io(&self, file: &File, id: &state::StateId, direction: Direction) -> Result<()> {
         let special = *id == state::StateId::ANONYMOUS || *id == state::StateId::READ_BYPASS;
         let touch = match direction {
-            Direction::Read => Touch::Read,
-            Direction::Write => Touch::Write,
+            Direction::Read => AccessKind::Read,
+            Direction::Write => AccessKind::Write,
         };
         if !special || self.service.state.is_free(touch) {
             return Ok(());
@@ -147,12 +147,12 @@ impl Compound<'_> {
     }
 
     /// Who asks with a state id: in 4.0 nothing else says it.
-    pub fn asker(&self, id: &state::StateId) -> Result<Asker> {
+    pub fn asker(&self, id: &state::StateId) -> Result<Option<ClientId>> {
         let special = *id == state::StateId::ANONYMOUS || *id == state::StateId::READ_BYPASS;
         match &self.ticket {
-            Some(ticket) => Ok(Asker::Client(ticket.client)),
-            None if special || self.minor >= MinorVersion::V1 => Ok(Asker::Stateless),
-            None => self.owner(id).map(Asker::Client),
+            Some(ticket) => Ok(Some(ticket.client)),
+            None if special || self.minor >= MinorVersion::V1 => Ok(None),
+            None => self.owner(id).map(Some),
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fairness::LogLimit;
 use parking_lot::Mutex;
 use state::{
-    Begun, Channel, ClientId, Config, Effects, Engine, Error, KeptOut, Limits, OpenRequest, Patience,
-    StateId, Time, Touch,
+    AccessKind, BlockedWaiter, ChannelAttrs, ClientId, Effects, Engine, EngineConfig, EngineLimits, Error,
+    OpenRequest, PendingLock, RecallTimeout, StateId, Time,
 };
 use store::{FileHandle, Held, Lease, Leases, OwnChange};
 
@@ -57,7 +57,7 @@ const TICK: u64 = 1000;
 /// How long a client has to return what a local process waits for. The kernel lets that one in after 45 s
 /// (the default of `/proc/sys/fs/lease-break-time`). Whose user could write to the file could do worse to it
 /// than hold it up; whose user may only read it has nothing to send before it returns the delegation.
-const LOCAL_PATIENCE: Patience = Patience { of_writers: 40_000, of_readers: 10_000 };
+const LOCAL_RECALL_TIMEOUT: RecallTimeout = RecallTimeout { writers: 40_000, readers: 10_000 };
 /// How long a file isn't lent after a delegation of it was taken away, nor anything to a peer that let it be,
 /// in milliseconds.
 const DISTRUST: u64 = 3_600_000;
@@ -68,7 +68,7 @@ const MOST_LOOKED_AT: usize = 1024;
 pub(super) const MAX_DELEGATIONS: usize = 16_384;
 
 /// Bounds (docs/operations.md has them).
-const LIMITS: Limits = Limits {
+const LIMITS: EngineLimits = EngineLimits {
     clients: 16_384,
     sessions: 64,
     states: 262_144,
@@ -80,7 +80,7 @@ const LIMITS: Limits = Limits {
     ranges: 4096,
     waiting: 16_384,
     replies: 1 << 30,
-    channel: Channel {
+    channel: ChannelAttrs {
         request: MAX_REQUEST,
         response: MAX_REPLY,
         cached: MAX_CACHED_REPLY,
@@ -145,12 +145,12 @@ impl StateManager {
         recovered: Recovered,
     ) -> std::io::Result<Arc<Self>> {
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        let config = Config {
+        let config = EngineConfig {
             boot: random() as u32,
             lease: millis,
             courtesy: COURTESY.as_millis() as u64,
             distrust: DISTRUST,
-            limits: Limits { descriptors, ..LIMITS },
+            limits: EngineLimits { descriptors, ..LIMITS },
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
@@ -190,7 +190,8 @@ impl StateManager {
         let told = Arc::downgrade(&states);
         let leases = Leases::start(move |file, writes| {
             if let Some(states) = told.upgrade() {
-                states.run(|engine, now| engine.broken_by_local(now, file, writes, LOCAL_PATIENCE));
+                states
+                    .run(|engine, now| engine.recall_for_local_open(now, file, writes, LOCAL_RECALL_TIMEOUT));
             }
         })?;
         let _ = states.leases.set(leases);
@@ -203,7 +204,7 @@ impl StateManager {
     }
 
     /// The owner of a lock, by a name that it has after a restart, too.
-    pub(super) fn name_of(&self, begun: &Begun<StateResources>) -> u64 {
+    pub(super) fn name_of(&self, begun: &PendingLock<StateResources>) -> u64 {
         self.run(|engine, _| {
             engine
                 .lock_owner(begun)
@@ -315,7 +316,7 @@ impl StateManager {
         for recall in std::mem::take(&mut effects.recalls) {
             self.callbacks.recall(recall);
         }
-        for (client, keep) in std::mem::take(&mut effects.give_back) {
+        for (client, keep) in std::mem::take(&mut effects.recall_any) {
             self.callbacks.ask_back(client, keep);
         }
         for notice in std::mem::take(&mut effects.notices) {
@@ -327,15 +328,15 @@ impl StateManager {
     }
 
     /// Whether nothing of NFSv4's clients can be in the way of an access, whichever file it is to.
-    pub(crate) fn is_free(&self, touch: Touch) -> bool {
+    pub(crate) fn is_free(&self, touch: AccessKind) -> bool {
         !self.denies.load(Ordering::Acquire) && self.has_no_delegations_against(touch)
     }
 
-    fn has_no_delegations_against(&self, touch: Touch) -> bool {
+    fn has_no_delegations_against(&self, touch: AccessKind) -> bool {
         match touch {
-            Touch::Read => self.delegated[1].load(Ordering::Acquire) == 0,
-            Touch::Write | Touch::Change => !self.has_delegations(),
-            Touch::Open(_) => false,
+            AccessKind::Read => self.delegated[1].load(Ordering::Acquire) == 0,
+            AccessKind::Write | AccessKind::Change => !self.has_delegations(),
+            AccessKind::Open(_) => false,
         }
     }
 
@@ -344,7 +345,7 @@ impl StateManager {
         &self,
         by: Option<ClientId>,
         file: &FileHandle,
-        touch: Touch,
+        touch: AccessKind,
     ) -> Result<(), Error> {
         if self.has_no_delegations_against(touch) {
             Ok(())
@@ -364,14 +365,18 @@ impl StateManager {
             return Ok(None);
         }
         let holds = self.run(|engine, now| {
-            engine.check_conflicts(now, by, file, Touch::Change)?;
+            engine.check_conflicts(now, by, file, AccessKind::Change)?;
             Ok(by.is_some_and(|by| engine.holds_delegation_of(by, file)))
         })?;
         Ok(self.leases.get().filter(|_| holds).and_then(|leases| leases.own_change(file)))
     }
 
     /// As [`StateManager::check_conflicts`], for what has no open behind it (NFSv3): see [`Engine::check_conflicts_without_open`].
-    pub(crate) fn check_conflicts_without_open(&self, file: &FileHandle, touch: Touch) -> Result<(), Error> {
+    pub(crate) fn check_conflicts_without_open(
+        &self,
+        file: &FileHandle,
+        touch: AccessKind,
+    ) -> Result<(), Error> {
         if self.denies.load(Ordering::Acquire) {
             self.run(|engine, now| engine.check_conflicts_without_open(now, None, file, touch))
         } else {
@@ -382,23 +387,23 @@ impl StateManager {
     /// To be called every second: tells the engine the time, and of locks that local processes have given
     /// back.
     pub(super) fn tick(&self) {
-        let (kept_out, in_grace) =
-            self.run(|engine, now| (engine.kept_out(MOST_LOOKED_AT), engine.in_grace(now)));
+        let (blocked_waiters, in_grace) =
+            self.run(|engine, now| (engine.blocked_waiters(MOST_LOOKED_AT), engine.in_grace(now)));
         if !in_grace && self.promised_more.swap(false, Ordering::Relaxed) {
             promise(&self.records.lock(), self.lease);
         }
         if let Some(kept) = self.kept_locks.get().filter(|_| !in_grace) {
             kept.release();
         }
-        let is_free = |waiting: &KeptOut<FileHandle, StateResources>| {
+        let is_free = |waiting: &BlockedWaiter<FileHandle, StateResources>| {
             let lock = file_lock(waiting.range, waiting.kind);
             let found = waiting.file.locks.lock().as_ref().map(|own| own.file().test(&lock));
             // Where it can't be said the client finds out.
             !matches!(found, Some(Ok(Some(_))))
         };
-        let free: Vec<_> = kept_out.into_iter().filter(is_free).collect();
+        let free: Vec<_> = blocked_waiters.into_iter().filter(is_free).collect();
         if !free.is_empty() {
-            self.run(|engine, _| free.iter().for_each(|waiting| engine.let_in(waiting)));
+            self.run(|engine, _| free.iter().for_each(|waiting| engine.unblock(waiting)));
         }
     }
 

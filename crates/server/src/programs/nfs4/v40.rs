@@ -7,7 +7,7 @@ use proto::nfs4::{
     Close4Args, Lock4Args, Locker4, Locku4Args, Nfsstat4, Open4Args, OpenConfirm4Args, OpenDowngrade4Args,
     Operation, Stateid4,
 };
-use state::{ClientId, Numbered, Owner, Requester, StateId};
+use state::{ClientId, OwnerRequest, Requester, StateId, StateOwner};
 use xdr::Decoder;
 
 use super::compound::{Compound, Step};
@@ -24,7 +24,7 @@ pub(super) const fn is_numbered(operation: Operation) -> bool {
 /// An owner's request.
 struct Request {
     by: Requester,
-    owner: Owner,
+    owner: StateOwner,
     seqid: u32,
     /// The open that CLOSE closes.
     closes: Option<StateId>,
@@ -42,11 +42,11 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
     let begun = c.service.state.run(|engine, now| engine.owner_begin(now, by, owner, *seqid, opens));
     match begun {
         Err(error) => return Step::Done(Err(status::of_state(error))),
-        Ok(Numbered::Again(kept)) => {
+        Ok(OwnerRequest::Replay(kept)) => {
             *args = behind;
             return again(c, &kept);
         }
-        Ok(Numbered::New) => {}
+        Ok(OwnerRequest::New) => {}
     }
     let start = c.reply.encoder().position();
     let done = dispatch::run(c, operation, args);
@@ -63,7 +63,7 @@ pub(super) fn run(c: &mut Compound<'_>, operation: Operation, args: &mut Decoder
     c.service.state.run(|engine, _| {
         engine.owner_end(by, owner, *seqid, kept);
         if let (Some(id), true) = (closes, done.is_ok()) {
-            engine.closed40(by.client, id, owner);
+            engine.remember_closed_open(by.client, id, owner);
         }
     });
     Step::Done(done)
@@ -106,7 +106,7 @@ fn who(c: &Compound<'_>, operation: Operation, args: &mut Decoder<'_>) -> Result
     match operation {
         Operation::Open => {
             let args: Open4Args<'_> = args.get().map_err(bad)?;
-            let owner = Owner::Open(args.owner.owner.0.to_vec());
+            let owner = StateOwner::Open(args.owner.owner.0.to_vec());
             Ok(Request {
                 by: c.requester(ClientId(args.owner.clientid)),
                 owner,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, CB_GETATTR, CbGetattr4Args, CbGetattr4ResOk};
 use rpc::server::CallContext;
-use state::{ClientId, Error, Touch};
+use state::{AccessKind, ClientId, Error};
 use store::{Acting, Node};
 use xdr::{Decoder, Opaque};
 
@@ -78,7 +78,7 @@ impl StateManager {
                 let _ = acting.touch(node);
                 Ok(Some(size))
             }
-            None => self.check_conflicts(by, key, Touch::Read).map(|()| None),
+            None => self.check_conflicts(by, key, AccessKind::Read).map(|()| None),
         }
     }
 

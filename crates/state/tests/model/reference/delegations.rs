@@ -1,6 +1,6 @@
 //! Delegations, and what is in their way.
 
-use state::{NoDelegation, Patience};
+use state::{NoDelegation, RecallTimeout};
 
 use super::{DISTRUST, Error, LEASE, Reference};
 
@@ -53,7 +53,7 @@ impl Touched {
 impl Reference {
     /// Whether nobody's delegation but `by`'s own is in the way; those that are are recalled, to be returned
     /// in time.
-    pub fn clear(&mut self, by: Option<usize>, file: u32, touched: Touched, patience: Patience) -> bool {
+    pub fn clear(&mut self, by: Option<usize>, file: u32, touched: Touched, patience: RecallTimeout) -> bool {
         let against =
             |given: &&Delegation| given.file == file && Some(given.who) != by && touched.breaks(given.writes);
         let against: Vec<u64> = self.delegations.iter().filter(against).map(|given| given.nr).collect();
@@ -69,7 +69,7 @@ impl Reference {
                 self.revoke(nr);
             } else {
                 clear = false;
-                let patience = if given.may_write { patience.of_writers } else { patience.of_readers };
+                let patience = if given.may_write { patience.writers } else { patience.readers };
                 self.recall(nr, self.now + patience.min(LEASE));
             }
         }
@@ -109,7 +109,7 @@ impl Reference {
 
     /// As [`Reference::clear`], for an operation that has to be tried again then.
     pub fn touch(&mut self, by: Option<usize>, file: u32, touched: Touched) -> Result<(), Error> {
-        if self.clear(by, file, touched, Patience { of_writers: LEASE, of_readers: LEASE }) {
+        if self.clear(by, file, touched, RecallTimeout { writers: LEASE, readers: LEASE }) {
             Ok(())
         } else {
             Err(Error::Delay)

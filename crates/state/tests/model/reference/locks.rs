@@ -47,7 +47,7 @@ impl Lock {
 }
 
 /// Whose lock is in the way, or whose turn it is, and which bytes.
-pub type Denied = (usize, u8, Run);
+pub type LockDenied = (usize, u8, Run);
 
 /// What an owner wants, by one of its opens.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl Wanted {
 impl Reference {
     /// What is in the way of a lock. One after the other those go who are out of their lease: of writers, and
     /// else of readers, who reaches farthest; of those the oldest.
-    fn locked_against(&mut self, wanted: &Wanted) -> Option<Denied> {
+    fn locked_against(&mut self, wanted: &Wanted) -> Option<LockDenied> {
         let in_the_way = |lock: &&Lock| {
             let runs = lock.against(wanted.bytes, wanted.kind);
             let farthest = runs.into_iter().map(|run| (run.2, run.1)).max();
@@ -93,7 +93,7 @@ impl Reference {
         wanted: &Wanted,
         reclaim: bool,
         waits: bool,
-    ) -> Result<Result<(), Denied>, Error> {
+    ) -> Result<Result<(), LockDenied>, Error> {
         if wanted.open.union().0 & if wanted.kind == LockKind::Write { 2 } else { 1 } == 0 {
             return Err(Error::Openmode);
         }
@@ -127,7 +127,7 @@ impl Reference {
     }
 
     /// LOCKT.
-    pub fn test(&mut self, wanted: &Wanted) -> Result<Option<Denied>, Error> {
+    pub fn test(&mut self, wanted: &Wanted) -> Result<Option<LockDenied>, Error> {
         self.check_grace(wanted.open.who, false)?;
         let denied = self.locked_against(wanted);
         if denied.is_none() {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use delegations::NotLent;
 pub use delegations::{Delegation, Touched};
-pub use locks::{Denied, Lock, Wanted};
+pub use locks::{Lock, LockDenied, Wanted};
 pub use queue::Waiter;
 use state::Error;
 

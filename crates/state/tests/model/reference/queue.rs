@@ -2,7 +2,7 @@
 
 use state::LockKind;
 
-use super::{Denied, LEASE, Reference, Wanted};
+use super::{LEASE, LockDenied, Reference, Wanted};
 
 /// How long others wait for one whose turn it is and who was told.
 const TURN: u64 = LEASE / 12;
@@ -64,13 +64,13 @@ impl Reference {
     }
 
     /// No local process has any longer what somebody waits for.
-    pub fn let_in(&mut self, wanted: &Wanted) {
+    pub fn unblock(&mut self, wanted: &Wanted) {
         let waiter = self.waiters.iter_mut().find(|waiter| waiter.is_same(wanted));
         waiter.expect("it waits").outside = false;
     }
 
     /// Whose turn it is before this one may have what it wants.
-    pub fn whose_turn(&mut self, wanted: &Wanted) -> Option<Denied> {
+    pub fn whose_turn(&mut self, wanted: &Wanted) -> Option<LockDenied> {
         self.begin_turns();
         let before = self.waiters.iter().take_while(|waiter| !waiter.is_same(wanted));
         let first = { before }.find(|waiter| waiter.is_before(wanted, self.now))?;

@@ -20,7 +20,7 @@ use proto::nfs4::{
     Bitmap4, CB_NOTIFY_LOCK, CB_RECALL, CB_RECALL_ANY, CbNotifyLock4Args, CbRecall4Args, CbRecallAny4Args,
     Nfsstat4, RCA4_RDATA_DLG, RCA4_WDATA_DLG, StateOwner4, Stateid4,
 };
-use state::{ClientId, LockOwner, Notice, Recall, SessionId, StateId};
+use state::{ClientId, LockNotice, LockOwner, Recall, SessionId, StateId};
 use store::FileHandle;
 use tokio::sync::mpsc;
 use xdr::Opaque;
@@ -170,7 +170,7 @@ impl Callbacks {
     }
 
     /// Tells a client that one of its owners may have the lock it waits for (4.1).
-    pub(super) fn notify(&self, notice: &Notice<FileHandle>) {
+    pub(super) fn notify(&self, notice: &LockNotice<FileHandle>) {
         let LockOwner { client, owner } = &notice.who;
         let lock_owner = StateOwner4 { clientid: client.0, owner: Opaque(owner) };
         let args = CbNotifyLock4Args { fh: Opaque(notice.key.as_bytes()), lock_owner };

@@ -12,7 +12,7 @@ use proto::nfs4::{
     WND4_NOT_SUPP_FTYPE, WND4_NOT_SUPP_UPGRADE, WND4_NOT_WANTED, WND4_WRITE_DELEG_NOT_SUPP_FTYPE,
     WantDelegation4Args,
 };
-use state::{ClientId, Delegating, DelegationRequest, NoDelegation, Requester, Share, StateId};
+use state::{ClientId, DelegationRequest, NoDelegation, PendingDelegation, Requester, Share, StateId};
 use store::{AccessMode, Acting, Error, FileHandle, Kind, Node};
 use xdr::Opaque;
 
@@ -91,7 +91,7 @@ pub(in crate::programs::nfs4) fn want(c: &mut Compound<'_>, args: WantDelegation
         kind => kind == Kind::Regular,
     };
     let reclaims = matches!(args.claim, DelegClaim4::Previous(_));
-    let grace = c.service.state.run(|engine, now| engine.may_have_state(now, client, reclaims));
+    let grace = c.service.state.run(|engine, now| engine.check_grace(now, client, reclaims));
     grace.map_err(status::of_state)?;
     let acting = file.acting()?;
     // Who may not open it gets no delegation; there is no error for that.
@@ -181,7 +181,7 @@ pub(super) fn reclaim(
     let Ok(begun) = begun else { return OpenDelegation4::None };
     let kept_out = keep_out(c, acting, node, &begun).is_ok();
     let id = states.run(|engine, now| {
-        if kept_out { engine.delegate_done(&begun) } else { engine.delegate_to_recall(now, &begun) }
+        if kept_out { engine.delegate_done(&begun) } else { engine.delegate_and_recall(now, &begun) }
     });
     id.map_or(OpenDelegation4::None, |id| delegation(&id, writes, !kept_out))
 }
@@ -191,7 +191,7 @@ fn keep_out(
     c: &Compound<'_>,
     acting: &Acting<'_>,
     node: &Arc<Node>,
-    begun: &Delegating<StateResources>,
+    begun: &PendingDelegation<StateResources>,
 ) -> store::Result<()> {
     let leases = c.service.state.leases.get().ok_or(Error::NotSupported)?;
     let lease = acting.lease(node, begun.writes, leases)?;

@@ -8,7 +8,7 @@ use proto::nfs4::{
     Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, MinorVersion, NfsLockType4, Nfsstat4,
     StateOwner4,
 };
-use state::{Begun, ClientId, Denied, LockKind, LockOwner, LockRequest, Locker, Owner, Range};
+use state::{ClientId, LockDenied, LockKind, LockOwner, LockRequest, Locker, PendingLock, Range, StateOwner};
 use store::{Acting, FileHandle, FileLock, Kind, Node};
 use xdr::{Encode as _, Encoder, Opaque};
 
@@ -73,14 +73,14 @@ pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>)
             let id = c.service.state.run(|engine, _| engine.lock_done(&begun, range, kind));
             let id = c.give_stateid(id.map_err(status::of_state)?);
             if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor) {
-                let owner = Owner::Lock(new.lock_owner.owner.0.to_vec());
-                c.service.state.run(|engine, _| engine.owner_starts(&by, &owner, new.lock_seqid));
+                let owner = StateOwner::Lock(new.lock_owner.owner.0.to_vec());
+                c.service.state.run(|engine, _| engine.start_lock_owner(&by, &owner, new.lock_seqid));
             }
             c.reply.encoder().put(&id);
             Ok(())
         }
         Ok(Some(local)) => {
-            c.service.state.run(|engine, now| engine.lock_kept_out(now, &begun, &request));
+            c.service.state.run(|engine, now| engine.lock_blocked_locally(now, &begun, &request));
             Err(refuse(c, by.client, &local))
         }
         Err(error) => {
@@ -95,9 +95,9 @@ fn take(
     states: &StateManager,
     acting: &Acting<'_>,
     node: &Node,
-    begun: &Begun<StateResources>,
+    begun: &PendingLock<StateResources>,
     asked: &LockRequest<'_, FileHandle>,
-) -> store::Result<Option<Denied>> {
+) -> store::Result<Option<LockDenied>> {
     let (range, kind, exclusive) = (asked.range, asked.kind, asked.kind == LockKind::Write);
     let kept = states.kept_locks.get();
     let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(states.name_of(begun), file));
@@ -139,8 +139,8 @@ fn take(
 }
 
 /// A lock that isn't an NFS client's.
-fn local(lock: &FileLock) -> Denied {
-    Denied {
+fn local(lock: &FileLock) -> LockDenied {
+    LockDenied {
         range: Range { first: lock.first, last: lock.last },
         kind: if lock.exclusive { LockKind::Write } else { LockKind::Read },
         owner: LockOwner { client: ClientId(0), owner: Vec::new() },
@@ -149,7 +149,7 @@ fn local(lock: &FileLock) -> Denied {
 
 /// `NFS4ERR_DENIED`, with the lock that is in the way. The id of another client isn't told: who knows it
 /// could speak for that one.
-fn refuse(c: &mut Compound<'_>, client: ClientId, denied: &Denied) -> Nfsstat4 {
+fn refuse(c: &mut Compound<'_>, client: ClientId, denied: &LockDenied) -> Nfsstat4 {
     let clientid = if denied.owner.client == client { client.0 } else { 0 };
     let mut body = Encoder::new();
     let locktype = match denied.kind {

@@ -14,7 +14,7 @@ use proto::nfs4::{
     SHARE_ACCESS_WANT_DELEG_TIMESTAMPS, SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, SHARE_ACCESS_WANT_PUSH,
     SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, Stateid4,
 };
-use state::{ClientId, OpenRequest, Requester, Share, StateId, Touch};
+use state::{AccessKind, ClientId, OpenRequest, Requester, Share, StateId};
 use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
 
 use super::delegation;
@@ -46,7 +46,7 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
         Object::Pseudo(_) => return Err(refusal_in_pseudo(c, &args)),
         _ => c.file(Nfsstat4::Isdir)?,
     };
-    let grace = c.service.state.run(|engine, now| engine.may_have_state(now, client, reclaim));
+    let grace = c.service.state.run(|engine, now| engine.check_grace(now, client, reclaim));
     grace.map_err(status::of_state)?;
     let acting = here.acting()?;
     let opened = match args.claim {
@@ -87,8 +87,8 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
     let request = OpenRequest { by: &by, owner: args.owner.owner.0, key: &key, share, reclaim };
     if opened.truncate {
         let may = c.service.state.run(|engine, now| {
-            engine.may_open(now, &request)?;
-            engine.check_conflicts(now, Some(client), &key, Touch::Write)
+            engine.check_open(now, &request)?;
+            engine.check_conflicts(now, Some(client), &key, AccessKind::Write)
         });
         may.map_err(status::of_state)?;
         truncate(c, &acting, &here, &opened.node)?;

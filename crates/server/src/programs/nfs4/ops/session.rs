@@ -9,7 +9,9 @@ use proto::nfs4::{
     SEQ4_BACKCHANNEL_FAULT, SEQ4_CB_PATH_DOWN, SEQ4_RECALLABLE_STATE_REVOKED, SEQ4_RESTART_RECLAIM_NEEDED,
     Sequence4Args, Sequence4ResOk, ServerOwner4, StateProtect4A, StateProtect4R,
 };
-use state::{Channel, ClientId, CreateSession, ExchangeId, Sequence, Sequenced, SessionId, Ticket};
+use state::{
+    ChannelAttrs, ClientId, CreateSession, ExchangeId, Sequence, SequenceResult, SessionId, SlotRequest,
+};
 use xdr::{Array, Opaque};
 
 use super::back_channel;
@@ -83,7 +85,7 @@ pub(in crate::programs::nfs4) fn create_session(
         client: ClientId(args.clientid),
         sequence: args.sequence,
         principal: &principal,
-        channel: Channel {
+        channel: ChannelAttrs {
             request: fore.maxrequestsize,
             response: fore.maxresponsesize,
             cached: fore.maxresponsesize_cached,
@@ -130,8 +132,8 @@ pub(in crate::programs::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4
         operations: c.operations,
     };
     let ticket = match c.service.state.run(|engine, now| engine.sequence(now, &asked)) {
-        Ok(Sequenced::New(ticket)) => ticket,
-        Ok(Sequenced::Again(reply)) => return Step::Again(reply),
+        Ok(SequenceResult::New(ticket)) => ticket,
+        Ok(SequenceResult::Replay(reply)) => return Step::Again(reply),
         Err(error) => return Step::Done(Err(status::of_state(error))),
     };
     c.ticket = Some(ticket);
@@ -149,7 +151,7 @@ pub(in crate::programs::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4
 }
 
 /// What a client should know.
-fn status_flags(c: &Compound<'_>, ticket: &Ticket) -> u32 {
+fn status_flags(c: &Compound<'_>, ticket: &SlotRequest) -> u32 {
     let flag = |is: bool, flag| if is { flag } else { 0 };
     let trouble = c.service.state.callbacks.trouble(ticket.client, Some(ticket.session));
     flag(ticket.reclaim_needed, SEQ4_RESTART_RECLAIM_NEEDED)
