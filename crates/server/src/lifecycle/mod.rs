@@ -115,7 +115,7 @@ impl Server {
         if let Some(store) = &config.lock_store {
             service.state.keep_locks(Arc::clone(store));
         }
-        service.state.callbacks.ways.with(|paths| paths.limit_lines(descriptors.callbacks));
+        service.state.callbacks.paths.with(|paths| paths.limit_connections(descriptors.callbacks));
         let lane = start_lane(&config, &descriptors, instance, &service, &mut problems);
         let wire = start_wire(&config, &descriptors, &service, lane.as_ref())?;
         let registrations = config.rpcbind.then(|| rpcbind::register(&wire.local_addrs())).flatten();

@@ -27,7 +27,7 @@ use state::ClientId;
 use store::{FileHandle, Node, Wcc};
 use xdr::{Array, Opaque};
 
-use super::callbacks::Operation;
+use super::callbacks::CallbackOperation;
 use super::{Result, status};
 use crate::authorization::access::Admission;
 use crate::service::Service;
@@ -284,7 +284,7 @@ fn tell(service: &Arc<Service>, number: u64, copying: &Copying, status: Nfsstat4
             service.state.copies.table.lock().copies.remove(&number);
         }
     };
-    service.state.callbacks.send(copying.client, Operation::new(CB_OFFLOAD, &args), Box::new(done));
+    service.state.callbacks.send(copying.client, CallbackOperation::new(CB_OFFLOAD, &args), Box::new(done));
 }
 
 #[cfg(test)]

@@ -96,6 +96,6 @@ impl Program for Nfs4 {
     }
 
     fn closed(&self, peer: &Peer) {
-        self.0.state.callbacks.ways.with(|paths| paths.lost(peer.connection));
+        self.0.state.callbacks.paths.with(|paths| paths.connection_closed(peer.connection));
     }
 }

@@ -13,7 +13,7 @@ use state::{
 };
 use store::{FileHandle, Held, Lease, Leases, OwnChange};
 
-use super::callbacks::{self, Callbacks};
+use super::callbacks::{self, CallbackState, Callbacks, MAX_DELEGATIONS};
 use super::clock::{Clock, Look};
 use super::copies::Copies;
 use super::inherited::{self, KeptLocks};
@@ -64,8 +64,6 @@ const DISTRUST: u64 = 3_600_000;
 /// How many of those who wait for locks are looked at in one second, whether a local process has what they
 /// wait for.
 const MOST_LOOKED_AT: usize = 1024;
-/// The most delegations: each costs a descriptor.
-pub(super) const MAX_DELEGATIONS: usize = 16_384;
 
 /// Bounds (docs/operations.md has them).
 const LIMITS: EngineLimits = EngineLimits {
@@ -165,7 +163,7 @@ impl StateManager {
         if recovered.lease.is_none_or(|promised| promised < lease) {
             promise(&records, lease);
         }
-        let (callbacks, inbox) = Callbacks::new(lease);
+        let (callbacks, queue) = Callbacks::new(lease);
         let states = Arc::new(Self {
             engine: Mutex::new(LockedEngine {
                 engine,
@@ -186,7 +184,8 @@ impl StateManager {
             promised_more: AtomicBool::new(grace > lease),
             records: Mutex::new(records),
         });
-        callbacks::start(&states, inbox)?;
+        let weak = Arc::downgrade(&states);
+        callbacks::start(weak, queue)?;
         let told = Arc::downgrade(&states);
         let leases = Leases::start(move |file, writes| {
             if let Some(states) = told.upgrade() {
@@ -311,16 +310,16 @@ impl StateManager {
             }
         }
         for client in std::mem::take(&mut effects.ended) {
-            self.callbacks.ways.with(|paths| paths.remove_client(client));
+            self.callbacks.paths.with(|paths| paths.remove_client(client));
         }
         for recall in std::mem::take(&mut effects.recalls) {
             self.callbacks.recall(recall);
         }
         for (client, keep) in std::mem::take(&mut effects.recall_any) {
-            self.callbacks.ask_back(client, keep);
+            self.callbacks.recall_any(client, keep);
         }
         for notice in std::mem::take(&mut effects.notices) {
-            self.callbacks.notify(&notice);
+            self.callbacks.notify_lock(&notice);
         }
         // Files are closed here, and kernel leases given back.
         drop((effects, let_go));
@@ -384,9 +383,26 @@ impl StateManager {
         }
     }
 
+    /// Whether there is any delegation.
+    pub(crate) fn has_delegations(&self) -> bool {
+        self.delegated.iter().any(|count| count.load(Ordering::Acquire) > 0)
+    }
+
+    /// Whether there is any delegation for writing.
+    pub(super) fn has_writers(&self) -> bool {
+        self.delegated[1].load(Ordering::Acquire) > 0
+    }
+
+    /// Whether some file may be kept from whoever comes without an open of NFSv4's.
+    pub(crate) fn restricts(&self) -> bool {
+        self.denies.load(Ordering::Acquire) || self.has_delegations()
+    }
+}
+
+impl CallbackState for StateManager {
     /// To be called every second: tells the engine the time, and of locks that local processes have given
     /// back.
-    pub(super) fn tick(&self) {
+    fn tick(&self) {
         let (blocked_waiters, in_grace) =
             self.run(|engine, now| (engine.blocked_waiters(MOST_LOOKED_AT), engine.in_grace(now)));
         if !in_grace && self.promised_more.swap(false, Ordering::Relaxed) {
@@ -407,19 +423,8 @@ impl StateManager {
         }
     }
 
-    /// Whether there is any delegation.
-    pub(crate) fn has_delegations(&self) -> bool {
-        self.delegated.iter().any(|count| count.load(Ordering::Acquire) > 0)
-    }
-
-    /// Whether there is any delegation for writing.
-    pub(super) fn has_writers(&self) -> bool {
-        self.delegated[1].load(Ordering::Acquire) > 0
-    }
-
-    /// Whether some file may be kept from whoever comes without an open of NFSv4's.
-    pub(crate) fn restricts(&self) -> bool {
-        self.denies.load(Ordering::Acquire) || self.has_delegations()
+    fn holds_delegation(&self, client: ClientId, id: &StateId, file: &FileHandle) -> bool {
+        self.run(|engine, _| engine.check_delegation(client, id, file, 0).is_ok())
     }
 }
 

@@ -12,11 +12,11 @@ use state::{AccessKind, ClientId, Error};
 use store::{Acting, Node};
 use xdr::{Decoder, Opaque};
 
-use super::callbacks::Operation;
+use super::callbacks::CallbackOperation;
 use super::state_manager::StateManager;
 
 /// How long a worker waits for what a delegation's holder says.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CB_GETATTR_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What may be asked of a holder.
 const WRITTEN: Bitmap4 = Bitmap4::of(&[number::CHANGE, number::SIZE]);
@@ -70,7 +70,8 @@ impl StateManager {
         }
         cx.will_block();
         let args = CbGetattr4Args { fh: Opaque(key.as_bytes()), attr_request: WRITTEN };
-        let answer = self.callbacks.ask(holder, Operation::new(CB_GETATTR, &args), PATIENCE);
+        let answer =
+            self.callbacks.call(holder, CallbackOperation::new(CB_GETATTR, &args), CB_GETATTR_TIMEOUT);
         match answer.ok().and_then(|body| written(&body)) {
             Some(unchanged) if unchanged == (given.change, given.size) => Ok(None),
             Some((_, size)) => {

@@ -1,21 +1,21 @@
-//! A callback's bytes: one operation in a CB_COMPOUND, behind a CB_SEQUENCE where there are sessions (RFC
-//! 8881 section 20.2).
+//! The encoding of a callback: a CB_COMPOUND of one operation, after a CB_SEQUENCE in a session (RFC 8881
+//! section 20.2).
 
 use proto::nfs4::{
     CB_SEQUENCE, CbCompound4Head, CbSequence4Args, CbSequence4ResOk, MAX_TAG, MinorVersion, Nfsstat4,
 };
 use xdr::{Array, Decoder, Encode, Encoder, Opaque};
 
-use super::Failure;
+use super::CallbackError;
 
-/// One operation: its number and its arguments.
+/// A callback operation: its number and its encoded arguments.
 #[derive(Debug, Clone)]
-pub(crate) struct Operation {
+pub(crate) struct CallbackOperation {
     number: u32,
     args: Vec<u8>,
 }
 
-impl Operation {
+impl CallbackOperation {
     pub(crate) fn new(number: u32, args: &impl Encode) -> Self {
         let mut to = Encoder::new();
         to.put(args);
@@ -23,23 +23,22 @@ impl Operation {
     }
 }
 
-/// A CB_COMPOUND as bytes that are encoded already.
-pub(super) struct Compound(Vec<u8>);
+/// An encoded CB_COMPOUND.
+pub(super) struct CbCompound(Vec<u8>);
 
-impl Encode for Compound {
+impl Encode for CbCompound {
     fn encode(&self, to: &mut Encoder) {
         to.raw(&self.0);
     }
 }
 
-impl Compound {
-    /// Of a session's slot, or in 4.0 of a client that wants to be told by `ident` which of its mounts is
-    /// meant.
+impl CbCompound {
+    /// With `sequence` for a session, or for an NFSv4.0 client with the `callback_ident` that it chose.
     pub fn new(
         minor: MinorVersion,
         ident: u32,
         sequence: Option<CbSequence4Args>,
-        operation: &Operation,
+        operation: &CallbackOperation,
     ) -> Self {
         let mut to = Encoder::new();
         let operations = if sequence.is_some() { 2 } else { 1 };
@@ -54,8 +53,8 @@ impl Compound {
     }
 }
 
-/// CB_SEQUENCE of one slot.
-pub(super) const fn sequence(
+/// The arguments of CB_SEQUENCE.
+pub(super) const fn sequence_args(
     sessionid: [u8; 16],
     slotid: u32,
     sequenceid: u32,
@@ -65,9 +64,14 @@ pub(super) const fn sequence(
     CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, cachethis: false, referring_call_lists }
 }
 
-/// What the client answered: the body of the operation's result. The outer error says that the session's slot
-/// isn't where we think it is.
-pub(super) fn outcome(results: &[u8], with_sequence: bool) -> Result<Result<Vec<u8>, Failure>, Nfsstat4> {
+/// Decodes a client's reply: the body of the operation's result.
+///
+/// # Errors
+/// The outer error is CB_SEQUENCE's status, the inner one the operation's.
+pub(super) fn decode_reply(
+    results: &[u8],
+    with_sequence: bool,
+) -> Result<Result<Vec<u8>, CallbackError>, Nfsstat4> {
     let mut from = Decoder::new(results);
     let mut read = || -> Result<_, xdr::Error> {
         let (status, _tag, count) = (from.u32()?, from.opaque(MAX_TAG)?, from.u32()?);
@@ -85,10 +89,10 @@ pub(super) fn outcome(results: &[u8], with_sequence: bool) -> Result<Result<Vec<
         Ok(Ok((status, from.rest().to_vec())))
     };
     match read() {
-        Err(_) => Ok(Err(Failure::Garbage)),
+        Err(_) => Ok(Err(CallbackError::Garbage)),
         Ok(Err(sequenced)) => Err(status(sequenced)),
         Ok(Ok((0, body))) => Ok(Ok(body)),
-        Ok(Ok((refused, _))) => Ok(Err(Failure::Refused(status(refused)))),
+        Ok(Ok((refused, _))) => Ok(Err(CallbackError::Refused(status(refused)))),
     }
 }
 
@@ -101,20 +105,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_answers_is_understood() {
+    fn replies_are_decoded() {
         let answer =
             |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
         let sequenced = [&[0, 0, 2, 11, 0][..], &[0; 8], &[3, 0, 7]].concat();
-        assert_eq!(outcome(&answer(&sequenced), true), Ok(Ok(answer(&[7]))));
-        assert_eq!(outcome(&answer(&[0, 0, 1, 4, 0]), false), Ok(Ok(vec![])));
+        assert_eq!(decode_reply(&answer(&sequenced), true), Ok(Ok(answer(&[7]))));
+        assert_eq!(decode_reply(&answer(&[0, 0, 1, 4, 0]), false), Ok(Ok(vec![])));
         let delay = Nfsstat4::Delay as u32;
         assert_eq!(
-            outcome(&answer(&[delay, 0, 1, 4, delay]), false),
-            Ok(Err(Failure::Refused(Nfsstat4::Delay)))
+            decode_reply(&answer(&[delay, 0, 1, 4, delay]), false),
+            Ok(Err(CallbackError::Refused(Nfsstat4::Delay)))
         );
-        assert_eq!(outcome(&answer(&[delay, 0, 0]), false), Ok(Err(Failure::Refused(Nfsstat4::Delay))));
+        assert_eq!(
+            decode_reply(&answer(&[delay, 0, 0]), false),
+            Ok(Err(CallbackError::Refused(Nfsstat4::Delay)))
+        );
         let moved = Nfsstat4::SeqMisordered as u32;
-        assert_eq!(outcome(&answer(&[moved, 0, 1, 11, moved]), true), Err(Nfsstat4::SeqMisordered));
-        assert_eq!(outcome(&answer(&[0, 9]), true), Ok(Err(Failure::Garbage)));
+        assert_eq!(decode_reply(&answer(&[moved, 0, 1, 11, moved]), true), Err(Nfsstat4::SeqMisordered));
+        assert_eq!(decode_reply(&answer(&[0, 9]), true), Ok(Err(CallbackError::Garbage)));
     }
 }

@@ -1,9 +1,9 @@
-//! Calls from the server to its clients: recalls of delegations, and whatever else a client is to be told
-//! (RFC 8881 sections 2.10.3, 10.2, 20; RFC 7530 sections 10.2, 15).
+//! Calls from the server to its clients: recalls of delegations, notices of locks, and results of copies (RFC
+//! 8881 sections 2.10.3, 10.2 and 20, RFC 7530 sections 10.2 and 15).
 //!
-//! One thread sends them all, and waits for all replies at once; nobody who decides anything waits for a
-//! client. What is queued is bounded, a wait is too. A recall is sent again until the delegation has gone one
-//! way or the other: the engine takes it away in the end from a client that doesn't answer.
+//! One thread sends all callbacks and waits for all replies at once, so that no decision of the server waits
+//! for a client. The queue is bounded, and so is the time for a reply. A recall is repeated until the
+//! delegation has ended: the engine revokes the delegations of a client that doesn't answer.
 
 mod message;
 mod paths;
@@ -25,254 +25,272 @@ use store::FileHandle;
 use tokio::sync::mpsc;
 use xdr::Opaque;
 
-pub(crate) use message::Operation;
-pub(crate) use paths::{Address, CallbackProgram, MOST_SLOTS};
-use paths::{Paths, Trouble};
+pub(crate) use message::CallbackOperation;
+pub(crate) use paths::{CallbackAddress, CallbackProgram, MAX_BACK_SLOTS};
+use paths::{CallbackPaths, PathStatus};
 
-use super::state_manager::{MAX_DELEGATIONS, StateManager};
-
-/// How many callbacks may wait to be sent: every delegation's recall, and as many others.
-const QUEUE: usize = 2 * MAX_DELEGATIONS;
-/// How many clients' addresses are tried at the same time, shared by address: each costs a connection, and
-/// one that isn't answered costs it for long.
-const MOST_PROBED: usize = 64;
-/// How many workers may wait for a client's answer at the same time.
-const MOST_WAITING: usize = 4;
-/// How often the engine is told the time when nobody calls.
+/// The most delegations of all clients. Each costs two descriptors, and its recall a place in the queue.
+pub(super) const MAX_DELEGATIONS: usize = 16_384;
+/// The most callbacks that wait to be sent: the recall of every delegation, and as many others.
+const MAX_QUEUED: usize = 2 * MAX_DELEGATIONS;
+/// The most clients' addresses that are probed at the same time, shared by peer. Each probe costs a
+/// connection, and an address that doesn't answer costs it for long.
+const MAX_PROBES: usize = 64;
+/// The most workers that wait for a client's reply at the same time.
+const MAX_WAITING_WORKERS: usize = 4;
+/// The longest time for a reply.
+const MAX_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The interval of [`CallbackState::tick`].
 const TICK: Duration = Duration::from_secs(1);
 
 /// Why a callback has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
-    /// The client can't be reached.
-    #[error("there is no way to the client")]
+pub(crate) enum CallbackError {
+    /// There is no connection to the client.
+    #[error("there is no path to the client")]
     Path,
-    /// It didn't answer in time.
+    /// The client didn't reply in time.
     #[error("the client doesn't answer")]
-    Silent,
-    /// Its answer makes no sense.
+    Timeout,
+    /// The reply can't be decoded.
     #[error("the client's answer makes no sense")]
     Garbage,
-    /// It said no.
+    /// The client replied with an error.
     #[error("the client answers {0:?}")]
     Refused(Nfsstat4),
-    /// Too many are on their way.
+    /// Too many callbacks are queued or running.
     #[error("too many callbacks are on their way")]
     Busy,
 }
 
-/// What is told when a callback has come to its end: the body of the operation's result.
-pub(crate) type Done = Box<dyn FnOnce(Result<Vec<u8>, Failure>) + Send>;
+/// Receives the result of a callback, the body of the operation's result, on the callback thread.
+pub(crate) type CallbackDone = Box<dyn FnOnce(Result<Vec<u8>, CallbackError>) + Send>;
 
-/// What the thread is to do.
+/// What the callback thread needs of the server's state.
+pub(crate) trait CallbackState: Send + Sync {
+    /// Called every second.
+    fn tick(&self);
+
+    /// Whether the client still holds the delegation.
+    fn holds_delegation(&self, client: ClientId, id: &StateId, file: &FileHandle) -> bool;
+}
+
+/// A job of the callback thread.
 enum Job {
     Recall(Recall<FileHandle>),
     Send {
         client: ClientId,
-        operation: Operation,
-        done: Done,
+        operation: CallbackOperation,
+        done: CallbackDone,
     },
-    /// To find out whether the address of a client of 4.0 answers.
+    /// Find out whether the address of an NFSv4.0 client answers.
     Probe(ClientId),
 }
 
-/// The longest that a client may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The table of ways, and what is asked of it most without its lock.
-pub(crate) struct Table {
-    paths: Mutex<Paths>,
-    /// How long a client may take to answer: a part of a lease, so that it hears in time that it can't be
-    /// called.
-    patience: Duration,
-    /// How many clients are in any trouble.
-    in_trouble: AtomicUsize,
+/// The paths to all clients behind their lock, with the one count that every SEQUENCE looks at beside it.
+pub(crate) struct PathTable {
+    paths: Mutex<CallbackPaths>,
+    /// The time for a reply: a part of a lease, so that a client hears in time that its path is down.
+    reply_timeout: Duration,
+    /// [`CallbackPaths::faulty`].
+    faulty: AtomicUsize,
 }
 
-impl Table {
-    /// Looks at the table, or changes it.
-    pub(crate) fn with<T>(&self, with: impl FnOnce(&mut Paths) -> T) -> T {
+impl PathTable {
+    fn new(reply_timeout: Duration) -> Self {
+        Self { paths: Mutex::default(), reply_timeout, faulty: AtomicUsize::new(0) }
+    }
+
+    /// Runs `with` on the paths, under the lock.
+    pub(crate) fn with<T>(&self, with: impl FnOnce(&mut CallbackPaths) -> T) -> T {
         let mut paths = self.paths.lock();
         let result = with(&mut paths);
-        self.in_trouble.store(paths.in_trouble(), Ordering::Release);
+        self.faulty.store(paths.faulty(), Ordering::Release);
         result
     }
 }
 
-/// The sending end.
+/// The queue to the callback thread, and the paths to the clients.
 pub(crate) struct Callbacks {
     jobs: mpsc::Sender<Job>,
-    /// The ways to the clients.
-    pub(crate) ways: Arc<Table>,
+    /// The paths to the clients.
+    pub(crate) paths: Arc<PathTable>,
+    /// The number of workers in [`Callbacks::call`].
     waiting: AtomicUsize,
 }
 
 impl Callbacks {
-    /// The sending end, and what [`run`] takes.
-    pub(crate) fn new(lease: Duration) -> (Self, Inbox) {
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let (paths, in_trouble) = Default::default();
-        let ways = Arc::new(Table { paths, patience: PATIENCE.min(lease / 4), in_trouble });
-        let inbox = Inbox { queue, ways: Arc::clone(&ways) };
-        (Self { jobs, ways, waiting: AtomicUsize::new(0) }, inbox)
+    /// The queue, and its receiving end for [`start`]. `lease` is the length of a lease.
+    pub(crate) fn new(lease: Duration) -> (Self, CallbackQueue) {
+        let (jobs, queue) = mpsc::channel(MAX_QUEUED);
+        let paths = Arc::new(PathTable::new(MAX_REPLY_TIMEOUT.min(lease / 4)));
+        let queue = CallbackQueue { jobs: queue, paths: Arc::clone(&paths) };
+        (Self { jobs, paths, waiting: AtomicUsize::new(0) }, queue)
     }
 
-    /// Calls a client with one operation, which mustn't be one that the client's minor version doesn't have;
-    /// `done` is told what came of it, on the callbacks' thread. Doesn't wait.
-    pub(crate) fn send(&self, client: ClientId, operation: Operation, done: Done) {
+    /// Queues a call of one operation, which the client's minor version must have. Doesn't wait.
+    pub(crate) fn send(&self, client: ClientId, operation: CallbackOperation, done: CallbackDone) {
         if let Err(refused) = self.jobs.try_send(Job::Send { client, operation, done })
             && let Job::Send { done, .. } = refused.into_inner()
         {
-            done(Err(Failure::Busy));
+            done(Err(CallbackError::Busy));
         }
     }
 
-    /// As [`Callbacks::send`], and waits for the answer, `within` at most. Only so many do at a time.
-    pub(crate) fn ask(
+    /// Calls a client and waits for the result, `timeout` at most.
+    ///
+    /// # Errors
+    /// `Busy` when [`MAX_WAITING_WORKERS`] wait already, and why the call has no result.
+    pub(crate) fn call(
         &self,
         client: ClientId,
-        operation: Operation,
-        within: Duration,
-    ) -> Result<Vec<u8>, Failure> {
+        operation: CallbackOperation,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, CallbackError> {
         let waiting = self.waiting.fetch_add(1, Ordering::AcqRel);
-        let answer = if waiting < MOST_WAITING {
+        let answer = if waiting < MAX_WAITING_WORKERS {
             let (sender, receiver) = sync_channel(1);
-            // Who has stopped waiting isn't told.
+            // The receiver is gone when the timeout has passed.
             self.send(client, operation, Box::new(move |answer| drop(sender.try_send(answer))));
-            receiver.recv_timeout(within).unwrap_or(Err(Failure::Silent))
+            receiver.recv_timeout(timeout).unwrap_or(Err(CallbackError::Timeout))
         } else {
-            Err(Failure::Busy)
+            Err(CallbackError::Busy)
         };
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         answer
     }
 
-    /// Calls a delegation back.
+    /// CB_RECALL: recalls a delegation.
     pub(super) fn recall(&self, recall: Recall<FileHandle>) {
         if self.jobs.try_send(Job::Recall(recall)).is_err() {
             static LIMIT: LogLimit = LogLimit::new(10);
             if let Some(skipped) = LIMIT.admit(Instant::now()) {
                 tracing::warn!(
                     skipped,
-                    "a delegation can't be recalled now: it will be taken away when its time is up"
+                    "a delegation can't be recalled now: it will be revoked when its time is up"
                 );
             }
         }
     }
 
-    /// Asks a client to keep only so many of its delegations (4.1).
-    pub(super) fn ask_back(&self, client: ClientId, keep: usize) {
+    /// CB_RECALL_ANY (4.1): asks a client to keep no more than `keep` delegations. A client that doesn't
+    /// comply gets no more of them.
+    pub(super) fn recall_any(&self, client: ClientId, keep: usize) {
         let objects_to_keep = u32::try_from(keep).unwrap_or(u32::MAX);
         let type_mask = Bitmap4::of(&[RCA4_RDATA_DLG, RCA4_WDATA_DLG]);
-        let operation = Operation::new(CB_RECALL_ANY, &CbRecallAny4Args { objects_to_keep, type_mask });
-        // Who doesn't gets no more.
+        let operation =
+            CallbackOperation::new(CB_RECALL_ANY, &CbRecallAny4Args { objects_to_keep, type_mask });
         self.send(client, operation, Box::new(drop));
     }
 
-    /// Tells a client that one of its owners may have the lock it waits for (4.1).
-    pub(super) fn notify(&self, notice: &LockNotice<FileHandle>) {
+    /// CB_NOTIFY_LOCK (4.1): tells a client that a lock it waits for may be available. A client that isn't
+    /// reached polls.
+    pub(super) fn notify_lock(&self, notice: &LockNotice<FileHandle>) {
         let LockOwner { client, owner } = &notice.who;
         let lock_owner = StateOwner4 { clientid: client.0, owner: Opaque(owner) };
         let args = CbNotifyLock4Args { fh: Opaque(notice.key.as_bytes()), lock_owner };
-        // Who isn't reached asks by itself.
-        self.send(*client, Operation::new(CB_NOTIFY_LOCK, &args), Box::new(drop));
+        self.send(*client, CallbackOperation::new(CB_NOTIFY_LOCK, &args), Box::new(drop));
     }
 
-    /// Finds out whether a client of 4.0 can be called.
+    /// Finds out whether the address of an NFSv4.0 client answers.
     pub(crate) fn probe(&self, client: ClientId) {
-        // It is done at the client's next RENEW otherwise.
+        // With a full queue the client's next RENEW probes again.
         let _ = self.jobs.try_send(Job::Probe(client));
     }
 
     /// Whether a client can be called, as far as is known.
     pub(crate) fn is_up(&self, client: ClientId) -> bool {
-        self.ways.with(|paths| paths.is_up(client))
+        self.paths.with(|paths| paths.is_up(client))
     }
 
-    /// What keeps a client from being called, through that session if it has any.
-    pub(crate) fn trouble(&self, client: ClientId, session: Option<SessionId>) -> Trouble {
-        if self.ways.in_trouble.load(Ordering::Acquire) == 0 {
-            return Trouble::default();
+    /// The status of the paths to a client, and of that session's back channel.
+    pub(crate) fn path_status(&self, client: ClientId, session: Option<SessionId>) -> PathStatus {
+        if self.paths.faulty.load(Ordering::Acquire) == 0 {
+            return PathStatus::default();
         }
-        self.ways.with(|paths| paths.trouble(client, session))
+        self.paths.with(|paths| paths.path_status(client, session))
     }
 }
 
-/// What the thread takes its work from.
-pub(crate) struct Inbox {
-    queue: mpsc::Receiver<Job>,
-    ways: Arc<Table>,
+/// The receiving end of the queue.
+pub(crate) struct CallbackQueue {
+    jobs: mpsc::Receiver<Job>,
+    paths: Arc<PathTable>,
 }
 
-/// Starts the thread, which ends with `states`.
+/// Starts the callback thread, which ends with `state`.
 ///
 /// # Errors
-/// When there is no thread to be had, or nothing to wait with.
-pub(crate) fn start(states: &Arc<StateManager>, inbox: Inbox) -> std::io::Result<()> {
+/// If the thread or its runtime can't be created.
+pub(crate) fn start(state: Weak<dyn CallbackState>, queue: CallbackQueue) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let states = Arc::downgrade(states);
-    let body = move || runtime.block_on(run(states, inbox));
+    let body = move || runtime.block_on(run(state, queue));
     std::thread::Builder::new().name("nfs4-callbacks".into()).spawn(body).map(drop)
 }
 
-async fn run(states: Weak<StateManager>, mut inbox: Inbox) {
+async fn run(state: Weak<dyn CallbackState>, mut queue: CallbackQueue) {
     let mut ticks = tokio::time::interval(TICK);
-    let probes = Arc::new(Mutex::new(Shares::new(MOST_PROBED)));
+    let probes = Arc::new(Mutex::new(Shares::new(MAX_PROBES)));
     loop {
         tokio::select! {
-            job = inbox.queue.recv() => match job {
+            job = queue.jobs.recv() => match job {
                 Some(job) => {
-                    let (ways, probes) = (Arc::clone(&inbox.ways), Arc::clone(&probes));
-                    drop(tokio::spawn(work(states.clone(), ways, probes, job)));
+                    let (paths, probes) = (Arc::clone(&queue.paths), Arc::clone(&probes));
+                    drop(tokio::spawn(run_job(state.clone(), paths, probes, job)));
                 }
                 None => return,
             },
-            _ = ticks.tick() => match states.upgrade() {
-                Some(states) => states.tick(),
+            _ = ticks.tick() => match state.upgrade() {
+                Some(state) => state.tick(),
                 None => return,
             },
         }
     }
 }
 
-async fn work(states: Weak<StateManager>, ways: Arc<Table>, probes: Arc<Mutex<Shares>>, job: Job) {
+async fn run_job(
+    state: Weak<dyn CallbackState>,
+    table: Arc<PathTable>,
+    probes: Arc<Mutex<Shares>>,
+    job: Job,
+) {
     match job {
-        Job::Send { client, operation, done } => done(sending::call(&ways, client, &operation).await),
-        // One too many is done at the client's next RENEW.
+        Job::Send { client, operation, done } => done(sending::call(&table, client, &operation).await),
+        // A probe above the bound is made at the client's next RENEW.
         Job::Probe(client) => {
-            let Some(peer) = ways.with(|paths| paths.peer(client)) else { return };
-            let may = probes.lock().take(&peer, Standing::Admitted, 1);
-            if may {
-                sending::probe(&ways, client).await;
+            let Some(peer) = table.with(|paths| paths.peer(client)) else { return };
+            let may_probe = probes.lock().take(&peer, Standing::Admitted, 1);
+            if may_probe {
+                sending::probe(&table, client).await;
                 probes.lock().give_back(&peer, 1);
             }
         }
-        Job::Recall(recall) => {
-            let Recall { client, id, key } = recall;
-            let args = CbRecall4Args { stateid: wire(&id), truncate: false, fh: Opaque(key.as_bytes()) };
-            let operation = Operation::new(CB_RECALL, &args);
-            let mut pause = Duration::from_secs(1);
-            loop {
-                let answer = sending::call(&ways, client, &operation).await;
-                if answer.is_ok() {
-                    return;
-                }
-                tracing::debug!(?client, ?answer, "a delegation isn't given back yet");
-                // It may not know of the delegation yet, or can be reached again later.
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-                let is_there = |states: Arc<StateManager>| {
-                    states.run(|engine, _| engine.check_delegation(client, &id, &key, 0).is_ok())
-                };
-                if !states.upgrade().is_some_and(is_there) {
-                    return;
-                }
-            }
+        Job::Recall(recall) => recall_until_ended(&state, &table, recall).await,
+    }
+}
+
+/// Sends CB_RECALL until the client acknowledges it or the delegation has ended.
+async fn recall_until_ended(state: &Weak<dyn CallbackState>, table: &PathTable, recall: Recall<FileHandle>) {
+    let Recall { client, id, key } = recall;
+    let args = CbRecall4Args { stateid: wire_stateid(&id), truncate: false, fh: Opaque(key.as_bytes()) };
+    let operation = CallbackOperation::new(CB_RECALL, &args);
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let answer = sending::call(table, client, &operation).await;
+        if answer.is_ok() {
+            return;
+        }
+        tracing::debug!(?client, ?answer, "a recall failed");
+        // The client may not have seen the delegation yet, or may be reachable later.
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+        if !state.upgrade().is_some_and(|state| state.holds_delegation(client, &id, &key)) {
+            return;
         }
     }
 }
 
 /// A state id on the wire.
-pub(super) const fn wire(id: &StateId) -> Stateid4 {
+pub(super) const fn wire_stateid(id: &StateId) -> Stateid4 {
     Stateid4 { seqid: id.seqid, other: id.other }
 }

@@ -1,5 +1,7 @@
-//! Which ways lead to which client: the connections that are bound to its sessions' back channels, with their
-//! slots, or in 4.0 the address that it gave. A table, without I/O.
+//! The paths by which clients can be called: the connections that are bound to their sessions' back channels,
+//! with the slots, and the callback addresses of NFSv4.0 clients. A table without I/O.
+//!
+//! Invariant: `faulty` counts the clients for which [`ClientPaths::is_faulty`] holds.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -12,111 +14,113 @@ use rpc::server::BackChannel;
 use state::{ClientId, SessionId};
 use tokio::sync::OnceCell;
 
-/// The most slots of a back channel that are used.
-pub(crate) const MOST_SLOTS: u32 = 16;
-/// The most connections that are remembered of a session.
-const MOST_CONNECTIONS: usize = 16;
+/// The most slots of a back channel that the server uses.
+pub(crate) const MAX_BACK_SLOTS: u32 = 16;
+/// The most connections that are kept for one session's back channel.
+const MAX_CONNECTIONS: usize = 16;
 
-/// What a client says of its callback program.
+/// A client's callback program.
 #[derive(Debug, Clone)]
 pub(crate) struct CallbackProgram {
+    /// The RPC program number.
     pub number: u32,
-    /// As whom callbacks are made.
+    /// The credential with which callbacks are sent.
     pub credential: Credential,
 }
 
-/// A session's back channel.
+/// The back channel of a session.
 #[derive(Debug)]
-struct Session {
+struct BackChannelSession {
     minor: MinorVersion,
     program: CallbackProgram,
-    /// The newest last: that is taken first.
+    /// The newest is last, and is used first.
     connections: Vec<BackChannel>,
-    slots: Vec<Slot>,
-    /// Where its slots are isn't known any more: only another session helps.
-    lost: bool,
+    slots: Vec<BackSlot>,
+    /// The sequence ids of its slots are out of step with the client's. Only a new session helps.
+    out_of_step: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
-    /// Of the last call that was answered.
+struct BackSlot {
+    /// The sequence id of the last call that was answered.
     sequence: u32,
     busy: bool,
 }
 
-/// The callback program of a client of 4.0, at an address.
+/// The address of an NFSv4.0 client's callback program.
 #[derive(Debug, Clone)]
-pub(crate) struct Address {
+pub(crate) struct CallbackAddress {
     pub address: SocketAddr,
+    /// `cb_program`.
     pub program: u32,
+    /// `callback_ident`.
     pub ident: u32,
 }
 
-/// The connection to a client of 4.0, made by who needs it first: the others wait for what comes of that.
-/// None if it couldn't be made.
-pub(crate) type Line = Arc<OnceCell<Option<rpc::client::Client>>>;
+/// The connection to an NFSv4.0 client. The first call makes it, and concurrent calls wait for the result:
+/// `None` if the connection couldn't be made.
+pub(crate) type SharedConnection = Arc<OnceCell<Option<rpc::client::Client>>>;
 
-/// How the way to a client of 4.0 is.
+/// The path to an NFSv4.0 client.
 #[derive(Debug)]
-struct Way40 {
-    to: Address,
-    /// It has answered, lately.
+struct AddressPath {
+    to: CallbackAddress,
+    /// The last call was answered.
     up: bool,
-    line: Line,
+    connection: SharedConnection,
 }
 
-/// All ways to one client.
+/// All paths to one client.
 #[derive(Debug, Default)]
-struct Ways {
-    sessions: HashMap<SessionId, Session>,
-    address: Option<Way40>,
-    /// An address that isn't confirmed yet, by what will confirm it.
-    unconfirmed: Option<(u64, Address)>,
-    /// There was a way.
-    had: bool,
+struct ClientPaths {
+    sessions: HashMap<SessionId, BackChannelSession>,
+    address: Option<AddressPath>,
+    /// The address of a SETCLIENTID that isn't confirmed yet, with its `setclientid_confirm` verifier.
+    unconfirmed: Option<(u64, CallbackAddress)>,
+    /// The client could be called once.
+    was_up: bool,
 }
 
-impl Ways {
+impl ClientPaths {
     fn is_up(&self) -> bool {
-        let up = |way: &Way40| way.up;
-        self.sessions.values().any(|session| !session.lost && !session.connections.is_empty())
-            || self.address.as_ref().is_some_and(up)
+        self.sessions.values().any(|session| !session.out_of_step && !session.connections.is_empty())
+            || self.address.as_ref().is_some_and(|path| path.up)
     }
 
     fn is_down(&self) -> bool {
-        self.had && !self.is_up()
+        self.was_up && !self.is_up()
     }
 
-    fn is_in_trouble(&self) -> bool {
-        self.is_down() || self.sessions.values().any(|session| session.lost)
+    fn is_faulty(&self) -> bool {
+        self.is_down() || self.sessions.values().any(|session| session.out_of_step)
     }
 }
 
-/// What keeps a client from being called.
+/// What SEQUENCE and RENEW report of a client's callback paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Trouble {
-    /// It could be called once, and can't any more.
-    pub down: bool,
-    /// A session's back channel is of no use any more.
-    pub lost: bool,
+pub(crate) struct PathStatus {
+    /// The client could be called once, and can't any more (`SEQ4_STATUS_CB_PATH_DOWN`).
+    pub path_down: bool,
+    /// The session's back channel is unusable (`SEQ4_STATUS_BACKCHANNEL_FAULT`).
+    pub fault: bool,
 }
 
-impl Session {
+impl BackChannelSession {
     fn unbind(&mut self, connection: u64) {
         self.connections.retain(|other| other.connection() != connection);
     }
 }
 
-/// How a client is called next.
-pub(crate) enum Way {
-    /// Through a session's slot, which is taken.
-    Session(Taken),
-    /// At its address.
-    Address(Address, Line),
+/// The path that one call takes.
+pub(crate) enum CallbackPath {
+    /// A session's back channel, by a slot that is reserved for the call.
+    Session(ReservedSlot),
+    /// The address of an NFSv4.0 client.
+    Address(CallbackAddress, SharedConnection),
 }
 
-/// A slot, taken for one call.
-pub(crate) struct Taken {
+/// A slot of a back channel, reserved for one call.
+pub(crate) struct ReservedSlot {
     pub session: SessionId,
     pub minor: MinorVersion,
     pub program: CallbackProgram,
@@ -128,67 +132,72 @@ pub(crate) struct Taken {
 
 /// Why a client can't be called now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoWay {
-    /// There is no way to it.
+pub(crate) enum PathError {
+    /// There is no path to it.
     Down,
-    /// All slots are taken.
+    /// All slots are busy.
     Busy,
 }
 
-/// The ways to all clients.
+/// The paths to all clients.
 #[derive(Debug, Default)]
-pub(crate) struct Paths {
-    clients: HashMap<ClientId, Ways>,
-    /// How many clients are in any [`Trouble`].
-    in_trouble: usize,
-    lines: Lines,
+pub(crate) struct CallbackPaths {
+    clients: HashMap<ClientId, ClientPaths>,
+    /// The number of clients with a faulty path.
+    faulty: usize,
+    connection_uses: ConnectionUses,
 }
 
-/// The clients of 4.0 to which there is a connection, or is about to be: each costs a descriptor.
+/// The NFSv4.0 clients to which a connection exists or is being made, in the order of their last use. Each
+/// connection costs a descriptor.
 #[derive(Debug)]
-struct Lines {
-    /// The one that was used last is last.
+struct ConnectionUses {
+    /// The most recently used is last.
     clients: VecDeque<ClientId>,
     limit: usize,
 }
 
-impl Default for Lines {
+impl Default for ConnectionUses {
     fn default() -> Self {
         Self { clients: VecDeque::new(), limit: usize::MAX }
     }
 }
 
-impl Lines {
-    /// A client is called. Returns the one whose connection has to go for it, if there is no room for
-    /// another.
-    fn called(&mut self, client: ClientId) -> Option<ClientId> {
-        self.forget(client);
+impl ConnectionUses {
+    /// Notes a use. Returns the client whose connection must be closed to stay within the limit, if any.
+    fn touch(&mut self, client: ClientId) -> Option<ClientId> {
+        self.remove(client);
         let oldest = if self.clients.len() >= self.limit { self.clients.pop_front() } else { None };
         self.clients.push_back(client);
         oldest
     }
 
-    fn forget(&mut self, client: ClientId) {
+    fn remove(&mut self, client: ClientId) {
         self.clients.retain(|other| *other != client);
     }
 }
 
-impl Paths {
-    /// Changes the ways to one client, if it is there.
-    fn change<T>(&mut self, client: ClientId, change: impl FnOnce(&mut Ways) -> T) -> Option<T> {
-        let ways = self.clients.get_mut(&client)?;
-        let before = ways.is_in_trouble();
-        let result = change(ways);
-        self.in_trouble = self.in_trouble + usize::from(ways.is_in_trouble()) - usize::from(before);
+impl CallbackPaths {
+    /// Changes the paths to a client, if it is known.
+    fn change<T>(&mut self, client: ClientId, change: impl FnOnce(&mut ClientPaths) -> T) -> Option<T> {
+        let paths = self.clients.get_mut(&client)?;
+        let before = paths.is_faulty();
+        let result = change(paths);
+        self.faulty = self.faulty + usize::from(paths.is_faulty()) - usize::from(before);
         Some(result)
     }
 
-    /// Changes a session's back channel, if it is there.
-    fn change_session(&mut self, client: ClientId, session: SessionId, change: impl FnOnce(&mut Session)) {
-        self.change(client, |ways| ways.sessions.get_mut(&session).map(change));
+    /// Changes a session's back channel, if it is known.
+    fn change_session(
+        &mut self,
+        client: ClientId,
+        session: SessionId,
+        change: impl FnOnce(&mut BackChannelSession),
+    ) {
+        self.change(client, |paths| paths.sessions.get_mut(&session).map(change));
     }
 
-    /// A client has made a session; its callbacks go through `slots` slots.
+    /// CREATE_SESSION with a back channel of `slots` slots.
     pub fn add_session(
         &mut self,
         client: ClientId,
@@ -197,48 +206,48 @@ impl Paths {
         program: CallbackProgram,
         slots: u32,
     ) {
-        let slots = vec![Slot::default(); slots.clamp(1, MOST_SLOTS) as usize];
+        let slots = vec![BackSlot::default(); slots.clamp(1, MAX_BACK_SLOTS) as usize];
         self.clients.entry(client).or_default();
-        // A retry of CREATE_SESSION finds it there.
-        let made = Session { minor, program, connections: Vec::new(), slots, lost: false };
-        self.change(client, |ways| {
-            ways.sessions.entry(session).or_insert(made);
+        let made = BackChannelSession { minor, program, connections: Vec::new(), slots, out_of_step: false };
+        self.change(client, |paths| {
+            // A retried CREATE_SESSION finds the session there.
+            paths.sessions.entry(session).or_insert(made);
         });
     }
 
-    /// The session has gone.
+    /// DESTROY_SESSION.
     pub fn remove_session(&mut self, client: ClientId, session: SessionId) {
-        self.change(client, |ways| ways.sessions.remove(&session));
+        self.change(client, |paths| paths.sessions.remove(&session));
     }
 
-    /// The client has gone, and all that was its.
+    /// The client has ended.
     pub fn remove_client(&mut self, client: ClientId) {
-        self.lines.forget(client);
-        let gone = self.clients.remove(&client);
-        self.in_trouble -= usize::from(gone.is_some_and(|ways| ways.is_in_trouble()));
+        self.connection_uses.remove(client);
+        let removed = self.clients.remove(&client);
+        self.faulty -= usize::from(removed.is_some_and(|paths| paths.is_faulty()));
     }
 
-    /// A connection is bound to a session's back channel.
+    /// Binds a connection to a session's back channel.
     pub fn bind(&mut self, client: ClientId, session: SessionId, channel: BackChannel) {
-        self.change(client, |ways| {
-            let Some(found) = ways.sessions.get_mut(&session) else { return };
-            ways.had = true;
-            found.connections.retain(|other| other.connection() != channel.connection());
-            if found.connections.len() >= MOST_CONNECTIONS {
+        self.change(client, |paths| {
+            let Some(found) = paths.sessions.get_mut(&session) else { return };
+            paths.was_up = true;
+            found.unbind(channel.connection());
+            if found.connections.len() >= MAX_CONNECTIONS {
                 found.connections.remove(0);
             }
             found.connections.push(channel);
         });
     }
 
-    /// A connection isn't bound to the session's back channel any more.
+    /// Removes a connection from a session's back channel.
     pub fn unbind(&mut self, client: ClientId, session: SessionId, connection: u64) {
         self.change_session(client, session, |session| session.unbind(connection));
     }
 
-    /// The client and we don't agree where a slot is.
-    pub fn lose(&mut self, client: ClientId, session: SessionId) {
-        self.change_session(client, session, |session| session.lost = true);
+    /// Marks a session's slots as out of step with the client's.
+    pub fn set_out_of_step(&mut self, client: ClientId, session: SessionId) {
+        self.change_session(client, session, |session| session.out_of_step = true);
     }
 
     /// BACKCHANNEL_CTL.
@@ -246,97 +255,101 @@ impl Paths {
         self.change_session(client, session, |session| session.program = program);
     }
 
-    /// A connection has gone.
-    pub fn lost(&mut self, connection: u64) {
-        for ways in self.clients.values_mut() {
-            let before = ways.is_in_trouble();
-            ways.sessions.values_mut().for_each(|session| session.unbind(connection));
-            self.in_trouble = self.in_trouble + usize::from(ways.is_in_trouble()) - usize::from(before);
+    /// A connection was closed.
+    pub fn connection_closed(&mut self, connection: u64) {
+        for paths in self.clients.values_mut() {
+            let before = paths.is_faulty();
+            paths.sessions.values_mut().for_each(|session| session.unbind(connection));
+            self.faulty = self.faulty + usize::from(paths.is_faulty()) - usize::from(before);
         }
     }
 
-    /// SETCLIENTID: an address, to be confirmed.
-    pub fn propose(&mut self, client: ClientId, confirm: u64, address: Option<Address>) {
+    /// SETCLIENTID: an address, unconfirmed.
+    pub fn propose_address(&mut self, client: ClientId, confirm: u64, address: Option<CallbackAddress>) {
         let Some(address) = address else { return };
         self.clients.entry(client).or_default().unconfirmed = Some((confirm, address));
     }
 
-    /// SETCLIENTID_CONFIRM. Whether there is a new address, to be tried.
-    pub fn confirm(&mut self, client: ClientId, confirm: u64) -> bool {
-        let confirmed = self.change(client, |ways| {
-            let Some((_, to)) = ways.unconfirmed.take_if(|(expected, _)| *expected == confirm) else {
+    /// SETCLIENTID_CONFIRM. Returns whether there is a new address, which should be probed.
+    pub fn confirm_address(&mut self, client: ClientId, confirm: u64) -> bool {
+        let confirmed = self.change(client, |paths| {
+            let Some((_, to)) = paths.unconfirmed.take_if(|(expected, _)| *expected == confirm) else {
                 return false;
             };
-            ways.address = Some(Way40 { to, up: false, line: Line::default() });
-            ways.had = false;
+            paths.address = Some(AddressPath { to, up: false, connection: SharedConnection::default() });
+            paths.was_up = false;
             true
         });
         confirmed == Some(true)
     }
 
-    /// What came of a call over a line: where there was no answer the next call has another.
-    pub fn answered(&mut self, client: ClientId, line: &Line, up: bool) {
-        self.change(client, |ways| {
-            // Whoever is late says nothing about the line that there is by now.
-            let way = ways.address.as_mut().filter(|way| Arc::ptr_eq(&way.line, line));
-            let Some(way) = way else { return };
-            way.up = up;
+    /// Notes whether a call over a connection was answered. After an unanswered one the next call makes a new
+    /// connection.
+    pub fn answered(&mut self, client: ClientId, connection: &SharedConnection, up: bool) {
+        self.change(client, |paths| {
+            // A late result says nothing about a newer connection.
+            let path = paths.address.as_mut().filter(|path| Arc::ptr_eq(&path.connection, connection));
+            let Some(path) = path else { return };
+            path.up = up;
             if !up {
-                way.line = Line::default();
+                path.connection = SharedConnection::default();
             }
-            ways.had |= up;
+            paths.was_up |= up;
         });
     }
 
     /// Whether the client can be called, as far as is known.
     pub fn is_up(&self, client: ClientId) -> bool {
-        self.clients.get(&client).is_some_and(Ways::is_up)
+        self.clients.get(&client).is_some_and(ClientPaths::is_up)
     }
 
-    /// What keeps the client from being called, through that session.
-    pub fn trouble(&self, client: ClientId, session: Option<SessionId>) -> Trouble {
-        let Some(ways) = self.clients.get(&client) else { return Trouble::default() };
-        let session = session.and_then(|session| ways.sessions.get(&session));
-        Trouble { down: ways.is_down(), lost: session.is_some_and(|session| session.lost) }
+    /// The status of the paths to a client, and of that session's back channel.
+    pub fn path_status(&self, client: ClientId, session: Option<SessionId>) -> PathStatus {
+        let Some(paths) = self.clients.get(&client) else { return PathStatus::default() };
+        let session = session.and_then(|session| paths.sessions.get(&session));
+        PathStatus { path_down: paths.is_down(), fault: session.is_some_and(|session| session.out_of_step) }
     }
 
-    /// How many clients are in any trouble.
-    pub const fn in_trouble(&self) -> usize {
-        self.in_trouble
+    /// The number of clients with a faulty path.
+    pub const fn faulty(&self) -> usize {
+        self.faulty
     }
 
-    /// How many connections to clients of 4.0 are kept. That which was used longest ago is closed for another
-    /// one, when the last call over it has ended, and made again when it is needed.
-    pub fn limit_lines(&mut self, limit: usize) {
-        self.lines.limit = limit.max(1);
+    /// Limits the connections to NFSv4.0 clients, to one at least. The least recently used one is closed for
+    /// a new one, when the last call over it has ended, and made again when it is needed.
+    pub fn limit_connections(&mut self, limit: usize) {
+        self.connection_uses.limit = limit.max(1);
     }
 
-    /// Where a client of 4.0 is called.
+    /// The peer at which an NFSv4.0 client is called.
     pub fn peer(&self, client: ClientId) -> Option<Peer> {
-        let way = self.clients.get(&client)?.address.as_ref()?;
-        Some(Peer::remote(way.to.address.ip()))
+        let path = self.clients.get(&client)?.address.as_ref()?;
+        Some(Peer::remote(path.to.address.ip()))
     }
 
-    /// A way to the client, with a slot.
-    pub fn take(&mut self, client: ClientId) -> Result<Way, NoWay> {
-        let ways = self.clients.get(&client).ok_or(NoWay::Down)?;
-        if let Some(way) = &ways.address {
-            let way = Way::Address(way.to.clone(), Arc::clone(&way.line));
-            if let Some(oldest) = self.lines.called(client) {
-                self.hang_up(oldest);
+    /// A path for one call. A reserved slot is given back by [`CallbackPaths::release`].
+    ///
+    /// # Errors
+    /// Where there is no path, or no free slot.
+    pub fn reserve(&mut self, client: ClientId) -> Result<CallbackPath, PathError> {
+        let paths = self.clients.get(&client).ok_or(PathError::Down)?;
+        if let Some(path) = &paths.address {
+            let path = CallbackPath::Address(path.to.clone(), Arc::clone(&path.connection));
+            if let Some(oldest) = self.connection_uses.touch(client) {
+                self.disconnect(oldest);
             }
-            return Ok(way);
+            return Ok(path);
         }
-        let ways = self.clients.get_mut(&client).ok_or(NoWay::Down)?;
-        let mut refused = NoWay::Down;
-        for (id, session) in &mut ways.sessions {
-            let Some(channel) = session.connections.last().filter(|_| !session.lost) else { continue };
-            refused = NoWay::Busy;
+        let paths = self.clients.get_mut(&client).ok_or(PathError::Down)?;
+        let mut refused = PathError::Down;
+        for (id, session) in &mut paths.sessions {
+            let Some(channel) = session.connections.last().filter(|_| !session.out_of_step) else { continue };
+            refused = PathError::Busy;
             let highest = session.slots.len() as u32 - 1;
             let free = session.slots.iter_mut().zip(0_u32..).find(|(slot, _)| !slot.busy);
             if let Some((slot, number)) = free {
                 slot.busy = true;
-                return Ok(Way::Session(Taken {
+                return Ok(CallbackPath::Session(ReservedSlot {
                     session: *id,
                     minor: session.minor,
                     program: session.program.clone(),
@@ -350,20 +363,20 @@ impl Paths {
         Err(refused)
     }
 
-    /// The next call to the client makes a connection.
-    fn hang_up(&mut self, client: ClientId) {
-        if let Some(way) = self.clients.get_mut(&client).and_then(|ways| ways.address.as_mut()) {
-            way.line = Line::default();
+    /// Drops the connection to a client; the next call makes another.
+    fn disconnect(&mut self, client: ClientId) {
+        if let Some(path) = self.clients.get_mut(&client).and_then(|paths| paths.address.as_mut()) {
+            path.connection = SharedConnection::default();
         }
     }
 
-    /// A call has ended; `used` says that its sequence number is, whatever came of it.
-    pub fn give_back(&mut self, client: ClientId, taken: &Taken, used: bool) {
-        self.change_session(client, taken.session, |session| {
-            let Some(slot) = session.slots.get_mut(taken.slot as usize) else { return };
+    /// Gives a slot back after a call. `used` says that the client has consumed the sequence id.
+    pub fn release(&mut self, client: ClientId, reserved: &ReservedSlot, used: bool) {
+        self.change_session(client, reserved.session, |session| {
+            let Some(slot) = session.slots.get_mut(reserved.slot as usize) else { return };
             slot.busy = false;
             if used {
-                slot.sequence = taken.sequence;
+                slot.sequence = reserved.sequence;
             }
         });
     }
@@ -374,24 +387,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connection_that_was_used_longest_ago_goes_first() {
+    fn the_least_recently_used_connection_is_closed_first() {
         let client = |number: u32| ClientId(u64::from(number));
-        let mut paths = Paths::default();
-        paths.limit_lines(2);
+        let mut paths = CallbackPaths::default();
+        paths.limit_connections(2);
         for number in 1..=3 {
-            let address =
-                Address { address: SocketAddr::from(([192, 0, 2, 1], 700)), program: 1, ident: number };
-            paths.propose(client(number), 1, Some(address));
-            assert!(paths.confirm(client(number), 1));
+            let address = CallbackAddress {
+                address: SocketAddr::from(([192, 0, 2, 1], 700)),
+                program: 1,
+                ident: number,
+            };
+            paths.propose_address(client(number), 1, Some(address));
+            assert!(paths.confirm_address(client(number), 1));
         }
-        let mut line = |number| match paths.take(client(number)) {
-            Ok(Way::Address(_, line)) => line,
-            _ => panic!("there is an address"),
+        let mut connection = |number| match paths.reserve(client(number)) {
+            Ok(CallbackPath::Address(_, connection)) => connection,
+            _ => panic!("no address"),
         };
-        let (first, second) = (line(1), line(2));
-        assert!(Arc::ptr_eq(&first, &line(1)), "used again: now the second is the oldest");
-        line(3);
-        assert!(Arc::ptr_eq(&first, &line(1)));
-        assert!(!Arc::ptr_eq(&second, &line(2)), "it made room for the third");
+        let (first, second) = (connection(1), connection(2));
+        assert!(Arc::ptr_eq(&first, &connection(1)), "used again: the second is the oldest now");
+        connection(3);
+        assert!(Arc::ptr_eq(&first, &connection(1)));
+        assert!(!Arc::ptr_eq(&second, &connection(2)), "closed for the third");
     }
 }

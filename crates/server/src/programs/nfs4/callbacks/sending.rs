@@ -1,4 +1,4 @@
-//! One callback: over a session's back channel, or to the address of a client of 4.0.
+//! The sending of one callback: over a session's back channel, or to the address of an NFSv4.0 client.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,124 +10,140 @@ use rpc::server::BackError;
 use state::ClientId;
 use xdr::{Encode as _, Encoder};
 
-use super::message::{Compound, outcome, sequence};
-use super::paths::{Address, Line, NoWay, Taken, Way};
-use super::{Failure, MOST_SLOTS, Operation, Table};
+use super::message::{CbCompound, decode_reply, sequence_args};
+use super::paths::{CallbackAddress, CallbackPath, PathError, ReservedSlot, SharedConnection};
+use super::{CallbackError, CallbackOperation, MAX_BACK_SLOTS, PathTable};
 
-/// How often a slot that isn't where we think it is is tried further on.
-const STEPS: u32 = 3;
-/// How long it is waited before a busy client is looked at again.
-const BUSY: Duration = Duration::from_millis(20);
-/// How often.
-const BUSY_LOOKS: u32 = 250;
+/// How often a call is repeated with the next sequence id, where the client's slot is out of step with ours.
+const MAX_RESYNCS: u32 = 3;
+/// The interval at which a call for which all slots are busy tries again.
+const BUSY_INTERVAL: Duration = Duration::from_millis(20);
+/// How often it tries.
+const MAX_BUSY_RETRIES: u32 = 250;
 
-/// Calls a client.
-pub(super) async fn call(ways: &Table, client: ClientId, operation: &Operation) -> Result<Vec<u8>, Failure> {
-    let (mut steps, mut looks) = (0, 0);
+/// Calls a client by whichever path leads to it; the body of the operation's result.
+pub(super) async fn call(
+    table: &PathTable,
+    client: ClientId,
+    operation: &CallbackOperation,
+) -> Result<Vec<u8>, CallbackError> {
+    let (mut resyncs, mut retries) = (0, 0);
     loop {
-        let way = ways.with(|paths| paths.take(client));
-        match way {
-            Err(NoWay::Down) => return Err(Failure::Path),
-            Err(NoWay::Busy) if looks >= BUSY_LOOKS => return Err(Failure::Busy),
-            Err(NoWay::Busy) => {
-                looks += 1;
-                tokio::time::sleep(BUSY).await;
+        let path = table.with(|paths| paths.reserve(client));
+        match path {
+            Err(PathError::Down) => return Err(CallbackError::Path),
+            Err(PathError::Busy) if retries >= MAX_BUSY_RETRIES => return Err(CallbackError::Busy),
+            Err(PathError::Busy) => {
+                retries += 1;
+                tokio::time::sleep(BUSY_INTERVAL).await;
             }
-            Ok(Way::Address(to, line)) => {
-                let compound = Compound::new(MinorVersion::V0, to.ident, None, operation);
-                let results = at_address(ways, client, &to, &line, Some(&compound)).await?;
-                return outcome(&results, false).unwrap_or(Err(Failure::Garbage));
+            Ok(CallbackPath::Address(to, connection)) => {
+                let compound = CbCompound::new(MinorVersion::V0, to.ident, None, operation);
+                let results = at_address(table, client, &to, &connection, Some(&compound)).await?;
+                return decode_reply(&results, false).unwrap_or(Err(CallbackError::Garbage));
             }
-            Ok(Way::Session(taken)) => match through(ways, client, &taken, operation).await {
-                Next::Done(done) => return done,
-                Next::OtherWay => {}
-                Next::Further if steps < STEPS => steps += 1,
-                Next::Further => {
-                    ways.with(|paths| paths.lose(client, taken.session));
-                    steps = 0;
+            Ok(CallbackPath::Session(reserved)) => {
+                match over_session(table, client, &reserved, operation).await {
+                    Next::Done(done) => return done,
+                    Next::OtherPath => {}
+                    Next::NextSequence if resyncs < MAX_RESYNCS => resyncs += 1,
+                    Next::NextSequence => {
+                        table.with(|paths| paths.set_out_of_step(client, reserved.session));
+                        resyncs = 0;
+                    }
                 }
-            },
+            }
         }
     }
 }
 
-/// What follows a call through a session.
+/// What follows a call over a session's back channel.
 enum Next {
-    Done(Result<Vec<u8>, Failure>),
-    /// The connection has gone: perhaps there is another.
-    OtherWay,
-    /// The slot wasn't where we thought.
-    Further,
+    Done(Result<Vec<u8>, CallbackError>),
+    /// The connection can't be used: try another path.
+    OtherPath,
+    /// The client's slot is out of step: try the next sequence id.
+    NextSequence,
 }
 
-async fn through(ways: &Table, client: ClientId, taken: &Taken, operation: &Operation) -> Next {
-    let sequence = sequence(taken.session.0, taken.slot, taken.sequence, taken.highest);
-    let compound = Compound::new(taken.minor, 0, Some(sequence), operation);
-    let Taken { channel, program, .. } = taken;
+async fn over_session(
+    table: &PathTable,
+    client: ClientId,
+    reserved: &ReservedSlot,
+    operation: &CallbackOperation,
+) -> Next {
+    let sequence = sequence_args(reserved.session.0, reserved.slot, reserved.sequence, reserved.highest);
+    let compound = CbCompound::new(reserved.minor, 0, Some(sequence), operation);
+    let ReservedSlot { channel, program, .. } = reserved;
     let made = channel.call(program.number, CB_VERSION, CB_COMPOUND, &program.credential, &compound);
     let results = match made {
-        Ok(answer) => answer.results(ways.patience).await,
+        Ok(answer) => answer.results(table.reply_timeout).await,
         Err(error) => Err(error),
     };
     let (next, used) = match results {
-        Ok(results) => match outcome(&results, true) {
+        Ok(results) => match decode_reply(&results, true) {
             Ok(done) => (Next::Done(done), true),
             Err(Nfsstat4::SeqMisordered | Nfsstat4::SeqFalseRetry | Nfsstat4::RetryUncachedRep) => {
-                (Next::Further, true)
+                (Next::NextSequence, true)
             }
             Err(Nfsstat4::Badsession | Nfsstat4::Badslot | Nfsstat4::ConnNotBoundToSession) => {
-                (Next::OtherWay, false)
+                (Next::OtherPath, false)
             }
-            Err(other) => (Next::Done(Err(Failure::Refused(other))), false),
+            Err(other) => (Next::Done(Err(CallbackError::Refused(other))), false),
         },
-        Err(BackError::Busy) => (Next::Done(Err(Failure::Busy)), false),
-        Err(BackError::Malformed) => (Next::Done(Err(Failure::Garbage)), false),
-        Err(BackError::Gone) => (Next::OtherWay, false),
-        Err(BackError::Silent) => (Next::Done(Err(Failure::Silent)), false),
-        Err(BackError::Refused(_)) => (Next::Done(Err(Failure::Path)), false),
+        Err(BackError::Busy) => (Next::Done(Err(CallbackError::Busy)), false),
+        Err(BackError::Malformed) => (Next::Done(Err(CallbackError::Garbage)), false),
+        Err(BackError::Gone) => (Next::OtherPath, false),
+        Err(BackError::Silent) => (Next::Done(Err(CallbackError::Timeout)), false),
+        Err(BackError::Refused(_)) => (Next::Done(Err(CallbackError::Path)), false),
     };
-    // Who doesn't answer is told, with his next SEQUENCE, that he can't be called this way.
-    let is_way = !matches!(next, Next::OtherWay | Next::Done(Err(Failure::Silent | Failure::Path)));
-    ways.with(|paths| {
-        paths.give_back(client, taken, used);
-        if !is_way {
-            paths.unbind(client, taken.session, channel.connection());
+    // A silent connection is unbound, so that the client's next SEQUENCE reports the path as down.
+    let is_usable =
+        !matches!(next, Next::OtherPath | Next::Done(Err(CallbackError::Timeout | CallbackError::Path)));
+    table.with(|paths| {
+        paths.release(client, reserved, used);
+        if !is_usable {
+            paths.unbind(client, reserved.session, channel.connection());
         }
     });
     next
 }
 
-/// Finds out whether a client's address answers.
-pub(super) async fn probe(ways: &Table, client: ClientId) {
-    let way = ways.with(|paths| paths.take(client));
-    match way {
-        Ok(Way::Address(to, line)) => {
-            let answer = at_address(ways, client, &to, &line, None).await;
+/// Calls CB_NULL at a client's address, and notes whether it answers.
+pub(super) async fn probe(table: &PathTable, client: ClientId) {
+    let path = table.with(|paths| paths.reserve(client));
+    match path {
+        Ok(CallbackPath::Address(to, connection)) => {
+            let answer = at_address(table, client, &to, &connection, None).await;
             tracing::debug!(address = %to.address, up = answer.is_ok(), "callbacks to an NFSv4.0 client");
         }
-        Ok(Way::Session(taken)) => ways.with(|paths| paths.give_back(client, &taken, false)),
+        Ok(CallbackPath::Session(reserved)) => table.with(|paths| paths.release(client, &reserved, false)),
         Err(_) => {}
     }
 }
 
-/// CB_COMPOUND, or CB_NULL, at an address; keeps the connection.
+/// Calls CB_COMPOUND, or without one CB_NULL, at an address, and keeps the connection.
 async fn at_address(
-    ways: &Table,
+    table: &PathTable,
     client: ClientId,
-    to: &Address,
-    line: &Line,
-    compound: Option<&Compound>,
-) -> Result<Vec<u8>, Failure> {
-    let connection = line.get_or_init(|| connect(ways.patience, to.address)).await;
+    to: &CallbackAddress,
+    shared: &SharedConnection,
+    compound: Option<&CbCompound>,
+) -> Result<Vec<u8>, CallbackError> {
+    let connection = shared.get_or_init(|| connect(table.reply_timeout, to.address)).await;
     let answer = match connection {
-        Some(connection) => attempt(connection, to, compound).await,
-        None => Err(Failure::Path),
+        Some(connection) => call_over(connection, to, compound).await,
+        None => Err(CallbackError::Path),
     };
-    ways.with(|paths| paths.answered(client, line, answer.is_ok()));
+    table.with(|paths| paths.answered(client, shared, answer.is_ok()));
     answer
 }
 
-async fn attempt(connection: &Client, to: &Address, compound: Option<&Compound>) -> Result<Vec<u8>, Failure> {
+async fn call_over(
+    connection: &Client,
+    to: &CallbackAddress,
+    compound: Option<&CbCompound>,
+) -> Result<Vec<u8>, CallbackError> {
     let request = Request {
         program: to.program,
         version: CB_VERSION,
@@ -144,17 +160,17 @@ async fn attempt(connection: &Client, to: &Address, compound: Option<&Compound>)
     };
     match connection.call(request, args).await {
         Ok(reply) => Ok(reply.results),
-        Err(error) if error.is_timeout() => Err(Failure::Silent),
-        Err(_) => Err(Failure::Path),
+        Err(error) if error.is_timeout() => Err(CallbackError::Timeout),
+        Err(_) => Err(CallbackError::Path),
     }
 }
 
-async fn connect(patience: Duration, address: SocketAddr) -> Option<Client> {
+async fn connect(reply_timeout: Duration, address: SocketAddr) -> Option<Client> {
     let options = Options {
-        policy: Policy { timeo: patience, retrans: 0, hard: false },
-        in_flight: MOST_SLOTS as usize,
+        policy: Policy { timeo: reply_timeout, retrans: 0, hard: false },
+        in_flight: MAX_BACK_SLOTS as usize,
         max_reply: 64 << 10,
-        connect_timeout: patience,
+        connect_timeout: reply_timeout,
         ..Options::default()
     };
     Client::connect(address, options).await.ok()
@@ -172,13 +188,13 @@ mod tests {
 
     const CLIENT: ClientId = ClientId(1);
 
-    /// Many callbacks to a client of 4.0 at `address`; what came of them.
-    async fn calls(ways: &Arc<Table>, many: usize) -> Vec<Failure> {
+    /// Sends `many` callbacks to the client; their errors.
+    async fn calls(table: &Arc<PathTable>, many: usize) -> Vec<CallbackError> {
         let args = CbRecallAny4Args { objects_to_keep: 0, type_mask: proto::nfs4::Bitmap4::EMPTY };
-        let operation = Operation::new(CB_RECALL_ANY, &args);
+        let operation = CallbackOperation::new(CB_RECALL_ANY, &args);
         let one = || {
-            let (ways, operation) = (Arc::clone(ways), operation.clone());
-            tokio::spawn(async move { call(&ways, CLIENT, &operation).await.expect_err("nobody answers") })
+            let (table, operation) = (Arc::clone(table), operation.clone());
+            tokio::spawn(async move { call(&table, CLIENT, &operation).await.expect_err("nobody answers") })
         };
         let all: Vec<_> = (0..many).map(|_| one()).collect();
         let mut ended = Vec::new();
@@ -189,15 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn many_calls_to_an_address_make_one_connection_and_then_another() {
+    fn concurrent_calls_to_an_address_share_a_connection() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("an address");
-            let (paths, in_trouble) = Default::default();
-            let ways = Arc::new(Table { paths, patience: Duration::from_millis(100), in_trouble });
-            ways.with(|paths| paths.propose(CLIENT, 1, Some(Address { address, program: 1, ident: 0 })));
-            assert!(ways.with(|paths| paths.confirm(CLIENT, 1)));
+            let table = Arc::new(PathTable::new(Duration::from_millis(100)));
+            table.with(|paths| {
+                paths.propose_address(CLIENT, 1, Some(CallbackAddress { address, program: 1, ident: 0 }))
+            });
+            assert!(table.with(|paths| paths.confirm_address(CLIENT, 1)));
             let accepted = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&accepted);
             let silent = tokio::spawn(async move {
@@ -208,14 +225,14 @@ mod tests {
                 }
             });
             for connections in 1..=2 {
-                let ended = calls(&ways, 50).await;
-                assert!(ended.iter().all(|ended| *ended == Failure::Silent), "{ended:?}");
+                let ended = calls(&table, 50).await;
+                assert!(ended.iter().all(|ended| *ended == CallbackError::Timeout), "{ended:?}");
                 assert_eq!(accepted.load(Ordering::Acquire), connections);
             }
             silent.abort();
             let _ = silent.await;
-            // Nobody listens any more: that, too, is found out once.
-            assert!(calls(&ways, 50).await.iter().all(|ended| *ended == Failure::Path));
+            // Refused connections are shared, too.
+            assert!(calls(&table, 50).await.iter().all(|ended| *ended == CallbackError::Path));
         });
     }
 }

@@ -9,7 +9,7 @@ use proto::rpcbind::from_universal;
 use rpc::message::{AuthSys, Credential};
 use state::SessionId;
 
-use crate::nfs4::callbacks::{Address, CallbackProgram};
+use crate::nfs4::callbacks::{CallbackAddress, CallbackProgram};
 use crate::nfs4::compound::Compound;
 use crate::nfs4::{Result, status};
 
@@ -46,7 +46,7 @@ pub(super) fn created(
     let principal = c.principal();
     let client = states.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
     let bound = channel.is_some();
-    states.callbacks.ways.with(|paths| {
+    states.callbacks.paths.with(|paths| {
         paths.add_session(client, session, c.minor, program, slots);
         if let Some(channel) = channel {
             paths.bind(client, session, channel);
@@ -67,7 +67,7 @@ pub(in crate::programs::nfs4) fn bind_conn_to_session(
         ChannelDirFromClient4::Back => BACK,
         ChannelDirFromClient4::ForeOrBoth | ChannelDirFromClient4::BackOrBoth => BOTH,
     };
-    states.callbacks.ways.with(|paths| match dir {
+    states.callbacks.paths.with(|paths| match dir {
         FORE => paths.unbind(client, session, channel.connection()),
         _ => paths.bind(client, session, channel),
     });
@@ -86,17 +86,17 @@ pub(in crate::programs::nfs4) fn backchannel_ctl(
     let ticket = c.ticket.as_ref().ok_or(Nfsstat4::OpNotInSession)?;
     let credential = credential(&args.sec_parms.0).filter(|_| !args.sec_parms.0.is_empty());
     let program = CallbackProgram { number: args.cb_program, credential: credential.ok_or(Nfsstat4::Inval)? };
-    c.service.state.callbacks.ways.with(|paths| paths.set_program(ticket.client, ticket.session, program));
+    c.service.state.callbacks.paths.with(|paths| paths.set_program(ticket.client, ticket.session, program));
     Ok(())
 }
 
 /// Where SETCLIENTID says that callbacks go: at the client's own address only, for nobody may have the server
 /// call others.
-pub(super) fn address(c: &Compound<'_>, args: &Setclientid4Args<'_>) -> Option<Address> {
+pub(super) fn address(c: &Compound<'_>, args: &Setclientid4Args<'_>) -> Option<CallbackAddress> {
     let location = &args.cb_location;
     let address = from_universal(location.addr.0).filter(|_| location.netid.0.starts_with(b"tcp"))?;
     let (mut address, own) = (address, c.cx.peer.address.ip().to_canonical());
     address.set_ip(address.ip().to_canonical());
     let callable = address.ip() == own && address.port() != 0;
-    callable.then_some(Address { address, program: args.cb_program, ident: args.callback_ident })
+    callable.then_some(CallbackAddress { address, program: args.cb_program, ident: args.callback_ident })
 }

@@ -35,7 +35,7 @@ pub(in crate::programs::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclie
         }
     };
     let address = back_channel::address(c, &args);
-    c.service.state.callbacks.ways.with(|paths| paths.propose(client, confirm, address));
+    c.service.state.callbacks.paths.with(|paths| paths.propose_address(client, confirm, address));
     let setclientid_confirm = confirm.to_be_bytes();
     c.reply.encoder().put(&Setclientid4ResOk { clientid: client.0, setclientid_confirm });
     Ok(())
@@ -50,7 +50,7 @@ pub(in crate::programs::nfs4) fn setclientid_confirm(
     let states = &c.service.state;
     let confirmed = states.run(|engine, now| engine.setclientid_confirm(now, client, confirm, &principal));
     confirmed.map_err(status::of_state)?;
-    if states.callbacks.ways.with(|paths| paths.confirm(client, confirm)) {
+    if states.callbacks.paths.with(|paths| paths.confirm_address(client, confirm)) {
         states.callbacks.probe(client);
     }
     Ok(())
@@ -64,7 +64,8 @@ pub(in crate::programs::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args
         Ok(engine.holds_delegations(client))
     });
     // Its lease is renewed all the same (RFC 7530 section 16.28.4).
-    let unreachable = holds.map_err(status::of_state)? && states.callbacks.trouble(client, None).down;
+    let unreachable =
+        holds.map_err(status::of_state)? && states.callbacks.path_status(client, None).path_down;
     if unreachable {
         states.callbacks.probe(client);
         return Err(Nfsstat4::CbPathDown);

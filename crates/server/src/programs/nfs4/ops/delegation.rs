@@ -17,7 +17,7 @@ use store::{AccessMode, Acting, Error, FileHandle, Kind, Node};
 use xdr::Opaque;
 
 use super::open::place;
-use crate::nfs4::callbacks::wire;
+use crate::nfs4::callbacks::wire_stateid;
 use crate::nfs4::compound::Compound;
 use crate::nfs4::state_manager::StateResources;
 use crate::nfs4::writers::{Asker, Given};
@@ -208,7 +208,7 @@ fn keep_out(
 fn delegation(id: &StateId, writes: bool, recall: bool) -> OpenDelegation4<'static> {
     // Nobody may do more by it than the server says when it is asked (ACCESS).
     let permissions = Nfsace4 { kind: 0, flag: 0, access_mask: 0, who: Opaque(b"") };
-    let stateid = wire(id);
+    let stateid = wire_stateid(id);
     if writes {
         let space_limit = NfsSpaceLimit4::Size(u64::MAX);
         OpenDelegation4::Write(OpenWriteDelegation4 { stateid, recall, space_limit, permissions })

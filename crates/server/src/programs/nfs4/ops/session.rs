@@ -15,7 +15,7 @@ use state::{
 use xdr::{Array, Opaque};
 
 use super::back_channel;
-use crate::nfs4::callbacks::MOST_SLOTS;
+use crate::nfs4::callbacks::MAX_BACK_SLOTS;
 use crate::nfs4::compound::{Compound, Step};
 use crate::nfs4::{Result, status};
 
@@ -113,7 +113,7 @@ pub(in crate::programs::nfs4) fn create_session(
         },
         back_chan_attrs: ChannelAttrs4 {
             rdma_ird: Array(Vec::new()),
-            maxrequests: args.back_chan_attrs.maxrequests.min(MOST_SLOTS),
+            maxrequests: args.back_chan_attrs.maxrequests.min(MAX_BACK_SLOTS),
             ..args.back_chan_attrs
         },
     });
@@ -153,11 +153,11 @@ pub(in crate::programs::nfs4) fn sequence(c: &mut Compound<'_>, args: &Sequence4
 /// What a client should know.
 fn status_flags(c: &Compound<'_>, ticket: &SlotRequest) -> u32 {
     let flag = |is: bool, flag| if is { flag } else { 0 };
-    let trouble = c.service.state.callbacks.trouble(ticket.client, Some(ticket.session));
+    let back_channel = c.service.state.callbacks.path_status(ticket.client, Some(ticket.session));
     flag(ticket.reclaim_needed, SEQ4_RESTART_RECLAIM_NEEDED)
         | flag(ticket.revoked, SEQ4_RECALLABLE_STATE_REVOKED)
-        | flag(trouble.down, SEQ4_CB_PATH_DOWN)
-        | flag(trouble.lost, SEQ4_BACKCHANNEL_FAULT)
+        | flag(back_channel.path_down, SEQ4_CB_PATH_DOWN)
+        | flag(back_channel.fault, SEQ4_BACKCHANNEL_FAULT)
 }
 
 pub(in crate::programs::nfs4) fn destroy_session(
@@ -177,7 +177,7 @@ pub(in crate::programs::nfs4) fn destroy_session(
         engine.destroy_session(session, &principal, own).map(|()| client)
     });
     let client = destroyed.map_err(status::of_state)?;
-    states.callbacks.ways.with(|paths| paths.remove_session(client, session));
+    states.callbacks.paths.with(|paths| paths.remove_session(client, session));
     Ok(())
 }
 
