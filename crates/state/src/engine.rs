@@ -15,7 +15,7 @@ use crate::files::{File, State};
 use crate::grace::Grace;
 use crate::ids::{ClientId, SessionId};
 use crate::names::{Name, Named};
-use crate::owners::Owner;
+use crate::owners::StateOwner;
 use crate::session::{ChannelAttrs, Session};
 use crate::waiting::Waiting;
 

@@ -161,7 +161,7 @@ fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many()
     let (me, confirm) = engine.setclientid(NOW, &asked).unwrap();
     engine.setclientid_confirm(NOW, me, confirm, &ROOT).unwrap();
     let begin = |engine: &mut common::Machine, name: &[u8], seqid| {
-        let owner = state::Owner::Open(name.to_vec());
+        let owner = state::StateOwner::Open(name.to_vec());
         let begun = engine.owner_begin(NOW, &root(me), &owner, seqid, true);
         engine.owner_end(&root(me), &owner, seqid, begun.is_ok().then(|| b"reply"[..].into()));
         begun
@@ -174,7 +174,7 @@ fn owners_of_version_0_that_have_nothing_are_forgotten_when_there_are_too_many()
     open(&mut engine, b"has");
     let closed = open(&mut engine, b"had");
     engine.close(&root(me), &closed, &1).unwrap();
-    let had = state::Owner::Open(b"had".to_vec());
+    let had = state::StateOwner::Open(b"had".to_vec());
     engine.remember_closed_open(me, &closed, &had);
     assert_eq!(engine.owner_of(NOW, &closed, &ROOT), Ok((me, had)), "CLOSE may be sent again");
     for number in 0..200_u32 {

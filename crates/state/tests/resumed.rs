@@ -20,7 +20,7 @@ fn lock(
     who: state::ClientId,
     open: StateId,
     reclaim: bool,
-) -> Result<Result<(), state::Denied>, Error> {
+) -> Result<Result<(), state::LockDenied>, Error> {
     let (range, kind) = (Range::of(0, u64::MAX).expect("all of it"), LockKind::Write);
     let locker = Locker::New { open, owner: b"locker" };
     let request = LockRequest { by: leaked(who), key: &FILE, locker, range, kind, reclaim, waits: false };

@@ -318,7 +318,7 @@ impl Both {
     }
 
     /// The engine's answer and the model's say that the same is in the way.
-    fn same(&self, denied: &LockDenied, (who, owner, (first, last, kind)): reference::Denied) {
+    fn same(&self, denied: &LockDenied, (who, owner, (first, last, kind)): reference::LockDenied) {
         assert_eq!(self.owner(&denied.owner), (who, owner));
         assert_eq!((denied.range, denied.kind), (range((first, last)), kind));
     }
