@@ -46,8 +46,8 @@ pub(super) async fn call(
                 match over_session(table, client, &reserved, operation).await {
                     Next::Done(done) => return done,
                     Next::OtherPath => {}
-                    Next::NextSequence if resyncs < MAX_RESYNCS => resyncs += 1,
-                    Next::NextSequence => {
+                    Next::Resync if resyncs < MAX_RESYNCS => resyncs += 1,
+                    Next::Resync => {
                         table.with(|paths| paths.set_out_of_step(client, reserved.session));
                         resyncs = 0;
                     }
@@ -63,7 +63,7 @@ enum Next {
     /// The connection can't be used: try another path.
     OtherPath,
     /// The client's slot is out of step: try the next sequence id.
-    NextSequence,
+    Resync,
 }
 
 async fn over_session(
@@ -84,7 +84,7 @@ async fn over_session(
         Ok(results) => match decode_reply(&results, true) {
             Ok(done) => (Next::Done(done), true),
             Err(Nfsstat4::SeqMisordered | Nfsstat4::SeqFalseRetry | Nfsstat4::RetryUncachedRep) => {
-                (Next::NextSequence, true)
+                (Next::Resync, true)
             }
             Err(Nfsstat4::Badsession | Nfsstat4::Badslot | Nfsstat4::ConnNotBoundToSession) => {
                 (Next::OtherPath, false)
