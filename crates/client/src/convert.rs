@@ -126,16 +126,14 @@ fn set_time(time: Option<SetTime>) -> nfs3::SetTime {
     }
 }
 
-impl From<&SetAttributes> for nfs3::Sattr3 {
-    fn from(from: &SetAttributes) -> Self {
-        Self {
-            mode: from.mode.map(|mode| mode & 0o7777),
-            uid: from.uid,
-            gid: from.gid,
-            size: from.size,
-            atime: set_time(from.atime),
-            mtime: set_time(from.mtime),
-        }
+pub(crate) fn sattr3(from: &SetAttributes) -> nfs3::Sattr3 {
+    nfs3::Sattr3 {
+        mode: from.mode.map(|mode| mode & 0o7777),
+        uid: from.uid,
+        gid: from.gid,
+        size: from.size,
+        atime: set_time(from.atime),
+        mtime: set_time(from.mtime),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use sys::{Access, Attributes, Kind as FileKind, Timestamp};
+pub use sys::{Access, Attributes, Kind as FileKind, SetAttributes, SetTime, Timestamp};
 
 /// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
 pub const HANDLE_MAX: usize = 64;
@@ -58,32 +58,6 @@ pub struct Found {
     pub handle: Handle,
     /// Its attributes, if the server sent them.
     pub attributes: Option<Attributes>,
-}
-
-/// A time to set (RFC 1813 section 2.6, set_atime and set_mtime).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetTime {
-    /// The server's own time.
-    Now,
-    /// This time.
-    To(Timestamp),
-}
-
-/// Attributes to set; what is `None` stays as it is (RFC 1813 section 2.6, sattr3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SetAttributes {
-    /// Permission bits (the lower twelve).
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Length in bytes: cuts off, or fills with zeros.
-    pub size: Option<u64>,
-    /// Time of last access.
-    pub atime: Option<SetTime>,
-    /// Time of last change.
-    pub mtime: Option<SetTime>,
 }
 
 /// How CREATE treats a name that exists (RFC 1813 section 3.3.8).

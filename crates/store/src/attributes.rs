@@ -1,50 +1,13 @@
-//! A file's attributes, read with one statx(2), and those to set.
+//! A file's attributes, read with one statx(2).
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
-pub use sys::{Attributes, Kind, Timestamp};
+pub use sys::{Attributes, Kind, SetAttributes, SetTime, Timestamp};
 
 use crate::error::Result;
-
-/// How SETATTR sets a time stamp (RFC 1813 section 2.5.8, `set_atime`, `set_mtime`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SetTime {
-    /// Leave it.
-    #[default]
-    Keep,
-    /// To the server's clock. Needs only write permission.
-    Now,
-    /// To the given time. Needs to be the owner.
-    To(Timestamp),
-}
-
-/// Which attributes to set; the default sets none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
-    /// Permission bits; those above the twelve are ignored.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Size in bytes.
-    pub size: Option<u64>,
-    /// Access time.
-    pub atime: SetTime,
-    /// Modification time.
-    pub mtime: SetTime,
-}
-
-impl SetAttributes {
-    /// Whether nothing is to be set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == SetAttributes::default()
-    }
-}
 
 /// An object's attributes before and after an operation that changes it (RFC 1813 section 2.6, weak cache
 /// consistency).

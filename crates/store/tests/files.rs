@@ -155,8 +155,8 @@ fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
     let again = acting.create(&dir, b"f", &mine, &mut wcc()).expect("a retry");
     assert_eq!(again.handle(), &handle);
     // What the client does next: after that the file is like any other.
-    let set =
-        SetAttributes { mode: Some(0o600), atime: SetTime::Now, mtime: SetTime::Now, ..Default::default() };
+    let now = Some(SetTime::Now);
+    let set = SetAttributes { mode: Some(0o600), atime: now, mtime: now, ..Default::default() };
     acting.set_attributes(&again, &set, None, &mut wcc()).expect("sets");
     assert_eq!(acting.create(&dir, b"f", &mine, &mut wcc()).err(), Some(Error::Exists));
 }
@@ -168,7 +168,7 @@ fn set_attributes_in_one_go_and_under_a_guard() {
     let acting = store.act_as(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let node = acting.create(&dir, b"f", &unchecked(None), &mut wcc()).expect("creates");
-    let at = |seconds| SetTime::To(Timestamp { seconds, nanoseconds: 123_456_789 });
+    let at = |seconds| Some(SetTime::To(Timestamp { seconds, nanoseconds: 123_456_789 }));
     let set = SetAttributes {
         mode: Some(0o751),
         uid: None,
@@ -191,7 +191,7 @@ fn set_attributes_in_one_go_and_under_a_guard() {
     assert_eq!(acting.attributes(&node).expect("attributes").size, 0);
 
     assert_eq!(acting.set_attributes(&dir, &truncate, None, &mut wcc()), Err(Error::IsDirectory));
-    let bad = SetTime::To(Timestamp { seconds: 0, nanoseconds: 1_000_000_000 });
+    let bad = Some(SetTime::To(Timestamp { seconds: 0, nanoseconds: 1_000_000_000 }));
     let bad = SetAttributes { mtime: bad, ..Default::default() };
     assert_eq!(acting.set_attributes(&node, &bad, None, &mut wcc()), Err(Error::Invalid));
     let nobody = SetAttributes { uid: Some(u32::MAX), ..Default::default() };

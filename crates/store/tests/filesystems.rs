@@ -119,7 +119,7 @@ fn limits_are_those_of_the_filesystem() {
     // A time goes in and comes out as fine as was said.
     let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
     let time = store::Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
-    let set = SetAttributes { mtime: store::SetTime::To(time), ..SetAttributes::default() };
+    let set = SetAttributes { mtime: Some(store::SetTime::To(time)), ..SetAttributes::default() };
     acting.set_attributes(&node, &set, None, &mut Wcc::default()).expect("sets");
     assert_eq!(acting.attributes(&node).expect("attributes").mtime, time);
 }

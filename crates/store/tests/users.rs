@@ -196,10 +196,10 @@ fn owners_and_times_are_the_owners_and_writing_clears_set_id() {
     let acting = store.act_as(&user(1001)).expect("acts");
     let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
     let set = |set: &SetAttributes| acting.set_attributes(&node, set, None, &mut Wcc::default());
-    let given = SetTime::To(Timestamp { seconds: 5, nanoseconds: 6 });
+    let given = Some(SetTime::To(Timestamp { seconds: 5, nanoseconds: 6 }));
     assert_eq!(set(&SetAttributes { uid: Some(1001), ..Default::default() }), Err(Error::Permission));
     assert_eq!(set(&SetAttributes { mtime: given, ..Default::default() }), Err(Error::Permission));
-    set(&SetAttributes { atime: SetTime::Now, mtime: SetTime::Now, ..Default::default() })
+    set(&SetAttributes { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..Default::default() })
         .expect("may write");
     assert_eq!(acting.attributes(&node).expect("attributes").mode, 0o4777);
     acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("may write");

@@ -183,6 +183,41 @@ impl Attributes {
     }
 }
 
+/// A time stamp to set (utimensat(2); RFC 1813 section 2.6, `set_atime` and `set_mtime`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The clock of the host that has the file. Write permission is enough.
+    Now,
+    /// This time. The caller must own the file.
+    To(Timestamp),
+}
+
+/// Attributes to set; `None` leaves an attribute as it is, and the default sets nothing (RFC 1813 section
+/// 2.6, `sattr3`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// The twelve permission bits; higher bits are ignored.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes: truncates the file, or extends it with zeros.
+    pub size: Option<u64>,
+    /// Time of last access.
+    pub atime: Option<SetTime>,
+    /// Time of last modification.
+    pub mtime: Option<SetTime>,
+}
+
+impl SetAttributes {
+    /// Whether nothing is to be set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -29,7 +29,7 @@ mod tcp_owner;
 mod unix_listeners;
 
 pub use access::Access;
-pub use attributes::{Attributes, Kind, Timestamp};
+pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp};
 pub use handle::KernelHandle;
 pub use peer::{PeerCredentials, overflow_uid};
 pub use reflink::clone_range;

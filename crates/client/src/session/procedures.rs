@@ -62,8 +62,11 @@ impl Session {
             let object = "a time before 1970 or after 2106 (NFSv3)".to_owned();
             return Err(Error::Status { object, status: Status::Invalid });
         }
-        let args =
-            nfs3::Setattr3Args { object: fh(file), new_attributes: set.into(), guard: guard.map(nfs_time) };
+        let args = nfs3::Setattr3Args {
+            object: fh(file),
+            new_attributes: convert::sattr3(set),
+            guard: guard.map(nfs_time),
+        };
         // Nobody may write again what is about to be cut off.
         let kept = set.size.and_then(|size| Some((self.inner.unstable.find(file)?, size)));
         let _writers = match &kept {
@@ -120,8 +123,8 @@ impl Session {
     /// The server's or the call's.
     pub async fn create(&self, directory: &Handle, name: &[u8], how: &Create) -> Result<Found> {
         let how = match how {
-            Create::Unchecked(set) => nfs3::Createhow3::Unchecked(set.into()),
-            Create::Guarded(set) => nfs3::Createhow3::Guarded(set.into()),
+            Create::Unchecked(set) => nfs3::Createhow3::Unchecked(convert::sattr3(set)),
+            Create::Guarded(set) => nfs3::Createhow3::Guarded(convert::sattr3(set)),
             Create::Exclusive(verifier) => nfs3::Createhow3::Exclusive(*verifier),
         };
         self.make(
@@ -138,7 +141,7 @@ impl Session {
     /// # Errors
     /// The server's or the call's.
     pub async fn make_dir(&self, directory: &Handle, name: &[u8], set: &SetAttributes) -> Result<Found> {
-        let args = nfs3::Mkdir3Args { where_: entry(directory, name), attributes: set.into() };
+        let args = nfs3::Mkdir3Args { where_: entry(directory, name), attributes: convert::sattr3(set) };
         self.make(Procedure::Mkdir, directory, name, &args).await
     }
 
@@ -153,7 +156,7 @@ impl Session {
         target: &[u8],
         set: &SetAttributes,
     ) -> Result<Found> {
-        let symlink = nfs3::Symlinkdata3 { attributes: set.into(), data: Opaque(target) };
+        let symlink = nfs3::Symlinkdata3 { attributes: convert::sattr3(set), data: Opaque(target) };
         let args = nfs3::Symlink3Args { where_: entry(directory, name), symlink };
         self.make(Procedure::Symlink, directory, name, &args).await
     }
@@ -170,12 +173,12 @@ impl Session {
         set: &SetAttributes,
     ) -> Result<Found> {
         let device = |major, minor| nfs3::Devicedata3 {
-            attributes: set.into(),
+            attributes: convert::sattr3(set),
             spec: nfs3::Specdata3 { specdata1: major, specdata2: minor },
         };
         let what = match node {
-            Node::Fifo => nfs3::Mknoddata3::Fifo(set.into()),
-            Node::Socket => nfs3::Mknoddata3::Sock(set.into()),
+            Node::Fifo => nfs3::Mknoddata3::Fifo(convert::sattr3(set)),
+            Node::Socket => nfs3::Mknoddata3::Sock(convert::sattr3(set)),
             Node::Block(major, minor) => nfs3::Mknoddata3::Blk(device(major, minor)),
             Node::Character(major, minor) => nfs3::Mknoddata3::Chr(device(major, minor)),
         };

@@ -123,7 +123,7 @@ impl Filesystem {
             self.write_mappings_back(&node).await;
         }
         let asked = Instant::now();
-        let attributes = if to == SetAttributes::default() {
+        let attributes = if to.is_empty() {
             None
         } else {
             let done = user.session.set_attributes(&node.handle, &to, None).await;

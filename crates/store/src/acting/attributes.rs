@@ -73,8 +73,8 @@ impl Acting<'_> {
     /// # Errors
     /// `ReadOnly`, `Io`.
     pub fn touch(&self, node: &Node) -> Result<()> {
-        let now = timespec(SetTime::Now);
-        let times = Timestamps { last_access: timespec(SetTime::Keep), last_modification: now };
+        let now = timespec(Some(SetTime::Now));
+        let times = Timestamps { last_access: timespec(None), last_modification: now };
         let touch = || Ok(utimensat(node.file(), c"", &times, AtFlags::EMPTY_PATH)?);
         if self.is_privileged() { as_process_user(touch) } else { touch() }
     }
@@ -102,7 +102,7 @@ impl Acting<'_> {
                 result => result?,
             }
         }
-        if set.atime != SetTime::Keep || set.mtime != SetTime::Keep {
+        if set.atime.is_some() || set.mtime.is_some() {
             let times =
                 Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
             utimensat(file, c"", &times, AtFlags::EMPTY_PATH)?;
@@ -125,7 +125,7 @@ impl Acting<'_> {
             }
         }
         for time in [set.atime, set.mtime] {
-            if let SetTime::To(Timestamp { nanoseconds: 1_000_000_000.., .. }) = time {
+            if let Some(SetTime::To(Timestamp { nanoseconds: 1_000_000_000.., .. })) = time {
                 return Err(Error::Invalid);
             }
         }
@@ -136,7 +136,7 @@ impl Acting<'_> {
         if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
             return Err(Error::Invalid);
         }
-        let given_time = [set.atime, set.mtime].iter().any(|time| matches!(time, SetTime::To(_)));
+        let given_time = [set.atime, set.mtime].iter().any(|time| matches!(time, Some(SetTime::To(_))));
         let owners = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || given_time;
         if owners && self.is_privileged() && !self.is_root() && self.who.identity.uid != attributes.uid {
             return Err(Error::Permission);
@@ -158,11 +158,11 @@ impl Acting<'_> {
     }
 }
 
-fn timespec(time: SetTime) -> Timespec {
+fn timespec(time: Option<SetTime>) -> Timespec {
     match time {
-        SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        SetTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
-        SetTime::To(Timestamp { seconds, nanoseconds }) => {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(SetTime::To(Timestamp { seconds, nanoseconds })) => {
             Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() }
         }
     }

@@ -116,11 +116,11 @@ pub(super) fn wcc_data(wcc: &Wcc) -> WccData {
 
 /// Attributes to set, from the wire.
 pub(super) fn set_attributes(from: &Sattr3) -> Result<SetAttributes> {
-    let time = |set: SetTime| -> Result<store::SetTime> {
+    let time = |set: SetTime| -> Result<Option<store::SetTime>> {
         Ok(match set {
-            SetTime::DontChange => store::SetTime::Keep,
-            SetTime::SetToServerTime => store::SetTime::Now,
-            SetTime::SetToClientTime(to) => store::SetTime::To(timestamp(to)?),
+            SetTime::DontChange => None,
+            SetTime::SetToServerTime => Some(store::SetTime::Now),
+            SetTime::SetToClientTime(to) => Some(store::SetTime::To(timestamp(to)?)),
         })
     };
     Ok(SetAttributes {

@@ -102,8 +102,8 @@ pub(super) fn decode(from: &Fattr4<'_>, minor: MinorVersion, owners: &Owners) ->
             number::OWNER_GROUP => {
                 set.gid = Some(owners.parse(Kind::Group, get::<Owner<'_>>(&mut values)?.0)?)
             }
-            number::TIME_ACCESS_SET => set.atime = time(get(&mut values)?)?,
-            number::TIME_MODIFY_SET => set.mtime = time(get(&mut values)?)?,
+            number::TIME_ACCESS_SET => set.atime = Some(time(get(&mut values)?)?),
+            number::TIME_MODIFY_SET => set.mtime = Some(time(get(&mut values)?)?),
             number::MODE_UMASK => {
                 let (wanted, umask): (u32, u32) = (get(&mut values)?, get(&mut values)?);
                 set.mode = Some(mode(wanted)?);
