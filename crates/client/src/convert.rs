@@ -2,8 +2,8 @@
 
 use proto::nfs3;
 
+use crate::attribute_sink::PreOpAttributes;
 use crate::error::Status;
-use crate::observer::Before;
 use crate::types::{Attributes, FileKind, FsInfo, FsStat, PathConf, SetAttributes, SetTime, Timestamp};
 
 impl From<nfs3::Nfsstat3> for Status {
@@ -98,7 +98,7 @@ pub(crate) fn attributes(from: &nfs3::Fattr3) -> Attributes {
     }
 }
 
-impl From<&nfs3::WccAttr> for Before {
+impl From<&nfs3::WccAttr> for PreOpAttributes {
     fn from(from: &nfs3::WccAttr) -> Self {
         Self { size: from.size, mtime: timestamp(from.mtime), ctime: timestamp(from.ctime) }
     }

@@ -11,6 +11,7 @@
 //! thing for code without a runtime; its lane reads and writes are plain `pread` and `pwrite` calls.
 
 mod ahead;
+mod attribute_sink;
 pub mod blocking;
 mod convert;
 mod copy;
@@ -18,19 +19,18 @@ mod counters;
 mod error;
 mod file;
 mod lane;
-mod observer;
 mod options;
 mod session;
 mod types;
 mod url;
 
+pub use attribute_sink::{AttributeSink, AttributeUpdate, PreOpAttributes};
 pub use copy::{CopyOptions, Progress, copy, read_from, write_to};
 pub use counters::{Counters, Procedure, RoadCounters};
 pub use error::{Crowded, Error, Result, Status};
 pub use file::{File, Road};
 pub use io::Stability;
 pub use lane::LaneReport;
-pub use observer::{Before, Observer, Seen};
 pub use options::{Credential, LaneMode, OpenOptions, Options, ReservedPort};
 pub use session::{Directory, Endless, Follow, Listed, Page, Session};
 pub use types::{

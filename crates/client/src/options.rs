@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observer::Observer;
+use crate::attribute_sink::AttributeSink;
 
 /// Whether to use the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,8 +116,8 @@ pub struct Options {
     pub unstable_max: usize,
     /// Requests in flight for one large read or write; 8.
     pub window: usize,
-    /// Who is told the attributes that replies carry, and changes of road; nobody.
-    pub observer: Option<Arc<dyn Observer>>,
+    /// Receives the attributes that replies carry, and changes of the lane. Default: none.
+    pub attribute_sink: Option<Arc<dyn AttributeSink>>,
 }
 
 impl Default for Options {
@@ -140,7 +140,7 @@ impl Default for Options {
             mount_port: None,
             unstable_max: 64 << 20,
             window: 8,
-            observer: None,
+            attribute_sink: None,
         }
     }
 }

@@ -13,24 +13,24 @@ use parking_lot::Mutex;
 use samehost_client as client;
 
 use client::{
-    Attributes, Credential, Error, Handle, LaneMode, LaneReport, Observer, OpenOptions, Options, Procedure,
-    Road, Seen, Session, SetAttributes, Status,
+    AttributeSink, AttributeUpdate, Attributes, Credential, Error, Handle, LaneMode, LaneReport, OpenOptions,
+    Options, Procedure, Road, Session, SetAttributes, Status,
 };
 use support::{Served, pattern, wait_for};
 
 /// Remembers everything.
 #[derive(Debug, Default)]
 struct Notebook {
-    seen: Mutex<Vec<(Handle, Seen)>>,
+    seen: Mutex<Vec<(Handle, AttributeUpdate)>>,
     roads: Mutex<Vec<LaneReport>>,
 }
 
-impl Observer for Notebook {
-    fn seen(&self, file: &Handle, seen: &Seen) {
+impl AttributeSink for Notebook {
+    fn attributes(&self, file: &Handle, seen: &AttributeUpdate) {
         self.seen.lock().push((*file, *seen));
     }
 
-    fn road(&self, report: &LaneReport) {
+    fn lane_changed(&self, report: &LaneReport) {
         self.roads.lock().push(report.clone());
     }
 }
@@ -50,7 +50,7 @@ impl Notebook {
 
 async fn observed(served: &Served, lane: LaneMode) -> (Session, Arc<Notebook>) {
     let notebook = Arc::new(Notebook::default());
-    let options = Options { observer: Some(notebook.clone()), ..served.options(lane) };
+    let options = Options { attribute_sink: Some(notebook.clone()), ..served.options(lane) };
     (Session::connect(&served.url(), options).await.unwrap(), notebook)
 }
 

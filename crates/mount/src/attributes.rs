@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use client::{Attributes, Before, FileKind, Seen, Timestamp};
+use client::{AttributeUpdate, Attributes, FileKind, PreOpAttributes, Timestamp};
 
 use crate::settings::AttributeTimes;
 
@@ -27,8 +27,8 @@ impl From<&Attributes> for Stamp {
     }
 }
 
-impl From<&Before> for Stamp {
-    fn from(from: &Before) -> Self {
+impl From<&PreOpAttributes> for Stamp {
+    fn from(from: &PreOpAttributes) -> Self {
         Self { size: from.size, mtime: from.mtime, ctime: from.ctime }
     }
 }
@@ -118,7 +118,7 @@ impl Cache {
     }
 
     /// A reply told of the file, received `now`.
-    pub(crate) fn learn(&mut self, seen: &Seen, now: Instant, times: &AttributeTimes) -> Lesson {
+    pub(crate) fn learn(&mut self, seen: &AttributeUpdate, now: Instant, times: &AttributeTimes) -> Lesson {
         let Some(new) = &seen.attributes else {
             // They have changed, or may have, and nobody says how.
             self.distrust();
@@ -246,12 +246,12 @@ mod tests {
         }
     }
 
-    fn before(of: &Attributes) -> Before {
-        Before { size: of.size, mtime: of.mtime, ctime: of.ctime }
+    fn before(of: &Attributes) -> PreOpAttributes {
+        PreOpAttributes { size: of.size, mtime: of.mtime, ctime: of.ctime }
     }
 
-    fn asked(attributes: Attributes, at: Instant) -> Seen {
-        Seen { before: None, attributes: Some(attributes), asked: at }
+    fn asked(attributes: Attributes, at: Instant) -> AttributeUpdate {
+        AttributeUpdate { before: None, attributes: Some(attributes), asked: at }
     }
 
     #[test]
@@ -278,13 +278,13 @@ mod tests {
         cache.learn(&asked(file(1, 1), now), now, &TIMES);
         assert!(!cache.keep_data(), "nothing is known of what was cached before");
         assert!(cache.keep_data());
-        let own = Seen { before: Some(before(&file(1, 1))), ..asked(file(2, 2), now) };
+        let own = AttributeUpdate { before: Some(before(&file(1, 1))), ..asked(file(2, 2), now) };
         assert_eq!(cache.learn(&own, now, &TIMES), Lesson::Own);
         assert!(cache.keep_data());
         assert_eq!(cache.learn(&asked(file(2, 3), now), now, &TIMES), Lesson::Foreign);
         assert!(!cache.keep_data());
         assert!(!cache.take_stale());
-        let other = Seen { before: Some(before(&file(2, 4))), ..asked(file(2, 5), now) };
+        let other = AttributeUpdate { before: Some(before(&file(2, 4))), ..asked(file(2, 5), now) };
         assert_eq!(cache.learn(&other, now, &TIMES), Lesson::Foreign);
         assert!(cache.take_stale() && !cache.take_stale());
     }
@@ -316,7 +316,7 @@ mod tests {
         cache.open_writer();
         cache.write(after(10));
         assert!(!cache.is_good(after(11), &TIMES), "nobody has said what it did");
-        let own = Seen { before: Some(before(&file(1, 1))), ..asked(file(2, 2), after(10)) };
+        let own = AttributeUpdate { before: Some(before(&file(1, 1))), ..asked(file(2, 2), after(10)) };
         cache.learn(&own, after(12), &TIMES);
         assert!(cache.is_good(after(13), &TIMES));
         assert!(!cache.is_good(after(13), &AttributeTimes { on: false, ..TIMES }));
@@ -330,7 +330,7 @@ mod tests {
         cache.learn(&asked(file(0, 1), now), now, &TIMES);
         cache.open_writer();
         cache.write(after(10));
-        let own = Seen { before: Some(before(&file(0, 1))), ..asked(file(2, 2), after(10)) };
+        let own = AttributeUpdate { before: Some(before(&file(0, 1))), ..asked(file(2, 2), after(10)) };
         assert_eq!(cache.learn(&own, after(11), &TIMES), Lesson::Own);
         cache.close_writer();
         assert!(cache.is_good(after(12), &TIMES));
@@ -343,7 +343,11 @@ mod tests {
         let later = now + Duration::from_secs(1);
         let mut cache = Cache::default();
         cache.learn(&asked(file(1, 1), now), now, &TIMES);
-        cache.learn(&Seen { before: Some(before(&file(1, 1))), ..asked(file(9, 9), now) }, later, &TIMES);
+        cache.learn(
+            &AttributeUpdate { before: Some(before(&file(1, 1))), ..asked(file(9, 9), now) },
+            later,
+            &TIMES,
+        );
         assert_eq!(cache.learn(&asked(file(1, 1), now), later, &TIMES), Lesson::Same);
         assert_eq!(cache.attributes().unwrap().size, 9);
         // A server whose clock went back is believed when it was asked afterwards.
@@ -356,7 +360,7 @@ mod tests {
         let now = Instant::now();
         let mut cache = Cache::default();
         cache.learn(&asked(file(1, 1), now), now, &TIMES);
-        cache.learn(&Seen { before: None, attributes: None, asked: now }, now, &TIMES);
+        cache.learn(&AttributeUpdate { before: None, attributes: None, asked: now }, now, &TIMES);
         assert_eq!(cache.valid(now, &TIMES), Duration::ZERO);
         assert!(cache.attributes().is_some());
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use client::{Access, Attributes, FileKind, Handle, Seen};
+use client::{Access, AttributeUpdate, Attributes, FileKind, Handle};
 use parking_lot::Mutex;
 
 use crate::attributes::{Cache, Lesson};
@@ -129,7 +129,7 @@ impl Node {
     }
 
     /// A reply told of the file, received `now`.
-    pub(crate) fn learn(&self, seen: &Seen, now: Instant, times: &AttributeTimes) -> Lesson {
+    pub(crate) fn learn(&self, seen: &AttributeUpdate, now: Instant, times: &AttributeTimes) -> Lesson {
         let mut state = self.state.lock();
         let owner = |attributes: &Attributes| (attributes.mode, attributes.uid, attributes.gid);
         let before = state.cache.attributes().map(owner);

@@ -11,10 +11,10 @@
 //! doesn't take it, this process reads and writes the granted file; where there is no lane, the wire does it.
 //! Who uses the files can't tell but by the speed.
 
+mod attribute_sink;
 mod attributes;
 mod backing;
 mod buffers;
-mod ears;
 mod error;
 mod filesystem;
 mod fuse;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use client::{LaneMode, Seen, Session, Url};
+use client::{AttributeUpdate, LaneMode, Session, Url};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -12,8 +12,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
+use crate::attribute_sink::InodeUpdater;
 use crate::backing::Refusal;
-use crate::ears::Ears;
 use crate::error::Error;
 use crate::filesystem::Filesystem;
 use crate::fuse::abi::{self, init};
@@ -86,8 +86,9 @@ impl Mount {
         at: &Path,
     ) -> Result<Self, Error> {
         let (inodes, changes) = (Arc::<Inodes>::default(), Arc::<Changes>::default());
-        let ears = Ears { inodes: inodes.clone(), times: options.attributes, changes: changes.clone() };
-        session.observer = Some(Arc::new(ears));
+        let sink =
+            InodeUpdater { inodes: inodes.clone(), times: options.attributes, changes: changes.clone() };
+        session.attribute_sink = Some(Arc::new(sink));
         let session = Session::connect(url, session).await?;
         let found = session.walk(session.target(), client::Follow::Yes).await?;
         let asked = Instant::now();
@@ -96,7 +97,7 @@ impl Mount {
             return Err(Error::NotDirectory(url.to_string()));
         }
         let root = inodes.plant(found.handle);
-        let seen = Seen { before: None, attributes: Some(attributes), asked };
+        let seen = AttributeUpdate { before: None, attributes: Some(attributes), asked };
         root.learn(&seen, Instant::now(), &options.attributes);
         changes.note(&session.lane());
 

@@ -7,8 +7,8 @@ use std::time::Instant;
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::File;
+use crate::attribute_sink::AttributeUpdate;
 use crate::error::Result;
-use crate::observer::Seen;
 use crate::types::Attributes;
 
 impl File {
@@ -54,9 +54,9 @@ impl File {
         Some(stat.map_err(|error| inner.local(error.into())).map(|stat| {
             // And it has its own number for the filesystem.
             let attributes = Attributes::of(&stat, opened_as.fsid);
-            if let Some(observer) = &inner.session.inner.options.observer {
-                let seen = Seen { before: None, attributes: Some(attributes), asked };
-                observer.seen(&inner.handle, &seen);
+            if let Some(sink) = &inner.session.inner.options.attribute_sink {
+                let seen = AttributeUpdate { before: None, attributes: Some(attributes), asked };
+                sink.attributes(&inner.handle, &seen);
             }
             attributes
         }))

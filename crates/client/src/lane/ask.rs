@@ -7,10 +7,10 @@ use lane::{New, OpenError, OpenRequest, Opened, Status, Target};
 use super::keeper::Up;
 use super::pace::pause;
 use crate::ahead::Wanted;
+use crate::attribute_sink::{AttributeUpdate, PreOpAttributes};
 use crate::counters::bump;
 use crate::error::{Crowded, Error, Result};
 use crate::file::Opening;
-use crate::observer::{Before, Seen};
 use crate::options::LaneMode;
 use crate::session::Session;
 use crate::types::Handle;
@@ -148,13 +148,13 @@ impl Session {
             _ => return Ok(None),
         };
         let Some(handle) = Handle::new(&opened.handle) else { return Ok(None) };
-        if let (Some(observer), Some(changed)) = (&keeper.observer, &opened.directory) {
-            let before = changed.before.map(|before| Before {
+        if let (Some(sink), Some(changed)) = (&keeper.attribute_sink, &opened.directory) {
+            let before = changed.before.map(|before| PreOpAttributes {
                 size: before.size,
                 mtime: before.mtime,
                 ctime: before.ctime,
             });
-            observer.seen(directory, &Seen { before, attributes: changed.after, asked });
+            sink.attributes(directory, &AttributeUpdate { before, attributes: changed.after, asked });
         }
         Ok(Some(self.taken(handle, *opened, up.number, asked)))
     }
@@ -206,12 +206,13 @@ impl Session {
         Asked::Crowded(which)
     }
 
-    /// What lane `number` gave is counted, and told to who observes; it was true at some time after `asked`.
+    /// Counts an Open over lane `number` and passes its attributes to the attribute sink. They were true at
+    /// some time after `asked`.
     pub(crate) fn taken(&self, handle: Handle, opened: Opened, number: u64, asked: Instant) -> Opening {
         bump(&self.inner.live.lane.opens);
         let attributes = Some(opened.about.attributes);
-        if let Some(observer) = &self.inner.lane.observer {
-            observer.seen(&handle, &Seen { before: None, attributes, asked });
+        if let Some(sink) = &self.inner.lane.attribute_sink {
+            sink.attributes(&handle, &AttributeUpdate { before: None, attributes, asked });
         }
         let granted = Some((opened.grant, number, opened.verifier));
         Opening { handle, attributes, granted, refused: None }

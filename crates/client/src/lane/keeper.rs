@@ -15,8 +15,8 @@ use tokio::task::AbortHandle;
 use super::LaneReport;
 use super::pace::Pace;
 use crate::ahead::Ahead;
+use crate::attribute_sink::AttributeSink;
 use crate::file::{Inner as FileInner, Medium};
-use crate::observer::Observer;
 use crate::options::{LaneMode, Options};
 use crate::types::Attributes;
 
@@ -45,7 +45,7 @@ struct Files {
 pub(crate) struct Keeper {
     /// A [`LaneMode`].
     pub(super) mode: AtomicU8,
-    pub(super) observer: Option<Arc<dyn Observer>>,
+    pub(super) attribute_sink: Option<Arc<dyn AttributeSink>>,
     pub(super) throttle: u32,
     /// How long an Open may take, and whether the session waits for ever for a lane that it must have.
     pub(super) policy: Policy,
@@ -82,7 +82,7 @@ impl Keeper {
     pub(crate) fn new(options: &Options, has_owner: bool) -> Self {
         Self {
             mode: AtomicU8::new(options.lane as u8),
-            observer: options.observer.clone(),
+            attribute_sink: options.attribute_sink.clone(),
             throttle: options.probe_throttle,
             policy: Policy { timeo: options.timeo, retrans: options.retrans, hard: options.hard },
             rendezvous: RendezvousOptions {
@@ -142,8 +142,8 @@ impl Keeper {
 
     /// Says how things are now.
     pub(super) fn announce(&self) {
-        if let Some(observer) = &self.observer {
-            observer.road(&self.report());
+        if let Some(sink) = &self.attribute_sink {
+            sink.lane_changed(&self.report());
         }
     }
 

@@ -9,10 +9,10 @@ use rpc::client::Request;
 use xdr::{Decoder, Opaque};
 
 use super::Session;
+use crate::attribute_sink::AttributeUpdate;
 use crate::convert;
 use crate::counters::bump;
 use crate::error::{Error, Result, Status};
-use crate::observer::Seen;
 use crate::types::{AclEntry, Handle};
 
 impl Session {
@@ -49,9 +49,9 @@ impl Session {
             .get()
             .map_err(|_| Error::Protocol { object: object(), what: "its results can't be decoded" })?;
         let tell = |attributes: PostOpAttr| {
-            if let (Some(observer), Some(attributes)) = (&self.inner.options.observer, &attributes) {
+            if let (Some(sink), Some(attributes)) = (&self.inner.options.attribute_sink, &attributes) {
                 let attributes = Some(convert::attributes(attributes));
-                observer.seen(file, &Seen { before: None, attributes, asked });
+                sink.attributes(file, &AttributeUpdate { before: None, attributes, asked });
             }
         };
         let Getacl3ResOk { attributes, lists } = outcome.into_result().map_err(|(status, attributes)| {

@@ -9,7 +9,7 @@ use rpc::client::{Receive, Reply, Request};
 use xdr::{Decode, Decoder, Encode};
 
 use super::Session;
-use super::told::{Listener, Tells};
+use super::reply_attributes::{AttributeReport, ReplyAttributes};
 use crate::error::{Error, Result};
 use crate::types::Handle;
 
@@ -22,7 +22,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// A reply, whatever it says.
 pub(crate) struct Replied {
     pub(crate) reply: Reply,
-    /// When the call was made, if anybody wants to know.
+    /// When the call was sent, if the session has an attribute sink.
     asked: Option<Instant>,
 }
 
@@ -42,7 +42,7 @@ impl Session {
         mut receive: Option<Receive>,
     ) -> Result<Replied> {
         let inner = &*self.inner;
-        let asked = inner.options.observer.as_ref().map(|_| Instant::now());
+        let asked = inner.options.attribute_sink.as_ref().map(|_| Instant::now());
         let into = receive.as_ref().map(|receive| (receive.limit, receive.split));
         let mut nap = FIRST_NAP;
         let mut tries = 0;
@@ -75,31 +75,31 @@ impl Session {
         }
     }
 
-    /// The results of `procedure`: the successful body, or what is wrong. What either tells about the files
-    /// `about`, which the call's arguments name in this order, goes to the observer.
+    /// Decodes the results of `procedure`. The attributes in them go to the attribute sink; `files` are the
+    /// files in the call's arguments, in that order.
     pub(crate) fn body<'a, O, F>(
         &self,
         procedure: Procedure,
         replied: &'a Replied,
-        about: &[&Handle],
+        files: &[&Handle],
     ) -> Result<O>
     where
-        O: Decode<'a> + Tells,
-        F: Decode<'a> + Tells,
+        O: Decode<'a> + ReplyAttributes,
+        F: Decode<'a> + ReplyAttributes,
     {
         let object = || procedure.name().to_owned();
         let outcome: Outcome<O, F> = Decoder::new(&replied.reply.results)
             .get()
             .map_err(|_| Error::Protocol { object: object(), what: "its results can't be decoded" })?;
-        let listener = self.inner.options.observer.as_deref().zip(replied.asked);
-        let listener = listener.map(|(observer, asked)| Listener { observer, about, asked });
+        let report_to = self.inner.options.attribute_sink.as_deref().zip(replied.asked);
+        let report_to = report_to.map(|(sink, asked)| AttributeReport { sink, files, asked });
         match outcome {
             Outcome::Ok(body) => {
-                listener.iter().for_each(|listener| body.tells(listener));
+                report_to.iter().for_each(|report_to| body.report(report_to));
                 Ok(body)
             }
             Outcome::Fail(status, rest) => {
-                listener.iter().for_each(|listener| rest.tells(listener));
+                report_to.iter().for_each(|report_to| rest.report(report_to));
                 Err(Error::Status { object: object(), status: status.into() })
             }
         }

@@ -9,7 +9,7 @@
 //! | `directory` | listings |
 //! | `listed` | what makes a listing start over where it was |
 //! | `open` | from a name to an open file |
-//! | `told` | which attributes results tell |
+//! | `reply_attributes` | which attributes of which files results carry |
 //! | `user` | the same session for another user |
 
 mod acl;
@@ -22,7 +22,7 @@ mod listed;
 mod open;
 mod path;
 mod procedures;
-mod told;
+mod reply_attributes;
 mod user;
 
 use std::sync::Arc;

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use client::{Attributes, Found, PathConf, Seen, Session};
+use client::{AttributeUpdate, Attributes, Found, PathConf, Session};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::OnceCell;
@@ -216,7 +216,7 @@ impl Filesystem {
 
     fn learn(&self, node: &Node, attributes: Attributes, asked: Instant) {
         node.read_since.store(false, Relaxed);
-        let seen = Seen { before: None, attributes: Some(attributes), asked };
+        let seen = AttributeUpdate { before: None, attributes: Some(attributes), asked };
         node.learn(&seen, Instant::now(), &self.options.attributes);
         let closed = {
             let mut state = node.state.lock();

@@ -1,0 +1,47 @@
+//! The receiver of attributes that replies carry.
+//!
+//! Nearly every NFSv3 reply carries attributes of the files in the call, failures included. Replies to changes
+//! also carry attributes from before the change (weak cache consistency, RFC 1813 section 2.6). An attribute
+//! cache implements [`AttributeSink`] and gets all of them, from every file and every user of the session,
+//! without GETATTR calls of its own.
+
+use std::fmt::Debug;
+use std::time::Instant;
+
+use crate::lane::LaneReport;
+use crate::types::{Attributes, Handle, Timestamp};
+
+/// A file's attributes right before a change; a client compares them with its cache (RFC 1813 section 2.6,
+/// `wcc_attr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PreOpAttributes {
+    /// Bytes.
+    pub size: u64,
+    /// Last modification of the data.
+    pub mtime: Timestamp,
+    /// Last change of the attributes.
+    pub ctime: Timestamp,
+}
+
+/// What one reply said about one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttributeUpdate {
+    /// From right before the change, atomically with it. `None` for calls that change nothing, and if the
+    /// server can't tell.
+    pub before: Option<PreOpAttributes>,
+    /// From after the call. `None` if the server didn't send them: cached attributes may then be stale.
+    pub attributes: Option<Attributes>,
+    /// When the call was sent. Replies overtake each other: one to a call from before a change may arrive
+    /// after the reply to the change.
+    pub asked: Instant,
+}
+
+/// Receives the attributes in a session's replies. The tasks that make the calls run it, so it must not
+/// block.
+pub trait AttributeSink: Debug + Send + Sync {
+    /// A reply over the wire, or an Open over the lane, carried attributes of a file, or should have.
+    fn attributes(&self, file: &Handle, update: &AttributeUpdate);
+
+    /// The session got a lane, lost it, or its lane mode was changed. Called once for each change.
+    fn lane_changed(&self, report: &LaneReport);
+}
