@@ -1,7 +1,9 @@
-//! The end that answers: a listening socket and its thread.
+//! The end that answers: a listening socket and its thread. Where the socket's file goes away with the run
+//! directory, and the directory is made again, the thread listens there again.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::ask::{connect, sockets};
@@ -20,7 +23,9 @@ const BACKLOG: i32 = 16;
 /// Who may be in and not have said yet what they want.
 const MAX_ASKERS: usize = 16;
 /// How often those are looked at who say nothing.
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Between two checks whether the socket's file is still there.
+const FILE_CHECKS: Duration = Duration::from_secs(2);
 
 /// A listening socket with its thread. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
@@ -34,6 +39,9 @@ impl Socket {
     /// Listens as `<instance>.<ending>` in `run_dir`, which is there already, and removes what dead processes
     /// left behind under this ending. `answer` gets each request (empty: the status is asked for) on the
     /// socket's thread and returns the JSON to be sent, or nothing when its process is about to go.
+    ///
+    /// When the socket's file is removed, the thread makes it again within some seconds, in a directory at
+    /// `run_dir` that gives no other user more power than the first one did. It makes no directory.
     ///
     /// # Errors
     /// When the socket can't be made there or the thread can't be started.
@@ -49,11 +57,11 @@ impl Socket {
             }
         }
         let path = run_dir.join(format!("{instance}.{ending}"));
-        let listener = listen(&path)?;
+        let mut listener = Listener::open(run_dir, path.clone())?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
-            serve(&listener, &stopped, &answer);
+            serve(&mut listener, &stopped, &answer);
         })?;
         Ok(Self { path, stop, thread: Some(thread) })
     }
@@ -87,6 +95,107 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
+/// Who owns a run directory and who may write to it.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    owner: u32,
+    group: u32,
+    mode: u32,
+}
+
+impl Access {
+    fn of(directory: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(directory)?;
+        if !metadata.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self { owner: metadata.uid(), group: metadata.gid(), mode: metadata.mode() })
+    }
+
+    /// Whether a directory that has replaced the first one gives no other user more power over the files in
+    /// it. It belongs to the same user, to root or to this process's user (`own`), only those can write to it
+    /// who could write to the first one, and it has the sticky bit if the first one had it.
+    fn is_as_safe_as(self, first: Self, own: u32) -> bool {
+        const GROUP_WRITES: u32 = 0o020;
+        const OTHERS_WRITE: u32 = 0o002;
+        const STICKY: u32 = 0o1000;
+        let writers = self.mode & (GROUP_WRITES | OTHERS_WRITE);
+        [first.owner, 0, own].contains(&self.owner)
+            && writers & !first.mode == 0
+            && (writers & GROUP_WRITES == 0 || self.group == first.group)
+            && (writers == 0 || self.mode & STICKY >= first.mode & STICKY)
+    }
+}
+
+/// The listening socket, which has a file in the run directory.
+struct Listener {
+    socket: UnixListener,
+    run_dir: PathBuf,
+    path: PathBuf,
+    /// The run directory's at the start.
+    first: Access,
+    /// When to check next whether the file is still there.
+    check_at: Instant,
+    /// Closed to accept a connection when the process has no other descriptor left, so that it still answers.
+    spare: Option<OwnedFd>,
+}
+
+impl Listener {
+    fn open(run_dir: &Path, path: PathBuf) -> io::Result<Self> {
+        let first = Access::of(run_dir)?;
+        let socket = listen(&path)?;
+        let check_at = Instant::now() + FILE_CHECKS;
+        let spare = socket.as_fd().try_clone_to_owned().ok();
+        Ok(Self { socket, run_dir: run_dir.to_owned(), path, first, check_at, spare })
+    }
+
+    /// The next connection, which doesn't block.
+    fn accept(&mut self) -> io::Result<UnixStream> {
+        let out_of_descriptors =
+            |error: &io::Error| matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
+        let accepted = match self.socket.accept() {
+            Err(error) if out_of_descriptors(&error) && self.spare.take().is_some() => self.socket.accept(),
+            accepted => accepted,
+        };
+        let (stream, _) = accepted?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    /// Makes the file again when it is gone, and the spare descriptor when it was used. What fails is tried
+    /// again at the next check.
+    fn maintain(&mut self, now: Instant) {
+        if now >= self.check_at {
+            self.check_at = now + FILE_CHECKS;
+            let file = std::fs::symlink_metadata(&self.path);
+            if file.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                self.listen_again();
+            }
+        }
+        if self.spare.is_none() {
+            self.spare = self.socket.as_fd().try_clone_to_owned().ok();
+        }
+    }
+
+    fn listen_again(&mut self) {
+        // There may be no directory yet.
+        let Ok(access) = Access::of(&self.run_dir) else { return };
+        if !access.is_as_safe_as(self.first, rustix::process::geteuid().as_raw()) {
+            tracing::debug!(run_dir = %self.run_dir.display(), "the new run directory gives others more power");
+            return;
+        }
+        match listen(&self.path) {
+            Ok(socket) => {
+                self.socket = socket;
+                // It is a duplicate of the former socket.
+                self.spare = None;
+                tracing::info!(path = %self.path.display(), "the control socket's file was gone: made again");
+            }
+            Err(error) => tracing::debug!(path = %self.path.display(), %error, "no new control socket"),
+        }
+    }
+}
+
 /// Somebody whose request isn't complete yet.
 struct Asker {
     stream: UnixStream,
@@ -94,17 +203,18 @@ struct Asker {
     until: Instant,
 }
 
-fn serve(listener: &UnixListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Option<Vec<u8>>) {
+fn serve(listener: &mut Listener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Option<Vec<u8>>) {
     let mut askers: Vec<Asker> = Vec::with_capacity(MAX_ASKERS);
     loop {
         let mut ready = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
         ready.extend(askers.iter().map(|asker| PollFd::new(&asker.stream, PollFlags::IN)));
         if askers.len() < MAX_ASKERS {
-            ready.push(PollFd::new(listener, PollFlags::IN));
+            ready.push(PollFd::new(&listener.socket, PollFlags::IN));
         }
-        let timeout = (!askers.is_empty()).then_some(LOOK_AGAIN);
-        match poll(&mut ready, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        let longest = if askers.is_empty() { FILE_CHECKS } else { LOOK_AGAIN };
+        let timeout = listener.check_at.saturating_duration_since(Instant::now()).min(longest);
+        match poll(&mut ready, Timespec::try_from(timeout).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
         }
         if !ready[0].revents().is_empty() {
@@ -130,13 +240,12 @@ fn serve(listener: &UnixListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Opti
         }
         if somebody_knocks {
             match listener.accept() {
-                Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => {
-                    askers.push(Asker { stream, request: Vec::new(), until: now + PATIENCE });
-                }
+                Ok(stream) => askers.push(Asker { stream, request: Vec::new(), until: now + PATIENCE }),
                 // Out of descriptors, most likely: no reason to spin.
-                _ => std::thread::sleep(Duration::from_millis(50)),
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
         }
+        listener.maintain(now);
     }
 }
 
@@ -162,4 +271,33 @@ fn say(mut stream: UnixStream, mut text: Vec<u8>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     text.push(b'\n');
     stream.write_all(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_run_directory_is_used_when_it_gives_nobody_more_power() {
+        const OWN: u32 = 1000;
+        let dir = |owner, group, mode| Access { owner, group, mode };
+        let cases = [
+            // The first one, the new one, whether it is as safe.
+            (dir(0, 0, 0o755), dir(0, 0, 0o755), true),
+            (dir(0, 0, 0o755), dir(OWN, 5, 0o700), true),
+            (dir(7, 0, 0o755), dir(7, 0, 0o755), true),
+            (dir(0, 0, 0o755), dir(7, 0, 0o755), false),
+            (dir(0, 0, 0o755), dir(0, 0, 0o775), false),
+            (dir(0, 3, 0o775), dir(0, 3, 0o775), true),
+            (dir(0, 3, 0o775), dir(0, 4, 0o775), false),
+            (dir(0, 0, 0o755), dir(0, 0, 0o1777), false),
+            (dir(0, 0, 0o1777), dir(0, 0, 0o1777), true),
+            (dir(0, 0, 0o1777), dir(0, 0, 0o777), false),
+            (dir(0, 0, 0o1777), dir(0, 0, 0o755), true),
+            (dir(0, 0, 0o777), dir(0, 0, 0o777), true),
+        ];
+        for (first, new, safe) in cases {
+            assert_eq!(new.is_as_safe_as(first, OWN), safe, "{first:?} {new:?}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use samehost_control::{LONGEST_REQUEST, MOUNT, Reply, SERVER, Socket, query, tell};
 
@@ -85,4 +86,39 @@ fn one_that_hangs_is_named_and_the_others_are_heard() {
     let pid = std::process::id().to_string();
     assert!(silent.error.to_string().contains(&pid), "{}", silent.error);
     assert_eq!(asked.all().unwrap_err().kind(), io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_process_is_found_again_when_its_run_directory_was_made_anew() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (dir, other_dir) = (scratch.path().join("run"), scratch.path().join("other"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::create_dir(&other_dir).unwrap();
+    let (one, other) = (process(&dir, ONE, SERVER, "one"), process(&other_dir, OTHER, SERVER, "other"));
+    let heard = |dir: &Path| query::<String>(dir, SERVER).unwrap().all().unwrap();
+    assert_eq!(heard(&dir)[0].answer, "one");
+    std::fs::remove_dir_all(&dir).unwrap();
+    // All users may write to the new directory, which they couldn't before.
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    // Both processes look for their files at the same intervals, so this one has looked meanwhile.
+    for _ in 0..2 {
+        std::fs::remove_file(other.path()).unwrap();
+        wait_for("the other process", || !heard(&other_dir).is_empty());
+    }
+    assert!(heard(&dir).is_empty());
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+    wait_for("the process", || !heard(&dir).is_empty());
+    assert_eq!(heard(&dir)[0].answer, "one");
+    assert_eq!(std::fs::metadata(one.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    drop(one);
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+fn wait_for(what: &str, is_there: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_there() {
+        assert!(Instant::now() < until, "{what} didn't come back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
