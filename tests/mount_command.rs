@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use samehost_tests::process::run_within;
@@ -334,6 +334,36 @@ fn it_can_be_unmounted_while_the_server_is_down() {
     run_ok(Command::new(binary()).args(["umount", "--force", "--lazy"]).arg(mount.path()));
     assert!(!reader.wait().unwrap().success());
     wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
+}
+
+/// However the server ends at the moment of the unmount, the mount's process doesn't wait long for it.
+#[test]
+fn the_process_ends_soon_when_the_server_ends_with_the_unmount() {
+    const BOUND: Duration = Duration::from_secs(10);
+    let ends = |options: &str, end: Signal| {
+        let share = Share::new(&[]);
+        let mount = share.mount(options);
+        // It has a hidden name, which the process has to remove at the end.
+        let open = fs::File::create(mount.join("gone")).unwrap();
+        fs::remove_file(mount.join("gone")).unwrap();
+        assert_eq!(read(&mount.join("file")), "what the server has");
+        let pid = mount.pid();
+        share.server.daemon().signal(end);
+        drop(open);
+        run_ok(Command::new(binary()).args(["umount", "--lazy"]).arg(mount.path()));
+        let unmounted = Instant::now();
+        wait_for("the end of the mount's process", || (!is_alive(pid)).then_some(()));
+        let took = unmounted.elapsed();
+        assert!(took < BOUND, "{options}, server's signal {end:?}: the process ended after {took:?}");
+    };
+    // A stopped server keeps its connections and answers nothing.
+    std::thread::scope(|scope| {
+        for options in ["lane=off,hard", "lane=required", "lane=required,nopassthrough"] {
+            for end in [Signal::STOP, Signal::KILL, Signal::TERM] {
+                scope.spawn(move || ends(options, end));
+            }
+        }
+    });
 }
 
 #[test]
