@@ -367,3 +367,35 @@ fn two_containers_one_run_directory() {
     };
     assert_road(Road::Lane, "nfs://10.77.2.1:2049/srv", &local, start, || container_status(&container));
 }
+
+/// What needs /proc says that it isn't mounted; the rest works without.
+#[test]
+fn without_proc_the_messages_say_so() {
+    need_root();
+    let scratch = Scratch::new();
+    let export = export(&scratch);
+    let server = Serve::openly(&export).start();
+    let (url, mountpoint) = (server.url(&export), scratch.mkdir("mnt").display().to_string());
+    let (line, state_dir) = (format!("{} *(ro)", export.display()), scratch.join("state"));
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--export", &line, "--state-dir"];
+    let without_proc = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "umount --lazy /proc && exec \"$@\"", "sh"]);
+        run(command.arg(binary()).args(words).env("SAMEHOST_RUN_DIR", server.run_dir()))
+    };
+    for words in [
+        &["mount", &url, &mountpoint][..],
+        &["mount", "--foreground", &url, &mountpoint],
+        &["umount", &mountpoint],
+        &[&serve[..], &[state_dir.to_str().expect("plain")]].concat(),
+    ] {
+        let output = without_proc(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("/proc isn't mounted (mount -t proc proc /proc)"), "{words:?}: {said}");
+    }
+    for words in [&["ls", "--lane", "required", &url][..], &["probe", &url], &["status"]] {
+        let output = without_proc(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

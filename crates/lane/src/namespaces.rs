@@ -101,7 +101,8 @@ impl Walk {
 /// When /proc can't be read, when there is no thread to be had, and when too many of them are stuck.
 pub(crate) fn others(preferred: Vec<Option<u32>>) -> std::io::Result<Others> {
     let began = Instant::now();
-    let own = rustix::fs::readlink("/proc/thread-self/ns/net", Vec::new())?;
+    let own = rustix::fs::readlink("/proc/thread-self/ns/net", Vec::new())
+        .map_err(|errno| sys::proc_error(errno.into()))?;
     let walk = Walk::begin()?;
     let (sender, receiver) = sync_channel(AHEAD);
     let others = Others { receiver, walk: Arc::clone(&walk), deadline: began + MAX_TIME * 2, left: AT_LEAST };

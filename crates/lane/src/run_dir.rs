@@ -163,7 +163,7 @@ pub fn seqpacket() -> io::Result<OwnedFd> {
 /// the directory's descriptor, which must live as long as the address is used.
 ///
 /// # Errors
-/// When the directory can't be opened.
+/// When the directory can't be opened, or the path is too long and /proc isn't mounted.
 pub fn address(path: &Path) -> io::Result<(SocketAddrUnix, Option<OwnedFd>)> {
     if let Ok(address) = SocketAddrUnix::new(path) {
         return Ok((address, None));
@@ -172,7 +172,15 @@ pub fn address(path: &Path) -> io::Result<(SocketAddrUnix, Option<OwnedFd>)> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let short = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    let descriptors = Path::new("/proc/self/fd");
+    // Otherwise a socket that can't be named looks like one that isn't there.
+    if let Err(error) = descriptors.metadata() {
+        let error = sys::proc_error(error);
+        let what =
+            format!("{} is too long for the address of a socket without /proc: {error}", path.display());
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    }
+    let short = descriptors.join(dir.as_raw_fd().to_string()).join(name);
     Ok((SocketAddrUnix::new(short)?, Some(dir)))
 }
 

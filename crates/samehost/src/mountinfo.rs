@@ -27,7 +27,7 @@ pub struct Mounted {
 
 /// All mounts of this process's namespace, in the order in which they cover each other.
 pub fn all() -> io::Result<Vec<Mounted>> {
-    let table = std::fs::read("/proc/self/mountinfo")?;
+    let table = std::fs::read("/proc/self/mountinfo").map_err(sys::proc_error)?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 

@@ -131,7 +131,7 @@ impl Search<'_> {
                     }
                 }
             }
-            Err(error) => self.say(Reason::NoProc(error.to_string())),
+            Err(error) => self.say(Reason::SocketsNotListed(error.to_string())),
         }
     }
 
@@ -140,7 +140,7 @@ impl Search<'_> {
         let trusts = |owner| options.trusts(owner);
         let namespaces = match namespaces::others(options.trusted()) {
             Ok(namespaces) => namespaces,
-            Err(error) => return self.say(Reason::NoProc(error.to_string())),
+            Err(error) => return self.say(Reason::NamespacesNotListed(error.to_string())),
         };
         let before = self.registered.len();
         let (mut looked_at, mut calls) = (0, Calls::new());
@@ -256,7 +256,8 @@ fn listening(deadline: Instant) -> io::Result<Vec<(Option<u32>, Instance)>> {
 /// The same by a `/proc/net/unix`.
 fn names_in_proc(proc_net_unix: &str, deadline: Instant) -> io::Result<HashSet<Instance>> {
     let mut instances = HashSet::new();
-    let mut lines = BufReader::new(std::fs::File::open(proc_net_unix)?.take(MAX_PROC_NET_UNIX));
+    let file = std::fs::File::open(proc_net_unix).map_err(sys::proc_error)?;
+    let mut lines = BufReader::new(file.take(MAX_PROC_NET_UNIX));
     let mut line = Vec::new();
     let mut read = 0;
     while lines.read_until(b'\n', &mut line)? > 0 {

@@ -103,9 +103,12 @@ pub enum Reason {
     /// Not everything was looked at.
     #[error("{0} has more sockets with servers' names than can be looked at, and not all were")]
     TooMany(String),
-    /// /proc doesn't help.
-    #[error("the sockets of this host can't be listed: {0}")]
-    NoProc(String),
+    /// The abstract sockets of this network namespace can't be listed.
+    #[error("the sockets of this network namespace can't be listed: {0}")]
+    SocketsNotListed(String),
+    /// The network namespaces of other processes can't be found.
+    #[error("other network namespaces were not searched: {0}")]
+    NamespacesNotListed(String),
     /// We may not enter other network namespaces.
     #[error(
         "other network namespaces were not searched (that needs CAP_SYS_ADMIN): if the server is in a \

@@ -22,6 +22,12 @@ pub enum StartError {
     /// Nothing is exported.
     #[error("nothing is exported: give --export 'PATH CLIENT(OPTIONS)' or --exports FILE")]
     NoExports,
+    /// Without /proc no file can be served: what is open can't be opened again for reading or writing.
+    #[error("/proc/self/fd: {source}")]
+    NoProc {
+        /// Why.
+        source: io::Error,
+    },
     /// None of the exports can be served; each with its reason.
     #[error("none of the exports can be served: {}", .0.join("; "))]
     NothingServed(Vec<String>),

@@ -77,6 +77,8 @@ impl Server {
         if exports.list().is_empty() {
             return Err(StartError::NoExports);
         }
+        let proc = std::fs::metadata("/proc/self/fd").map_err(sys::proc_error);
+        proc.map_err(|source| StartError::NoProc { source })?;
         wait_for_addresses(&config)?;
         let demands = Demands {
             threads: config.threads,

@@ -68,7 +68,7 @@ fn start(global: &Global, args: &MountArgs) -> Ended {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(failed)?;
+        .map_err(|error| failed(sys::proc_error(error)))?;
     let Some(stdout) = child.stdout.take() else {
         return Err(Failure::new("starting the mount's process", "it has no standard output").into());
     };
