@@ -37,7 +37,8 @@ macro_rules! events {
                 #[cold]
                 #[inline(never)]
                 fn log(handle: &[u8], offset: u64, $third: u64) {
-                    let fh_hash = format_args!("{:#010x}", handle_hash(handle));
+                    let hash = handle_hash(handle);
+                    let fh_hash = format_args!("{hash:#010x}");
                     tracing::trace!(fh_hash, offset, $third, "{}", stringify!($name));
                 }
                 probe::probe_lazy!(samehost, $name, handle_hash(handle), offset, $third);
