@@ -10,7 +10,7 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test check deny bench nfsload fuzz xfstests man completions install clean
+.PHONY: all demo test check msrv bench nfsload fuzz xfstests man completions install clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -33,6 +33,11 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-licences
+
+# The oldest Rust that Cargo.toml promises.
+msrv:
+	scripts/setup build
+	scripts/check-msrv
 
 # Measures, and puts what it finds into docs/benchmarks.md. Takes half an hour; wants an otherwise idle machine. Parts by themselves:
 # make bench BENCH='--only mount', or a cell of one: '--only mount:tmpfs:randread:16-jobs'; with --profile where its time goes.
