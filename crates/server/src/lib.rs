@@ -26,4 +26,5 @@ pub use lifecycle::lock_store::{LockStore, is_lock};
 pub use lifecycle::running::Reloaded;
 pub use lifecycle::stale_sockets::Leftovers;
 use programs::nfs4;
+pub use programs::nfs4::{MaxResult, OPERATIONS, OperationSpec, Position};
 pub use status::Status;

@@ -1,6 +1,5 @@
 //! `nfs_opnum4` (RFC 7863 section 2, RFC 8276): the operations of a COMPOUND.
 
-use super::MinorVersion;
 use crate::numbered::numbered;
 
 numbered!(
@@ -80,27 +79,6 @@ numbered!(
     Listxattrs = 74 "LISTXATTRS",
     Removexattr = 75 "REMOVEXATTR",
 );
-
-impl Operation {
-    /// The operation with this number, if the minor version has one. Those that it has only to be refused
-    /// ("MUST NOT implement") are among them.
-    #[must_use]
-    pub const fn of(number: u32, minor: MinorVersion) -> Option<Self> {
-        match Self::from_number(number) {
-            Some(operation) if operation.since() as u32 <= minor as u32 => Some(operation),
-            _ => None,
-        }
-    }
-
-    /// The minor version that brought it.
-    const fn since(self) -> MinorVersion {
-        match self.number() {
-            ..40 => MinorVersion::V0,
-            40..59 => MinorVersion::V1,
-            _ => MinorVersion::V2,
-        }
-    }
-}
 
 /// The number with which an operation is answered that the minor version doesn't have (`OP_ILLEGAL`).
 pub const ILLEGAL: u32 = 10_044;

@@ -1,5 +1,4 @@
-//! Errors of what a client has lost, or hasn't got back yet: a delegation that was taken away, and the grace
-//! period after a restart.
+//! Errors of lost state: a revoked delegation, and the grace period after a restart.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::{ANY, Bench, clone, copy, lock, lockt, one, open, range, read, seek, 
 
 const F: OpenClaim4<'_> = OpenClaim4::Null(Opaque(b"f"));
 
-/// I/O by a state id, or by none.
+/// I/O with a state id or a special one.
 fn io(stateid: Stateid4) -> Vec<(Op, Vec<u8>)> {
     let size = 1_u64.to_be_bytes();
     let hint = IoAdvise4Args { stateid, offset: 0, count: 0, hints: Bitmap4::EMPTY };
@@ -36,7 +35,7 @@ fn io(stateid: Stateid4) -> Vec<(Op, Vec<u8>)> {
     ]
 }
 
-/// The same on a file, which is the saved one, too.
+/// The same on a file that is both the saved and the current one.
 fn fails(b: &mut Bench, file: &[u8], all: Vec<(Op, Vec<u8>)>, status: S) {
     let put = (Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }));
     for (op, args) in all {
@@ -44,7 +43,7 @@ fn fails(b: &mut Bench, file: &[u8], all: Vec<(Op, Vec<u8>)>, status: S) {
     }
 }
 
-/// A delegation that wasn't returned.
+/// Errors of a delegation that was revoked because the client didn't return it.
 pub fn taken_away() -> Table {
     let scratch = Scratch::new();
     let server = Server::start(Config { lease: Duration::from_secs(4), ..scratch.config(ANYBODY) }).unwrap();
@@ -78,7 +77,7 @@ pub fn taken_away() -> Table {
     b.table
 }
 
-/// Two clients that had the file open and locked, and reclaim it, one of them more than it had.
+/// Errors of two clients that reclaim an open and a lock, one of them more than it had.
 pub fn restarted() -> Table {
     let scratch = Scratch::new();
     let mut config = Config { lease: Duration::from_secs(3600), ..scratch.config(ANYBODY) };
@@ -93,7 +92,7 @@ pub fn restarted() -> Table {
         let root = session.walk(&scratch.export());
         session.open(&root, F, false).unwrap();
     }
-    // Not stop(): as if it had been killed.
+    // Without stop(): as if the server was killed.
     drop(server);
     let server = Server::start(config).unwrap();
     let [session, mut other] = [b"one", b"two"].map(|name| Session::new(&server, 2, name));

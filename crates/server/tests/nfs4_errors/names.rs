@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// No handle, bad ones, arguments that can't be decoded, operations without a session.
+/// No handle, bad handles, arguments that can't be decoded, and operations without a session.
 pub fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
     for (op, args) in on_a_file() {
         b.fails(&[], op, &args, S::Nofilehandle);
@@ -10,7 +10,7 @@ pub fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
     let at_root: &[(Op, Vec<u8>)] = &[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))];
     for (op, args) in on_a_file().into_iter().chain(on_no_file()) {
         if !args.is_empty() {
-            // Cut in the middle: what there is decodes to nothing.
+            // Cut in the middle of the arguments.
             b.fails(at_root, op, &[], S::Badxdr);
         }
         let mut ops = Ops::new();
@@ -32,7 +32,7 @@ pub fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
         let gone = b.session.lookup(root, b"gone").unwrap();
         let put = |file: &[u8]| (Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }));
         let remove = (Op::Remove, encoded(&named(b"gone")));
-        // It goes while it is the saved file.
+        // It is removed while it is the saved file.
         let before = [put(&gone), (Op::Savefh, vec![]), put(root), remove, (Op::Restorefh, vec![])];
         let args =
             on_a_file().into_iter().find(|(other, _)| *other == op).map(|(_, args)| args).unwrap_or_default();
@@ -41,7 +41,7 @@ pub fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
     }
 }
 
-/// Names that can't be, that aren't there, that are there.
+/// Invalid names, names that don't exist, and names that exist.
 pub fn names(b: &mut Bench, root: &[u8], file: &[u8], directory: &[u8]) {
     let clientid = b.session.clientid;
     let long = [b'x'; 300];

@@ -28,7 +28,7 @@ pub fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clie
     b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: BAD }), S::BadStateid);
     b.between(file, file, Op::Copy, &copy(BAD, ANY, 0), S::BadStateid);
     b.between(file, file, Op::Clone, &clone(BAD, ANY), S::BadStateid);
-    // Opened for reading, then for both: the first state id is old.
+    // After the upgrade to both accesses the first state id is old.
     let (first, _) = b.session.open_shared(root, claim(), false, SHARE_ACCESS_READ, 0).unwrap();
     b.at(file, Op::Write, &write(first), S::Openmode);
     b.at(file, Op::Allocate, &range(first, 1), S::Openmode);
@@ -59,7 +59,7 @@ pub fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clie
     }
     b.fails(&[], Op::FreeStateid, &encoded(&Stateid4Args { stateid: second }), S::LocksHeld);
     b.at(file, Op::OpenDowngrade, &downgrade(second, 3), S::Inval);
-    // Reclaimed too late.
+    // A reclaim after the grace period.
     b.at(file, Op::Open, &open(clientid, OpenClaim4::Previous(0), Openflag4::Nocreate), S::NoGrace);
     b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, true), S::NoGrace);
     b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::Previous(1)), S::NoGrace);
@@ -67,7 +67,7 @@ pub fn states(b: &mut Bench, rival: &mut Session, root: &[u8], file: &[u8], clie
     b.at(file, Op::WantDelegation, &want(SHARE_ACCESS_WANT_NO_DELEG, DelegClaim4::Fh), S::Inval);
     b.at(root, Op::WantDelegation, &want(SHARE_ACCESS_WANT_READ_DELEG, DelegClaim4::Fh), S::WrongType);
     b.at(file, Op::Lock, &lock(second, b"o", clientid, 0, false), S::Inval);
-    // Another client has it locked, and denies it.
+    // Another client has locked the file, and denies access to it.
     let (theirs, _) = rival.open_shared(root, claim(), false, SHARE_ACCESS_BOTH, 0).unwrap();
     rival.lock(file, theirs, false).unwrap();
     b.at(file, Op::Lock, &lock(second, b"o", clientid, 1, false), S::Denied);

@@ -1,4 +1,4 @@
-//! What was provoked, beside what the RFCs allow and what docs/nfs4.md says.
+//! Comparison of the errors that were provoked with those of the RFCs and of docs/nfs4.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use proto::nfs4::{Nfsstat4, Operation};
 
 const DOCS: &str = include_str!("../../../../docs/nfs4.md");
 
-/// Errors by operation.
+/// Provoked errors by operation.
 #[derive(Default)]
 pub struct Table {
     provoked: BTreeMap<&'static str, BTreeSet<String>>,
-    /// What came out otherwise than expected.
+    /// Results that weren't expected.
     surprises: Vec<String>,
 }
 
-/// An error that no table has for an operation, and why it is right all the same.
+/// An error of an operation that no table has, and why it is right.
 pub type Beyond = (Operation, Nfsstat4, &'static str);
 
-/// As the RFCs write it: `BadStateid` is BAD_STATEID.
+/// The RFCs' name: BAD_STATEID for `BadStateid`.
 fn name(status: Nfsstat4) -> String {
     let mut name = String::new();
     for letter in format!("{status:?}").chars() {
@@ -30,7 +30,7 @@ fn name(status: Nfsstat4) -> String {
 }
 
 impl Table {
-    /// An operation has answered `found`, and should have answered `status`.
+    /// Records that an operation has returned `found`; `status` is expected.
     pub fn note(&mut self, op: Operation, status: Nfsstat4, found: u32) {
         if found != status as u32 {
             self.surprises.push(format!("{op:?} should fail with {status:?}, not {found}"));
@@ -38,7 +38,7 @@ impl Table {
         self.provoked.entry(op.name()).or_default().insert(name(status));
     }
 
-    /// What another has noted, too.
+    /// Adds the records of another table.
     pub fn add(&mut self, other: Self) {
         self.surprises.extend(other.surprises);
         for (op, errors) in other.provoked {
@@ -46,8 +46,7 @@ impl Table {
         }
     }
 
-    /// Compares what was provoked with `rfcs`, which has lines "OPERATION: ERROR ERROR", and with our own
-    /// table.
+    /// Compares the errors with `rfcs`, which has lines "OPERATION: ERROR ERROR", and with docs/nfs4.md.
     pub fn check(&self, rfcs: &str, beyond: &[Beyond]) {
         assert!(self.surprises.is_empty(), "{:#?}", self.surprises);
         let allowed: BTreeMap<&str, BTreeSet<&str>> = rfcs

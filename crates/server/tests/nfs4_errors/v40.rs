@@ -1,5 +1,5 @@
-//! The errors of NFSv4.0, beside RFC 7530's table alone (section 13.2): clients without sessions, owners that
-//! number their requests, and state ids that say by themselves whose they are.
+//! The errors of NFSv4.0 against RFC 7530's table (section 13.2): clients without sessions, owners with
+//! sequence numbers, and state ids that name their client.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use super::common::{Client, Scratch, encoded, sys, wait_for};
 use super::table::Table;
 use super::{ANY, BAD, create, named, nothing, one, read, readdir, rename, setattr, write};
 
-/// What RFC 7530's table lets operations return.
+/// The errors that RFC 7530's table allows.
 const RFC: &str = include_str!("rfc7530.txt");
 
-/// A client of 4.0 and its numbered owners: `opener` and `locker`.
+/// A client of 4.0 and its owners: `opener` and `locker`.
 struct Bench {
     wire: Client,
     table: Table,
     clientid: u64,
-    /// The last numbers that counted.
+    /// The last sequence numbers that were used up.
     opener: u32,
     locker: u32,
 }
 
-/// Whether a failure leaves its owner's number unused (RFC 7530 section 9.1.7).
+/// Whether a failure doesn't use up the owner's sequence number (RFC 7530 section 9.1.7).
 const fn leaves_the_number(status: S) -> bool {
     matches!(
         status,
@@ -52,14 +52,14 @@ fn setclientid(id: &[u8]) -> Setclientid4Args<'_> {
     }
 }
 
-/// Names a client, without confirming it.
+/// SETCLIENTID without its confirmation.
 fn propose(wire: &mut Client, id: &[u8]) -> SetclientidConfirm4Args {
     let done = compound(wire, 0, &Ops::new().op(Op::Setclientid, &setclientid(id)));
     let Setclientid4ResOk { clientid, setclientid_confirm } = get(done.after(&[]).1);
     SetclientidConfirm4Args { clientid, setclientid_confirm }
 }
 
-/// A share of `f`, by an owner of this client.
+/// OPEN of `f` by an owner of this client.
 fn open<'a>(clientid: u64, owner: &'a [u8], claim: OpenClaim4<'a>, seqid: u32) -> Open4Args<'a> {
     Open4Args {
         seqid,
@@ -73,7 +73,7 @@ fn open<'a>(clientid: u64, owner: &'a [u8], claim: OpenClaim4<'a>, seqid: u32) -
 
 const F: OpenClaim4<'_> = OpenClaim4::Null(Opaque(b"f"));
 
-/// A state id of the same run that was never given out.
+/// A state id of the same run that the server has never returned.
 fn unknown(id: Stateid4) -> Stateid4 {
     let mut unknown = id;
     unknown.other[4..].fill(0xee);
@@ -126,7 +126,7 @@ impl Bench {
         Self { wire, table: Table::default(), clientid: proposed.clientid, opener: 0, locker: 0 }
     }
 
-    /// What `before`, which succeeds, and then `op` answer.
+    /// Runs `before`, which succeeds, and `op`; the result of `op`.
     fn run(&mut self, before: &[(Op, Vec<u8>)], op: Op, args: &[u8]) -> super::common::v4::Done {
         let mut ops = Ops::new();
         for (op, args) in before.iter().map(|(op, args)| (*op, args.as_slice())).chain([(op, args)]) {
@@ -143,29 +143,29 @@ impl Bench {
         self.table.note(op, status, done.status);
     }
 
-    /// Alone in its request.
+    /// `op` as the only operation.
     fn alone(&mut self, op: Op, args: &impl Encode, status: S) {
         self.fails(&[], op, &encoded(args), status);
     }
 
-    /// On the file of a handle.
+    /// `op` on the file of a handle.
     fn at(&mut self, file: &[u8], op: Op, args: &impl Encode, status: S) {
         self.fails(&[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))], op, &encoded(args), status);
     }
 
-    /// The same with the opener's next number.
+    /// The same with the opener's next sequence number.
     fn opens<A: Encode>(&mut self, file: &[u8], op: Op, args: impl FnOnce(u32) -> A, status: S) {
         self.at(file, op, &args(self.opener + 1), status);
         self.opener += u32::from(!leaves_the_number(status));
     }
 
-    /// The same with the locker's next number.
+    /// The same with the locker's next sequence number.
     fn locks<A: Encode>(&mut self, file: &[u8], op: Op, args: impl FnOnce(u32) -> A, status: S) {
         self.at(file, op, &args(self.locker + 1), status);
         self.locker += u32::from(!leaves_the_number(status));
     }
 
-    /// What succeeds, on a file: the body of its result.
+    /// `op` on a file, which succeeds; the body of its result.
     fn done(&mut self, file: &[u8], op: Op, args: &impl Encode) -> Vec<u8> {
         let before = [(Op::Putfh, encoded(&Putfh4Args { object: Opaque(file) }))];
         let done = self.run(&before, op, &encoded(args));
@@ -181,7 +181,7 @@ impl Bench {
         get::<Open4ResOk<'_>>(&self.done(root, Op::Open, &args)).stateid
     }
 
-    /// OPEN of `f` by an opener that is new: its state id, before and after OPEN_CONFIRM.
+    /// OPEN of `f` by a new open owner; its state id before and after OPEN_CONFIRM.
     fn open_first(&mut self, root: &[u8], file: &[u8], share_access: u32) -> (Stateid4, Stateid4) {
         let first = self.open_f(root, share_access, 0);
         self.opener += 1;
@@ -237,7 +237,7 @@ fn every_error_of_version_0_that_can_be_provoked_is_one_that_the_documents_know(
     b.table.check(RFC, &[]);
 }
 
-/// Operations that aren't 4.0's own, where 4.0 has another error, and arguments that can't be decoded.
+/// Operations of every minor version for which 4.0 has another error, and arguments that can't be decoded.
 fn requests(b: &mut Bench, [root, file, directory, link]: [&[u8]; 4]) {
     let on_root: &[(Op, Vec<u8>)] = &[(Op::Putfh, encoded(&Putfh4Args { object: Opaque(root) }))];
     for (op, args) in [
@@ -276,7 +276,7 @@ fn requests(b: &mut Bench, [root, file, directory, link]: [&[u8]; 4]) {
     }
 }
 
-/// Clients that aren't known, or are somebody else's.
+/// Unknown clients, and those of another principal.
 fn clients(b: &mut Bench, root: &[u8], file: &[u8]) {
     const NOBODY: u64 = 12345;
     b.alone(Op::Renew, &Clientid4Args { clientid: NOBODY }, S::StaleClientid);
@@ -290,7 +290,7 @@ fn clients(b: &mut Bench, root: &[u8], file: &[u8]) {
     b.as_user(5, |b| b.alone(Op::SetclientidConfirm, &proposed, S::ClidInuse));
 }
 
-/// Open owners and their numbers. Leaves `f` open for reading.
+/// Open owners and their sequence numbers. Leaves `f` open for reading.
 fn opens(b: &mut Bench, [root, file, directory, link, closed]: [&[u8]; 5]) -> Stateid4 {
     let clientid = b.clientid;
     let first = b.open_f(root, SHARE_ACCESS_READ, 0);
@@ -349,7 +349,7 @@ fn opens(b: &mut Bench, [root, file, directory, link, closed]: [&[u8]; 5]) -> St
     second
 }
 
-/// Lock owners and their numbers.
+/// Lock owners and their sequence numbers.
 fn locks(b: &mut Bench, rival: &mut Bench, [root, file, directory]: [&[u8]; 3], reading: Stateid4) {
     let clientid = b.clientid;
     b.at(file, Op::Lock, &first_lock(reading, b.opener + 7, clientid, 1), S::BadSeqid);
@@ -374,7 +374,7 @@ fn locks(b: &mut Bench, rival: &mut Bench, [root, file, directory]: [&[u8]; 3], 
     b.alone(Op::ReleaseLockowner, &release(clientid), S::LocksHeld);
     b.at(file, Op::Lockt, &test(clientid, 0), S::Inval);
     b.at(directory, Op::Lockt, &test(clientid, 1), S::Isdir);
-    // Another client comes to what this one has.
+    // Another client uses this one's state.
     let (_, theirs) = rival.open_first(root, file, SHARE_ACCESS_BOTH);
     std::mem::swap(&mut b.table, &mut rival.table);
     let id = rival.clientid;
@@ -387,7 +387,7 @@ fn locks(b: &mut Bench, rival: &mut Bench, [root, file, directory]: [&[u8]; 3], 
     std::mem::swap(&mut b.table, &mut rival.table);
 }
 
-/// A client that could be called, and holds a delegation, can't be called any more.
+/// A client with a delegation whose callback path goes down.
 fn unreachable(table: &mut Table, server: &Server, scratch: &Scratch) {
     std::fs::write(scratch.at("lent"), "").unwrap();
     let (mut old, mut callee) = Old::new(server, b"callable");
@@ -395,7 +395,7 @@ fn unreachable(table: &mut Table, server: &Server, scratch: &Scratch) {
     callee.answer(&[]);
     let (given, _) = old.open_delegated(&root, b"lent");
     assert_ne!(given, None);
-    // Who wants the file finds out that its holder can't be called.
+    // A conflicting open finds out that the holder can't be called.
     let mut rival = Session::new(server, 1, b"wants it");
     rival.reclaim_complete();
     let opened = rival.open(&root, OpenClaim4::Null(Opaque(b"lent")), false).err();
@@ -406,7 +406,7 @@ fn unreachable(table: &mut Table, server: &Server, scratch: &Scratch) {
     table.note(Op::Renew, S::CbPathDown, compound(&mut old.wire, 0, &renew).status);
 }
 
-/// What a client has is taken away, for it isn't heard of for longer than its lease, and another wants it.
+/// A client whose lease has expired loses its state to a conflicting open.
 fn expiry(table: &mut Table) {
     let scratch = Scratch::new();
     let server = Server::start(Config { lease: Duration::from_secs(1), ..scratch.config(ANYBODY) }).unwrap();

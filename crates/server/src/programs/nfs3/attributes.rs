@@ -8,13 +8,13 @@ use store::{Access, Wcc};
 
 use super::convert::{fattr, set_attributes, timestamp, wcc_data};
 use super::{Call, Fault, Result};
-use crate::nfs4::Asker;
+use crate::nfs4::AttributeReader;
 
 pub(super) fn getattr(call: &Call<'_>, args: Getattr3Args<'_>, _: &mut ()) -> Result<Fattr3> {
     let admitted = call.admit(args.object.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.object.0)?;
-    let written = call.service.state.ask_writer(Asker::Other, call.cx, &acting, &node);
+    let written = call.service.state.size_at_holder(AttributeReader::Stateless, call.cx, &acting, &node);
     let written = written.map_err(|_| Fault(Nfsstat3::Jukebox))?;
     let mut attributes = acting.attributes(&node)?;
     attributes.size = written.unwrap_or(attributes.size);

@@ -116,7 +116,7 @@ impl Call<'_> {
     /// A file's attributes where they needn't be told: not while another client writes it by a delegation.
     /// Who wants them then asks for them, and that client is asked.
     fn current(&self, acting: &Acting<'_>, node: &Node) -> PostOpAttr {
-        if self.service.state.is_written_elsewhere(node) { None } else { convert::post_op(acting, node) }
+        if self.service.state.is_write_delegated(node) { None } else { convert::post_op(acting, node) }
     }
 
     /// Makes the metadata of `changed` durable where it must last.

@@ -1,45 +1,42 @@
-//! The clock by which leases run: time in which the server could have heard its clients.
+//! The clock of leases: it counts the time in which the server runs.
 //!
-//! A server that is stopped (SIGSTOP), or whose machine is suspended, hears no renewal; what was sent
-//! meanwhile stands in the sockets' queues, in any order. Had the clock gone on, a lock request in front of
-//! its holder's renewal would take the lock away. So the clock doesn't go on by more than a tick between two
-//! looks at it; it is looked at every second, also when there is nothing to do.
+//! A server that is stopped (SIGSTOP), or on a suspended machine, receives no renewals. Requests that arrive
+//! meanwhile wait in the sockets' queues, in any order. If the clock counted this time, a lock request in
+//! front of the holder's renewal would take the lock away. So the clock advances by one tick at most between
+//! two readings. It is read every second, also without requests.
 
 use std::time::Duration;
 
 use state::Time;
 
-/// How far the clock goes on, in milliseconds, where it wasn't looked at for longer than [`GAP`]: as from one
-/// look to the next.
+/// The advance in milliseconds after more than [`GAP`] without a reading: that between two regular readings.
 const TICK: u64 = 1000;
-/// From how long on, in milliseconds, nobody having looked at the clock means that the server didn't run: two
-/// ticks.
+/// The time without a reading, in milliseconds, after which the server didn't run: two ticks.
 const GAP: u64 = 2 * TICK;
 
-/// See the module.
+/// A clock that stands still while the server doesn't run.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// What it shows.
+    /// The time that it shows.
     shown: Time,
-    /// When it was looked at last, in milliseconds of the clock that goes on.
-    looked: u64,
+    /// The last reading, in milliseconds of the monotonic clock.
+    read_at: u64,
 }
 
-/// What a look at the clock shows.
+/// A reading of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Look {
     pub now: Time,
-    /// What it showed before, if the server didn't run for a while since.
+    /// The time of the reading before, if the server didn't run for a while since then.
     pub away_since: Option<Time>,
 }
 
 impl Clock {
-    /// Looks at the clock when the monotonic one is at `elapsed` since the start. Looks may come late, out of
-    /// order.
+    /// Reads the clock when the monotonic one is at `elapsed` since the start. Readings may come out of order.
     pub fn look(&mut self, elapsed: Duration) -> Look {
         let elapsed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let since = elapsed.saturating_sub(self.looked);
-        self.looked = self.looked.max(elapsed);
+        let since = elapsed.saturating_sub(self.read_at);
+        self.read_at = self.read_at.max(elapsed);
         let before = self.shown;
         if since > GAP {
             self.shown = before.plus(TICK);
@@ -55,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stands_still_while_nobody_looks() {
+    fn it_stands_still_between_readings() {
         let mut clock = Clock::default();
         let mut look = |millis| {
             let Look { now, away_since } = clock.look(Duration::from_millis(millis));

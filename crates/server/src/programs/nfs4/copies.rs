@@ -1,16 +1,15 @@
-//! Copies that go on when their COPY has been answered (RFC 7862 sections 4, 15.2, 15.8, 15.9, 16.1).
+//! Asynchronous copies (RFC 7862 sections 4, 15.2, 15.8, 15.9, 16.1).
 //!
-//! 1. A long COPY of a client that can be called back and doesn't insist on waiting gets a thread, and a
-//!    state id.
-//! 2. OFFLOAD_STATUS says how far it has come, OFFLOAD_CANCEL stops it; what was copied stays.
-//! 3. When it is done CB_OFFLOAD says so. What came of it can be asked until the client has taken note of
-//!    that, or, if it doesn't, until somebody else's copy needs the room.
+//! 1. A long COPY of a client that can be called back and doesn't insist on a synchronous one gets a thread
+//!    and a state id.
+//! 2. OFFLOAD_STATUS reports its progress. OFFLOAD_CANCEL stops it; the bytes that were copied stay.
+//! 3. CB_OFFLOAD reports its end. The result can be queried until the client has answered CB_OFFLOAD, or
+//!    until another copy needs the entry.
 //!
-//! When the server stops they are stopped, too: a client that is told of it by then goes on with another
-//! COPY, as after a restart.
+//! The copies end when the server stops: a client that gets CB_OFFLOAD by then continues with another COPY,
+//! as after a restart.
 //!
-//! Copies are bounded, a client's and all clients'; where there is no room the client waits for its COPY as
-//! before.
+//! The numbers of copies of a client and of all clients are bounded. Above the bounds COPY is synchronous.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,17 +27,18 @@ use store::{FileHandle, Node, Wcc};
 use xdr::{Array, Opaque};
 
 use super::callbacks::CallbackOperation;
-use super::{Result, status};
+use super::status::{self, Result};
 use crate::authorization::access::Admission;
 use crate::service::Service;
 
-/// The most copies at a time, and of one client. Each has a thread.
+/// The most copies at a time: each has a thread.
 const MAX_COPIES: usize = 16;
+/// The most copies of one client at a time.
 const MAX_OF_CLIENT: usize = 4;
-/// How many are remembered that have ended.
+/// The most copies that have ended and are remembered.
 const MAX_ENDED: usize = 256;
-/// How much is copied between two looks at whether the client still wants it.
-const STEP: u64 = 16 << 20;
+/// The bytes that are copied between two checks for cancellation.
+const CHUNK: u64 = 16 << 20;
 
 /// One end of a copy.
 pub(super) struct End {
@@ -47,17 +47,17 @@ pub(super) struct End {
     pub offset: u64,
 }
 
-/// What is to be copied.
-pub(super) struct Job {
+/// A copy that is requested.
+pub(super) struct CopyRequest {
     pub client: ClientId,
-    /// Whose place among all copies it takes.
+    /// The peer in whose share of all copies it counts.
     pub peer: Peer,
     pub from: End,
     pub to: End,
     pub count: u64,
 }
 
-/// A copy.
+/// A copy that runs or has ended.
 #[derive(Debug)]
 struct Copying {
     client: ClientId,
@@ -72,16 +72,17 @@ struct Copying {
 /// All copies, by the number in their state ids.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    table: Mutex<Table>,
-    /// One has come to its end.
+    table: Mutex<CopyTable>,
+    /// Signals the end of a copy.
     ended: Condvar,
 }
 
+/// The copies behind their lock.
 #[derive(Debug, Default)]
-struct Table {
+struct CopyTable {
     copies: HashMap<u64, Arc<Copying>>,
     last: u64,
-    /// The server stops.
+    /// The server is stopping: no more copies begin.
     stopped: bool,
 }
 
@@ -91,8 +92,8 @@ impl Copying {
     }
 }
 
-impl Table {
-    /// Enters a copy, if there is room.
+impl CopyTable {
+    /// Adds a copy, if the bounds allow it.
     fn enter(
         &mut self,
         (client, peer): (ClientId, Peer),
@@ -132,17 +133,17 @@ impl Table {
     }
 }
 
-/// Begins a copy; `None` where there is no room or no thread for it.
-pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
-    let (source, target) = (*job.from.node.handle(), *job.to.node.handle());
+/// Starts a copy; `None` if the bounds don't allow it or there is no thread for it.
+pub(super) fn start(service: &Arc<Service>, request: CopyRequest) -> Option<Stateid4> {
+    let (source, target) = (*request.from.node.handle(), *request.to.node.handle());
     let (number, copying) =
-        service.state.copies.table.lock().enter((job.client, job.peer), source, target)?;
+        service.state.copies.table.lock().enter((request.client, request.peer), source, target)?;
     let behind = Arc::clone(service);
     let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
         let verifier = behind.verifier.get();
-        let status = run(&behind, &job, &copying);
+        let status = run(&behind, &request, &copying);
         behind.state.copies.end(&copying, status);
-        tell(&behind, number, &copying, status, verifier);
+        send_cb_offload(&behind, number, &copying, status, verifier);
     });
     if let Err(error) = thread {
         tracing::warn!(%error, "no thread for a copy");
@@ -153,7 +154,7 @@ pub(super) fn start(service: &Arc<Service>, job: Job) -> Option<Stateid4> {
 }
 
 impl Copies {
-    /// Stops the copies from or to the files that `is_gone` says so of.
+    /// Cancels the copies from or to files that are withdrawn (`is_gone`).
     pub(super) fn withdraw(&self, is_gone: impl Fn(&FileHandle) -> bool) {
         for copy in self.table.lock().copies.values() {
             if is_gone(&copy.source) || is_gone(&copy.target) {
@@ -165,7 +166,7 @@ impl Copies {
     /// OFFLOAD_STATUS.
     ///
     /// # Errors
-    /// `BadStateid` for what is no copy of the client's to this file.
+    /// `BadStateid` if it isn't the state id of a copy of this client to this file.
     pub(super) fn status(
         &self,
         client: ClientId,
@@ -184,14 +185,14 @@ impl Copies {
     pub(super) fn cancel(&self, client: ClientId, target: &FileHandle, id: &Stateid4) -> Result<()> {
         let (number, copying) = self.find(client, target, id)?;
         copying.cancelled.store(true, Ordering::Release);
-        // A thread that is still at it finds its end by itself; nobody can ask any more.
+        // A running one ends by itself.
         if !copying.is_running() {
             self.table.lock().copies.remove(&number);
         }
         Ok(())
     }
 
-    /// A copy's thread has come to its end.
+    /// Records the end of a copy.
     fn end(&self, copying: &Copying, status: Nfsstat4) {
         let table = self.table.lock();
         *copying.ended.lock() = Some(status);
@@ -199,7 +200,7 @@ impl Copies {
         self.ended.notify_all();
     }
 
-    /// Stops all copies, and begins no more. Whether they have come to their end `within` that time.
+    /// Cancels all copies and starts no more; whether they have ended `within` that time.
     pub(crate) fn stop(&self, within: Duration) -> bool {
         let until = Instant::now() + within;
         let mut table = self.table.lock();
@@ -221,7 +222,7 @@ impl Copies {
     }
 }
 
-/// The state id of a copy. Only the operations on copies know it.
+/// The state id of a copy. Only the operations on copies accept it.
 fn stateid(number: u64) -> Stateid4 {
     let mut other = *b"copy\0\0\0\0\0\0\0\0";
     other[4..].copy_from_slice(&number.to_be_bytes());
@@ -233,25 +234,25 @@ fn number(id: &Stateid4) -> Option<u64> {
     (id.seqid <= 1).then(|| number.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// Copies until it is done, stopped or fails; how it ended.
-fn run(service: &Service, job: &Job, copying: &Copying) -> Nfsstat4 {
+/// Copies until the end, cancellation or a failure; the status of the copy.
+fn run(service: &Service, request: &CopyRequest, copying: &Copying) -> Nfsstat4 {
     let copied = || -> std::result::Result<(), store::Error> {
-        let acting = job.to.admitted.acting()?;
+        let acting = request.to.admitted.acting()?;
         loop {
             let done = copying.done.load(Ordering::Acquire);
-            if done >= job.count || copying.cancelled.load(Ordering::Acquire) {
+            if done >= request.count || copying.cancelled.load(Ordering::Acquire) {
                 return Ok(());
             }
-            for end in [&job.from, &job.to] {
-                // Nobody asks the one check again while it goes on: the exports may have changed since.
+            for end in [&request.from, &request.to] {
+                // The exports may have changed since the one check admitted the client.
                 if !service.gate.still_admits(&end.admitted) {
                     return Err(store::Error::Stale);
                 }
                 acting.node(end.node.handle().as_bytes())?;
             }
-            let from = (&*job.from.node, job.from.offset + done);
-            let to = (&*job.to.node, job.to.offset + done);
-            let more = acting.copy_range(from, to, STEP.min(job.count - done), &mut Wcc::default())?;
+            let from = (&*request.from.node, request.from.offset + done);
+            let to = (&*request.to.node, request.to.offset + done);
+            let more = acting.copy_range(from, to, CHUNK.min(request.count - done), &mut Wcc::default())?;
             if more == 0 {
                 // The source has become shorter.
                 return Ok(());
@@ -260,13 +261,19 @@ fn run(service: &Service, job: &Job, copying: &Copying) -> Nfsstat4 {
         }
     };
     let result = copied().err().map_or(Nfsstat4::Ok, status::of_store);
-    // The thread ends; nobody may find it acting as somebody.
+    // The thread must not end as the user.
     store::act_as_process();
     result
 }
 
-/// CB_OFFLOAD.
-fn tell(service: &Arc<Service>, number: u64, copying: &Copying, status: Nfsstat4, verifier: [u8; 8]) {
+/// Reports the end of a copy by CB_OFFLOAD.
+fn send_cb_offload(
+    service: &Arc<Service>,
+    number: u64,
+    copying: &Copying,
+    status: Nfsstat4,
+    verifier: [u8; 8],
+) {
     let count = copying.done.load(Ordering::Acquire);
     let info = match status {
         Nfsstat4::Ok => OffloadInfo4::Done(WriteResponse4 {
@@ -298,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_bounded_and_the_oldest_that_ended_makes_room() {
-        let mut table = Table::default();
+    fn copies_are_bounded_and_the_oldest_ended_one_is_evicted() {
+        let mut table = CopyTable::default();
         for host in 0..MAX_COPIES as u8 {
             table.enter((ClientId(host.into()), Peer::V4([192, 0, 2, host])), target(), target()).unwrap();
         }
@@ -312,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn a_host_with_many_clients_leaves_room_for_another() {
-        let mut table = Table::default();
+    fn a_host_with_many_clients_gets_half_of_the_copies() {
+        let mut table = CopyTable::default();
         let (greedy, other) = (Peer::V4([192, 0, 2, 1]), Peer::V4([192, 0, 2, 2]));
         let clients = (0..100).map(|client| (ClientId(client), greedy));
         let begun = clients.filter(|who| table.enter(*who, target(), target()).is_some()).count();
@@ -325,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_known_to_its_client_by_its_file_and_number() {
+    fn a_state_id_is_valid_for_its_client_and_file_only() {
         let copies = Copies::default();
         let (number, copying) = copies.table.lock().enter(ONE, target(), target()).unwrap();
         copying.done.store(5, Ordering::Release);
@@ -349,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn stopping_waits_for_those_that_run() {
+    fn stopping_waits_for_running_copies() {
         let copies = Arc::new(Copies::default());
         let (_, copying) = copies.table.lock().enter(ONE, target(), target()).unwrap();
         assert!(!copies.stop(Duration::ZERO), "one runs");

@@ -1,8 +1,8 @@
-//! Open files with locks that the last process of the server has left with the service manager (see
+//! Open files with locks that the server's last process has left with the service manager (see
 //! [`crate::lifecycle::lock_store`]).
 //!
-//! Their locks are in force all the time. Owners that reclaim theirs get them on the same open files. What
-//! nobody has reclaimed by the end of the grace period is given back.
+//! Their locks stay in force. Owners that reclaim their locks get them on the same open files. Locks that no
+//! owner has reclaimed by the end of the grace period are released.
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -15,23 +15,23 @@ use siphasher::sip::SipHasher13;
 use super::lock_file::LockFile;
 use crate::lifecycle::lock_store::{LockStore, Stored};
 
-/// Stands for all owners of a client that had the file lent for writing: they share one open file.
+/// Stands for all owners of a client that had a write delegation: they share one open file.
 pub(super) const SHARED: u64 = 0;
 
-/// Which file: its filesystem's device number, and its own.
-type Place = (u64, u64);
+/// A file: its filesystem's device number, and its inode number.
+type FileId = (u64, u64);
 
-/// The open files of one file, and whose locks each has.
+/// The open files of one file, each with the owner of its locks.
 type Inherited = Vec<(u64, Arc<LockFile>)>;
 
-/// The service manager, and what it has passed.
+/// The service manager's store of open files, and those that it has passed on.
 #[derive(Debug)]
 pub(crate) struct KeptLocks {
     store: Arc<LockStore>,
-    files: Mutex<HashMap<Place, Inherited>>,
+    files: Mutex<HashMap<FileId, Inherited>>,
 }
 
-/// An owner of locks, by what its client calls itself and the owner: the same after a restart.
+/// A lock owner's number, from the client's and the owner's names: the same after a restart.
 pub(super) fn owner(client: &[u8], owner: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write_usize(client.len());
@@ -42,27 +42,29 @@ pub(super) fn owner(client: &[u8], owner: &[u8]) -> u64 {
 
 impl KeptLocks {
     pub(crate) fn new(store: Arc<LockStore>) -> Self {
-        let mut files: HashMap<Place, Inherited> = HashMap::new();
+        let mut files: HashMap<FileId, Inherited> = HashMap::new();
         for (owner, stored, file) in store.take_inherited() {
             match store::inherited_lock_file(&file) {
                 Ok(found) => {
                     let file = LockFile::new(Arc::new(file), found.writable, Some(stored));
                     files.entry(found.place).or_default().push((owner, file));
                 }
-                Err(error) => tracing::warn!(%error, "what the service manager passes can't be looked at"),
+                Err(error) => {
+                    tracing::warn!(%error, "an open file from the service manager can't be examined")
+                }
             }
         }
         Self { store, files: Mutex::new(files) }
     }
 
-    /// Has an open file kept.
+    /// Stores an open file.
     pub(super) fn keep(&self, owner: u64, file: &OwnedFd) -> Option<Stored> {
         use std::os::fd::AsFd as _;
         self.store.keep(owner, file.as_fd())
     }
 
-    /// The open files on which an owner may have had its locks on a file, the most likely one first.
-    pub(super) fn of(&self, owner: u64, place: Place) -> Vec<Arc<LockFile>> {
+    /// The open files that may carry an owner's locks on a file, the most likely one first.
+    pub(super) fn of(&self, owner: u64, place: FileId) -> Vec<Arc<LockFile>> {
         let files = self.files.lock();
         let of_file = files.get(&place).map(Vec::as_slice).unwrap_or_default();
         let own = of_file.iter().filter(|(of, _)| *of == owner);
@@ -70,7 +72,7 @@ impl KeptLocks {
         own.chain(shared).map(|(_, file)| Arc::clone(file)).collect()
     }
 
-    /// Nobody may reclaim any more: what hasn't been is given back.
+    /// Releases the locks that weren't reclaimed, at the end of the grace period.
     pub(super) fn release(&self) {
         let files = std::mem::take(&mut *self.files.lock());
         for (_, file) in files.into_values().flatten() {
@@ -78,7 +80,7 @@ impl KeptLocks {
         }
     }
 
-    /// The next process is to find what is kept.
+    /// Leaves the stored files to the next process.
     pub(super) fn leave(&self) {
         self.store.leave();
     }

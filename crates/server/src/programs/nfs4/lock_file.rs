@@ -1,10 +1,10 @@
-//! The open files on which lock owners have their locks, as the kernel sees them.
+//! The open files that carry lock owners' locks in the kernel.
 //!
 //! The kernel's locks belong to open file descriptions. A lock owner has a description of its own for each
-//! file, with one exception: while a client has a delegation for writing, the kernel lets nobody open the
-//! file, so all owners of that client share the description that the lease is on. They go on to share it when
-//! the delegation has been returned: the kernel can't move a lock from one description to another, and
-//! unlocking here to lock there would let a local process in between.
+//! file, with one exception: while a client has a write delegation, the kernel doesn't let any process open
+//! the file, so all owners of that client share the description that the lease is on. They share it after
+//! the delegation was returned, too: the kernel can't move a lock from one description to another, and
+//! between an unlock here and a lock there a local process could take it.
 
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use store::{FileLock, Result};
 
 use crate::lifecycle::lock_store::Stored;
 
-/// A lock in the kernel's words.
+/// A lock as the kernel represents it.
 pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
     FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write }
 }
@@ -24,12 +24,12 @@ pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: Arc<OwnedFd>,
-    /// Whether it is open for writing, which exclusive locks need.
+    /// It is open for writing, which exclusive locks need.
     writable: bool,
-    /// The service manager keeps it, too.
+    /// The copy that the service manager keeps.
     stored: Option<Stored>,
-    /// Which owner has which. Held while the kernel is asked, so that two owners can't both be told that the
-    /// same range is free.
+    /// The ranges of each owner. Locked during the system call, so that two owners can't both get the same
+    /// range.
     locks: Mutex<DescriptionLocks>,
 }
 
@@ -38,17 +38,17 @@ impl LockFile {
         Arc::new(Self { file, writable, stored, locks: Mutex::default() })
     }
 
-    /// Gives back what has come with the open file and no owner has reclaimed.
+    /// Releases the locks that came with the open file and that no owner has reclaimed.
     pub(crate) fn unlock_unowned(&self) {
         let locks = self.locks.lock();
         for Range { first, last } in locks.unowned() {
             if let Err(error) = store::unlock(&self.file, first, last) {
-                tracing::warn!(%error, "locks that nobody has reclaimed stay until the file is closed");
+                tracing::warn!(%error, "locks that no client has reclaimed stay until the file is closed");
             }
         }
     }
 
-    /// The lock of somebody who has another description that is in the way of `lock`.
+    /// A lock on another description that conflicts with `lock`.
     ///
     /// # Errors
     /// As for [`store::test_lock`].
@@ -62,12 +62,12 @@ impl LockFile {
 pub(crate) struct OwnerLocks {
     on: Arc<LockFile>,
     number: u64,
-    /// They are left as they are.
+    /// They aren't released one by one.
     stays: bool,
 }
 
 impl OwnerLocks {
-    /// None yet, on an open file that others may share.
+    /// No locks yet, on an open file that other owners may share.
     pub(crate) fn new(on: Arc<LockFile>) -> Self {
         let number = on.locks.lock().join();
         Self { on, number, stays: false }
@@ -77,12 +77,12 @@ impl OwnerLocks {
         &self.on
     }
 
-    /// Whether exclusive locks can be had.
+    /// Whether the owner can have exclusive locks.
     pub(crate) fn is_writable(&self) -> bool {
         self.on.writable
     }
 
-    /// Takes a lock without waiting; what is in the way, if anything is.
+    /// Takes a lock without waiting; the conflicting lock, if there is one.
     ///
     /// # Errors
     /// As for [`store::lock`].
@@ -96,7 +96,7 @@ impl OwnerLocks {
             locks.add(self.number, range, kind);
             return Ok(None);
         }
-        // Between the two it may have gone: the client tries again.
+        // It may be gone by now: the client tries again.
         Ok(Some(self.on.test(&lock)?.unwrap_or(lock)))
     }
 
@@ -105,13 +105,12 @@ impl OwnerLocks {
         self.on.file.as_raw_fd()
     }
 
-    /// Doesn't give them back one by one: all other owners on the open file are leaving, too, and with the
-    /// last it is closed.
+    /// Drops them without releasing each: all other owners of the open file are dropped, too, which closes it.
     pub(crate) fn leave_to_close(mut self) {
         self.stays = true;
     }
 
-    /// Gives a range back.
+    /// Releases a range.
     ///
     /// # Errors
     /// As for [`store::unlock`].
@@ -124,11 +123,11 @@ impl OwnerLocks {
         Ok(())
     }
 
-    /// The same locks on another open file, where the owner can have exclusive ones, too. Here all of them
-    /// are shared ones, and lie on both for a moment: so nobody gets in between.
+    /// The same locks on another open file, where the owner can have exclusive ones. All of them are shared
+    /// ones, so that both files can have them for a moment: no other process gets them in between.
     ///
     /// # Errors
-    /// As for [`store::lock`]; `TryLater` if somebody is in the way all the same.
+    /// As for [`store::lock`]; `TryLater` if there is a conflict all the same.
     pub(crate) fn moved_to(&self, file: OwnedFd, stored: Option<Stored>) -> Result<Self> {
         let to = Self::new(LockFile::new(Arc::new(file), true, stored));
         for (range, kind) in self.on.locks.lock().of(self.number) {
@@ -168,7 +167,7 @@ mod tests {
         File::options().read(true).write(writable).open(path).unwrap().into()
     }
 
-    /// Whether somebody else could have a byte.
+    /// Whether another process could lock a byte.
     fn is_free(other: &OwnedFd, byte: u64, kind: LockKind) -> bool {
         store::test_lock(other, &file_lock(range(byte, byte), kind)).unwrap().is_none()
     }

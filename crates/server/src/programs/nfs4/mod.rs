@@ -1,53 +1,57 @@
 //! The NFS program, version 4, minor versions 0 to 2 (RFC 7530, 8881, 7862): one procedure, COMPOUND.
 //!
-//! `compound` runs a COMPOUND's operations one after the other, within the bounds of `room`; each works on
-//! what is `current`, is one function in `ops`, which asks `state_manager` (clients, sessions, opens, locks)
-//! whether it may and does it in `store`, through the one check (`access`) as NFSv3 does. `namespace` joins
-//! the exports under one root, `nested` those that lie in one another.
+//! `compound` executes the operations of a COMPOUND one after the other, as the table in `operations` says,
+//! within `reply_limits`. Each operation is a function in `ops` of the shared `context`. It asks `state_manager`
+//! (clients, sessions, opens, locks) for permission and acts through `store`, admitted by the one check
+//! (`access`) as NFSv3 is. `lookup`, `namespace` and `nested` resolve handles and names across exports.
+//!
+//! Dependencies go one way: `compound` -> `operations` -> `ops` -> the modules that several operations share
+//! -> `context`.
 
 mod acl;
 mod attributes;
+mod back_channel;
 mod callbacks;
+mod cb_getattr;
 mod clock;
 mod compound;
+mod conflicts;
+mod context;
 mod copies;
-mod current;
-mod dispatch;
-mod effect;
-mod fsfacts;
+mod delegations;
+mod granted_attributes;
 mod inherited;
+mod limits;
 mod lock_file;
+mod lookup;
 mod namespace;
 mod nested;
 mod object;
+mod operations;
 mod ops;
+mod owner_seqid;
 mod owners;
-mod place;
+mod payload_alignment;
 mod records;
-mod room;
-mod settable;
+mod reply_limits;
 mod state_manager;
 mod status;
 mod users;
-mod v40;
-mod writers;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use proto::nfs4::{self, Nfsstat4};
+use proto::nfs4;
 use rpc::server::{CallContext, CallError, Peer, Placement, Program, Reply};
 use xdr::Decoder;
 
+pub(crate) use cb_getattr::AttributeReader;
+pub use operations::{MaxResult, OPERATIONS, OperationSpec, Position};
 pub(crate) use owners::Owners;
 pub(crate) use records::open_records;
 pub(crate) use state_manager::StateManager;
-pub(crate) use writers::Asker;
 
 use crate::service::Service;
-
-/// How an operation ends that doesn't succeed.
-pub(super) type Result<T> = std::result::Result<T, Nfsstat4>;
 
 /// The program.
 pub(crate) struct Nfs4(pub Arc<Service>);
@@ -66,7 +70,11 @@ impl Program for Nfs4 {
     }
 
     fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
-        if procedure == nfs4::COMPOUND { place::place(args) } else { Placement::Anywhere }
+        if procedure == nfs4::COMPOUND {
+            payload_alignment::payload_placement(args)
+        } else {
+            Placement::Anywhere
+        }
     }
 
     fn postpone(

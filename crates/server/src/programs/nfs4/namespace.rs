@@ -1,9 +1,8 @@
-//! One root for all exports (RFC 8881 section 7.3): the directories above them are made up, and nobody can
-//! change them.
+//! The pseudo-filesystem (RFC 8881 section 7.3): read-only directories that join all exports under one root.
 //!
 //! An export below another one is entered from the outer one (see `nested`); an export of `/` is the root
-//! itself. A namespace is made for a client, of what is exported to it: it sees the way there, and nothing
-//! else.
+//! itself. A namespace is built for a client from the exports that it may use: the client sees the
+//! directories that lead there, and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher as _;
@@ -12,32 +11,32 @@ use std::sync::Arc;
 
 use crate::export_table::{Entry, Table};
 
-/// The first byte of a pseudo directory's handle: no store's handles begin so.
+/// The first byte of the handles of the pseudo-filesystem: no store's handles begin with it.
 const PSEUDO: u8 = 0xf4;
 
 /// A directory of the pseudo-filesystem: a hash of its path, the same in every run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct PseudoId(u64);
 
-/// What a name in a pseudo directory stands for.
+/// The object that a name in a pseudo directory stands for.
 #[derive(Debug, Clone)]
 pub(super) enum Child {
     Pseudo(PseudoId),
     Export(Arc<Entry>),
 }
 
-/// A pseudo directory.
+/// A directory of the pseudo-filesystem.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub parent: PseudoId,
     pub children: BTreeMap<Vec<u8>, Child>,
 }
 
-/// The namespace that a table makes.
+/// The pseudo-filesystem of an export table.
 #[derive(Debug)]
 pub(super) struct Namespace {
     directories: HashMap<PseudoId, Directory>,
-    /// Where exports hang: their number, and the directory above them.
+    /// The directories above exports, by the exports' numbers.
     above: HashMap<u32, PseudoId>,
     root: Option<Arc<Entry>>,
 }
@@ -51,13 +50,13 @@ impl PseudoId {
         Self::of(b"")
     }
 
-    /// Of the directory that an export's path names, whether it is one of ours or not.
+    /// The id of the directory that an export's path names, whether it is in the pseudo-filesystem or not.
     pub fn of_path(path: &std::path::Path) -> Self {
         Self::of(path.as_os_str().as_bytes())
     }
 
     fn of(path: &[u8]) -> Self {
-        // A fixed key: the same in the next run. It is no secret and protects nothing.
+        // A fixed key, so that ids are the same in every run. They protect nothing.
         let mut hasher = siphasher::sip::SipHasher24::new();
         hasher.write(path);
         Self(hasher.finish())
@@ -70,14 +69,14 @@ impl PseudoId {
         bytes
     }
 
-    /// From a handle, if it is one of a pseudo directory.
+    /// The id in a handle, if that is one of the pseudo-filesystem.
     pub fn from_handle(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::HANDLE] = bytes.try_into().ok()?;
         let number = bytes[1..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         (bytes[0] == PSEUDO).then_some(Self(number))
     }
 
-    /// The number that clients see as the file's.
+    /// The `fileid` that clients see.
     pub const fn fileid(self) -> u64 {
         // Not 0, and below what a signed 64-bit inode number holds.
         self.0 >> 1 | 1
@@ -85,14 +84,14 @@ impl PseudoId {
 }
 
 impl Namespace {
-    /// Joins those exports of `table` that are `visible`. Those without a store have no place.
+    /// Joins those exports of `table` that are `visible` and have a store.
     pub fn of(table: &Table, visible: impl Fn(&Arc<Entry>) -> bool) -> Self {
         let mut made = Self { directories: HashMap::new(), above: HashMap::new(), root: None };
         let root = PseudoId::root();
         made.directories.insert(root, Directory { parent: root, children: BTreeMap::new() });
         let mut entries: Vec<_> =
             table.entries().iter().filter(|entry| entry.store.is_ok() && visible(entry)).collect();
-        // Outer ones first.
+        // Outer exports first.
         entries.sort_by_key(|entry| entry.export.path().components().count());
         for entry in entries {
             made.add(entry);
@@ -118,7 +117,7 @@ impl Namespace {
             let Some(directory) = self.directories.get_mut(&at) else { return };
             match directory.children.entry(part.to_vec()).or_insert(Child::Pseudo(next)) {
                 Child::Pseudo(_) => {}
-                // It lies in another export, and is found there.
+                // It lies in another export, from which it is entered.
                 Child::Export(_) => return,
             }
             self.directories.entry(next).or_insert(Directory { parent: at, children: BTreeMap::new() });
@@ -139,7 +138,7 @@ impl Namespace {
         self.directories.get(&id)
     }
 
-    /// The pseudo directory in which an export hangs.
+    /// The pseudo directory that contains an export's root.
     pub fn above(&self, export: u32) -> Option<PseudoId> {
         self.above.get(&export).copied()
     }
@@ -153,7 +152,7 @@ mod tests {
     use crate::export_table::Opening;
 
     #[test]
-    fn exports_hang_under_one_root() {
+    fn exports_are_joined_under_one_root() {
         let scratch = tempfile::tempdir().unwrap();
         let base = scratch.path().display().to_string();
         for name in ["a", "b/c", "b/c/inner"] {
@@ -179,11 +178,15 @@ mod tests {
         let children = &names.directory(at).unwrap().children;
         assert!(matches!(&children[&b"a"[..]], Child::Export(entry) if entry.id == 1));
         assert!(matches!(&children[&b"b"[..]], Child::Pseudo(_)));
-        assert_eq!(names.above(3), None, "it is found in the export above it");
+        assert_eq!(names.above(3), None, "it is entered from the outer export");
         let inner = Namespace::of(&table, |entry| entry.id == 3);
-        assert_eq!(inner.directory(at).unwrap().children.len(), 1, "nobody sees what isn't exported to him");
+        assert_eq!(inner.directory(at).unwrap().children.len(), 1, "only exports of the client are visible");
         let c = PseudoId::of(format!("{base}/b/c").as_bytes());
-        assert_eq!(inner.above(3), Some(c), "the way is made up for who may not use the outer export");
+        assert_eq!(
+            inner.above(3),
+            Some(c),
+            "pseudo directories lead there if the outer export isn't visible"
+        );
         assert_eq!(PseudoId::from_handle(&at.handle()), Some(at));
         assert_eq!(PseudoId::from_handle(&[1; 9]), None);
     }

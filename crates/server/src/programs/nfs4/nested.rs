@@ -1,19 +1,61 @@
-//! Exports that lie in other exports: going on from a directory of the outer one leads into the inner one,
-//! whatever stands at its name there, and going up leads back. On the outer export's own filesystem a client
-//! that isn't let into the inner one is refused there ([`Error::OtherExport`]); where something is mounted,
-//! it sees what the outer export has below the mount.
+//! Exports in the namespace that a client sees: those under the pseudo-filesystem's root, and those that lie
+//! in one another.
+//!
+//! A name in an outer export leads into the inner one, whatever stands at that name there, and ".." leads
+//! back. On the outer export's own filesystem a client that isn't admitted to the inner one is refused there
+//! ([`Error::OtherExport`]). Where something is mounted, it sees what the outer export has below the mount.
+
+use std::rc::Rc;
+use std::sync::Arc;
 
 use proto::nfs4::Nfsstat4;
 use store::{Error, FileHandle};
 
-use super::compound::Compound;
+use super::context::Context;
+use super::namespace::Namespace;
 use super::object::File;
-use super::ops::handles;
-use super::{Result, status};
-use crate::export_table::Nested;
+use super::status::{self, Result};
+use crate::authorization::access::Refusal;
+use crate::export_table::{Entry, Nested};
+use crate::programs::nfs3::asking;
+
+/// The exports under one root, as the client may see them now. An export is visible, too, while it can't be
+/// decided yet whether the client is admitted.
+pub(super) fn namespace(c: &Context<'_>) -> Namespace {
+    Namespace::of(&c.service.gate.table(), |entry| {
+        !matches!(c.service.gate.admit_to(entry, asking(c.cx)), Err(Refusal::NotExported))
+    })
+}
+
+/// The root of an export, if the client may use it.
+///
+/// # Errors
+/// `Noent` for an export that isn't the client's: as if it weren't there.
+pub(super) fn export_root(c: &Context<'_>, entry: &Arc<Entry>) -> Result<File> {
+    let admitted = c.service.gate.admit_to(entry, asking(c.cx)).map_err(|refusal| match refusal {
+        Refusal::NotExported => Nfsstat4::Noent,
+        other => status::of_refusal(other),
+    })?;
+    let node = {
+        let acting = admitted.acting().map_err(status::of_store)?;
+        let root = admitted.root().map_err(status::of_store)?;
+        acting.node(root.as_bytes()).map_err(status::of_store)?
+    };
+    Ok(File { admitted: Rc::new(admitted), node })
+}
+
+/// The root of an export that a name in another one leads to.
+pub(super) fn inner_root(c: &Context<'_>, export: u32) -> Result<File> {
+    let table = c.service.gate.table();
+    match export_root(c, table.get(export).ok_or(Nfsstat4::Access)?) {
+        // It is there, and can be seen.
+        Err(Nfsstat4::Noent) => Err(Nfsstat4::Access),
+        other => other,
+    }
+}
 
 /// The exports that have their name in `directory`.
-pub(super) fn in_directory(c: &Compound<'_>, directory: &File) -> Vec<Nested> {
+pub(super) fn in_directory(c: &Context<'_>, directory: &File) -> Vec<Nested> {
     let table = c.service.gate.table();
     let export = FileHandle::export_of(directory.node.handle().as_bytes());
     let here = |nested: &&Nested| {
@@ -25,25 +67,16 @@ pub(super) fn in_directory(c: &Compound<'_>, directory: &File) -> Vec<Nested> {
     table.nested().iter().filter(here).cloned().collect()
 }
 
-/// The root of an export to which a name in another one has led.
-pub(super) fn enter(c: &Compound<'_>, export: u32) -> Result<File> {
-    let table = c.service.gate.table();
-    match handles::enter(c, table.get(export).ok_or(Nfsstat4::Access)?) {
-        // It is there, and can be seen.
-        Err(Nfsstat4::Noent) => Err(Nfsstat4::Access),
-        other => other,
-    }
-}
-
-/// The inner export that `name` in `directory` leads to, if it is one, and if the client is let in.
-pub(super) fn entered(c: &Compound<'_>, directory: &File, name: &[u8]) -> Result<Option<File>> {
+/// The root of the inner export that `name` in `directory` leads to, if it leads to one and the client is
+/// admitted to that.
+pub(super) fn entered(c: &Context<'_>, directory: &File, name: &[u8]) -> Result<Option<File>> {
     if !c.service.gate.table().nested().iter().any(|nested| nested.name == name) {
         return Ok(None);
     }
     let Some(nested) = in_directory(c, directory).into_iter().find(|nested| nested.name == name) else {
         return Ok(None);
     };
-    match handles::enter(c, &nested.inner) {
+    match export_root(c, &nested.inner) {
         Ok(file) => Ok(Some(file)),
         Err(Nfsstat4::Noent) => Ok(None),
         Err(status) => Err(status),
@@ -52,14 +85,14 @@ pub(super) fn entered(c: &Compound<'_>, directory: &File, name: &[u8]) -> Result
 
 /// The directory of the outer export in which the export of `root` has its name, if it lies in one that the
 /// client may use.
-pub(super) fn above(c: &Compound<'_>, root: &File) -> Result<Option<File>> {
+pub(super) fn above(c: &Context<'_>, root: &File) -> Result<Option<File>> {
     let Some((nested, outer)) = around(c, root)? else { return Ok(None) };
     let directory = outer.admitted.walk(nested.way.iter().map(Vec::as_slice)).map_err(status::of_store)?;
     Ok(Some(outer.sibling(directory)))
 }
 
 /// The inode number of what the outer export has at the name of the export of `root`.
-pub(super) fn mounted_on(c: &Compound<'_>, root: &File) -> Result<Option<u64>> {
+pub(super) fn mounted_on(c: &Context<'_>, root: &File) -> Result<Option<u64>> {
     let Some((nested, outer)) = around(c, root)? else { return Ok(None) };
     let way = nested.way.iter().chain([&nested.name]).map(Vec::as_slice);
     Ok(match outer.admitted.walk(way) {
@@ -70,14 +103,14 @@ pub(super) fn mounted_on(c: &Compound<'_>, root: &File) -> Result<Option<u64>> {
     })
 }
 
-/// The export around that of `root`, and its directory.
-fn around(c: &Compound<'_>, root: &File) -> Result<Option<(Nested, File)>> {
+/// The entry of the export around that of `root`, and the outer export's root.
+fn around(c: &Context<'_>, root: &File) -> Result<Option<(Nested, File)>> {
     let table = c.service.gate.table();
     let export = FileHandle::export_of(root.node.handle().as_bytes());
     let Some(nested) = table.nested().iter().find(|nested| Some(nested.inner.id) == export) else {
         return Ok(None);
     };
-    match handles::enter(c, &nested.outer) {
+    match export_root(c, &nested.outer) {
         Ok(outer) => Ok(Some((nested.clone(), outer))),
         Err(Nfsstat4::Noent) => Ok(None),
         Err(status) => Err(status),

@@ -1,5 +1,5 @@
-//! What a handle in a COMPOUND stands for: a file of an export, a directory of the pseudo-filesystem above
-//! them, or what is left of a file that was removed while it was open.
+//! The object that a handle stands for: a file of an export, a directory of the pseudo-filesystem, or a file
+//! that was removed while it was open.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::{Acting, FileHandle, Node};
 
 use super::namespace::PseudoId;
-use super::{Result, status};
+use super::status::{self, Result};
 use crate::authorization::access::Admission;
 
 /// A file of an export, to which the client has been admitted.
@@ -17,16 +17,16 @@ pub(super) struct File {
     pub node: Arc<Node>,
 }
 
-/// What a handle stands for.
+/// The object that a handle stands for.
 #[derive(Debug, Clone)]
 pub(super) enum Object {
-    /// A file that is gone, but that somebody has open: what he has can still be closed.
+    /// A removed file that a client has open: its state can still be closed.
     Gone(FileHandle),
     Pseudo(PseudoId),
     File(File),
 }
 
-/// An object's handle: what GETFH and the attribute `filehandle` answer, and PUTFH takes.
+/// An object's handle: in the results of GETFH and the attribute `filehandle`, and in PUTFH's arguments.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Handle {
     Pseudo([u8; PseudoId::HANDLE]),
@@ -34,7 +34,7 @@ pub(super) enum Handle {
 }
 
 impl Handle {
-    /// As it goes over the wire.
+    /// The handle on the wire.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Pseudo(bytes) => bytes,
@@ -54,7 +54,7 @@ impl Object {
 }
 
 impl File {
-    /// From now on this thread acts as the client's user.
+    /// Makes this thread act as the client's user.
     pub fn acting(&self) -> Result<Acting<'_>> {
         self.admitted.acting().map_err(status::of_store)
     }

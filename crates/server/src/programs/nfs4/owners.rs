@@ -1,46 +1,39 @@
 //! Owners and groups as strings (RFC 8881 section 5.9).
 //!
-//! To clients they go as numbers, as the Linux server has it for AUTH_SYS (`nfs4_disable_idmapping`), or, if
-//! the admin wants it, as `name@domain`, where the name is known; numbers for the rest. From clients both are
-//! taken: a number as it stands, a name when its domain is ours and the host knows it.
+//! Clients get numbers, as the Linux server sends them for AUTH_SYS (`nfs4_disable_idmapping`), or
+//! `name@domain` if the administrator configures that and the host knows the name. The server takes both: a
+//! number as it stands, a name if the domain is the server's and the host knows the name.
 
 use std::time::Duration;
 
 use proto::nfs4::Nfsstat4;
 use xdr::Encoder;
 
-use super::Result;
-use super::users::{self, Answer, Question};
+use super::status::Result;
+use super::users::{self, NameAnswer, NameQuery, OwnerKind};
 use crate::authorization::lookups::{Lookups, MAX_REMEMBERED};
 
-/// How long a call waits for a name that was never known.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a call waits for a name that isn't cached.
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Whose names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    User,
-    Group,
-}
-
-/// How ids and strings become one another.
+/// Translates ids to strings and back.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    /// Ours; else what the host says.
+    /// The configured domain; otherwise it is the host's.
     domain: Option<String>,
-    /// Clients get names.
+    /// Clients get names instead of numbers.
     names: bool,
-    lookups: Lookups<Question, Answer>,
+    lookups: Lookups<NameQuery, NameAnswer>,
 }
 
 impl Owners {
-    /// With this domain, or the host's; clients get names if `names`.
+    /// With this domain, or the host's. Clients get `names`, or numbers.
     pub(crate) fn new(domain: Option<String>, names: bool) -> Self {
-        Self { domain, names, lookups: Lookups::new(users::look_up, PATIENCE, MAX_REMEMBERED) }
+        Self { domain, names, lookups: Lookups::new(users::look_up, LOOKUP_TIMEOUT, MAX_REMEMBERED) }
     }
 
     /// Appends an id.
-    pub(super) fn put(&self, kind: Kind, id: u32, to: &mut Encoder) {
+    pub(super) fn put(&self, kind: OwnerKind, id: u32, to: &mut Encoder) {
         match self.names.then(|| self.name(kind, id)).flatten() {
             Some(name) => to.opaque(name.as_bytes()),
             None => put_number(id, to),
@@ -50,9 +43,9 @@ impl Owners {
     /// The id that a string from a client means.
     ///
     /// # Errors
-    /// `Inval` for what isn't UTF-8 or empty, `Badowner` for what nobody is called, `Delay` while that is
-    /// being looked up.
-    pub(super) fn parse(&self, kind: Kind, text: &[u8]) -> Result<u32> {
+    /// `Inval` for an empty string or one that isn't UTF-8, `Badowner` for an unknown name, `Delay` while the
+    /// name is looked up.
+    pub(super) fn parse(&self, kind: OwnerKind, text: &[u8]) -> Result<u32> {
         let text = std::str::from_utf8(text).map_err(|_| Nfsstat4::Inval)?;
         if text.is_empty() {
             return Err(Nfsstat4::Inval);
@@ -66,20 +59,20 @@ impl Owners {
         if name.is_empty() || name.contains('\0') || !domain.eq_ignore_ascii_case(&ours) {
             return Err(Nfsstat4::Badowner);
         }
-        let answer = self.lookups.ask(&Question::Id(kind, name.to_owned())).map_err(|_| Nfsstat4::Delay)?;
+        let answer = self.lookups.ask(&NameQuery::Id(kind, name.to_owned())).map_err(|_| Nfsstat4::Delay)?;
         answer.id.ok_or(Nfsstat4::Badowner)
     }
 
-    /// What an id is called, if it can be told now.
-    fn name(&self, kind: Kind, id: u32) -> Option<String> {
-        let answer = self.lookups.ask(&Question::Name(kind, id)).ok()?;
+    /// The name of an id, if it is known by now.
+    fn name(&self, kind: OwnerKind, id: u32) -> Option<String> {
+        let answer = self.lookups.ask(&NameQuery::Name(kind, id)).ok()?;
         let name = answer.name.as_ref()?;
         Some(format!("{name}@{}", self.domain()?))
     }
 
-    /// Our domain, if it can be told now.
+    /// The domain, if it is known by now.
     fn domain(&self) -> Option<String> {
-        self.domain.clone().or_else(|| self.lookups.ask(&Question::Domain).ok()?.name.clone())
+        self.domain.clone().or_else(|| self.lookups.ask(&NameQuery::Domain).ok()?.name.clone())
     }
 }
 
@@ -102,7 +95,7 @@ fn put_number(id: u32, to: &mut Encoder) {
 mod tests {
     use super::*;
 
-    fn put(owners: &Owners, kind: Kind, id: u32) -> String {
+    fn put(owners: &Owners, kind: OwnerKind, id: u32) -> String {
         let mut to = Encoder::new();
         owners.put(kind, id, &mut to);
         let text = to.into_vec();
@@ -111,30 +104,30 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_and_come() {
+    fn numbers_are_sent_and_parsed() {
         let owners = Owners::new(Some("example.org".into()), false);
         for id in [0, 7, 10, 4_294_967_294, u32::MAX] {
-            let text = put(&owners, Kind::User, id);
+            let text = put(&owners, OwnerKind::User, id);
             assert_eq!(text, id.to_string());
-            assert_eq!(owners.parse(Kind::Group, text.as_bytes()), Ok(id));
+            assert_eq!(owners.parse(OwnerKind::Group, text.as_bytes()), Ok(id));
         }
         for bad in ["root", "root@", "@example.org", "01", "-1", "+1", "4294967296", "1 ", "a\0@example.org"]
         {
-            assert_eq!(owners.parse(Kind::User, bad.as_bytes()), Err(Nfsstat4::Badowner), "{bad}");
+            assert_eq!(owners.parse(OwnerKind::User, bad.as_bytes()), Err(Nfsstat4::Badowner), "{bad}");
         }
-        assert_eq!(owners.parse(Kind::User, b""), Err(Nfsstat4::Inval));
-        assert_eq!(owners.parse(Kind::User, &[0xff]), Err(Nfsstat4::Inval));
+        assert_eq!(owners.parse(OwnerKind::User, b""), Err(Nfsstat4::Inval));
+        assert_eq!(owners.parse(OwnerKind::User, &[0xff]), Err(Nfsstat4::Inval));
     }
 
     #[test]
-    fn names_are_those_of_the_host_in_its_domain() {
+    fn names_are_the_hosts_in_its_domain() {
         let owners = Owners::new(Some("Example.org".into()), true);
-        assert_eq!(put(&owners, Kind::User, 0), "root@Example.org");
-        assert_eq!(put(&owners, Kind::Group, 0), "root@Example.org");
-        assert_eq!(put(&owners, Kind::User, 3_999_999_999), "3999999999", "nobody is called so");
-        assert_eq!(owners.parse(Kind::User, b"root@example.ORG"), Ok(0));
-        assert_eq!(owners.parse(Kind::Group, b"root@example.org"), Ok(0));
-        assert_eq!(owners.parse(Kind::User, b"root@example.com"), Err(Nfsstat4::Badowner));
-        assert_eq!(owners.parse(Kind::User, b"no such user@example.org"), Err(Nfsstat4::Badowner));
+        assert_eq!(put(&owners, OwnerKind::User, 0), "root@Example.org");
+        assert_eq!(put(&owners, OwnerKind::Group, 0), "root@Example.org");
+        assert_eq!(put(&owners, OwnerKind::User, 3_999_999_999), "3999999999", "no such user");
+        assert_eq!(owners.parse(OwnerKind::User, b"root@example.ORG"), Ok(0));
+        assert_eq!(owners.parse(OwnerKind::Group, b"root@example.org"), Ok(0));
+        assert_eq!(owners.parse(OwnerKind::User, b"root@example.com"), Err(Nfsstat4::Badowner));
+        assert_eq!(owners.parse(OwnerKind::User, b"no such user@example.org"), Err(Nfsstat4::Badowner));
     }
 }

@@ -16,11 +16,11 @@ use store::{FileHandle, Held, Lease, Leases, OwnChange};
 use super::callbacks::{self, CallbackState, Callbacks, MAX_DELEGATIONS};
 use super::clock::{Clock, Look};
 use super::copies::Copies;
+use super::granted_attributes::GrantedAttributes;
 use super::inherited::{self, KeptLocks};
+use super::limits::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::lock_file::{LockFile, OwnerLocks, file_lock};
 use super::records::{Records, Recovered};
-use super::room::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
-use super::writers::Given;
 use crate::lifecycle::lock_store::LockStore;
 
 /// What is kept open for a state on a file, and goes with it.
@@ -32,8 +32,8 @@ pub(crate) struct StateResources {
     pub lease: OnceLock<Lease>,
     /// For a delegation for writing, what its holder's locks are made on.
     leased: OnceLock<Arc<LockFile>>,
-    /// What is known of a delegation for writing.
-    pub given: OnceLock<Given>,
+    /// The file's attributes when a write delegation was granted.
+    pub granted: OnceLock<GrantedAttributes>,
 }
 
 impl StateResources {

@@ -1,8 +1,11 @@
-//! Errors of the store, the engine and the gate as `nfsstat4`.
+//! `nfsstat4` for the errors of the store, the engine and the gate.
 
 use proto::nfs4::Nfsstat4;
 
 use crate::authorization::access::Refusal;
+
+/// The outcome of an operation or a part of one.
+pub(super) type Result<T> = std::result::Result<T, Nfsstat4>;
 
 /// A store's error.
 pub(super) const fn of_store(error: store::Error) -> Nfsstat4 {
@@ -37,8 +40,8 @@ pub(super) const fn of_store(error: store::Error) -> Nfsstat4 {
     }
 }
 
-/// The same for a change of a directory entry that something stands in the way of (a mount point, a swap
-/// file): "try later" would make the client try for ever.
+/// A store's error at a change of a directory entry. An entry that is in use (a mount point, a swap file)
+/// stays so: after NFS4ERR_DELAY the client would try for ever.
 pub(super) const fn of_entry(error: store::Error) -> Nfsstat4 {
     match error {
         store::Error::TryLater => Nfsstat4::FileOpen,
@@ -89,7 +92,7 @@ pub(super) const fn of_state(error: state::Error) -> Nfsstat4 {
     }
 }
 
-/// Why the gate turns a client away.
+/// A refusal of the gate.
 pub(super) const fn of_refusal(refusal: Refusal) -> Nfsstat4 {
     match refusal {
         Refusal::BadHandle => Nfsstat4::Badhandle,
@@ -97,7 +100,7 @@ pub(super) const fn of_refusal(refusal: Refusal) -> Nfsstat4 {
         Refusal::NotKnownYet => Nfsstat4::Delay,
         Refusal::InsecurePort => Nfsstat4::Perm,
         Refusal::OtherUser => Nfsstat4::Access,
-        // Never asked on this road.
+        // For the lane only.
         Refusal::NoLane => Nfsstat4::Access,
     }
 }

@@ -1,13 +1,13 @@
-//! What the host knows about users, groups and its domain: through its name service switch, which may ask a
-//! directory server and take its time. Runs on threads of [`Lookups`](crate::authorization::lookups::Lookups).
+//! The host's names of users and groups, and its NFSv4 domain, from the name service switch.
+//!
+//! A lookup may ask a directory server and take long: it runs on the threads of
+//! [`Lookups`](crate::authorization::lookups::Lookups).
 
 use std::path::Path;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
-use super::owners::Kind;
-
-/// idmapd's configuration, which the kernel's server goes by.
+/// The configuration of idmapd, which the kernel's server uses.
 const IDMAPD: &str = "/etc/idmapd.conf";
 /// idmapd's domain where the host has none.
 const NO_DOMAIN: &str = "localdomain";
@@ -15,32 +15,43 @@ const NO_DOMAIN: &str = "localdomain";
 /// getaddrinfo(3)'s flag that asks for the canonical name.
 const AI_CANONNAME: i32 = 2;
 
-/// What is asked.
+/// Users or groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum OwnerKind {
+    User,
+    Group,
+}
+
+/// A lookup.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Question {
-    Id(Kind, String),
-    Name(Kind, u32),
+pub(super) enum NameQuery {
+    Id(OwnerKind, String),
+    Name(OwnerKind, u32),
     /// The domain behind users' names.
     Domain,
 }
 
-/// What is found. Nothing, too, is an answer.
+/// The result of a lookup; empty if there is no such user or group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Answer {
+pub(super) struct NameAnswer {
     pub id: Option<u32>,
     pub name: Option<String>,
 }
 
-/// Answers a question; `None` if nobody can say.
-pub(super) fn look_up(question: &Question) -> Option<Answer> {
-    let user = |user: User| Answer { id: Some(user.uid.as_raw()), name: Some(user.name) };
-    let group = |group: Group| Answer { id: Some(group.gid.as_raw()), name: Some(group.name) };
+/// Runs a lookup; `None` if it fails.
+pub(super) fn look_up(question: &NameQuery) -> Option<NameAnswer> {
+    let user = |user: User| NameAnswer { id: Some(user.uid.as_raw()), name: Some(user.name) };
+    let group = |group: Group| NameAnswer { id: Some(group.gid.as_raw()), name: Some(group.name) };
     let found = match question {
-        Question::Id(Kind::User, name) => User::from_name(name).map(|found| found.map(user)),
-        Question::Id(Kind::Group, name) => Group::from_name(name).map(|found| found.map(group)),
-        Question::Name(Kind::User, id) => User::from_uid(Uid::from_raw(*id)).map(|found| found.map(user)),
-        Question::Name(Kind::Group, id) => Group::from_gid(Gid::from_raw(*id)).map(|found| found.map(group)),
-        Question::Domain => return Some(Answer { id: None, name: Some(domain()) }),
+        NameQuery::Id(OwnerKind::User, name) => User::from_name(name).map(|found| found.map(user)),
+        NameQuery::Id(OwnerKind::Group, name) => Group::from_name(name).map(|found| found.map(group)),
+        NameQuery::Name(OwnerKind::User, id) => {
+            User::from_uid(Uid::from_raw(*id)).map(|found| found.map(user))
+        }
+        NameQuery::Name(OwnerKind::Group, id) => {
+            Group::from_gid(Gid::from_raw(*id)).map(|found| found.map(group))
+        }
+        NameQuery::Domain => return Some(NameAnswer { id: None, name: Some(domain()) }),
     };
     match found {
         Ok(found) => Some(found.unwrap_or_default()),
@@ -51,8 +62,7 @@ pub(super) fn look_up(question: &Question) -> Option<Answer> {
     }
 }
 
-/// The domain as idmapd finds it: its configuration's, or what follows the host's own name in the name that
-/// the host is known by.
+/// The domain as idmapd determines it: the configured one, or the domain part of the host's canonical name.
 fn domain() -> String {
     let configured = std::fs::read_to_string(Path::new(IDMAPD)).ok().and_then(|text| configured(&text));
     configured.or_else(|| of_host(&canonical_name()?)).unwrap_or_else(|| NO_DOMAIN.to_owned())
@@ -84,7 +94,7 @@ fn canonical_name() -> Option<String> {
     found.find_map(|address| address.ok()?.canonname)
 }
 
-/// What follows a host's own name.
+/// The domain part of a host's name.
 fn of_host(name: &str) -> Option<String> {
     let (_, domain) = name.split_once('.')?;
     (!domain.is_empty()).then(|| domain.trim_end_matches('.').to_owned())
@@ -95,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_domain_is_where_idmapd_has_it() {
+    fn the_domain_is_the_configured_one_or_the_hosts() {
         let text =
             "# Domain = no\n[Mapping]\nDomain=wrong\n[General]\nVerbosity = 0\n  domain =  example.org \n";
         assert_eq!(configured(text).as_deref(), Some("example.org"));
@@ -106,10 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn root_is_known_and_nobody_else_is_root() {
-        let root = look_up(&Question::Id(Kind::User, "root".into())).unwrap();
-        assert_eq!(root, Answer { id: Some(0), name: Some("root".into()) });
-        assert_eq!(look_up(&Question::Name(Kind::Group, 0)).unwrap().name.as_deref(), Some("root"));
-        assert_eq!(look_up(&Question::Id(Kind::Group, "no such group".into())), Some(Answer::default()));
+    fn root_is_found_and_unknown_names_are_not() {
+        let root = look_up(&NameQuery::Id(OwnerKind::User, "root".into())).unwrap();
+        assert_eq!(root, NameAnswer { id: Some(0), name: Some("root".into()) });
+        assert_eq!(look_up(&NameQuery::Name(OwnerKind::Group, 0)).unwrap().name.as_deref(), Some("root"));
+        assert_eq!(
+            look_up(&NameQuery::Id(OwnerKind::Group, "no such group".into())),
+            Some(NameAnswer::default())
+        );
     }
 }

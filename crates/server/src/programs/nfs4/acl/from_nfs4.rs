@@ -1,24 +1,24 @@
-//! An NFSv4 list as POSIX lists that let nobody do more.
+//! An NFSv4 list as POSIX lists that allow no more.
 //!
-//! Entries are gone through in their order, and for every class it is kept what has been allowed and what
-//! denied, whatever came first. An entry concerns all classes that a process may be in besides: who is denied
-//! as a group's member may be the owner or a named user; what everybody is allowed, everybody is. An
-//! allowance counts when it has all rights that the POSIX permission is, a denial when it has any of them.
+//! Entries are processed in order. Each class collects the permissions that are allowed and denied, the first
+//! entry deciding. An entry applies to all classes that a process may be in at the same time: a member of a
+//! denied group may be the owner or a named user. An ALLOW entry counts if it has all rights of the POSIX
+//! permission, a DENY entry if it has any of them.
 
 use std::collections::BTreeMap;
 
 use proto::nfs4::{ACE_INHERIT_ONLY, Nfsstat4};
 use store::PosixAcl;
 
-use super::{Ace, INHERITED, Pair, Who, rights_of};
-use crate::nfs4::Result;
+use super::ace::{Ace, AclPair, INHERITED, Who, rights_of};
+use crate::nfs4::status::Result;
 
-/// The POSIX lists of an NFSv4 list for a file or a directory.
+/// The POSIX lists for the NFSv4 list of a file or a directory.
 ///
 /// # Errors
-/// `Attrnotsupp` for inheritance that POSIX lists haven't: of files, and entries that only files or only
-/// directories inherit, or only directly.
-pub(in crate::programs::nfs4) fn from_nfs4(aces: &[Ace], directory: bool) -> Result<Pair> {
+/// `Attrnotsupp` for inheritance that POSIX lists lack: from a file, by files only, by directories only, or by
+/// direct children only.
+pub(crate) fn from_nfs4(aces: &[Ace], directory: bool) -> Result<AclPair> {
     let (mut access, mut inherited) = (Classes::default(), None::<Classes>);
     for ace in aces {
         match ace.flags {
@@ -35,7 +35,7 @@ pub(in crate::programs::nfs4) fn from_nfs4(aces: &[Ace], directory: bool) -> Res
     Ok((access.list(), inherited.map(|classes| classes.list())))
 }
 
-/// What one class has been allowed and denied so far.
+/// The permissions that a class has been allowed and denied so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
     allowed: u8,
@@ -49,7 +49,7 @@ struct Classes {
     group: Class,
     groups: BTreeMap<u32, Class>,
     other: Class,
-    /// What holds for whoever is named later.
+    /// What users and groups start with that a later entry names.
     unnamed: Class,
 }
 
@@ -99,8 +99,7 @@ impl Classes {
         }
     }
 
-    /// Denies `permissions` to whoever may be in a group: anybody that the list has a class for, but the
-    /// others.
+    /// Denies `permissions` to every class whose members may be in a group: all but the others.
     fn all_but_other(&mut self, permissions: u8) {
         self.each(|class| class.decide(false, permissions));
     }

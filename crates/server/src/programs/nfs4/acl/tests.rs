@@ -8,6 +8,7 @@ use proto::nfs4::{
 };
 use store::PosixAcl;
 
+use super::ace::{EXECUTE, INHERITED, READ, WRITE, Who, rights_of};
 use super::*;
 
 /// A process.

@@ -1,24 +1,24 @@
 //! A POSIX list as an NFSv4 list.
 //!
-//! A POSIX list is asked for the first class that a process belongs to (owner, named user, any of its groups,
-//! others), and only that class counts; an NFSv4 list is read entry by entry until every right is decided. So
-//! each class is first denied what a later one would allow it. Groups come all together: their allowances
-//! first, for a process may be in several, and then what they are denied.
+//! In a POSIX list only the first class counts that a process belongs to (owner, named user, any of its
+//! groups, others). An NFSv4 list is read entry by entry until every right is decided. So each class is denied
+//! first what a later one would allow it. Groups come together, ALLOW entries before DENY entries, because a
+//! process may be in several.
 
 use proto::nfs4::{
     ACE_INHERIT_ONLY, ACE_READ_ACL, ACE_READ_ATTRIBUTES, ACE_SYNCHRONIZE, ACE_WRITE_ACL, ACE_WRITE_ATTRIBUTES,
 };
 use store::PosixAcl;
 
-use super::{Ace, INHERITED, Pair, Who, rights_of};
+use super::ace::{Ace, AclPair, INHERITED, Who, rights_of};
 
-/// What Linux lets everybody do who can reach the file.
+/// What Linux allows everyone who can reach the file.
 const ANYBODY: u32 = ACE_READ_ATTRIBUTES | ACE_READ_ACL | ACE_SYNCHRONIZE;
-/// What it lets the owner do, besides.
+/// What it allows the owner besides.
 const OWNER: u32 = ACE_WRITE_ATTRIBUTES | ACE_WRITE_ACL;
 
 /// The NFSv4 list of a file's POSIX lists.
-pub(in crate::programs::nfs4) fn to_nfs4((access, inherited): &Pair, directory: bool) -> Vec<Ace> {
+pub(crate) fn to_nfs4((access, inherited): &AclPair, directory: bool) -> Vec<Ace> {
     let mut list = List { aces: Vec::new(), flags: 0, directory };
     list.put(access);
     if let Some(inherited) = inherited {
@@ -63,7 +63,7 @@ impl List {
         self.push(true, who, permissions, ANYBODY | more);
     }
 
-    /// Denies what `permissions` hasn't and `later` classes have.
+    /// Denies the permissions of `later` classes that aren't in `permissions`.
     fn deny(&mut self, who: Who, permissions: u8, later: u8) {
         if later & !permissions != 0 {
             self.push(false, who, later & !permissions, 0);

@@ -3,15 +3,16 @@
 use proto::nfs4::{ACE_ALLOWED, ACE_DENIED, ACE_IDENTIFIER_GROUP, Acl4, Nfsace4, Nfsstat4};
 use xdr::{Decoder, Encoder};
 
-use super::{Ace, Who};
-use crate::nfs4::Result;
-use crate::nfs4::owners::{Kind, Owners};
+use super::ace::{Ace, Who};
+use crate::nfs4::owners::Owners;
+use crate::nfs4::status::Result;
+use crate::nfs4::users::OwnerKind;
 
 const SPECIAL: [(&[u8], Who); 3] =
     [(b"OWNER@", Who::Owner), (b"GROUP@", Who::Group), (b"EVERYONE@", Who::Everyone)];
 
 /// Appends a list.
-pub(in crate::programs::nfs4) fn put(aces: &[Ace], owners: &Owners, to: &mut Encoder) {
+pub(crate) fn put(aces: &[Ace], owners: &Owners, to: &mut Encoder) {
     to.length(aces.len());
     for ace in aces {
         let named_group = matches!(ace.who, Who::NamedGroup(_));
@@ -19,8 +20,8 @@ pub(in crate::programs::nfs4) fn put(aces: &[Ace], owners: &Owners, to: &mut Enc
         to.u32(ace.flags | if named_group { ACE_IDENTIFIER_GROUP } else { 0 });
         to.u32(ace.rights);
         match ace.who {
-            Who::User(uid) => owners.put(Kind::User, uid, to),
-            Who::NamedGroup(gid) => owners.put(Kind::Group, gid, to),
+            Who::User(uid) => owners.put(OwnerKind::User, uid, to),
+            Who::NamedGroup(gid) => owners.put(OwnerKind::Group, gid, to),
             special => {
                 let name = SPECIAL.iter().find(|(_, who)| *who == special).map_or(&b""[..], |(name, _)| name);
                 to.opaque(name);
@@ -32,9 +33,9 @@ pub(in crate::programs::nfs4) fn put(aces: &[Ace], owners: &Owners, to: &mut Enc
 /// Decodes a list.
 ///
 /// # Errors
-/// `Badxdr`, `Attrnotsupp` for entries that neither allow nor deny, `Badowner` for a name that nobody has,
-/// `Delay` while that is being looked up.
-pub(in crate::programs::nfs4) fn decode(from: &mut Decoder<'_>, owners: &Owners) -> Result<Vec<Ace>> {
+/// `Badxdr`, `Attrnotsupp` for an entry that neither allows nor denies, `Badowner` for an unknown name,
+/// `Delay` while a name is looked up.
+pub(crate) fn decode(from: &mut Decoder<'_>, owners: &Owners) -> Result<Vec<Ace>> {
     let list: Acl4<'_> = from.get().map_err(|_| Nfsstat4::Badxdr)?;
     list.0.iter().map(|ace| entry(ace, owners)).collect()
 }
@@ -49,9 +50,9 @@ fn entry(ace: &Nfsace4<'_>, owners: &Owners) -> Result<Ace> {
     let who = match special {
         Some(who) => who,
         None if ace.flag & ACE_IDENTIFIER_GROUP != 0 => {
-            Who::NamedGroup(owners.parse(Kind::Group, ace.who.0)?)
+            Who::NamedGroup(owners.parse(OwnerKind::Group, ace.who.0)?)
         }
-        None => Who::User(owners.parse(Kind::User, ace.who.0)?),
+        None => Who::User(owners.parse(OwnerKind::User, ace.who.0)?),
     };
     Ok(Ace { allows, flags: ace.flag & !ACE_IDENTIFIER_GROUP, rights: ace.access_mask, who })
 }

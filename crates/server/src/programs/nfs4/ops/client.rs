@@ -7,29 +7,29 @@ use proto::nfs4::{
 };
 use state::{ClientId, SetClientId};
 
-use super::back_channel;
-use super::open::place;
-use crate::nfs4::compound::Compound;
-use crate::nfs4::{Result, status};
+use crate::nfs4::back_channel;
+use crate::nfs4::context::{Context, Operand};
+use crate::nfs4::owner_seqid::SeqidRequest;
+use crate::nfs4::status::{self, Result};
 
-pub(in crate::programs::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclientid4Args<'_>) -> Result<()> {
+pub(crate) fn setclientid(c: &mut Context<'_>, args: Setclientid4Args<'_>) -> Result<()> {
     let principal = c.principal();
-    let asked = SetClientId {
+    let request = SetClientId {
         owner: args.client.id.0,
         peer: c.cx.peer.share(),
         verifier: args.client.verifier,
         principal: &principal,
     };
-    let set = c.service.state.run(|engine, now| engine.setclientid(now, &asked));
+    let set = c.service.state.run(|engine, now| engine.setclientid(now, &request));
     let (client, confirm) = match set {
         Ok(set) => set,
         Err(error) => {
-            // Who uses the name: nobody's business, but the union wants an address.
-            let mut nobody = xdr::Encoder::new();
-            nobody.opaque(b"");
-            nobody.opaque(b"");
             if error == state::Error::ClidInuse {
-                c.failure = nobody.into_vec();
+                // The result wants the address of the client that uses the name; other clients don't get it.
+                let mut no_address = xdr::Encoder::new();
+                no_address.opaque(b"");
+                no_address.opaque(b"");
+                c.failure = no_address.into_vec();
             }
             return Err(status::of_state(error));
         }
@@ -41,10 +41,7 @@ pub(in crate::programs::nfs4) fn setclientid(c: &mut Compound<'_>, args: Setclie
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn setclientid_confirm(
-    c: &mut Compound<'_>,
-    args: SetclientidConfirm4Args,
-) -> Result<()> {
+pub(crate) fn setclientid_confirm(c: &mut Context<'_>, args: SetclientidConfirm4Args) -> Result<()> {
     let principal = c.principal();
     let (client, confirm) = (ClientId(args.clientid), u64::from_be_bytes(args.setclientid_confirm));
     let states = &c.service.state;
@@ -56,14 +53,14 @@ pub(in crate::programs::nfs4) fn setclientid_confirm(
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args) -> Result<()> {
+pub(crate) fn renew(c: &mut Context<'_>, args: Clientid4Args) -> Result<()> {
     let client = ClientId(args.clientid);
     let (states, by) = (&c.service.state, c.requester(client));
     let holds = states.run(|engine, now| {
         engine.renew_by(now, &by)?;
         Ok(engine.holds_delegations(client))
     });
-    // Its lease is renewed all the same (RFC 7530 section 16.28.4).
+    // The lease is renewed in any case (RFC 7530 section 16.28.4).
     let unreachable =
         holds.map_err(status::of_state)? && states.callbacks.path_status(client, None).path_down;
     if unreachable {
@@ -73,19 +70,21 @@ pub(in crate::programs::nfs4) fn renew(c: &mut Compound<'_>, args: Clientid4Args
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn open_confirm(c: &mut Compound<'_>, args: OpenConfirm4Args) -> Result<()> {
+pub(crate) fn open_confirm(c: &mut Context<'_>, args: OpenConfirm4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
-    let (by, key) = place(c, &id)?;
-    let id = c.service.state.run(|engine, _| engine.open_confirm(&by, &id, &key));
-    let id = c.give_stateid(id.map_err(status::of_state)?);
+    let Operand { by, file } = c.operand(&id)?;
+    let id = c.service.state.run(|engine, _| engine.open_confirm(&by, &id, &file));
+    let id = c.set_stateid(id.map_err(status::of_state)?);
     c.reply.encoder().put(&id);
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn release_lockowner(
-    c: &mut Compound<'_>,
-    args: ReleaseLockowner4Args<'_>,
-) -> Result<()> {
+/// The owner whose sequence number OPEN_CONFIRM carries.
+pub(crate) fn open_confirm_owner(c: &Context<'_>, args: OpenConfirm4Args) -> Result<SeqidRequest> {
+    SeqidRequest::of_stateid(c, args.open_stateid, args.seqid)
+}
+
+pub(crate) fn release_lockowner(c: &mut Context<'_>, args: ReleaseLockowner4Args<'_>) -> Result<()> {
     let (client, owner) = (ClientId(args.lock_owner.clientid), args.lock_owner.owner.0);
     let released = c.service.state.run(|engine, now| engine.release_lockowner(now, client, owner));
     released.map_err(status::of_state)

@@ -1,9 +1,9 @@
 //! COPY and CLONE within the server (RFC 7862 sections 15.2 and 15.13): from the saved file to the current
 //! one; OFFLOAD_STATUS and OFFLOAD_CANCEL (15.8, 15.9).
 //!
-//! A long COPY goes on behind its answer, if the client can be told of its end and doesn't insist on waiting
-//! (see `copies`). Else it is done when it is answered; one that is large is answered when a part of it is
-//! done, and the client asks for the rest.
+//! A long COPY is asynchronous if the client can be called back and doesn't insist on a synchronous one (see
+//! `copies`). Otherwise the reply comes after the copy. A large one is answered when a part of it is copied,
+//! and the client requests the rest.
 
 use std::sync::Arc;
 
@@ -15,18 +15,17 @@ use state::{ClientId, Direction};
 use store::{Error, Wcc};
 use xdr::Array;
 
-use super::read::for_io;
-use crate::nfs4::compound::Compound;
-use crate::nfs4::copies::{self, End, Job};
+use crate::nfs4::context::Context;
+use crate::nfs4::copies::{self, CopyRequest, End};
 use crate::nfs4::object::File;
-use crate::nfs4::{Result, status};
+use crate::nfs4::status::{self, Result};
 
-/// The most bytes of one COPY that is waited for: it holds a worker for as long.
-const MAX_COPY: u64 = 64 << 20;
-/// From how many bytes on a COPY goes on behind its answer.
-const LONG_COPY: u64 = 4 << 20;
+/// The most bytes of a synchronous COPY: it keeps a worker busy.
+const MAX_SYNCHRONOUS: u64 = 64 << 20;
+/// The fewest bytes of an asynchronous COPY.
+const MIN_ASYNCHRONOUS: u64 = 4 << 20;
 
-pub(in crate::programs::nfs4) fn copy(c: &mut Compound<'_>, args: Copy4Args<'_>) -> Result<()> {
+pub(crate) fn copy(c: &mut Context<'_>, args: Copy4Args<'_>) -> Result<()> {
     if !args.source_server.0.is_empty() {
         return Err(Nfsstat4::Notsupp);
     }
@@ -36,8 +35,8 @@ pub(in crate::programs::nfs4) fn copy(c: &mut Compound<'_>, args: Copy4Args<'_>)
     if args.src_offset > size || beyond {
         return Err(Nfsstat4::Inval);
     }
-    let wanted = if args.count == 0 { size - args.src_offset } else { args.count };
-    if wanted >= LONG_COPY && !args.synchronous {
+    let count = if args.count == 0 { size - args.src_offset } else { args.count };
+    if count >= MIN_ASYNCHRONOUS && !args.synchronous {
         let client = c.session_client()?;
         if c.service.state.callbacks.is_up(client) {
             let end = |file: &File, offset| End {
@@ -47,73 +46,73 @@ pub(in crate::programs::nfs4) fn copy(c: &mut Compound<'_>, args: Copy4Args<'_>)
             };
             let peer = c.cx.peer.share();
             let (from, to) = (end(&source, args.src_offset), end(&target, args.dst_offset));
-            if let Some(id) = copies::start(c.service, Job { client, peer, from, to, count: wanted }) {
-                answer(c, Array(vec![id]), 0, c.service.verifier.get());
+            if let Some(id) = copies::start(c.service, CopyRequest { client, peer, from, to, count }) {
+                put_result(c, Array(vec![id]), 0, c.service.verifier.get());
                 return Ok(());
             }
         }
     }
     c.cx.will_block();
     let writeverf = c.service.verifier.get();
-    let wanted = wanted.min(MAX_COPY);
-    let count = if wanted == 0 {
+    let count = count.min(MAX_SYNCHRONOUS);
+    let copied = if count == 0 {
         0
     } else {
         let (from, to) = ((&*source.node, args.src_offset), (&*target.node, args.dst_offset));
         let acting = target.acting()?;
-        acting.copy_range(from, to, wanted, &mut Wcc::default()).map_err(status::of_store)?
+        acting.copy_range(from, to, count, &mut Wcc::default()).map_err(status::of_store)?
     };
-    answer(c, Array(Vec::new()), count, writeverf);
+    put_result(c, Array(Vec::new()), copied, writeverf);
     Ok(())
 }
 
-/// What COPY answers; `under_way` is the state id of a copy that isn't done.
-fn answer(c: &mut Compound<'_>, under_way: Array<Stateid4, 1>, count: u64, writeverf: Verifier4) {
-    let synchronous = under_way.0.is_empty();
+/// Appends COPY's result; `asynchronous` is the state id of a copy that isn't done.
+fn put_result(c: &mut Context<'_>, asynchronous: Array<Stateid4, 1>, count: u64, writeverf: Verifier4) {
+    let synchronous = asynchronous.0.is_empty();
     let committed = if synchronous { StableHow4::FileSync } else { StableHow4::Unstable };
     c.reply.encoder().put(&Copy4ResOk {
-        response: WriteResponse4 { callback_id: under_way, count, committed, writeverf },
+        response: WriteResponse4 { callback_id: asynchronous, count, committed, writeverf },
         consecutive: true,
         synchronous,
     });
 }
 
-pub(in crate::programs::nfs4) fn offload_status(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
-    let (client, target) = whose(c)?;
+pub(crate) fn offload_status(c: &mut Context<'_>, args: Stateid4Args) -> Result<()> {
+    let (client, target) = client_and_target(c)?;
     let id = args.stateid;
     let found = c.service.state.copies.status(client, target.node.handle(), &id)?;
     c.reply.encoder().put(&found);
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn offload_cancel(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
-    let (client, target) = whose(c)?;
+pub(crate) fn offload_cancel(c: &mut Context<'_>, args: Stateid4Args) -> Result<()> {
+    let (client, target) = client_and_target(c)?;
     c.service.state.copies.cancel(client, target.node.handle(), &args.stateid)
 }
 
-/// Whose copy is meant, and to which file.
-fn whose(c: &Compound<'_>) -> Result<(ClientId, File)> {
+/// The client of a copy, and the file that it writes.
+fn client_and_target(c: &Context<'_>) -> Result<(ClientId, File)> {
     Ok((c.session_client()?, c.file(Nfsstat4::BadStateid)?))
 }
 
-pub(in crate::programs::nfs4) fn clone(c: &mut Compound<'_>, args: Clone4Args) -> Result<()> {
+pub(crate) fn clone(c: &mut Context<'_>, args: Clone4Args) -> Result<()> {
     let (source, target) = both(c, args.src_stateid, args.dst_stateid)?;
     c.cx.will_block();
     let acting = target.acting()?;
     let (from, to) = ((&*source.node, args.src_offset), (&*target.node, args.dst_offset));
     acting.clone_range(from, to, args.count, &mut Wcc::default()).map_err(|error| match error {
-        // RFC 7862 section 15.13.3 wants a client told that it can't be done here.
+        // RFC 7862 section 15.13.3.
         Error::CrossDevice => Nfsstat4::Xdev,
         other => status::of_store(other),
     })
 }
 
-/// The source and the target, when the state ids allow it.
-fn both(c: &mut Compound<'_>, source: Stateid4, target: Stateid4) -> Result<(File, File)> {
+/// The source and the target, if the state ids allow to read and to write them.
+fn both(c: &mut Context<'_>, source: Stateid4, target: Stateid4) -> Result<(File, File)> {
     let from = c.saved.clone().ok_or(Nfsstat4::Nofilehandle)?;
-    let to = for_io(c, target, Direction::Write)?;
+    let to = c.file_for_io(target, Direction::Write)?;
     let here = c.current.replace(from);
-    let from = for_io(c, source, Direction::Read);
+    let from = c.file_for_io(source, Direction::Read);
     c.current = here;
     let from = from?;
     if !from.admitted.same_export(&to.admitted) {

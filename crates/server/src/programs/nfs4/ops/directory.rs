@@ -1,7 +1,7 @@
-//! READDIR (RFC 8881 section 18.23): entries are encoded as they come, until the reply is as full as the
-//! client allows.
+//! READDIR (RFC 8881 section 18.23): entries are encoded as the store returns them, until the result is as long
+//! as the client allows.
 //!
-//! Cookies are the store's, moved by three, for 0, 1 and 2 have meanings of their own.
+//! Cookies are the store's plus three: 0, 1 and 2 are reserved.
 
 use std::ops::ControlFlow;
 
@@ -10,49 +10,47 @@ use proto::nfs4::{Bitmap4, Nfsstat4, Readdir4Args};
 use store::{Acting, DirEntry, Error, Node};
 use xdr::{Encoder, UNIT};
 
-use super::attributes::{known_file, known_pseudo};
-use super::delegation;
-use super::handles::{enter, must_be_directory, namespace};
-use crate::nfs4::attributes::{Known, WRITE_ONLY, supported};
-use crate::nfs4::compound::Compound;
+use crate::nfs4::attributes::{ObjectAttributes, WRITE_ONLY, supported};
+use crate::nfs4::context::Context;
+use crate::nfs4::lookup::check_directory;
 use crate::nfs4::namespace::{Child, PseudoId};
+use crate::nfs4::nested::{self, export_root, namespace};
 use crate::nfs4::object::{File, Object};
-use crate::nfs4::{Result, nested, status};
+use crate::nfs4::status::{self, Result};
 
-/// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads
-/// it.
+/// The largest result in bytes, whatever the client allows: it stays in memory until the client reads it.
 const MAX_RESULT: usize = 128 << 10;
-/// "No more entries", and whether that is the end.
+/// The end of the result, in bytes: "no more entries", and whether the directory ends here.
 const TAIL: usize = 2 * UNIT;
-/// The first cookie without a meaning of its own.
+/// The first cookie that isn't reserved.
 const FIRST_COOKIE: u64 = 3;
 
-pub(in crate::programs::nfs4) fn readdir(c: &mut Compound<'_>, args: Readdir4Args) -> Result<()> {
-    let wanted = args.attr_request;
+pub(crate) fn readdir(c: &mut Context<'_>, args: Readdir4Args) -> Result<()> {
+    let requested = args.attr_request;
     let cookie = match args.cookie {
         0 => 0,
         cookie => cookie.checked_sub(FIRST_COOKIE).ok_or(Nfsstat4::BadCookie)?,
     };
     let object = c.object()?.clone();
-    if !wanted.and(&WRITE_ONLY).and(&supported(c.minor)).is_empty() {
+    if !requested.and(&WRITE_ONLY).and(&supported(c.minor)).is_empty() {
         return Err(Nfsstat4::Inval);
     }
     let room = (args.maxcount as usize).min(MAX_RESULT).min(c.room());
-    // The result is made apart: attributes are asked for through the COMPOUND meanwhile.
+    // Entries go into a buffer of their own: gathering attributes borrows the context.
     let mut to = Encoder::new();
-    let mut page = Page { to: &mut to, bound: room, listed: 0, refused: false, is_late: false };
+    let mut page = Page { to: &mut to, bound: room, listed: 0, is_full: false, holder_is_silent: false };
     let (verifier, eof) = match &object {
-        Object::Pseudo(id) => (PSEUDO_VERIFIER, list_pseudo(c, *id, args.cookie, &wanted, &mut page)?),
+        Object::Pseudo(id) => (PSEUDO_VERIFIER, list_pseudo(c, *id, args.cookie, &requested, &mut page)?),
         Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
-            must_be_directory(file)?;
-            list(c, file, cookie, args.cookieverf, &wanted, &mut page)?
+            check_directory(file)?;
+            list(c, file, cookie, args.cookieverf, &requested, &mut page)?
         }
     };
-    if page.listed == 0 && page.refused || page.bound < PAGE_HEAD + TAIL {
+    if page.listed == 0 && page.is_full || page.bound < PAGE_HEAD + TAIL {
         return Err(c.no_room_for((args.maxcount as usize).min(MAX_RESULT), Nfsstat4::Toosmall));
     }
-    let eof = eof && !page.refused;
+    let eof = eof && !page.is_full;
     let reply = c.reply.encoder();
     reply.fixed(&verifier);
     reply.raw(to.as_slice());
@@ -61,42 +59,42 @@ pub(in crate::programs::nfs4) fn readdir(c: &mut Compound<'_>, args: Readdir4Arg
     Ok(())
 }
 
-/// The verifier.
+/// The beginning of the result, in bytes: the verifier.
 const PAGE_HEAD: usize = 8;
-/// Pseudo directories' cookies are positions in an order of names; a reload that moves them is caught by the
-/// client's next look.
+/// In the pseudo-filesystem a cookie is a position in the order of names. After a reload that moves them the
+/// client sees the change when it lists the directory again.
 const PSEUDO_VERIFIER: [u8; 8] = [0; 8];
 
-/// A page in the making.
+/// A result that is being built.
 struct Page<'a> {
     to: &'a mut Encoder,
-    /// The most bytes of the result.
+    /// The largest result, in bytes.
     bound: usize,
     listed: usize,
-    /// There was an entry without room.
-    refused: bool,
-    /// A delegation's holder didn't answer: no other is asked for this page.
-    is_late: bool,
+    /// An entry didn't fit.
+    is_full: bool,
+    /// A delegation's holder didn't answer CB_GETATTR: no other one is called for this page.
+    holder_is_silent: bool,
 }
 
 impl Page<'_> {
-    /// As GETATTR asks, but one holder that doesn't answer is enough to wait for.
-    fn ask_writer(
+    /// As for GETATTR, but the page waits for one silent holder at most.
+    fn size_at_holder(
         &mut self,
-        c: &Compound<'_>,
+        c: &Context<'_>,
         acting: &Acting<'_>,
         node: &Node,
-        wanted: &Bitmap4,
+        requested: &Bitmap4,
     ) -> Result<Option<u64>> {
-        if self.is_late && c.service.state.is_written_elsewhere(node) {
+        if self.holder_is_silent && c.service.state.is_write_delegated(node) {
             return Err(Nfsstat4::Delay);
         }
-        let answer = delegation::ask_writer(c, acting, node, wanted);
-        self.is_late |= answer.is_err();
+        let answer = c.size_at_holder(acting, node, requested);
+        self.holder_is_silent |= answer.is_err();
         answer
     }
 
-    /// Appends an entry, if there is room.
+    /// Appends an entry if it fits.
     fn put(&mut self, cookie: u64, name: &[u8], attributes: impl FnOnce(&mut Encoder)) -> ControlFlow<()> {
         let before = self.to.position();
         self.to.bool(true);
@@ -105,7 +103,7 @@ impl Page<'_> {
         attributes(self.to);
         if PAGE_HEAD + self.to.position() + TAIL > self.bound {
             self.to.truncate(before);
-            self.refused = true;
+            self.is_full = true;
             return ControlFlow::Break(());
         }
         self.listed += 1;
@@ -113,21 +111,21 @@ impl Page<'_> {
     }
 }
 
-/// The verifier, and whether the end was reached.
+/// Appends the entries of a directory; the verifier, and whether its end was reached.
 fn list(
-    c: &Compound<'_>,
+    c: &Context<'_>,
     file: &File,
     cookie: u64,
     verifier: [u8; 8],
-    wanted: &Bitmap4,
+    requested: &Bitmap4,
     page: &mut Page<'_>,
 ) -> Result<([u8; 8], bool)> {
-    // Where an export lies in the directory the entry is that export's root.
-    let inner: Vec<(Vec<u8>, File)> = if wanted.is_empty() {
+    // The entry of a nested export is that export's root.
+    let inner: Vec<(Vec<u8>, File)> = if requested.is_empty() {
         Vec::new()
     } else {
         let nested = nested::in_directory(c, file).into_iter();
-        nested.filter_map(|nested| Some((nested.name, enter(c, &nested.inner).ok()?))).collect()
+        nested.filter_map(|nested| Some((nested.name, export_root(c, &nested.inner).ok()?))).collect()
     };
     let acting = file.acting()?;
     let mut failed = None;
@@ -139,9 +137,9 @@ fn list(
         let put = match inner {
             Some((_, root)) => {
                 let cookie = entry.cookie.wrapping_add(FIRST_COOKIE);
-                put_known(cookie, entry.name, known_root(c, root, wanted), wanted, page)
+                put_attributes(cookie, entry.name, root_attributes(c, root, requested), requested, page)
             }
-            None => put_entry(c, file, &acting, entry, wanted, page),
+            None => put_entry(c, file, &acting, entry, requested, page),
         };
         match put {
             Ok(flow) => flow,
@@ -152,7 +150,7 @@ fn list(
         }
     });
     let end = end.map_err(status::of_store)?;
-    // What came before the failure is an answer; the client meets the failure with its next page.
+    // The entries before the failure are a result; the client's next page meets the failure.
     match failed {
         Some(status) if page.listed == 0 => Err(status),
         Some(_) => Ok((end.verifier, false)),
@@ -161,50 +159,57 @@ fn list(
 }
 
 fn put_entry(
-    c: &Compound<'_>,
+    c: &Context<'_>,
     directory: &File,
     acting: &Acting<'_>,
     entry: DirEntry<'_>,
-    wanted: &Bitmap4,
+    requested: &Bitmap4,
     page: &mut Page<'_>,
 ) -> Result<ControlFlow<()>> {
     let cookie = entry.cookie.wrapping_add(FIRST_COOKIE);
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return Ok(page.put(cookie, entry.name, put_empty));
     }
     let there = match acting.lookup(&directory.node, entry.name) {
-        Err(Error::OtherExport(export)) => match nested::enter(c, export) {
-            Ok(root) => return put_known(cookie, entry.name, known_root(c, &root, wanted), wanted, page),
-            // A client that takes no error with an entry isn't kept from the whole directory by it.
-            Err(_) if !wanted.contains(RDATTR_ERROR) => return Ok(ControlFlow::Continue(())),
+        Err(Error::OtherExport(export)) => match nested::inner_root(c, export) {
+            Ok(root) => {
+                return put_attributes(
+                    cookie,
+                    entry.name,
+                    root_attributes(c, &root, requested),
+                    requested,
+                    page,
+                );
+            }
+            // A client that doesn't request RDATTR_ERROR can still list the rest of the directory.
+            Err(_) if !requested.contains(RDATTR_ERROR) => return Ok(ControlFlow::Continue(())),
             Err(status) => Err(status),
         },
         found => found.map_err(status::of_store),
     };
     let looked_up = || -> Result<_> {
         let node = there?;
-        let written = page.ask_writer(c, acting, &node, wanted)?;
+        let written = page.size_at_holder(c, acting, &node, requested)?;
         let mut attributes = acting.attributes(&node).map_err(status::of_store)?;
         attributes.size = written.unwrap_or(attributes.size);
-        known_file(c, acting, &directory.sibling(node), &attributes, wanted)
+        c.file_attributes(acting, &directory.sibling(node), &attributes, requested)
     };
-    let known = looked_up();
-    put_known(cookie, entry.name, known, wanted, page)
+    put_attributes(cookie, entry.name, looked_up(), requested, page)
 }
 
-/// Appends an entry with its attributes or, where the client has asked for that, with what is in their way.
-fn put_known(
+/// Appends an entry with its attributes, or with the error that prevents them if the client requests that.
+fn put_attributes(
     cookie: u64,
     name: &[u8],
-    known: Result<Known<'_>>,
-    wanted: &Bitmap4,
+    attributes: Result<ObjectAttributes<'_>>,
+    requested: &Bitmap4,
     page: &mut Page<'_>,
 ) -> Result<ControlFlow<()>> {
-    match known {
-        Ok(known) => Ok(page.put(cookie, name, |to| known.put(wanted, to))),
-        // Gone since.
+    match attributes {
+        Ok(found) => Ok(page.put(cookie, name, |to| found.put(requested, to))),
+        // Removed meanwhile.
         Err(Nfsstat4::Noent | Nfsstat4::Stale) => Ok(ControlFlow::Continue(())),
-        Err(error) if wanted.contains(RDATTR_ERROR) => Ok(page.put(cookie, name, |to| {
+        Err(error) if requested.contains(RDATTR_ERROR) => Ok(page.put(cookie, name, |to| {
             to.put(&Bitmap4::of(&[RDATTR_ERROR]));
             to.length(UNIT);
             to.put(&error);
@@ -214,10 +219,10 @@ fn put_known(
 }
 
 /// The attributes of the root of an export.
-fn known_root<'k>(c: &Compound<'k>, root: &File, wanted: &Bitmap4) -> Result<Known<'k>> {
+fn root_attributes<'k>(c: &Context<'k>, root: &File, requested: &Bitmap4) -> Result<ObjectAttributes<'k>> {
     let acting = root.acting()?;
     let attributes = acting.attributes(&root.node).map_err(status::of_store)?;
-    known_file(c, &acting, root, &attributes, wanted)
+    c.file_attributes(&acting, root, &attributes, requested)
 }
 
 fn put_empty(to: &mut Encoder) {
@@ -225,12 +230,12 @@ fn put_empty(to: &mut Encoder) {
     to.length(0);
 }
 
-/// Whether the end was reached.
+/// Appends the entries of a directory of the pseudo-filesystem; whether its end was reached.
 fn list_pseudo(
-    c: &Compound<'_>,
+    c: &Context<'_>,
     id: PseudoId,
     cookie: u64,
-    wanted: &Bitmap4,
+    requested: &Bitmap4,
     page: &mut Page<'_>,
 ) -> Result<bool> {
     let namespace = namespace(c);
@@ -239,14 +244,16 @@ fn list_pseudo(
         if number <= cookie {
             continue;
         }
-        let known = match child {
-            Child::Pseudo(id) => known_pseudo(c, &namespace, *id),
-            Child::Export(entry) => enter(c, entry).and_then(|root| known_root(c, &root, wanted)),
+        let attributes = match child {
+            Child::Pseudo(id) => c.pseudo_attributes(&namespace, *id),
+            Child::Export(entry) => {
+                export_root(c, entry).and_then(|root| root_attributes(c, &root, requested))
+            }
         };
-        match put_known(number, name, known, wanted, page) {
+        match put_attributes(number, name, attributes, requested, page) {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => return Ok(false),
-            // What came before it is an answer; the client meets the failure with its next page.
+            // The entries before it are a result; the client's next page meets the failure.
             Err(_) if page.listed > 0 => return Ok(false),
             Err(status) => return Err(status),
         }

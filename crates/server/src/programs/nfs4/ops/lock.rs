@@ -1,5 +1,6 @@
-//! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12): the engine says whether another client is in the
-//! way, the kernel whether a local process is.
+//! LOCK, LOCKT and LOCKU (RFC 8881 sections 18.10 to 18.12).
+//!
+//! The engine finds conflicts with other clients, the kernel those with local processes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use state::{ClientId, LockDenied, LockKind, LockOwner, LockRequest, Locker, Pend
 use store::{Acting, FileHandle, FileLock, Kind, Node};
 use xdr::{Encode as _, Encoder, Opaque};
 
-use super::open::place;
-use crate::nfs4::compound::Compound;
+use crate::nfs4::context::{Context, Operand};
 use crate::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
 use crate::nfs4::object::File;
+use crate::nfs4::owner_seqid::SeqidRequest;
 use crate::nfs4::state_manager::{StateManager, StateResources};
-use crate::nfs4::{Result, status};
+use crate::nfs4::status::{self, Result};
 
-/// Shared or exclusive, and whether the client is going to ask until it gets it.
+/// Shared or exclusive, and whether the client waits for the lock.
 const fn kind(of: NfsLockType4) -> (LockKind, bool) {
     match of {
         NfsLockType4::Read => (LockKind::Read, false),
@@ -29,8 +30,8 @@ const fn kind(of: NfsLockType4) -> (LockKind, bool) {
     }
 }
 
-/// The current file, which must be one that can be locked, and the bytes.
-fn target(c: &Compound<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
+/// The current file, which must be a regular one, and the range of its bytes.
+fn target(c: &Context<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
     let file = c.file(Nfsstat4::Isdir)?;
     match file.node.kind() {
         Kind::Regular => {}
@@ -40,7 +41,7 @@ fn target(c: &Compound<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
     Ok((file, Range::of(offset, length).ok_or(Nfsstat4::Inval)?))
 }
 
-pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>) -> Result<()> {
+pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
     let (file, range) = target(c, args.offset, args.length)?;
     let (kind, waits) = kind(args.locktype);
     let locker = match &args.locker {
@@ -52,7 +53,7 @@ pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>)
     let held = match locker {
         Locker::Existing(id) | Locker::New { open: id, .. } => id,
     };
-    let (by, key) = place(c, &held)?;
+    let Operand { by, file: key } = c.operand(&held)?;
     if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor)
         && c.client(new.lock_owner.clientid)? != by.client
     {
@@ -71,7 +72,7 @@ pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>)
     match taken {
         Ok(None) => {
             let id = c.service.state.run(|engine, _| engine.lock_done(&begun, range, kind));
-            let id = c.give_stateid(id.map_err(status::of_state)?);
+            let id = c.set_stateid(id.map_err(status::of_state)?);
             if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor) {
                 let owner = StateOwner::Lock(new.lock_owner.owner.0.to_vec());
                 c.service.state.run(|engine, _| engine.start_lock_owner(&by, &owner, new.lock_seqid));
@@ -90,21 +91,21 @@ pub(in crate::programs::nfs4) fn lock(c: &mut Compound<'_>, args: Lock4Args<'_>)
     }
 }
 
-/// Takes the kernel's lock for an owner; the local lock in the way if there is one.
+/// Takes the kernel's lock for an owner; the conflicting lock of a local process, if there is one.
 fn take(
     states: &StateManager,
     acting: &Acting<'_>,
     node: &Node,
     begun: &PendingLock<StateResources>,
-    asked: &LockRequest<'_, FileHandle>,
+    request: &LockRequest<'_, FileHandle>,
 ) -> store::Result<Option<LockDenied>> {
-    let (range, kind, exclusive) = (asked.range, asked.kind, asked.kind == LockKind::Write);
+    let (range, kind, exclusive) = (request.range, request.kind, request.kind == LockKind::Write);
     let kept = states.kept_locks.get();
     let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(states.name_of(begun), file));
     let mut locks = begun.file.locks.lock();
     let owner = match &mut *locks {
         Some(owner) => {
-            // So far it has locked for reading only.
+            // Its open file is read-only so far.
             if exclusive
                 && !owner.is_writable()
                 && let (opened, true) = acting.lock_file(node, true)?
@@ -115,7 +116,7 @@ fn take(
             owner
         }
         none => {
-            if let Some(kept) = kept.filter(|_| asked.reclaim) {
+            if let Some(kept) = kept.filter(|_| request.reclaim) {
                 for on in kept.of(states.name_of(begun), node.place()?) {
                     let owner = OwnerLocks::new(on);
                     if (!exclusive || owner.is_writable()) && owner.lock(range, kind)?.is_none() {
@@ -138,7 +139,7 @@ fn take(
     Ok(owner.lock(range, kind)?.map(|found| local(&found)))
 }
 
-/// A lock that isn't an NFS client's.
+/// The lock of a local process.
 fn local(lock: &FileLock) -> LockDenied {
     LockDenied {
         range: Range { first: lock.first, last: lock.last },
@@ -147,9 +148,9 @@ fn local(lock: &FileLock) -> LockDenied {
     }
 }
 
-/// `NFS4ERR_DENIED`, with the lock that is in the way. The id of another client isn't told: who knows it
-/// could speak for that one.
-fn refuse(c: &mut Compound<'_>, client: ClientId, denied: &LockDenied) -> Nfsstat4 {
+/// `NFS4ERR_DENIED` with the conflicting lock, but without another client's id: a client that knows it could
+/// pose as that one.
+fn refuse(c: &mut Context<'_>, client: ClientId, denied: &LockDenied) -> Nfsstat4 {
     let clientid = if denied.owner.client == client { client.0 } else { 0 };
     let mut body = Encoder::new();
     let locktype = match denied.kind {
@@ -167,7 +168,7 @@ fn refuse(c: &mut Compound<'_>, client: ClientId, denied: &LockDenied) -> Nfssta
     Nfsstat4::Denied
 }
 
-pub(in crate::programs::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_>) -> Result<()> {
+pub(crate) fn lockt(c: &mut Context<'_>, args: Lockt4Args<'_>) -> Result<()> {
     let (file, range) = target(c, args.offset, args.length)?;
     let (client, key) = (c.client(args.owner.clientid)?, *file.node.handle());
     let (kind, _) = kind(args.locktype);
@@ -195,17 +196,32 @@ pub(in crate::programs::nfs4) fn lockt(c: &mut Compound<'_>, args: Lockt4Args<'_
     }
 }
 
-pub(in crate::programs::nfs4) fn locku(c: &mut Compound<'_>, args: Locku4Args) -> Result<()> {
+/// The owner whose sequence number LOCK carries: the open owner for its first lock, then the lock owner.
+pub(crate) fn lock_owner(c: &Context<'_>, args: Lock4Args<'_>) -> Result<SeqidRequest> {
+    match args.locker {
+        Locker4::New(new) => SeqidRequest::of_stateid(c, new.open_stateid, new.open_seqid),
+        Locker4::Existing(existing) => {
+            SeqidRequest::of_stateid(c, existing.lock_stateid, existing.lock_seqid)
+        }
+    }
+}
+
+pub(crate) fn locku(c: &mut Context<'_>, args: Locku4Args) -> Result<()> {
     let (_, range) = target(c, args.offset, args.length)?;
     let id = c.stateid(args.lock_stateid)?;
-    let (by, key) = place(c, &id)?;
-    let begun = c.service.state.run(|engine, _| engine.unlock_begin(&by, &id, &key, range));
+    let Operand { by, file } = c.operand(&id)?;
+    let begun = c.service.state.run(|engine, _| engine.unlock_begin(&by, &id, &file, range));
     let begun = begun.map_err(status::of_state)?;
     if let Some(owner) = begun.file.locks.lock().as_ref() {
         owner.unlock(range).map_err(status::of_store)?;
     }
     let id = c.service.state.run(|engine, _| engine.unlock_done(&begun, range));
-    let id = c.give_stateid(id.map_err(status::of_state)?);
+    let id = c.set_stateid(id.map_err(status::of_state)?);
     c.reply.encoder().put(&id);
     Ok(())
+}
+
+/// The owner whose sequence number LOCKU carries.
+pub(crate) fn locku_owner(c: &Context<'_>, args: Locku4Args) -> Result<SeqidRequest> {
+    SeqidRequest::of_stateid(c, args.lock_stateid, args.seqid)
 }

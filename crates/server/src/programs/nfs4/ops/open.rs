@@ -1,8 +1,7 @@
 //! OPEN, OPEN_DOWNGRADE and CLOSE (RFC 8881 sections 18.2, 18.16, 18.18).
 //!
-//! OPEN asks three: the filesystem whether the user may, the engine whether other clients' share reservations
-//! let it, and then the filesystem again, to make or to truncate the file. Nothing is made or truncated for
-//! an open that is refused.
+//! OPEN checks the file's permissions first, then other clients' share reservations in the engine, and only
+//! then creates or truncates the file. An open that is refused creates and truncates nothing.
 
 use std::sync::Arc;
 
@@ -14,31 +13,32 @@ use proto::nfs4::{
     SHARE_ACCESS_WANT_DELEG_TIMESTAMPS, SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION, SHARE_ACCESS_WANT_PUSH,
     SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, Stateid4,
 };
-use state::{AccessKind, ClientId, OpenRequest, Requester, Share, StateId};
-use store::{AccessMode, Acting, CreateHow, Error, FileHandle, Kind, Node, SetAttributes, Wcc};
+use state::{AccessKind, ClientId, OpenRequest, Share, StateId, StateOwner};
+use store::{AccessMode, Acting, CreateHow, Error, Kind, Node, SetAttributes, Wcc};
 
-use super::delegation;
-use super::handles::{find, must_be_directory};
-use super::{change_info, name};
+use super::change_info;
 use crate::nfs4::attributes::EXCLUSIVE;
-use crate::nfs4::compound::Compound;
+use crate::nfs4::attributes::settable::{self, Settable};
+use crate::nfs4::context::{Context, Operand};
+use crate::nfs4::delegations::{self, Delegatee};
+use crate::nfs4::lookup::{self, check_directory, check_name};
 use crate::nfs4::object::{File, Object};
-use crate::nfs4::settable::{self, Settable};
-use crate::nfs4::{Result, status};
+use crate::nfs4::owner_seqid::{OwnerEffect, SeqidRequest};
+use crate::nfs4::status::{self, Result};
 
-/// The file that an OPEN is about, found or made.
+/// The file that OPEN has found or created.
 struct Opened {
     node: Arc<Node>,
     directory: ChangeInfo4,
-    /// Attributes that it was made with.
+    /// The attributes that were set when it was created.
     set: Bitmap4,
-    /// It was there before, and is to be cut to nothing.
+    /// It existed, and is to be truncated.
     truncate: bool,
-    /// It wasn't: whoever made it may do with it what he asked for.
+    /// It was created: its permissions don't restrict this open.
     is_new: bool,
 }
 
-pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>) -> Result<()> {
+pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
     let share = share(c.minor, args.share_access, args.share_deny)?;
     let client = c.client(args.owner.clientid)?;
     let reclaim = matches!(args.claim, OpenClaim4::Previous(_));
@@ -50,47 +50,47 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
     grace.map_err(status::of_state)?;
     let acting = here.acting()?;
     let opened = match args.claim {
-        OpenClaim4::Null(wanted) => {
-            must_be_directory(&here)?;
-            let wanted = name(wanted.0)?;
+        OpenClaim4::Null(name) => {
+            check_directory(&here)?;
+            let name = check_name(name.0)?;
             match args.openhow {
-                Openflag4::Nocreate => existing(&acting, &here, wanted)?,
-                Openflag4::Create(how) => make(c, &acting, &here, wanted, &how)?,
+                Openflag4::Nocreate => existing(&acting, &here, name)?,
+                Openflag4::Create(how) => create(c, &acting, &here, name, &how)?,
             }
         }
         OpenClaim4::DelegateCur(claim) => {
-            must_be_directory(&here)?;
-            must_exist(&args.openhow)?;
-            let found = existing(&acting, &here, name(claim.file.0)?)?;
+            check_directory(&here)?;
+            check_nocreate(&args.openhow)?;
+            let found = existing(&acting, &here, check_name(claim.file.0)?)?;
             check_delegation(c, client, claim.delegate_stateid, &found.node, share)?;
             found
         }
         OpenClaim4::DelegCurFh(id) => {
-            must_exist(&args.openhow)?;
+            check_nocreate(&args.openhow)?;
             check_delegation(c, client, id, &here.node, share)?;
-            the_current_file(&here)
+            current_file(&here)
         }
         OpenClaim4::Fh | OpenClaim4::Previous(_) => {
-            must_exist(&args.openhow)?;
-            the_current_file(&here)
+            check_nocreate(&args.openhow)?;
+            current_file(&here)
         }
         // Delegations don't outlive their client.
         OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => return Err(Nfsstat4::Notsupp),
     };
-    must_be_regular(c.minor, &opened.node)?;
+    check_regular(c.minor, &opened.node)?;
     if !opened.is_new {
-        may(&acting, &opened.node, share)?;
-        may_deny(&acting, &opened.node, share)?;
+        check_access(&acting, &opened.node, share)?;
+        check_deny(&acting, &opened.node, share)?;
     }
     let key = *opened.node.handle();
     let by = c.requester(client);
     let request = OpenRequest { by: &by, owner: args.owner.owner.0, key: &key, share, reclaim };
     if opened.truncate {
-        let may = c.service.state.run(|engine, now| {
+        let checked = c.service.state.run(|engine, now| {
             engine.check_open(now, &request)?;
             engine.check_conflicts(now, Some(client), &key, AccessKind::Write)
         });
-        may.map_err(status::of_state)?;
+        checked.map_err(status::of_state)?;
         truncate(c, &acting, &here, &opened.node)?;
     }
     let hold = || here.admitted.hold(&opened.node);
@@ -98,13 +98,12 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
     let owner = args.owner.owner.0;
     let confirm = c.minor == MinorVersion::V0
         && c.service.state.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
+    let to = Delegatee { acting: &acting, node: &opened.node, client };
     let delegation = match args.claim {
-        // One that has to confirm its open may be a stray request.
+        // An open that must be confirmed may come from a stray request.
         _ if confirm => OpenDelegation4::None,
-        OpenClaim4::Previous(kind) => delegation::reclaim(c, &acting, &opened.node, client, kind),
-        OpenClaim4::Null(_) | OpenClaim4::Fh => {
-            delegation::offer(c, &acting, &opened.node, client, share, args.share_access)
-        }
+        OpenClaim4::Previous(kind) => delegations::reclaim(c, &to, kind),
+        OpenClaim4::Null(_) | OpenClaim4::Fh => delegations::with_open(c, &to, share, args.share_access),
         _ => OpenDelegation4::None,
     };
     let mut rflags = RESULT_LOCKTYPE_POSIX;
@@ -115,7 +114,7 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
         rflags |= RESULT_MAY_NOTIFY_LOCK;
     }
     c.set_current(Object::File(here.sibling(Arc::clone(&opened.node))));
-    let stateid = c.give_stateid(id);
+    let stateid = c.set_stateid(id);
     c.reply.encoder().put(&Open4ResOk {
         stateid,
         cinfo: opened.directory,
@@ -126,12 +125,10 @@ pub(in crate::programs::nfs4) fn open(c: &mut Compound<'_>, args: Open4Args<'_>)
     Ok(())
 }
 
-/// Why nothing is opened or made in a pseudo directory: there are directories only, and nobody can add
-/// anything.
-fn refusal_in_pseudo(c: &Compound<'_>, args: &Open4Args<'_>) -> Nfsstat4 {
-    let OpenClaim4::Null(wanted) = args.claim else { return Nfsstat4::Isdir };
-    let found = find(c, wanted.0);
-    match (found, &args.openhow) {
+/// The error of OPEN in a directory of the pseudo-filesystem: it has directories only, and is read-only.
+fn refusal_in_pseudo(c: &Context<'_>, args: &Open4Args<'_>) -> Nfsstat4 {
+    let OpenClaim4::Null(name) = args.claim else { return Nfsstat4::Isdir };
+    match (lookup::child(c, name.0), &args.openhow) {
         (Ok(_), Openflag4::Nocreate | Openflag4::Create(Createhow4::Unchecked(_))) => Nfsstat4::Isdir,
         (Ok(_), Openflag4::Create(_)) => Nfsstat4::Exist,
         (Err(Nfsstat4::Noent), Openflag4::Create(_)) => Nfsstat4::Rofs,
@@ -139,12 +136,12 @@ fn refusal_in_pseudo(c: &Compound<'_>, args: &Open4Args<'_>) -> Nfsstat4 {
     }
 }
 
-/// What was opened before by another right isn't made now.
-fn must_exist(how: &Openflag4<'_>) -> Result<()> {
-    if matches!(how, Openflag4::Nocreate) { Ok(()) } else { Err(Nfsstat4::Inval) }
+/// A claim of a file that was opened before can't create it.
+fn check_nocreate(openhow: &Openflag4<'_>) -> Result<()> {
+    if matches!(openhow, Openflag4::Nocreate) { Ok(()) } else { Err(Nfsstat4::Inval) }
 }
 
-fn the_current_file(here: &File) -> Opened {
+fn current_file(here: &File) -> Opened {
     Opened {
         node: Arc::clone(&here.node),
         directory: ChangeInfo4::default(),
@@ -154,9 +151,9 @@ fn the_current_file(here: &File) -> Opened {
     }
 }
 
-/// Whether the client's delegation lets it open the file so.
+/// Whether the client's delegation covers an open with this share access.
 fn check_delegation(
-    c: &Compound<'_>,
+    c: &Context<'_>,
     client: ClientId,
     id: Stateid4,
     node: &Node,
@@ -167,7 +164,7 @@ fn check_delegation(
     checked.map_err(status::of_state)
 }
 
-/// What is opened for, and what is denied.
+/// `share_access` and `share_deny`, without what the client wants besides.
 fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
     let wants = SHARE_ACCESS_WANT_DELEG_MASK
         | SHARE_ACCESS_WANT_SIGNAL
@@ -183,8 +180,8 @@ fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
     Ok(Share { access: plain as u8, deny: deny as u8 })
 }
 
-/// Whether the user may open the file so.
-fn may(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
+/// Whether the file's permissions let the user open it with this share access.
+fn check_access(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
     let mode = match share.access {
         1 => AccessMode::Read,
         2 => AccessMode::Write,
@@ -193,11 +190,11 @@ fn may(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
     acting.may_open(node, mode).map_err(status::of_store)
 }
 
-/// Whether the user may keep others from the file: who may write it. Deny modes bind everybody, NFSv3 and the
-/// lane included, and a client keeps one for as long as it likes. With no more than the right to read, a user
-/// could so shut out whoever else needs the file, its owner and root among them; a user who may write it can
-/// spoil it for them anyhow.
-fn may_deny(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
+/// Whether the user may deny others access to the file: only with write permission. A share reservation binds
+/// all clients, those of NFSv3 and the lane included, for as long as its client likes. With read permission
+/// alone a user could lock out all others, the owner and root among them; a user with write permission can
+/// spoil the file for them anyhow.
+fn check_deny(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
     if share.deny == 0 {
         return Ok(());
     }
@@ -208,7 +205,7 @@ fn may_deny(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
 }
 
 /// Only regular files can be opened.
-fn must_be_regular(minor: MinorVersion, node: &Node) -> Result<()> {
+fn check_regular(minor: MinorVersion, node: &Node) -> Result<()> {
     match node.kind() {
         Kind::Regular => Ok(()),
         Kind::Directory => Err(Nfsstat4::Isdir),
@@ -218,8 +215,8 @@ fn must_be_regular(minor: MinorVersion, node: &Node) -> Result<()> {
     }
 }
 
-fn existing(acting: &Acting<'_>, directory: &File, wanted: &[u8]) -> Result<Opened> {
-    let node = acting.lookup(&directory.node, wanted).map_err(status::of_store)?;
+fn existing(acting: &Acting<'_>, directory: &File, name: &[u8]) -> Result<Opened> {
+    let node = acting.lookup(&directory.node, name).map_err(status::of_store)?;
     let now = acting.attributes(&directory.node).map_err(status::of_store)?.change;
     Ok(Opened {
         node,
@@ -230,51 +227,53 @@ fn existing(acting: &Acting<'_>, directory: &File, wanted: &[u8]) -> Result<Open
     })
 }
 
-/// Makes the file, or takes the one that is there, as `how` says.
-fn make(
-    c: &Compound<'_>,
+/// Creates the file, or takes the existing one, as `how` says.
+fn create(
+    c: &Context<'_>,
     acting: &Acting<'_>,
     directory: &File,
-    wanted: &[u8],
+    name: &[u8],
     how: &Createhow4<'_>,
 ) -> Result<Opened> {
     match how {
         Createhow4::Unchecked(attributes) => {
-            let wanted_set = settable::decode(attributes, c.minor, &c.service.owners)?;
-            match existing(acting, directory, wanted) {
+            let settable = settable::decode(attributes, c.minor, &c.service.owners)?;
+            match existing(acting, directory, name) {
                 Err(Nfsstat4::Noent) => {}
-                found => return found.map(|found| taken(found, &wanted_set)),
+                found => return found.map(|found| unchecked(found, &settable)),
             }
-            match guarded(c, acting, directory, wanted, &wanted_set) {
-                // Somebody was quicker.
+            match guarded(c, acting, directory, name, &settable) {
+                // Another request has created it meanwhile.
                 Err(Nfsstat4::Exist) => {
-                    existing(acting, directory, wanted).map(|found| taken(found, &wanted_set))
+                    existing(acting, directory, name).map(|found| unchecked(found, &settable))
                 }
                 other => other,
             }
         }
         Createhow4::Guarded(attributes) => {
-            let wanted_set = settable::decode(attributes, c.minor, &c.service.owners)?;
-            guarded(c, acting, directory, wanted, &wanted_set)
+            let settable = settable::decode(attributes, c.minor, &c.service.owners)?;
+            guarded(c, acting, directory, name, &settable)
         }
         Createhow4::Exclusive(verifier) => {
             let mask = Bitmap4::of(&[number::TIME_ACCESS, number::TIME_MODIFY]);
-            create(c, acting, directory, wanted, &CreateHow::Exclusive(*verifier, 0), mask)
+            create_file(c, acting, directory, name, &CreateHow::Exclusive(*verifier, 0), mask)
         }
         Createhow4::Exclusive41(both) => {
-            let wanted_set = settable::decode(&both.attrs, c.minor, &c.service.owners)?;
-            if !wanted_set.mask.without(&EXCLUSIVE).is_empty() {
+            let settable = settable::decode(&both.attrs, c.minor, &c.service.owners)?;
+            if !settable.mask.without(&EXCLUSIVE).is_empty() {
                 return Err(Nfsstat4::Inval);
             }
-            let mut mask = wanted_set.mask;
+            let mut mask = settable.mask;
             mask.insert(number::TIME_ACCESS);
             mask.insert(number::TIME_MODIFY);
-            let acls = wanted_set.acls(acting, &directory.node, false)?;
-            let set = wanted_set.for_new(acting, &directory.node)?;
-            // What would be refused when the file is there is refused before it is made.
+            let acls = settable.acls(acting, &directory.node, false)?;
+            let set = settable.for_new(acting, &directory.node)?;
+            // An error after the file was created would leave it behind: check first.
             acting.check_set_id(Kind::Regular, set.mode.unwrap_or(0)).map_err(status::of_store)?;
-            let opened = create(c, acting, directory, wanted, &CreateHow::Exclusive(both.verf, 0), mask)?;
-            // A size would move the times that hold the verifier: a retry would find another's file.
+            let how = CreateHow::Exclusive(both.verf, 0);
+            let opened = create_file(c, acting, directory, name, &how, mask)?;
+            // Setting a size would change the times, which hold the verifier: a retransmission would find
+            // another client's file.
             let set = SetAttributes { size: None, ..set };
             if !set.is_empty() {
                 acting
@@ -287,81 +286,93 @@ fn make(
     }
 }
 
-/// Makes the file, which mustn't be there.
+/// Creates the file, which must not exist.
 fn guarded(
-    c: &Compound<'_>,
+    c: &Context<'_>,
     acting: &Acting<'_>,
     directory: &File,
-    wanted: &[u8],
-    with: &Settable,
+    name: &[u8],
+    settable: &Settable,
 ) -> Result<Opened> {
-    let acls = with.acls(acting, &directory.node, false)?;
-    let how = CreateHow::Guarded(with.for_new(acting, &directory.node)?);
-    let opened = create(c, acting, directory, wanted, &how, with.mask)?;
+    let acls = settable.acls(acting, &directory.node, false)?;
+    let how = CreateHow::Guarded(settable.for_new(acting, &directory.node)?);
+    let opened = create_file(c, acting, directory, name, &how, settable.mask)?;
     settable::set_acls(acting, &opened.node, acls.as_ref())?;
     Ok(opened)
 }
 
-/// An existing file, taken by UNCHECKED4: of the attributes only a size of 0 means anything.
-fn taken(mut opened: Opened, wanted: &Settable) -> Opened {
-    if wanted.set.size == Some(0) {
+/// UNCHECKED4 of an existing file: of the attributes only a size of 0 has a meaning.
+fn unchecked(mut opened: Opened, settable: &Settable) -> Opened {
+    if settable.set.size == Some(0) {
         opened.truncate = true;
         opened.set = Bitmap4::of(&[number::SIZE]);
     }
     opened
 }
 
-fn create(
-    c: &Compound<'_>,
+fn create_file(
+    c: &Context<'_>,
     acting: &Acting<'_>,
     directory: &File,
-    wanted: &[u8],
+    name: &[u8],
     how: &CreateHow,
     set: Bitmap4,
 ) -> Result<Opened> {
-    c.before_change(directory);
+    c.expect_sync(directory);
     let mut wcc = Wcc::default();
-    let made = acting.create(&directory.node, wanted, how, &mut wcc);
-    let node = made.map_err(|error| match error {
+    let created = acting.create(&directory.node, name, how, &mut wcc);
+    let node = created.map_err(|error| match error {
         Error::InvalidName => Nfsstat4::Badname,
         other => status::of_store(other),
     })?;
-    c.commit(directory, acting, &[&node, &directory.node])?;
+    c.sync_metadata(directory, acting, &[&node, &directory.node])?;
     Ok(Opened { node, directory: change_info(&wcc), set, truncate: false, is_new: true })
 }
 
-fn truncate(c: &Compound<'_>, acting: &Acting<'_>, directory: &File, node: &Node) -> Result<()> {
-    c.before_change(directory);
+fn truncate(c: &Context<'_>, acting: &Acting<'_>, directory: &File, node: &Node) -> Result<()> {
+    c.expect_sync(directory);
     let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
     acting.set_attributes(node, &set, None, &mut Wcc::default()).map_err(status::of_store)?;
-    c.commit(directory, acting, &[node])
+    c.sync_metadata(directory, acting, &[node])
 }
 
-/// Whom an operation on an open is by, and which file it is about.
-pub(super) fn place(c: &Compound<'_>, id: &StateId) -> Result<(Requester, FileHandle)> {
-    let key = match c.object()? {
-        Object::File(file) => *file.node.handle(),
-        Object::Gone(handle) => *handle,
-        Object::Pseudo(_) => return Err(Nfsstat4::BadStateid),
-    };
-    Ok((c.requester(c.owner(id)?), key))
+/// The owner whose sequence number OPEN carries.
+pub(crate) fn open_owner(c: &Context<'_>, args: Open4Args<'_>) -> Result<SeqidRequest> {
+    Ok(SeqidRequest {
+        by: c.requester(ClientId(args.owner.clientid)),
+        owner: StateOwner::Open(args.owner.owner.0.to_vec()),
+        seqid: args.seqid,
+        effect: OwnerEffect::Opens,
+    })
 }
 
-pub(in crate::programs::nfs4) fn downgrade(c: &mut Compound<'_>, args: OpenDowngrade4Args) -> Result<()> {
+pub(crate) fn open_downgrade(c: &mut Context<'_>, args: OpenDowngrade4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
-    let (by, key) = place(c, &id)?;
+    let Operand { by, file } = c.operand(&id)?;
     let to = share(c.minor, args.share_access, args.share_deny)?;
-    let left = c.service.state.run(|engine, _| engine.downgrade(&by, &id, &key, to));
-    let left = c.give_stateid(left.map_err(status::of_state)?);
-    c.reply.encoder().put(&left);
+    let downgraded = c.service.state.run(|engine, _| engine.downgrade(&by, &id, &file, to));
+    let id = c.set_stateid(downgraded.map_err(status::of_state)?);
+    c.reply.encoder().put(&id);
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn close(c: &mut Compound<'_>, args: Close4Args) -> Result<()> {
+/// The owner whose sequence number OPEN_DOWNGRADE carries.
+pub(crate) fn open_downgrade_owner(c: &Context<'_>, args: OpenDowngrade4Args) -> Result<SeqidRequest> {
+    SeqidRequest::of_stateid(c, args.open_stateid, args.seqid)
+}
+
+pub(crate) fn close(c: &mut Context<'_>, args: Close4Args) -> Result<()> {
     let id = c.stateid(args.open_stateid)?;
-    let (by, key) = place(c, &id)?;
-    c.service.state.run(|engine, _| engine.close(&by, &id, &key)).map_err(status::of_state)?;
-    let gone = c.give_stateid(StateId::INVALID);
-    c.reply.encoder().put(&gone);
+    let Operand { by, file } = c.operand(&id)?;
+    c.service.state.run(|engine, _| engine.close(&by, &id, &file)).map_err(status::of_state)?;
+    let closed = c.set_stateid(StateId::INVALID);
+    c.reply.encoder().put(&closed);
     Ok(())
+}
+
+/// The owner whose sequence number CLOSE carries.
+pub(crate) fn close_owner(c: &Context<'_>, args: Close4Args) -> Result<SeqidRequest> {
+    let id = StateId { seqid: args.open_stateid.seqid, other: args.open_stateid.other };
+    let request = SeqidRequest::of_stateid(c, args.open_stateid, args.seqid)?;
+    Ok(SeqidRequest { effect: OwnerEffect::Closes(id), ..request })
 }

@@ -1,23 +1,28 @@
-//! READ (RFC 8881 section 18.22): small payloads are read into the reply, a large one that ends it stays in
-//! the page cache until the socket takes it. READ_PLUS's payloads take the same roads.
+//! READ and READ_PLUS (RFC 8881 section 18.22, RFC 7862 section 15.10).
+//!
+//! Small payloads are read into the reply. A large one at its end stays in the page cache, from where it goes
+//! to the socket. READ_PLUS sends a hole as its length.
 
 use io::trace;
-use proto::nfs4::{DataContent4, MinorVersion, Nfsstat4, Read4Args, Stateid4};
+use proto::nfs4::{DataContent4, Read4Args};
 use state::Direction;
-use store::{Acting, Kind, Node, Read};
+use store::{Acting, Extent, Node, Read, Seek};
 use xdr::Encoder;
 
-use crate::nfs4::compound::Compound;
-use crate::nfs4::object::File;
-use crate::nfs4::{Result, status};
+use crate::nfs4::context::Context;
+use crate::nfs4::status::{self, Result};
 use crate::programs::nfs3::MAX_TRANSFER;
 
-/// From how many bytes on a payload goes from the page cache to the socket: from where on the engine sends it
-/// so.
-const SEND_FROM_FILE: u32 = 64 << 10;
+/// The smallest payload that goes from the page cache to the socket, in bytes: `rpc` sends smaller ones from
+/// memory.
+const MIN_SENDFILE: u32 = 64 << 10;
+/// The most extents in a READ_PLUS answer: each costs two lseek(2) calls.
+const MAX_EXTENTS: usize = 64;
+/// The longest head of an extent, in bytes: "a hole", its offset and its length.
+const EXTENT_HEAD: usize = 20;
 
-pub(in crate::programs::nfs4) fn read(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
-    let Some(handle) = c.handle() else { return attempt(c, args) };
+pub(crate) fn read(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
+    let Some(handle) = c.data_handle() else { return attempt(c, args) };
     let offset = args.offset;
     trace::read_start(handle.as_bytes(), offset, args.count.into());
     let done = attempt(c, args);
@@ -28,91 +33,125 @@ pub(in crate::programs::nfs4) fn read(c: &mut Compound<'_>, args: Read4Args) -> 
     done
 }
 
-fn attempt(c: &mut Compound<'_>, args: Read4Args) -> Result<()> {
-    let file = for_io(c, args.stateid, Direction::Read)?;
+fn attempt(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
+    let file = c.file_for_io(args.stateid, Direction::Read)?;
     let acting = file.acting()?;
-    let count = room(c, args.count, Head::Read)?;
+    let count = room_for_data(c, args.count, Head::Read)?;
     Reading { node: &file.node, offset: args.offset, count }.answer(c, &acting, Head::Read)
 }
 
-/// How many of `count` bytes the reply has room for, behind `head`. Not none, if any are wanted: a client
-/// takes an answer without data that isn't the end of the file for an answer, and asks again.
-pub(super) fn room(c: &mut Compound<'_>, count: u32, head: Head) -> Result<u32> {
+pub(crate) fn read_plus(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
+    let file = c.file_for_io(args.stateid, Direction::Read)?;
+    let acting = file.acting()?;
+    let count = room_for_data(c, args.count, Head::Plus)?;
+    let found = acting.extents(&file.node, args.offset, count.into(), MAX_EXTENTS);
+    let (extents, eof) = found.map_err(status::of_store)?;
+    let whole = |extent: &Extent| Reading {
+        node: &file.node,
+        offset: extent.offset,
+        count: u32::try_from(extent.length).unwrap_or(count),
+    };
+    if let [Extent { what: Seek::Data, .. }] = extents[..] {
+        return whole(&extents[0]).answer(c, &acting, Head::Plus);
+    }
+    let head_at = c.reply.encoder().position();
+    c.reply.encoder().bool(eof);
+    c.reply.encoder().u32(0);
+    let mut put = 0;
+    for extent in &extents {
+        let room = c.room().saturating_sub(EXTENT_HEAD);
+        let to = c.reply.encoder();
+        if room == 0 {
+            to.patch_u32(head_at, u32::from(false));
+            break;
+        }
+        put += 1;
+        match extent.what {
+            Seek::Hole => {
+                to.u32(DataContent4::Hole as u32);
+                to.u64(extent.offset);
+                to.u64(extent.length);
+            }
+            Seek::Data => {
+                put_data_head(extent.offset, to);
+                let mut reading = whole(extent);
+                let requested = reading.count;
+                reading.count = requested.min(u32::try_from(room).unwrap_or(u32::MAX));
+                let found = reading.append(c, &acting)?;
+                if found.count < requested as usize {
+                    // No room is left, or the file has become shorter: another extent would leave a gap.
+                    c.reply.encoder().patch_u32(head_at, u32::from(found.eof));
+                    break;
+                }
+            }
+        }
+    }
+    c.reply.encoder().patch_u32(head_at + xdr::UNIT, put);
+    Ok(())
+}
+
+/// How many of `count` bytes the reply has room for, behind `head`.
+///
+/// # Errors
+/// Those of [`Context::check_room`] where it has room for none: a client would repeat a READ that returns no
+/// data before the end of the file for ever.
+fn room_for_data(c: &mut Context<'_>, count: u32, head: Head) -> Result<u32> {
     c.check_room(head.length() + if count > 0 { xdr::UNIT } else { 0 })?;
     let room = u32::try_from(c.room().saturating_sub(head.length())).unwrap_or(u32::MAX);
     Ok(count.min(MAX_TRANSFER).min(room))
 }
 
-/// The current file, if it can be read or written, and the state id allows it.
-pub(super) fn for_io(c: &Compound<'_>, id: Stateid4, direction: Direction) -> Result<File> {
-    let file = c.file(Nfsstat4::Isdir)?;
-    match file.node.kind() {
-        Kind::Regular => {}
-        Kind::Directory => return Err(Nfsstat4::Isdir),
-        Kind::Symlink if c.minor >= MinorVersion::V1 => return Err(Nfsstat4::Symlink),
-        _ if c.minor >= MinorVersion::V1 => return Err(Nfsstat4::WrongType),
-        _ => return Err(Nfsstat4::Inval),
-    }
-    let id = c.stateid(id)?;
-    let (asker, key) = (c.asker(&id)?, *file.node.handle());
-    c.may_io(&file, &id, direction)?;
-    let checked = c.service.state.run(|engine, now| engine.check_io(now, asker, &id, &key, direction));
-    checked.map_err(status::of_state)?;
-    Ok(file)
-}
-
-/// What stands before a payload.
+/// The part of the result before a payload.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Head {
-    /// READ's: whether it goes to the end of the file.
+enum Head {
+    /// READ's: whether the payload reaches the end of the file.
     Read,
-    /// READ_PLUS's, and that of its only stretch, which is data.
+    /// READ_PLUS's, and that of its only extent, which is data.
     Plus,
 }
 
 impl Head {
-    /// How many bytes it has, with the payload's length.
-    pub const fn length(self) -> usize {
+    /// Its length with the payload's length word, in bytes.
+    const fn length(self) -> usize {
         match self {
             Self::Read => 8,
             Self::Plus => 24,
         }
     }
 
-    /// Appends it, but for the payload's length.
+    /// Appends it without the payload's length.
     fn put(self, offset: u64, eof: bool, to: &mut Encoder) {
         to.bool(eof);
         if let Self::Plus = self {
             to.u32(1);
-            put_stretch(offset, to);
+            put_data_head(offset, to);
         }
     }
 }
 
-/// Appends what stands before READ_PLUS's data, but for its length.
-pub(super) fn put_stretch(offset: u64, to: &mut Encoder) {
+/// Appends the head of a READ_PLUS extent of data, without its length.
+fn put_data_head(offset: u64, to: &mut Encoder) {
     to.u32(DataContent4::Data as u32);
     to.u64(offset);
 }
 
-/// Bytes to read, and how.
+/// A range of a file that is read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading<'a> {
-    pub node: &'a Node,
-    pub offset: u64,
-    pub count: u32,
+struct Reading<'a> {
+    node: &'a Node,
+    offset: u64,
+    count: u32,
 }
 
 impl Reading<'_> {
-    /// Reads into the reply, behind `head`, by the road that the export's mode and the payload's size make
-    /// best.
-    pub fn answer(self, c: &mut Compound<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
+    /// Appends `head` and the payload, in the way that suits the export's I/O mode and the payload's size.
+    fn answer(self, c: &mut Context<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
         let last = c.index == c.operations && !c.cache_this;
         let buffered = acting.read_mode(self.node) == io::Mode::Buffered;
         if last && !buffered {
             return self.fetch(c, acting, head);
         }
-        if last && self.count >= SEND_FROM_FILE {
+        if last && self.count >= MIN_SENDFILE {
             return self.attach(c, acting, head);
         }
         let eof_at = c.reply.encoder().position();
@@ -122,9 +161,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which
-    /// it is sent.
-    fn fetch(self, c: &mut Compound<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
+    /// Reads past the page cache, or through it without leaving the data there, into memory of its own.
+    fn fetch(self, c: &mut Context<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
         c.cx.will_block();
         let fetched = acting.fetch(self.node, self.offset, self.count as usize);
         let (payload, found) = fetched.map_err(status::of_store)?;
@@ -136,13 +174,13 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The payload stays where it is.
-    fn attach(self, c: &mut Compound<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
+    /// Attaches the payload to the reply: it stays in the page cache until it is sent.
+    fn attach(self, c: &mut Context<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
         let (file, attributes) = acting.read_file(self.node).map_err(status::of_store)?;
         let left = attributes.size.saturating_sub(self.offset);
         let count = u32::try_from(left).map_or(self.count, |left| left.min(self.count));
-        if count >= SEND_FROM_FILE {
-            // Sent is what is cached: a send that waited for the disk would hold up all replies behind it.
+        if count >= MIN_SENDFILE {
+            // A send that waited for the disk would hold up all replies behind it.
             acting.warm(&file, self.offset, count, || c.cx.will_block()).map_err(status::of_store)?;
         }
         head.put(self.offset, u64::from(count) == left, c.reply.encoder());
@@ -154,8 +192,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Appends the payload and its length; there is more to come in the reply.
-    pub fn append(self, c: &mut Compound<'_>, acting: &Acting<'_>) -> Result<Read> {
+    /// Appends the payload and its length to a reply that isn't complete with them.
+    fn append(self, c: &mut Context<'_>, acting: &Acting<'_>) -> Result<Read> {
         if acting.read_mode(self.node) == io::Mode::Buffered {
             return self.copy(c, acting);
         }
@@ -167,8 +205,8 @@ impl Reading<'_> {
         Ok(found)
     }
 
-    /// The payload is read to its place in the reply, behind its length.
-    fn copy(self, c: &mut Compound<'_>, acting: &Acting<'_>) -> Result<Read> {
+    /// Reads the payload into the reply, behind its length.
+    fn copy(self, c: &mut Context<'_>, acting: &Acting<'_>) -> Result<Read> {
         let cx = c.cx;
         let to = c.reply.encoder();
         to.u32(0);

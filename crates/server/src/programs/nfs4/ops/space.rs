@@ -4,23 +4,22 @@ use proto::nfs4::{Allocate4Args, Bitmap4, DataContent4, IoAdvise4Args, Nfsstat4,
 use state::Direction;
 use store::{Error, Seek, Wcc};
 
-use super::read::for_io;
-use crate::nfs4::compound::Compound;
-use crate::nfs4::{Result, status};
+use crate::nfs4::context::Context;
+use crate::nfs4::status::{self, Result};
 
 const DATA: u32 = DataContent4::Data as u32;
 const HOLE: u32 = DataContent4::Hole as u32;
 
-pub(in crate::programs::nfs4) fn allocate(c: &mut Compound<'_>, args: Allocate4Args) -> Result<()> {
-    let file = for_io(c, args.stateid, Direction::Write)?;
+pub(crate) fn allocate(c: &mut Context<'_>, args: Allocate4Args) -> Result<()> {
+    let file = c.file_for_io(args.stateid, Direction::Write)?;
     check_range(&args)?;
     c.cx.will_block();
     let acting = file.acting()?;
     acting.allocate(&file.node, args.offset, args.length, &mut Wcc::default()).map_err(status::of_store)
 }
 
-pub(in crate::programs::nfs4) fn deallocate(c: &mut Compound<'_>, args: Allocate4Args) -> Result<()> {
-    let file = for_io(c, args.stateid, Direction::Write)?;
+pub(crate) fn deallocate(c: &mut Context<'_>, args: Allocate4Args) -> Result<()> {
+    let file = c.file_for_io(args.stateid, Direction::Write)?;
     check_range(&args)?;
     c.cx.will_block();
     let acting = file.acting()?;
@@ -32,8 +31,8 @@ fn check_range(args: &Allocate4Args) -> Result<()> {
     if valid { Ok(()) } else { Err(Nfsstat4::Inval) }
 }
 
-pub(in crate::programs::nfs4) fn seek(c: &mut Compound<'_>, args: Seek4Args) -> Result<()> {
-    let file = for_io(c, args.stateid, Direction::Read)?;
+pub(crate) fn seek(c: &mut Context<'_>, args: Seek4Args) -> Result<()> {
+    let file = c.file_for_io(args.stateid, Direction::Read)?;
     let what = match args.what {
         DATA => Seek::Data,
         HOLE => Seek::Hole,
@@ -52,8 +51,8 @@ pub(in crate::programs::nfs4) fn seek(c: &mut Compound<'_>, args: Seek4Args) -> 
 }
 
 /// The kernel reads ahead by itself: no hint is taken, which is an answer (RFC 7862 section 15.5.3).
-pub(in crate::programs::nfs4) fn io_advise(c: &mut Compound<'_>, args: IoAdvise4Args) -> Result<()> {
-    for_io(c, args.stateid, Direction::Read)?;
+pub(crate) fn io_advise(c: &mut Context<'_>, args: IoAdvise4Args) -> Result<()> {
+    c.file_for_io(args.stateid, Direction::Read)?;
     if args.offset.checked_add(args.count).is_none() {
         return Err(Nfsstat4::Inval);
     }

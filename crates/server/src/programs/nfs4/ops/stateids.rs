@@ -3,10 +3,10 @@
 use proto::nfs4::{Nfsstat4, Stateid4Args, TestStateid4Args};
 use state::StateId;
 
-use crate::nfs4::compound::Compound;
-use crate::nfs4::{Result, status};
+use crate::nfs4::context::Context;
+use crate::nfs4::status::{self, Result};
 
-pub(in crate::programs::nfs4) fn test_stateid(c: &mut Compound<'_>, args: TestStateid4Args) -> Result<()> {
+pub(crate) fn test_stateid(c: &mut Context<'_>, args: TestStateid4Args) -> Result<()> {
     let client = c.session_client()?;
     let ids = args.stateids.0.iter().map(|id| StateId { seqid: id.seqid, other: id.other });
     let found: Vec<_> =
@@ -17,7 +17,7 @@ pub(in crate::programs::nfs4) fn test_stateid(c: &mut Compound<'_>, args: TestSt
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn free_stateid(c: &mut Compound<'_>, args: Stateid4Args) -> Result<()> {
+pub(crate) fn free_stateid(c: &mut Context<'_>, args: Stateid4Args) -> Result<()> {
     let by = c.requester(c.session_client()?);
     let id = c.stateid(args.stateid)?;
     c.service.state.run(|engine, _| engine.free_stateid(&by, &id)).map_err(status::of_state)

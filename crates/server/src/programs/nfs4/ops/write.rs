@@ -1,18 +1,17 @@
-//! WRITE and COMMIT (RFC 8881 sections 18.3, 18.32), as durable as NFSv3's: on an `async` export nothing is
-//! waited for.
+//! WRITE and COMMIT (RFC 8881 sections 18.3, 18.32), with NFSv3's durability: on an `async` export they don't
+//! wait for the disk.
 
 use io::trace;
 use proto::nfs4::{Commit4Args, Nfsstat4, StableHow4, Write4Args, Write4ResOk};
 use state::Direction;
 use store::{Kind, Wcc};
 
-use super::read::for_io;
-use crate::nfs4::compound::Compound;
-use crate::nfs4::{Result, status};
+use crate::nfs4::context::Context;
+use crate::nfs4::status::{self, Result};
 use crate::programs::nfs3::MAX_TRANSFER;
 
-pub(in crate::programs::nfs4) fn write(c: &mut Compound<'_>, args: Write4Args<'_>) -> Result<()> {
-    let Some(handle) = c.handle() else { return attempt(c, args) };
+pub(crate) fn write(c: &mut Context<'_>, args: Write4Args<'_>) -> Result<()> {
+    let Some(handle) = c.data_handle() else { return attempt(c, args) };
     let offset = args.offset;
     trace::write_start(handle.as_bytes(), offset, args.data.0.len() as u64);
     let done = attempt(c, args);
@@ -23,19 +22,18 @@ pub(in crate::programs::nfs4) fn write(c: &mut Compound<'_>, args: Write4Args<'_
     done
 }
 
-fn attempt(c: &mut Compound<'_>, args: Write4Args<'_>) -> Result<()> {
-    let file = for_io(c, args.stateid, Direction::Write)?;
+fn attempt(c: &mut Context<'_>, args: Write4Args<'_>) -> Result<()> {
+    let file = c.file_for_io(args.stateid, Direction::Write)?;
     let sync = file.admitted.sync;
-    let asked = if sync { args.stable } else { StableHow4::Unstable };
+    let stable = if sync { args.stable } else { StableHow4::Unstable };
     let data = &args.data.0[..args.data.0.len().min(MAX_TRANSFER as usize)];
     let acting = file.acting()?;
-    if asked != StableHow4::Unstable || acting.modes().write == io::Mode::Direct {
+    if stable != StableHow4::Unstable || acting.modes().write == io::Mode::Direct {
         c.cx.will_block();
     }
-    // Should the data be lost between the write and the answer, the client must see another one with its
-    // COMMIT.
+    // Read before the write: if the data is lost before the reply, COMMIT returns another verifier.
     let writeverf = c.service.verifier.get();
-    let written = acting.write(&file.node, args.offset, data, stability(asked), &mut Wcc::default());
+    let written = acting.write(&file.node, args.offset, data, stability(stable), &mut Wcc::default());
     let written = written.map_err(status::of_store)?;
     c.moved = written.count as u64;
     let committed = stable_how(written.committed);
@@ -47,8 +45,8 @@ fn attempt(c: &mut Compound<'_>, args: Write4Args<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(in crate::programs::nfs4) fn commit(c: &mut Compound<'_>, args: Commit4Args) -> Result<()> {
-    let Some(handle) = c.handle() else { return attempt_commit(c, args) };
+pub(crate) fn commit(c: &mut Context<'_>, args: Commit4Args) -> Result<()> {
+    let Some(handle) = c.data_handle() else { return attempt_commit(c, args) };
     let (offset, count) = (args.offset, args.count.into());
     trace::commit_start(handle.as_bytes(), offset, count);
     let done = attempt_commit(c, args);
@@ -56,7 +54,7 @@ pub(in crate::programs::nfs4) fn commit(c: &mut Compound<'_>, args: Commit4Args)
     done
 }
 
-fn attempt_commit(c: &mut Compound<'_>, args: Commit4Args) -> Result<()> {
+fn attempt_commit(c: &mut Context<'_>, args: Commit4Args) -> Result<()> {
     let file = c.file(Nfsstat4::Isdir)?;
     match file.node.kind() {
         Kind::Regular => {}
@@ -74,14 +72,14 @@ fn attempt_commit(c: &mut Compound<'_>, args: Commit4Args) -> Result<()> {
             .commit(&file.node, args.offset, args.count.into(), &mut Wcc::default())
             .map_err(status::of_store)?;
     }
-    // After the sync: what it, or anybody's until now, found lost has changed it.
+    // Read after the sync: data that this sync or an earlier one found lost has changed the verifier.
     let verifier = c.service.verifier.get();
     c.reply.encoder().fixed(&verifier);
     Ok(())
 }
 
-const fn stability(how: StableHow4) -> io::Stability {
-    match how {
+const fn stability(stable: StableHow4) -> io::Stability {
+    match stable {
         StableHow4::Unstable => io::Stability::Unstable,
         StableHow4::DataSync => io::Stability::DataSync,
         StableHow4::FileSync => io::Stability::FileSync,

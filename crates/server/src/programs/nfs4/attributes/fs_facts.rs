@@ -1,5 +1,5 @@
-//! What is asked of a filesystem when a client wants its attributes: only if it does, for it costs system
-//! calls.
+//! Facts of a filesystem that attributes are made of. Each costs system calls, so only those are gathered that
+//! were requested.
 
 use proto::nfs4::Bitmap4;
 use proto::nfs4::attributes::{
@@ -10,7 +10,7 @@ use proto::nfs4::attributes::{
 };
 use store::{Acting, FsInfo, FsStat, Node, PathConf, Room, Timestamp};
 
-use super::{Result, status};
+use crate::nfs4::status::{self, Result};
 
 /// Attributes that come from [`FsStat`].
 const SPACE: Bitmap4 =
@@ -33,26 +33,26 @@ const LIMITS: Bitmap4 = Bitmap4::of(&[
 /// Attributes that come from [`Room`].
 const QUOTA: Bitmap4 = Bitmap4::of(&[QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED]);
 
-/// A filesystem's facts, and a file's that cost a call of their own, as far as they were asked for.
+/// A filesystem's facts, and those of a file that cost a system call each, as far as they were requested.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FsFacts {
+pub(crate) struct FsFacts {
     pub space: FsStat,
     pub info: FsInfo,
     pub limits: PathConf,
-    /// Extended attributes of users are kept.
+    /// The filesystem keeps users' extended attributes.
     pub xattrs: bool,
-    /// Access control lists are kept.
+    /// The filesystem keeps access control lists.
     pub acls: bool,
-    /// What offsets and lengths of a CLONE must be multiples of, in bytes; 0 where there are no clones.
+    /// A CLONE's offsets and lengths must be multiples of this, in bytes; 0 if the filesystem can't clone.
     pub clone_block: u32,
-    /// When the file was made, where that is kept.
+    /// When the file was created, if the filesystem keeps that.
     pub birth: Option<Timestamp>,
-    /// What quotas leave, where there are any.
+    /// What quotas leave, if there are any.
     pub room: Option<Room>,
 }
 
 impl FsFacts {
-    /// Of the pseudo-filesystem, and what stands for what wasn't asked for.
+    /// The facts of the pseudo-filesystem, and placeholders for those that weren't requested.
     pub const NONE: Self = Self {
         space: FsStat {
             total_bytes: 0,
@@ -85,36 +85,36 @@ impl FsFacts {
         room: None,
     };
 
-    /// What `wanted` needs, of the filesystem that `node` is on.
-    pub fn of(acting: &Acting<'_>, node: &Node, wanted: &Bitmap4) -> Result<Self> {
+    /// The facts of the filesystem of `node` that the `requested` attributes need.
+    pub fn of(acting: &Acting<'_>, node: &Node, requested: &Bitmap4) -> Result<Self> {
         let mut facts = Self::NONE;
-        if !wanted.and(&SPACE).is_empty() {
+        if !requested.and(&SPACE).is_empty() {
             facts.space = acting.fs_stat(node).map_err(status::of_store)?;
         }
-        if !wanted.and(&LIMITS).is_empty() {
+        if !requested.and(&LIMITS).is_empty() {
             facts.info = acting.fs_info(node).map_err(status::of_store)?;
             facts.limits = acting.pathconf(node).map_err(status::of_store)?;
         }
-        if wanted.contains(XATTR_SUPPORT) {
+        if requested.contains(XATTR_SUPPORT) {
             facts.xattrs = acting.has_xattrs(node);
         }
-        if wanted.contains(ACLSUPPORT) {
+        if requested.contains(ACLSUPPORT) {
             facts.acls = acting.has_acls(node).map_err(status::of_store)?;
         }
-        if wanted.contains(CLONE_BLKSIZE) {
+        if requested.contains(CLONE_BLKSIZE) {
             facts.clone_block = acting.clone_block(node).map_err(status::of_store)?;
         }
-        // What there is of these is asked by SUPPORTED_ATTRS, too.
-        if wanted.contains(TIME_CREATE) || wanted.contains(SUPPORTED_ATTRS) {
+        // SUPPORTED_ATTRS depends on these two.
+        if requested.contains(TIME_CREATE) || requested.contains(SUPPORTED_ATTRS) {
             facts.birth = acting.birth(node).map_err(status::of_store)?;
         }
-        if !wanted.and(&QUOTA).is_empty() || wanted.contains(SUPPORTED_ATTRS) {
+        if !requested.and(&QUOTA).is_empty() || requested.contains(SUPPORTED_ATTRS) {
             facts.room = acting.room(node).map_err(status::of_store)?;
         }
         Ok(facts)
     }
 
-    /// The attributes that this file hasn't, though others have.
+    /// The attributes that this file lacks though others have them.
     pub fn missing(&self) -> Bitmap4 {
         let hard = self.room.and_then(|room| room.hard);
         let soft = self.room.and_then(|room| room.soft);

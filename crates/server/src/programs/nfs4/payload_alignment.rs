@@ -1,26 +1,26 @@
-//! Where the payload of a COMPOUND's WRITE should lie, told from what has come of it: for direct I/O, as with
-//! NFSv3.
+//! The place in memory for the payload of a COMPOUND's WRITE, which direct I/O wants aligned, from the part of
+//! the request that has arrived.
 //!
-//! It is told for the way clients write, SEQUENCE, PUTFH, WRITE; a WRITE behind other operations is received
-//! anywhere.
+//! Clients write by SEQUENCE, PUTFH, WRITE. The payload of a WRITE behind other operations isn't aligned.
 
 use proto::nfs4::{FHSIZE, MAX_TAG, Operation, Sequence4Args, StableHow4, Stateid4};
 use rpc::server::Placement;
 use xdr::{Decoder, Error};
 
-/// Payloads below this are written through the page cache whatever the mode: no device has smaller blocks.
-const SMALLEST_BLOCK: u32 = 512;
+/// The smallest payload that is worth aligning, in bytes: no device has smaller blocks.
+const MIN_BLOCK: u32 = 512;
 
 const SEQUENCE: u32 = Operation::Sequence.number();
 const PUTFH: u32 = Operation::Putfh.number();
 const WRITE: u32 = Operation::Write.number();
 
-pub(super) fn place(args: &[u8]) -> Placement {
-    // What can't be decoded may be what hasn't come yet.
-    look(args).unwrap_or(Placement::NotYet)
+/// The placement of the payload of the WRITE in a COMPOUND whose arguments begin with `args`.
+pub(super) fn payload_placement(args: &[u8]) -> Placement {
+    // Arguments that can't be decoded may be incomplete.
+    find_write(args).unwrap_or(Placement::NotYet)
 }
 
-fn look(args: &[u8]) -> Result<Placement, Error> {
+fn find_write(args: &[u8]) -> Result<Placement, Error> {
     let mut from = Decoder::new(args);
     let _tag = from.opaque(MAX_TAG)?;
     let (_minor, operations) = (from.u32()?, from.u32()?);
@@ -33,12 +33,12 @@ fn look(args: &[u8]) -> Result<Placement, Error> {
                 from.opaque(FHSIZE)?;
             }
             WRITE => {
-                let _right: Stateid4 = from.get()?;
+                let _: Stateid4 = from.get()?;
                 let offset = from.u64()?;
                 let _stable: StableHow4 = from.get()?;
                 let length = from.u32()?;
                 let at = args.len() - from.rest().len();
-                return Ok(if length < SMALLEST_BLOCK {
+                return Ok(if length < MIN_BLOCK {
                     Placement::Anywhere
                 } else {
                     Placement::At { at, offset }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_found_behind_its_sequence_and_handle_and_nothing_else_is() {
+    fn write_behind_sequence_and_putfh_is_found() {
         let mut to = Encoder::new();
         to.opaque(b"tag");
         [2, 3, SEQUENCE].iter().for_each(|word| to.u32(*word));
@@ -73,12 +73,12 @@ mod tests {
         to.u32(65_536);
         let at = to.position();
         let bytes = to.into_vec();
-        assert_eq!(place(&bytes), Placement::At { at, offset: 47_008 });
+        assert_eq!(payload_placement(&bytes), Placement::At { at, offset: 47_008 });
         for length in 0..bytes.len() {
-            assert_eq!(place(&bytes[..length]), Placement::NotYet, "{length} bytes");
+            assert_eq!(payload_placement(&bytes[..length]), Placement::NotYet, "{length} bytes");
         }
         let mut other = bytes[..sequence_ends].to_vec();
         other.extend(Operation::Getattr.number().to_be_bytes());
-        assert_eq!(place(&other), Placement::Anywhere);
+        assert_eq!(payload_placement(&other), Placement::Anywhere);
     }
 }

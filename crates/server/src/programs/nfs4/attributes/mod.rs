@@ -1,5 +1,9 @@
-//! An object's attributes on the wire: those that were asked for and that there are, in the order of their
-//! numbers.
+//! An object's attributes on the wire: those that were requested and that the object has, in the order of
+//! their numbers.
+
+mod fs_facts;
+mod gather;
+pub(super) mod settable;
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{
@@ -9,14 +13,16 @@ use proto::nfs4::{
 use store::{Attributes, Kind, Timestamp};
 use xdr::Encoder;
 
+use fs_facts::FsFacts;
+
 use super::acl::{self, Ace};
-use super::fsfacts::FsFacts;
 use super::namespace::PseudoId;
 use super::object::Handle;
-use super::owners::{self, Owners};
+use super::owners::Owners;
+use super::users::OwnerKind;
 use crate::programs::nfs3::MAX_TRANSFER;
 
-/// What can be answered in every minor version.
+/// The attributes of every minor version that the server has.
 const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     number::SUPPORTED_ATTRS,
     number::TYPE,
@@ -70,11 +76,11 @@ const SUPPORTED: Bitmap4 = Bitmap4::of(&[
     number::MOUNTED_ON_FILEID,
 ]);
 
-/// What can only be set.
+/// Attributes that can only be set.
 pub(super) const WRITE_ONLY: Bitmap4 =
     Bitmap4::of(&[number::TIME_ACCESS_SET, number::TIME_MODIFY_SET, number::MODE_UMASK]);
 
-/// What EXCLUSIVE4_1 can set: all but the times, which hold the verifier.
+/// Attributes that EXCLUSIVE4_1 can set: not the times, which hold the verifier.
 pub(super) const EXCLUSIVE: Bitmap4 = Bitmap4::of(&[
     number::SIZE,
     number::ACL,
@@ -84,8 +90,8 @@ pub(super) const EXCLUSIVE: Bitmap4 = Bitmap4::of(&[
     number::MODE_UMASK,
 ]);
 
-/// What OPEN understands (RFC 9754 section 3). Wants: a delegation for reading, for writing, of any kind,
-/// none, none any more.
+/// The arguments of OPEN that the server understands (RFC 9754 section 3). Wants: a read delegation, a write
+/// delegation, any delegation, none, cancel.
 const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
     share_access: Bitmap4::of(&[1, 2, 3]),
     share_deny: Bitmap4::of(&[0, 1, 2, 3]),
@@ -94,7 +100,7 @@ const OPEN_ARGUMENTS: OpenArguments4 = OpenArguments4 {
     create_mode: Bitmap4::of(&[0, 1, 2, 3]),
 };
 
-/// What can be answered in a minor version, of objects that have it.
+/// The attributes of a minor version that the server has; an object may lack some.
 pub(super) fn supported(minor: MinorVersion) -> Bitmap4 {
     let mut all = SUPPORTED;
     if minor >= MinorVersion::V1 {
@@ -112,30 +118,30 @@ pub(super) fn supported(minor: MinorVersion) -> Bitmap4 {
     all
 }
 
-/// `NFS4_CHANGE_TYPE_IS_TIME_METADATA`: what the change attribute is made of.
+/// `NFS4_CHANGE_TYPE_IS_TIME_METADATA`: the change attribute is made from ctime.
 const CHANGE_IS_TIME_METADATA: u32 = 3;
 
-/// Everything that attributes are made of.
+/// An object's attributes, as far as they were requested.
 #[derive(Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct ObjectAttributes<'a> {
     pub minor: MinorVersion,
     pub attributes: Attributes,
     pub handle: Handle,
     pub fsid: Fsid4,
-    /// Of the directory that the filesystem is mounted on, for its root.
+    /// The inode number of the directory that the filesystem is mounted on, if this is its root.
     pub mounted_on: u64,
     pub facts: FsFacts,
-    /// Empty unless it was asked for.
+    /// Empty unless it was requested.
     pub acl: Vec<Ace>,
     pub owners: &'a Owners,
     /// In seconds.
     pub lease: u32,
 }
 
-/// The filesystem of the pseudo directories.
+/// The pseudo-filesystem.
 pub(super) const PSEUDO_FSID: Fsid4 = Fsid4 { major: 0, minor: 0 };
 
-/// A pseudo directory's attributes. They change when the server starts.
+/// The attributes of a directory of the pseudo-filesystem. They change when the server starts.
 pub(super) fn of_pseudo(id: PseudoId, children: usize, change: u64) -> Attributes {
     let since =
         Timestamp { seconds: (change / 1_000_000_000) as i64, nanoseconds: (change % 1_000_000_000) as u32 };
@@ -157,26 +163,26 @@ pub(super) fn of_pseudo(id: PseudoId, children: usize, change: u64) -> Attribute
     }
 }
 
-impl Known<'_> {
-    /// What this object has of what is `wanted`.
-    pub fn answered(&self, wanted: &Bitmap4) -> Bitmap4 {
-        wanted.and(&self.supported()).without(&WRITE_ONLY)
+impl ObjectAttributes<'_> {
+    /// Those of the `requested` attributes that the object has.
+    pub fn present(&self, requested: &Bitmap4) -> Bitmap4 {
+        requested.and(&self.supported()).without(&WRITE_ONLY)
     }
 
-    /// Appends a `fattr4` with that.
-    pub fn put(&self, wanted: &Bitmap4, to: &mut Encoder) {
-        let answered = self.answered(wanted);
-        to.put(&answered);
+    /// Appends a `fattr4` with those.
+    pub fn put(&self, requested: &Bitmap4, to: &mut Encoder) {
+        let present = self.present(requested);
+        to.put(&present);
         let length_at = to.position();
         to.u32(0);
-        for attribute in answered.iter() {
+        for attribute in present.iter() {
             self.put_one(attribute, to);
         }
         let length = to.position() - length_at - xdr::UNIT;
         to.patch_u32(length_at, length as u32);
     }
 
-    /// What this object has, or can be set.
+    /// The attributes that the object has, or that can be set.
     fn supported(&self) -> Bitmap4 {
         supported(self.minor).without(&self.facts.missing())
     }
@@ -186,7 +192,7 @@ impl Known<'_> {
         match attribute {
             number::SUPPORTED_ATTRS => to.put(&self.supported()),
             number::TYPE => to.put(&ftype(attributes.kind)),
-            // Handles last (FH4_PERSISTENT).
+            // FH4_PERSISTENT.
             number::FH_EXPIRE_TYPE => to.u32(0),
             number::CHANGE => to.u64(attributes.change),
             number::SIZE => to.u64(attributes.size),
@@ -216,8 +222,8 @@ impl Known<'_> {
             number::MODE => to.u32(attributes.mode),
             number::NO_TRUNC => to.bool(facts.limits.no_trunc),
             number::NUMLINKS => to.u32(attributes.nlink),
-            number::OWNER => self.owners.put(owners::Kind::User, attributes.uid, to),
-            number::OWNER_GROUP => self.owners.put(owners::Kind::Group, attributes.gid, to),
+            number::OWNER => self.owners.put(OwnerKind::User, attributes.uid, to),
+            number::OWNER_GROUP => self.owners.put(OwnerKind::Group, attributes.gid, to),
             number::QUOTA_AVAIL_HARD => to.u64(facts.room.and_then(|room| room.hard).unwrap_or_default()),
             number::QUOTA_AVAIL_SOFT => to.u64(facts.room.and_then(|room| room.soft).unwrap_or_default()),
             number::QUOTA_USED => to.u64(facts.room.map_or(0, |room| room.used)),
@@ -242,7 +248,7 @@ impl Known<'_> {
             number::CHANGE_ATTR_TYPE => to.u32(CHANGE_IS_TIME_METADATA),
             number::SUPPATTR_EXCLCREAT => to.put(&EXCLUSIVE.and(&supported(self.minor))),
             number::OPEN_ARGUMENTS => to.put(&OPEN_ARGUMENTS),
-            // Nothing else is in `supported` without being in `WRITE_ONLY`: a test holds it.
+            // A test checks that `supported` has nothing else but `WRITE_ONLY`.
             _ => {}
         }
     }
@@ -252,7 +258,7 @@ const fn nfstime(time: Timestamp) -> Nfstime4 {
     Nfstime4 { seconds: time.seconds, nseconds: time.nanoseconds }
 }
 
-/// A kind of file on the wire.
+/// A file's type on the wire.
 pub(super) const fn ftype(kind: Kind) -> NfsFtype4 {
     match kind {
         Kind::Regular => NfsFtype4::Reg,
@@ -270,9 +276,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_supported_has_a_value() {
+    fn supported_attributes_have_a_value() {
         for minor in [MinorVersion::V0, MinorVersion::V1, MinorVersion::V2] {
-            let known = Known {
+            let known = ObjectAttributes {
                 minor,
                 attributes: of_pseudo(PseudoId::root(), 0, 0),
                 handle: Handle::Pseudo(PseudoId::root().handle()),

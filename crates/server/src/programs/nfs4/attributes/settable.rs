@@ -1,16 +1,17 @@
-//! Attributes to set, from the wire (RFC 8881 section 5.5: which can be set; RFC 8275: mode and umask).
+//! Attributes that a client sets, decoded (RFC 8881 section 5.5; RFC 8275: mode and umask).
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Fattr4, MinorVersion, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Settime4};
 use store::{Acting, Node, SetAttributes, SetTime, Timestamp, Wcc};
 use xdr::{Decoder, Opaque};
 
-use super::acl::{self, Ace, Pair};
-use super::attributes::supported;
-use super::owners::{Kind, Owners};
-use super::{Result, status};
+use super::supported;
+use crate::nfs4::acl::{self, Ace, AclPair};
+use crate::nfs4::owners::Owners;
+use crate::nfs4::status::{self, Result};
+use crate::nfs4::users::OwnerKind;
 
-/// What can be set.
+/// The attributes that can be set.
 const SETTABLE: Bitmap4 = Bitmap4::of(&[
     number::SIZE,
     number::ACL,
@@ -25,23 +26,23 @@ const SETTABLE: Bitmap4 = Bitmap4::of(&[
 /// An owner or a group as a string.
 type Owner<'a> = Opaque<'a, OPAQUE_LIMIT>;
 
-/// Attributes to set.
+/// Attributes that a client sets.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settable {
+pub(crate) struct Settable {
     pub set: SetAttributes,
-    /// What a new file's mode is without, unless it inherits a list (RFC 8275).
+    /// Cleared in a new file's mode, unless it inherits an access control list (RFC 8275).
     umask: u32,
     acl: Option<Vec<Ace>>,
-    /// Which they are, for the answer.
+    /// Which they are, for the result.
     pub mask: Bitmap4,
 }
 
 impl Settable {
-    /// The lists to give a file or a directory on the filesystem of `near`, if any.
+    /// The access control lists for a file or a directory on the filesystem of `near`, if the client sets any.
     ///
     /// # Errors
-    /// `Attrnotsupp` where the filesystem keeps none, or not such.
-    pub fn acls(&self, acting: &Acting<'_>, near: &Node, directory: bool) -> Result<Option<Pair>> {
+    /// `Attrnotsupp` if the filesystem keeps no such lists.
+    pub fn acls(&self, acting: &Acting<'_>, near: &Node, directory: bool) -> Result<Option<AclPair>> {
         let Some(aces) = &self.acl else { return Ok(None) };
         if !acting.has_acls(near).map_err(status::of_store)? {
             return Err(Nfsstat4::Attrnotsupp);
@@ -49,11 +50,11 @@ impl Settable {
         acl::from_nfs4(aces, directory).map(Some)
     }
 
-    /// What a new entry of `dir` is made with, so that it is never open to more users than it will be with
-    /// its lists.
+    /// The attributes with which a new entry of `dir` is created: with its lists it will be open to no fewer
+    /// users.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's.
     pub fn for_new(&self, acting: &Acting<'_>, dir: &Node) -> Result<SetAttributes> {
         let mut set = self.set;
         if self.acl.is_some() {
@@ -65,8 +66,8 @@ impl Settable {
     }
 }
 
-/// Gives a file its lists.
-pub(super) fn set_acls(acting: &Acting<'_>, node: &Node, acls: Option<&Pair>) -> Result<()> {
+/// Sets a file's access control lists.
+pub(crate) fn set_acls(acting: &Acting<'_>, node: &Node, acls: Option<&AclPair>) -> Result<()> {
     let Some((access, inherited)) = acls else { return Ok(()) };
     let done = acting.set_acls(node, access, inherited.as_ref(), &mut Wcc::default());
     done.map_err(|error| match error {
@@ -78,9 +79,9 @@ pub(super) fn set_acls(acting: &Acting<'_>, node: &Node, acls: Option<&Pair>) ->
 /// Decodes a `fattr4`.
 ///
 /// # Errors
-/// `Attrnotsupp` for what isn't supported, `Inval` for what can't be set, `Badxdr`, `Badowner`, `Delay` while
-/// a name is being looked up.
-pub(super) fn decode(from: &Fattr4<'_>, minor: MinorVersion, owners: &Owners) -> Result<Settable> {
+/// `Attrnotsupp` for an attribute that the server doesn't have, `Inval` for one that can't be set, `Badxdr`,
+/// `Badowner`, and `Delay` while an owner's name is looked up.
+pub(crate) fn decode(from: &Fattr4<'_>, minor: MinorVersion, owners: &Owners) -> Result<Settable> {
     let mask = from.attrmask;
     if !mask.without(&supported(minor)).is_empty() {
         return Err(Nfsstat4::Attrnotsupp);
@@ -98,15 +99,15 @@ pub(super) fn decode(from: &Fattr4<'_>, minor: MinorVersion, owners: &Owners) ->
             number::SIZE => set.size = Some(get(&mut values)?),
             number::MODE => set.mode = Some(mode(get(&mut values)?)?),
             number::ACL => settable.acl = Some(acl::decode(&mut values, owners)?),
-            number::OWNER => set.uid = Some(owners.parse(Kind::User, get::<Owner<'_>>(&mut values)?.0)?),
+            number::OWNER => set.uid = Some(owners.parse(OwnerKind::User, get::<Owner<'_>>(&mut values)?.0)?),
             number::OWNER_GROUP => {
-                set.gid = Some(owners.parse(Kind::Group, get::<Owner<'_>>(&mut values)?.0)?)
+                set.gid = Some(owners.parse(OwnerKind::Group, get::<Owner<'_>>(&mut values)?.0)?)
             }
             number::TIME_ACCESS_SET => set.atime = Some(time(get(&mut values)?)?),
             number::TIME_MODIFY_SET => set.mtime = Some(time(get(&mut values)?)?),
             number::MODE_UMASK => {
-                let (wanted, umask): (u32, u32) = (get(&mut values)?, get(&mut values)?);
-                set.mode = Some(mode(wanted)?);
+                let (bits, umask): (u32, u32) = (get(&mut values)?, get(&mut values)?);
+                set.mode = Some(mode(bits)?);
                 settable.umask = umask;
             }
             _ => return Err(Nfsstat4::Inval),

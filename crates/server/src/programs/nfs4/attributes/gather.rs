@@ -1,0 +1,71 @@
+//! Gathering an object's attributes, as far as they were requested.
+
+use proto::nfs4::attributes as number;
+use proto::nfs4::{Bitmap4, Fsid4, Nfsstat4};
+use store::{Acting, Attributes, Kind, PosixAcl};
+
+use super::fs_facts::FsFacts;
+use super::{ObjectAttributes, PSEUDO_FSID, of_pseudo};
+use crate::nfs4::acl::to_nfs4;
+use crate::nfs4::context::Context;
+use crate::nfs4::namespace::{Namespace, PseudoId};
+use crate::nfs4::nested;
+use crate::nfs4::object::{File, Handle, Object};
+use crate::nfs4::status::{self, Result};
+
+impl<'a> Context<'a> {
+    /// The attributes of a directory of the pseudo-filesystem.
+    pub fn pseudo_attributes(&self, namespace: &Namespace, id: PseudoId) -> Result<ObjectAttributes<'a>> {
+        let children = namespace.directory(id).ok_or(Nfsstat4::Stale)?.children.len();
+        let attributes = of_pseudo(id, children, self.service.state.since);
+        Ok(ObjectAttributes {
+            minor: self.minor,
+            attributes,
+            handle: Object::Pseudo(id).handle(),
+            fsid: PSEUDO_FSID,
+            mounted_on: id.fileid(),
+            facts: FsFacts::NONE,
+            acl: to_nfs4(&(PosixAcl::of_mode(attributes.mode), None), true),
+            owners: &self.service.owners,
+            lease: self.lease_seconds(),
+        })
+    }
+
+    /// A file's attributes, as far as they are `requested`; `attributes` are the store's.
+    pub fn file_attributes(
+        &self,
+        acting: &Acting<'_>,
+        file: &File,
+        attributes: &Attributes,
+        requested: &Bitmap4,
+    ) -> Result<ObjectAttributes<'a>> {
+        let is_root = file.admitted.root().is_ok_and(|root| root == *file.node.handle());
+        let mounted_on = if is_root && requested.contains(number::MOUNTED_ON_FILEID) {
+            let covered = nested::mounted_on(self, file)?;
+            covered.unwrap_or_else(|| PseudoId::of_path(file.admitted.path()).fileid())
+        } else {
+            attributes.fileid
+        };
+        let acl = if requested.contains(number::ACL) {
+            let lists = acting.acls(&file.node).map_err(status::of_store)?;
+            to_nfs4(&lists, file.node.kind() == Kind::Directory)
+        } else {
+            Vec::new()
+        };
+        Ok(ObjectAttributes {
+            minor: self.minor,
+            attributes: *attributes,
+            handle: Handle::File(*file.node.handle()),
+            fsid: Fsid4 { major: attributes.fsid, minor: 0 },
+            mounted_on,
+            facts: FsFacts::of(acting, &file.node, requested)?,
+            acl,
+            owners: &self.service.owners,
+            lease: self.lease_seconds(),
+        })
+    }
+
+    fn lease_seconds(&self) -> u32 {
+        u32::try_from(self.service.state.lease.as_secs()).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,122 @@
+//! From handles and names to objects: in the pseudo-filesystem, in exports, and across their borders.
+
+use std::rc::Rc;
+
+use proto::nfs4::Nfsstat4;
+use store::{Error, FileHandle, Kind};
+
+use super::context::Context;
+use super::namespace::{Child, PseudoId};
+use super::nested::{self, export_root, namespace};
+use super::object::{File, Object};
+use super::status::{self, Result};
+
+/// The longest name in a directory of the pseudo-filesystem, as its attributes say.
+const MAX_NAME: usize = 255;
+
+/// A name from the client, if it can be one (RFC 8881 section 14.5).
+///
+/// # Errors
+/// `Inval`, `Badname` and `Badchar`.
+pub(super) fn check_name(name: &[u8]) -> Result<&[u8]> {
+    match name {
+        b"" => Err(Nfsstat4::Inval),
+        b"." | b".." => Err(Nfsstat4::Badname),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Nfsstat4::Badchar),
+        _ => Ok(name),
+    }
+}
+
+/// # Errors
+/// `Symlink` or `Notdir` for what isn't a directory.
+pub(super) fn check_directory(file: &File) -> Result<()> {
+    match file.node.kind() {
+        Kind::Directory => Ok(()),
+        Kind::Symlink => Err(Nfsstat4::Symlink),
+        _ => Err(Nfsstat4::Notdir),
+    }
+}
+
+/// The object that a handle stands for.
+pub(super) fn object_of_handle(c: &Context<'_>, handle: &[u8]) -> Result<Object> {
+    if let Some(id) = PseudoId::from_handle(handle) {
+        namespace(c).directory(id).ok_or(Nfsstat4::Stale)?;
+        return Ok(Object::Pseudo(id));
+    }
+    let admitted = c.admit(handle)?;
+    let found = {
+        let acting = admitted.acting().map_err(status::of_store)?;
+        acting.node(handle)
+    };
+    match found {
+        Ok(node) => Ok(Object::File(File { admitted: Rc::new(admitted), node })),
+        Err(Error::Stale) => Ok(Object::Gone(still_open(c, handle).ok_or(Nfsstat4::Stale)?)),
+        Err(error) => Err(status::of_store(error)),
+    }
+}
+
+/// The handle of a file that was removed, if a client has it open.
+fn still_open(c: &Context<'_>, handle: &[u8]) -> Option<FileHandle> {
+    let handle = FileHandle::from_bytes(handle)?;
+    c.service.state.run(|engine, _| engine.is_open(&handle)).then_some(handle)
+}
+
+/// The root of the namespace.
+pub(super) fn root(c: &Context<'_>) -> Result<Object> {
+    match namespace(c).root_export() {
+        Some(entry) => export_root(c, entry).map(Object::File),
+        None => Ok(Object::Pseudo(PseudoId::root())),
+    }
+}
+
+/// The object of that name in the current directory.
+pub(super) fn child(c: &Context<'_>, name: &[u8]) -> Result<Object> {
+    match c.object()? {
+        Object::Pseudo(id) => {
+            let name = check_name(name)?;
+            if name.len() > MAX_NAME {
+                return Err(Nfsstat4::Nametoolong);
+            }
+            let namespace = namespace(c);
+            let child = namespace.directory(*id).ok_or(Nfsstat4::Stale)?.children.get(name);
+            match child.ok_or(Nfsstat4::Noent)? {
+                Child::Export(entry) => export_root(c, entry).map(Object::File),
+                Child::Pseudo(below) => Ok(Object::Pseudo(*below)),
+            }
+        }
+        Object::Gone(_) => Err(Nfsstat4::Stale),
+        Object::File(directory) => {
+            check_directory(directory)?;
+            let node = match directory.acting()?.lookup(&directory.node, check_name(name)?) {
+                Err(Error::OtherExport(export)) => return nested::inner_root(c, export).map(Object::File),
+                found => found.map_err(status::of_store)?,
+            };
+            let inner = nested::entered(c, directory, name)?;
+            Ok(Object::File(inner.unwrap_or_else(|| directory.sibling(node))))
+        }
+    }
+}
+
+/// The directory above the current one.
+pub(super) fn parent(c: &Context<'_>) -> Result<Object> {
+    match c.object()? {
+        Object::Pseudo(id) if *id == PseudoId::root() => Err(Nfsstat4::Noent),
+        Object::Pseudo(id) => {
+            namespace(c).directory(*id).map(|found| Object::Pseudo(found.parent)).ok_or(Nfsstat4::Stale)
+        }
+        Object::Gone(_) => Err(Nfsstat4::Stale),
+        Object::File(directory) => {
+            check_directory(directory)?;
+            let handle = directory.node.handle();
+            if directory.admitted.root().map_err(status::of_store)? == *handle {
+                if let Some(above) = nested::above(c, directory)? {
+                    return Ok(Object::File(above));
+                }
+                let export = FileHandle::export_of(handle.as_bytes()).ok_or(Nfsstat4::Badhandle)?;
+                return namespace(c).above(export).map(Object::Pseudo).ok_or(Nfsstat4::Noent);
+            }
+            let node = directory.acting()?.lookup(&directory.node, b"..").map_err(status::of_store)?;
+            Ok(Object::File(directory.sibling(node)))
+        }
+    }
+}
