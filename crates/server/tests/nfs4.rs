@@ -1,5 +1,5 @@
-//! NFSv4.1 and 4.2 over TCP: whole COMPOUNDs in, exact results out; and a restart under a client that has
-//! files open and locked.
+//! NFSv4 over TCP: whole COMPOUNDs in, exact results out; and a restart while a client has files open and
+//! locked.
 
 mod common;
 
@@ -11,7 +11,7 @@ use samehost_server::Server;
 use xdr::Opaque;
 
 #[test]
-fn a_file_is_made_written_read_and_closed() {
+fn a_file_is_created_written_read_and_closed() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 2, b"one");
@@ -48,7 +48,7 @@ fn a_file_is_made_written_read_and_closed() {
 }
 
 #[test]
-fn a_retry_is_answered_and_not_done_again() {
+fn a_retransmission_is_answered_and_not_executed_again() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 1, b"one");
@@ -73,7 +73,7 @@ fn a_retry_is_answered_and_not_done_again() {
 }
 
 #[test]
-fn operations_stand_where_they_may() {
+fn misplaced_operations_are_refused() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 1, b"one");
@@ -90,7 +90,7 @@ fn operations_stand_where_they_may() {
             Nfsstat4::NotOnlyOp,
         ),
         (session.sequence(false).op(Operation::Getfh, &()).minor(1), Nfsstat4::Nofilehandle),
-        // 4.2's, and what no version has.
+        // An operation of 4.2.
         (session.sequence(false).op(Operation::Seek, &()).minor(1), Nfsstat4::OpIllegal),
         (session.sequence(false).op(Operation::Lookup, &7_u32).minor(1), Nfsstat4::Badxdr),
     ];
@@ -127,7 +127,7 @@ fn local_processes_and_clients_exclude_each_other() {
 }
 
 #[test]
-fn after_a_restart_who_had_something_gets_it_back_before_others() {
+fn after_a_restart_clients_reclaim_before_others_open() {
     let scratch = Scratch::new();
     let mut config = scratch.config(ANYBODY);
     let server = Server::start(config.clone()).unwrap();
@@ -139,7 +139,7 @@ fn after_a_restart_who_had_something_gets_it_back_before_others() {
     let root = session.walk(&scratch.export());
     let (id, file) = session.open(&root, OpenClaim4::Null(Opaque(b"f")), true).unwrap();
     session.lock(&file, id, false).unwrap();
-    // Not stop(): as if it had been killed.
+    // Without stop(): as if the server was killed.
     drop(server);
     let server = Server::start(config).unwrap();
     let mut other = Session::new(&server, 1, b"other");
@@ -153,13 +153,13 @@ fn after_a_restart_who_had_something_gets_it_back_before_others() {
     session.lock(&file, id, true).unwrap();
     session.reclaim_complete();
     let (theirs, _) =
-        other.open(&root, open_it, false).expect("all have come back: the grace period is over");
+        other.open(&root, open_it, false).expect("all clients have reclaimed: the grace period is over");
     assert_eq!(other.lock(&file, theirs, false), Err(Nfsstat4::Denied as u32));
 }
 
-/// The state directory is closed to the user as whom the server acts.
+/// The server acts as a user who can't write to the state directory.
 #[test]
-fn what_an_ordinary_user_has_open_can_be_reclaimed_too() {
+fn opens_of_an_ordinary_user_can_be_reclaimed() {
     let scratch = Scratch::new();
     let mut config = scratch.config(ANYBODY);
     let server = Server::start(config.clone()).unwrap();
@@ -178,9 +178,9 @@ fn what_an_ordinary_user_has_open_can_be_reclaimed_too() {
     session.open(&file, OpenClaim4::Previous(0), false).unwrap();
 }
 
-/// 4.0 has no sessions: an open owner's number tells a retry.
+/// 4.0 has no sessions: the owner's sequence number identifies a retransmission.
 #[test]
-fn in_version_0_an_owner_is_answered_once_for_each_number() {
+fn in_version_0_each_sequence_number_of_an_owner_is_executed_once() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut wire = Client::new(&server);
@@ -235,5 +235,5 @@ fn in_version_0_an_owner_is_answered_once_for_each_number() {
     let good = on_file().op(Operation::Close, &close(7));
     let closed = compound(&mut wire, 0, &good);
     assert_eq!(closed.status, NFS_OK);
-    assert_eq!(compound(&mut wire, 0, &good).bytes, closed.bytes, "a retry of the last CLOSE");
+    assert_eq!(compound(&mut wire, 0, &good).bytes, closed.bytes, "a retransmission of the last CLOSE");
 }

@@ -1,5 +1,5 @@
-//! Access control lists and owners by NFSv4: what a client sets is what the kernel keeps as a POSIX list, and
-//! what it gets is that; new files inherit; names are taken and given.
+//! Access control lists and owners of NFSv4: lists that a client sets become POSIX lists in the kernel and
+//! come back as such; new files inherit; owners are numbers or names.
 
 mod common;
 
@@ -38,7 +38,7 @@ const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 const NOBODY: u32 = u32::MAX;
 
-/// Rights that say something about permissions.
+/// A list with the rights that POSIX permissions have.
 fn rights(value: &[u8]) -> Vec<(u32, u32, u32, Vec<u8>)> {
     let list: Acl4<'_> = get(value);
     let plain = |ace: &Nfsace4<'_>| (ace.kind, ace.flag, ace.access_mask & 0x67, ace.who.0.to_vec());
@@ -46,7 +46,7 @@ fn rights(value: &[u8]) -> Vec<(u32, u32, u32, Vec<u8>)> {
 }
 
 #[test]
-fn a_list_is_kept_by_the_kernel_and_comes_back() {
+fn a_list_is_stored_in_the_kernel_and_read_back() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 1, b"one");
@@ -64,7 +64,7 @@ fn a_list_is_kept_by_the_kernel_and_comes_back() {
             (0, 0, READ, b"GROUP@".to_vec()),
             (0, 0, READ, b"EVERYONE@".to_vec())
         ],
-        "what the mode says, 0644"
+        "the mode is 0644"
     );
     let list: Acl4<'_> = Array(vec![
         ace(ACE_ALLOWED, 0, READ | WRITE, b"OWNER@"),
@@ -75,20 +75,24 @@ fn a_list_is_kept_by_the_kernel_and_comes_back() {
     ]);
     assert_eq!(session.set(&file, attributes::ACL, &list), NFS_OK);
     let kept = kernel_list(&scratch.at("f"), ACCESS).unwrap();
-    // The group was denied writing before it was allowed.
+    // Writing was denied to the group before it was allowed.
     let expected =
         [(1, 6, NOBODY), (2, 6, 1234), (4, 4, NOBODY), (8, 4, 77), (0x10, 6, NOBODY), (0x20, 0, NOBODY)];
     assert_eq!(kept, expected);
-    // The mask stands where the group's bits were.
+    // The mode's group bits are the mask.
     assert_eq!(std::fs::metadata(scratch.at("f")).unwrap().mode() & 0o777, 0o660);
     let back = session.attribute(&file, attributes::ACL);
     let again: Acl4<'_> = get(&back);
     assert_eq!(session.set(&file, attributes::ACL, &again), NFS_OK);
-    assert_eq!(kernel_list(&scratch.at("f"), ACCESS).unwrap(), expected, "a list that was read can be set");
+    assert_eq!(
+        kernel_list(&scratch.at("f"), ACCESS).unwrap(),
+        expected,
+        "a list that was read can be set again"
+    );
 }
 
 #[test]
-fn what_cannot_be_kept_is_refused_and_so_is_who_may_not() {
+fn lists_without_a_posix_counterpart_and_other_users_are_refused() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 2, b"one");
@@ -99,7 +103,7 @@ fn what_cannot_be_kept_is_refused_and_so_is_who_may_not() {
     for (entry, status) in [
         (ace(2, 0, READ, b"OWNER@"), Nfsstat4::Attrnotsupp),
         (ace(ACE_ALLOWED, INHERIT, READ, b"OWNER@"), Nfsstat4::Attrnotsupp),
-        (ace(ACE_ALLOWED, 0, READ, b"nobody of this name"), Nfsstat4::Badowner),
+        (ace(ACE_ALLOWED, 0, READ, b"no such user"), Nfsstat4::Badowner),
         (ace(ACE_ALLOWED, 0, READ, b""), Nfsstat4::Inval),
     ] {
         let list: Acl4<'_> = Array(vec![entry]);
@@ -115,7 +119,7 @@ fn what_cannot_be_kept_is_refused_and_so_is_who_may_not() {
 }
 
 #[test]
-fn new_files_inherit_and_a_umask_is_for_those_that_do_not() {
+fn new_files_inherit_a_list_or_get_the_umask() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 2, b"one");
@@ -157,7 +161,7 @@ fn new_files_inherit_and_a_umask_is_for_those_that_do_not() {
     }
     let list = kernel_list(&scratch.at("d/new"), ACCESS).unwrap();
     assert!(list.contains(&(2, 7, 1234)) && list.contains(&(0x10, 6, NOBODY)), "{list:?}");
-    // Setting a list without inheritance takes the other one away.
+    // Setting a list without inheritance removes the default list.
     let plain: Acl4<'_> = Array(vec![ace(ACE_ALLOWED, 0, all, b"OWNER@")]);
     assert_eq!(session.set(&directory, attributes::ACL, &plain), NFS_OK);
     assert_eq!(kernel_list(&scratch.at("d"), DEFAULT), None);
@@ -165,7 +169,7 @@ fn new_files_inherit_and_a_umask_is_for_those_that_do_not() {
 }
 
 #[test]
-fn owners_go_by_number_or_by_name_and_are_taken_by_both() {
+fn owners_are_sent_as_numbers_or_names_and_accepted_as_both() {
     for (names, root_is) in [(false, "0"), (true, "root@example.org")] {
         let scratch = Scratch::new();
         let config =
@@ -185,7 +189,7 @@ fn owners_go_by_number_or_by_name_and_are_taken_by_both() {
             (&b"1234"[..], NFS_OK, 1234),
             (b"root@EXAMPLE.org", NFS_OK, 0),
             (b"root@elsewhere.org", Nfsstat4::Badowner as u32, 0),
-            (b"nobody is called so@example.org", Nfsstat4::Badowner as u32, 0),
+            (b"no such user@example.org", Nfsstat4::Badowner as u32, 0),
         ] {
             assert_eq!(session.set(&file, attributes::OWNER, &Opaque::<'_, 100>(owner)), status);
             assert_eq!(std::fs::metadata(&f).unwrap().uid(), uid);

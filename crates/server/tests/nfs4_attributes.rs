@@ -1,6 +1,5 @@
-//! NFSv4's attributes as GETATTR tells them and as READDIR does: of every kind of object, in every minor
-//! version, they must be the same. A client takes the entry's attributes for the object's, and its handle to
-//! go on with.
+//! NFSv4's attributes by GETATTR and by READDIR: for every kind of object and in every minor version they must
+//! be the same. A client takes an entry's attributes and handle for the object's.
 
 mod common;
 
@@ -14,7 +13,7 @@ use proto::nfs4::*;
 use samehost_server::{Config, Server};
 use xdr::{Decoder, Encode, Opaque};
 
-/// One more than the highest attribute number that is asked for. RFC 9754 has 86 and 87.
+/// One more than the highest attribute number that is requested. RFC 9754 has 86 and 87.
 const NUMBERS: u32 = 96;
 /// A filesystem's use may change from one request to the next.
 const VOLATILE: [u32; 6] = [
@@ -27,12 +26,12 @@ const VOLATILE: [u32; 6] = [
 ];
 
 /// A client of one minor version.
-enum Asker {
+enum AnyClient {
     V40(Client),
     Later(Session),
 }
 
-impl Asker {
+impl AnyClient {
     fn new(server: &Server, minor: u32) -> Self {
         match minor {
             0 => Self::V40(Client::new(server)),
@@ -89,24 +88,24 @@ impl Asker {
         get::<NfsFh4<'_>>(done.after(&before).1).0.to_vec()
     }
 
-    /// What GETATTR answers: the whole `fattr4`, or the error.
-    fn getattr(&mut self, of: &[u8], wanted: Bitmap4) -> Result<Vec<u8>, u32> {
-        let (status, body) = self.on(of, Operation::Getattr, &Getattr4Args { attr_request: wanted });
+    /// GETATTR's result: the whole `fattr4`, or the error.
+    fn getattr(&mut self, of: &[u8], requested: Bitmap4) -> Result<Vec<u8>, u32> {
+        let (status, body) = self.on(of, Operation::Getattr, &Getattr4Args { attr_request: requested });
         if status == NFS_OK { Ok(body) } else { Err(status) }
     }
 
-    /// The entries of a directory, all pages of them: each one's `fattr4`.
+    /// All entries of a directory, page by page: each one's `fattr4`.
     fn readdir(
         &mut self,
         at: &[u8],
-        wanted: Bitmap4,
+        requested: Bitmap4,
         maxcount: u32,
     ) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, u32> {
         let mut entries = BTreeMap::new();
         let (mut cookie, mut cookieverf) = (0, [0; 8]);
         loop {
             let args =
-                Readdir4Args { cookie, cookieverf, dircount: maxcount, maxcount, attr_request: wanted };
+                Readdir4Args { cookie, cookieverf, dircount: maxcount, maxcount, attr_request: requested };
             let (status, body) = self.on(at, Operation::Readdir, &args);
             if status != NFS_OK {
                 return Err(status);
@@ -117,7 +116,7 @@ impl Asker {
                 cookie = from.u64().unwrap();
                 let name = from.opaque(255).unwrap().to_vec();
                 let values: Fattr4<'_> = from.get().unwrap();
-                assert!(entries.insert(name, encoded(&values)).is_none(), "an entry comes twice");
+                assert!(entries.insert(name, encoded(&values)).is_none(), "an entry is listed twice");
             }
             if from.bool().unwrap() {
                 return Ok(entries);
@@ -126,16 +125,16 @@ impl Asker {
     }
 }
 
-/// A directory and what is in it that is compared.
-struct Place {
+/// An object that is compared, by its directory and name.
+struct Entry {
     directory: PathBuf,
     name: &'static str,
     what: &'static str,
 }
 
-/// Every kind of object, as an entry of what it lies in. `above` is the directory over all exports.
-fn places(above: &Path) -> Vec<Place> {
-    let at = |directory: PathBuf, name, what| Place { directory, name, what };
+/// Every kind of object. `above` is the directory above all exports.
+fn entries(above: &Path) -> Vec<Entry> {
+    let at = |directory: PathBuf, name, what| Entry { directory, name, what };
     let outer = above.join("export");
     vec![
         at(above.join("pseudo"), "deeper", "a pseudo directory"),
@@ -151,7 +150,7 @@ fn places(above: &Path) -> Vec<Place> {
     ]
 }
 
-/// Exports that have all of it.
+/// A server that exports all of them.
 fn serve(scratch: &Scratch) -> Server {
     let above = scratch.dir.path();
     for path in ["export/inner", "export/directory", "pseudo/deeper/export"] {
@@ -169,50 +168,50 @@ fn serve(scratch: &Scratch) -> Server {
 }
 
 #[test]
-fn getattr_and_readdir_tell_the_same() {
+fn getattr_and_readdir_return_the_same_attributes() {
     let scratch = Scratch::new();
     let server = serve(&scratch);
     for minor in 0..=2 {
-        let mut asker = Asker::new(&server, minor);
-        let root = asker.root();
-        for Place { directory, name, what } in places(scratch.dir.path()) {
+        let mut client = AnyClient::new(&server, minor);
+        let root = client.root();
+        for Entry { directory, name, what } in entries(scratch.dir.path()) {
             let parts =
                 directory.as_os_str().as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
-            let at = parts.fold(root.clone(), |at, part| asker.lookup(&at, part));
-            let object = asker.lookup(&at, name.as_bytes());
-            let mut tell = |wanted: Bitmap4| {
-                let told = asker.readdir(&at, wanted, 1 << 16);
-                (asker.getattr(&object, wanted), told.map(|entries| entries[name.as_bytes()].clone()))
+            let at = parts.fold(root.clone(), |at, part| client.lookup(&at, part));
+            let object = client.lookup(&at, name.as_bytes());
+            let mut both = |requested: Bitmap4| {
+                let told = client.readdir(&at, requested, 1 << 16);
+                (client.getattr(&object, requested), told.map(|entries| entries[name.as_bytes()].clone()))
             };
             let all: Vec<u32> =
-                (0..NUMBERS).filter(|number| tell(Bitmap4::of(&[*number])).0.is_ok()).collect();
-            assert!(all.len() > 80, "4.{minor}, {what}: only the write-only ones can't be asked for");
+                (0..NUMBERS).filter(|number| both(Bitmap4::of(&[*number])).0.is_ok()).collect();
+            assert!(all.len() > 80, "4.{minor}, {what}: only the write-only ones can't be requested");
             for number in 0..NUMBERS {
-                let wanted = Bitmap4::of(&[number]);
+                let requested = Bitmap4::of(&[number]);
                 if VOLATILE.contains(&number) {
-                    wait_for("a filesystem's use to stay", || matches!(tell(wanted), (a, b) if a == b));
+                    wait_for("a filesystem's use to stay", || matches!(both(requested), (a, b) if a == b));
                     continue;
                 }
-                let (by_getattr, by_readdir) = tell(wanted);
+                let (by_getattr, by_readdir) = both(requested);
                 assert_eq!(by_getattr, by_readdir, "4.{minor}, {what}, attribute {number}");
             }
             let together = Bitmap4::of(&all);
-            wait_for("all of them together", || matches!(tell(together), (a, b) if a == b));
-            let (told, _) = tell(Bitmap4::of(&[attributes::FILEHANDLE]));
+            wait_for("all of them together", || matches!(both(together), (a, b) if a == b));
+            let (told, _) = both(Bitmap4::of(&[attributes::FILEHANDLE]));
             let told: Vec<u8> = get::<Fattr4<'_>>(&told.unwrap()).attr_vals.0.to_vec();
             assert_eq!(told, encoded(&Opaque::<100>(&object)), "4.{minor}, {what}: its handle is GETFH's");
         }
     }
 }
 
-/// A client goes on where the last page ended: each entry comes once, and there is an end.
+/// Each page continues where the last one ended: each entry is listed once, and the list ends.
 #[test]
 fn a_pseudo_directory_is_listed_in_pages() {
     let scratch = Scratch::new();
     let above = scratch.dir.path();
     let names: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();
     let exports = names.iter().enumerate().map(|(number, name)| {
-        // Half of them are exports, half lead to one.
+        // Half of the names are exports, half are directories that lead to one.
         let path = above.join("many").join(name).join(if number % 2 == 0 { "" } else { "x" });
         std::fs::create_dir_all(&path).unwrap();
         format!("{} {ANYBODY}", path.display())
@@ -220,13 +219,13 @@ fn a_pseudo_directory_is_listed_in_pages() {
     let exports = exports.collect();
     let server = Server::start(Config { exports, ..scratch.config("") }).unwrap();
     for minor in 0..=2 {
-        let mut asker = Asker::new(&server, minor);
-        let root = asker.root();
+        let mut client = AnyClient::new(&server, minor);
+        let root = client.root();
         let path = above.join("many");
         let parts = path.as_os_str().as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
-        let at = parts.fold(root, |at, part| asker.lookup(&at, part));
-        let wanted = Bitmap4::of(&[attributes::TYPE, attributes::FILEHANDLE, attributes::FILEID]);
-        let listed = asker.readdir(&at, wanted, 400).unwrap();
+        let at = parts.fold(root, |at, part| client.lookup(&at, part));
+        let requested = Bitmap4::of(&[attributes::TYPE, attributes::FILEHANDLE, attributes::FILEID]);
+        let listed = client.readdir(&at, requested, 400).unwrap();
         assert_eq!(listed.keys().map(|name| String::from_utf8_lossy(name)).collect::<Vec<_>>(), names);
         let handles: std::collections::BTreeSet<_> = listed.values().collect();
         assert_eq!(handles.len(), names.len(), "each has a handle of its own");

@@ -1,5 +1,5 @@
-//! A long COPY goes on behind its answer, its client is told by a callback when it is done, and may ask
-//! meanwhile; a client that can't be called waits for its COPY.
+//! COPY of a long file: asynchronous, with CB_OFFLOAD at its end and OFFLOAD_STATUS meanwhile; synchronous for
+//! a client without a back channel.
 
 mod common;
 
@@ -37,8 +37,8 @@ fn copy(session: &mut Session, from: &[u8], to: &[u8]) -> Copy4ResOk {
     get(body)
 }
 
-/// Receives a callback of the session, which must be a CB_SEQUENCE and one operation, says that it was done,
-/// and what its arguments were.
+/// Receives a callback of the session, which must be CB_SEQUENCE and one operation, and answers it with
+/// success; the operation and its arguments.
 fn answer_callback(session: &mut Session) -> (u32, Vec<u8>) {
     let record = session.wire.receive().unwrap();
     let mut from = Decoder::new(&record);
@@ -86,7 +86,7 @@ fn answer_callback(session: &mut Session) -> (u32, Vec<u8>) {
 }
 
 #[test]
-fn a_long_copy_goes_on_behind_its_answer_and_its_end_is_told() {
+fn a_long_copy_is_asynchronous_and_its_end_is_reported() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 2, b"one");
@@ -97,7 +97,7 @@ fn a_long_copy_goes_on_behind_its_answer_and_its_end_is_told() {
     std::fs::write(scratch.at("to"), "").unwrap();
     let from = session.lookup(&root, b"from").unwrap();
     let to = session.lookup(&root, b"to").unwrap();
-    // Nobody could be told.
+    // There is no back channel.
     let waited = copy(&mut session, &from, &to);
     assert!(waited.synchronous && waited.response.callback_id.0.is_empty());
     assert_eq!(waited.response.count, LENGTH as u64);
@@ -119,7 +119,7 @@ fn a_long_copy_goes_on_behind_its_answer_and_its_end_is_told() {
     assert_eq!((told.fh.0, told.stateid), (&to[..], id));
     assert!(matches!(told.info, OffloadInfo4::Done(WriteResponse4 { count, .. }) if count == LENGTH as u64));
     assert!(std::fs::read(scratch.at("to")).unwrap() == bytes);
-    // What the client has taken note of is forgotten.
+    // After the client's answer to CB_OFFLOAD the server forgets the copy.
     common::wait_for("the copy to be forgotten", || {
         let asked = session.on(&to, Operation::OffloadStatus, &Stateid4Args { stateid: id });
         asked.0 == Nfsstat4::BadStateid as u32

@@ -1,5 +1,4 @@
-//! Files as NFSv4 sees them: holes, files that lose their name while they are open, exports that lie in one
-//! another.
+//! Files over NFSv4: holes, files that are removed while they are open, and nested exports.
 
 mod common;
 
@@ -24,7 +23,7 @@ const fn hole<'a>(offset: u64, length: u64) -> ReadPlusContent4<'a> {
 }
 
 #[test]
-fn what_is_a_hole_is_read_as_one() {
+fn holes_are_read_as_holes() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 2, b"one");
@@ -45,18 +44,18 @@ fn what_is_a_hole_is_read_as_one() {
     };
     let all = vec![hole(0, 128 * KIB), data(128 * KIB, &some), hole(192 * KIB, 320 * KIB)];
     holds(0, 1 << 20, true, all);
-    // A part of the data; all of it; a part of a hole; behind the end.
+    // A part of the data; all data; a part of a hole; behind the end.
     holds(130 * KIB, 4096, false, vec![data(130 * KIB, &some[..4096])]);
     holds(128 * KIB, 64 << 10, false, vec![data(128 * KIB, &some)]);
     holds(500 * KIB, 4096, false, vec![hole(500 * KIB, 4096)]);
     holds(2000 * KIB, 4096, true, vec![]);
-    // Up to the end, and all data.
+    // Data up to the end.
     local.set_len(192 * KIB).unwrap();
     holds(190 * KIB, 1 << 20, true, vec![data(190 * KIB, &some[..2048])]);
 }
 
 #[test]
-fn a_file_that_is_open_stays_when_its_name_goes() {
+fn a_file_that_is_removed_while_open_stays_readable_and_writable() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 1, b"one");
@@ -83,7 +82,7 @@ fn a_file_that_is_open_stays_when_its_name_goes() {
     assert_eq!(session.run(&ops).status, Nfsstat4::Stale as u32);
 }
 
-/// The entries of a directory and the file numbers that they are mounted on.
+/// The entries of a directory, with FILEID and MOUNTED_ON_FILEID.
 fn list(session: &mut Session, directory: &[u8]) -> Vec<(Vec<u8>, u64, u64)> {
     let args = Readdir4Args {
         cookie: 0,
@@ -108,14 +107,14 @@ fn list(session: &mut Session, directory: &[u8]) -> Vec<(Vec<u8>, u64, u64)> {
 }
 
 #[test]
-fn an_export_in_another_is_entered_from_it() {
+fn a_nested_export_is_entered_from_the_outer_one() {
     let scratch = Scratch::new();
     let inner = scratch.at("a/inner");
     std::fs::create_dir_all(&inner).unwrap();
     std::fs::write(inner.join("covered"), "").unwrap();
     let number = |path: &std::path::Path| std::fs::metadata(path).unwrap().ino();
     let covered = number(&inner);
-    // Another filesystem stands there.
+    // Another filesystem is mounted there.
     rustix::mount::mount("tmpfs", &inner, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
     struct Unmount(std::path::PathBuf);
     impl Drop for Unmount {
@@ -149,7 +148,7 @@ fn an_export_in_another_is_entered_from_it() {
     let done = session.run(&ops);
     let (status, body) = done.after(&[common::v4::SEQUENCE, common::v4::PUTFH, (Operation::Lookupp, 0)]);
     assert_eq!((status, get::<NfsFh4<'_>>(body).0), (NFS_OK, &directory[..]));
-    // Who may use the inner one only finds the way there.
+    // A client of the inner export alone sees the directories that lead there.
     let mut other = Session::from(common::Client::from(&server, [127, 0, 0, 2].into(), 0), 1, b"two");
     other.reclaim_complete();
     assert_eq!(other.walk(&inner), root);

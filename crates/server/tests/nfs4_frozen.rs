@@ -1,4 +1,4 @@
-//! A server that is stopped (SIGSTOP) for longer than a lease: that isn't its clients' fault.
+//! A server that is stopped (SIGSTOP) for longer than a lease: its clients keep their locks.
 
 mod common;
 
@@ -18,7 +18,7 @@ use xdr::Opaque;
 const BASE: &str = "SAMEHOST_TEST_FROZEN_SERVER";
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Serves, in a process of its own, until the test has gone.
+/// Serves in a process of its own until the test ends.
 #[test]
 fn server_process() {
     let Ok(base) = std::env::var(BASE) else { return };
@@ -60,7 +60,7 @@ impl Frozen {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Stops it; when this returns none of its threads runs.
+    /// Stops the process; none of its threads runs when this returns.
     fn freeze(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
@@ -82,7 +82,7 @@ impl Drop for Frozen {
 }
 
 #[test]
-fn a_lock_stays_with_its_holder_while_the_server_does_not_run() {
+fn a_lock_is_kept_while_the_server_does_not_run() {
     let scratch = Scratch::new();
     let server = Frozen::start(&scratch);
     let [mut holder, mut other] = [&b"holder"[..], b"other"].map(|name| {
@@ -99,7 +99,7 @@ fn a_lock_stays_with_its_holder_while_the_server_does_not_run() {
     assert_eq!(holder.run(&renewal).status, NFS_OK);
     server.freeze();
     std::thread::sleep(LEASE + Duration::from_millis(500));
-    // Both stand in the server's queues when it runs again, the other's request in front.
+    // Both requests are in the sockets' queues when the server runs again, the other client's first.
     let owner = StateOwner4 { clientid: other.clientid, owner: Opaque(b"locker") };
     let new = OpenToLockOwner4 { open_seqid: 0, open_stateid: theirs, lock_seqid: 0, lock_owner: owner };
     let args = Lock4Args {
@@ -121,7 +121,7 @@ fn a_lock_stays_with_its_holder_while_the_server_does_not_run() {
     let renewal = holder.sequence(false);
     assert_eq!(holder.run(&renewal).status, NFS_OK);
     holder.lock(&file, held, false).expect("it is still the holder's");
-    // A lease runs out as ever when the server runs.
+    // While the server runs leases expire as usual.
     wait_for("the holder's lease to run out", || match other.lock(&file, theirs, false) {
         Ok(_) => true,
         Err(status) => {

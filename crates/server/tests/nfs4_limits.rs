@@ -1,4 +1,4 @@
-//! What a client of NFSv4 may ask for at once.
+//! Limits of an NFSv4 client: operations of a COMPOUND, sessions, slots.
 
 mod common;
 
@@ -17,14 +17,14 @@ fn rootfh(ops: Ops, count: usize) -> Ops {
 }
 
 #[test]
-fn a_compound_has_so_many_operations() {
+fn the_operations_of_a_compound_are_bounded() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut session = Session::new(&server, 1, b"one");
     assert_eq!(compound(&mut session.wire, 0, &rootfh(Ops::new(), OPERATIONS)).status, NFS_OK);
     let done = compound(&mut session.wire, 0, &rootfh(Ops::new(), OPERATIONS + 1));
     assert_eq!(done.status, Nfsstat4::Resource as u32);
-    // What was agreed on for the session, SEQUENCE among them.
+    // The session's bound counts SEQUENCE, too.
     let most = channel().maxoperations as usize;
     let ops = rootfh(session.sequence(false), most - 1);
     assert_eq!(session.run(&ops).status, NFS_OK);

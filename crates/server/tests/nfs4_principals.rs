@@ -1,5 +1,5 @@
-//! Attacks on what other clients of NFSv4 have: by other users, and by root of nowhere, who knows names, and
-//! even ids.
+//! Attacks on the state of other NFSv4 clients: by other users, and by a remote root who knows names and even
+//! ids.
 
 mod common;
 
@@ -11,13 +11,13 @@ use proto::nfs4::*;
 use samehost_server::Server;
 use xdr::{Array, Encode, Opaque};
 
-/// What a local process says of itself is believed, as another host's is.
+/// The server believes the credentials of local processes, as those of other hosts.
 const REMOTE: &str = "*(rw,insecure,no_root_squash,async,local_peers=trust)";
 
-/// A user of this host who runs a client of his own, in which he is whoever he likes.
+/// A user of this host whose own client sends any credential.
 const STRANGER: u32 = 54_321;
 
-/// Nobody here may do anything with the files of these.
+/// The owners of files that no other user has permissions for.
 const USER: (u32, u32) = (500, 501);
 
 fn stranger(server: &Server) -> Client {
@@ -82,9 +82,9 @@ fn walk(to: &std::path::Path) -> (Ops, Vec<(Operation, usize)>) {
     })
 }
 
-/// With another one's client id in hand: they counted up once.
+/// With the id of another client.
 #[test]
-fn who_knows_a_clients_id_and_session_has_neither() {
+fn knowing_a_client_id_and_session_id_gives_no_access() {
     let scratch = Scratch::new();
     let server = scratch.serve(REMOTE);
     let mut victim = Session::callable(&server, 1, b"victim");
@@ -111,7 +111,7 @@ fn who_knows_a_clients_id_and_session_has_neither() {
     assert_eq!(victim.run(&ops).status, NFS_OK);
 }
 
-/// As root, which costs nothing, and with names only: ids near one's own are nobody's.
+/// As root: ids near the attacker's own belong to no client.
 #[test]
 fn ids_cannot_be_guessed_from_others() {
     let scratch = Scratch::new();
@@ -128,10 +128,10 @@ fn ids_cannot_be_guessed_from_others() {
     }
 }
 
-/// EXCHANGE_ID and SETCLIENTID with somebody's name, as root, with another verifier: that was a restart of
-/// the client, and ended it.
+/// EXCHANGE_ID and SETCLIENTID with another client's name and a new verifier, as root: from the client itself
+/// that is a restart, which ends its state.
 #[test]
-fn who_takes_a_clients_name_ends_nothing_and_keeps_nobody_out() {
+fn taking_a_clients_name_neither_ends_it_nor_keeps_it_out() {
     let scratch = Scratch::new();
     std::fs::write(scratch.at("f"), "").unwrap();
     let server = scratch.serve(REMOTE);
@@ -150,20 +150,20 @@ fn who_takes_a_clients_name_ends_nothing_and_keeps_nobody_out() {
     let asked = create_session(exchanged.clientid, exchanged.sequenceid);
     assert_eq!(alone(&mut wire, 1, Operation::CreateSession, &asked).status, NFS_OK);
     version_0(&mut wire, b"old victim", *b"another!");
-    // He is there before another one, too.
+    // The attacker takes a name before its owner comes.
     alone(&mut wire, 1, Operation::ExchangeId, &exchange_id(b"late", *b"another!"));
 
     let read = Read4Args { stateid: open, offset: 0, count: 10 };
-    assert_eq!(victim.on(&file, Operation::Read, &read).0, NFS_OK, "what is open stays open");
+    assert_eq!(victim.on(&file, Operation::Read, &read).0, NFS_OK, "its open file stays open");
     let renew = Clientid4Args { clientid: old_id };
     assert_eq!(alone(&mut old, 0, Operation::Renew, &renew).status, NFS_OK);
     Session::new(&server, 1, b"late").reclaim_complete();
 }
 
-/// 4.0 has no sessions: an owner's retry is answered from memory, with the handle that GETFH tells, whatever
-/// directories are above it.
+/// 4.0 has no sessions: an owner's retransmission is answered from memory, handle included, without a check of
+/// the directories above the file.
 #[test]
-fn a_retry_of_somebody_else_is_not_answered() {
+fn a_retransmission_of_another_principal_is_not_answered() {
     let scratch = Scratch::new();
     let private = scratch.at("private");
     std::fs::create_dir(&private).unwrap();
@@ -209,13 +209,13 @@ fn a_retry_of_somebody_else_is_not_answered() {
     let locked = compound(&mut wire, 0, &lock);
     let lock_stateid: Stateid4 = get(locked.after(&[PUTFH]).1);
 
-    // He knows everything there is to know: the client's id, its owners, their numbers, the state ids.
+    // The attacker knows the client's id, its owners, their sequence numbers and the state ids.
     let mut other = stranger(&server).with_user(USER.1, USER.1, &[]);
     let again = |seqid| {
         let args = Open4Args { seqid, claim: OpenClaim4::Null(Opaque(b"f")), ..open };
         walk(&scratch.export()).0.op(Operation::Open, &args).op(Operation::Getfh, &())
     };
-    // The last request of the owner was its LOCK; its OPEN is as old as the first one's would be.
+    // The owner's last request was LOCK: a retransmission of its OPEN is too old.
     let done = compound(&mut other, 0, &again(3));
     assert_eq!(done.status, Nfsstat4::BadSeqid as u32);
     assert!(!done.bytes.windows(file.len()).any(|window| window == file), "no handle");
@@ -236,18 +236,22 @@ fn a_retry_of_somebody_else_is_not_answered() {
     let read = Read4Args { stateid: lock_stateid, offset: 0, count: 10 };
     std::fs::set_permissions(private.join("f"), std::fs::Permissions::from_mode(0o600)).unwrap();
     let read = on_file().op(Operation::Read, &read);
-    assert_eq!(compound(&mut other, 0, &read).status, Nfsstat4::Access as u32, "a state id is no permission");
+    assert_eq!(
+        compound(&mut other, 0, &read).status,
+        Nfsstat4::Access as u32,
+        "a state id gives no permission"
+    );
 
-    // The client is told again, and has everything yet.
+    // The client itself gets the answer again, and still has its state.
     assert_eq!(compound(&mut wire, 0, &lock).bytes, locked.bytes);
     for ops in [renew, on_file().op(Operation::Locku, &unlock), on_file().op(Operation::Close, &close)] {
         assert_eq!(compound(&mut wire, 0, &ops).status, NFS_OK);
     }
 }
 
-/// A lock in the way tells whose it is: not by an id that would let others speak for the client.
+/// NFS4ERR_DENIED names the lock's owner, but not by a client id with which others could pose as the client.
 #[test]
-fn a_refused_lock_does_not_tell_the_id_of_another_client() {
+fn a_denied_lock_does_not_reveal_another_clients_id() {
     let scratch = Scratch::new();
     std::fs::write(scratch.at("f"), "").unwrap();
     let server = scratch.serve(REMOTE);

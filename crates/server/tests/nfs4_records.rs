@@ -1,6 +1,5 @@
-//! What a restart finds in the state directory: records of NFSv4 clients that are damaged, and what nobody
-//! expects there. The server starts, says so, and gives nobody anything new before a whole grace period has
-//! passed.
+//! A restart with damaged records of NFSv4 clients, or unexpected entries, in the state directory. The server
+//! starts, reports them, and grants no new state before a whole grace period has passed.
 
 mod common;
 
@@ -15,29 +14,29 @@ use xdr::Opaque;
 
 const F: OpenClaim4<'_> = OpenClaim4::Null(Opaque(b"f"));
 
-/// Does something to a directory of records.
+/// Damages a directory of records.
 type Damage<'a> = &'a dyn Fn(&Path);
 
-/// The directory of the records of the one server that has run.
+/// The directory with the records of the only server that has run.
 fn records(scratch: &Scratch) -> PathBuf {
     let all = scratch.dir.path().join("state/nfs4-clients");
     std::fs::read_dir(all).unwrap().next().unwrap().unwrap().path()
 }
 
-/// The record of the one client.
+/// The record of the only client.
 fn record(at: &Path) -> PathBuf {
     let mut entries = std::fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path());
     entries.find(|path| !path.ends_with("lease")).unwrap()
 }
 
-/// A server that was killed while `one` had a file open and locked: how it is started again, and the file's
+/// Kills a server while `one` has a file open and locked; the configuration to start it again, and the file's
 /// handle.
 fn killed(scratch: &Scratch) -> (Config, Vec<u8>) {
     let mut config = scratch.config(ANYBODY);
     let server = Server::start(config.clone()).unwrap();
     config.listen = server.local_addrs();
     drop(server);
-    // The records' directory goes by the addresses.
+    // The name of the records' directory depends on the addresses.
     std::fs::remove_dir_all(scratch.dir.path().join("state/nfs4-clients")).unwrap();
     let server = Server::start(config.clone()).unwrap();
     let mut one = Session::new(&server, 1, b"one");
@@ -49,13 +48,13 @@ fn killed(scratch: &Scratch) -> (Config, Vec<u8>) {
 }
 
 #[test]
-fn whatever_lies_among_the_records_the_server_starts_and_waits_for_those_it_does_not_know() {
+fn damaged_records_cost_a_grace_period_and_no_more() {
     let scratch = Scratch::new();
     let fifo = |at: &Path| {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, at.join("fifo"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
     };
-    // What is done to the records, and whether that of `one` is left.
+    // The damage, and whether the record of `one` survives.
     let damage: [(&str, bool, Damage<'_>); 7] = [
         ("empty", false, &|at| std::fs::write(record(at), "").unwrap()),
         ("garbled", false, &|at| std::fs::write(record(at), "\u{0}ne").unwrap()),
@@ -106,7 +105,7 @@ fn a_state_directory_that_others_can_write_to_is_refused() {
     std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o755)).unwrap();
     let server = Server::start(scratch.config(ANYBODY)).unwrap();
     drop(server);
-    // The same of what is in it: then nobody can reclaim, and the server says so.
+    // So is a records' directory: no client can reclaim then, and the server reports that.
     let clients = state.join("nfs4-clients");
     let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], ..scratch.config(ANYBODY) };
     for entry in std::fs::read_dir(&clients).unwrap() {

@@ -1,4 +1,4 @@
-//! Attacks on what all clients of NFSv4 share, by another user's process; and an ordinary client beside it.
+//! Attacks on the resources that all NFSv4 clients share, by another user's process, beside an ordinary client.
 
 mod common;
 
@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use samehost_server::Server;
 use xdr::Opaque;
 
-/// What a local process says of itself is believed, as another host's is.
+/// The server believes the credentials of local processes, as those of other hosts.
 const REMOTE: &str = "*(rw,insecure,no_root_squash,async,local_peers=trust)";
 
 fn stranger(server: &Server) -> Client {
@@ -26,9 +26,9 @@ fn open(session: &mut Session, root: &[u8], name: &str) -> Result<(Stateid4, Vec
     session.open(root, OpenClaim4::Null(Opaque(name.as_bytes())), false)
 }
 
-/// All tests of a process have its limit of open files, so there is one.
+/// The limit of open files belongs to the process, so this file has one test.
 #[test]
-fn who_opens_locks_and_names_all_it_can_leaves_enough_for_others() {
+fn a_greedy_client_leaves_opens_locks_and_names_for_others() {
     let few = Some(1024);
     setrlimit(Resource::Nofile, Rlimit { current: few, maximum: few }).unwrap();
     let scratch = Scratch::new();
@@ -37,7 +37,7 @@ fn who_opens_locks_and_names_all_it_can_leaves_enough_for_others() {
     }
     let server = scratch.serve(REMOTE);
 
-    // Open files, with delegations as long as there are any.
+    // Opens, with delegations while the server grants them.
     let mut greedy = Session::from(stranger(&server), 1, b"greedy");
     greedy.reclaim_complete();
     let root = greedy.walk(&scratch.export());
@@ -54,7 +54,7 @@ fn who_opens_locks_and_names_all_it_can_leaves_enough_for_others() {
     // Lock owners on one file.
     let mut other = Session::from(stranger(&server), 1, b"greedy, too");
     other.reclaim_complete();
-    assert_eq!(open(&mut other, &root, "0").map(drop), Ok(()), "it is open already");
+    assert_eq!(open(&mut other, &root, "0").map(drop), Ok(()), "the server has it open already");
     assert_eq!(open(&mut other, &root, "299").map(drop), Err(Nfsstat4::Delay as u32), "it is the same user");
 
     let mut modest = Session::new(&server, 2, b"modest");
@@ -65,7 +65,7 @@ fn who_opens_locks_and_names_all_it_can_leaves_enough_for_others() {
     }
     let _connections: Vec<_> = (0..20).map(|_| Client::new(&server)).collect();
 
-    // Names that are never confirmed: 16,383 of them were all there is.
+    // Client names that are never confirmed.
     let mut wire = stranger(&server);
     for batch in 0..170_u32 {
         let ids: Vec<_> = (0..100).map(|number| (100 * batch + number).to_be_bytes()).collect();

@@ -1,5 +1,5 @@
-//! Locks that clients wait for, over TCP: whoever is next is called, whether the lock was another client's or
-//! a local process's.
+//! Blocking locks over TCP: the next client in the queue gets CB_NOTIFY_LOCK when another client or a local
+//! process has released the lock.
 
 mod common;
 
@@ -38,13 +38,13 @@ impl Locker {
         let (status, body) = session.on(&root, Operation::Open, &args);
         assert_eq!(status, NFS_OK);
         let opened: Open4ResOk<'_> = get(&body);
-        assert_ne!(opened.rflags & RESULT_MAY_NOTIFY_LOCK, 0, "it can be called");
+        assert_ne!(opened.rflags & RESULT_MAY_NOTIFY_LOCK, 0, "the client has a back channel");
         let open = opened.stateid;
         let file = session.lookup(&root, b"f").unwrap();
         Self { session, file, open }
     }
 
-    /// LOCK of the whole file, for which it waits.
+    /// A blocking LOCK of the whole file.
     fn lock(&mut self) -> Result<Stateid4, u32> {
         let lock_owner = StateOwner4 { clientid: self.session.clientid, owner: Opaque(b"locker") };
         let new = OpenToLockOwner4 { open_seqid: 0, open_stateid: self.open, lock_seqid: 0, lock_owner };
@@ -60,27 +60,27 @@ impl Locker {
         assert_eq!(self.session.on(&self.file, Operation::Locku, &args).0, NFS_OK);
     }
 
-    /// Is told that it may have it.
-    fn is_told(&mut self) {
-        let told = call(&mut self.session);
-        let args: CbNotifyLock4Args<'_> = get(&told.args);
-        assert_eq!((told.operation, args.fh.0), (CB_NOTIFY_LOCK, &self.file[..]));
+    /// Receives CB_NOTIFY_LOCK.
+    fn is_notified(&mut self) {
+        let received = call(&mut self.session);
+        let args: CbNotifyLock4Args<'_> = get(&received.args);
+        assert_eq!((received.operation, args.fh.0), (CB_NOTIFY_LOCK, &self.file[..]));
         assert_eq!(
             (args.lock_owner.clientid, args.lock_owner.owner.0),
             (self.session.clientid, &b"locker"[..])
         );
-        answer(&mut self.session, &told, &[]);
+        answer(&mut self.session, &received, &[]);
     }
 }
 
-/// A server whose clients' turns are longer than any test.
+/// A server whose lease, and a client's turn for a lock, is longer than any test.
 fn serve(scratch: &Scratch) -> Server {
     let lease = Duration::from_secs(3600);
     Server::start(Config { lease, ..scratch.config(ANYBODY) }).unwrap()
 }
 
 #[test]
-fn who_waits_for_another_client_is_told_and_served_in_order() {
+fn clients_that_wait_for_a_lock_are_notified_in_order() {
     let scratch = Scratch::new();
     let server = serve(&scratch);
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -89,15 +89,15 @@ fn who_waits_for_another_client_is_told_and_served_in_order() {
     assert_eq!((two.lock(), three.lock()), (Err(DENIED), Err(DENIED)));
     one.unlock(held);
     assert_eq!((three.lock(), one.lock()), (Err(DENIED), Err(DENIED)), "it isn't their turn");
-    two.is_told();
+    two.is_notified();
     let held = two.lock().unwrap();
     two.unlock(held);
-    three.is_told();
+    three.is_notified();
     three.lock().unwrap();
 }
 
 #[test]
-fn who_waits_for_a_local_process_is_told() {
+fn a_client_is_notified_when_a_local_process_unlocks() {
     let scratch = Scratch::new();
     let server = serve(&scratch);
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -106,6 +106,6 @@ fn who_waits_for_a_local_process_is_told() {
     assert!(store::lock(&local, &FileLock { first: 5, last: 5, exclusive: true }).unwrap());
     assert_eq!(one.lock(), Err(DENIED));
     drop(local);
-    one.is_told();
+    one.is_notified();
     one.lock().unwrap();
 }
