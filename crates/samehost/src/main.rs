@@ -9,6 +9,7 @@ mod commands;
 mod connect;
 mod copy;
 mod demo;
+mod descriptors;
 mod exit;
 mod human;
 mod ids;
@@ -87,6 +88,7 @@ fn run(cli: Cli) -> Ended {
 
 /// Runs a command on a runtime with one thread: what it waits for is the server, not a processor.
 fn block_on(command: impl Future<Output = Ended>) -> Ended {
+    descriptors::raise()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

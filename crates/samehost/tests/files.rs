@@ -365,3 +365,30 @@ fn what_is_refused_says_so() {
         .exits(1)
         .complains(&[&elsewhere]);
 }
+
+/// 64 descriptors are enough for every command; with fewer it says so.
+#[test]
+fn few_descriptors_are_enough_or_refused() {
+    let server = Server::start();
+    fs::create_dir(server.export().join("d")).unwrap();
+    for number in 0..200 {
+        fs::write(server.export().join(format!("d/{number}")), number.to_string()).unwrap();
+    }
+    let within = |limit: u32, args: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {limit} && exec \"$@\""), "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_samehost")).args(args).env("SAMEHOST_RUN_DIR", server.run_dir());
+        run(&mut command)
+    };
+    let (url, copy) = (server.url("d"), server.beside("copy"));
+    for lane in ["off", "auto", "required"] {
+        within(64, &["ls", "--lane", lane, &url]).exits(0);
+        within(64, &["cp", "-r", "--lane", lane, &url, path(&copy)]).exits(0);
+        within(64, &["cp", "-r", "--lane", lane, path(&copy), &server.url(lane)]).exits(0);
+        assert_eq!(tree(&copy), tree(&server.export().join(lane)));
+        fs::remove_dir_all(&copy).unwrap();
+    }
+    let words = ["RLIMIT_NOFILE", "it is 63", "64 at least", "ulimit -n"];
+    within(63, &["ls", &url]).exits(1).complains(&words);
+    within(63, &["mount", &url, path(server.beside("").as_path())]).exits(1).complains(&words);
+}

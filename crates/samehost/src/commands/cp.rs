@@ -3,6 +3,7 @@
 use crate::cli::{CpArgs, Global};
 use crate::connect::Connector;
 use crate::copy::{How, Progress, copy_all};
+use crate::descriptors;
 use crate::exit::Ended;
 use crate::output::Reporter;
 
@@ -15,7 +16,7 @@ pub async fn cp(global: &Global, args: CpArgs) -> Ended {
         recursive: args.recursive,
         preserve: args.preserve,
         commit: !args.no_commit,
-        files: args.files.into(),
+        files: descriptors::copies(args.files.into()),
     };
     let copied = copy_all(&connector, &args.places, how, &reporter, &progress).await;
     progress.finish();

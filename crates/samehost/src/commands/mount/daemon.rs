@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use control::Socket;
 use mount::Mount;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::plan::Plan;
@@ -37,7 +36,8 @@ const LEFTOVERS: Duration = Duration::from_millis(500);
 
 /// Serves in the foreground.
 pub fn foreground(plan: Plan) -> Ended {
-    prepare();
+    // The mode of a new file is the caller's business alone.
+    rustix::process::umask(rustix::fs::Mode::empty());
     let runtime = mount::runtime().map_err(|error| Failure::new("starting the runtime", error))?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
@@ -64,7 +64,8 @@ pub fn foreground(plan: Plan) -> Ended {
 
 /// Serves in the background, for the command that waits at the other end of standard output.
 pub fn background(plan: Plan) -> Ended {
-    prepare();
+    // The mode of a new file is the caller's business alone.
+    rustix::process::umask(rustix::fs::Mode::empty());
     // It was started through /proc/self/exe; ps(1) needn't call it "exe". Without a name it works as well.
     let _ = rustix::thread::set_name(c"samehost");
     let runtime = mount::runtime().map_err(|error| Failure::new("starting the runtime", error))?;
@@ -111,17 +112,6 @@ pub fn background(plan: Plan) -> Ended {
     });
     runtime.shutdown_timeout(LEFTOVERS);
     ended
-}
-
-/// As many open files as may be: each granted one is one. The mode of a new file is the caller's business
-/// alone.
-fn prepare() {
-    let limit = getrlimit(Resource::Nofile);
-    let most = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, most) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
-    }
-    rustix::process::umask(rustix::fs::Mode::empty());
 }
 
 /// Gives the last word and leaves the terminal, the session and the directory of whoever started this.

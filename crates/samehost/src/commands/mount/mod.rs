@@ -20,6 +20,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use crate::cli::{Global, MountArgs};
+use crate::descriptors;
 use crate::exit::{Ended, Exit, Failure};
 use crate::logging;
 use crate::output::complain;
@@ -38,6 +39,7 @@ pub fn mount(global: &Global, args: &MountArgs) -> Ended {
     if let Some(change) = plan::remount(args)? {
         return remount::remount(args, &change);
     }
+    descriptors::raise()?;
     let plan = Plan::make(global, args)?;
     for error in &plan.passed_over {
         complain(&format!("mount: {error}; passed over"));
