@@ -54,7 +54,14 @@ pub(crate) struct State<K, L> {
 #[derive(Debug)]
 pub(crate) enum Kind<L> {
     /// The OPENs of one owner on one file, and the locks that were made by them.
-    Open { owner: Vec<u8>, shares: Shares, locks: BTreeSet<u64> },
+    Open {
+        owner: Vec<u8>,
+        shares: Shares,
+        locks: BTreeSet<u64>,
+        /// Blocking locks that are asked for through it get a place in the queue
+        /// ([`crate::OpenRequest::under_delegation`]).
+        queues: bool,
+    },
     /// The locks of one owner on one file.
     Lock { owner: Vec<u8>, open: u64, ranges: Ranges, file: Arc<L> },
     /// A delegation. The client knows of it from a `seqid` of 1 on.

@@ -115,8 +115,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 }
             }
         };
-        let access = match self.states.get(&open).map(|state| &state.kind) {
-            Some(Kind::Open { shares, .. }) => shares.union().access,
+        let (access, queues) = match self.states.get(&open).map(|state| &state.kind) {
+            Some(Kind::Open { shares, queues, .. }) => (shares.union().access, *queues),
             _ => return Err(Error::BadStateid),
         };
         let needed = if asked.kind == LockKind::Write { 2 } else { 1 };
@@ -132,7 +132,7 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             other => other,
         };
         if let Some(denied) = denied {
-            if asked.waits {
+            if asked.waits && queues {
                 self.enqueue(now, asked.key, (owner, open), wanted, None);
             }
             return Ok(Err(denied));
@@ -191,9 +191,9 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
 
     /// The second half of a LOCK that a local process is in the way of.
     pub fn lock_blocked_locally(&mut self, now: Time, begun: &PendingLock<L>, asked: &LockRequest<'_, K>) {
-        if let (Some(Kind::Lock { owner, .. }), true) =
-            (self.states.get(&begun.state).map(|state| &state.kind), asked.waits)
-        {
+        let kind = |number: &u64| self.states.get(number).map(|state| &state.kind);
+        let queues = matches!(kind(&begun.open), Some(Kind::Open { queues: true, .. }));
+        if let (Some(Kind::Lock { owner, .. }), true) = (kind(&begun.state), asked.waits && queues) {
             let who = (LockOwner { client: asked.by.client, owner: owner.clone() }, begun.open);
             self.enqueue(now, asked.key, who, (asked.range, asked.kind), Some(Arc::clone(&begun.file)));
         }

@@ -25,6 +25,13 @@ pub struct OpenRequest<'a, K> {
     pub share: Share,
     /// The client had it open before the server restarted.
     pub reclaim: bool,
+    /// A client of 4.1 or later had opened the file by itself under a delegation (CLAIM_DELEGATE_CUR). Linux
+    /// listens for CB_NOTIFY_LOCK only after an OPEN of another kind; after this one it asks for a blocking
+    /// lock again after one second, then two, and so on up to 30 (fs/nfs/nfs4proc.c,
+    /// `NFS_STATE_MAY_NOTIFY_LOCK`). A lock that was kept for it until then would be free, and refused to all
+    /// others, for a second at each change of hands. So it has no place in the queue until its owner has
+    /// opened the file in another way, and gets the lock when it asks and the lock is free.
+    pub under_delegation: bool,
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
@@ -63,9 +70,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
                 let is_held = self.files.get(key).is_some_and(|file| file.charged.is_some());
                 self.check_room(now, client, usize::from(!is_held))?;
                 let (shares, locks) = Default::default();
-                self.add_state(by, key, Kind::Open { owner: owner.to_vec(), shares, locks })?
+                let kind = Kind::Open { owner: owner.to_vec(), shares, locks, queues: false };
+                self.add_state(by, key, kind)?
             }
         };
+        if let Some(Kind::Open { queues, .. }) = self.states.get_mut(&number).map(|state| &mut state.kind) {
+            *queues |= !asked.under_delegation;
+        }
         self.reshare(number, |shares| {
             shares.add(asked.share);
             true

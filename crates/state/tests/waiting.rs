@@ -260,3 +260,31 @@ fn the_queue_is_bounded_and_goes_with_its_clients() {
     engine.destroy_session(session, &ROOT, None).unwrap();
     a.all(&mut engine, later).unwrap();
 }
+
+/// Through an open that a client made by itself under a delegation it doesn't hear that a lock is free: nobody
+/// is kept waiting for it, until it has opened the file anew.
+#[test]
+fn an_open_made_under_a_delegation_has_no_place_in_the_queue() {
+    let mut engine = engine();
+    let [(one, _), (two, _)] = ["one", "two"].map(|name| client(&mut engine, NOW, name));
+    let (holder, other) = (Owner::new(&mut engine, one, "a"), Owner::new(&mut engine, two, "b"));
+    let claimed = state::OpenRequest { under_delegation: true, ..open(two, "c", &FILE, 3, 0) };
+    let claimed = Owner { client: two, open: engine.open(NOW, &claimed).unwrap(), name: "c" };
+    let mut held = holder.all(&mut engine, NOW).unwrap();
+    claimed.all(&mut engine, NOW).unwrap_err();
+    other.all(&mut engine, NOW).unwrap_err();
+    holder.unlock(&mut engine, &held);
+    assert_eq!(notices(&mut engine, NOW), [other.who()]);
+    held = other.all(&mut engine, NOW).unwrap();
+    claimed.all(&mut engine, NOW).unwrap_err();
+    other.unlock(&mut engine, &held);
+    assert_eq!(notices(&mut engine, NOW), []);
+    // The next to ask has it, whoever that is.
+    held = holder.all(&mut engine, NOW).unwrap();
+    claimed.all(&mut engine, NOW).unwrap_err();
+    let claimed = Owner::new(&mut engine, two, "c");
+    claimed.all(&mut engine, NOW).unwrap_err();
+    holder.unlock(&mut engine, &held);
+    assert_eq!(notices(&mut engine, NOW), [claimed.who()]);
+    claimed.all(&mut engine, NOW).unwrap();
+}

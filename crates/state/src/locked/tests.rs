@@ -112,7 +112,8 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
     engine.setclientid_confirm(NOW, me, confirm, &root).unwrap();
     let by = Requester { client: me, principal: root };
     let share = Share { access: 3, deny: 0 };
-    let opened = OpenRequest { by: &by, owner: b"o", key: &1, share, reclaim: false };
+    let opened =
+        OpenRequest { by: &by, owner: b"o", key: &1, share, reclaim: false, under_delegation: false };
     let open = engine.open(NOW, &opened).unwrap();
     let mut most = 0;
     for number in 0..OWNERS {

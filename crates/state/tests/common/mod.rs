@@ -161,7 +161,8 @@ pub const fn open_as<'a>(
     access: u8,
     deny: u8,
 ) -> OpenRequest<'a, u32> {
-    OpenRequest { by, owner: owner.as_bytes(), key, share: Share { access, deny }, reclaim: false }
+    let share = Share { access, deny };
+    OpenRequest { by, owner: owner.as_bytes(), key, share, reclaim: false, under_delegation: false }
 }
 
 /// The same state, whatever its `seqid`.

@@ -290,6 +290,7 @@ impl Both {
             key: &file,
             share: Share { access: share.0, deny: share.1 },
             reclaim,
+            under_delegation: false,
         };
         let done = self.engine.open(self.now(), &asked);
         let said = self.model.open(who, owner, file, share, reclaim);

@@ -84,7 +84,10 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
     }
     let key = *opened.node.handle();
     let by = c.requester(client);
-    let request = OpenRequest { by: &by, owner: args.owner.owner.0, key: &key, share, reclaim };
+    let under_delegation = c.minor >= MinorVersion::V1
+        && matches!(args.claim, OpenClaim4::DelegateCur(_) | OpenClaim4::DelegCurFh(_));
+    let owner = args.owner.owner.0;
+    let request = OpenRequest { by: &by, owner, key: &key, share, reclaim, under_delegation };
     if opened.truncate {
         let checked = c.service.state.run(|engine, now| {
             engine.check_open(now, &request)?;
@@ -95,7 +98,6 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
     }
     let hold = || here.admitted.hold(&opened.node);
     let id = c.service.state.open(&request, hold).map_err(status::of_state)?;
-    let owner = args.owner.owner.0;
     let confirm = c.minor == MinorVersion::V0
         && c.service.state.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
     let to = Delegatee { acting: &acting, node: &opened.node, client };
@@ -110,7 +112,7 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
     if confirm {
         rflags |= RESULT_CONFIRM;
     }
-    if c.minor >= MinorVersion::V1 && c.service.state.callbacks.is_up(client) {
+    if c.minor >= MinorVersion::V1 && !under_delegation && c.service.state.callbacks.is_up(client) {
         rflags |= RESULT_MAY_NOTIFY_LOCK;
     }
     c.set_current(Object::File(here.sibling(Arc::clone(&opened.node))));
