@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_line_is_taken_apart() {
-        let line = br"61 28 0:52 / /mnt/a\040b rw,nosuid shared:5 master:1 - fuse.samehost host:/srv\134 \
-                      rw,user_id=0";
+        let line = b"61 28 0:52 / /mnt/a\\040b rw,nosuid shared:5 master:1 - fuse.samehost host:/srv\\134 \
+                     rw,user_id=0";
         let expected = Mounted {
             at: "/mnt/a b".into(),
             kind: OURS.to_owned(),
