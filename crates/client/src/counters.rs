@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use sys::place::PLACES;
+use sys::thread_slot::THREAD_SLOTS;
 
 pub use proto::nfs3::Procedure;
 
@@ -92,7 +92,7 @@ struct Shard {
 }
 
 /// Reads and writes over the lane. They are counted where a locked instruction would be felt, so every thread
-/// counts for itself: only it writes its shard, and a plain load and store do. Threads without a place share
+/// counts for itself: only it writes its shard, and a plain load and store do. Threads without a slot share
 /// the last one.
 #[derive(Debug)]
 pub(crate) struct Hot {
@@ -101,15 +101,15 @@ pub(crate) struct Hot {
 
 impl Default for Hot {
     fn default() -> Self {
-        Self { shards: (0..=PLACES).map(|_| Shard::default()).collect() }
+        Self { shards: (0..=THREAD_SLOTS).map(|_| Shard::default()).collect() }
     }
 }
 
 impl Hot {
     #[inline]
-    fn count(&self, place: Option<usize>, bytes: u64, which: impl Fn(&Shard) -> (&AtomicU64, &AtomicU64)) {
-        let (ops, sum) = which(&self.shards[place.map_or(PLACES, |place| place.min(PLACES))]);
-        if place.is_some() {
+    fn count(&self, slot: Option<usize>, bytes: u64, which: impl Fn(&Shard) -> (&AtomicU64, &AtomicU64)) {
+        let (ops, sum) = which(&self.shards[slot.map_or(THREAD_SLOTS, |slot| slot.min(THREAD_SLOTS))]);
+        if slot.is_some() {
             ops.store(ops.load(Relaxed).wrapping_add(1), Relaxed);
             sum.store(sum.load(Relaxed).wrapping_add(bytes), Relaxed);
         } else {
@@ -118,16 +118,16 @@ impl Hot {
         }
     }
 
-    /// One read of so many bytes, by a thread that has `place` to itself.
+    /// One read of so many bytes, by a thread that has `slot` to itself.
     #[inline]
-    pub(crate) fn read(&self, place: Option<usize>, bytes: u64) {
-        self.count(place, bytes, |shard| (&shard.reads, &shard.bytes_read));
+    pub(crate) fn read(&self, slot: Option<usize>, bytes: u64) {
+        self.count(slot, bytes, |shard| (&shard.reads, &shard.bytes_read));
     }
 
     /// One write of so many bytes, likewise.
     #[inline]
-    pub(crate) fn write(&self, place: Option<usize>, bytes: u64) {
-        self.count(place, bytes, |shard| (&shard.writes, &shard.bytes_written));
+    pub(crate) fn write(&self, slot: Option<usize>, bytes: u64) {
+        self.count(slot, bytes, |shard| (&shard.writes, &shard.bytes_written));
     }
 
     fn add_to(&self, road: &mut RoadCounters) {
@@ -188,22 +188,22 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sys::place::of_this_thread;
+    use sys::thread_slot::current;
 
     #[test]
     fn every_thread_counts_and_nothing_is_lost() {
         let hot = Hot::default();
         for _ in 0..3 {
             std::thread::scope(|scope| {
-                for _ in 0..PLACES + 20 {
-                    scope.spawn(|| (0..100).for_each(|_| hot.read(of_this_thread(), 3)));
+                for _ in 0..THREAD_SLOTS + 20 {
+                    scope.spawn(|| (0..100).for_each(|_| hot.read(current(), 3)));
                 }
-                (0..100).for_each(|_| hot.write(of_this_thread(), 5));
+                (0..100).for_each(|_| hot.write(current(), 5));
             });
         }
         let mut road = RoadCounters::default();
         hot.add_to(&mut road);
-        let reads = 3 * 100 * (PLACES as u64 + 20);
+        let reads = 3 * 100 * (THREAD_SLOTS as u64 + 20);
         assert_eq!((road.reads, road.bytes_read), (reads, reads * 3));
         assert_eq!((road.writes, road.bytes_written), (300, 1500));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use sys::{Access, Attributes, Kind as FileKind, SetAttributes, SetTime, Timestamp};
+pub use sys::{Access, Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 
 /// The longest file handle of NFSv3 (RFC 1813 section 2.3.3, NFS3_FHSIZE).
 pub const HANDLE_MAX: usize = 64;

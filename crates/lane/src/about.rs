@@ -2,7 +2,7 @@
 //! written; and of the directory that it was made in.
 
 use io::{Mode, Modes};
-use sys::{Attributes, Kind, Timestamp};
+use sys::{Attributes, FileKind, Timestamp};
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
 /// What is told of a granted file.
@@ -36,8 +36,15 @@ pub struct Before {
 
 /// The kinds of files in the order of their numbers, which are NFSv3's ftype3 (RFC 1813 section 2.5) and
 /// begin with 1.
-const KINDS: [Kind; 7] =
-    [Kind::Regular, Kind::Directory, Kind::Block, Kind::Character, Kind::Symlink, Kind::Socket, Kind::Fifo];
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::Block,
+    FileKind::Character,
+    FileKind::Symlink,
+    FileKind::Socket,
+    FileKind::Fifo,
+];
 
 /// The modes in the order of their numbers, which begin with 0.
 const MODES: [Mode; 3] = [Mode::Buffered, Mode::DontCache, Mode::Direct];
@@ -128,7 +135,7 @@ fn put_time(to: &mut Encoder, time: Timestamp) {
     to.u32(time.nanoseconds);
 }
 
-fn kind(value: u32) -> Result<Kind, Error> {
+fn kind(value: u32) -> Result<FileKind, Error> {
     let kind = value.checked_sub(1).and_then(|place| KINDS.get(place as usize));
     kind.copied().ok_or(Error::Discriminant { of: "file kind", value })
 }

@@ -218,11 +218,11 @@ impl<W: Words> ClientSide<W> {
     }
 
     /// Begins one I/O under a grant that was given when control was `expected` (as a word), on a thread that
-    /// has `place` to itself, if it has one. If `None`, it must not be begun; otherwise [`ClientSide::put`]
+    /// has `slot` to itself, if it has one. If `None`, it must not be begun; otherwise [`ClientSide::put`]
     /// must follow on the same thread.
     #[inline]
-    pub fn try_get(&self, place: Option<usize>, expected: u64) -> Option<Counted> {
-        let counted = Counted(place.filter(|place| *place < self.slots));
+    pub fn try_get(&self, slot: Option<usize>, expected: u64) -> Option<Counted> {
+        let counted = Counted(slot.filter(|slot| *slot < self.slots));
         match counted.0 {
             // Only this thread writes there: it may have one I/O inside another.
             Some(index) => {

@@ -4,7 +4,7 @@ use crate::interlock::{CONTROL, FIRST_SLOT, IN_FLIGHT, RECEIVED, SIZE, SLOT_SIZE
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use sys::SharedMemory;
-use sys::shared_memory::{Layout, Unsafe};
+use sys::shared_memory::{InvalidMemory, Layout};
 
 const LAYOUT: Layout = Layout { narrow: 0, wide: (SIZE / 8) as u16 };
 
@@ -19,7 +19,7 @@ impl Memory {
     }
 
     /// and the client takes it, if it is sealed and of the right size.
-    pub(crate) fn from_peer(file: OwnedFd) -> Result<Self, Unsafe> {
+    pub(crate) fn from_peer(file: OwnedFd) -> Result<Self, InvalidMemory> {
         SharedMemory::from_peer(file, LAYOUT).map(Self)
     }
 

@@ -11,7 +11,7 @@ use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use sys::switch::announce_and_look;
+use sys::read_mostly::protect;
 
 /// As many as a model needs.
 const SLOTS: usize = 2;
@@ -173,7 +173,7 @@ fn counts_that_make_no_sense_are_still_counts() {
     );
 }
 
-/// `sys::Switch`: two threads look, one changes and sweeps. What a look has found isn't let go of meanwhile.
+/// `sys::ReadMostly`: two threads look, one changes and sweeps. What a look has found isn't let go of meanwhile.
 fn switch(with_barrier: bool) {
     const VALUES: usize = 2;
     let machine = Machine::new(3);
@@ -186,7 +186,7 @@ fn switch(with_barrier: bool) {
             let (words, freed) = (words.clone(), freed.clone());
             thread::spawn(move || {
                 for _ in 0..2 {
-                    let found = announce_and_look(0, || current(&words), |value| words[place].put(value));
+                    let found = protect(0, || current(&words), |value| words[place].put(value));
                     if let Some(found) = found {
                         thread::yield_now();
                         assert!(!freed[found as usize].load(SeqCst), "used after it was let go of");

@@ -407,7 +407,7 @@ async fn io_is_counted_where_the_server_looks() {
             (word(IN_FLIGHT), own)
         };
         // Threads beyond the slots count in the shared word, and this may be one of them.
-        let has_slot = sys::place::of_this_thread().is_some_and(|place| place < SLOTS.min(slots as usize));
+        let has_slot = sys::thread_slot::current().is_some_and(|slot| slot < SLOTS.min(slots as usize));
         let expected = |many| if has_slot { (0, many) } else { (many, 0) };
         let first = opened.try_get().unwrap();
         let inside = opened.try_get().unwrap();

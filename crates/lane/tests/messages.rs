@@ -6,7 +6,7 @@ use lane::{About, Access, Before, Changed, Commitment, Credential, How, New, Non
 use proptest::collection::vec;
 use proptest::prelude::*;
 use samehost_lane as lane;
-use sys::{Attributes, Kind, Timestamp};
+use sys::{Attributes, FileKind, Timestamp};
 
 fn time() -> impl Strategy<Value = Timestamp> {
     (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
@@ -24,13 +24,13 @@ fn about() -> impl Strategy<Value = About> {
     let modes = prop::sample::select(vec![io::Mode::Buffered, io::Mode::DontCache, io::Mode::Direct]);
     let modes = (modes.clone(), modes).prop_map(|(read, write)| io::Modes { read, write });
     let kind = prop::sample::select(vec![
-        Kind::Regular,
-        Kind::Directory,
-        Kind::Block,
-        Kind::Character,
-        Kind::Symlink,
-        Kind::Socket,
-        Kind::Fifo,
+        FileKind::Regular,
+        FileKind::Directory,
+        FileKind::Block,
+        FileKind::Character,
+        FileKind::Symlink,
+        FileKind::Socket,
+        FileKind::Fifo,
     ]);
     ((kind, any::<[u32; 6]>(), any::<[u64; 5]>()), (time(), time(), time()), modes).prop_map(
         |(

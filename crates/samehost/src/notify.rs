@@ -35,7 +35,7 @@ fn send(state: &str) {
 /// descriptors, which `FDSTORE` says how many of (systemd 254, or the unit's `Environment=`). To be called
 /// first of all.
 pub fn lock_store() -> Option<Arc<LockStore>> {
-    let passed = sys::inherited::take();
+    let passed = sys::socket_activation::take_listen_fds();
     let most = std::env::var("FDSTORE").ok()?.parse().ok().filter(|most| *most > 0)?;
     let manager = address(&std::env::var_os("NOTIFY_SOCKET")?).ok()?;
     let locks = passed.into_iter().filter(|(name, _)| server::is_lock(name)).collect();

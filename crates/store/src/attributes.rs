@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 
-pub use sys::{Attributes, Kind, SetAttributes, SetTime, Timestamp};
+pub use sys::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
 
 use crate::error::Result;
 

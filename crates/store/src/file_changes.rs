@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::fs::{fstat, inotify};
-use sys::changes::{Change, Changes, Subject};
+use sys::fanotify::{Fanotify, FanotifyEvent, WatchedFile};
 
 use crate::error::Result;
 use crate::handle::FileHandle;
@@ -27,7 +27,7 @@ use crate::node::Node;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Watch {
     /// fanotify, which says who.
-    Told(Subject),
+    Told(WatchedFile),
     /// inotify, which doesn't.
     Untold(i32),
 }
@@ -64,7 +64,7 @@ struct Files {
 /// The watched files.
 #[derive(Debug)]
 pub(crate) struct FileChanges {
-    changes: Option<Changes>,
+    changes: Option<Fanotify>,
     inotify: Arc<OwnedFd>,
     files: Mutex<Files>,
 }
@@ -75,7 +75,7 @@ impl FileChanges {
     /// # Errors
     /// When not even inotify is to be had.
     pub fn new() -> std::io::Result<Self> {
-        let changes = Changes::new().inspect_err(
+        let changes = Fanotify::new().inspect_err(
             |error| tracing::debug!(%error, "no fanotify: a client's own changes recall its delegations"),
         );
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
@@ -84,7 +84,7 @@ impl FileChanges {
 
     /// What has something to read when [`FileChanges::changed`] should be called.
     pub fn events(&self) -> Vec<Arc<OwnedFd>> {
-        let told = self.changes.as_ref().map(Changes::events);
+        let told = self.changes.as_ref().map(Fanotify::events);
         [Arc::clone(&self.inotify)].into_iter().chain(told).collect()
     }
 
@@ -159,8 +159,8 @@ impl FileChanges {
         let made = std::mem::take(&mut files.made);
         if let Some(changes) = &self.changes {
             let read = changes.read(|change| match change {
-                Change::Lost => found.extend(files.by_handle.keys().copied()),
-                Change::Of { subject, renamed, own } => {
+                FanotifyEvent::Overflow => found.extend(files.by_handle.keys().copied()),
+                FanotifyEvent::Changed { subject, renamed, own } => {
                     let Some(entry) = files.watched.get(&Watch::Told(subject)) else { return };
                     let is_announced = entry.announced > 0 || entry.made;
                     let is_otherwise = || renamed || looks(&entry.node) != entry.looks;

@@ -54,7 +54,7 @@ pub use acting::{
 pub use acting::{
     Extent, InheritedLockFile, Room, Seek, SetXattr, inherited_lock_file, lock, test_lock, unlock,
 };
-pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Timestamp, Wcc};
+pub use attributes::{Attributes, FileKind, SetAttributes, SetTime, Timestamp, Wcc};
 pub use error::{Error, Result};
 pub use handle::{FileHandle, HandleKey};
 pub use held::Held;

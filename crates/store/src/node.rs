@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::attributes::{Kind, Status, Timestamp, status};
+use crate::attributes::{FileKind, Status, Timestamp, status};
 use crate::direct::Direct;
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId};
@@ -19,7 +19,7 @@ use crate::unsynced::{Syncs, Unsynced};
 #[derive(Debug)]
 pub struct Node {
     handle: FileHandle,
-    kind: Kind,
+    kind: FileKind,
     id: FileId,
     /// `O_PATH`.
     file: OwnedFd,
@@ -43,7 +43,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(handle: FileHandle, id: FileId, kind: Kind, file: OwnedFd) -> Node {
+    pub(crate) fn new(handle: FileHandle, id: FileId, kind: FileKind, file: OwnedFd) -> Node {
         Node {
             handle,
             kind,
@@ -71,7 +71,7 @@ impl Node {
 
     /// The type; it never changes.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FileKind {
         self.kind
     }
 

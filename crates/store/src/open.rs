@@ -17,7 +17,7 @@ use sys::KernelHandle;
 use sys::mount::{CloneAttributes, clone_detached};
 
 use crate::acting::{Acting, Askable};
-use crate::attributes::{Kind, Status, status};
+use crate::attributes::{FileKind, Status, status};
 use crate::error::{Error, Result};
 use crate::filesystem::Filesystem;
 use crate::handle::{FileHandle, FileId, HandleKey, Sealer};
@@ -174,7 +174,7 @@ impl Store {
         let original = openat(CWD, &options.path, flags, Mode::empty())
             .map_err(|source| OpenError::Path { path: path.clone(), source: source.into() })?;
         let examine = |source: Error| OpenError::Examine { path: path.clone(), source };
-        if status(&original, 0).map_err(examine)?.attributes.kind != Kind::Directory {
+        if status(&original, 0).map_err(examine)?.attributes.kind != FileKind::Directory {
             return Err(OpenError::NotDirectory { path: path.clone() });
         }
         let inner = Inner::set_up(options, original, proc).map_err(examine)?;
@@ -352,7 +352,7 @@ impl Inner {
             place,
             others: OtherExports::default(),
             mount,
-            root: Arc::new(Node::new(handle, id, Kind::Directory, root)),
+            root: Arc::new(Node::new(handle, id, FileKind::Directory, root)),
             proc,
             nodes: NodeCache::new(options.limits.nodes),
             dirs: OpenDirs::new(),

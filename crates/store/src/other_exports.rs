@@ -26,7 +26,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, openat2, statx}
 use rustix::path::DecInt;
 
 use crate::acting::{Acting, ONE_STEP, PATH_ONLY};
-use crate::attributes::{Kind, status};
+use crate::attributes::{FileKind, status};
 use crate::error::{Error, Result};
 use crate::handle::FileId;
 use crate::identity::as_process_user;
@@ -216,7 +216,7 @@ impl Acting<'_> {
         if round == 0 {
             return Ok(());
         }
-        if node.kind() == Kind::Directory
+        if node.kind() == FileKind::Directory
             && let Some(id) = others.at_node(node)
         {
             return Err(id.map_or(Error::Access, Error::OtherExport));
@@ -242,7 +242,7 @@ impl Acting<'_> {
 
     fn check_by_climbing(&self, node: &Node) -> Result<()> {
         let directory = match node.kind() {
-            Kind::Directory => Some(node.file().try_clone_to_owned().map_err(Error::from)?),
+            FileKind::Directory => Some(node.file().try_clone_to_owned().map_err(Error::from)?),
             // One with several names may have some of them here and others there: then it is served by the
             // rules of both.
             _ if rustix::fs::fstat(node.file())?.st_nlink > 1 => None,

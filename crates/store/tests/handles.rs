@@ -143,7 +143,7 @@ fn links_and_mounts_are_not_followed() {
     let acting = store.act_as(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let link = acting.lookup(&dir, b"out").expect("the link itself");
-    assert_eq!(link.kind(), store::Kind::Symlink);
+    assert_eq!(link.kind(), store::FileKind::Symlink);
     assert_eq!(acting.readlink(&link), Ok(b"/etc".to_vec()));
     assert_eq!(acting.lookup(&link, b"passwd").err(), Some(Error::NotDirectory));
     let covered = acting.lookup(&dir, b"mounted").expect("there");

@@ -172,7 +172,7 @@ fn handles_are_found_again_after_a_restart() {
         assert_eq!(acting.lookup(&dir, b"file").expect("there").handle(), &file);
         // The way up is found, too.
         let mut at = acting.node(below.as_bytes()).expect("there");
-        assert_eq!(at.kind(), store::Kind::Regular);
+        assert_eq!(at.kind(), store::FileKind::Regular);
         at = acting.lookup(&dir, b"level-0").expect("there");
         at = acting.lookup(&at, b"level-1").expect("there");
         assert_eq!(acting.lookup(&at, b"after").expect("there").handle(), &renamed);

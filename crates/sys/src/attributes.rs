@@ -5,7 +5,7 @@ use rustix::fs::{FileType, Statx, StatxTimestamp};
 
 /// What sort of object a file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     #[default]
     Regular,
@@ -23,7 +23,7 @@ pub enum Kind {
     Fifo,
 }
 
-impl Kind {
+impl FileKind {
     /// The type in the upper bits of `st_mode`. The kernel knows these seven.
     #[must_use]
     pub fn of_mode(mode: u32) -> Self {
@@ -124,7 +124,7 @@ impl From<StatxTimestamp> for Timestamp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// The type.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// The twelve permission bits: set-uid, set-gid, sticky, and rwx for owner, group and others.
     pub mode: u32,
     /// Number of hard links.
@@ -165,7 +165,7 @@ impl Attributes {
         let mode = u32::from(raw.stx_mode);
         let ctime = Timestamp::from(raw.stx_ctime);
         Self {
-            kind: Kind::of_mode(mode),
+            kind: FileKind::of_mode(mode),
             mode: mode & 0o7777,
             nlink: raw.stx_nlink,
             uid: raw.stx_uid,
@@ -233,7 +233,7 @@ mod tests {
         file.set_permissions(std::fs::Permissions::from_mode(0o4751)).expect("set");
         let raw = statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).expect("statx");
         let (told, known) = (Attributes::of(&raw, 7), file.metadata().expect("fstat"));
-        assert_eq!((told.kind, told.mode, told.fsid), (Kind::Regular, 0o4751, 7));
+        assert_eq!((told.kind, told.mode, told.fsid), (FileKind::Regular, 0o4751, 7));
         assert_eq!((told.size, told.used, told.fileid), (4321, known.blocks() * 512, known.ino()));
         assert_eq!((told.uid, told.gid, u64::from(told.nlink)), (known.uid(), known.gid(), known.nlink()));
         assert_eq!(
@@ -241,9 +241,11 @@ mod tests {
             (known.mtime(), known.mtime_nsec())
         );
         assert_eq!(told.change, told.ctime.as_change());
-        for (path, kind) in
-            [("/dev/null", Kind::Character), ("/proc", Kind::Directory), ("/proc/self", Kind::Symlink)]
-        {
+        for (path, kind) in [
+            ("/dev/null", FileKind::Character),
+            ("/proc", FileKind::Directory),
+            ("/proc/self", FileKind::Symlink),
+        ] {
             let raw = statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
                 .expect("statx");
             assert_eq!(Attributes::of(&raw, 0).kind, kind, "{path}");

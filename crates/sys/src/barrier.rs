@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 /// Whose threads are to be in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum BarrierScope {
     /// This process's: `PRIVATE_EXPEDITED`, a microsecond or two. The first call takes some ten milliseconds.
     Process,
     /// Everybody's on this host: `GLOBAL`, some ten milliseconds. Needs nothing of the other processes,
@@ -20,7 +20,7 @@ pub enum Reach {
     Host,
 }
 
-impl Reach {
+impl BarrierScope {
     const fn query(self) -> MembarrierQuery {
         match self {
             Self::Process => {
@@ -33,7 +33,7 @@ impl Reach {
 
 /// Whether the kernel (and whoever filters system calls) offers [`barrier`]. Asked once a process.
 #[must_use]
-pub fn is_offered(reach: Reach) -> bool {
+pub fn is_offered(reach: BarrierScope) -> bool {
     static OFFERED: OnceLock<MembarrierQuery> = OnceLock::new();
     OFFERED.get_or_init(membarrier_query).contains(reach.query())
 }
@@ -42,18 +42,18 @@ pub fn is_offered(reach: Reach) -> bool {
 ///
 /// # Errors
 /// What membarrier(2) says; `ENOSYS` where it isn't offered. Then nothing is in any order.
-pub fn barrier(reach: Reach) -> rustix::io::Result<()> {
+pub fn barrier(reach: BarrierScope) -> rustix::io::Result<()> {
     static REGISTERED: OnceLock<rustix::io::Result<()>> = OnceLock::new();
     if !is_offered(reach) {
         return Err(Errno::NOSYS);
     }
     match reach {
-        Reach::Process => {
+        BarrierScope::Process => {
             // Only the caller must have registered: the kernel then interrupts the processors that run us.
             (*REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited)))?;
             membarrier(MembarrierCommand::PrivateExpedited)
         }
-        Reach::Host => membarrier(MembarrierCommand::Global),
+        BarrierScope::Host => membarrier(MembarrierCommand::Global),
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_works() {
-        for reach in [Reach::Process, Reach::Host] {
+        for reach in [BarrierScope::Process, BarrierScope::Host] {
             assert_eq!(barrier(reach).is_ok(), is_offered(reach), "{reach:?}");
         }
     }

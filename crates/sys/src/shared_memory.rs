@@ -39,7 +39,7 @@ impl Layout {
 
 /// Why a peer's memory was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsafe {
+pub enum InvalidMemory {
     /// Not a memfd of ordinary pages.
     NotMemory,
     /// Not sealed against shrinking and growing.
@@ -50,18 +50,18 @@ pub enum Unsafe {
     NotMappable(Errno),
 }
 
-impl std::fmt::Display for Unsafe {
+impl std::fmt::Display for InvalidMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unsafe::NotMemory => f.write_str("the descriptor isn't a memfd of ordinary pages"),
-            Unsafe::NotSealed => f.write_str("the memory isn't sealed against a change of its size"),
-            Unsafe::WrongSize => f.write_str("the memory hasn't the agreed size"),
-            Unsafe::NotMappable(errno) => write!(f, "the memory can't be mapped: {errno}"),
+            InvalidMemory::NotMemory => f.write_str("the descriptor isn't a memfd of ordinary pages"),
+            InvalidMemory::NotSealed => f.write_str("the memory isn't sealed against a change of its size"),
+            InvalidMemory::WrongSize => f.write_str("the memory hasn't the agreed size"),
+            InvalidMemory::NotMappable(errno) => write!(f, "the memory can't be mapped: {errno}"),
         }
     }
 }
 
-impl std::error::Error for Unsafe {}
+impl std::error::Error for InvalidMemory {}
 
 /// Memory shared with another process, seen as atomic numbers.
 #[derive(Debug)]
@@ -98,25 +98,25 @@ impl SharedMemory {
     /// Memory that a peer sent.
     ///
     /// # Errors
-    /// [`Unsafe`] when the peer could make us crash with it, or it isn't what was agreed on.
-    pub fn from_peer(file: OwnedFd, layout: Layout) -> Result<SharedMemory, Unsafe> {
+    /// [`InvalidMemory`] when the peer could make us crash with it, or it isn't what was agreed on.
+    pub fn from_peer(file: OwnedFd, layout: Layout) -> Result<SharedMemory, InvalidMemory> {
         /// `TMPFS_MAGIC`: what a memfd of ordinary pages lives on (one of huge pages lives on hugetlbfs, and
         /// may run out of them).
         const TMPFS: i64 = 0x0102_1994;
-        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| Unsafe::NotMemory)?;
-        let kind = rustix::fs::fstatfs(&file).map_err(|_| Unsafe::NotMemory)?;
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| InvalidMemory::NotMemory)?;
+        let kind = rustix::fs::fstatfs(&file).map_err(|_| InvalidMemory::NotMemory)?;
         #[allow(clippy::unnecessary_cast)] // the type differs between architectures
         if kind.f_type as i64 != TMPFS {
-            return Err(Unsafe::NotMemory);
+            return Err(InvalidMemory::NotMemory);
         }
         if !seals.contains(SIZE_SEALS) {
-            return Err(Unsafe::NotSealed);
+            return Err(InvalidMemory::NotSealed);
         }
-        let size = rustix::fs::fstat(&file).map_err(|_| Unsafe::NotMemory)?.st_size;
+        let size = rustix::fs::fstat(&file).map_err(|_| InvalidMemory::NotMemory)?.st_size;
         if layout.size() == 0 || u64::try_from(size).ok() != Some(layout.size() as u64) {
-            return Err(Unsafe::WrongSize);
+            return Err(InvalidMemory::WrongSize);
         }
-        let start = map(file.as_fd(), layout).map_err(Unsafe::NotMappable)?;
+        let start = map(file.as_fd(), layout).map_err(InvalidMemory::NotMappable)?;
         Ok(SharedMemory { start, layout, file })
     }
 
@@ -213,19 +213,22 @@ mod tests {
             rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("makes");
         rustix::fs::ftruncate(&unsealed, LAYOUT.size() as u64).expect("sizes");
         let dup = |fd: &OwnedFd| fd.try_clone().expect("dup");
-        assert_eq!(SharedMemory::from_peer(dup(&unsealed), LAYOUT).err(), Some(Unsafe::NotSealed));
+        assert_eq!(SharedMemory::from_peer(dup(&unsealed), LAYOUT).err(), Some(InvalidMemory::NotSealed));
         rustix::fs::fcntl_add_seals(&unsealed, SealFlags::SHRINK).expect("seals");
-        assert_eq!(SharedMemory::from_peer(dup(&unsealed), LAYOUT).err(), Some(Unsafe::NotSealed));
+        assert_eq!(SharedMemory::from_peer(dup(&unsealed), LAYOUT).err(), Some(InvalidMemory::NotSealed));
         rustix::fs::fcntl_add_seals(&unsealed, SealFlags::GROW).expect("seals");
         let larger = Layout { narrow: 3, wide: 3 };
-        assert_eq!(SharedMemory::from_peer(dup(&unsealed), larger).err(), Some(Unsafe::WrongSize));
+        assert_eq!(SharedMemory::from_peer(dup(&unsealed), larger).err(), Some(InvalidMemory::WrongSize));
         rustix::fs::fcntl_add_seals(&unsealed, SealFlags::FUTURE_WRITE).expect("seals");
-        assert_eq!(SharedMemory::from_peer(unsealed, LAYOUT).err(), Some(Unsafe::NotMappable(Errno::PERM)));
+        assert_eq!(
+            SharedMemory::from_peer(unsealed, LAYOUT).err(),
+            Some(InvalidMemory::NotMappable(Errno::PERM))
+        );
         let file: OwnedFd = tempfile::tempfile().expect("a file").into();
         // On tmpfs, which /tmp is since Debian 13, it is memory, which can't be sealed.
         let refused = SharedMemory::from_peer(file, LAYOUT).err();
-        assert!(matches!(refused, Some(Unsafe::NotMemory | Unsafe::NotSealed)), "{refused:?}");
+        assert!(matches!(refused, Some(InvalidMemory::NotMemory | InvalidMemory::NotSealed)), "{refused:?}");
         let (a, _b) = rustix::pipe::pipe().expect("a pipe");
-        assert_eq!(SharedMemory::from_peer(a, LAYOUT).err(), Some(Unsafe::NotMemory));
+        assert_eq!(SharedMemory::from_peer(a, LAYOUT).err(), Some(InvalidMemory::NotMemory));
     }
 }

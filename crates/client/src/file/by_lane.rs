@@ -24,7 +24,7 @@ impl Inner {
     /// Something may have been changed of the granted file by another way than the grant: the next commit
     /// syncs it.
     pub(super) fn taint(&self) {
-        if let Some(granted) = self.granted.look() {
+        if let Some(granted) = self.granted.read() {
             granted.soil();
         }
     }
@@ -32,9 +32,9 @@ impl Inner {
     /// Reads by the lane, waiting for the disk if it must; `None` if there is no lane (any more).
     #[inline]
     pub(crate) fn pread(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
-        let granted = self.granted.look()?;
-        let place = granted.place();
-        let Some(flight) = granted.grant.try_get_at(place) else { return self.leave(granted) };
+        let granted = self.granted.read()?;
+        let slot = granted.thread_slot();
+        let Some(flight) = granted.grant.try_get_at(slot) else { return self.leave(granted) };
         let result = if granted.plain_reads {
             self.read_plainly(&granted, buffer, offset)
         } else {
@@ -43,7 +43,7 @@ impl Inner {
         drop(flight);
         Some(match result {
             Ok(count) => {
-                self.did_read(place, offset, count);
+                self.did_read(slot, offset, count);
                 Ok(count)
             }
             Err(error) => Err(self.failed_read(offset, error)),
@@ -93,12 +93,12 @@ impl Inner {
     /// The part of a read that doesn't wait (but see the module's header).
     #[inline]
     pub(super) fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Step {
-        let Some(granted) = self.granted.look() else { return Step::NoLane };
+        let Some(granted) = self.granted.read() else { return Step::NoLane };
         if !granted.plain_reads {
             return Step::ByMode;
         }
-        let place = granted.place();
-        let Some(flight) = granted.grant.try_get_at(place) else {
+        let slot = granted.thread_slot();
+        let Some(flight) = granted.grant.try_get_at(slot) else {
             return self.leave(granted).unwrap_or(Step::NoLane);
         };
         let step = match granted.waiting.how() {
@@ -108,7 +108,7 @@ impl Inner {
         };
         drop(flight);
         if let Step::Done(count) = step {
-            self.did_read(place, offset, count);
+            self.did_read(slot, offset, count);
         }
         step
     }
@@ -154,9 +154,9 @@ impl Inner {
 
     /// A read has brought so many bytes.
     #[inline]
-    pub(super) fn did_read(&self, place: Option<usize>, offset: u64, count: usize) {
+    pub(super) fn did_read(&self, slot: Option<usize>, offset: u64, count: usize) {
         trace::read_io_done(self.handle.as_bytes(), offset, count as u64);
-        self.session.inner.live.hot.read(place, count as u64);
+        self.session.inner.live.hot.read(slot, count as u64);
     }
 
     #[cold]
@@ -175,9 +175,9 @@ impl Inner {
     /// continued, and an error ends it: [`Error::Partly`], if something was written before.
     #[inline]
     pub(crate) fn write_granted(self: &Arc<Self>, data: &[u8], offset: u64) -> Option<Result<()>> {
-        let granted = self.granted.look()?;
-        let place = granted.place();
-        let Some(flight) = granted.grant.try_get_at(place) else { return self.leave(granted) };
+        let granted = self.granted.read()?;
+        let slot = granted.thread_slot();
+        let Some(flight) = granted.grant.try_get_at(slot) else { return self.leave(granted) };
         self.overwrite(offset, data.len() as u64);
         let mut done = 0;
         let result = loop {
@@ -198,7 +198,7 @@ impl Inner {
         };
         granted.soil();
         drop(flight);
-        self.session.inner.live.hot.write(place, done as u64);
+        self.session.inner.live.hot.write(slot, done as u64);
         Some(match result {
             Ok(()) => {
                 trace::write_io_done(self.handle.as_bytes(), offset, done as u64);
@@ -220,7 +220,7 @@ impl Inner {
     /// Runs `f` with the granted descriptor, between `try_get` and `put`; `passed`: the descriptor goes to
     /// somebody who may write through it from now on.
     pub(super) fn lend<R>(self: &Arc<Self>, passed: bool, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
-        let granted = self.granted.look()?;
+        let granted = self.granted.read()?;
         let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
         if self.write && passed {
             granted.pass_on();
@@ -240,7 +240,7 @@ impl Inner {
 
     /// Looks at the grant, between `try_get` and `put`.
     pub(super) fn look_at_grant<R>(self: &Arc<Self>, f: impl FnOnce(&Granted) -> R) -> Option<R> {
-        let granted = self.granted.look()?;
+        let granted = self.granted.read()?;
         let Some(_flight) = granted.grant.try_get() else { return self.leave(granted) };
         Some(f(&granted))
     }
@@ -256,7 +256,7 @@ impl Inner {
 
     /// Cuts the granted file off, or fills it with zeros.
     pub(crate) fn set_len_granted(self: &Arc<Self>, len: u64) -> Option<Result<()>> {
-        let granted = self.granted.look()?;
+        let granted = self.granted.read()?;
         let Some(flight) = granted.grant.try_get() else { return self.leave(granted) };
         self.overwrite(len, u64::MAX);
         let result =

@@ -39,14 +39,14 @@ impl Inner {
     ) -> Option<Result<usize>> {
         let (file, len) = (self.clone(), buffer.len());
         let fetch = move || {
-            let granted = file.granted.look()?;
-            let place = granted.place();
-            let Some(flight) = granted.grant.try_get_at(place) else { return file.leave(granted) };
+            let granted = file.granted.read()?;
+            let slot = granted.thread_slot();
+            let Some(flight) = granted.grant.try_get_at(slot) else { return file.leave(granted) };
             let (files, mode) = (file.files(&granted), granted.way.modes.read);
             let fetched = io::fetch(files, mode, offset, len, file.fallbacks());
             drop(flight);
             if let Ok(payload) = &fetched {
-                file.did_read(place, offset, payload.len());
+                file.did_read(slot, offset, payload.len());
             }
             Some(fetched)
         };
@@ -73,7 +73,7 @@ impl Inner {
 
     /// Whether [`Inner::take_direct`] has something to do.
     pub(super) fn wants_direct(&self) -> bool {
-        self.granted.look().is_some_and(|granted| granted.way.wants_direct(self.read, self.write))
+        self.granted.read().is_some_and(|granted| granted.way.wants_direct(self.read, self.write))
     }
 
     /// Gets what direct I/O takes; without it all goes through the page cache.

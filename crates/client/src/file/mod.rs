@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use sys::Switch;
+use sys::ReadMostly;
 
 use crate::error::{Error, Result};
 use crate::options::OpenOptions;
@@ -74,7 +74,7 @@ pub(crate) struct Inner {
     /// Why the lane gave no grant when it was last asked.
     refused: Mutex<Option<lane::Status>>,
     /// The lane's road, while there is one.
-    granted: Switch<Granted>,
+    granted: ReadMostly<Granted>,
     /// The occasion on which a lane was last asked for a grant; 0: none.
     asked: AtomicU64,
     /// This file's number in the session's list of files with grants; 0: not in it.
@@ -110,7 +110,7 @@ impl File {
             write: options.write,
             opened_as: opening.attributes,
             refused: Mutex::new(opening.refused),
-            granted: Switch::new(granted),
+            granted: ReadMostly::new(granted),
             asked: AtomicU64::new(0),
             listed: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
@@ -159,7 +159,7 @@ impl File {
     /// Which road the next read or write would take.
     #[must_use]
     pub fn road(&self) -> Road {
-        match self.inner.granted.look() {
+        match self.inner.granted.read() {
             Some(granted) if granted.is_live() => Road::Lane,
             _ => Road::Wire,
         }
@@ -222,7 +222,7 @@ impl Inner {
     pub(crate) fn is_dirty(&self) -> bool {
         self.keeps_any()
             || !self.retired.lock().is_empty()
-            || self.granted.look().is_some_and(|granted| granted.is_dirty())
+            || self.granted.read().is_some_and(|granted| granted.is_dirty())
     }
 
     /// Whether a COMMIT is due over the wire.

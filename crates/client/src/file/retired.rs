@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering::Acquire, Ordering::SeqCst, fence};
 use std::time::Duration;
 
-use sys::switch::Look;
+use sys::read_mostly::ReadGuard;
 
 use super::Inner;
 use super::granted::Granted;
@@ -21,7 +21,7 @@ const SETTLE_NAP: Duration = Duration::from_millis(10);
 impl Inner {
     /// Makes what was written by the lane durable.
     pub(super) async fn sync_granted(self: &Arc<Self>) -> Result<()> {
-        let dirty = self.granted.look().is_some_and(|granted| granted.is_dirty());
+        let dirty = self.granted.read().is_some_and(|granted| granted.is_dirty());
         if !dirty {
             return Ok(());
         }
@@ -33,7 +33,7 @@ impl Inner {
 
     /// As [`Inner::sync_granted`], waiting on this thread.
     pub(crate) fn sync_granted_now(self: &Arc<Self>) -> Result<()> {
-        let Some(granted) = self.granted.look() else { return Ok(()) };
+        let Some(granted) = self.granted.read() else { return Ok(()) };
         let Some(_flight) = granted.grant.try_get() else {
             // What it has unsynced is the retired grants' business now.
             return self.leave(granted).unwrap_or(Ok(()));
@@ -67,7 +67,7 @@ impl Inner {
     /// Syncs a retired grant; true if it is done with, and nothing but `granted` keeps it open.
     fn settle_once(&self, granted: &Arc<Granted>) -> bool {
         // First nobody may be in the middle of a write any more; then nothing can soil it again.
-        self.granted.sweep();
+        self.granted.reclaim();
         let mut retired = self.retired.lock();
         let listed = retired.iter().any(|other| Arc::ptr_eq(other, granted));
         let unused = Arc::strong_count(granted) <= 1 + usize::from(listed);
@@ -94,7 +94,7 @@ impl Inner {
 
     /// Gives up a grant that the server has taken back. Returns `None`, for whoever has nothing to return.
     #[cold]
-    pub(super) fn leave<T>(self: &Arc<Self>, granted: Look<'_, Granted>) -> Option<T> {
+    pub(super) fn leave<T>(self: &Arc<Self>, granted: ReadGuard<'_, Granted>) -> Option<T> {
         let kept = granted.to_arc();
         drop(granted);
         self.give_up(kept);
@@ -107,7 +107,7 @@ impl Inner {
         {
             // Whoever looks for unsynced writes finds the grant either here or there.
             let mut retired = self.retired.lock();
-            if !self.granted.unset(&granted) {
+            if !self.granted.remove(&granted) {
                 return;
             }
             if self.write {

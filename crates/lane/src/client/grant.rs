@@ -60,15 +60,15 @@ impl Grant {
     #[inline]
     #[must_use]
     pub fn try_get(&self) -> Option<InFlight<'_>> {
-        self.try_get_at(sys::place::of_this_thread())
+        self.try_get_at(sys::thread_slot::current())
     }
 
-    /// As [`Grant::try_get`], on a thread whose [`sys::place`] is known; `None` if it isn't, or there is
+    /// As [`Grant::try_get`], on a thread whose [`sys::thread_slot`] is known; `None` if it isn't, or there is
     /// none.
     #[inline]
     #[must_use]
-    pub fn try_get_at(&self, place: Option<usize>) -> Option<InFlight<'_>> {
-        let counted = self.owner.shared.interlock.try_get(place, self.expected)?;
+    pub fn try_get_at(&self, slot: Option<usize>) -> Option<InFlight<'_>> {
+        let counted = self.owner.shared.interlock.try_get(slot, self.expected)?;
         Some(InFlight { grant: self, counted, _thread: PhantomData })
     }
 

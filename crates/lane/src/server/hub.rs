@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use sys::barrier::{Reach, barrier, is_offered};
+use sys::barrier::{BarrierScope, barrier, is_offered};
 use tracing::{debug, info, warn};
 
 /// Stack of a lane's thread: a datagram, the granter's paths, and room.
@@ -216,7 +216,8 @@ impl LaneServer {
         // The interlock's other half: from here on, every thread that has begun I/O is seen to have. Where
         // the kernel refuses (after having offered it), nothing that is seen proves anything, and the bound
         // has to do.
-        let ordered = lanes.is_empty() || !is_offered(Reach::Host) || barrier(Reach::Host).is_ok();
+        let ordered =
+            lanes.is_empty() || !is_offered(BarrierScope::Host) || barrier(BarrierScope::Host).is_ok();
         drop(lanes);
         let in_flight = || !ordered || self.hub.all_lanes().iter().any(|lane| lane.in_flight() != 0);
         let mut busy = in_flight();

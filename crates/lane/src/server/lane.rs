@@ -30,7 +30,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
-use sys::barrier::{Reach, is_offered};
+use sys::barrier::{BarrierScope, is_offered};
 use tracing::debug;
 use xdr::Encoder;
 
@@ -95,7 +95,10 @@ impl LaneShared {
             through,
             since: SystemTime::now(),
             socket,
-            interlock: ServerSide::new(Memory::create()?, if is_offered(Reach::Host) { SLOTS } else { 0 }),
+            interlock: ServerSide::new(
+                Memory::create()?,
+                if is_offered(BarrierScope::Host) { SLOTS } else { 0 },
+            ),
             control: Mutex::new(Control::FIRST),
             grants: Mutex::new(Grants::new(limits.lane_grants, limits.outstanding)),
             granted: AtomicU64::new(0),

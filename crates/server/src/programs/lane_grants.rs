@@ -11,7 +11,7 @@ use lane::{About, Before, Bound, Changed, Granted, Granter, How, New, OpenReques
 use rpc::server::TcpOwner;
 use state::{AccessKind, Share};
 use store::{
-    AccessMode, Acting, CreateHow, FileHandle, Found, Grant, Holder, Kind, Made, Node, SetAttributes, Wcc,
+    AccessMode, Acting, CreateHow, FileHandle, FileKind, Found, Grant, Holder, Made, Node, SetAttributes, Wcc,
 };
 
 use crate::authorization::access::{Admission, Asking, Refusal, Road};
@@ -102,10 +102,10 @@ impl Grants {
         holder: Holder,
     ) -> Result<Granted, Status> {
         match found.node.kind() {
-            Kind::Regular => {}
-            Kind::Directory => return Err(Status::IsDirectory),
-            Kind::Symlink => return Err(Status::Symlink),
-            Kind::Block | Kind::Character | Kind::Socket | Kind::Fifo => {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Status::IsDirectory),
+            FileKind::Symlink => return Err(Status::Symlink),
+            FileKind::Block | FileKind::Character | FileKind::Socket | FileKind::Fifo => {
                 return Err(Status::NotRegular);
             }
         }

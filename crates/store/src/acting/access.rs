@@ -12,7 +12,7 @@ use rustix::fs::Access as Rights;
 use sys::Access;
 
 use super::{AccessMode, Acting};
-use crate::attributes::{Kind, Look, Status, Timestamp};
+use crate::attributes::{FileKind, Look, Status, Timestamp};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
@@ -46,7 +46,7 @@ impl Acting<'_> {
         let readable = mode == AccessMode::Write
             || self.has_now(node, Rights::READ_OK)?
             || mode == AccessMode::Read
-                && node.kind() == Kind::Regular
+                && node.kind() == FileKind::Regular
                 && self.has_now(node, Rights::EXEC_OK)?;
         let writable = mode == AccessMode::Read || self.has_now(node, Rights::WRITE_OK)?;
         if readable && writable { Ok(()) } else { Err(Error::Access) }
@@ -80,7 +80,7 @@ impl Acting<'_> {
     pub(super) fn check(&self, node: &Node, status: &Status, mode: AccessMode) -> Result<()> {
         self.check_changeable(status, mode)?;
         let (read, write) = (mode != AccessMode::Write, mode != AccessMode::Read);
-        if status.attributes.kind == Kind::Regular && self.overrides(status) {
+        if status.attributes.kind == FileKind::Regular && self.overrides(status) {
             return Ok(());
         }
         if read && !self.has(node, status, Rights::READ_OK)? && !self.may_execute(node, status)? {
@@ -95,7 +95,7 @@ impl Acting<'_> {
     }
 
     fn may_execute(&self, node: &Node, status: &Status) -> Result<bool> {
-        Ok(status.attributes.kind == Kind::Regular && self.has(node, status, Rights::EXEC_OK)?)
+        Ok(status.attributes.kind == FileKind::Regular && self.has(node, status, Rights::EXEC_OK)?)
     }
 
     /// The part of the check that isn't about the user.
@@ -141,7 +141,7 @@ impl Acting<'_> {
     /// Whether the kernel gives the user this one right.
     fn has_now(&self, node: &Node, right: Rights) -> Result<bool> {
         self.wear()?;
-        match sys::pathless::access(node.file(), right).map_err(Error::from) {
+        match sys::empty_path::access(node.file(), right).map_err(Error::from) {
             Ok(()) => Ok(true),
             Err(Error::Access) => Ok(false),
             Err(error) => Err(error),
@@ -165,7 +165,7 @@ impl Acting<'_> {
     /// `Stale`.
     pub fn access(&self, node: &Node, wanted: Access) -> Result<Access> {
         let status = self.live(node)?;
-        let directory = status.attributes.kind == Kind::Directory;
+        let directory = status.attributes.kind == FileKind::Directory;
         let change = Rights::WRITE_OK;
         let table: [(Access, &[Rights]); 6] = [
             (Access::READ, &[Rights::READ_OK]),

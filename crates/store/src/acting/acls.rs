@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::Acting;
 use crate::acl::PosixAcl;
-use crate::attributes::{Kind, Wcc};
+use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::identity::as_process_user;
 use crate::node::Node;
@@ -29,8 +29,8 @@ impl Acting<'_> {
     /// `Stale`, `Io`.
     pub fn acls(&self, node: &Node) -> Result<(PosixAcl, Option<PosixAcl>)> {
         let mode = self.live(node)?.attributes.mode;
-        let access = if node.kind() == Kind::Symlink { None } else { self.acl(node, ACCESS)? };
-        let inherited = if node.kind() == Kind::Directory { self.acl(node, DEFAULT)? } else { None };
+        let access = if node.kind() == FileKind::Symlink { None } else { self.acl(node, ACCESS)? };
+        let inherited = if node.kind() == FileKind::Directory { self.acl(node, DEFAULT)? } else { None };
         Ok((access.unwrap_or_else(|| PosixAcl::of_mode(mode)), inherited))
     }
 
@@ -47,7 +47,7 @@ impl Acting<'_> {
     /// # Errors
     /// `Stale`, `Io`.
     pub fn has_acls(&self, node: &Node) -> Result<bool> {
-        Ok(node.kind() != Kind::Symlink && self.read_acl(node, ACCESS)?.is_some())
+        Ok(node.kind() != FileKind::Symlink && self.read_acl(node, ACCESS)?.is_some())
     }
 
     /// Replaces the file's list and, of a directory, the one that new entries inherit (`None`: they inherit
@@ -69,7 +69,7 @@ impl Acting<'_> {
             set(ACCESS, access).map_err(of_acl)?;
             match inherited {
                 Some(acl) => set(DEFAULT, acl).map_err(of_acl),
-                None if node.kind() == Kind::Directory => match fremovexattr(&file, DEFAULT) {
+                None if node.kind() == FileKind::Directory => match fremovexattr(&file, DEFAULT) {
                     Err(Errno::NODATA) => Ok(()),
                     other => other.map_err(of_acl),
                 },

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use super::{AccessMode, Acting};
-use crate::attributes::{Attributes, Kind, SetAttributes, SetTime, Status, Timestamp, Wcc};
+use crate::attributes::{Attributes, FileKind, SetAttributes, SetTime, Status, Timestamp, Wcc};
 use crate::error::{Error, Result};
 use crate::identity::as_process_user;
 use crate::node::Node;
@@ -62,8 +62,8 @@ impl Acting<'_> {
     ///
     /// # Errors
     /// `Permission`.
-    pub fn check_set_id(&self, kind: Kind, mode: u32) -> Result<()> {
-        let refused = if kind == Kind::Directory { S_ISUID } else { S_ISUID | S_ISGID };
+    pub fn check_set_id(&self, kind: FileKind, mode: u32) -> Result<()> {
+        let refused = if kind == FileKind::Directory { S_ISUID } else { S_ISUID | S_ISGID };
         if self.is_privileged() || mode & refused == 0 { Ok(()) } else { Err(Error::Permission) }
     }
 
@@ -94,8 +94,8 @@ impl Acting<'_> {
         }
         if let Some(mode) = set.mode {
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            match sys::pathless::chmod(file, mode) {
-                Err(Errno::NOSYS) if node.kind() == Kind::Symlink => return Err(Error::NotSupported),
+            match sys::empty_path::chmod(file, mode) {
+                Err(Errno::NOSYS) if node.kind() == FileKind::Symlink => return Err(Error::NotSupported),
                 Err(Errno::NOSYS) => {
                     chmodat(&self.store.proc, DecInt::new(file.as_raw_fd()), mode, AtFlags::empty())?;
                 }
@@ -116,8 +116,8 @@ impl Acting<'_> {
         let attributes = &before.attributes;
         if let Some(size) = set.size {
             match attributes.kind {
-                Kind::Regular => {}
-                Kind::Directory => return Err(Error::IsDirectory),
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(Error::IsDirectory),
                 _ => return Err(Error::Invalid),
             }
             if size > ::io::MAX_OFFSET {
@@ -149,7 +149,7 @@ impl Acting<'_> {
     /// # Errors
     /// `Invalid` for anything else, `Stale`.
     pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
-        if node.kind() != Kind::Symlink {
+        if node.kind() != FileKind::Symlink {
             return Err(Error::Invalid);
         }
         self.live(node)?;

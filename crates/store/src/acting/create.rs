@@ -12,7 +12,7 @@ use rustix::path::DecInt;
 
 use super::lookup::{ONE_STEP, PATH_ONLY};
 use super::{Acting, CreateHow, Special};
-use crate::attributes::{Attributes, Kind, SetAttributes, Wcc};
+use crate::attributes::{Attributes, FileKind, SetAttributes, Wcc};
 use crate::error::{Error, Result};
 use crate::name;
 use crate::node::Node;
@@ -57,7 +57,7 @@ impl Acting<'_> {
         };
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
-            self.check_set_id(Kind::Regular, mode)?;
+            self.check_set_id(FileKind::Regular, mode)?;
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | access;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             match self.with_room(|| openat2(dir.file(), &name, flags, mode, ONE_STEP)) {
@@ -103,7 +103,7 @@ impl Acting<'_> {
             Err(Error::OtherExport(_)) => return Err(Error::Exists),
             found => found?,
         };
-        if node.kind() != Kind::Regular {
+        if node.kind() != FileKind::Regular {
             return Err(Error::Exists);
         }
         let _turn = self.store.locks.enter(node.fileid());
@@ -142,7 +142,7 @@ impl Acting<'_> {
         let mode = set.mode.unwrap_or(DEFAULT_DIRECTORY_MODE) & 0o7777;
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
-            self.check_set_id(Kind::Directory, mode)?;
+            self.check_set_id(FileKind::Directory, mode)?;
             let made = mkdirat(dir.file(), &name, Mode::from_raw_mode(mode & 0o1777)).map_err(Error::from);
             self.gone_or(dir, made)?;
             let node = self.child(dir, &name)?;
@@ -196,7 +196,7 @@ impl Acting<'_> {
         let mode = Mode::from_raw_mode(bits);
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
-            self.check_set_id(Kind::Fifo, bits)?;
+            self.check_set_id(FileKind::Fifo, bits)?;
             let made = mknodat(dir.file(), &name, kind, mode, device).map_err(Error::from);
             self.gone_or(dir, made)?;
             let node = self.child(dir, &name)?;
@@ -212,7 +212,7 @@ impl Acting<'_> {
     pub fn link(&self, node: &Node, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
-            if node.kind() == Kind::Directory {
+            if node.kind() == FileKind::Directory {
                 return Err(Error::IsDirectory);
             }
             self.live(node)?;
@@ -231,8 +231,11 @@ impl Acting<'_> {
         dots: Error,
         wcc: &mut Wcc,
     ) -> Result<std::ffi::CString> {
-        let checked =
-            if dir.kind() == Kind::Directory { name::entry(name, dots) } else { Err(Error::NotDirectory) };
+        let checked = if dir.kind() == FileKind::Directory {
+            name::entry(name, dots)
+        } else {
+            Err(Error::NotDirectory)
+        };
         checked.inspect_err(|_| {
             let attributes = self.live(dir).ok().map(|status| status.attributes);
             *wcc = Wcc { before: attributes, after: attributes };

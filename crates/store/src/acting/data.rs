@@ -15,7 +15,7 @@ use rustix::path::DecInt;
 
 use super::modes::files;
 use super::{AccessMode, Acting, Read, Written};
-use crate::attributes::{Attributes, Kind, Wcc};
+use crate::attributes::{Attributes, FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::identity::as_process_user;
 use crate::node::{Node, is_program};
@@ -245,8 +245,8 @@ impl Inner {
 
 pub(super) fn regular(node: &Node) -> Result<()> {
     match node.kind() {
-        Kind::Regular => Ok(()),
-        Kind::Directory => Err(Error::IsDirectory),
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid),
     }
 }

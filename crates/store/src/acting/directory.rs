@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 
 use super::{AccessMode, Acting, DirEntry, DirPage};
-use crate::attributes::{Kind, Status};
+use crate::attributes::{FileKind, Status};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
@@ -42,7 +42,7 @@ impl Acting<'_> {
         verifier: [u8; 8],
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<DirPage> {
-        if dir.kind() != Kind::Directory {
+        if dir.kind() != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
         let status = self.live(dir)?;

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use super::Acting;
-use crate::attributes::Kind;
+use crate::attributes::FileKind;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use ::io::Stability;
@@ -18,7 +18,7 @@ impl Acting<'_> {
     /// # Errors
     /// `Io`, `NoSpace`, `Quota`; the write verifier has changed when a regular file's sync failed.
     pub fn sync_metadata(&self, node: &Node) -> Result<()> {
-        if !matches!(node.kind(), Kind::Directory | Kind::Regular) {
+        if !matches!(node.kind(), FileKind::Directory | FileKind::Regular) {
             return Ok(());
         }
         let file = match self.open_to_look(node) {
@@ -28,11 +28,11 @@ impl Acting<'_> {
             other => other?,
         };
         let Err(error) = ::io::sync(&file, Stability::FileSync) else { return Ok(()) };
-        if node.kind() == Kind::Directory && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) {
+        if node.kind() == FileKind::Directory && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) {
             return Ok(());
         }
         tracing::warn!(handle = ?node.handle(), %error, "syncing failed");
-        if node.kind() == Kind::Regular {
+        if node.kind() == FileKind::Regular {
             self.store.verifier.change();
         }
         Err(error.into())

@@ -21,7 +21,7 @@ use sys::KernelHandle;
 
 use super::data::regular;
 use super::{AccessMode, Acting, CreateHow, Found, ONE_STEP, PATH_ONLY};
-use crate::attributes::{Attributes, Kind, Look, Status, Timestamp, Wcc, status, status_at};
+use crate::attributes::{Attributes, FileKind, Look, Status, Timestamp, Wcc, status, status_at};
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, Meaning};
 use crate::identity::as_process_user;
@@ -117,7 +117,9 @@ impl Acting<'_> {
     pub fn grant_entry(&self, dir: &Node, name: &[u8], holder: Holder) -> Option<Grant> {
         let name = name::any(name).ok().filter(|name| !matches!(name.as_bytes(), b"." | b".."))?;
         // Elsewhere something may be mounted on the name, or a handle takes more than the file.
-        if dir.kind() != Kind::Directory || !self.store.cloned || !matches!(self.store.scheme, Scheme::Kernel)
+        if dir.kind() != FileKind::Directory
+            || !self.store.cloned
+            || !matches!(self.store.scheme, Scheme::Kernel)
         {
             return None;
         }
@@ -129,7 +131,7 @@ impl Acting<'_> {
         // Looked at before it is opened: opening a pipe wakes whoever waits for a reader.
         let asked = Timestamp::now();
         let before = status_at(dir, &name, self.fsid()).ok()?.attributes;
-        if before.kind != Kind::Regular {
+        if before.kind != FileKind::Regular {
             return None;
         }
         let flags = TO_GIVE | OFlags::RDONLY | OFlags::NOFOLLOW;

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use sys::KernelHandle;
 
 use super::{Acting, Found};
-use crate::attributes::{Kind, Look, status};
+use crate::attributes::{FileKind, Look, status};
 use crate::error::{Error, Result};
 use crate::handle::{FileHandle, FileId, Meaning};
 use crate::identity::as_process_user;
@@ -83,7 +83,7 @@ impl Acting<'_> {
     /// As for [`Acting::lookup`].
     pub fn find(&self, dir: &Node, name: &[u8]) -> Result<Found> {
         let name = name::any(name)?;
-        if dir.kind() != Kind::Directory {
+        if dir.kind() != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
         self.wear()?;

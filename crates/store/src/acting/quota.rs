@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ::sys::quota::{Holder, Quota, has_none, quota};
 
 use super::Acting;
-use crate::attributes::{Attributes, Kind};
+use crate::attributes::{Attributes, FileKind};
 use crate::error::Result;
 use crate::identity::Identity;
 use crate::node::Node;
@@ -56,8 +56,8 @@ impl Acting<'_> {
 /// To whom more in this file or directory would be charged.
 fn charged(to: &Attributes, by: &Identity) -> [Holder; 2] {
     let (uid, gid) = match to.kind {
-        Kind::Directory if to.mode & SET_GROUP != 0 => (by.uid, to.gid),
-        Kind::Directory => (by.uid, by.gid),
+        FileKind::Directory if to.mode & SET_GROUP != 0 => (by.uid, to.gid),
+        FileKind::Directory => (by.uid, by.gid),
         _ => (to.uid, to.gid),
     };
     [Holder::User(uid), Holder::Group(gid)]
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn who_is_charged_and_who_may_know() {
-        let file = Attributes { uid: 7, gid: 8, kind: Kind::Regular, ..Attributes::default() };
-        let directory = Attributes { kind: Kind::Directory, ..file };
+        let file = Attributes { uid: 7, gid: 8, kind: FileKind::Regular, ..Attributes::default() };
+        let directory = Attributes { kind: FileKind::Directory, ..file };
         let sticky = Attributes { mode: 0o2755, ..directory };
         assert_eq!(charged(&file, &WHO), [Holder::User(7), Holder::Group(8)]);
         assert_eq!(charged(&directory, &WHO), [Holder::User(1000), Holder::Group(100)]);

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
 use super::{AccessMode, Acting};
-use crate::attributes::{Kind, Wcc};
+use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
@@ -208,8 +208,8 @@ impl Acting<'_> {
         mode: AccessMode,
     ) -> Result<Arc<OwnedFd>> {
         match node.kind() {
-            Kind::Regular => {}
-            Kind::Directory => return Err(Error::IsDirectory),
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid),
         }
         self.check(node, status, mode)?;

@@ -8,7 +8,7 @@ use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 
 use super::Acting;
-use crate::attributes::{Kind, Wcc};
+use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
@@ -108,7 +108,7 @@ impl Acting<'_> {
     /// to the attributes themselves, as the user.
     pub(super) fn open_for_xattrs(&self, node: &Node) -> Result<Arc<OwnedFd>> {
         match node.kind() {
-            Kind::Regular | Kind::Directory => {}
+            FileKind::Regular | FileKind::Directory => {}
             _ => return Err(Error::NotSupported),
         }
         self.live(node)?;

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use proto::mount3::Mountstat3;
-use store::{FileHandle, Kind};
+use store::{FileHandle, FileKind};
 
 use super::status;
 use crate::authorization::access::{Asking, Gate, Refusal};
@@ -47,7 +47,7 @@ pub(super) fn resolve(gate: &Gate, path: &[u8], asking: Asking<'_>) -> Result<Fi
                     }
                     node = acting.lookup(&node, name).map_err(status)?;
                 }
-                return if node.kind() == Kind::Directory {
+                return if node.kind() == FileKind::Directory {
                     Ok(*node.handle())
                 } else {
                     Err(Mountstat3::Notdir)

@@ -13,7 +13,7 @@ use proto::nfsacl::{
 };
 use rpc::server::{CallContext, CallError, Program, Reply};
 use state::AccessKind;
-use store::{Kind, PosixAcl, Wcc};
+use store::{FileKind, PosixAcl, Wcc};
 use xdr::{Array, Decoder};
 
 use super::{Call, Fault, Result, answer, convert};
@@ -81,7 +81,7 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
     check_mask(lists.mask)?;
     let mut access = if lists.mask & NFS_ACL != 0 { acl(&lists.acl.0)? } else { None };
     let mut inherited = if lists.mask & NFS_DFACL != 0 { acl(&lists.default.0)? } else { None };
-    if inherited.is_some() && node.kind() != Kind::Directory {
+    if inherited.is_some() && node.kind() != FileKind::Directory {
         return Err(Fault(Nfsstat3::Inval));
     }
     if access.is_none() || lists.mask & NFS_DFACL == 0 {

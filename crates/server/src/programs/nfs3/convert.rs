@@ -3,7 +3,7 @@
 use proto::nfs3::{
     Fattr3, Ftype3, Nfsstat3, Nfstime3, PostOpAttr, Sattr3, SetTime, Specdata3, StableHow, WccAttr, WccData,
 };
-use store::{Acting, Attributes, Kind, Node, SetAttributes, Timestamp, Wcc};
+use store::{Acting, Attributes, FileKind, Node, SetAttributes, Timestamp, Wcc};
 
 use super::{Fault, Result};
 
@@ -66,15 +66,15 @@ pub(super) fn timestamp(time: Nfstime3) -> Result<Timestamp> {
 }
 
 /// A kind of file on the wire.
-const fn ftype(kind: Kind) -> Ftype3 {
+const fn ftype(kind: FileKind) -> Ftype3 {
     match kind {
-        Kind::Regular => Ftype3::Reg,
-        Kind::Directory => Ftype3::Dir,
-        Kind::Block => Ftype3::Blk,
-        Kind::Character => Ftype3::Chr,
-        Kind::Symlink => Ftype3::Lnk,
-        Kind::Socket => Ftype3::Sock,
-        Kind::Fifo => Ftype3::Fifo,
+        FileKind::Regular => Ftype3::Reg,
+        FileKind::Directory => Ftype3::Dir,
+        FileKind::Block => Ftype3::Blk,
+        FileKind::Character => Ftype3::Chr,
+        FileKind::Symlink => Ftype3::Lnk,
+        FileKind::Socket => Ftype3::Sock,
+        FileKind::Fifo => Ftype3::Fifo,
     }
 }
 

@@ -7,7 +7,7 @@ use io::trace;
 use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
 use rpc::server::Placement;
 use state::AccessKind;
-use store::{Kind, Wcc};
+use store::{FileKind, Wcc};
 use xdr::{Decoder, Encoder};
 
 use super::convert::{stability, stable_how, wcc_data};
@@ -93,7 +93,7 @@ fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) ->
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
     let mut wcc = Wcc::default();
-    if node.kind() == Kind::Directory {
+    if node.kind() == FileKind::Directory {
         // Not NFSv3's: what a client changes that syncs for itself ([`crate::programs::localio::Neighbours`]) is made
         // durable so.
         let now = acting.attributes(&node)?;
@@ -108,7 +108,7 @@ fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) ->
         *body = wcc_data(&wcc);
         done?;
     } else {
-        if node.kind() != Kind::Regular {
+        if node.kind() != FileKind::Regular {
             return Err(Fault(Nfsstat3::Inval));
         }
         let now = acting.attributes(&node)?;

@@ -5,7 +5,7 @@
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
 use state::{AccessKind, Direction};
-use store::{Acting, Kind, Node, OwnChange};
+use store::{Acting, FileKind, Node, OwnChange};
 
 use super::context::{Context, is_special};
 use super::object::File;
@@ -17,9 +17,9 @@ impl Context<'_> {
     pub fn file_for_io(&self, id: Stateid4, direction: Direction) -> Result<File> {
         let file = self.file(Nfsstat4::Isdir)?;
         match file.node.kind() {
-            Kind::Regular => {}
-            Kind::Directory => return Err(Nfsstat4::Isdir),
-            Kind::Symlink if self.minor >= MinorVersion::V1 => return Err(Nfsstat4::Symlink),
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Nfsstat4::Isdir),
+            FileKind::Symlink if self.minor >= MinorVersion::V1 => return Err(Nfsstat4::Symlink),
             _ if self.minor >= MinorVersion::V1 => return Err(Nfsstat4::WrongType),
             _ => return Err(Nfsstat4::Inval),
         }

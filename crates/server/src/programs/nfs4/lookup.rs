@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use proto::nfs4::Nfsstat4;
-use store::{Error, FileHandle, Kind};
+use store::{Error, FileHandle, FileKind};
 
 use super::context::Context;
 use super::namespace::{Child, PseudoId};
@@ -31,8 +31,8 @@ pub(super) fn check_name(name: &[u8]) -> Result<&[u8]> {
 /// `Symlink` or `Notdir` for what isn't a directory.
 pub(super) fn check_directory(file: &File) -> Result<()> {
     match file.node.kind() {
-        Kind::Directory => Ok(()),
-        Kind::Symlink => Err(Nfsstat4::Symlink),
+        FileKind::Directory => Ok(()),
+        FileKind::Symlink => Err(Nfsstat4::Symlink),
         _ => Err(Nfsstat4::Notdir),
     }
 }

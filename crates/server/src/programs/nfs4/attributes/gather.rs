@@ -2,7 +2,7 @@
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Fsid4, Nfsstat4};
-use store::{Acting, Attributes, Kind, PosixAcl};
+use store::{Acting, Attributes, FileKind, PosixAcl};
 
 use super::fs_facts::FsFacts;
 use super::{ObjectAttributes, PSEUDO_FSID, of_pseudo};
@@ -48,7 +48,7 @@ impl<'a> Context<'a> {
         };
         let acl = if requested.contains(number::ACL) {
             let lists = acting.acls(&file.node).map_err(status::of_store)?;
-            to_nfs4(&lists, file.node.kind() == Kind::Directory)
+            to_nfs4(&lists, file.node.kind() == FileKind::Directory)
         } else {
             Vec::new()
         };

@@ -10,7 +10,7 @@ use proto::nfs4::{
     ACL_SUPPORT_ALLOW, ACL_SUPPORT_DENY, Bitmap4, Fsid4, MinorVersion, NfsFtype4, Nfstime4, OpenArguments4,
     Specdata4,
 };
-use store::{Attributes, Kind, Timestamp};
+use store::{Attributes, FileKind, Timestamp};
 use xdr::Encoder;
 
 use fs_facts::FsFacts;
@@ -146,7 +146,7 @@ pub(super) fn of_pseudo(id: PseudoId, children: usize, change: u64) -> Attribute
     let since =
         Timestamp { seconds: (change / 1_000_000_000) as i64, nanoseconds: (change % 1_000_000_000) as u32 };
     Attributes {
-        kind: Kind::Directory,
+        kind: FileKind::Directory,
         mode: 0o555,
         nlink: u32::try_from(children).map_or(2, |children| children.saturating_add(2)),
         uid: 0,
@@ -259,15 +259,15 @@ const fn nfstime(time: Timestamp) -> Nfstime4 {
 }
 
 /// A file's type on the wire.
-pub(super) const fn ftype(kind: Kind) -> NfsFtype4 {
+pub(super) const fn ftype(kind: FileKind) -> NfsFtype4 {
     match kind {
-        Kind::Regular => NfsFtype4::Reg,
-        Kind::Directory => NfsFtype4::Dir,
-        Kind::Block => NfsFtype4::Blk,
-        Kind::Character => NfsFtype4::Chr,
-        Kind::Symlink => NfsFtype4::Lnk,
-        Kind::Socket => NfsFtype4::Sock,
-        Kind::Fifo => NfsFtype4::Fifo,
+        FileKind::Regular => NfsFtype4::Reg,
+        FileKind::Directory => NfsFtype4::Dir,
+        FileKind::Block => NfsFtype4::Blk,
+        FileKind::Character => NfsFtype4::Chr,
+        FileKind::Symlink => NfsFtype4::Lnk,
+        FileKind::Socket => NfsFtype4::Sock,
+        FileKind::Fifo => NfsFtype4::Fifo,
     }
 }
 

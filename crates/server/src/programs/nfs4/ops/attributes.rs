@@ -7,7 +7,7 @@ use proto::nfs4::{
     MinorVersion, Nfsstat4, Setattr4Args, Verify4Args,
 };
 use state::Direction;
-use store::{Access, Kind, Wcc};
+use store::{Access, FileKind, Wcc};
 use xdr::Encoder;
 
 use crate::nfs4::attributes::settable;
@@ -51,14 +51,14 @@ pub(crate) fn setattr(c: &mut Context<'_>, args: Setattr4Args<'_>) -> Result<()>
     if settable.mask.contains(number::MODE_UMASK) {
         return Err(Nfsstat4::Inval);
     }
-    if file.node.kind() == Kind::Symlink {
+    if file.node.kind() == FileKind::Symlink {
         // Linux keeps no mode for symbolic links; knfsd ignores it, too.
         settable.set.mode = None;
     }
     if settable.set.size.is_some() {
         match file.node.kind() {
-            Kind::Regular => {}
-            Kind::Directory => return Err(Nfsstat4::Isdir),
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Nfsstat4::Isdir),
             _ => return Err(Nfsstat4::Inval),
         }
         c.check_io(&file, args.stateid, Direction::Write)?;
@@ -66,7 +66,7 @@ pub(crate) fn setattr(c: &mut Context<'_>, args: Setattr4Args<'_>) -> Result<()>
     let acting = file.acting()?;
     let _own = c.begin_change(&acting, &file.node)?;
     c.expect_sync(&file);
-    let acls = settable.acls(&acting, &file.node, file.node.kind() == Kind::Directory)?;
+    let acls = settable.acls(&acting, &file.node, file.node.kind() == FileKind::Directory)?;
     let mut wcc = Wcc::default();
     acting.set_attributes(&file.node, &settable.set, None, &mut wcc).map_err(status::of_store)?;
     settable::set_acls(&acting, &file.node, acls.as_ref())?;
@@ -110,7 +110,7 @@ pub(crate) fn access(c: &mut Context<'_>, args: Access4Args) -> Result<()> {
     let requested = xattrs.iter().filter(|(bit, _)| args.access & bit != 0);
     let (bits, needs) = requested.fold((0, 0), |(bits, needs), (bit, need)| (bits | bit, needs | need.0));
     let meaningful = match c.object()? {
-        Object::File(file) if file.node.kind() != Kind::Directory => {
+        Object::File(file) if file.node.kind() != FileKind::Directory => {
             ACCESS_BITS & !(Access::LOOKUP.0 | Access::DELETE.0)
         }
         _ => ACCESS_BITS & !Access::EXECUTE.0,
@@ -133,7 +133,7 @@ pub(crate) fn access(c: &mut Context<'_>, args: Access4Args) -> Result<()> {
 
 pub(crate) fn readlink(c: &mut Context<'_>) -> Result<()> {
     let file = c.file(Nfsstat4::Inval)?;
-    if file.node.kind() != Kind::Symlink {
+    if file.node.kind() != FileKind::Symlink {
         return Err(if c.minor >= MinorVersion::V1 { Nfsstat4::WrongType } else { Nfsstat4::Inval });
     }
     let text = file.acting()?.readlink(&file.node).map_err(status::of_store)?;

@@ -7,7 +7,7 @@ use proto::nfs4::{
     WND4_NOT_SUPP_FTYPE, WND4_WRITE_DELEG_NOT_SUPP_FTYPE, WantDelegation4Args,
 };
 use state::NoDelegation;
-use store::{AccessMode, Kind};
+use store::{AccessMode, FileKind};
 
 use crate::nfs4::context::{Context, Operand};
 use crate::nfs4::delegations::{self, Delegatee, grant, none_for};
@@ -25,8 +25,8 @@ pub(crate) fn want_delegation(c: &mut Context<'_>, args: WantDelegation4Args) ->
         return Err(Nfsstat4::Inval);
     }
     let regular = match file.node.kind() {
-        Kind::Directory => return Err(Nfsstat4::WrongType),
-        kind => kind == Kind::Regular,
+        FileKind::Directory => return Err(Nfsstat4::WrongType),
+        kind => kind == FileKind::Regular,
     };
     let reclaims = matches!(args.claim, DelegClaim4::Previous(_));
     let grace = c.service.state.run(|engine, now| engine.check_grace(now, client, reclaims));

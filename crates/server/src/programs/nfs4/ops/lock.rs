@@ -10,7 +10,7 @@ use proto::nfs4::{
     StateOwner4,
 };
 use state::{ClientId, LockDenied, LockKind, LockOwner, LockRequest, Locker, PendingLock, Range, StateOwner};
-use store::{Acting, FileHandle, FileLock, Kind, Node};
+use store::{Acting, FileHandle, FileLock, FileKind, Node};
 use xdr::{Encode as _, Encoder, Opaque};
 
 use crate::nfs4::context::{Context, Operand};
@@ -34,8 +34,8 @@ const fn kind(of: NfsLockType4) -> (LockKind, bool) {
 fn target(c: &Context<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
     let file = c.file(Nfsstat4::Isdir)?;
     match file.node.kind() {
-        Kind::Regular => {}
-        Kind::Directory => return Err(Nfsstat4::Isdir),
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Nfsstat4::Isdir),
         _ => return Err(Nfsstat4::Inval),
     }
     Ok((file, Range::of(offset, length).ok_or(Nfsstat4::Inval)?))

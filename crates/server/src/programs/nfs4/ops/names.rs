@@ -1,7 +1,7 @@
 //! REMOVE, RENAME and LINK (RFC 8881 sections 18.9, 18.25, 18.26).
 
 use proto::nfs4::{Name4Args, Nfsstat4, Rename4Args, Rename4ResOk};
-use store::{Error, Kind, Wcc};
+use store::{Error, FileKind, Wcc};
 
 use super::change_info;
 use crate::nfs4::context::Context;
@@ -58,7 +58,7 @@ pub(crate) fn link(c: &mut Context<'_>, args: Name4Args<'_>) -> Result<()> {
     let directory = c.file(Nfsstat4::Rofs)?;
     let file = c.saved_file(Nfsstat4::Isdir)?;
     check_directory(&directory)?;
-    if file.node.kind() == Kind::Directory {
+    if file.node.kind() == FileKind::Directory {
         return Err(Nfsstat4::Isdir);
     }
     let name = check_name(args.name.0)?;

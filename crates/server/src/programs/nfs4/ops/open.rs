@@ -14,7 +14,7 @@ use proto::nfs4::{
     SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, Stateid4,
 };
 use state::{AccessKind, ClientId, OpenRequest, Share, StateId, StateOwner};
-use store::{AccessMode, Acting, CreateHow, Error, Kind, Node, SetAttributes, Wcc};
+use store::{AccessMode, Acting, CreateHow, Error, FileKind, Node, SetAttributes, Wcc};
 
 use super::change_info;
 use crate::nfs4::attributes::EXCLUSIVE;
@@ -209,9 +209,9 @@ fn check_deny(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
 /// Only regular files can be opened.
 fn check_regular(minor: MinorVersion, node: &Node) -> Result<()> {
     match node.kind() {
-        Kind::Regular => Ok(()),
-        Kind::Directory => Err(Nfsstat4::Isdir),
-        Kind::Symlink => Err(Nfsstat4::Symlink),
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Nfsstat4::Isdir),
+        FileKind::Symlink => Err(Nfsstat4::Symlink),
         _ if minor >= MinorVersion::V1 => Err(Nfsstat4::WrongType),
         _ => Err(Nfsstat4::Symlink),
     }
@@ -271,7 +271,7 @@ fn create(
             let acls = settable.acls(acting, &directory.node, false)?;
             let set = settable.for_new(acting, &directory.node)?;
             // An error after the file was created would leave it behind: check first.
-            acting.check_set_id(Kind::Regular, set.mode.unwrap_or(0)).map_err(status::of_store)?;
+            acting.check_set_id(FileKind::Regular, set.mode.unwrap_or(0)).map_err(status::of_store)?;
             let how = CreateHow::Exclusive(both.verf, 0);
             let opened = create_file(c, acting, directory, name, &how, mask)?;
             // Setting a size would change the times, which hold the verifier: a retransmission would find

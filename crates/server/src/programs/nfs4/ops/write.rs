@@ -4,7 +4,7 @@
 use io::trace;
 use proto::nfs4::{Commit4Args, Nfsstat4, StableHow4, Write4Args, Write4ResOk};
 use state::Direction;
-use store::{Kind, Wcc};
+use store::{FileKind, Wcc};
 
 use crate::nfs4::context::Context;
 use crate::nfs4::status::{self, Result};
@@ -57,9 +57,9 @@ pub(crate) fn commit(c: &mut Context<'_>, args: Commit4Args) -> Result<()> {
 fn attempt_commit(c: &mut Context<'_>, args: Commit4Args) -> Result<()> {
     let file = c.file(Nfsstat4::Isdir)?;
     match file.node.kind() {
-        Kind::Regular => {}
-        Kind::Directory => return Err(Nfsstat4::Isdir),
-        Kind::Symlink => return Err(Nfsstat4::Symlink),
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Nfsstat4::Isdir),
+        FileKind::Symlink => return Err(Nfsstat4::Symlink),
         _ => return Err(Nfsstat4::Inval),
     }
     if args.offset.checked_add(args.count.into()).is_none() {

@@ -1,4 +1,4 @@
-//! Changes of files' names and attributes as fanotify(7) tells them: which file, and whether this process
+//! Fanotify of files' names and attributes as fanotify(7) tells them: which file, and whether this process
 //! made them or another.
 //!
 //! inotify(7) doesn't say who, and joins one event with the next of the same kind, whoever caused them.
@@ -23,32 +23,32 @@ const SUBJECT_HEADER: usize = 16;
 
 /// A watched file as events name it: its filesystem's number and its handle there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Subject(Box<[u8]>);
+pub struct WatchedFile(Box<[u8]>);
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum FanotifyEvent {
     /// A file's names or attributes have changed.
-    Of {
+    Changed {
         /// Which file.
-        subject: Subject,
+        subject: WatchedFile,
         /// It was renamed, whatever else.
         renamed: bool,
         /// This process did it; otherwise another one.
         own: bool,
     },
     /// There were too many events: any file may have changed.
-    Lost,
+    Overflow,
 }
 
 /// Events of the files that are watched.
 #[derive(Debug)]
-pub struct Changes {
+pub struct Fanotify {
     events: Arc<OwnedFd>,
     process: i32,
 }
 
-impl Changes {
+impl Fanotify {
     /// Watches nothing yet.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Changes {
     /// # Errors
     /// The kernel's: `OPNOTSUPP`, `NODEV` or `XDEV` on filesystems without handles or without a number,
     /// `NOSPC` for too many files.
-    pub fn watch(&self, file: BorrowedFd<'_>) -> rustix::io::Result<Subject> {
+    pub fn watch(&self, file: BorrowedFd<'_>) -> rustix::io::Result<WatchedFile> {
         let subject = subject(file)?;
         self.mark(libc::FAN_MARK_ADD, file)?;
         Ok(subject)
@@ -105,7 +105,7 @@ impl Changes {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn read(&self, mut each: impl FnMut(Change)) -> rustix::io::Result<()> {
+    pub fn read(&self, mut each: impl FnMut(FanotifyEvent)) -> rustix::io::Result<()> {
         let mut buffer = [0; 8192];
         loop {
             match rustix::io::read(&self.events, &mut buffer) {
@@ -119,7 +119,7 @@ impl Changes {
 }
 
 /// The events in what was read.
-fn parse(mut bytes: &[u8], process: i32, each: &mut impl FnMut(Change)) {
+fn parse(mut bytes: &[u8], process: i32, each: &mut impl FnMut(FanotifyEvent)) {
     while let Some(header) = bytes.get(..HEADER) {
         let length = u32_at(header, 0) as usize;
         let Some(event) = bytes.get(..length.max(HEADER)) else { return };
@@ -128,7 +128,7 @@ fn parse(mut bytes: &[u8], process: i32, each: &mut impl FnMut(Change)) {
         // The halves of the mask are in the machine's order.
         let mask = if cfg!(target_endian = "big") { mask.rotate_left(32) } else { mask };
         if mask & libc::FAN_Q_OVERFLOW != 0 {
-            each(Change::Lost);
+            each(FanotifyEvent::Overflow);
             continue;
         }
         let own = u32_at(event, 20) as i32 == process;
@@ -137,11 +137,13 @@ fn parse(mut bytes: &[u8], process: i32, each: &mut impl FnMut(Change)) {
             info.get(..SUBJECT_HEADER + handle)
         });
         each(match subject {
-            Some(subject) => {
-                Change::Of { subject: Subject(subject.into()), renamed: mask & libc::FAN_MOVE_SELF != 0, own }
-            }
+            Some(subject) => FanotifyEvent::Changed {
+                subject: WatchedFile(subject.into()),
+                renamed: mask & libc::FAN_MOVE_SELF != 0,
+                own,
+            },
             // The kernel couldn't say which.
-            None => Change::Lost,
+            None => FanotifyEvent::Overflow,
         });
     }
 }
@@ -151,7 +153,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// As fanotify(7) says: `f_fsid` of statfs(2), and the handle of name_to_handle_at(2).
-fn subject(file: BorrowedFd<'_>) -> rustix::io::Result<Subject> {
+fn subject(file: BorrowedFd<'_>) -> rustix::io::Result<WatchedFile> {
     // SAFETY: all zeros is a value of this structure of numbers, which lives for as long as the call.
     let (filesystem, done) = unsafe {
         let mut filesystem: libc::statfs = std::mem::zeroed();
@@ -167,7 +169,7 @@ fn subject(file: BorrowedFd<'_>) -> rustix::io::Result<Subject> {
     bytes.extend((handle.as_bytes().len() as u32).to_ne_bytes());
     bytes.extend(handle.kind().to_ne_bytes());
     bytes.extend(handle.as_bytes());
-    Ok(Subject(bytes.into()))
+    Ok(WatchedFile(bytes.into()))
 }
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ mod tests {
         std::fs::write(&f, "").unwrap();
         let flags = rustix::fs::OFlags::PATH;
         let file = rustix::fs::open(&f, flags, rustix::fs::Mode::empty()).unwrap();
-        let changes = match Changes::new() {
+        let changes = match Fanotify::new() {
             // An old kernel, or a container's rules.
             Err(Errno::PERM) => return,
             made => made.unwrap(),
@@ -194,7 +196,7 @@ mod tests {
             changes.read(|change| all.push(change)).unwrap();
             all
         };
-        let event = |renamed, own| Change::Of { subject: watched.clone(), renamed, own };
+        let event = |renamed, own| FanotifyEvent::Changed { subject: watched.clone(), renamed, own };
         let run = |program, arguments: [&std::path::Path; 2]| {
             assert!(Command::new(program).args(arguments).status().unwrap().success());
         };

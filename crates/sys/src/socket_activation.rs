@@ -11,7 +11,7 @@ const FIRST: RawFd = 3;
 /// Those that are meant for this process (`LISTEN_PID`), by their names (`LISTEN_FDNAMES`). Only the first
 /// call returns any: from then on they are somebody's.
 #[must_use]
-pub fn take() -> Vec<(String, OwnedFd)> {
+pub fn take_listen_fds() -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let variable = |name| std::env::var(name).ok();
     let is_ours = variable("LISTEN_PID").and_then(|pid| pid.parse().ok()) == Some(std::process::id());
