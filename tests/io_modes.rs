@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use io::{Alignment, Fallbacks, Files, Mode, Stability};
+use io::{Alignment, Files, IoFallbacks, IoMode, Stability};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{CWD, Mode as Bits, OFlags, openat};
@@ -21,7 +21,7 @@ struct Step {
     length: usize,
     /// How far behind a page's beginning the bytes lie in memory.
     shift: usize,
-    mode: Mode,
+    mode: IoMode,
     stability: Stability,
 }
 
@@ -31,7 +31,8 @@ fn disk(kind: &str, mebibytes: u64) -> Disk {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let mode = prop_oneof![1 => Just(Mode::Buffered), 1 => Just(Mode::DontCache), 3 => Just(Mode::Direct)];
+    let mode =
+        prop_oneof![1 => Just(IoMode::Buffered), 1 => Just(IoMode::DontCache), 3 => Just(IoMode::Direct)];
     let stability = prop_oneof![
         6 => Just(Stability::Unstable), 1 => Just(Stability::DataSync), 1 => Just(Stability::FileSync)
     ];
@@ -92,7 +93,7 @@ impl Shifted {
     }
 }
 
-fn follow(path: &Path, steps: &[Step], fallbacks: &Fallbacks) -> Result<(), TestCaseError> {
+fn follow(path: &Path, steps: &[Step], fallbacks: &IoFallbacks) -> Result<(), TestCaseError> {
     let opened = Opened::new(path);
     let mut model: Vec<u8> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
@@ -126,8 +127,8 @@ fn follow(path: &Path, steps: &[Step], fallbacks: &Fallbacks) -> Result<(), Test
     Ok(())
 }
 
-fn every_step_on(directory: &Path) -> Fallbacks {
-    let fallbacks = Fallbacks::default();
+fn every_step_on(directory: &Path) -> IoFallbacks {
+    let fallbacks = IoFallbacks::default();
     let config = Config { cases: 48, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&steps(), |steps| follow(&directory.join("model"), &steps, &fallbacks))
@@ -164,16 +165,16 @@ fn a_direct_read_across_the_end_survives_what_xfs_has_reserved_there() {
     need_root();
     let disk = disk("xfs", 320);
     let opened = Opened::new(&disk.path().join("grown"));
-    let (fallbacks, files) = (Fallbacks::default(), opened.files());
+    let (fallbacks, files) = (IoFallbacks::default(), opened.files());
     let write = |mode, offset: u64, length: usize| {
         let mut memory = Shifted::new(0, length);
         memory.part(length).fill(b'x');
         io::write(files, mode, memory.part(length), offset, Stability::Unstable, &fallbacks).expect("writes")
     };
-    write(Mode::Buffered, 0x5_d400, 0x76);
-    write(Mode::Buffered, 0x8_bffc, 4);
-    write(Mode::Direct, 0x8_c000, 0x400);
-    let read = io::fetch(files, Mode::Direct, 0x8_0000, 0x1_f800, &fallbacks).expect("reads");
+    write(IoMode::Buffered, 0x5_d400, 0x76);
+    write(IoMode::Buffered, 0x8_bffc, 4);
+    write(IoMode::Direct, 0x8_c000, 0x400);
+    let read = io::fetch(files, IoMode::Direct, 0x8_0000, 0x1_f800, &fallbacks).expect("reads");
     assert_eq!(read.len(), 0xc400);
     assert!(read[..0xbffc].iter().all(|byte| *byte == 0) && read[0xbffc..].iter().all(|byte| *byte == b'x'));
     assert!(fallbacks.notes().is_empty(), "the next direct read may do: {:?}", fallbacks.notes());

@@ -224,7 +224,7 @@ fn the_lane_reads_and_writes_by_the_same_modes() {
         let session = session(&server, disk.path(), LaneMode::Required);
         let file =
             session.open(b"big", &OpenOptions::new().read(true).write(true).create(true)).expect("opens");
-        let mut data = io::Aligned::new(1 << 20);
+        let mut data = io::AlignedBuffer::new(1 << 20);
         data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at >> 9) as u8);
         file.write_at(&data, 0).expect("writes");
         file.write_at(&data, 1 << 20).expect("writes");

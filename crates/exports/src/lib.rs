@@ -7,7 +7,6 @@
 mod client;
 mod error;
 mod identity;
-mod io_mode;
 mod lexer;
 mod options;
 mod parse;
@@ -17,6 +16,6 @@ mod table;
 pub use client::{Client, ClientSpec, Names, NoNames, NotKnownYet};
 pub use error::ParseError;
 pub use identity::{Claim, Squashed};
-pub use io_mode::IoMode;
 pub use options::{Fsid, LocalPeers, Options, Squash};
+pub use sys::IoMode;
 pub use table::{Export, Exports};

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustix::fs::{CWD, Mode as Bits, OFlags, fsync, openat};
 use rustix::io::{ReadWriteFlags, pwritev2};
-use samehost_io::{Alignment, Mode, plan};
+use samehost_io::{Alignment, IoMode, plan};
 
 const WRITE: usize = 47_008;
 const PAGE: u64 = 4096;
@@ -78,11 +78,11 @@ fn stream(path: &std::path::Path, length: u64, edges: ReadWriteFlags) -> std::io
     while at < length {
         let start = base + (at % PAGE) as usize;
         let data = &memory[start..start + WRITE];
-        let plan = plan::write(at, WRITE, data.as_ptr().addr(), Mode::Direct, alignment);
+        let plan = plan::write(at, WRITE, data.as_ptr().addr(), IoMode::Direct, alignment);
         for segment in plan.segments() {
             let bytes = [IoSlice::new(&data[segment.start..segment.start + segment.length])];
             let (to, flags) = match segment.mode {
-                Mode::Direct => (direct.as_fd(), ReadWriteFlags::empty()),
+                IoMode::Direct => (direct.as_fd(), ReadWriteFlags::empty()),
                 _ => (file.as_fd(), edges),
             };
             let count = pwritev2(to, &bytes, at + segment.start as u64, flags)?;

@@ -1,35 +1,42 @@
-//! How bytes reach a file.
+//! Transfers between memory and files.
 //!
-//! Server (`store`) and client (the lane's grants) move bytes between memory and a file with the same few
-//! functions, so that both treat short transfers, interrupted calls, alignment and stability alike:
+//! The server (`store`) and the client (grants of the lane) use the same functions, so that both handle short
+//! transfers, interrupted calls, alignment and durability alike:
 //!
-//! - `plain`: through the page cache, the ordinary way;
-//! - `mode`: the three ways there are;
-//! - `fallbacks`: what a filesystem turned out not to do;
-//! - `plan`: which bytes go which way, decided by arithmetic alone;
-//! - `engine`: does what a plan says;
-//! - `aligned`: memory that O_DIRECT takes;
-//! - `stable`: writes that are durable when they return;
-//! - `trace`: trace events, for logs and for perf and its like.
+//! - `buffered`: reads, writes and syncs through the page cache;
+//! - `alignment`: what direct I/O requires of offsets, lengths and addresses;
+//! - `plan`: the segments of a request and their I/O modes, by arithmetic alone;
+//! - `transfer`: execution of a plan;
+//! - `io_fallbacks`: which modes a filesystem doesn't support;
+//! - `aligned_buffer`: memory for direct I/O;
+//! - `trace`: trace events for logs and for perf and bpftrace.
 
-mod aligned;
-mod engine;
-mod fallbacks;
-mod mode;
-mod plain;
+mod aligned_buffer;
+mod alignment;
+mod buffered;
+mod io_fallbacks;
 pub mod plan;
-mod stable;
 pub mod trace;
+mod transfer;
 
-pub use aligned::{Aligned, Payload};
-pub use engine::{Files, fetch, read, write};
-pub use fallbacks::{Fallbacks, Refusals};
-pub use mode::{Alignment, Mode, Modes};
-pub use plain::{read_at, sync, try_read_at, write_at};
+pub use aligned_buffer::{AlignedBuffer, Payload};
+pub use alignment::Alignment;
+pub use buffered::{read_at, sync, try_read_at, write_at};
+pub use io_fallbacks::{IoFallbacks, UnsupportedModes};
+pub use sys::IoMode;
+pub use transfer::{Files, fetch, read, write};
 
-/// How durable a write must be before it is acknowledged (RFC 1813 section 3.3.7, `stable_how`).
-///
-/// The order is the order of strength.
+/// An I/O mode for each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct IoModes {
+    /// For reads.
+    pub read: IoMode,
+    /// For writes.
+    pub write: IoMode,
+}
+
+/// How durable a write must be before it is acknowledged (RFC 1813 section 3.3.7, `stable_how`), ordered by
+/// strength.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stability {
     /// In the page cache; COMMIT makes it durable later.
@@ -40,5 +47,5 @@ pub enum Stability {
     FileSync,
 }
 
-/// The largest offset a file can have on Linux: `loff_t` is a signed 64-bit number.
+/// The largest offset in a file on Linux: `loff_t` is a signed 64-bit number.
 pub const MAX_OFFSET: u64 = i64::MAX as u64;

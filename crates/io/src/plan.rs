@@ -12,8 +12,9 @@
 //! A direct segment whose bytes lie at an unsuitable address is marked to be copied first; whoever receives
 //! payloads puts them where that isn't needed.
 
+use crate::IoMode;
 use crate::MAX_OFFSET;
-use crate::mode::{Alignment, Mode};
+use crate::alignment::Alignment;
 
 /// How the edges of a direct write travel. The Linux server's documentation says buffered and its code says
 /// DONTCACHE.
@@ -22,13 +23,13 @@ use crate::mode::{Alignment, Mode};
 /// (`cargo run --release -p samehost-io --example edges DIR`; ext4 and xfs on a loop device): the device had
 /// to write 1.94 times for each of ours with buffered edges and 2.88 times with DONTCACHE, because that
 /// starts to write a page back as soon as half of it is there.
-pub const EDGES: Mode = Mode::Buffered;
+pub const EDGES: IoMode = IoMode::Buffered;
 
 /// A run of bytes that goes one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Which way.
-    pub mode: Mode,
+    pub mode: IoMode,
     /// The first byte, counted from the beginning of the request.
     pub start: usize,
     /// How many bytes; not 0.
@@ -39,19 +40,19 @@ pub struct Segment {
 
 /// The segments of a write, in the order of their offsets, without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct WritePlan {
     segments: [Segment; 3],
     count: usize,
 }
 
-impl Write {
+impl WritePlan {
     /// The segments: one, two or three; none for a write of no bytes.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments[..self.count]
     }
 
-    const fn whole(mode: Mode, length: usize) -> Self {
+    const fn whole(mode: IoMode, length: usize) -> Self {
         let all = Segment { mode, start: 0, length, copy: false };
         Self { segments: [all; 3], count: if length == 0 { 0 } else { 1 } }
     }
@@ -62,27 +63,33 @@ impl Write {
 /// It is one buffered segment where the file's alignment isn't known, where the write is shorter than the
 /// alignment, and where no whole block is in it.
 #[must_use]
-pub fn write(offset: u64, length: usize, address: usize, mode: Mode, alignment: Option<Alignment>) -> Write {
-    if mode != Mode::Direct {
-        return Write::whole(mode, length);
+pub fn write(
+    offset: u64,
+    length: usize,
+    address: usize,
+    mode: IoMode,
+    alignment: Option<Alignment>,
+) -> WritePlan {
+    if mode != IoMode::Direct {
+        return WritePlan::whole(mode, length);
     }
-    let Some(alignment) = alignment else { return Write::whole(Mode::Buffered, length) };
+    let Some(alignment) = alignment else { return WritePlan::whole(IoMode::Buffered, length) };
     let block = alignment.offset();
     let (Some(end), Some(first)) =
         (offset.checked_add(length as u64), offset.checked_next_multiple_of(block))
     else {
-        return Write::whole(Mode::Buffered, length);
+        return WritePlan::whole(IoMode::Buffered, length);
     };
     let last = end - end % block;
     if length < alignment.memory() || first >= last {
-        return Write::whole(Mode::Buffered, length);
+        return WritePlan::whole(IoMode::Buffered, length);
     }
     // No difference is larger than `length`.
     let (prefix, middle) = ((first - offset) as usize, (last - first) as usize);
     let suffix = length - prefix - middle;
     let copy = !address.wrapping_add(prefix).is_multiple_of(alignment.memory());
-    let mut plan = Write { segments: Write::whole(Mode::Direct, length).segments, count: 0 };
-    let parts = [(EDGES, prefix, false), (Mode::Direct, middle, copy), (EDGES, suffix, false)];
+    let mut plan = WritePlan { segments: WritePlan::whole(IoMode::Direct, length).segments, count: 0 };
+    let parts = [(EDGES, prefix, false), (IoMode::Direct, middle, copy), (EDGES, suffix, false)];
     let mut start = 0;
     for (mode, length, copy) in parts {
         if length > 0 {
@@ -96,9 +103,9 @@ pub fn write(offset: u64, length: usize, address: usize, mode: Mode, alignment: 
 
 /// What to read for a request, and which part of it to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct ReadPlan {
     /// Which way.
-    pub mode: Mode,
+    pub mode: IoMode,
     /// Where to read: at or before the request's offset.
     pub offset: u64,
     /// How many bytes: a multiple of the alignment if `mode` is direct.
@@ -109,7 +116,7 @@ pub struct Read {
     pub want: usize,
 }
 
-impl Read {
+impl ReadPlan {
     /// How many bytes of the request are there when `got` bytes of what was planned could be read before the
     /// file ended.
     #[must_use]
@@ -120,22 +127,22 @@ impl Read {
 
 /// Plans a read of `length` bytes at `offset`.
 #[must_use]
-pub fn read(offset: u64, length: usize, mode: Mode, alignment: Option<Alignment>) -> Read {
-    let plain = |mode| Read { mode, offset, length, skip: 0, want: length };
-    if mode != Mode::Direct {
+pub fn read(offset: u64, length: usize, mode: IoMode, alignment: Option<Alignment>) -> ReadPlan {
+    let plain = |mode| ReadPlan { mode, offset, length, skip: 0, want: length };
+    if mode != IoMode::Direct {
         return plain(mode);
     }
-    let Some(alignment) = alignment else { return plain(Mode::Buffered) };
+    let Some(alignment) = alignment else { return plain(IoMode::Buffered) };
     let block = alignment.offset();
     let end = offset.checked_add(length as u64).and_then(|end| end.checked_next_multiple_of(block));
     match end.filter(|end| *end <= MAX_OFFSET && length > 0) {
         Some(end) => {
             let first = offset - offset % block;
             let (skip, length) = ((offset - first) as usize, (end - first) as usize);
-            Read { mode, offset: first, length, skip, want: plain(mode).want }
+            ReadPlan { mode, offset: first, length, skip, want: plain(mode).want }
         }
         // Beyond any file; nothing is read there.
-        None => plain(Mode::Buffered),
+        None => plain(IoMode::Buffered),
     }
 }
 
@@ -161,8 +168,8 @@ mod tests {
         ]
     }
 
-    fn mode() -> impl Strategy<Value = Mode> {
-        prop_oneof![Just(Mode::Buffered), Just(Mode::DontCache), Just(Mode::Direct)]
+    fn mode() -> impl Strategy<Value = IoMode> {
+        prop_oneof![Just(IoMode::Buffered), Just(IoMode::DontCache), Just(IoMode::Direct)]
     }
 
     proptest! {
@@ -181,8 +188,8 @@ mod tests {
             }
             prop_assert_eq!(at, length, "to the last byte");
             prop_assert!(segments.len() <= 3);
-            let direct: Vec<_> = segments.iter().filter(|segment| segment.mode == Mode::Direct).collect();
-            if mode != Mode::Direct || alignment.is_none() {
+            let direct: Vec<_> = segments.iter().filter(|segment| segment.mode == IoMode::Direct).collect();
+            if mode != IoMode::Direct || alignment.is_none() {
                 prop_assert!(direct.is_empty() && segments.len() <= 1);
                 return Ok(());
             }
@@ -197,7 +204,7 @@ mod tests {
             if direct.is_empty() {
                 prop_assert!(segments.len() <= 1, "nothing is cut for nothing");
             } else {
-                for edge in segments.iter().filter(|segment| segment.mode != Mode::Direct) {
+                for edge in segments.iter().filter(|segment| segment.mode != IoMode::Direct) {
                     prop_assert!((edge.length as u64) < alignment.offset(), "an edge is less than a block");
                     prop_assert!(!edge.copy);
                 }
@@ -215,7 +222,7 @@ mod tests {
         ) {
             let plan = read(offset, length, mode, alignment);
             prop_assert_eq!(plan.want, length);
-            if plan.mode == Mode::Direct {
+            if plan.mode == IoMode::Direct {
                 let block = alignment.unwrap().offset();
                 prop_assert!(plan.offset.is_multiple_of(block) && (plan.length as u64).is_multiple_of(block));
                 prop_assert!((plan.skip as u64) < block && ((plan.length - plan.skip - length) as u64) < block);
@@ -234,9 +241,9 @@ mod tests {
     fn the_three_segments_of_a_misaligned_write() {
         // Placed so that the middle is aligned in memory, and placed anyhow.
         for (address, copy) in [(0x1000 - 24, false), (0x1000, true)] {
-            let plan = write(1000, 47_008, address, Mode::Direct, Alignment::new(512, 512));
+            let plan = write(1000, 47_008, address, IoMode::Direct, Alignment::new(512, 512));
             let shape: Vec<_> = plan.segments().iter().map(|s| (s.mode, s.start, s.length, s.copy)).collect();
-            let middle = (Mode::Direct, 24, 46_592, copy);
+            let middle = (IoMode::Direct, 24, 46_592, copy);
             assert_eq!(shape, [(EDGES, 0, 24, false), middle, (EDGES, 46_616, 392, false)]);
         }
     }

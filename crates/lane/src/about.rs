@@ -1,7 +1,7 @@
 //! What is told of a file that is granted: its attributes as they were then, and how it is to be read and
 //! written; and of the directory that it was made in.
 
-use io::{Mode, Modes};
+use io::{IoMode, IoModes};
 use sys::{Attributes, FileKind, Timestamp};
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
@@ -11,7 +11,7 @@ pub struct About {
     /// Its attributes at the moment of the grant.
     pub attributes: Attributes,
     /// How the server reads and writes it; the client does as the server does.
-    pub modes: Modes,
+    pub modes: IoModes,
 }
 
 /// What a directory was before a name was made in it, and is now (RFC 1813 section 2.6, `wcc_data`).
@@ -47,7 +47,7 @@ const KINDS: [FileKind; 7] = [
 ];
 
 /// The modes in the order of their numbers, which begin with 0.
-const MODES: [Mode; 3] = [Mode::Buffered, Mode::DontCache, Mode::Direct];
+const MODES: [IoMode; 3] = [IoMode::Buffered, IoMode::DontCache, IoMode::Direct];
 
 /// The place of `one` in a table of all there are.
 fn number<T: PartialEq>(all: &[T], one: T) -> u32 {
@@ -149,11 +149,11 @@ fn time(from: &mut Decoder<'_>) -> Result<Timestamp, Error> {
 }
 
 /// The modes for reads and for writes that are in one word.
-fn modes(word: u32) -> Result<Modes, Error> {
+fn modes(word: u32) -> Result<IoModes, Error> {
     let mode = |place: u32| MODES.get(place as usize).copied();
     let both = mode(word & 0xff).zip(mode(word >> 8));
     let (read, write) = both.ok_or(Error::Discriminant { of: "I/O modes", value: word })?;
-    Ok(Modes { read, write })
+    Ok(IoModes { read, write })
 }
 
 #[cfg(test)]
@@ -170,11 +170,11 @@ mod tests {
         };
         for (number, kind) in (1..).zip(KINDS) {
             let attributes = Attributes { kind, ..Attributes::default() };
-            assert_eq!(numbers(&About { attributes, modes: Modes::default() }), (number, 0));
+            assert_eq!(numbers(&About { attributes, modes: IoModes::default() }), (number, 0));
             assert_eq!(super::kind(number), Ok(kind));
         }
         assert!(kind(0).is_err() && kind(8).is_err());
-        let modes = Modes { read: Mode::DontCache, write: Mode::Direct };
+        let modes = IoModes { read: IoMode::DontCache, write: IoMode::Direct };
         assert_eq!(numbers(&About { attributes: Attributes::default(), modes }), (1, 0x201));
         assert!(super::modes(0x300).is_err() && super::modes(3).is_err() && super::modes(0x1_0000).is_err());
     }

@@ -21,8 +21,8 @@ fn changed() -> impl Strategy<Value = Changed> {
 }
 
 fn about() -> impl Strategy<Value = About> {
-    let modes = prop::sample::select(vec![io::Mode::Buffered, io::Mode::DontCache, io::Mode::Direct]);
-    let modes = (modes.clone(), modes).prop_map(|(read, write)| io::Modes { read, write });
+    let modes = prop::sample::select(vec![io::IoMode::Buffered, io::IoMode::DontCache, io::IoMode::Direct]);
+    let modes = (modes.clone(), modes).prop_map(|(read, write)| io::IoModes { read, write });
     let kind = prop::sample::select(vec![
         FileKind::Regular,
         FileKind::Directory,

@@ -131,7 +131,7 @@ pub(crate) struct Inner {
     /// Whether the filesystem says what is cached.
     pub askable: Askable,
     /// What it turned out not to do of the I/O modes, as all stores on it know.
-    pub fallbacks: ::io::Fallbacks,
+    pub fallbacks: ::io::IoFallbacks,
     /// The root is that of a detached clone: nothing is mounted below, and nothing above can be reached.
     pub cloned: bool,
     /// The directory as it is attached.
@@ -344,7 +344,7 @@ impl Inner {
             scheme,
             filesystem,
             askable: Askable::default(),
-            fallbacks: ::io::Fallbacks::on(refusals::of(&root)?),
+            fallbacks: ::io::IoFallbacks::on(refusals::of(&root)?),
             cloned,
             attached,
             reader,

@@ -3,17 +3,17 @@
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
-use ::io::Refusals;
+use ::io::UnsupportedModes;
 use parking_lot::Mutex;
 
 use crate::error::Result;
 
 /// By device number: those of the stores that are open now, which keep their filesystems mounted. So no
 /// number is another filesystem's meanwhile, and there are no more than stores.
-static KNOWN: Mutex<Vec<(u64, Weak<Refusals>)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<(u64, Weak<UnsupportedModes>)>> = Mutex::new(Vec::new());
 
 /// Those of the filesystem that `root` is on.
-pub(crate) fn of(root: impl AsFd) -> Result<Arc<Refusals>> {
+pub(crate) fn of(root: impl AsFd) -> Result<Arc<UnsupportedModes>> {
     let device = rustix::fs::fstat(root)?.st_dev;
     let mut known = KNOWN.lock();
     known.retain(|(_, refusals)| refusals.strong_count() > 0);

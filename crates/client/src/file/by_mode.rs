@@ -67,7 +67,7 @@ impl Inner {
         granted.way.files(&granted.grant, self.handle.as_bytes())
     }
 
-    fn fallbacks(&self) -> &io::Fallbacks {
+    fn fallbacks(&self) -> &io::IoFallbacks {
         &self.session.inner.lane.fallbacks
     }
 
@@ -80,7 +80,7 @@ impl Inner {
     pub(super) async fn take_direct(self: &Arc<Self>) {
         let Some(granted) = self.granted.load() else { return };
         let Some(alignment) = Alignment::of(&granted.grant) else {
-            self.fallbacks().tells_no_alignment();
+            self.fallbacks().alignment_unknown();
             return;
         };
         let target = lane::Target::Handle(self.handle.as_bytes());

@@ -5,7 +5,7 @@ use std::io as stdio;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use io::{Mode, Stability, trace};
+use io::{IoMode, Stability, trace};
 use lane::Grant;
 
 use super::syncs::Syncs;
@@ -42,8 +42,8 @@ impl Granted {
     pub(crate) fn new(grant: Grant, lane: u64, verifier: [u8; 8], medium: Medium) -> Self {
         let modes = grant.modes();
         Self {
-            plain_reads: modes.read == Mode::Buffered,
-            plain_writes: modes.write == Mode::Buffered,
+            plain_reads: modes.read == IoMode::Buffered,
+            plain_writes: modes.write == IoMode::Buffered,
             way: Way::new(modes),
             grant,
             lane,

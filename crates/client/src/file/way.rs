@@ -10,25 +10,25 @@
 use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
 
-use io::{Alignment, Files, Mode, Modes};
+use io::{Alignment, Files, IoMode, IoModes};
 use lane::Grant;
 use rustix::fs::{OFlags, fcntl_setfl};
 
 /// The modes, and what direct I/O takes.
 #[derive(Debug)]
 pub(super) struct Way {
-    pub(super) modes: Modes,
+    pub(super) modes: IoModes,
     direct: OnceLock<(Grant, Alignment)>,
 }
 
 impl Way {
-    pub(super) const fn new(modes: Modes) -> Self {
+    pub(super) const fn new(modes: IoModes) -> Self {
         Self { modes, direct: OnceLock::new() }
     }
 
     /// Whether a second grant should be asked for.
     pub(super) fn wants_direct(&self, read: bool, write: bool) -> bool {
-        let wants = read && self.modes.read == Mode::Direct || write && self.modes.write == Mode::Direct;
+        let wants = read && self.modes.read == IoMode::Direct || write && self.modes.write == IoMode::Direct;
         wants && self.direct.get().is_none()
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct Keeper {
     /// Likewise one that isn't in memory.
     mute: AtomicU64,
     /// What filesystems turned out not to do of the I/O modes.
-    pub(crate) fallbacks: io::Fallbacks,
+    pub(crate) fallbacks: io::IoFallbacks,
     /// Files that were asked for before they are opened.
     pub(crate) ahead: Ahead,
 }
@@ -103,7 +103,7 @@ impl Keeper {
             files: Mutex::new(Files::default()),
             in_memory: AtomicU64::new(0),
             mute: AtomicU64::new(0),
-            fallbacks: io::Fallbacks::default(),
+            fallbacks: io::IoFallbacks::default(),
             ahead: Ahead::default(),
         }
     }

@@ -31,7 +31,7 @@ pub struct Grant {
     /// What control must say for I/O to begin: live, and the generation of this grant.
     expected: u64,
     owner: Arc<Owner>,
-    modes: io::Modes,
+    modes: io::IoModes,
 }
 
 /// One I/O under way, by the thread that began it; dropping it ends it.
@@ -49,7 +49,7 @@ impl Grant {
         id: u64,
         expected: u64,
         owner: Arc<Owner>,
-        modes: io::Modes,
+        modes: io::IoModes,
     ) -> Self {
         Self { file: Some(file), id, expected, owner, modes }
     }
@@ -81,7 +81,7 @@ impl Grant {
 
     /// How the server reads and writes the file.
     #[must_use]
-    pub const fn modes(&self) -> io::Modes {
+    pub const fn modes(&self) -> io::IoModes {
         self.modes
     }
 

@@ -474,7 +474,7 @@ fn ahead(
 
 /// Has the kernel begin to read the file, if it isn't cached and is to be. Doesn't wait for it.
 fn read_ahead(granted: &Granted) {
-    if granted.about.modes.read == io::Mode::Buffered
+    if granted.about.modes.read == io::IoMode::Buffered
         && let Some(length) = NonZeroU64::new(granted.about.attributes.size.min(READ_AHEAD))
     {
         // Where that isn't possible the file is read when it is read.

@@ -86,7 +86,7 @@ impl Granter for Files {
                     uid: request.credential.uid,
                     ..sys::Attributes::default()
                 },
-                modes: io::Modes::default(),
+                modes: io::IoModes::default(),
             },
             lasts: true,
             directory: made

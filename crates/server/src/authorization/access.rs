@@ -94,7 +94,7 @@ pub(crate) struct Admission {
     address: SocketAddr,
     identity: Identity,
     options: Options,
-    modes: io::Modes,
+    modes: io::IoModes,
     /// Whether changes must be on stable storage before the reply (exports(5), `sync`).
     pub sync: bool,
 }

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use exports::{IoMode, Options};
-use io::{Mode, Modes};
+use io::IoModes;
 use serde::{Deserialize, Serialize};
 
 /// Reading or writing.
@@ -63,13 +63,9 @@ impl Switches {
 }
 
 /// The modes that hold for a client with `options`.
-pub(crate) fn modes(server: &Switches, export: &Switches, options: &Options) -> Modes {
-    let mode = |direction| match effective(server, export, options, direction) {
-        IoMode::Buffered => Mode::Buffered,
-        IoMode::DontCache => Mode::DontCache,
-        IoMode::Direct => Mode::Direct,
-    };
-    Modes { read: mode(Direction::Read), write: mode(Direction::Write) }
+pub(crate) fn modes(server: &Switches, export: &Switches, options: &Options) -> IoModes {
+    let mode = |direction| effective(server, export, options, direction);
+    IoModes { read: mode(Direction::Read), write: mode(Direction::Write) }
 }
 
 /// The mode that holds in one direction.
@@ -95,14 +91,14 @@ mod tests {
         let (server, export) = (Switches::new(IoMode::DontCache, IoMode::Buffered), Switches::default());
         let mut options = Options::default();
         let now = |options: &Options| modes(&server, &export, options);
-        assert_eq!(now(&options), Modes { read: Mode::DontCache, write: Mode::Buffered });
+        assert_eq!(now(&options), IoModes { read: IoMode::DontCache, write: IoMode::Buffered });
         options.apply("write_io=direct").unwrap();
-        assert_eq!(now(&options).write, Mode::Direct);
+        assert_eq!(now(&options).write, IoMode::Direct);
         server.set(Direction::Write, Some(IoMode::DontCache));
-        assert_eq!(now(&options).write, Mode::Direct, "the export's option is nearer");
+        assert_eq!(now(&options).write, IoMode::Direct, "the export's option is nearer");
         export.set(Direction::Write, Some(IoMode::Buffered));
-        assert_eq!(now(&options).write, Mode::Buffered);
+        assert_eq!(now(&options).write, IoMode::Buffered);
         export.set(Direction::Write, None);
-        assert_eq!(now(&options).write, Mode::Direct);
+        assert_eq!(now(&options).write, IoMode::Direct);
     }
 }

@@ -141,7 +141,7 @@ impl Drop for Counted {
     }
 }
 
-fn granted(grant: Grant, modes: io::Modes, counted: Counted) -> Granted {
+fn granted(grant: Grant, modes: io::IoModes, counted: Counted) -> Granted {
     let handle = grant.handle.as_bytes().to_vec();
     let about = About { attributes: grant.attributes, modes };
     let lasts = grant.lasts;

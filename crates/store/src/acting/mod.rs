@@ -56,7 +56,7 @@ pub struct Acting<'s> {
     read_only: bool,
     /// Unstable data that gets lost is noticed.
     promises: bool,
-    modes: ::io::Modes,
+    modes: ::io::IoModes,
 }
 
 impl<'s> Acting<'s> {
@@ -67,7 +67,7 @@ impl<'s> Acting<'s> {
             who: Who::of(identity),
             read_only,
             promises: true,
-            modes: ::io::Modes::default(),
+            modes: ::io::IoModes::default(),
         };
         acting.wear()?;
         Ok(acting)

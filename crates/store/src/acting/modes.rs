@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ::io::{Alignment, Files, Mode, Modes, Payload, trace};
+use ::io::{Alignment, Files, IoMode, IoModes, Payload, trace};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -19,22 +19,22 @@ impl Acting<'_> {
     /// From now on reads and writes go by these modes, as far as the filesystem and the file can; see
     /// [`crate::Store::io_notes`].
     #[must_use]
-    pub fn with_modes(self, modes: Modes) -> Self {
+    pub fn with_modes(self, modes: IoModes) -> Self {
         Acting { modes, ..self }
     }
 
     /// The modes as far as the filesystem is known to do them.
     #[must_use]
-    pub fn modes(&self) -> Modes {
+    pub fn modes(&self) -> IoModes {
         let known = |mode| self.store.fallbacks.instead_of(mode);
-        Modes { read: known(self.modes.read), write: known(self.modes.write) }
+        IoModes { read: known(self.modes.read), write: known(self.modes.write) }
     }
 
     /// How [`Acting::fetch`] would read this file. Where that is buffered there are better ways:
     /// [`Acting::read`], and sending from [`Acting::read_file`].
-    pub fn read_mode(&self, node: &Node) -> Mode {
+    pub fn read_mode(&self, node: &Node) -> IoMode {
         match self.store.fallbacks.instead_of(self.modes.read) {
-            Mode::Direct if self.alignment(node).is_none() => Mode::Buffered,
+            IoMode::Direct if self.alignment(node).is_none() => IoMode::Buffered,
             mode => mode,
         }
     }
@@ -65,7 +65,7 @@ impl Acting<'_> {
         node.direct().alignment(|| {
             let alignment = Alignment::of(node.file());
             if alignment.is_none() {
-                self.store.fallbacks.tells_no_alignment();
+                self.store.fallbacks.alignment_unknown();
             }
             alignment
         })
@@ -76,10 +76,10 @@ impl Acting<'_> {
         &self,
         node: &Node,
         for_writing: bool,
-        mode: Mode,
+        mode: IoMode,
     ) -> Result<Option<DirectFile>> {
         // Another descriptor would break a lease (see `leases`).
-        if mode != Mode::Direct || node.is_leased() {
+        if mode != IoMode::Direct || node.is_leased() {
             return Ok(None);
         }
         let Some(alignment) = self.alignment(node) else { return Ok(None) };
@@ -92,7 +92,7 @@ impl Acting<'_> {
             Ok(file) => Arc::new(file),
             // open(2): the filesystem doesn't support it.
             Err(Error::Invalid | Error::Io(Errno::INVAL)) => {
-                self.store.fallbacks.refused(Mode::Direct);
+                self.store.fallbacks.refused(IoMode::Direct);
                 return Ok(None);
             }
             Err(error) => return Err(error),

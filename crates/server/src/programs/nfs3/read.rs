@@ -54,7 +54,7 @@ fn attempt(
     let node = acting.node(args.file.0)?;
     call.check_conflicts(&acting, &node, AccessKind::Read)?;
     let count = args.count.min(MAX_TRANSFER);
-    if acting.read_mode(&node) != io::Mode::Buffered {
+    if acting.read_mode(&node) != io::IoMode::Buffered {
         return fetch(call, &acting, &node, args.offset, count, reply, body);
     }
     if count >= SEND_FROM_FILE {

@@ -61,7 +61,7 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
     }
     let data = &args.data.0[..length.min(MAX_TRANSFER as usize)];
     let asked = if admitted.sync { args.stable } else { StableHow::Unstable };
-    if asked != StableHow::Unstable || acting.modes().write == io::Mode::Direct {
+    if asked != StableHow::Unstable || acting.modes().write == io::IoMode::Direct {
         call.cx.will_block();
     }
     let mut wcc = Wcc::default();

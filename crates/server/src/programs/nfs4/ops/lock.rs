@@ -10,7 +10,7 @@ use proto::nfs4::{
     StateOwner4,
 };
 use state::{ClientId, LockDenied, LockKind, LockOwner, LockRequest, Locker, PendingLock, Range, StateOwner};
-use store::{Acting, FileHandle, FileLock, FileKind, Node};
+use store::{Acting, FileHandle, FileKind, FileLock, Node};
 use xdr::{Encode as _, Encoder, Opaque};
 
 use crate::nfs4::context::{Context, Operand};

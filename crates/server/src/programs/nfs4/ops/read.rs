@@ -147,7 +147,7 @@ impl Reading<'_> {
     /// Appends `head` and the payload, in the way that suits the export's I/O mode and the payload's size.
     fn answer(self, c: &mut Context<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
         let last = c.index == c.operations && !c.cache_this;
-        let buffered = acting.read_mode(self.node) == io::Mode::Buffered;
+        let buffered = acting.read_mode(self.node) == io::IoMode::Buffered;
         if last && !buffered {
             return self.fetch(c, acting, head);
         }
@@ -194,7 +194,7 @@ impl Reading<'_> {
 
     /// Appends the payload and its length to a reply that isn't complete with them.
     fn append(self, c: &mut Context<'_>, acting: &Acting<'_>) -> Result<Read> {
-        if acting.read_mode(self.node) == io::Mode::Buffered {
+        if acting.read_mode(self.node) == io::IoMode::Buffered {
             return self.copy(c, acting);
         }
         c.cx.will_block();

@@ -28,7 +28,7 @@ fn attempt(c: &mut Context<'_>, args: Write4Args<'_>) -> Result<()> {
     let stable = if sync { args.stable } else { StableHow4::Unstable };
     let data = &args.data.0[..args.data.0.len().min(MAX_TRANSFER as usize)];
     let acting = file.acting()?;
-    if stable != StableHow4::Unstable || acting.modes().write == io::Mode::Direct {
+    if stable != StableHow4::Unstable || acting.modes().write == io::IoMode::Direct {
         c.cx.will_block();
     }
     // Read before the write: if the data is lost before the reply, COMMIT returns another verifier.

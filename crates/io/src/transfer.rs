@@ -8,12 +8,13 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
-use crate::aligned::{Aligned, Payload};
-use crate::fallbacks::Fallbacks;
-use crate::mode::{Alignment, Mode};
+use crate::IoMode;
+use crate::aligned_buffer::{AlignedBuffer, Payload};
+use crate::alignment::Alignment;
+use crate::buffered::{self, write_stably_at};
+use crate::io_fallbacks::IoFallbacks;
 use crate::plan::{self, Segment};
-use crate::stable::{self, write_stably_at};
-use crate::{MAX_OFFSET, Stability, plain, trace};
+use crate::{MAX_OFFSET, Stability, trace};
 
 /// `RWF_DONTCACHE` (Linux 6.14), for which rustix has no name yet. Older kernels and filesystems without it
 /// answer `EOPNOTSUPP`.
@@ -35,9 +36,9 @@ impl<'a> Files<'a> {
         self.direct.map(|(_, alignment)| alignment)
     }
 
-    fn with(&self, mode: Mode) -> BorrowedFd<'a> {
+    fn with(&self, mode: IoMode) -> BorrowedFd<'a> {
         match self.direct {
-            Some((file, _)) if mode == Mode::Direct => file,
+            Some((file, _)) if mode == IoMode::Direct => file,
             _ => self.buffered,
         }
     }
@@ -55,14 +56,14 @@ impl<'a> Files<'a> {
 /// What pwritev2(2) and fsync(2) say; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
 pub fn write(
     files: Files<'_>,
-    mode: Mode,
+    mode: IoMode,
     data: &[u8],
     offset: u64,
     stability: Stability,
-    fallbacks: &Fallbacks,
+    fallbacks: &IoFallbacks,
 ) -> io::Result<usize> {
     let mode = fallbacks.instead_of(mode);
-    if mode == Mode::Buffered {
+    if mode == IoMode::Buffered {
         trace::write_vector(files.handle, offset, data.len() as u64);
         return write_stably_at(files.buffered, data, offset, stability);
     }
@@ -94,24 +95,24 @@ struct Run<'a> {
     bytes: &'a [u8],
     at: u64,
     stability: Stability,
-    fallbacks: &'a Fallbacks,
+    fallbacks: &'a IoFallbacks,
 }
 
 impl Run<'_> {
     /// Writes the segment; returns how much of it went.
     fn write(&self, segment: &Segment) -> io::Result<usize> {
-        let event = if segment.mode == Mode::Direct { trace::write_direct } else { trace::write_vector };
+        let event = if segment.mode == IoMode::Direct { trace::write_direct } else { trace::write_vector };
         event(self.files.handle, self.at, self.bytes.len() as u64);
         let written = match segment.mode {
-            Mode::Buffered => return self.buffered(),
-            Mode::DontCache => self.once(self.files.buffered, self.bytes, DONTCACHE),
-            Mode::Direct if segment.copy => {
+            IoMode::Buffered => return self.buffered(),
+            IoMode::DontCache => self.once(self.files.buffered, self.bytes, DONTCACHE),
+            IoMode::Direct if segment.copy => {
                 self.fallbacks.copied();
-                let mut aligned = Aligned::new(self.bytes.len());
+                let mut aligned = AlignedBuffer::new(self.bytes.len());
                 aligned.copy_from_slice(self.bytes);
-                self.once(self.files.with(Mode::Direct), &aligned, ReadWriteFlags::empty())
+                self.once(self.files.with(IoMode::Direct), &aligned, ReadWriteFlags::empty())
             }
-            Mode::Direct => self.once(self.files.with(Mode::Direct), self.bytes, ReadWriteFlags::empty()),
+            IoMode::Direct => self.once(self.files.with(IoMode::Direct), self.bytes, ReadWriteFlags::empty()),
         };
         match written {
             Ok(count) => Ok(count),
@@ -129,7 +130,7 @@ impl Run<'_> {
 
     /// One call, repeated when a signal came before it had done anything.
     fn once(&self, file: BorrowedFd<'_>, bytes: &[u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
-        let flags = flags | stable::flags(self.stability);
+        let flags = flags | buffered::sync_flags(self.stability);
         loop {
             match pwritev2(file, &[IoSlice::new(bytes)], self.at, flags) {
                 Ok(0) => return Err(Errno::IO),
@@ -141,11 +142,11 @@ impl Run<'_> {
 }
 
 /// Whether an error says that the filesystem doesn't do `mode` at all.
-fn is_refusal(errno: Errno, mode: Mode) -> bool {
+fn is_refusal(errno: Errno, mode: IoMode) -> bool {
     match mode {
-        Mode::Buffered => false,
-        Mode::DontCache => matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS),
-        Mode::Direct => matches!(errno, Errno::INVAL | Errno::OPNOTSUPP),
+        IoMode::Buffered => false,
+        IoMode::DontCache => matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS),
+        IoMode::Direct => matches!(errno, Errno::INVAL | Errno::OPNOTSUPP),
     }
 }
 
@@ -156,13 +157,13 @@ fn is_refusal(errno: Errno, mode: Mode) -> bool {
 /// What preadv2(2) says, when nothing was read.
 pub fn fetch(
     files: Files<'_>,
-    mode: Mode,
+    mode: IoMode,
     offset: u64,
     length: usize,
-    fallbacks: &Fallbacks,
+    fallbacks: &IoFallbacks,
 ) -> io::Result<Payload> {
     let plan = plan::read(offset, length, fallbacks.instead_of(mode), files.alignment());
-    let mut buffer = Aligned::new(plan.length);
+    let mut buffer = AlignedBuffer::new(plan.length);
     let got = fill(files, plan.mode, &mut buffer, plan.offset, fallbacks)?;
     let count = plan.of_use(got);
     Ok(Payload { buffer, range: plan.skip..plan.skip + count })
@@ -175,15 +176,15 @@ pub fn fetch(
 /// As [`fetch`].
 pub fn read(
     files: Files<'_>,
-    mode: Mode,
+    mode: IoMode,
     buffer: &mut [u8],
     offset: u64,
-    fallbacks: &Fallbacks,
+    fallbacks: &IoFallbacks,
 ) -> io::Result<usize> {
     let mode = fallbacks.instead_of(mode);
     let plan = plan::read(offset, buffer.len(), mode, files.alignment());
     let suits = files.alignment().is_none_or(|a| buffer.as_ptr().addr().is_multiple_of(a.memory()));
-    if plan.mode != Mode::Direct || (suits && plan.length == buffer.len()) {
+    if plan.mode != IoMode::Direct || (suits && plan.length == buffer.len()) {
         return fill(files, plan.mode, buffer, offset, fallbacks);
     }
     let payload = fetch(files, mode, offset, buffer.len(), fallbacks)?;
@@ -195,21 +196,21 @@ pub fn read(
 /// returned, and the next call meets the error.
 fn fill(
     files: Files<'_>,
-    mode: Mode,
+    mode: IoMode,
     into: &mut [u8],
     offset: u64,
-    fallbacks: &Fallbacks,
+    fallbacks: &IoFallbacks,
 ) -> io::Result<usize> {
     let flags = match mode {
-        Mode::Buffered => {
+        IoMode::Buffered => {
             trace::read_vector(files.handle, offset, into.len() as u64);
-            return plain::read_at(files.buffered, into, offset);
+            return buffered::read_at(files.buffered, into, offset);
         }
-        Mode::DontCache => {
+        IoMode::DontCache => {
             trace::read_vector(files.handle, offset, into.len() as u64);
             DONTCACHE
         }
-        Mode::Direct => {
+        IoMode::Direct => {
             trace::read_direct(files.handle, offset, into.len() as u64);
             ReadWriteFlags::empty()
         }
@@ -227,22 +228,22 @@ fn fill(
             Ok(count) => {
                 done += count;
                 // The file's last block; there is no going on from the middle of one.
-                if mode == Mode::Direct && !count.is_multiple_of(block) {
+                if mode == IoMode::Direct && !count.is_multiple_of(block) {
                     break;
                 }
             }
             Err(Errno::INTR) => {}
             Err(errno) if is_refusal(errno, mode) => {
                 fallbacks.refused(mode);
-                return plain::read_at(files.buffered, &mut into[done..], at).map(|count| done + count);
+                return buffered::read_at(files.buffered, &mut into[done..], at).map(|count| done + count);
             }
             Err(_) if done > 0 => break,
             // XFS answers so, too, for a read across the end of a file behind which it has reserved blocks
             // for what may be written next ("Direct I/O collision with buffered writes"). A device that has
             // failed fails again.
-            Err(Errno::IO) if mode == Mode::Direct => {
+            Err(Errno::IO) if mode == IoMode::Direct => {
                 trace::read_vector(files.handle, offset, into.len() as u64);
-                return plain::read_at(files.buffered, into, offset);
+                return buffered::read_at(files.buffered, into, offset);
             }
             Err(errno) => return Err(errno.into()),
         }
@@ -265,17 +266,17 @@ mod tests {
     #[test]
     fn nothing_is_written_behind_a_segment_that_failed() {
         let file = tempfile::tempfile().expect("a scratch file");
-        plain::write_at(&file, &[b'.'; 4096], 0).expect("writes");
+        buffered::write_at(&file, &[b'.'; 4096], 0).expect("writes");
         let broken = failing();
         let alignment = Alignment::new(1, 512).expect("powers of two");
         let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)), handle: b"" };
         // Edge, middle, edge: the middle fails with ENOSPC.
         let wrote =
-            write(files, Mode::Direct, &[b'x'; 1600], 500, Stability::Unstable, &Fallbacks::default())
+            write(files, IoMode::Direct, &[b'x'; 1600], 500, Stability::Unstable, &IoFallbacks::default())
                 .expect("a count so far");
         assert_eq!(wrote, 12);
         let mut after = [0; 4096];
-        plain::read_at(&file, &mut after, 0).expect("reads");
+        buffered::read_at(&file, &mut after, 0).expect("reads");
         assert!(after[500..512].iter().all(|b| *b == b'x'));
         assert!(after[512..].iter().all(|b| *b == b'.'), "the suffix must not have been written");
     }
@@ -286,8 +287,9 @@ mod tests {
         let broken = failing();
         let alignment = Alignment::new(1, 512).expect("powers of two");
         let files = Files { buffered: file.as_fd(), direct: Some((broken.as_fd(), alignment)), handle: b"" };
-        let error = write(files, Mode::Direct, &[1; 600], 512, Stability::Unstable, &Fallbacks::default())
-            .expect_err("full");
+        let error =
+            write(files, IoMode::Direct, &[1; 600], 512, Stability::Unstable, &IoFallbacks::default())
+                .expect_err("full");
         assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
         assert_eq!(file.metadata().expect("there").len(), 0);
     }
@@ -296,8 +298,8 @@ mod tests {
     fn offsets_at_the_edges_read_nothing_and_write_nothing() {
         let file = tempfile::tempfile().expect("a scratch file");
         let files = Files { buffered: file.as_fd(), direct: None, handle: b"" };
-        let fallbacks = Fallbacks::default();
-        for mode in [Mode::Buffered, Mode::DontCache, Mode::Direct] {
+        let fallbacks = IoFallbacks::default();
+        for mode in [IoMode::Buffered, IoMode::DontCache, IoMode::Direct] {
             for offset in [u64::MAX, MAX_OFFSET + 1, MAX_OFFSET, MAX_OFFSET - 3] {
                 assert_eq!(
                     fetch(files, mode, offset, 32, &fallbacks).expect("reads").len(),

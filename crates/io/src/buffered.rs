@@ -1,10 +1,11 @@
-//! Reading and writing through the page cache, whole ranges at a time: short transfers are continued,
-//! interrupted calls repeated.
+//! Reads, writes and syncs through the page cache.
+//!
+//! Every function completes its whole range: short transfers are continued and interrupted calls repeated.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::{MAX_OFFSET, Stability};
 
@@ -100,6 +101,63 @@ pub fn sync(file: impl AsFd, stability: Stability) -> io::Result<()> {
     }
 }
 
+/// Writes `data` at `offset` with the durability that `stability` asks for, and returns how many bytes were
+/// written.
+///
+/// One system call writes and syncs (`RWF_DSYNC` for fdatasync(2), `RWF_SYNC` for fsync(2), with the time
+/// stamps also on filesystems mounted `lazytime`). That saves a call compared to write and fsync(2), and
+/// flushes only the written range: a small stable write to a file with much unstable data doesn't wait for all
+/// of it.
+///
+/// Continues short and interrupted calls. An unstable write that fails after some bytes returns the count so
+/// far. A stable one returns the error, because it may belong to an earlier write-back, which the kernel
+/// reports only once.
+///
+/// # Errors
+/// Those of pwritev2(2) and fsync(2); `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
+pub fn write_stably_at(file: impl AsFd, data: &[u8], offset: u64, stability: Stability) -> io::Result<usize> {
+    let file = file.as_fd();
+    if stability == Stability::Unstable {
+        return write_at(file, data, offset);
+    }
+    if !data.is_empty() && offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_OFFSET) {
+        return Err(Errno::FBIG.into());
+    }
+    let flags = sync_flags(stability);
+    let mut done = 0;
+    while done < data.len() {
+        match pwritev2(file, &[IoSlice::new(&data[done..])], offset + done as u64, flags) {
+            Ok(0) => return Err(Errno::IO.into()),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            // This kind of file has no synchronous writes.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return write_then_sync(file, data, offset, stability),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+fn write_then_sync(
+    file: BorrowedFd<'_>,
+    data: &[u8],
+    offset: u64,
+    stability: Stability,
+) -> io::Result<usize> {
+    let count = write_at(file, data, offset)?;
+    sync(file, stability)?;
+    Ok(count)
+}
+
+/// The pwritev2(2) flags for `stability`.
+pub(crate) fn sync_flags(stability: Stability) -> ReadWriteFlags {
+    match stability {
+        Stability::Unstable => ReadWriteFlags::empty(),
+        Stability::DataSync => ReadWriteFlags::DSYNC,
+        Stability::FileSync => ReadWriteFlags::SYNC,
+    }
+}
+
 /// `offset + done`, unless that is beyond any file.
 fn position(offset: u64, done: usize) -> Option<u64> {
     offset.checked_add(done as u64).filter(|at| *at <= MAX_OFFSET)
@@ -167,5 +225,26 @@ mod tests {
         let read_only = std::fs::File::open(named.path()).expect("opens");
         let error = write_at(&read_only, b"x", 0).expect_err("refused");
         assert_eq!(error.raw_os_error(), Some(Errno::BADF.raw_os_error()));
+    }
+
+    #[test]
+    fn every_stability_writes_the_same_bytes() {
+        for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
+            let file = tempfile::tempfile().expect("a scratch file");
+            assert_eq!(write_stably_at(&file, b"stable", 3, stability).expect("writes"), 6);
+            assert_eq!(write_stably_at(&file, b"", 3, stability).expect("nothing to write"), 0);
+            let mut back = [1; 16];
+            assert_eq!(read_at(&file, &mut back, 0).expect("reads"), 9);
+            assert_eq!(&back[..9], b"\0\0\0stable");
+            let error = write_stably_at(&file, b"12", MAX_OFFSET - 1, stability).expect_err("too big");
+            assert_eq!(error.raw_os_error(), Some(Errno::FBIG.raw_os_error()));
+        }
+    }
+
+    #[test]
+    fn a_failed_stable_write_reports_its_error() {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+        let error = write_stably_at(&full, b"x", 0, Stability::FileSync).expect_err("it is full");
+        assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     }
 }

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::mode::Mode;
+use crate::IoMode;
 
 /// What one filesystem turned out not to do. Everybody who uses it may share what one of them has found out.
 #[derive(Debug, Default)]
-pub struct Refusals {
+pub struct UnsupportedModes {
     no_dontcache: AtomicBool,
     no_alignment: AtomicBool,
     no_direct: AtomicBool,
@@ -19,40 +19,40 @@ pub struct Refusals {
 /// What the filesystem turned out not to do, and how often this user of it (an export, a session) had
 /// something done instead.
 #[derive(Debug, Default)]
-pub struct Fallbacks {
-    refusals: Arc<Refusals>,
+pub struct IoFallbacks {
+    refusals: Arc<UnsupportedModes>,
     copies: AtomicU64,
 }
 
-impl Fallbacks {
+impl IoFallbacks {
     /// For another user of a filesystem.
     #[must_use]
-    pub fn on(refusals: Arc<Refusals>) -> Self {
+    pub fn on(refusals: Arc<UnsupportedModes>) -> Self {
         Self { refusals, copies: AtomicU64::new(0) }
     }
 
     /// `mode`, unless the filesystem is known not to do it.
     #[must_use]
-    pub fn instead_of(&self, mode: Mode) -> Mode {
+    pub fn instead_of(&self, mode: IoMode) -> IoMode {
         let refused = match mode {
-            Mode::Buffered => false,
-            Mode::DontCache => self.refusals.no_dontcache.load(Relaxed),
-            Mode::Direct => self.refusals.no_direct.load(Relaxed),
+            IoMode::Buffered => false,
+            IoMode::DontCache => self.refusals.no_dontcache.load(Relaxed),
+            IoMode::Direct => self.refusals.no_direct.load(Relaxed),
         };
-        if refused { Mode::Buffered } else { mode }
+        if refused { IoMode::Buffered } else { mode }
     }
 
     /// It has answered that it doesn't do `mode`.
-    pub fn refused(&self, mode: Mode) {
+    pub fn refused(&self, mode: IoMode) {
         match mode {
-            Mode::Buffered => {}
-            Mode::DontCache => self.refusals.no_dontcache.store(true, Relaxed),
-            Mode::Direct => self.refusals.no_direct.store(true, Relaxed),
+            IoMode::Buffered => {}
+            IoMode::DontCache => self.refusals.no_dontcache.store(true, Relaxed),
+            IoMode::Direct => self.refusals.no_direct.store(true, Relaxed),
         }
     }
 
     /// It doesn't say how direct I/O with one of its files must be aligned.
-    pub fn tells_no_alignment(&self) {
+    pub fn alignment_unknown(&self) {
         self.refusals.no_alignment.store(true, Relaxed);
     }
 
@@ -90,15 +90,15 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_not_asked_for_again_by_anybody_and_is_said() {
-        let refusals = Arc::new(Refusals::default());
-        let [one, other] = [(); 2].map(|()| Fallbacks::on(Arc::clone(&refusals)));
-        assert_eq!(one.instead_of(Mode::DontCache), Mode::DontCache);
+        let refusals = Arc::new(UnsupportedModes::default());
+        let [one, other] = [(); 2].map(|()| IoFallbacks::on(Arc::clone(&refusals)));
+        assert_eq!(one.instead_of(IoMode::DontCache), IoMode::DontCache);
         assert!(one.notes().is_empty());
-        one.refused(Mode::DontCache);
+        one.refused(IoMode::DontCache);
         one.copied();
         for user in [&one, &other] {
-            assert_eq!(user.instead_of(Mode::DontCache), Mode::Buffered);
-            assert_eq!(user.instead_of(Mode::Direct), Mode::Direct);
+            assert_eq!(user.instead_of(IoMode::DontCache), IoMode::Buffered);
+            assert_eq!(user.instead_of(IoMode::Direct), IoMode::Direct);
             assert_eq!(user.notes().len(), 1);
         }
         assert_eq!((one.copies(), other.copies()), (1, 0));

@@ -18,12 +18,12 @@ static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// A buffer that begins at a page's beginning. What it holds at first is of no meaning.
 #[derive(Debug)]
-pub struct Aligned {
+pub struct AlignedBuffer {
     bytes: Vec<u8>,
     used: Range<usize>,
 }
 
-impl Aligned {
+impl AlignedBuffer {
     /// A buffer of `length` bytes.
     #[must_use]
     pub fn new(length: usize) -> Self {
@@ -38,7 +38,7 @@ impl Aligned {
     }
 }
 
-impl Drop for Aligned {
+impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         if let Ok(mut pool) = POOL.lock() {
@@ -50,14 +50,14 @@ impl Drop for Aligned {
     }
 }
 
-impl Deref for Aligned {
+impl Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.bytes[self.used.clone()]
     }
 }
 
-impl DerefMut for Aligned {
+impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.used.clone()]
     }
@@ -66,7 +66,7 @@ impl DerefMut for Aligned {
 /// Bytes that were read into a buffer of more.
 #[derive(Debug)]
 pub struct Payload {
-    pub(crate) buffer: Aligned,
+    pub(crate) buffer: AlignedBuffer,
     pub(crate) range: Range<usize>,
 }
 
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_not_kept_without_end() {
-        let buffers: Vec<Aligned> = (0..100).map(|n| Aligned::new(n * 1001)).collect();
+        let buffers: Vec<AlignedBuffer> = (0..100).map(|n| AlignedBuffer::new(n * 1001)).collect();
         for (n, buffer) in buffers.iter().enumerate() {
             assert_eq!((buffer.len(), buffer.as_ptr().addr() % PAGE), (n * 1001, 0));
         }
