@@ -35,6 +35,7 @@ const HOUSE: &[(&str, Floor)] = &[
     ("io", Ground),
     ("store", Server),
     ("state", Server),
+    ("recovery", Server),
     ("lane", Ground),
     ("control", Ground),
     ("server", Server),
@@ -51,6 +52,11 @@ const KNOWS_NOT: &[(&str, &[&str], &str)] = &[
     ("io", &["xdr", "rpc", "proto"], "moves bytes, knows no protocol"),
     ("store", &["xdr", "rpc", "proto", "exports"], "a filesystem, knows no protocol"),
     ("state", &["sys", "xdr", "rpc", "proto", "exports", "io", "store"], "decides, and touches nothing"),
+    (
+        "recovery",
+        &["xdr", "rpc", "proto", "exports", "io", "store", "state"],
+        "stable storage, knows no protocol",
+    ),
     ("lane", &["rpc", "proto"], "knows files and credentials, not NFS"),
     ("control", &["xdr", "rpc", "proto", "io"], "an exchange of JSON"),
 ];

@@ -11,7 +11,6 @@ pub(crate) mod reloads;
 pub(crate) mod running;
 pub(crate) mod stale_sockets;
 pub(crate) mod start;
-pub(crate) mod state_dir;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ use crate::lifecycle::stale_sockets::Leftovers;
 use crate::lifecycle::start::{
     handle_key, identity, start_lane, start_wire, state_directory, wait_for_addresses,
 };
-use crate::nfs4::{Owners, StateManager, open_records};
+use crate::nfs4::{Owners, StateManager};
 use crate::programs::drc::Drc;
 use crate::programs::localio::{Neighbours, Notes};
 use crate::programs::mount3::Mounts;
@@ -98,7 +97,7 @@ impl Server {
         }
         let mut problems: Vec<_> = descriptors.note(demands).into_iter().collect();
         let identity = identity(&key, &config);
-        let (records, recovered) = open_records(&state_directory(&config)?, &identity);
+        let (records, recovered) = recovery::open_client_records(&state_directory(&config)?, &identity);
         recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
         problems.extend(recovered.problem(records.is_some()));
         let service = Arc::new(Service {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lane::{Instance, LaneOptions, LaneServer};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use super::{listen, state_dir};
+use super::listen;
 use crate::Config;
 use crate::authorization::admission::ByExports;
 use crate::lifecycle::config::default_state_dir;
@@ -46,7 +46,8 @@ pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, StartError> {
 
 pub(crate) fn handle_key(config: &Config) -> Result<[u8; 16], StartError> {
     let directory = state_directory(config)?;
-    state_dir::handle_key(&directory).map_err(|(path, source)| StartError::StateDir { path, source })
+    recovery::state_dir::handle_key(&directory)
+        .map_err(|error| StartError::StateDir { path: error.path, source: error.source })
 }
 
 /// Starts the lane; without it the wire serves all the same.

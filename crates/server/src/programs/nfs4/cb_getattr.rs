@@ -90,7 +90,7 @@ impl StateManager {
     }
 
     fn write_delegation(&self, by: Option<ClientId>, node: &Node) -> Option<(ClientId, GrantedAttributes)> {
-        if !self.has_writers() {
+        if !self.has_write_delegations() {
             return None;
         }
         let writer = self.run(|engine, _| engine.writer(by, node.handle()))?;

@@ -32,8 +32,8 @@ mod ops;
 mod owner_seqid;
 mod owners;
 mod payload_alignment;
-mod records;
 mod reply_limits;
+mod state_effects;
 mod state_manager;
 mod status;
 mod users;
@@ -48,7 +48,6 @@ use xdr::Decoder;
 pub(crate) use cb_getattr::AttributeReader;
 pub use operations::{MaxResult, OPERATIONS, OperationSpec, Position};
 pub(crate) use owners::Owners;
-pub(crate) use records::open_records;
 pub(crate) use state_manager::StateManager;
 
 use crate::service::Service;

@@ -1,14 +1,18 @@
-//! The one engine of a server, behind its lock; what it wants done is done when the lock is dropped.
+//! The server's NFSv4 state: the engine behind its lock.
+//!
+//! [`StateManager::run`] locks the engine, runs what it is given, and applies the effects after the lock is
+//! dropped ([`super::state_effects`]). What NFSv3 and the lane ask at every access, whether there are
+//! delegations or denials at all, is published in atomics.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fairness::LogLimit;
 use parking_lot::Mutex;
+use recovery::{Recovered, RecoveryStore};
 use state::{
-    AccessKind, BlockedWaiter, ChannelAttrs, ClientId, Effects, Engine, EngineConfig, EngineLimits, Error,
+    AccessKind, BlockedWaiter, ChannelAttrs, ClientId, Engine, EngineConfig, EngineLimits, Error,
     OpenRequest, PendingLock, RecallTimeout, StateId, Time,
 };
 use store::{FileHandle, Held, Lease, Leases, OwnChange};
@@ -20,58 +24,59 @@ use super::granted_attributes::GrantedAttributes;
 use super::inherited::{self, KeptLocks};
 use super::limits::{MAX_CACHED_REPLY, MAX_OPERATIONS, MAX_REPLY, MAX_REQUEST};
 use super::lock_file::{LockFile, OwnerLocks, file_lock};
-use super::records::{Records, Recovered};
+use super::state_effects::EffectExecutor;
 use crate::lifecycle::lock_store::LockStore;
 
-/// What is kept open for a state on a file, and goes with it.
+/// What the server keeps open for a state: it is closed when the state ends.
 #[derive(Debug, Default)]
 pub(crate) struct StateResources {
-    /// A lock owner's locks in the kernel, from the first on.
+    /// A lock owner's locks in the kernel, from its first lock on.
     pub locks: Mutex<Option<OwnerLocks>>,
-    /// What keeps local processes out for a delegation.
+    /// The kernel lease of a delegation, which keeps local processes out.
     pub lease: OnceLock<Lease>,
-    /// For a delegation for writing, what its holder's locks are made on.
-    leased: OnceLock<Arc<LockFile>>,
+    /// The file on which the holder of a write delegation makes its locks.
+    leased_file: OnceLock<Arc<LockFile>>,
     /// The file's attributes when a write delegation was granted.
     pub granted: OnceLock<GrantedAttributes>,
 }
 
 impl StateResources {
-    /// What the holder of a delegation for writing makes its locks on, while that keeps local processes out.
-    pub(super) fn leased(&self, kept: Option<&KeptLocks>) -> Option<&Arc<LockFile>> {
+    /// The file on which the holder of a write delegation makes its locks, if its lease keeps local processes
+    /// out.
+    pub(super) fn leased_file(&self, kept: Option<&KeptLocks>) -> Option<&Arc<LockFile>> {
         let file = self.lease.get()?.only_file()?;
-        Some(self.leased.get_or_init(|| {
+        Some(self.leased_file.get_or_init(|| {
             let stored = kept.and_then(|kept| kept.keep(inherited::SHARED, &file));
             LockFile::new(file, true, stored)
         }))
     }
 }
 
-/// All state of NFSv4's clients.
+/// The engine with the server's types: files are named by handles.
 pub(crate) type StateEngine = Engine<FileHandle, StateResources>;
 
-/// How long after its lease a client keeps its state if nobody wants it.
+/// How long a courtesy client keeps its state after its lease has expired.
 const COURTESY: Duration = Duration::from_secs(24 * 3600);
-/// How often the engine is told the time at least, as long as there are calls.
+/// The interval of [`Engine::tick`] while there are calls, in milliseconds.
 const TICK: u64 = 1000;
-/// How long a client has to return what a local process waits for. The kernel lets that one in after 45 s
-/// (the default of `/proc/sys/fs/lease-break-time`). Whose user could write to the file could do worse to it
-/// than hold it up; whose user may only read it has nothing to send before it returns the delegation.
+/// How long a client may take to return a delegation that a local process waits for. The kernel lets that
+/// process in after 45 s (the default of `/proc/sys/fs/lease-break-time`). A client whose user may write the
+/// file could do worse than delay it. A client whose user may only read it has nothing to send before it
+/// returns the delegation.
 const LOCAL_RECALL_TIMEOUT: RecallTimeout = RecallTimeout { writers: 40_000, readers: 10_000 };
-/// How long a file isn't lent after a delegation of it was taken away, nor anything to a peer that let it be,
-/// in milliseconds.
+/// For how long a file isn't delegated after a delegation of it was revoked, nor any file to the peer that
+/// didn't return it, in milliseconds.
 const DISTRUST: u64 = 3_600_000;
-/// How many of those who wait for locks are looked at in one second, whether a local process has what they
-/// wait for.
-const MOST_LOOKED_AT: usize = 1024;
+/// The most waiters for locks of local processes that are tested in a second.
+const MAX_TESTED_WAITERS: usize = 1024;
 
-/// Bounds (docs/operations.md has them).
+/// The engine's bounds (docs/operations.md lists them).
 const LIMITS: EngineLimits = EngineLimits {
     clients: 16_384,
     sessions: 64,
     states: 262_144,
     all: 1 << 20,
-    // The server is told how many it has.
+    // Set at start, from the limit of the process.
     descriptors: 0,
     delegations: MAX_DELEGATIONS,
     client_delegations: MAX_DELEGATIONS / 4,
@@ -87,59 +92,80 @@ const LIMITS: EngineLimits = EngineLimits {
     },
 };
 
-/// Behind the lock.
+/// The engine, and what changes with it under its lock.
 struct LockedEngine {
     engine: StateEngine,
     clock: Clock,
-    /// When the engine was told the time last.
+    /// The time of the last [`Engine::tick`].
     ticked: Time,
-    /// The files that are open, so that they stay when their names go; as long as the engine knows of them.
-    held: HashMap<FileHandle, Held>,
+    /// The files that clients have open, so that they stay when their names go. Each is known to the engine.
+    open_files: HashMap<FileHandle, Held>,
 }
 
-/// The engine, its clock and who the server says it is.
+impl LockedEngine {
+    /// Tells the engine the time, `elapsed` since the start on the monotonic clock.
+    fn advance(&mut self, elapsed: Duration) -> Time {
+        let Look { now, away_since } = self.clock.look(elapsed);
+        if let Some(since) = away_since {
+            tracing::warn!(
+                "the server didn't run for a while: NFSv4 clients have another lease to renew theirs"
+            );
+            self.engine.resumed(since, now);
+        }
+        if now >= self.ticked.plus(TICK) {
+            self.ticked = now;
+            self.engine.tick(now);
+        }
+        now
+    }
+
+    /// Removes those of the `closed` files that weren't opened again.
+    fn remove_closed_files(&mut self, closed: &[FileHandle]) -> Vec<Held> {
+        let Self { engine, open_files, .. } = self;
+        let closed = closed.iter().filter(|file| !engine.is_open(file));
+        closed.filter_map(|file| open_files.remove(file)).collect()
+    }
+}
+
+/// The state of all NFSv4 clients.
 pub(crate) struct StateManager {
     engine: Mutex<LockedEngine>,
-    /// Whether any open denies something to others: asked without the lock.
+    effects: EffectExecutor,
+    /// [`Engine::denies`], published.
     denies: AtomicBool,
-    /// Clients that may reclaim after a restart. Locked before the engine is let go of: entries are made and
-    /// taken out in the order in which it was decided.
-    records: Mutex<Option<Box<dyn Records>>>,
-    /// On stable storage stands a longer lease than clients get now; until those of the last run are back or
-    /// given up.
+    /// [`Engine::delegated`], published. A caller that doesn't see a delegation yet meets its kernel lease.
+    delegated: [AtomicUsize; 2],
+    /// Stable storage has a longer lease than clients get now, until the grace period ends.
     promised_more: AtomicBool,
     start: Instant,
-    /// How many delegations there are for reading, and for writing: asked by everybody, so without the lock.
-    /// Whoever is too early to see a delegation meets its kernel lease.
-    delegated: [AtomicUsize; 2],
-    /// What keeps local processes out of delegated files; none where there is no thread for it.
+    /// The kernel leases of delegated files.
     pub leases: OnceLock<Leases>,
-    /// Who keeps locks when this process is gone, if anybody does.
+    /// Where locks are kept across a restart, if they are.
     pub kept_locks: OnceLock<KeptLocks>,
     /// Calls to the clients.
     pub callbacks: Callbacks,
-    /// Copies under way.
+    /// Copies in progress.
     pub copies: Copies,
     /// `so_major_id` and `eir_server_scope`.
     pub identity: [u8; 16],
     /// The length of a lease.
     pub lease: Duration,
-    /// When it began, in nanoseconds since 1970: the pseudo directories' change attribute.
+    /// The start in nanoseconds since 1970: the change attribute of pseudo directories.
     pub since: u64,
 }
 
 impl StateManager {
-    /// Without clients. What they have open, locked and delegated may cost so many `descriptors`. `identity`
-    /// must be the same after a restart, and `records` too: who is `recovered` from them may reclaim for a
-    /// lease's time.
+    /// Without clients. All that they have open, locked and delegated may cost `descriptors` descriptors.
+    /// `identity` and the store of `records` must stay the same across restarts: the `recovered` clients may
+    /// reclaim during the grace period.
     ///
     /// # Errors
-    /// When there are no threads to be had for callbacks and leases.
+    /// If the threads for callbacks and leases can't be created.
     pub(crate) fn new(
         identity: [u8; 16],
         lease: Duration,
         descriptors: usize,
-        records: Option<Box<dyn Records>>,
+        records: Option<Box<dyn RecoveryStore>>,
         recovered: Recovered,
     ) -> std::io::Result<Arc<Self>> {
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
@@ -152,28 +178,32 @@ impl StateManager {
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        // Clients hear of the restart when they next renew the lease that they were promised (RFC 8881
-        // section 8.4.2.1).
+        // Clients notice the restart when they next renew the lease that they were promised (RFC 8881 section
+        // 8.4.2.1).
         let grace = recovered.lease.map_or(lease, |promised| promised.max(lease));
         let grace_ends = Time(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
-        let mut engine = Engine::new(config, Box::new(random), recovered.owners, grace_ends);
+        let mut engine = Engine::new(config, Box::new(random), recovered.clients, grace_ends);
         if !recovered.damaged.is_empty() {
             engine.recovered_incompletely();
         }
+        let effects = EffectExecutor::new(records);
         if recovered.lease.is_none_or(|promised| promised < lease) {
-            promise(&records, lease);
+            effects.record_lease(lease);
         }
         let (callbacks, queue) = Callbacks::new(lease);
-        let states = Arc::new(Self {
-            engine: Mutex::new(LockedEngine {
-                engine,
-                clock: Clock::default(),
-                ticked: Time::default(),
-                held: HashMap::new(),
-            }),
+        let locked = LockedEngine {
+            engine,
+            clock: Clock::default(),
+            ticked: Time::default(),
+            open_files: HashMap::new(),
+        };
+        let manager = Arc::new(Self {
+            engine: Mutex::new(locked),
+            effects,
             denies: AtomicBool::new(false),
-            start: Instant::now(),
             delegated: Default::default(),
+            promised_more: AtomicBool::new(grace > lease),
+            start: Instant::now(),
             leases: OnceLock::new(),
             kept_locks: OnceLock::new(),
             callbacks,
@@ -181,180 +211,143 @@ impl StateManager {
             identity,
             lease,
             since,
-            promised_more: AtomicBool::new(grace > lease),
-            records: Mutex::new(records),
         });
-        let weak = Arc::downgrade(&states);
-        callbacks::start(weak, queue)?;
-        let told = Arc::downgrade(&states);
+        let weak = Arc::downgrade(&manager);
+        callbacks::start(weak.clone(), queue)?;
         let leases = Leases::start(move |file, writes| {
-            if let Some(states) = told.upgrade() {
-                states
-                    .run(|engine, now| engine.recall_for_local_open(now, file, writes, LOCAL_RECALL_TIMEOUT));
+            if let Some(manager) = weak.upgrade() {
+                manager.run(|engine, now| {
+                    engine.recall_for_local_open(now, file, writes, LOCAL_RECALL_TIMEOUT);
+                });
             }
         })?;
-        let _ = states.leases.set(leases);
-        Ok(states)
+        let _ = manager.leases.set(leases);
+        Ok(manager)
     }
 
-    /// Has locks kept for the time when this process is gone, and takes over those of the last one.
+    /// Keeps locks across a restart, and takes over those of the last run.
     pub(crate) fn keep_locks(&self, store: Arc<LockStore>) {
         let _ = self.kept_locks.set(KeptLocks::new(store));
     }
 
-    /// The owner of a lock, by a name that it has after a restart, too.
-    pub(super) fn name_of(&self, begun: &PendingLock<StateResources>) -> u64 {
+    /// A hash that names a lock's owner, also after a restart.
+    pub(super) fn lock_owner_hash(&self, lock: &PendingLock<StateResources>) -> u64 {
         self.run(|engine, _| {
             engine
-                .lock_owner(begun)
+                .lock_owner(lock)
                 .map_or(inherited::SHARED, |(client, owner)| inherited::owner(client, owner))
         })
     }
 
-    /// This process ends, and leaves its locks to the next one.
+    /// Leaves the kept locks to the next run.
     pub(crate) fn leave_locks(&self) {
         if let Some(kept) = self.kept_locks.get() {
             kept.leave();
         }
     }
 
-    /// Asks or tells the engine something.
+    /// Runs `with` on the locked engine, and applies the effects after the lock is dropped.
     pub(crate) fn run<T>(&self, with: impl FnOnce(&mut StateEngine, Time) -> T) -> T {
-        self.run_holding(|engine, _, now| with(engine, now))
+        self.run_locked(|locked, now| with(&mut locked.engine, now))
     }
 
-    /// OPEN: the file stays as long as it is open, held by `hold` if it isn't yet.
+    fn run_locked<T>(&self, with: impl FnOnce(&mut LockedEngine, Time) -> T) -> T {
+        let elapsed = self.start.elapsed();
+        let mut locked = self.engine.lock();
+        let now = locked.advance(elapsed);
+        let result = with(&mut locked, now);
+        let effects = locked.engine.take_effects(now);
+        self.denies.store(locked.engine.denies(), Ordering::Release);
+        for (published, count) in self.delegated.iter().zip(locked.engine.delegated()) {
+            published.store(count, Ordering::Release);
+        }
+        let closed = locked.remove_closed_files(&effects.closed);
+        let effects = self.effects.prepare(effects, closed);
+        drop(locked);
+        effects.apply(&self.callbacks);
+        result
+    }
+
+    /// OPEN. `hold` opens the file if no client has it open yet: it stays as long as any client has.
+    ///
+    /// # Errors
+    /// Those of [`Engine::open`].
     pub(super) fn open(
         &self,
         request: &OpenRequest<'_, FileHandle>,
         hold: impl FnOnce() -> Option<Held>,
-    ) -> std::result::Result<StateId, state::Error> {
-        self.run_holding(|engine, held, now| {
-            let id = engine.open(now, request)?;
-            if !held.contains_key(request.key)
+    ) -> Result<StateId, Error> {
+        self.run_locked(|locked, now| {
+            let id = locked.engine.open(now, request)?;
+            if !locked.open_files.contains_key(request.key)
                 && let Some(hold) = hold()
             {
-                held.insert(*request.key, hold);
+                locked.open_files.insert(*request.key, hold);
             }
             Ok(id)
         })
     }
 
-    /// Ends what clients have of the files of these exports, and lets go of the files: nothing of theirs
-    /// stays open.
+    /// Ends the state on the files of these exports, and closes the files.
     pub(crate) fn withdraw(&self, exports: &[u32]) {
-        let is_gone = |file: &FileHandle| {
+        let is_withdrawn = |file: &FileHandle| {
             FileHandle::export_of(file.as_bytes()).is_some_and(|export| exports.contains(&export))
         };
-        self.copies.withdraw(is_gone);
-        self.close(is_gone);
+        self.copies.withdraw(is_withdrawn);
+        self.close(is_withdrawn);
     }
 
-    /// Ends all that clients have, when the server has stopped: they may reclaim it from the next one.
+    /// Ends all state when the server has stopped: the clients may reclaim it from the next run.
     pub(crate) fn close_all(&self) {
         self.close(|_| true);
     }
 
-    fn close(&self, is_gone: impl Fn(&FileHandle) -> bool + Copy) {
-        let (mut kept, held) = self.run_holding(|engine, held, _| {
-            let kept = engine.withdraw(is_gone);
-            // Those that are granted, too: what a local process has open the kernel holds for it.
-            (kept, held.extract_if(|file, _| is_gone(file)).collect::<Vec<_>>())
+    fn close(&self, is_closed: impl Fn(&FileHandle) -> bool + Copy) {
+        let (mut resources, files) = self.run_locked(|locked, _| {
+            let resources = locked.engine.withdraw(is_closed);
+            // Also of granted files: the kernel holds what a local process has open.
+            let files: Vec<_> = locked.open_files.extract_if(|file, _| is_closed(file)).collect();
+            (resources, files)
         });
-        // The kernel keeps a file's locks in a list, in the order in which their owners came. Given back one
-        // by one, thousands of them take seconds; closed together, oldest first, each is found at once.
-        kept.sort_by_cached_key(|kept| kept.locks.lock().as_ref().map(OwnerLocks::descriptor));
-        for locks in kept.iter().filter_map(|kept| kept.locks.lock().take()) {
+        // The kernel keeps a file's locks in a list, in the order in which their owners came. Unlocking
+        // thousands of them one by one takes seconds; closed together, oldest first, each is found at once.
+        resources.sort_by_cached_key(|state| state.locks.lock().as_ref().map(OwnerLocks::descriptor));
+        for locks in resources.iter().filter_map(|state| state.locks.lock().take()) {
             locks.leave_to_close();
         }
-        drop((kept, held));
+        drop((resources, files));
     }
 
-    fn run_holding<T>(
-        &self,
-        with: impl FnOnce(&mut StateEngine, &mut HashMap<FileHandle, Held>, Time) -> T,
-    ) -> T {
-        let elapsed = self.start.elapsed();
-        let mut locked = self.engine.lock();
-        let LockedEngine { engine, clock, ticked, held } = &mut *locked;
-        let Look { now, away_since } = clock.look(elapsed);
-        if let Some(since) = away_since {
-            tracing::warn!(
-                "the server didn't run for a while: NFSv4 clients have another lease to renew theirs"
-            );
-            engine.resumed(since, now);
-        }
-        if now >= ticked.plus(TICK) {
-            *ticked = now;
-            engine.tick(now);
-        }
-        let result = with(engine, held, now);
-        self.denies.store(engine.denies(), Ordering::Release);
-        let mut effects = engine.take_effects(now);
-        for (shown, count) in self.delegated.iter().zip(engine.delegated()) {
-            shown.store(count, Ordering::Release);
-        }
-        // One that was closed may have been opened again.
-        let closed = effects.closed.iter().filter(|key| !engine.is_open(key));
-        let let_go: Vec<_> = closed.filter_map(|key| held.remove(key)).collect();
-        let kept = (!effects.remember.is_empty() || !effects.forget.is_empty()).then(|| self.records.lock());
-        drop(locked);
-        if let Some(kept) = kept {
-            // This thread may act as some client's user, to whom the state directory is closed.
-            let recorded = store::as_process_user(|| {
-                record(&kept, &effects);
-                Ok(())
-            });
-            if let Err(error) = recorded {
-                tracing::error!(%error, "NFSv4 clients can't be recorded or struck off");
-            }
-        }
-        for client in std::mem::take(&mut effects.ended) {
-            self.callbacks.paths.with(|paths| paths.remove_client(client));
-        }
-        for recall in std::mem::take(&mut effects.recalls) {
-            self.callbacks.recall(recall);
-        }
-        for (client, keep) in std::mem::take(&mut effects.recall_any) {
-            self.callbacks.recall_any(client, keep);
-        }
-        for notice in std::mem::take(&mut effects.notices) {
-            self.callbacks.notify_lock(&notice);
-        }
-        // Files are closed here, and kernel leases given back.
-        drop((effects, let_go));
-        result
+    /// Whether no state can conflict with such an access, whatever the file.
+    pub(crate) fn is_free(&self, access: AccessKind) -> bool {
+        !self.denies.load(Ordering::Acquire) && self.has_no_delegations_against(access)
     }
 
-    /// Whether nothing of NFSv4's clients can be in the way of an access, whichever file it is to.
-    pub(crate) fn is_free(&self, touch: AccessKind) -> bool {
-        !self.denies.load(Ordering::Acquire) && self.has_no_delegations_against(touch)
-    }
-
-    fn has_no_delegations_against(&self, touch: AccessKind) -> bool {
-        match touch {
-            AccessKind::Read => self.delegated[1].load(Ordering::Acquire) == 0,
+    fn has_no_delegations_against(&self, access: AccessKind) -> bool {
+        match access {
+            AccessKind::Read => !self.has_write_delegations(),
             AccessKind::Write | AccessKind::Change => !self.has_delegations(),
             AccessKind::Open(_) => false,
         }
     }
 
-    /// Whether an access may begin, by the NFSv4 client `by` if it is one's: see [`Engine::check_conflicts`].
+    /// Whether an access may begin, of the NFSv4 client `by` if there is one: see
+    /// [`Engine::check_conflicts`].
     pub(crate) fn check_conflicts(
         &self,
         by: Option<ClientId>,
         file: &FileHandle,
-        touch: AccessKind,
+        access: AccessKind,
     ) -> Result<(), Error> {
-        if self.has_no_delegations_against(touch) {
+        if self.has_no_delegations_against(access) {
             Ok(())
         } else {
-            self.run(|engine, now| engine.check_conflicts(now, by, file, touch))
+            self.run(|engine, now| engine.check_conflicts(now, by, file, access))
         }
     }
 
-    /// As [`StateManager::check_conflicts`] for a change of names or attributes. What is returned is to be kept until the
-    /// change is made: it doesn't recall the client's own delegation then.
+    /// As [`StateManager::check_conflicts`], for a change of names or attributes. The client's own delegation
+    /// isn't recalled while the returned guard lives: the caller keeps it until the change is made.
     pub(super) fn begin_change(
         &self,
         by: Option<ClientId>,
@@ -370,16 +363,17 @@ impl StateManager {
         Ok(self.leases.get().filter(|_| holds).and_then(|leases| leases.own_change(file)))
     }
 
-    /// As [`StateManager::check_conflicts`], for what has no open behind it (NFSv3): see [`Engine::check_conflicts_without_open`].
+    /// As [`StateManager::check_conflicts`], for an access without an open (NFSv3): see
+    /// [`Engine::check_conflicts_without_open`].
     pub(crate) fn check_conflicts_without_open(
         &self,
         file: &FileHandle,
-        touch: AccessKind,
+        access: AccessKind,
     ) -> Result<(), Error> {
         if self.denies.load(Ordering::Acquire) {
-            self.run(|engine, now| engine.check_conflicts_without_open(now, None, file, touch))
+            self.run(|engine, now| engine.check_conflicts_without_open(now, None, file, access))
         } else {
-            self.check_conflicts(None, file, touch)
+            self.check_conflicts(None, file, access)
         }
     }
 
@@ -388,38 +382,36 @@ impl StateManager {
         self.delegated.iter().any(|count| count.load(Ordering::Acquire) > 0)
     }
 
-    /// Whether there is any delegation for writing.
-    pub(super) fn has_writers(&self) -> bool {
+    /// Whether there is any write delegation.
+    pub(super) fn has_write_delegations(&self) -> bool {
         self.delegated[1].load(Ordering::Acquire) > 0
     }
 
-    /// Whether some file may be kept from whoever comes without an open of NFSv4's.
+    /// Whether a delegation or a denial may conflict with an access of some file.
     pub(crate) fn restricts(&self) -> bool {
         self.denies.load(Ordering::Acquire) || self.has_delegations()
     }
 }
 
 impl CallbackState for StateManager {
-    /// To be called every second: tells the engine the time, and of locks that local processes have given
-    /// back.
     fn tick(&self) {
-        let (blocked_waiters, in_grace) =
-            self.run(|engine, now| (engine.blocked_waiters(MOST_LOOKED_AT), engine.in_grace(now)));
+        let (blocked, in_grace) =
+            self.run(|engine, now| (engine.blocked_waiters(MAX_TESTED_WAITERS), engine.in_grace(now)));
         if !in_grace && self.promised_more.swap(false, Ordering::Relaxed) {
-            promise(&self.records.lock(), self.lease);
+            self.effects.record_lease(self.lease);
         }
         if let Some(kept) = self.kept_locks.get().filter(|_| !in_grace) {
             kept.release();
         }
-        let is_free = |waiting: &BlockedWaiter<FileHandle, StateResources>| {
-            let lock = file_lock(waiting.range, waiting.kind);
-            let found = waiting.file.locks.lock().as_ref().map(|own| own.file().test(&lock));
-            // Where it can't be said the client finds out.
+        // If the kernel can't be asked the waiter tries by itself.
+        let is_free = |waiter: &BlockedWaiter<FileHandle, StateResources>| {
+            let lock = file_lock(waiter.range, waiter.kind);
+            let found = waiter.file.locks.lock().as_ref().map(|own| own.file().test(&lock));
             !matches!(found, Some(Ok(Some(_))))
         };
-        let free: Vec<_> = blocked_waiters.into_iter().filter(is_free).collect();
+        let free: Vec<_> = blocked.into_iter().filter(is_free).collect();
         if !free.is_empty() {
-            self.run(|engine, _| free.iter().for_each(|waiting| engine.unblock(waiting)));
+            self.run(|engine, _| free.iter().for_each(|waiter| engine.unblock(waiter)));
         }
     }
 
@@ -434,36 +426,7 @@ impl std::fmt::Debug for StateManager {
     }
 }
 
-/// Puts on stable storage what must be there before the operation is answered.
-fn record(records: &Option<Box<dyn Records>>, effects: &Effects<FileHandle, StateResources>) {
-    static LIMIT: LogLimit = LogLimit::new(10);
-    let Some(records) = records else { return };
-    for instance in &effects.forget {
-        if let Err(error) = records.forget(instance)
-            && let Some(skipped) = LIMIT.admit(Instant::now())
-        {
-            tracing::error!(%error, skipped, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be struck off: after a restart it might reclaim what is another's");
-        }
-    }
-    for instance in &effects.remember {
-        if let Err(error) = records.remember(instance)
-            && let Some(skipped) = LIMIT.admit(Instant::now())
-        {
-            tracing::warn!(%error, skipped, client = %state::owner_of_instance(instance).escape_ascii(), "an NFSv4 client can't be recorded: after a restart it won't be able to reclaim");
-        }
-    }
-}
-
-/// Puts the lease that clients are promised from now on on stable storage.
-fn promise(records: &Option<Box<dyn Records>>, lease: Duration) {
-    let Some(records) = records else { return };
-    if let Err(error) = records.promise(lease) {
-        tracing::error!(%error, "after a restart with a shorter lease NFSv4 clients may come too late to \
-                                 reclaim");
-    }
-}
-
-/// Random numbers for session ids, which nobody must guess.
+/// A random number that can't be guessed: ids are made of them.
 fn random() -> u64 {
     let mut bytes = [0; 8];
     // The kernel's generator fails only before it is seeded, long before any server starts.
@@ -475,40 +438,41 @@ fn random() -> u64 {
 mod tests {
     use std::path::Path;
 
+    use recovery::open_client_records;
+
     use super::*;
-    use crate::nfs4::open_records;
 
     const LEASE: Duration = Duration::from_secs(3600);
 
-    /// A server over that directory.
+    /// A manager with records in that directory.
     fn start(directory: &Path, lease: Duration) -> Arc<StateManager> {
-        let (records, recovered) = open_records(directory, &[0; 16]);
+        let (records, recovered) = open_client_records(directory, &[0; 16]);
         StateManager::new([0; 16], lease, 1024, records, recovered).unwrap()
     }
 
     #[test]
     fn the_grace_period_is_as_long_as_the_lease_that_clients_know() {
         let scratch = tempfile::tempdir().unwrap();
-        let records = open_records(scratch.path(), &[0; 16]).0.unwrap();
-        records.remember(b"one").unwrap();
+        let records = open_client_records(scratch.path(), &[0; 16]).0.unwrap();
+        records.add_client(b"one").unwrap();
         let promised = || records.load().lease;
         drop(start(scratch.path(), LEASE));
         assert_eq!(promised(), Some(LEASE));
-        let states = start(scratch.path(), LEASE / 60);
-        let in_grace = |after| states.run(|engine, _| engine.in_grace(Time(after)));
+        let manager = start(scratch.path(), LEASE / 60);
+        let in_grace = |after| manager.run(|engine, _| engine.in_grace(Time(after)));
         let millis = LEASE.as_millis() as u64;
         assert!(in_grace(millis - 1) && !in_grace(millis));
-        states.tick();
-        assert_eq!(promised(), Some(LEASE), "another restart, and it is waited for as long again");
-        states.run(|engine, _| engine.tick(Time(millis)));
-        states.tick();
-        // The callbacks' thread tells the time, too, and may have been first.
+        manager.tick();
+        assert_eq!(promised(), Some(LEASE), "until the grace period has ended");
+        manager.run(|engine, _| engine.tick(Time(millis)));
+        manager.tick();
+        // The callback thread ticks, too, and may record it at the same time.
         let since = Instant::now();
         while promised() != Some(LEASE / 60) && since.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(promised(), Some(LEASE / 60));
         drop(start(scratch.path(), LEASE));
-        assert_eq!(promised(), Some(LEASE), "longer at once");
+        assert_eq!(promised(), Some(LEASE), "a longer lease is recorded at once");
     }
 }

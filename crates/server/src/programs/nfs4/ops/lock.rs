@@ -101,7 +101,7 @@ fn take(
 ) -> store::Result<Option<LockDenied>> {
     let (range, kind, exclusive) = (request.range, request.kind, request.kind == LockKind::Write);
     let kept = states.kept_locks.get();
-    let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(states.name_of(begun), file));
+    let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(states.lock_owner_hash(begun), file));
     let mut locks = begun.file.locks.lock();
     let owner = match &mut *locks {
         Some(owner) => {
@@ -117,7 +117,7 @@ fn take(
         }
         none => {
             if let Some(kept) = kept.filter(|_| request.reclaim) {
-                for on in kept.of(states.name_of(begun), node.place()?) {
+                for on in kept.of(states.lock_owner_hash(begun), node.place()?) {
                     let owner = OwnerLocks::new(on);
                     if (!exclusive || owner.is_writable()) && owner.lock(range, kind)?.is_none() {
                         *none = Some(owner);
@@ -125,7 +125,7 @@ fn take(
                     }
                 }
             }
-            let on = match begun.lent.as_ref().and_then(|lent| lent.leased(kept)) {
+            let on = match begun.lent.as_ref().and_then(|lent| lent.leased_file(kept)) {
                 Some(leased) => Arc::clone(leased),
                 None => {
                     let (opened, writable) = acting.lock_file(node, exclusive)?;
@@ -184,7 +184,7 @@ pub(crate) fn lockt(c: &mut Context<'_>, args: Lockt4Args<'_>) -> Result<()> {
     let found = if let Some(owner) = owner.as_ref().and_then(|locks| locks.as_ref()) {
         owner.file().test(&lock)
     } else if let Some(leased) =
-        tested.lent.as_ref().and_then(|lent| lent.leased(c.service.state.kept_locks.get()))
+        tested.lent.as_ref().and_then(|lent| lent.leased_file(c.service.state.kept_locks.get()))
     {
         leased.test(&lock)
     } else {

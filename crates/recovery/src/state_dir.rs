@@ -1,9 +1,9 @@
-//! What outlives a run of the server: the state directory, and in it the key that seals file handles.
+//! The state directory, and in it the key that seals file handles.
 //!
-//! Who has the key can make handles of files that no export leads to, and who can write to the directory can
-//! replace it. So a directory that others can write to, and a key that others can read, are errors. That the
-//! directory can be listed is none: what lies in it is closed by itself, and systemd makes its
-//! StateDirectory= with mode 0755.
+//! A user with the key can forge handles of files that aren't exported, and a user with write permission on
+//! the directory can replace the key. So a directory that other users can write to, and a key that they can
+//! read, are errors. Permission to list the directory is none: its files have modes of their own, and systemd
+//! creates StateDirectory= with mode 0755.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -12,22 +12,39 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The key's file: 16 random bytes, readable by the server's user only.
+/// The file with the key: 16 random bytes, readable by the server's user only.
 const KEY_FILE: &str = "handle-key";
-/// Mode bits by which others than the owner can write.
+/// Mode bits by which other users than the owner can write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Mode bits by which others than the owner can do anything.
+/// Mode bits by which other users than the owner can do anything.
 const OPEN_TO_OTHERS: u32 = 0o077;
 
-/// Where something went wrong, and what.
-pub(crate) type Failure = (PathBuf, io::Error);
+/// A file or directory of the state directory that can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct StateDirError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why it can't be used.
+    pub source: io::Error,
+}
 
-/// Reads the key from `directory`, or makes directory and key. Of two servers that start at the same time
-/// both get the same key. A key that was made is on stable storage.
-pub(crate) fn handle_key(directory: &Path) -> Result<[u8; 16], Failure> {
-    make(directory)?;
+impl StateDirError {
+    fn new(path: &Path, source: io::Error) -> Self {
+        Self { path: path.to_owned(), source }
+    }
+}
+
+/// Reads the key from `directory`, or creates the directory and the key. Servers that start at the same time
+/// get the same key. A created key is on stable storage.
+///
+/// # Errors
+/// Those of [`create`]; if the key can't be read or written, has another length, or can be read by other
+/// users.
+pub fn handle_key(directory: &Path) -> Result<[u8; 16], StateDirError> {
+    create(directory)?;
     let path = directory.join(KEY_FILE);
-    let failed = |error: io::Error| (path.clone(), error);
+    let failed = |error: io::Error| StateDirError::new(&path, error);
     match read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => return other.map_err(failed),
@@ -40,7 +57,7 @@ pub(crate) fn handle_key(directory: &Path) -> Result<[u8; 16], Failure> {
         u32::from_ne_bytes([key[0], key[1], key[2], key[3]])
     ));
     let written = write(&fresh, &key).and_then(|()| match fs::hard_link(&fresh, &path) {
-        // Another server was quicker: its key is everybody's.
+        // Another server was quicker, and its key counts.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     });
@@ -49,14 +66,14 @@ pub(crate) fn handle_key(directory: &Path) -> Result<[u8; 16], Failure> {
     read(&path).map_err(failed)
 }
 
-/// Makes a directory that only the server's user may enter, and those above it that are missing, durably; or
-/// checks the one that is there.
+/// Creates a directory that only the server's user may enter, and its missing parents, durably; or checks the
+/// existing one.
 ///
 /// # Errors
-/// Where it can't be made, isn't a directory, or can be written to by others.
-pub(crate) fn make(directory: &Path) -> Result<(), Failure> {
-    make_missing(directory)?;
-    let failed = |error: io::Error| (directory.to_owned(), error);
+/// If it can't be created, isn't a directory, or other users can write to it.
+pub fn create(directory: &Path) -> Result<(), StateDirError> {
+    create_missing(directory)?;
+    let failed = |error: io::Error| StateDirError::new(directory, error);
     let found = fs::metadata(directory).map_err(failed)?;
     if !found.is_dir() {
         return Err(failed(refused("it is not a directory; move away what is there".to_owned())));
@@ -71,9 +88,9 @@ pub(crate) fn make(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes what is missing of a path, each directory on stable storage before anything is put into it.
-fn make_missing(directory: &Path) -> Result<(), Failure> {
-    let failed = |error: io::Error| (directory.to_owned(), error);
+/// Creates the missing directories of a path, each on stable storage before the next.
+fn create_missing(directory: &Path) -> Result<(), StateDirError> {
+    let failed = |error: io::Error| StateDirError::new(directory, error);
     match fs::metadata(directory) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -89,7 +106,7 @@ fn make_missing(directory: &Path) -> Result<(), Failure> {
         Some(above) if above != Path::new("") => above,
         _ => Path::new("."),
     };
-    make_missing(above)?;
+    create_missing(above)?;
     match DirBuilder::new().mode(0o700).create(directory) {
         // Another server was quicker.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -98,15 +115,15 @@ fn make_missing(directory: &Path) -> Result<(), Failure> {
     sync(above).map_err(failed)
 }
 
-/// Puts a directory's entries on stable storage.
+/// Writes a directory's entries to stable storage.
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Opens a regular file for reading, and nothing else: a symbolic link isn't followed, and a FIFO isn't
-/// waited for.
+/// Opens a regular file for reading, and fails for any other: it doesn't follow symbolic links, and doesn't
+/// wait for a FIFO.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    // Opening a device may do something.
+    // Opening a device may have side effects.
     let kind = fs::symlink_metadata(path)?.file_type();
     if kind.is_file() {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -118,10 +135,10 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     Err(refused("it is not a regular file".to_owned()))
 }
 
-/// Who owns a directory or a file can do with it as he likes.
+/// Checks that a file or directory belongs to the server's user or to root: an owner can always change it.
 fn check_owner(of: &Metadata) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
-    // Of an owner without a number here nothing can be said.
+    // An owner that isn't mapped into this user namespace is shown as the overflow uid.
     let known = [0, own, sys::overflow_uid()];
     if known.contains(&of.uid()) {
         return Ok(());
@@ -164,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_stays_and_is_private() {
+    fn the_key_is_stable_and_private() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("a/b");
         let key = handle_key(&directory).unwrap();
@@ -180,11 +197,11 @@ mod tests {
     }
 
     fn why(directory: &Path) -> String {
-        handle_key(directory).unwrap_err().1.to_string()
+        handle_key(directory).unwrap_err().source.to_string()
     }
 
     #[test]
-    fn a_key_that_is_damaged_or_open_to_others_is_an_error() {
+    fn a_damaged_or_readable_key_is_an_error() {
         let scratch = tempfile::tempdir().unwrap();
         let key = scratch.path().join(KEY_FILE);
         for bytes in [&[0; 15][..], &[0; 17], &[]] {
@@ -205,11 +222,11 @@ mod tests {
         fs::remove_file(&key).unwrap();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &key, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert!(why(scratch.path()).contains("not a regular file"), "and it isn't waited for");
+        assert!(why(scratch.path()).contains("not a regular file"), "without waiting for a writer");
     }
 
     #[test]
-    fn a_state_directory_that_cannot_be_one_is_told_why() {
+    fn an_unusable_state_directory_is_an_error_with_a_reason() {
         let scratch = tempfile::tempdir().unwrap();
         let at = |name: &str| scratch.path().join(name);
         fs::write(at("file"), "").unwrap();
@@ -229,9 +246,9 @@ mod tests {
             assert!(why(&at("directory")).contains("chmod go-w"), "{mode:o}");
             assert!(why(&at("link")).contains("chmod go-w"), "{mode:o}");
         }
-        assert_eq!(fs::read_dir(at("directory")).unwrap().count(), 0, "nothing is put there before");
+        assert_eq!(fs::read_dir(at("directory")).unwrap().count(), 0, "nothing is created in it");
         closed(&at("directory"), 0o755);
-        handle_key(&at("link")).expect("as systemd makes it");
+        handle_key(&at("link")).expect("the mode that systemd gives it");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(at("directory"), Some(12345), None).unwrap();
             assert!(why(&at("directory")).contains("uid 12345"));

@@ -1,0 +1,236 @@
+//! Client records as files of a directory: a file for each client, so that a record exists or doesn't,
+//! whenever the power fails.
+//!
+//! A file's name is a hash of its content, the client's instance. It is written under a temporary name,
+//! synced and renamed. One more file holds the longest lease that clients may have been promised.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::hash::Hasher as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use crate::state_dir::{self, StateDirError};
+use crate::{Recovered, RecoveryStore};
+
+/// The longest record in bytes: a client's owner string (`NFS4_OPAQUE_LIMIT`) and its verifier.
+const MAX_RECORD: u64 = 1024 + 8;
+/// The most entries that are read: more than there can be clients.
+const MAX_RECORDS: usize = 65_536;
+
+/// The file with the lease in milliseconds. Its name isn't a hash.
+const LEASE_FILE: &str = "lease";
+/// The suffix of files that aren't complete.
+const UNFINISHED: &str = ".new";
+
+/// Client records as files of a directory.
+#[derive(Debug)]
+pub struct RecoveryDirectory {
+    directory: PathBuf,
+}
+
+impl RecoveryDirectory {
+    /// Opens `directory`, and creates it if it doesn't exist.
+    ///
+    /// # Errors
+    /// If it can't be created, or other users can write to it.
+    pub fn open(directory: &Path) -> Result<Self, StateDirError> {
+        state_dir::create(directory)?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// The file name of a client's record.
+    fn name(instance: &[u8]) -> String {
+        let mut hasher = SipHasher24::new();
+        hasher.write(instance);
+        format!("{:032x}", hasher.finish128().as_u128())
+    }
+
+    /// Writes a file, whole or not at all.
+    fn put(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let fresh = self.directory.join(format!("{name}{UNFINISHED}"));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(fresh, self.directory.join(name))?;
+        state_dir::sync(&self.directory)
+    }
+
+    /// Reads one entry of the directory into `into`.
+    fn read(&self, name: &OsStr, into: &mut Recovered) -> io::Result<()> {
+        if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
+            // The power failed, or the server that this one replaces is writing it. No client has been told
+            // of it yet.
+            return Ok(());
+        }
+        let path = self.directory.join(name);
+        let mut content = Vec::new();
+        state_dir::open_regular(&path)?.take(MAX_RECORD + 1).read_to_end(&mut content)?;
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        if name == LEASE_FILE {
+            let millis = std::str::from_utf8(&content).ok().and_then(|text| text.parse().ok());
+            let Some(millis) = millis else { return invalid("not the length of a lease") };
+            into.lease = Some(Duration::from_millis(millis));
+        } else if *name == *Self::name(&content) {
+            into.clients.push(content);
+        } else {
+            return invalid("not the record of an NFSv4 client");
+        }
+        Ok(())
+    }
+}
+
+impl RecoveryStore for RecoveryDirectory {
+    fn load(&self) -> Recovered {
+        let mut recovered = Recovered::default();
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) => {
+                recovered.damaged.push(format!("{}: {error}", self.directory.display()));
+                return recovered;
+            }
+        };
+        for (number, entry) in entries.enumerate() {
+            let directory = self.directory.display();
+            if number >= MAX_RECORDS {
+                recovered.damaged.push(format!("{directory}: more than {MAX_RECORDS} entries"));
+                break;
+            }
+            match entry {
+                Ok(entry) => {
+                    let name = entry.file_name();
+                    if let Err(error) = self.read(&name, &mut recovered) {
+                        recovered.damaged.push(format!("{}: {error}", entry.path().display()));
+                    }
+                }
+                Err(error) => {
+                    recovered.damaged.push(format!("{directory}: {error}"));
+                    break;
+                }
+            }
+        }
+        recovered
+    }
+
+    fn set_lease(&self, lease: Duration) -> io::Result<()> {
+        self.put(LEASE_FILE, lease.as_millis().to_string().as_bytes())
+    }
+
+    fn add_client(&self, instance: &[u8]) -> io::Result<()> {
+        self.put(&Self::name(instance), instance)
+    }
+
+    fn remove_client(&self, instance: &[u8]) -> io::Result<()> {
+        match fs::remove_file(self.directory.join(Self::name(instance))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        }
+        state_dir::sync(&self.directory)
+    }
+}
+
+/// Opens the client records in the server's state directory and loads them. Servers of different `identity`
+/// have records of their own. Without a store the records of this run can't be kept, and `damaged` says why.
+#[must_use]
+pub fn open_client_records(
+    state_dir: &Path,
+    identity: &[u8; 16],
+) -> (Option<Box<dyn RecoveryStore>>, Recovered) {
+    let name: String = identity.iter().map(|byte| format!("{byte:02x}")).collect();
+    match RecoveryDirectory::open(&state_dir.join("nfs4-clients").join(name)) {
+        Ok(directory) => {
+            let recovered = directory.load();
+            (Some(Box::new(directory)), recovered)
+        }
+        Err(error) => (None, Recovered { damaged: vec![error.to_string()], ..Recovered::default() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A change to a directory of records.
+    type Damage<'a> = &'a dyn Fn(&Path);
+
+    /// A directory with the records of two clients.
+    fn two_records(scratch: &tempfile::TempDir) -> (RecoveryDirectory, PathBuf) {
+        let directory = scratch.path().join("a/b");
+        let records = RecoveryDirectory::open(&directory).unwrap();
+        for client in [&b"one"[..], b"two", b"two", &[0xff; 1032]] {
+            records.add_client(client).unwrap();
+        }
+        records.remove_client(b"one").unwrap();
+        records.remove_client(b"one").unwrap();
+        (records, directory)
+    }
+
+    fn clients(records: &RecoveryDirectory) -> Vec<Vec<u8>> {
+        let mut clients = records.load().clients;
+        clients.sort();
+        clients
+    }
+
+    #[test]
+    fn records_last_until_they_are_removed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (records, directory) = two_records(&scratch);
+        // The power failed during a write.
+        fs::write(directory.join(format!("{}.new", RecoveryDirectory::name(b"half"))), "ha").unwrap();
+        let left = RecoveryDirectory::open(&directory).unwrap();
+        assert_eq!(clients(&left), [b"two".to_vec(), vec![0xff; 1032]]);
+        records.add_client(b"half").unwrap();
+        assert_eq!(clients(&left)[0], b"half");
+        records.remove_client(b"half").unwrap();
+        assert_eq!((left.load().lease, left.load().damaged.len()), (None, 0));
+        for lease in [Duration::from_secs(90), Duration::from_millis(1500)] {
+            records.set_lease(lease).unwrap();
+            assert_eq!(records.load().lease, Some(lease));
+        }
+    }
+
+    #[test]
+    fn damaged_entries_are_reported_and_the_others_are_read() {
+        let whole = [b"two".to_vec(), vec![0xff; 1032]];
+        let name = RecoveryDirectory::name(b"two");
+        let damage: [(&str, Damage<'_>); 8] = [
+            ("empty", &|at| fs::write(at.join(RecoveryDirectory::name(b"one")), "").unwrap()),
+            ("garbled", &|at| fs::write(at.join(RecoveryDirectory::name(b"one")), "0ne").unwrap()),
+            ("foreign", &|at| fs::write(at.join("README"), "two").unwrap()),
+            ("lease", &|at| fs::write(at.join(LEASE_FILE), "soon").unwrap()),
+            ("directory", &|at| fs::create_dir(at.join("lost+found")).unwrap()),
+            ("dangling", &|at| std::os::unix::fs::symlink("nowhere", at.join("link")).unwrap()),
+            ("link", &|at| {
+                std::os::unix::fs::symlink(RecoveryDirectory::name(b"two"), at.join("link")).unwrap()
+            }),
+            ("fifo", &|at| {
+                let mode = rustix::fs::Mode::from_raw_mode(0o600);
+                let (at, kind) = (at.join("fifo"), rustix::fs::FileType::Fifo);
+                rustix::fs::mknodat(rustix::fs::CWD, at, kind, mode, 0).unwrap();
+            }),
+        ];
+        for (what, damage) in damage {
+            let scratch = tempfile::tempdir().unwrap();
+            let (records, directory) = two_records(&scratch);
+            damage(&directory);
+            let count = fs::read_dir(&directory).unwrap().count();
+            let damaged = records.load().damaged;
+            assert_eq!(damaged.len(), 1, "{what}: {damaged:?}");
+            assert!(damaged[0].starts_with(directory.to_str().unwrap()), "{what}: {damaged:?}");
+            assert_eq!(clients(&records), whole, "{what}");
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), count, "{what}: it stays for inspection");
+        }
+        // A damaged record.
+        let scratch = tempfile::tempdir().unwrap();
+        let (records, directory) = two_records(&scratch);
+        fs::write(directory.join(name), "tw").unwrap();
+        assert_eq!((clients(&records), records.load().damaged.len()), (vec![vec![0xff; 1032]], 1));
+        // A missing directory.
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(records.load().damaged.len(), 1);
+    }
+}

@@ -1,0 +1,42 @@
+//! What a server keeps on stable storage for its next run: the records of the clients that may reclaim their
+//! state (RFC 8881 section 8.4.3), and the key that seals file handles.
+//!
+//! [`RecoveryStore`] is all that the server needs for the records. [`RecoveryDirectory`] keeps them as files
+//! of the server's state directory.
+
+mod client_records;
+mod recovered;
+pub mod state_dir;
+
+use std::io;
+use std::time::Duration;
+
+pub use client_records::{RecoveryDirectory, open_client_records};
+pub use recovered::Recovered;
+
+/// Stable storage for the records of clients that may reclaim after a restart.
+///
+/// A client's record is an opaque name of its current instance. A change is durable when the method returns.
+pub trait RecoveryStore: Send + Sync {
+    /// The records of earlier runs, with which a grace period begins.
+    fn load(&self) -> Recovered;
+
+    /// Records the longest lease that clients may have been promised: the length of the grace period after
+    /// the next restart.
+    ///
+    /// # Errors
+    /// If it can't be recorded: after a restart clients may be too late to reclaim.
+    fn set_lease(&self, lease: Duration) -> io::Result<()>;
+
+    /// Records that a client may reclaim. An existing record stays.
+    ///
+    /// # Errors
+    /// If it can't be recorded: the client won't be able to reclaim.
+    fn add_client(&self, instance: &[u8]) -> io::Result<()>;
+
+    /// Removes a client's record, if there is one.
+    ///
+    /// # Errors
+    /// If it can't be removed: the client might reclaim what another client has been given.
+    fn remove_client(&self, instance: &[u8]) -> io::Result<()>;
+}
