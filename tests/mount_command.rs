@@ -203,6 +203,9 @@ fn mount_and_fstab_use_the_helper() {
              grep file mnt/file >/dev/null && exit 70; cat mnt/file; echo\n\
              findmnt --noheadings --output SOURCE,FSTYPE,OPTIONS mnt\n\
              umount mnt\n\
+             mount -t samehost {url} mnt -o devices\n\
+             findmnt --noheadings --output OPTIONS mnt | grep nodev && exit 71\n\
+             umount mnt\n\
              mount -t samehost 127.0.0.1:{export} mnt -o port={port},ro,x-what=ever\n\
              touch mnt/new 2>&1 || echo read-only\n\
              umount mnt"

@@ -14,6 +14,7 @@ pub const NAMES: &[&str] = &[
     "context",
     "defaults",
     "dev",
+    "devices",
     "diratime",
     "dirsync",
     "exec",
@@ -81,9 +82,10 @@ pub fn take(to: &mut Building, item: &Item) -> Result<Known, OptionError> {
             item.bare()?;
             mount.suid = item.name == "suid";
         }
-        "dev" | "nodev" => {
+        // mount(8) takes `dev` for the default of every filesystem and doesn't hand it to its helper.
+        "dev" | "devices" | "nodev" => {
             item.bare()?;
-            mount.dev = item.name == "dev";
+            mount.dev = item.name != "nodev";
         }
         "exec" | "noexec" => {
             item.bare()?;

@@ -43,7 +43,7 @@ pub fn remount(text: &str) -> Result<Option<Remount>, OptionError> {
         let what = match item.name.as_str() {
             "ro" | "rw" => &mut to.read_only,
             "suid" | "nosuid" => &mut to.suid,
-            "dev" | "nodev" => &mut to.dev,
+            "dev" | "devices" | "nodev" => &mut to.dev,
             "exec" | "noexec" => &mut to.exec,
             "symfollow" | "nosymfollow" => &mut to.symfollow,
             "remount" => {

@@ -86,7 +86,7 @@ fn options_of_every_filesystem() {
     let mount = parsed.mount;
     assert!(mount.read_only && mount.noatime && !mount.suid && !mount.dev && !mount.exec);
     assert!(good("user=me,exec,dev").mount.exec);
-    assert!(good("dev").mount.dev && !good("dev,nodev").mount.dev);
+    assert!(good("dev").mount.dev && good("devices").mount.dev && !good("dev,nodev").mount.dev);
     assert!(good("suid,dev").mount.suid);
     good("comment=what ever,x-a.b=c,X-mount.mkdir,defaults");
 }

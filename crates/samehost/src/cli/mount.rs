@@ -24,6 +24,7 @@ Options behind -o, separated by commas, have the names and units of nfs(5). An u
   nosuid noexec nosymfollow                    mount(8)'s; so are defaults, user, _netdev, nofail, noauto and x-...
   noatime                                      times of access needn't be true; the server decides whether reading sets them
   dev nodev                                    whether device files work, for everybody then (nodev)
+  devices                                      the same as dev, for mount(8) and fstab(5)
   lane=auto|off|required                       take the lane where it comes up; never; fail without it
   passthrough nopassthrough                    whether the kernel may be given the files (where it can), or never
   odirect=end-to-end|server                    what O_DIRECT by-passes: the server's page cache, too, or this mount's only
