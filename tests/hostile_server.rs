@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proto::mount3;
 use proto::nfs3::{self, Fattr3, Ftype3, Nfsstat3, Nfstime3, Outcome, PostOpAttr, Procedure, Specdata3};
-use rpc::server::{CallContext, CallError, Program, Reply, Server};
+use rpc::server::{CallError, ProgramFn, Reply, Server};
 use samehost_tests::process::run_within;
 use samehost_tests::samehost::binary;
 use samehost_tests::{Scratch, need_root};
@@ -20,55 +20,15 @@ const BOUND: Duration = Duration::from_secs(60);
 /// Handles are the names of directories.
 type Handle = Vec<u8>;
 
-struct Mountd;
-
-impl Program for Mountd {
-    fn number(&self) -> u32 {
-        mount3::PROGRAM
-    }
-
-    fn versions(&self) -> std::ops::RangeInclusive<u32> {
-        3..=3
-    }
-
-    fn call(
-        &self,
-        _: &CallContext<'_>,
-        _: u32,
-        args: &mut Decoder<'_>,
-        reply: &mut Reply,
-    ) -> Result<(), CallError> {
-        let path: mount3::Dirpath<'_> = args.get()?;
-        let name = path.0.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty());
-        let fhandle = Opaque(name.unwrap_or(b"top"));
-        reply
-            .encoder()
-            .put(&mount3::Mountres3::Ok(mount3::Mountres3Ok { fhandle, auth_flavors: Array(vec![1]) }));
-        Ok(())
-    }
-}
-
-struct Liar;
-
-impl Program for Liar {
-    fn number(&self) -> u32 {
-        nfs3::PROGRAM
-    }
-
-    fn versions(&self) -> std::ops::RangeInclusive<u32> {
-        3..=3
-    }
-
-    fn call(
-        &self,
-        _: &CallContext<'_>,
-        procedure: u32,
-        args: &mut Decoder<'_>,
-        reply: &mut Reply,
-    ) -> Result<(), CallError> {
-        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
-        answer(procedure, args, reply.encoder())
-    }
+/// MOUNT: the handle of a path is its last name.
+fn mount(args: &mut Decoder<'_>, reply: &mut Reply) -> Result<(), CallError> {
+    let path: mount3::Dirpath<'_> = args.get()?;
+    let name = path.0.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty());
+    let fhandle = Opaque(name.unwrap_or(b"top"));
+    reply
+        .encoder()
+        .put(&mount3::Mountres3::Ok(mount3::Mountres3Ok { fhandle, auth_flavors: Array(vec![1]) }));
+    Ok(())
 }
 
 fn attributes(handle: &[u8]) -> Fattr3 {
@@ -194,8 +154,11 @@ fn answer(procedure: Procedure, args: &mut Decoder<'_>, to: &mut Encoder) -> Res
 
 fn serve() -> (Server, u16) {
     let server = Server::builder()
-        .program(Arc::new(Mountd))
-        .program(Arc::new(Liar))
+        .program(Arc::new(ProgramFn::new(mount3::PROGRAM, 3..=3, |_, _, args, reply| mount(args, reply))))
+        .program(Arc::new(ProgramFn::new(nfs3::PROGRAM, 3..=3, |_, procedure, args, reply| {
+            let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+            answer(procedure, args, reply.encoder())
+        })))
         .bind(([127, 0, 0, 1], 0).into())
         .start()
         .expect("a server");

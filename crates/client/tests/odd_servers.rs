@@ -11,37 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use proto::nfs3::{self, Fattr3, Ftype3, Nfsstat3, Nfstime3, Outcome, Procedure, Specdata3, StableHow};
 use proto::{localio, mount3};
-use rpc::server::{CallContext, CallError, Program, Reply, Server};
+use rpc::server::{CallError, ProgramFn, Reply, Server};
 use samehost_client as client;
 use xdr::{Array, Decoder, List, Opaque};
 
 use client::{Error, Handle, OpenOptions, Options, Session, Stability, Status, Url};
 use support::Served;
-
-type Script = dyn Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync;
-
-struct Odd(u32, Box<Script>);
-
-impl Program for Odd {
-    fn number(&self) -> u32 {
-        self.0
-    }
-
-    fn versions(&self) -> std::ops::RangeInclusive<u32> {
-        if self.0 == localio::PROGRAM { 1..=1 } else { 3..=3 }
-    }
-
-    fn call(
-        &self,
-        _: &CallContext<'_>,
-        procedure: u32,
-        args: &mut Decoder<'_>,
-        reply: &mut Reply,
-    ) -> Result<(), CallError> {
-        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
-        (self.1)(procedure, args, reply)
-    }
-}
 
 fn attributes(kind: Ftype3, size: u64) -> Fattr3 {
     let time = Nfstime3 { seconds: 1, nseconds: u32::MAX };
@@ -89,19 +64,16 @@ fn serve(
     port: u16,
     script: impl Fn(Procedure, &mut Decoder<'_>, &mut Reply) -> Result<(), CallError> + Send + Sync + 'static,
 ) -> Server {
-    let mount = Odd(
-        mount3::PROGRAM,
-        Box::new(|_, args, reply| {
-            // As Linux's: whatever the path names is mounted, a file, too. UMNT is answered likewise, and
-            // nobody looks.
-            let path: mount3::Dirpath<'_> = args.get().unwrap_or(Opaque(b""));
-            let fhandle = Opaque(if path.0.ends_with(b"/file") { b"a file" } else { HANDLE });
-            let ok = mount3::Mountres3Ok { fhandle, auth_flavors: Array(vec![1]) };
-            reply.encoder().put(&mount3::Mountres3::Ok(ok));
-            Ok(())
-        }),
-    );
-    let plain = move |procedure: Procedure, args: &mut Decoder<'_>, reply: &mut Reply| {
+    let mount = ProgramFn::new(mount3::PROGRAM, 3..=3, |_, _, args, reply| {
+        // As on Linux, the path may name a file, too. UMNT gets the same reply, which the client ignores.
+        let path: mount3::Dirpath<'_> = args.get().unwrap_or(Opaque(b""));
+        let fhandle = Opaque(if path.0.ends_with(b"/file") { b"a file" } else { HANDLE });
+        let ok = mount3::Mountres3Ok { fhandle, auth_flavors: Array(vec![1]) };
+        reply.encoder().put(&mount3::Mountres3::Ok(ok));
+        Ok(())
+    });
+    let nfs = ProgramFn::new(nfs3::PROGRAM, 3..=3, move |_, procedure, args, reply| {
+        let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
         match script(procedure, args, reply) {
             Err(CallError::ProcedureUnavailable) => {}
             done => return done,
@@ -134,12 +106,12 @@ fn serve(
             _ => return Err(CallError::ProcedureUnavailable),
         }
         Ok(())
-    };
+    });
     // It answers every nonce, and gives no lane.
-    let localio = Odd(localio::PROGRAM, Box::new(|_, _, _| Ok(())));
+    let localio = ProgramFn::new(localio::PROGRAM, 1..=1, |_, _, _, _| Ok(()));
     Server::builder()
         .program(Arc::new(mount))
-        .program(Arc::new(Odd(nfs3::PROGRAM, Box::new(plain))))
+        .program(Arc::new(nfs))
         .program(Arc::new(localio))
         .bind(SocketAddr::from(([127, 0, 0, 1], port)))
         .start()

@@ -1,9 +1,9 @@
-//! What Samehost says on the wire: the types and constants of each RPC program, one module a program, as its
-//! RFC writes them and under its RFC's names (in Rust's case).
+//! The wire format: the types and constants of each RPC program, one module a program, as its RFC defines
+//! them and under its RFC's names (in Rust's case).
 //!
-//! Types only, no behaviour: the same type is encoded by one side and decoded by the other, so neither can
-//! drift from the protocol alone. Variable-length data borrows from the received record; every length has a
-//! bound.
+//! Both sides use the same types, one to encode and the other to decode, so neither can drift from the
+//! protocol alone. Variable-length data borrows from the received record, and every length has a bound. There
+//! is no behaviour except for rules that both ends of a protocol follow ([`nfs4::SessionSlots`]).
 //!
 //! | module | program | from |
 //! |---|---|---|

@@ -1,7 +1,6 @@
-//! The LOCALIO program (400122 version 1), as the Linux kernel speaks it: how a client's nonce reaches its
-//! server.
+//! The LOCALIO program (400122 version 1) of the Linux kernel: carries a client's nonce to its server.
 //!
-//! It runs on the NFS port and isn't registered with rpcbind. The answer is void whether or not the server
+//! It runs on the NFS port and isn't registered with rpcbind. The reply is void whether or not the server
 //! knows the nonce: the wire proves nothing, the lane does.
 
 use crate::numbered::numbered;

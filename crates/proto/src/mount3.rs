@@ -75,11 +75,11 @@ pub enum Mountres3<'a> {
 pub struct Mountres3Ok<'a> {
     /// The root of what was mounted.
     pub fhandle: Fhandle3<'a>,
-    /// RPC authentication flavours that the server takes there, the preferred first.
+    /// RPC authentication flavours that the server accepts there, the preferred first.
     pub auth_flavors: Array<u32, MAX_AUTH_FLAVORS>,
 }
 
-/// `mountbody` (section 5.2.2): who has mounted what, as far as the server remembers.
+/// `mountbody` (section 5.2.2): a client and what it has mounted, as far as the server remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Mountbody<'a> {
     /// The client.
@@ -88,12 +88,12 @@ pub struct Mountbody<'a> {
     pub directory: Dirpath<'a>,
 }
 
-/// `exportnode` (section 5.2.5): an export and who may mount it.
+/// `exportnode` (section 5.2.5): an export and the clients that may mount it.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Exportnode<'a> {
     /// The export's path.
     pub dir: Dirpath<'a>,
-    /// Clients that may mount it; none means everybody.
+    /// Clients that may mount it; none for all.
     pub groups: Groups<'a>,
 }
 

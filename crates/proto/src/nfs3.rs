@@ -1,11 +1,11 @@
 //! NFS version 3 (RFC 1813): every constant, argument and result.
 //!
-//! Procedure `X` takes `X3Args` and answers `X3Res`, which is [`Outcome`]`<ok body, fail body>`. A body with
+//! Procedure `X` takes `X3Args` and returns `X3Res`, which is [`Outcome`]`<ok body, fail body>`. A body with
 //! one member is that member's type itself; a body with more is a struct of its own (`X3ResOk`).
 //!
-//! The payload of READ and WRITE has two readings: `Read3ResOk` and `Write3Args` borrow it from the record,
-//! and [`Read3Head`] and [`Write3Head`] are everything in front of it, for a side that moves the bytes
-//! itself. A directory can be encoded entry by entry: [`ReaddirHead`], then `Some(entry)` for each, then
+//! The payload of READ and WRITE has two types: `Read3ResOk` and `Write3Args` borrow it from the record, and
+//! [`Read3Head`] and [`Write3Head`] are everything in front of it, for a side that moves the bytes itself. A
+//! directory can be encoded entry by entry: [`ReaddirHead`], then `Some(entry)` for each, then
 //! [`DirlistTail`].
 
 mod attributes;
@@ -74,7 +74,7 @@ pub const MAX_FILENAME: usize = 4096;
 pub const MAX_PATH: usize = 65_536;
 /// Bytes of payload in one READ or WRITE. The RFC has no bound; the record's own comes first.
 pub const MAX_DATA: usize = 16 << 20;
-/// Entries in one READDIR or READDIRPLUS result. The RFC has no bound; more don't fit a record of ours.
+/// Entries in one READDIR or READDIRPLUS result. The RFC has no bound; more don't fit into a record.
 pub const MAX_DIR_ENTRIES: usize = 65_536;
 
 /// `ACCESS3_READ`: read data or read a directory (section 3.3.4).

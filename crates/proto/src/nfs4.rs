@@ -1,10 +1,10 @@
-//! NFS version 4, its minor versions 0, 1 and 2 (RFC 7530, 8881, 7862, 8275, 8276): every argument and result
-//! in use.
+//! NFS version 4, minor versions 0, 1 and 2 (RFC 7530, 8881, 7862, 8275, 8276): every argument and result in
+//! use.
 //!
-//! Operation `X` takes `X4Args`; where several take the same, the name says what it is. A result is its
-//! status and, behind `NFS4_OK`, `X4ResOk` or the one value that it consists of. A COMPOUND is decoded and
-//! encoded operation by operation, for each may change what the next one is about: there is no type for the
-//! whole.
+//! Operation `X` takes `X4Args`; arguments that several operations share have a name of their own. A result
+//! is its status and, behind `NFS4_OK`, `X4ResOk` or the one value that it consists of. A COMPOUND is decoded
+//! and encoded operation by operation, because each may change the current handle of the next: there is no
+//! type for the whole.
 
 mod acl;
 mod attribute;
@@ -21,6 +21,7 @@ mod names;
 mod open;
 mod operation;
 mod session;
+mod slots;
 mod space;
 mod status;
 mod xattr;
@@ -52,6 +53,7 @@ pub use names::{Create4Args, Createtype4, Name4Args, Putfh4Args, Rename4Args, Re
 pub use open::*;
 pub use operation::{ILLEGAL, Operation};
 pub use session::*;
+pub use slots::{RequestSlot, SessionSlots};
 pub use space::*;
 pub use status::Nfsstat4;
 pub use xattr::*;
@@ -73,7 +75,8 @@ pub const SESSIONID_SIZE: usize = 16;
 pub const OPAQUE_LIMIT: usize = 1024;
 /// Bytes in a COMPOUND's tag. The RFC has no bound.
 pub const MAX_TAG: usize = 1024;
-/// Bytes in a name. The RFC has no bound; above any filesystem's, so that it can be answered.
+/// The longest name in bytes. The RFC has no bound; this one is above any filesystem's, so that the server
+/// can answer a name that is too long.
 pub const MAX_COMPONENT: usize = 65_536;
 /// Bytes in a symbolic link's text. As [`MAX_COMPONENT`].
 pub const MAX_LINKTEXT: usize = 65_536;

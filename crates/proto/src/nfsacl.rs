@@ -1,5 +1,5 @@
-//! The NFSACL program (100227 version 3): POSIX access control lists beside NFSv3, as Solaris brought it and
-//! the Linux kernel speaks it (include/uapi/linux/nfsacl.h, fs/nfs_common/nfsacl.c). There is no RFC.
+//! The NFSACL program (100227 version 3): POSIX access control lists beside NFSv3, introduced by Solaris and
+//! implemented by the Linux kernel (include/uapi/linux/nfsacl.h, fs/nfs_common/nfsacl.c). There is no RFC.
 //!
 //! It runs on the NFS port with NFSv3's file handles, statuses and attributes.
 
@@ -14,13 +14,13 @@ pub const VERSION: u32 = 3;
 /// Entries in a list (`NFS_ACL_MAX_ENTRIES`).
 pub const MAX_ENTRIES: usize = 1024;
 
-/// The list that decides who may do what (`NFS_ACL`).
+/// The access list (`NFS_ACL`).
 pub const NFS_ACL: u32 = 1;
-/// How many entries it has (`NFS_ACLCNT`).
+/// The number of its entries (`NFS_ACLCNT`).
 pub const NFS_ACLCNT: u32 = 2;
-/// The list that a directory's new entries inherit (`NFS_DFACL`).
+/// The default list, which a directory's new entries inherit (`NFS_DFACL`).
 pub const NFS_DFACL: u32 = 4;
-/// How many entries that has (`NFS_DFACLCNT`).
+/// The number of its entries (`NFS_DFACLCNT`).
 pub const NFS_DFACLCNT: u32 = 8;
 
 /// `USER_OBJ`: the owner.
@@ -31,11 +31,11 @@ pub const USER: u32 = 0x02;
 pub const GROUP_OBJ: u32 = 0x04;
 /// `GROUP`: the group with the entry's id.
 pub const GROUP: u32 = 0x08;
-/// `CLASS_OBJ`, the mask: what all but the owner and `OTHER_OBJ` have at most.
+/// `CLASS_OBJ`, the mask: the most that all but the owner and `OTHER_OBJ` have.
 pub const CLASS_OBJ: u32 = 0x10;
-/// `OTHER_OBJ`: everybody else.
+/// `OTHER_OBJ`: all other users.
 pub const OTHER_OBJ: u32 = 0x20;
-/// `NFS_ACL_DEFAULT`: set in the tags of the list that is inherited.
+/// `NFS_ACL_DEFAULT`: set in the tags of the default list.
 pub const DEFAULT: u32 = 0x1000;
 
 numbered!(
@@ -49,7 +49,7 @@ numbered!(
 /// `aclent`: an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Encode, Decode)]
 pub struct Aclent {
-    /// Whom it is about: [`USER_OBJ`] to [`OTHER_OBJ`], with [`DEFAULT`] in a list that is inherited.
+    /// The tag: [`USER_OBJ`] to [`OTHER_OBJ`], with [`DEFAULT`] in a default list.
     pub tag: u32,
     /// The user's or group's number.
     pub id: u32,
@@ -60,24 +60,24 @@ pub struct Aclent {
 /// `secattr`: both lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Secattr {
-    /// Which of them are meant: [`NFS_ACL`] to [`NFS_DFACLCNT`].
+    /// The lists that are meant: [`NFS_ACL`] to [`NFS_DFACLCNT`].
     pub mask: u32,
-    /// Entries of the first list, whether they follow or not.
+    /// The number of entries of the access list, whether they follow or not.
     pub acl_count: u32,
-    /// The list that decides who may do what.
+    /// The access list.
     pub acl: Array<Aclent, MAX_ENTRIES>,
-    /// Entries of the second list, whether they follow or not.
+    /// The number of entries of the default list, whether they follow or not.
     pub default_count: u32,
-    /// The list that a directory's new entries inherit.
+    /// The default list.
     pub default: Array<Aclent, MAX_ENTRIES>,
 }
 
 /// Arguments of GETACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Getacl3Args<'a> {
-    /// Whose lists.
+    /// The file.
     pub fh: NfsFh3<'a>,
-    /// Which of them: [`NFS_ACL`] to [`NFS_DFACLCNT`].
+    /// The requested lists: [`NFS_ACL`] to [`NFS_DFACLCNT`].
     pub mask: u32,
 }
 
@@ -86,7 +86,7 @@ pub struct Getacl3Args<'a> {
 pub struct Getacl3ResOk {
     /// The file's attributes.
     pub attributes: PostOpAttr,
-    /// The lists that were asked for.
+    /// The requested lists.
     pub lists: Secattr,
 }
 
@@ -96,9 +96,9 @@ pub type Getacl3Res = Outcome<Getacl3ResOk, PostOpAttr>;
 /// Arguments of SETACL.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Setacl3Args<'a> {
-    /// Whose lists.
+    /// The file.
     pub fh: NfsFh3<'a>,
-    /// The new ones.
+    /// The new lists.
     pub lists: Secattr,
 }
 

@@ -1,7 +1,6 @@
-//! What a program can be asked for, a procedure or an operation, as a type: numbers for dispatch, names for
-//! counters and logs.
+//! Procedures and operations as enums: numbers for dispatch, names for counters and logs.
 
-/// Defines such a type: `numbered!("what it is", Procedure, Null = 0 "NULL", ...)`, in the order of the
+/// Defines such an enum: `numbered!("what it is", Procedure, Null = 0 "NULL", ...)`, in the order of the
 /// numbers.
 macro_rules! numbered {
     ($doc:literal, $type:ident, $($variant:ident = $number:literal $name:literal,)+) => {
@@ -15,10 +14,10 @@ macro_rules! numbered {
         }
 
         impl $type {
-            /// All of them, in the order of their numbers.
+            /// All variants, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The one with this number, if there is one.
+            /// The variant with this number.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {

@@ -1,5 +1,5 @@
-//! The binding protocol (RFC 1833): on which port of this host a program listens. Version 2 is the port
-//! mapper and knows IPv4 ports only; versions 3 and 4 know universal addresses.
+//! The binding protocol (RFC 1833), which maps programs to ports. Version 2 is the port mapper, with IPv4
+//! ports only; versions 3 and 4 have universal addresses.
 
 mod address;
 
@@ -82,7 +82,7 @@ pub struct Rpcb<'a> {
     pub netid: Text<'a>,
     /// The universal address.
     pub addr: Text<'a>,
-    /// Who registered it.
+    /// The owner of the registration.
     pub owner: Text<'a>,
 }
 

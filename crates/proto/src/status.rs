@@ -1,7 +1,7 @@
-//! `nfsstat3` and `nfsstat4`: what versions 3 and 4 of NFS have in common (the errors of Unix, and those that
-//! NFSv4 took over from NFSv3) stands here once; each version adds its own.
+//! The common part of `nfsstat3` and `nfsstat4`: the errors of Unix, and those that NFSv4 took over from
+//! NFSv3. Each version adds its own.
 
-/// Defines a version's status, with the names of its RFC less their prefix:
+/// Defines a version's status, with the names of its RFC without their prefix:
 /// `nfsstat!("what it is", Nfsstat9 { its own })`.
 macro_rules! nfsstat {
     ($doc:literal, $type:ident { $($(#[$own:meta])* $variant:ident = $number:literal,)* }) => {

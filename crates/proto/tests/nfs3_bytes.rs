@@ -504,7 +504,7 @@ fn a_directory_list_has_a_bound() {
 }
 
 #[test]
-fn what_is_no_value_is_refused() {
+fn invalid_values_are_refused() {
     let refused = |value: u32, of: &'static str| Some(Error::Discriminant { of, value });
     assert_eq!(Decoder::new(&hex(&["00000000"])).get::<Ftype3>().err(), refused(0, "Ftype3"));
     assert_eq!(Decoder::new(&hex(&["00000008"])).get::<Ftype3>().err(), refused(8, "Ftype3"));

@@ -1,4 +1,4 @@
-//! NFSv4's types against bytes written down from the RFCs by hand.
+//! NFSv4's types, compared with bytes written down by hand from the RFCs.
 
 extern crate samehost_proto as proto;
 

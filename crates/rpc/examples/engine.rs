@@ -1,10 +1,10 @@
-//! What the server engine costs: operations a second and server CPU time per operation, against a program
-//! that does next to nothing.
+//! The cost of the server engine: operations a second and server CPU time per operation, with a program that
+//! does almost nothing.
 //!
 //! `cargo run --release -p samehost-rpc --example engine [-- [WORKLOAD] [CONNECTIONS] [DEPTH] [SECONDS]]`
 //!
-//! The server is a process of its own (this program again, as `serve`), so that its CPU time can be told from
-//! the driver's. `SERVER_CPU=1` in the environment pins the server to that processor by taskset(1).
+//! The server is a process of its own (this program again, as `serve`), so that its CPU time is separate from
+//! the driver's. `SERVER_CPU=1` in the environment pins the server to that processor with taskset(1).
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -20,7 +20,7 @@ use std::{
 
 use samehost_rpc::{
     message::{AuthSys, CallHeader, Credential},
-    server::{CallContext, CallError, Limits, Program, Reply, Server},
+    server::{CallError, Limits, ProgramFn, Reply, Server},
 };
 use xdr::{Decoder, Encoder};
 
@@ -29,48 +29,33 @@ const PROGRAM: u32 = 400_998;
 const SMALL: u32 = 1;
 /// A payload from a file; (offset: u64, length: u32) in.
 const READ: u32 = 2;
-/// A payload that is looked at and forgotten.
+/// A payload that is decoded and discarded.
 const WRITE: u32 = 3;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-struct Frugal {
-    file: Arc<OwnedFd>,
-}
-
-impl Program for Frugal {
-    fn number(&self) -> u32 {
-        PROGRAM
-    }
-
-    fn versions(&self) -> std::ops::RangeInclusive<u32> {
-        1..=1
-    }
-
-    fn call(
-        &self,
-        _: &CallContext<'_>,
-        procedure: u32,
-        args: &mut Decoder<'_>,
-        reply: &mut Reply,
-    ) -> Result<(), CallError> {
-        match procedure {
-            SMALL => reply.encoder().opaque(args.opaque(200)?),
-            READ => {
-                let (offset, length) = (args.u64()?, args.u32()?);
-                reply.encoder().fixed(&[0; 104]); // status, attributes, count, eof
-                reply.encoder().u32(length);
-                reply.attach_file(Arc::clone(&self.file), offset, length);
-            }
-            WRITE => {
-                let length = args.opaque(2 << 20)?.len();
-                reply.encoder().length(length);
-                reply.encoder().fixed(&[0; 120]);
-            }
-            _ => return Err(CallError::ProcedureUnavailable),
+fn call(
+    file: &Arc<OwnedFd>,
+    procedure: u32,
+    args: &mut Decoder<'_>,
+    reply: &mut Reply,
+) -> Result<(), CallError> {
+    match procedure {
+        SMALL => reply.encoder().opaque(args.opaque(200)?),
+        READ => {
+            let (offset, length) = (args.u64()?, args.u32()?);
+            reply.encoder().fixed(&[0; 104]); // status, attributes, count, eof
+            reply.encoder().u32(length);
+            reply.attach_file(Arc::clone(file), offset, length);
         }
-        Ok(())
+        WRITE => {
+            let length = args.opaque(2 << 20)?.len();
+            reply.encoder().length(length);
+            reply.encoder().fixed(&[0; 120]);
+        }
+        _ => return Err(CallError::ProcedureUnavailable),
     }
+    Ok(())
 }
 
 /// A call and the length of its reply, marks included.
@@ -120,13 +105,16 @@ fn workloads() -> Vec<Workload> {
 fn serve() -> Result<(), Failure> {
     let mut file = tempfile::tempfile_in("/dev/shm")?;
     file.write_all(&vec![7; 2 << 20])?;
+    let file: Arc<OwnedFd> = Arc::new(file.into());
+    let program =
+        ProgramFn::new(PROGRAM, 1..=1, move |_, procedure, args, reply| call(&file, procedure, args, reply));
     let server = Server::builder()
-        .program(Arc::new(Frugal { file: Arc::new(file.into()) }))
+        .program(Arc::new(program))
         .limits(Limits::default())
         .bind("127.0.0.1:0".parse()?)
         .start()?;
     println!("{}", server.local_addrs()[0]);
-    // Until the other end of our standard input has gone.
+    // Until the other end of standard input is closed.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     server.shutdown(Duration::from_secs(1));
     Ok(())
@@ -158,7 +146,7 @@ fn cpu_time(process: u32) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// Keeps `depth` calls in flight until told to stop.
+/// Keeps `depth` calls in flight until `stop` is set.
 fn drive(
     address: SocketAddr,
     work: &Workload,
@@ -171,7 +159,8 @@ fn drive(
     let calls = work.call.repeat(depth);
     let mut into = vec![0; (work.reply * depth).max(64 << 10)];
     if work.call.len() > 64 << 10 {
-        // Both directions are larger than a socket buffer: a sender of its own, a window of `depth`.
+        // Both directions are larger than a socket buffer, so a thread of its own sends, with a window of
+        // `depth`.
         let mut sender = stream.try_clone()?;
         let (go, gone) = std::sync::mpsc::sync_channel::<()>(depth);
         return std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
-//! Calls and replies (RFC 5531 sections 9 and 8.2): the headers that stand before a procedure's arguments and
+//! The headers of calls and replies (RFC 5531 sections 9 and 8.2), in front of a procedure's arguments and
 //! results.
 //!
-//! Decoding borrows from the record. Every length is bounded as the RFC bounds it (400 bytes for an
-//! authentication body, 255 for a machine name, 16 groups).
+//! Decoding borrows from the record. Every length has the RFC's bound (400 bytes for an authentication body,
+//! 255 for a machine name, 16 groups).
 
 mod auth;
 mod call;
@@ -14,7 +14,7 @@ pub use auth::{
 pub use call::CallHeader;
 pub use reply::{AcceptStat, RejectStat, ReplyHeader, ReplyStatus};
 
-/// The one version of the RPC protocol (section 9, `rpcvers`).
+/// The version of the RPC protocol (section 9, `rpcvers`).
 pub const RPC_VERSION: u32 = 2;
 
 /// `msg_type` (section 9): a call.
@@ -23,10 +23,10 @@ pub const CALL: u32 = 0;
 /// `msg_type` (section 9): a reply.
 pub const REPLY: u32 = 1;
 
-/// Why a record is not the message that was expected.
+/// Why a record is not the expected message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The header is no XDR of its type.
+    /// The header can't be decoded.
     #[error("RPC header: {0}")]
     Xdr(#[from] xdr::Error),
     /// A call where a reply was expected, or the reverse, or neither.

@@ -1,10 +1,10 @@
-//! Record marking (RFC 5531 section 11): where the records are in a stream of bytes.
+//! Record marking (RFC 5531 section 11): the boundaries of records in a byte stream.
 //!
-//! A record is one or more fragments, each behind a four-byte mark: the top bit says "last of its record",
-//! the rest is the fragment's length. [`Framing`] takes one mark after the other and says how many bytes
-//! follow, and when a peer is lying; it does no I/O and holds no bytes, so the server can receive straight
-//! into a buffer of the record's size and the client straight into its caller's. [`Reader`] is the plain way
-//! to use it: bytes in, whole records out.
+//! A record is one or more fragments. Each follows a four-byte mark whose top bit means "last fragment of the
+//! record" and whose other bits are the fragment's length. [`Framing`] takes one mark after another, returns
+//! how many bytes follow, and rejects marks that exceed the bounds. It does no I/O and holds no bytes, so the
+//! server can receive straight into a buffer of the record's size and the client straight into its caller's.
+//! [`Reader`] is the simple way to use it: bytes in, whole records out.
 
 use std::collections::VecDeque;
 
@@ -14,16 +14,15 @@ pub const MARK: usize = 4;
 /// The longest fragment that a mark can announce, in bytes.
 pub const MAX_FRAGMENT: usize = 0x7fff_ffff;
 
-/// How many fragments of length zero one record may have. The RFC sets no limit; nobody has a use for them.
+/// The most fragments of length zero in one record. The RFC sets no limit; no implementation needs them.
 pub const MAX_EMPTY_FRAGMENTS: u32 = 8;
 
 const LAST: u32 = 0x8000_0000;
 
-/// What is wrong with a stream; there is no way to find the next record in it, so the connection must be
-/// closed.
+/// An invalid stream. The next record can't be found in it, so the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The record would be longer than we accept.
+    /// The record would be longer than the limit.
     #[error("a record of {length} bytes or more, when {max} are accepted")]
     TooLong {
         /// What the marks so far announce, in bytes.
@@ -36,7 +35,7 @@ pub enum Error {
     EmptyFragments,
 }
 
-/// One fragment, as its mark announces it.
+/// One fragment, as announced by its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// Bytes that follow the mark.
@@ -47,7 +46,7 @@ pub struct Fragment {
     pub only: bool,
 }
 
-/// The mark to put before a record of `length` bytes that is sent as one fragment.
+/// The mark of a record of `length` bytes that is sent as one fragment.
 ///
 /// # Errors
 /// [`Error::TooLong`] above [`MAX_FRAGMENT`].
@@ -59,25 +58,25 @@ pub fn mark(length: usize) -> Result<u32, Error> {
     }
 }
 
-/// Follows the marks of a stream.
+/// The state of a stream at its record marks.
 #[derive(Debug, Clone)]
 pub struct Framing {
     max_record: usize,
     /// Bytes announced by the current record's fragments before this mark.
     announced: usize,
-    /// Whether the current record has a fragment already.
+    /// Whether the current record already has a fragment.
     within: bool,
     empty: u32,
 }
 
 impl Framing {
-    /// Starts between two records. A record may have at most `max_record` bytes, marks not counted.
+    /// The state between two records. A record may have at most `max_record` bytes, marks not counted.
     #[must_use]
     pub const fn new(max_record: usize) -> Self {
         Self { max_record, announced: 0, within: false, empty: 0 }
     }
 
-    /// Takes the next mark.
+    /// Accepts the next mark.
     ///
     /// # Errors
     /// Any [`Error`]; the stream can't be read any further.
@@ -109,26 +108,25 @@ impl Framing {
         self.announced
     }
 
-    /// Whether the stream stands within a record of which not all fragments have been announced.
+    /// Whether the stream is within a record of which not all fragments have been announced.
     #[must_use]
     pub const fn within_record(&self) -> bool {
         self.within
     }
 }
 
-/// Puts records together from bytes in pieces of any size. It copies, and holds at most one unfinished record
-/// beside the finished ones that nobody has taken yet.
+/// Assembles records from bytes in pieces of any size. It copies, and holds at most one unfinished record.
 #[derive(Debug)]
 pub struct Reader {
     framing: Framing,
     mark: [u8; MARK],
     mark_filled: usize,
-    /// The fragment that is coming in, and how many of its bytes are still missing.
+    /// The fragment being received, and how many of its bytes are missing.
     fragment: Option<(Fragment, usize)>,
     record: Vec<u8>,
 }
 
-/// A record in the making grows by so many bytes, when it must.
+/// The least number of bytes by which an unfinished record grows.
 const GROWTH: usize = 32 << 10;
 
 impl Reader {
@@ -144,14 +142,14 @@ impl Reader {
         }
     }
 
-    /// Bytes of the unfinished record that are there.
+    /// The number of bytes of the unfinished record that have arrived.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.record.len()
     }
 
-    /// Takes from the front of `bytes` what belongs to the current record, and returns the record when it is
-    /// whole. `None` means that `bytes` is used up.
+    /// Takes the current record's bytes from the front of `bytes`, and returns the record when it is whole.
+    /// `None` means that `bytes` is used up.
     ///
     /// # Errors
     /// Any [`Error`]; the stream can't be read any further.
@@ -173,7 +171,8 @@ impl Reader {
             };
             let some = bytes.len().min(*missing);
             let (head, rest) = bytes.split_at(some);
-            // Grows with what really comes, not with what a mark announces, and not to twice that.
+            // Memory grows with the bytes that arrive, not with the length that a mark announces, and doesn't
+            // double.
             if self.record.capacity() - self.record.len() < some {
                 self.record.reserve_exact(some.max(GROWTH));
             }
@@ -192,9 +191,8 @@ impl Reader {
     }
 }
 
-/// Reads `stream` in pieces of the lengths that `cuts` gives (then whatever is left at once) and returns the
-/// whole records and, if the stream is broken, why. The same stream must give the same answer whatever the
-/// cuts: made for fuzzing.
+/// Reads `stream` in pieces of the lengths in `cuts` and then the rest at once. Returns the whole records
+/// and, if the stream is invalid, the error. The result must not depend on the cuts. For fuzzing.
 #[must_use]
 pub fn read_in_pieces(stream: &[u8], cuts: &[u8], max_record: usize) -> (VecDeque<Vec<u8>>, Option<Error>) {
     let (mut reader, mut records, mut rest) = (Reader::new(max_record), VecDeque::new(), stream);
@@ -233,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_found_at_the_mark() {
+    fn invalid_lengths_are_found_at_the_mark() {
         let too_long = Error::TooLong { length: 4, max: 3 };
         assert_eq!(Framing::new(3).mark([0x80, 0, 0, 4]), Err(too_long));
         let mut framing = Framing::new(3);

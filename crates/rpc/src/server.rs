@@ -1,44 +1,49 @@
-//! The answering side: an engine that runs [`Program`]s for calls that come in over TCP.
+//! The server: an engine that runs [`Program`]s for calls that arrive over TCP.
 //!
-//! Worker threads share one epoll. A worker that finds a connection readable becomes its driver: it receives
-//! what is there, runs the calls one after another on its own stack, collects the replies and sends them at
-//! once. Nothing is handed from thread to thread while calls are fast. When one takes long, another worker
-//! becomes the driver, and replies go out in the order in which calls finish.
+//! Worker threads share one epoll instance. A worker that finds a connection readable becomes its driver. It
+//! receives what has arrived, runs the calls one after another on its own stack, collects the replies and
+//! sends them together. While calls are fast, no work moves between threads. When a call takes long, another
+//! worker becomes the driver, and replies go out in the order in which calls finish.
 //!
-//! Everything a peer can make us hold is bounded by [`Limits`].
+//! [`Limits`] bounds everything that a peer can make the engine hold.
 
+mod accepting;
 mod admission;
-mod back;
+mod back_channel;
 mod budget;
 mod builder;
+mod callbacks;
 mod connection;
 mod context;
 mod credentials;
 mod dispatch;
 mod displacing;
 mod engine;
+mod info;
 mod limits;
 mod listener;
 mod memory;
+mod payload_alignment;
 mod pieces;
-mod placing;
 mod program;
 mod receive;
 mod registry;
 mod reply;
+mod reserved_descriptors;
 mod send;
-mod spare;
 mod supervisor;
 mod turn;
-mod unread;
+mod unread_replies;
 mod worker;
 mod workers_share;
 
 pub use admission::{Admission, Verdict};
-pub use back::{Answer, BackChannel, BackError};
-pub use builder::{Builder, ConnectionInfo, Server, StartError, Totals};
+pub use back_channel::BackChannel;
+pub use builder::{Builder, Server, StartError};
+pub use callbacks::{BackChannelError, CallbackReply};
 pub use context::{CallContext, Peer};
+pub use info::{ConnectionInfo, Totals};
 pub use limits::Limits;
-pub use program::{CallError, Placement, Program};
+pub use program::{CallError, PayloadAlignment, Program, ProgramFn};
 pub use reply::{Attachment, FilePart, Payload, Reply};
 pub use sys::TcpOwner;

@@ -1,4 +1,4 @@
-//! The client against servers that do as they please: slow, forgetful, hostile.
+//! The client against slow, forgetful and hostile servers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -254,9 +254,9 @@ async fn refusals_are_precise() {
 }
 
 /// Whatever the first connections send instead of replies, the call is answered on a later one, the client
-/// neither panics nor hammers the server, and a broken stream isn't read on.
+/// neither panics nor floods the server, and an invalid stream isn't read any further.
 #[tokio::test]
-async fn garbage_ends_the_connection_and_the_call_goes_out_again() {
+async fn garbage_ends_the_connection_and_the_call_is_resent() {
     let garbage: Vec<(&str, Vec<u8>)> = vec![
         ("nothing", vec![]),
         ("text", b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec()),
@@ -278,7 +278,7 @@ async fn garbage_ends_the_connection_and_the_call_goes_out_again() {
                 let seen = wire.call().await?;
                 if number < 3 {
                     wire.send(&bytes).await?;
-                    // A client that goes on reading is told that this was all.
+                    // A client that continues to read gets the end of the stream.
                     wire.0.shutdown().await?;
                     wire.closed().await;
                     return Ok(());
@@ -300,7 +300,7 @@ async fn garbage_ends_the_connection_and_the_call_goes_out_again() {
 }
 
 #[tokio::test]
-async fn a_reply_to_this_call_that_makes_no_sense_is_this_calls_error() {
+async fn an_invalid_reply_is_an_error_of_its_call_only() {
     let (address, connections) = server(|_, mut wire| async move {
         loop {
             let seen = wire.call().await?;
@@ -331,13 +331,13 @@ async fn a_reply_to_this_call_that_makes_no_sense_is_this_calls_error() {
         let error = result.map(|reply| reply.results.len()).unwrap_err();
         assert!(matches!(error, Error::Malformed { .. }), "{procedure}: {error}");
     }
-    // The stream is in order all the same.
+    // The stream is still valid.
     call(&client, 7).await.unwrap();
     assert_eq!(connections.load(SeqCst), 1);
 }
 
 #[tokio::test]
-async fn replies_nobody_waits_for_are_skipped() {
+async fn replies_without_a_call_are_skipped() {
     let (address, connections) = server(|_, mut wire| async move {
         loop {
             let seen = wire.call().await?;
@@ -374,8 +374,8 @@ async fn a_soft_call_to_a_server_that_never_answers_ends_in_time() {
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
 }
 
-/// A hard client gives a connection up that stands still, and sends the same call, under the same number, on
-/// the next.
+/// A hard client gives up a connection without progress, and resends the same call, under the same id, on the
+/// next one.
 #[tokio::test]
 async fn a_hard_call_reconnects_and_keeps_its_number() {
     let (seen, mut xids) = tokio::sync::mpsc::unbounded_channel();
@@ -403,10 +403,10 @@ async fn a_hard_call_reconnects_and_keeps_its_number() {
     assert_eq!(client.stats().reconnects, 2);
 }
 
-/// A connection that breaks in the middle of a payload that is received in place: the buffer comes back and
+/// A connection that breaks within a payload that is received in place: the buffer goes back to the call and
 /// is filled from the beginning.
 #[tokio::test]
-async fn a_payload_that_breaks_off_is_received_again() {
+async fn a_truncated_payload_is_received_again() {
     let payload: Vec<u8> = (0..500_000_u32).map(|at| ((at * 31) >> 3) as u8).collect();
     let expected = payload.clone();
     let (address, _) = server(move |number, mut wire| {
@@ -429,7 +429,7 @@ async fn a_payload_that_breaks_off_is_received_again() {
 }
 
 #[tokio::test]
-async fn forgotten_calls_give_their_places_back() {
+async fn dropped_calls_free_their_slots() {
     let (address, _) = server(|_, mut wire| async move {
         loop {
             let seen = wire.call().await?;

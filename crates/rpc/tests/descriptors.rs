@@ -1,4 +1,4 @@
-//! What happens when the process has no descriptors left. The server is a process of its own, with few.
+//! A server process without free descriptors. The server is a process of its own, with a low limit.
 
 #[allow(dead_code, reason = "shared with the tests of the engine")]
 #[path = "server/rig.rs"]
@@ -42,12 +42,12 @@ fn assert_served(user: u32, address: SocketAddr) -> Wire {
 }
 
 #[test]
-fn who_takes_all_descriptors_makes_way_for_others() {
+fn a_peer_that_holds_all_descriptors_is_displaced() {
     if std::env::var_os("SAMEHOST_SERVE").is_some() {
         serve_with_few_descriptors();
     }
     let process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "who_takes_all_descriptors_makes_way_for_others", "--nocapture"])
+        .args(["--exact", "a_peer_that_holds_all_descriptors_is_displaced", "--nocapture"])
         .env("SAMEHOST_SERVE", "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -58,7 +58,7 @@ fn who_takes_all_descriptors_makes_way_for_others() {
     let address: SocketAddr = line["serving ".len()..].parse().unwrap();
 
     let _greedy: Vec<_> = (0..100).map(|_| Wire::of_user(1000, address)).collect();
-    // Not once only: there are spare descriptors again afterwards.
+    // Repeatedly: the descriptors are reserved again afterwards.
     let others: Vec<_> = (0..20).map(|number| assert_served([0, 1001][number % 2], address)).collect();
     drop(others);
     assert_served(1002, address);

@@ -1,4 +1,4 @@
-//! What connections cost in resident memory; alone in its process, so that nothing else is measured.
+//! The resident memory of connections, measured in a process of its own.
 
 #[allow(dead_code, reason = "shared with the tests of the engine")]
 #[path = "server/rig.rs"]

@@ -223,7 +223,7 @@ impl Keeper {
 
     /// How long an answer may take.
     pub(crate) fn patience(&self) -> Duration {
-        self.policy.patience()
+        self.policy.timeout()
     }
 
     /// Tells every file to give up its grant of lane `number`.

@@ -73,7 +73,7 @@ pub struct Fattr3 {
 /// `post_op_attr`: attributes after an operation, if the server could get them.
 pub type PostOpAttr = Option<Fattr3>;
 
-/// `wcc_attr`: what tells a client whether its cache was good before the operation.
+/// `wcc_attr`: the attributes that validate a client's cache from before the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct WccAttr {
     /// Bytes of data.

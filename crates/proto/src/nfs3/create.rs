@@ -19,13 +19,13 @@ pub struct NewObject3<'a> {
 /// `createhow3`, with the values of `createmode3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum Createhow3 {
-    /// `UNCHECKED`: a file that exists is fine.
+    /// `UNCHECKED`: an existing file is accepted.
     #[xdr(0)]
     Unchecked(Sattr3),
-    /// `GUARDED`: a file that exists is an error.
+    /// `GUARDED`: an existing file is an error.
     #[xdr(1)]
     Guarded(Sattr3),
-    /// `EXCLUSIVE`: so is it, unless it was made with this verifier.
+    /// `EXCLUSIVE`: an existing file is an error, unless it was created with this verifier.
     #[xdr(2)]
     Exclusive(Createverf3),
 }
@@ -35,7 +35,7 @@ pub enum Createhow3 {
 pub struct Create3Args<'a> {
     /// `where`: the directory and the new name in it.
     pub where_: Diropargs3<'a>,
-    /// How.
+    /// The mode of creation.
     pub how: Createhow3,
 }
 
@@ -99,7 +99,7 @@ pub enum Mknoddata3 {
     /// `NF3FIFO`.
     #[xdr(Ftype3::Fifo as u32)]
     Fifo(Sattr3),
-    /// Any other value, void: a type that MKNOD doesn't make, which is answered `NFS3ERR_BADTYPE`.
+    /// Any other value, void: a type that MKNOD can't create, which gets `NFS3ERR_BADTYPE`.
     #[xdr(default)]
     Other(u32),
 }

@@ -8,7 +8,7 @@ use xdr::{Decode, Encode, Opaque};
 pub struct Read3Args<'a> {
     /// The file.
     pub file: NfsFh3<'a>,
-    /// Where to begin, in bytes.
+    /// The offset of the first byte.
     pub offset: u64,
     /// Bytes to read, at most.
     pub count: u32,
@@ -62,7 +62,7 @@ pub enum StableHow {
 pub struct Write3Args<'a> {
     /// The file.
     pub file: NfsFh3<'a>,
-    /// Where to begin, in bytes.
+    /// The offset of the first byte.
     pub offset: u64,
     /// Bytes to write; differs from the length of `data` only in a broken client.
     pub count: u32,
@@ -77,7 +77,7 @@ pub struct Write3Args<'a> {
 pub struct Write3Head<'a> {
     /// The file.
     pub file: NfsFh3<'a>,
-    /// Where to begin, in bytes.
+    /// The offset of the first byte.
     pub offset: u64,
     /// Bytes to write.
     pub count: u32,
@@ -108,7 +108,7 @@ pub type Write3Res = Outcome<Write3ResOk, WccData>;
 pub struct Commit3Args<'a> {
     /// The file.
     pub file: NfsFh3<'a>,
-    /// Where to begin, in bytes.
+    /// The offset of the first byte.
     pub offset: u64,
     /// Bytes to commit; 0 means to the end of the file.
     pub count: u32,

@@ -11,7 +11,7 @@ use xdr::{Decode, Decoder, Encode, Encoder, Error, List, UNIT, padding};
 pub struct Readdir3Args<'a> {
     /// The directory.
     pub dir: NfsFh3<'a>,
-    /// Where to go on; 0 is the beginning.
+    /// The position to continue from; 0 at the start.
     pub cookie: u64,
     /// The verifier that came with the cookie.
     pub cookieverf: Cookieverf3,
@@ -24,7 +24,7 @@ pub struct Readdir3Args<'a> {
 pub struct Readdirplus3Args<'a> {
     /// The directory.
     pub dir: NfsFh3<'a>,
-    /// Where to go on; 0 is the beginning.
+    /// The position to continue from; 0 at the start.
     pub cookie: u64,
     /// The verifier that came with the cookie.
     pub cookieverf: Cookieverf3,
@@ -80,7 +80,7 @@ pub struct Dirlist3<T> {
 /// `READDIR3resok`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Readdir3ResOk<'a> {
-    /// What stands in front of the entries.
+    /// The part before the entries.
     pub head: ReaddirHead,
     /// The entries.
     pub reply: Dirlist3<Entry3<'a>>,
@@ -92,7 +92,7 @@ pub type Readdir3Res<'a> = Outcome<Readdir3ResOk<'a>, PostOpAttr>;
 /// `READDIRPLUS3resok`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Readdirplus3ResOk<'a> {
-    /// What stands in front of the entries.
+    /// The part before the entries.
     pub head: ReaddirHead,
     /// The entries.
     pub reply: Dirlist3<Entryplus3<'a>>,
@@ -106,14 +106,14 @@ pub type Readdirplus3Res<'a> = Outcome<Readdirplus3ResOk<'a>, PostOpAttr>;
 pub struct ReaddirHead {
     /// The directory's attributes.
     pub dir_attributes: PostOpAttr,
-    /// The verifier that goes with the entries' cookies.
+    /// The verifier of the entries' cookies.
     pub cookieverf: Cookieverf3,
 }
 
 /// Result of READDIR and READDIRPLUS up to the first entry.
 pub type ReaddirResHead = Outcome<ReaddirHead, PostOpAttr>;
 
-/// What stands behind the last entry: the list's end, and `eof`.
+/// The part behind the last entry: the list's end, and `eof`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirlistTail {
     /// Whether the directory ends here.

@@ -10,7 +10,7 @@ pub struct Fsstat3Args<'a> {
     pub fsroot: NfsFh3<'a>,
 }
 
-/// `FSSTAT3resok`: what changes.
+/// `FSSTAT3resok`: values that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Fsstat3ResOk {
     /// The object's attributes.
@@ -41,7 +41,7 @@ pub struct Fsinfo3Args<'a> {
     pub fsroot: NfsFh3<'a>,
 }
 
-/// `FSINFO3resok`: what doesn't change. Sizes are bytes.
+/// `FSINFO3resok`: values that don't change. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Fsinfo3ResOk {
     /// The object's attributes.
@@ -62,7 +62,7 @@ pub struct Fsinfo3ResOk {
     pub dtpref: u32,
     /// The largest file.
     pub maxfilesize: u64,
-    /// How finely the server keeps time.
+    /// The resolution of the server's timestamps.
     pub time_delta: Nfstime3,
     /// `FSF3_*` bits.
     pub properties: u32,

@@ -1,5 +1,5 @@
-//! Procedures that look without touching: GETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 sections 3.3.1,
-//! 3.3.3 to 3.3.5).
+//! Procedures that read metadata: GETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 sections 3.3.1, 3.3.3 to
+//! 3.3.5).
 
 use super::{Diropargs3, Fattr3, NfsFh3, Nfspath3, Outcome, PostOpAttr};
 use xdr::{Decode, Encode};
@@ -40,7 +40,7 @@ pub type Lookup3Res<'a> = Outcome<Lookup3ResOk<'a>, PostOpAttr>;
 pub struct Access3Args<'a> {
     /// The object.
     pub object: NfsFh3<'a>,
-    /// The `ACCESS3_*` bits that are asked for.
+    /// The requested `ACCESS3_*` bits.
     pub access: u32,
 }
 
@@ -49,7 +49,7 @@ pub struct Access3Args<'a> {
 pub struct Access3ResOk {
     /// The object's attributes.
     pub obj_attributes: PostOpAttr,
-    /// The bits that are granted, of those asked for.
+    /// The granted bits among the requested ones.
     pub access: u32,
 }
 

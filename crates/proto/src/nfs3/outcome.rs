@@ -1,4 +1,4 @@
-//! The `union switch (nfsstat3 status)` that every result but NULL's is.
+//! The `union switch (nfsstat3 status)` of every result but NULL's.
 
 use super::Nfsstat3;
 use xdr::{Decode, Decoder, Encode, Encoder, Error};

@@ -3,13 +3,13 @@
 use super::OPAQUE_LIMIT;
 use xdr::{Array, Decode, Encode, Opaque};
 
-/// Entries in a list. The RFC has no bound; an attribute's values hold no more.
+/// The most entries in a list. The RFC has no bound; an attribute's values hold no more.
 pub const MAX_ACES: usize = 8192;
 
 /// `nfsace4`: an access control entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Nfsace4<'a> {
-    /// Allow, deny, audit or alarm: [`ACE_ALLOWED`] and its like.
+    /// The type: allow, deny, audit or alarm ([`ACE_ALLOWED`] and others).
     pub kind: u32,
     /// `ACE4_` flags.
     pub flag: u32,

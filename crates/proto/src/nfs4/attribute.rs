@@ -1,13 +1,13 @@
-//! Attributes by number, and a set of them with values (RFC 8881 section 5, RFC 7862 section 12, RFC 8275,
-//! RFC 8276).
+//! Attributes by number, and a set of attributes with values (RFC 8881 section 5, RFC 7862 section 12, RFC
+//! 8275, RFC 8276).
 
 use super::{Bitmap4, MAX_ATTRIBUTES};
 use xdr::{Decode, Encode, Opaque};
 
-/// `fattr4`: attributes, and their values one behind the other in the order of their numbers.
+/// `fattr4`: attributes, and their values in the order of their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
 pub struct Fattr4<'a> {
-    /// Which.
+    /// The attributes.
     pub attrmask: Bitmap4,
     /// Their values.
     pub attr_vals: Opaque<'a, MAX_ATTRIBUTES>,

@@ -1,11 +1,14 @@
-//! The small types that most operations are made of (RFC 8881 section 3.3).
+//! The basic types of most operations (RFC 8881 section 3.3).
 
 use super::{FHSIZE, MAX_COMPONENT, MAX_LINKTEXT, OPAQUE_LIMIT, SESSIONID_SIZE, VERIFIER_SIZE};
+use crate::rpcbind::from_universal;
+use std::net::SocketAddr;
 use xdr::{Decode, Encode, Opaque};
 
 /// `nfs_fh4`: a file handle.
 pub type NfsFh4<'a> = Opaque<'a, FHSIZE>;
-/// `component4`: one name. Bytes; may be longer than any filesystem takes, so that the server can say so.
+/// `component4`: one name, as bytes. It may be longer than any filesystem accepts, so that the server can
+/// answer it.
 pub type Component4<'a> = Opaque<'a, MAX_COMPONENT>;
 /// `linktext4`: a symbolic link's text.
 pub type Linktext4<'a> = Opaque<'a, MAX_LINKTEXT>;
@@ -14,7 +17,7 @@ pub type Verifier4 = [u8; VERIFIER_SIZE];
 /// `sessionid4`.
 pub type Sessionid4 = [u8; SESSIONID_SIZE];
 
-/// The minor versions of NFSv4 that there are.
+/// The minor versions of NFSv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum MinorVersion {
@@ -27,7 +30,7 @@ pub enum MinorVersion {
 }
 
 impl MinorVersion {
-    /// The minor version with this number, if there is one.
+    /// The minor version with this number.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -42,9 +45,9 @@ impl MinorVersion {
 /// `stateid4`: a share reservation, a lock, a delegation, or one of the special ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Encode, Decode)]
 pub struct Stateid4 {
-    /// Goes up with every change of the state; 0 stands for the newest (4.1).
+    /// Incremented with every change of the state; 0 stands for the newest (4.1).
     pub seqid: u32,
-    /// Which state.
+    /// Identifies the state.
     pub other: [u8; 12],
 }
 
@@ -63,7 +66,7 @@ pub enum Settime4 {
     /// To the server's clock.
     #[xdr(0)]
     SetToServerTime,
-    /// To a time of the client's.
+    /// To a time given by the client.
     #[xdr(1)]
     SetToClientTime(Nfstime4),
 }
@@ -89,7 +92,7 @@ pub struct Specdata4 {
 /// `change_info4`: a directory's change attribute before and after an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Encode, Decode)]
 pub struct ChangeInfo4 {
-    /// Nothing came between the two.
+    /// Whether no other change came between.
     pub atomic: bool,
     /// Before.
     pub before: u64,
@@ -131,20 +134,28 @@ pub enum StableHow4 {
     FileSync = 2,
 }
 
-/// `open_owner4`, `lock_owner4`, `state_owner4`: who holds a state, within a client.
+/// `open_owner4`, `lock_owner4`, `state_owner4`: the owner of a state, within a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct StateOwner4<'a> {
     /// The client.
     pub clientid: u64,
-    /// Whatever the client calls the owner.
+    /// The client's name for the owner.
     pub owner: Opaque<'a, OPAQUE_LIMIT>,
 }
 
-/// `netaddr4`: where a server or a client can be reached (RFC 5665).
+/// `netaddr4`: the address of a server or a client (RFC 5665).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Netaddr4<'a> {
     /// `r_netid`.
     pub netid: Opaque<'a, OPAQUE_LIMIT>,
     /// `r_addr`.
     pub addr: Opaque<'a, OPAQUE_LIMIT>,
+}
+
+impl Netaddr4<'_> {
+    /// The address of a TCP netid (`tcp`, `tcp6`; RFC 5665 section 5.2), if it is one.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        from_universal(self.addr.0).filter(|_| self.netid.0.starts_with(b"tcp"))
+    }
 }

@@ -1,13 +1,13 @@
-//! `bitmap4`: a set of small numbers, as attributes and operations are named in sets (RFC 8881 section 3.2).
+//! `bitmap4`: a set of small numbers, used for attributes and operations (RFC 8881 section 3.2).
 
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
-/// The most words of a bitmap that are read.
+/// The most words of a bitmap that are decoded.
 const MAX_DECODED_WORDS: usize = 1024;
-/// Stands for everything that is too large for a [`Bitmap4`]: a number that nobody has given a meaning.
+/// Represents every number that is too large for a [`Bitmap4`]; none of them is defined.
 const BEYOND: u32 = 255;
 
-/// The words of a bitmap that are told apart. Three are in use; what is in further ones nobody can know.
+/// The words of a bitmap that are kept. Three are in use; the meaning of further ones isn't defined.
 pub const MAX_BITMAP_WORDS: usize = 8;
 
 /// `bitmap4`: bit `n % 32` of word `n / 32` stands for the number `n`.
@@ -32,19 +32,19 @@ impl Bitmap4 {
         set
     }
 
-    /// Whether `number` is in it.
+    /// Whether the set contains `number`.
     #[must_use]
     pub const fn contains(&self, number: u32) -> bool {
         let word = (number / 32) as usize;
         word < MAX_BITMAP_WORDS && self.words[word] & (1 << (number % 32)) != 0
     }
 
-    /// Puts `number`, below 256, in.
+    /// Adds `number`, which is below 256.
     pub const fn insert(&mut self, number: u32) {
         self.words[(number / 32) as usize] |= 1 << (number % 32);
     }
 
-    /// Takes `number` out.
+    /// Removes `number`.
     pub const fn remove(&mut self, number: u32) {
         self.words[(number / 32) as usize] &= !(1 << (number % 32));
     }
@@ -55,19 +55,19 @@ impl Bitmap4 {
         self.words.iter().all(|word| *word == 0)
     }
 
-    /// What is in both.
+    /// The intersection.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self { words: std::array::from_fn(|at| self.words[at] & other.words[at]) }
     }
 
-    /// What is in this one and not in `other`.
+    /// The difference.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self { words: std::array::from_fn(|at| self.words[at] & !other.words[at]) }
     }
 
-    /// The numbers in it, upwards.
+    /// The numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().zip(0_u32..).flat_map(|(word, index)| {
             let mut rest = *word;

@@ -27,14 +27,25 @@ pub const CB_OFFLOAD: u32 = 15;
 /// Arguments of CB_COMPOUND, without the operations: those follow, behind their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct CbCompound4Head<'a> {
-    /// For whoever reads along.
+    /// Free text for diagnosis.
     pub tag: Opaque<'a, MAX_TAG>,
     /// `minorversion`.
     pub minor: u32,
-    /// What SETCLIENTID gave (4.0).
+    /// The `callback_ident` of SETCLIENTID (4.0).
     pub callback_ident: u32,
-    /// How many operations follow.
+    /// The number of operations that follow.
     pub operations: u32,
+}
+
+/// Results of CB_COMPOUND, without those of the operations: those follow, behind their number and status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct CbCompound4ResHead<'a> {
+    /// The status of the last operation, an `nfsstat4`.
+    pub status: u32,
+    /// The tag of the request.
+    pub tag: Opaque<'a, MAX_TAG>,
+    /// The number of results that follow.
+    pub results: u32,
 }
 
 /// Arguments of CB_SEQUENCE.
@@ -48,9 +59,9 @@ pub struct CbSequence4Args {
     pub slotid: u32,
     /// The highest slot in use.
     pub highest_slotid: u32,
-    /// Keep the reply for a retry.
+    /// Whether the reply is to be cached for a retry.
     pub cachethis: bool,
-    /// The client's requests that this is about.
+    /// The client's requests that the callback refers to.
     pub referring_call_lists: Array<ReferringCallList4, MAX_REFERRING_CALLS>,
 }
 
@@ -90,9 +101,9 @@ pub struct CbSequence4ResOk {
 /// Arguments of CB_GETATTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct CbGetattr4Args<'a> {
-    /// Of which file.
+    /// The file.
     pub fh: NfsFh4<'a>,
-    /// Which.
+    /// The requested attributes.
     pub attr_request: Bitmap4,
 }
 
@@ -108,9 +119,9 @@ pub struct CbGetattr4ResOk<'a> {
 pub struct CbRecall4Args<'a> {
     /// The delegation.
     pub stateid: Stateid4,
-    /// The file is going to be cut to nothing: its data needn't be written back.
+    /// Whether the file is about to be truncated to zero, so that its data needn't be written back.
     pub truncate: bool,
-    /// Of which file.
+    /// The file.
     pub fh: NfsFh4<'a>,
 }
 
@@ -122,39 +133,39 @@ pub const RCA4_WDATA_DLG: u32 = 1;
 /// Arguments of CB_RECALL_ANY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct CbRecallAny4Args {
-    /// How many the client may keep.
+    /// The number of objects that the client may keep.
     pub objects_to_keep: u32,
-    /// Of which kinds.
+    /// The kinds of objects (`RCA4_TYPE_MASK_`).
     pub type_mask: Bitmap4,
 }
 
 /// Arguments of CB_NOTIFY_LOCK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct CbNotifyLock4Args<'a> {
-    /// Of which file.
+    /// The file.
     pub fh: NfsFh4<'a>,
-    /// Who may have the lock it asked for.
+    /// The owner that may now get the lock.
     pub lock_owner: StateOwner4<'a>,
 }
 
 /// Arguments of CB_OFFLOAD.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct CbOffload4Args<'a> {
-    /// The file that is copied to.
+    /// The destination file.
     pub fh: NfsFh4<'a>,
     /// The copy.
     pub stateid: Stateid4,
-    /// What came of it.
+    /// The outcome.
     pub info: OffloadInfo4,
 }
 
 /// `offload_info4`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum OffloadInfo4 {
-    /// It is done.
+    /// The copy is complete.
     #[xdr(0)]
     Done(WriteResponse4),
-    /// It has failed, with this status and after so many bytes.
+    /// The copy failed, with this status after this many bytes.
     #[xdr(default)]
     Failed(u32, u64),
 }

@@ -16,13 +16,13 @@ pub struct NfsClientId4<'a> {
 /// Arguments of SETCLIENTID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Setclientid4Args<'a> {
-    /// Who.
+    /// The client.
     pub client: NfsClientId4<'a>,
-    /// The callbacks' program number.
+    /// The RPC program number of callbacks.
     pub cb_program: u32,
-    /// Where it is.
+    /// The address of the callback program.
     pub cb_location: Netaddr4<'a>,
-    /// What callbacks are to say.
+    /// The identifier that callbacks carry.
     pub callback_ident: u32,
 }
 
@@ -31,7 +31,7 @@ pub struct Setclientid4Args<'a> {
 pub struct Setclientid4ResOk {
     /// The client's id.
     pub clientid: u64,
-    /// What SETCLIENTID_CONFIRM must say.
+    /// The verifier for SETCLIENTID_CONFIRM.
     pub setclientid_confirm: Verifier4,
 }
 
@@ -40,7 +40,7 @@ pub struct Setclientid4ResOk {
 pub struct SetclientidConfirm4Args {
     /// The client's id.
     pub clientid: u64,
-    /// What SETCLIENTID answered.
+    /// The verifier from SETCLIENTID.
     pub setclientid_confirm: Verifier4,
 }
 

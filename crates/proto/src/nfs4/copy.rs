@@ -1,4 +1,4 @@
-//! COPY and CLONE, and what became of a copy (RFC 7862 sections 15.2, 15.9, 15.13).
+//! COPY, CLONE and OFFLOAD_STATUS (RFC 7862 sections 15.2, 15.9, 15.13).
 
 use super::{MAX_SERVERS, Netaddr4, Nfsstat4, OPAQUE_LIMIT, StableHow4, Stateid4, Verifier4};
 use xdr::{Array, Decode, Encode, Opaque};
@@ -20,32 +20,32 @@ pub enum Netloc4<'a> {
 /// Arguments of COPY.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Copy4Args<'a> {
-    /// By which right the source is read.
+    /// The state id under which the source is read.
     pub src_stateid: Stateid4,
-    /// By which right the destination is written.
+    /// The state id under which the destination is written.
     pub dst_stateid: Stateid4,
-    /// From where.
+    /// The offset in the source.
     pub src_offset: u64,
-    /// To where.
+    /// The offset in the destination.
     pub dst_offset: u64,
-    /// How many bytes; 0 to the end.
+    /// The number of bytes; 0 for all up to the end.
     pub count: u64,
-    /// From the front to the back.
+    /// Whether the bytes are copied in order.
     pub consecutive: bool,
-    /// The reply comes when it is done.
+    /// Whether the reply is sent when the copy is complete.
     pub synchronous: bool,
-    /// Another server to copy from; none: this one.
+    /// The server to copy from; none for this one.
     pub source_server: Array<Netloc4<'a>, MAX_SERVERS>,
 }
 
 /// `write_response4`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct WriteResponse4 {
-    /// A copy under way.
+    /// The id of an asynchronous copy.
     pub callback_id: Array<Stateid4, 1>,
-    /// Bytes.
+    /// The number of bytes.
     pub count: u64,
-    /// How durable.
+    /// How durable the data must be, or is.
     pub committed: StableHow4,
     /// Changes when unstable data may have been lost.
     pub writeverf: Verifier4,
@@ -54,34 +54,34 @@ pub struct WriteResponse4 {
 /// `COPY4resok`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Copy4ResOk {
-    /// What was copied.
+    /// The outcome.
     pub response: WriteResponse4,
-    /// From the front to the back.
+    /// Whether the bytes were copied in order.
     pub consecutive: bool,
-    /// It is done.
+    /// Whether the copy is complete.
     pub synchronous: bool,
 }
 
 /// Arguments of CLONE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Clone4Args {
-    /// By which right the source is read.
+    /// The state id under which the source is read.
     pub src_stateid: Stateid4,
-    /// By which right the destination is written.
+    /// The state id under which the destination is written.
     pub dst_stateid: Stateid4,
-    /// From where.
+    /// The offset in the source.
     pub src_offset: u64,
-    /// To where.
+    /// The offset in the destination.
     pub dst_offset: u64,
-    /// How many bytes; 0 to the end.
+    /// The number of bytes; 0 for all up to the end.
     pub count: u64,
 }
 
 /// `OFFLOAD_STATUS4resok`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct OffloadStatus4ResOk {
-    /// Bytes so far.
+    /// Bytes copied so far.
     pub count: u64,
-    /// How it ended, if it has.
+    /// The status of a copy that has ended.
     pub complete: Array<Nfsstat4, 1>,
 }

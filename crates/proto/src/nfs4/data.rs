@@ -6,18 +6,18 @@ use xdr::{Decode, Encode, Opaque};
 /// Arguments of READ and READ_PLUS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Read4Args {
-    /// By which right.
+    /// The state id under which the file is accessed.
     pub stateid: Stateid4,
-    /// From where, in bytes.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many bytes at most.
+    /// The most bytes to read.
     pub count: u32,
 }
 
 /// `READ4resok`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Read4ResOk<'a> {
-    /// The end of the file was reached.
+    /// Whether the read reached the end of the file.
     pub eof: bool,
     /// The bytes.
     pub data: Opaque<'a, MAX_DATA>,
@@ -26,11 +26,11 @@ pub struct Read4ResOk<'a> {
 /// Arguments of WRITE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Write4Args<'a> {
-    /// By which right.
+    /// The state id under which the file is accessed.
     pub stateid: Stateid4,
-    /// Where, in bytes.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How durable.
+    /// How durable the data must be, or is.
     pub stable: StableHow4,
     /// The bytes.
     pub data: Opaque<'a, MAX_DATA>,
@@ -50,8 +50,8 @@ pub struct Write4ResOk {
 /// Arguments of COMMIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Commit4Args {
-    /// From where, in bytes.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many; 0 to the end.
+    /// The number of bytes; 0 for all up to the end.
     pub count: u32,
 }

@@ -1,4 +1,4 @@
-//! EXCHANGE_ID (RFC 8881 section 18.35): who the client is, and who the server.
+//! EXCHANGE_ID (RFC 8881 section 18.35): the identities of client and server.
 
 use super::{Bitmap4, MAX_OIDS, Nfstime4, OPAQUE_LIMIT, Verifier4};
 use xdr::{Array, Decode, Encode, Opaque};
@@ -51,7 +51,7 @@ pub struct SsvSpParms4<'a> {
     pub num_gss_handles: u32,
 }
 
-/// `state_protect4_a`: who may change the client's state.
+/// `state_protect4_a`: the requested protection of the client's state.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum StateProtect4A<'a> {
     /// `SP4_NONE`.
@@ -65,7 +65,7 @@ pub enum StateProtect4A<'a> {
     Ssv(SsvSpParms4<'a>),
 }
 
-/// `nfs_impl_id4`: whose implementation it is.
+/// `nfs_impl_id4`: the implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct NfsImplId4<'a> {
     /// Domain.
@@ -79,7 +79,7 @@ pub struct NfsImplId4<'a> {
 /// Arguments of EXCHANGE_ID.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ExchangeId4Args<'a> {
-    /// Who.
+    /// The client.
     pub clientowner: ClientOwner4<'a>,
     /// `EXCHGID4_FLAG_` flags.
     pub flags: u32,
@@ -92,13 +92,13 @@ pub struct ExchangeId4Args<'a> {
 /// `server_owner4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct ServerOwner4<'a> {
-    /// Which of the owner's servers.
+    /// The server among those of the owner.
     pub minor_id: u64,
     /// The owner.
     pub major_id: Opaque<'a, OPAQUE_LIMIT>,
 }
 
-/// `state_protect4_r`, without `SP4_SSV`, which we don't offer.
+/// `state_protect4_r`, without `SP4_SSV`, which the server doesn't support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum StateProtect4R {
     /// `SP4_NONE`.
@@ -114,15 +114,15 @@ pub enum StateProtect4R {
 pub struct ExchangeId4ResOk<'a> {
     /// The client's id.
     pub clientid: u64,
-    /// What CREATE_SESSION must begin with.
+    /// The first sequence number for CREATE_SESSION.
     pub sequenceid: u32,
     /// `EXCHGID4_FLAG_` flags.
     pub flags: u32,
     /// Protection.
     pub state_protect: StateProtect4R,
-    /// Who the server is.
+    /// The server.
     pub server_owner: ServerOwner4<'a>,
-    /// Where its ids mean something.
+    /// The scope in which the server's ids are valid.
     pub server_scope: Opaque<'a, OPAQUE_LIMIT>,
     /// Implementation.
     pub server_impl_id: Array<NfsImplId4<'a>, 1>,

@@ -13,23 +13,23 @@ pub struct Access4Args {
 /// `ACCESS4resok`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Access4ResOk {
-    /// What the server can say of.
+    /// The rights that the server can check.
     pub supported: u32,
-    /// What is allowed.
+    /// The rights that are granted.
     pub access: u32,
 }
 
 /// Arguments of GETATTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Getattr4Args {
-    /// Which attributes.
+    /// The requested attributes.
     pub attr_request: Bitmap4,
 }
 
 /// Arguments of SETATTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Setattr4Args<'a> {
-    /// Needed for the size only.
+    /// The state id under which the size is changed.
     pub stateid: Stateid4,
     /// The attributes.
     pub obj_attributes: Fattr4<'a>,
@@ -38,21 +38,21 @@ pub struct Setattr4Args<'a> {
 /// Arguments of VERIFY and NVERIFY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Verify4Args<'a> {
-    /// What the object's attributes are compared with.
+    /// The attributes to compare the object's with.
     pub obj_attributes: Fattr4<'a>,
 }
 
 /// Arguments of READDIR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Readdir4Args {
-    /// Where to go on; 0 at the start.
+    /// The position to continue from; 0 at the start.
     pub cookie: u64,
-    /// From the page before.
+    /// The verifier from the previous page.
     pub cookieverf: Verifier4,
-    /// A hint: how many bytes of names.
+    /// A hint for the number of bytes of names.
     pub dircount: u32,
-    /// The most bytes of the result.
+    /// The largest result, in bytes.
     pub maxcount: u32,
-    /// Attributes for each entry.
+    /// The requested attributes of each entry.
     pub attr_request: Bitmap4,
 }

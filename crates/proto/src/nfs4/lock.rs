@@ -10,9 +10,9 @@ pub enum NfsLockType4 {
     Read = 1,
     /// Exclusive.
     Write = 2,
-    /// Shared, and the client waits.
+    /// Shared, for a client that waits.
     Readw = 3,
-    /// Exclusive, and the client waits.
+    /// Exclusive, for a client that waits.
     Writew = 4,
 }
 
@@ -41,10 +41,10 @@ pub struct ExistLockOwner4 {
 /// `locker4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Locker4<'a> {
-    /// It has locks here.
+    /// The owner has locks on the file.
     #[xdr(0)]
     Existing(ExistLockOwner4),
-    /// It has none yet.
+    /// The owner has no locks on the file yet.
     #[xdr(1)]
     New(OpenToLockOwner4<'a>),
 }
@@ -52,41 +52,41 @@ pub enum Locker4<'a> {
 /// Arguments of LOCK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Lock4Args<'a> {
-    /// Which kind.
+    /// The kind of lock.
     pub locktype: NfsLockType4,
-    /// The client held it before the server restarted.
+    /// Whether the client held the lock before the server restarted.
     pub reclaim: bool,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many; all ones: to the end.
+    /// The number of bytes; all ones for all up to the end.
     pub length: u64,
-    /// For whom.
+    /// The owner.
     pub locker: Locker4<'a>,
 }
 
-/// `LOCK4denied`: the lock that is in the way.
+/// `LOCK4denied`: the conflicting lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Lock4Denied<'a> {
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many; all ones: to the end.
+    /// The number of bytes; all ones for all up to the end.
     pub length: u64,
-    /// Which kind.
+    /// The kind of lock.
     pub locktype: NfsLockType4,
-    /// Whose; client 0 for a process on the server.
+    /// Its owner; client 0 for a process on the server.
     pub owner: StateOwner4<'a>,
 }
 
 /// Arguments of LOCKT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Lockt4Args<'a> {
-    /// Which kind.
+    /// The kind of lock.
     pub locktype: NfsLockType4,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many; all ones: to the end.
+    /// The number of bytes; all ones for all up to the end.
     pub length: u64,
-    /// For whom.
+    /// The owner.
     pub owner: StateOwner4<'a>,
 }
 
@@ -99,8 +99,8 @@ pub struct Locku4Args {
     pub seqid: u32,
     /// The owner's locks on the file.
     pub lock_stateid: Stateid4,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many; all ones: to the end.
+    /// The number of bytes; all ones for all up to the end.
     pub length: u64,
 }

@@ -4,7 +4,7 @@
 use super::{ChangeInfo4, Component4, Fattr4, Linktext4, NfsFh4, Specdata4};
 use xdr::{Decode, Encode};
 
-/// `createtype4`: what CREATE makes.
+/// `createtype4`: the type of the new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Createtype4<'a> {
     /// A block device.
@@ -16,7 +16,7 @@ pub enum Createtype4<'a> {
     /// A symbolic link with this text.
     #[xdr(5)]
     Lnk(Linktext4<'a>),
-    /// Anything else: a directory, a socket, a pipe, or what can't be made so.
+    /// Any other type: a directory, a socket, a pipe, or one that can't be created so.
     #[xdr(default)]
     Other(u32),
 }
@@ -24,11 +24,11 @@ pub enum Createtype4<'a> {
 /// Arguments of CREATE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Create4Args<'a> {
-    /// What.
+    /// The type of the object.
     pub objtype: Createtype4<'a>,
-    /// Under which name.
+    /// The name.
     pub objname: Component4<'a>,
-    /// With which attributes.
+    /// The attributes to set.
     pub createattrs: Fattr4<'a>,
 }
 
@@ -58,8 +58,8 @@ pub struct Rename4Args<'a> {
 /// `RENAME4resok`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Rename4ResOk {
-    /// The saved directory.
+    /// The change of the saved directory.
     pub source_cinfo: ChangeInfo4,
-    /// The current directory.
+    /// The change of the current directory.
     pub target_cinfo: ChangeInfo4,
 }

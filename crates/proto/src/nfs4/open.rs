@@ -1,4 +1,4 @@
-//! OPEN and what follows it: OPEN_DOWNGRADE, OPEN_CONFIRM, CLOSE, delegations (RFC 8881 section 18.16).
+//! OPEN and related operations: OPEN_DOWNGRADE, OPEN_CONFIRM, CLOSE, delegations (RFC 8881 section 18.16).
 
 use super::{Bitmap4, ChangeInfo4, Component4, Fattr4, Nfsace4, StateOwner4, Stateid4, Verifier4};
 use xdr::{Decode, Encode};
@@ -37,24 +37,24 @@ pub const SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION: u32 = 0x20_0000;
 
 /// `OPEN4_RESULT_CONFIRM`: the open owner is new, OPEN_CONFIRM must follow (4.0).
 pub const RESULT_CONFIRM: u32 = 0x2;
-/// `OPEN4_RESULT_LOCKTYPE_POSIX`: byte-range locks are POSIX's.
+/// `OPEN4_RESULT_LOCKTYPE_POSIX`: byte-range locks have POSIX semantics.
 pub const RESULT_LOCKTYPE_POSIX: u32 = 0x4;
-/// `OPEN4_RESULT_MAY_NOTIFY_LOCK`: who waits for a lock may be told by CB_NOTIFY_LOCK (4.1).
+/// `OPEN4_RESULT_MAY_NOTIFY_LOCK`: the server may send CB_NOTIFY_LOCK to owners that wait for a lock (4.1).
 pub const RESULT_MAY_NOTIFY_LOCK: u32 = 0x20;
 
 /// `createhow4`: how OPEN creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Createhow4<'a> {
-    /// Take what exists.
+    /// An existing file is opened.
     #[xdr(0)]
     Unchecked(Fattr4<'a>),
-    /// Refuse what exists.
+    /// An existing file is an error.
     #[xdr(1)]
     Guarded(Fattr4<'a>),
-    /// Refuse what exists unless it was made with this verifier.
+    /// An existing file is an error, unless it was created with this verifier.
     #[xdr(2)]
     Exclusive(Verifier4),
-    /// The same, and with attributes (4.1).
+    /// The same, with attributes (4.1).
     #[xdr(3)]
     Exclusive41(Creatverfattr<'a>),
 }
@@ -62,31 +62,31 @@ pub enum Createhow4<'a> {
 /// `creatverfattr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Creatverfattr<'a> {
-    /// Tells a retry from another client's file.
+    /// Distinguishes a retry from another client's file.
     pub verf: Verifier4,
-    /// With which attributes.
+    /// The attributes to set.
     pub attrs: Fattr4<'a>,
 }
 
 /// `openflag4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum Openflag4<'a> {
-    /// The file must be there.
+    /// The file must exist.
     #[xdr(0)]
     Nocreate,
-    /// It is made.
+    /// The file is created.
     #[xdr(1)]
     Create(Createhow4<'a>),
 }
 
-/// `open_claim4`: which file, and by which right.
+/// `open_claim4`: the file, and the claim to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum OpenClaim4<'a> {
     /// A name in the current directory.
     #[xdr(0)]
     Null(Component4<'a>),
-    /// The current file, which the client had open before the server restarted; with the delegation that it
-    /// had.
+    /// The current file, which the client had open before the server restarted, with the type of its
+    /// delegation.
     #[xdr(1)]
     Previous(u32),
     /// A name, under a delegation.
@@ -106,13 +106,13 @@ pub enum OpenClaim4<'a> {
     DelegPrevFh,
 }
 
-/// `deleg_claim4`: by which right a delegation of the current file is wanted (4.1).
+/// `deleg_claim4`: the claim to a delegation of the current file (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum DelegClaim4 {
     /// The client had one, of this type, before the server restarted.
     #[xdr(1)]
     Previous(u32),
-    /// By none.
+    /// No claim.
     #[xdr(4)]
     Fh,
     /// The client had one before it restarted itself.
@@ -123,9 +123,9 @@ pub enum DelegClaim4 {
 /// Arguments of WANT_DELEGATION (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct WantDelegation4Args {
-    /// Which: `OPEN4_SHARE_ACCESS_WANT_` bits.
+    /// The wanted delegation: `OPEN4_SHARE_ACCESS_WANT_` bits.
     pub want: u32,
-    /// By which right.
+    /// The state id under which the file is accessed.
     pub claim: DelegClaim4,
 }
 
@@ -143,15 +143,15 @@ pub struct OpenClaimDelegateCur4<'a> {
 pub struct Open4Args<'a> {
     /// The owner's sequence number (4.0).
     pub seqid: u32,
-    /// What for, and which delegation is wanted.
+    /// The access, and the wanted delegation.
     pub share_access: u32,
-    /// What others may not.
+    /// The deny mode.
     pub share_deny: u32,
-    /// For whom.
+    /// The owner.
     pub owner: StateOwner4<'a>,
     /// Whether to create.
     pub openhow: Openflag4<'a>,
-    /// Which file.
+    /// The file, and the claim to it.
     pub claim: OpenClaim4<'a>,
 }
 
@@ -160,19 +160,19 @@ pub struct Open4Args<'a> {
 pub struct OpenReadDelegation4<'a> {
     /// The delegation.
     pub stateid: Stateid4,
-    /// It is being recalled already.
+    /// Whether it is being recalled already.
     pub recall: bool,
-    /// Who may open without asking.
+    /// The users who may open the file without asking the server.
     pub permissions: Nfsace4<'a>,
 }
 
-/// `nfs_space_limit4`: how much may be written without asking.
+/// `nfs_space_limit4`: how much may be written without asking the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum NfsSpaceLimit4 {
-    /// So many bytes.
+    /// This many bytes.
     #[xdr(1)]
     Size(u64),
-    /// So many blocks.
+    /// This many blocks.
     #[xdr(2)]
     Blocks(NfsModifiedLimit4),
 }
@@ -191,40 +191,40 @@ pub struct NfsModifiedLimit4 {
 pub struct OpenWriteDelegation4<'a> {
     /// The delegation.
     pub stateid: Stateid4,
-    /// It is being recalled already.
+    /// Whether it is being recalled already.
     pub recall: bool,
-    /// How much may be written without asking.
+    /// How much may be written without asking the server.
     pub space_limit: NfsSpaceLimit4,
-    /// Who may open without asking.
+    /// The users who may open the file without asking the server.
     pub permissions: Nfsace4<'a>,
 }
 
-/// `open_none_delegation4`: why there is none (4.1).
+/// `open_none_delegation4`: why no delegation was given (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum OpenNoneDelegation4 {
-    /// `WND4_CONTENTION`; whether one will be pushed later.
+    /// `WND4_CONTENTION`, and whether the server will push a delegation later.
     #[xdr(1)]
     Contention(bool),
-    /// `WND4_RESOURCE`; whether the server will signal.
+    /// `WND4_RESOURCE`, and whether the server will signal its availability.
     #[xdr(2)]
     Resource(bool),
-    /// Any other reason: [`WND4_NOT_WANTED`] and its like.
+    /// Any other reason, such as [`WND4_NOT_WANTED`].
     #[xdr(default)]
     Other(u32),
 }
 
 /// `WND4_NOT_WANTED`: the client didn't want one.
 pub const WND4_NOT_WANTED: u32 = 0;
-/// `WND4_NOT_SUPP_FTYPE`: there are none for what isn't a regular file.
+/// `WND4_NOT_SUPP_FTYPE`: only regular files have delegations.
 pub const WND4_NOT_SUPP_FTYPE: u32 = 3;
-/// `WND4_WRITE_DELEG_NOT_SUPP_FTYPE`: there are none for writing.
+/// `WND4_WRITE_DELEG_NOT_SUPP_FTYPE`: the file has no write delegations.
 pub const WND4_WRITE_DELEG_NOT_SUPP_FTYPE: u32 = 4;
-/// `WND4_NOT_SUPP_UPGRADE`: the client has one already, and can't have another kind in its place.
+/// `WND4_NOT_SUPP_UPGRADE`: the client has a delegation, which can't be replaced by one of another type.
 pub const WND4_NOT_SUPP_UPGRADE: u32 = 5;
-/// `WND4_CANCELLED`: the client doesn't want one any more.
+/// `WND4_CANCELLED`: the client has cancelled its request.
 pub const WND4_CANCELLED: u32 = 7;
 
-/// `open_arguments4` (RFC 9754 section 3): what OPEN understands, each a set of numbers.
+/// `open_arguments4` (RFC 9754 section 3): the supported arguments of OPEN, each a set of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct OpenArguments4 {
     /// Bits of `share_access`, by their numbers.
@@ -251,7 +251,7 @@ pub enum OpenDelegation4<'a> {
     /// For writing.
     #[xdr(2)]
     Write(OpenWriteDelegation4<'a>),
-    /// None, and why (4.1).
+    /// None, with the reason (4.1).
     #[xdr(3)]
     NoneExt(OpenNoneDelegation4),
 }
@@ -261,7 +261,7 @@ pub enum OpenDelegation4<'a> {
 pub struct Open4ResOk<'a> {
     /// The open.
     pub stateid: Stateid4,
-    /// The directory.
+    /// The change of the directory.
     pub cinfo: ChangeInfo4,
     /// `OPEN4_RESULT_` flags.
     pub rflags: u32,
@@ -287,9 +287,9 @@ pub struct OpenDowngrade4Args {
     pub open_stateid: Stateid4,
     /// The owner's sequence number (4.0).
     pub seqid: u32,
-    /// What for from now on.
+    /// The new access.
     pub share_access: u32,
-    /// What others may not from now on.
+    /// The new deny mode.
     pub share_deny: u32,
 }
 

@@ -13,7 +13,7 @@ pub const CREATE_SESSION_CONN_RDMA: u32 = 4;
 /// `channel_attrs4`: the bounds of a session's channel.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub struct ChannelAttrs4 {
-    /// Padding (RDMA).
+    /// Header padding (RDMA).
     pub headerpadsize: u32,
     /// The largest request, RPC header included.
     pub maxrequestsize: u32,
@@ -23,24 +23,24 @@ pub struct ChannelAttrs4 {
     pub maxresponsesize_cached: u32,
     /// Operations in a COMPOUND.
     pub maxoperations: u32,
-    /// Slots.
+    /// The number of slots.
     pub maxrequests: u32,
-    /// RDMA.
+    /// The RDMA read limit, if RDMA is used.
     pub rdma_ird: Array<u32, 1>,
 }
 
 /// `authsys_parms` of a callback's credential.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct AuthsysParms<'a> {
-    /// A number.
+    /// An arbitrary number.
     pub stamp: u32,
-    /// The machine.
+    /// The name of the server.
     pub machinename: Opaque<'a, 255>,
-    /// User.
+    /// The user.
     pub uid: u32,
-    /// Group.
+    /// The group.
     pub gid: u32,
-    /// Groups.
+    /// Further groups.
     pub gids: Array<u32, 16>,
 }
 
@@ -55,7 +55,7 @@ pub struct GssCbHandles4<'a> {
     pub handle_from_client: Opaque<'a, OPAQUE_LIMIT>,
 }
 
-/// `callback_sec_parms4`: how callbacks say who calls.
+/// `callback_sec_parms4`: the credential of callbacks.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum CallbackSecParms4<'a> {
     /// AUTH_NONE.
@@ -74,13 +74,13 @@ pub enum CallbackSecParms4<'a> {
 pub struct CreateSession4Args<'a> {
     /// The client.
     pub clientid: u64,
-    /// Its sequence number.
+    /// Its sequence number (`csa_sequence`).
     pub sequence: u32,
     /// `CREATE_SESSION4_FLAG_` flags.
     pub flags: u32,
-    /// Bounds wanted.
+    /// The requested attributes of the fore channel.
     pub fore_chan_attrs: ChannelAttrs4,
-    /// Bounds wanted for callbacks.
+    /// The requested attributes of the back channel.
     pub back_chan_attrs: ChannelAttrs4,
     /// The callbacks' program number.
     pub cb_program: u32,
@@ -93,13 +93,13 @@ pub struct CreateSession4Args<'a> {
 pub struct CreateSession4ResOk {
     /// The session.
     pub sessionid: Sessionid4,
-    /// The sequence number as it was asked.
+    /// The sequence number of the request.
     pub sequence: u32,
     /// `CREATE_SESSION4_FLAG_` flags.
     pub flags: u32,
-    /// Bounds.
+    /// The attributes of the fore channel.
     pub fore_chan_attrs: ChannelAttrs4,
-    /// Bounds for callbacks.
+    /// The attributes of the back channel.
     pub back_chan_attrs: ChannelAttrs4,
 }
 
@@ -136,7 +136,7 @@ pub struct Sequence4Args {
     pub slotid: u32,
     /// The highest slot in use.
     pub highest_slotid: u32,
-    /// Keep the reply for a retry.
+    /// Whether the reply is to be cached for a retry.
     pub cachethis: bool,
 }
 
@@ -182,7 +182,7 @@ pub struct TestStateid4Args {
 /// Arguments of RECLAIM_COMPLETE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct ReclaimComplete4Args {
-    /// On the current filesystem only.
+    /// Whether it concerns the current filesystem only.
     pub one_fs: bool,
 }
 
@@ -191,7 +191,7 @@ pub struct ReclaimComplete4Args {
 pub struct BindConnToSession4Args {
     /// The session.
     pub sessionid: Sessionid4,
-    /// For which channels (`CDFC4_`).
+    /// The channels (`CDFC4_`).
     pub dir: ChannelDirFromClient4,
     /// RDMA.
     pub use_conn_in_rdma_mode: bool,
@@ -215,7 +215,7 @@ pub enum ChannelDirFromClient4 {
 pub struct BindConnToSession4ResOk {
     /// The session.
     pub sessionid: Sessionid4,
-    /// For which channels (`CDFS4_`): 1 fore, 2 back, 3 both.
+    /// The channels (`CDFS4_`): 1 fore, 2 back, 3 both.
     pub dir: u32,
     /// RDMA.
     pub use_conn_in_rdma_mode: bool,
@@ -233,8 +233,8 @@ pub struct BackchannelCtl4Args<'a> {
 /// Arguments of SECINFO_NO_NAME.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum SecinfoStyle4 {
-    /// Of the current handle.
+    /// The current file handle.
     CurrentFh = 0,
-    /// Of the directory above it.
+    /// Its parent directory.
     Parent = 1,
 }

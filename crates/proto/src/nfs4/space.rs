@@ -7,11 +7,11 @@ use xdr::{Array, Decode, Encode, Opaque};
 /// Arguments of ALLOCATE and DEALLOCATE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Allocate4Args {
-    /// By which right.
+    /// The state id under which the file is accessed.
     pub stateid: Stateid4,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub length: u64,
 }
 
@@ -27,31 +27,31 @@ pub enum DataContent4 {
 /// Arguments of SEEK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Seek4Args {
-    /// By which right.
+    /// The state id under which the file is accessed.
     pub stateid: Stateid4,
-    /// From where.
+    /// The offset to search from.
     pub offset: u64,
-    /// For what: a [`DataContent4`], or what is none.
+    /// The content to search for: a [`DataContent4`], or an invalid number.
     pub what: u32,
 }
 
 /// `seek_res4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct SeekRes4 {
-    /// There is no more of it up to the end.
+    /// Whether the file has no more of it.
     pub eof: bool,
-    /// Where it is.
+    /// The offset at which it begins.
     pub offset: u64,
 }
 
 /// Arguments of IO_ADVISE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct IoAdvise4Args {
-    /// By which right.
+    /// The state id under which the file is accessed.
     pub stateid: Stateid4,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many; 0 to the end.
+    /// The number of bytes; 0 for all up to the end.
     pub count: u64,
     /// `IO_ADVISE4_` hints.
     pub hints: Bitmap4,
@@ -62,7 +62,7 @@ pub struct IoAdvise4Args {
 pub struct Data4<'a> {
     /// Where it begins.
     pub offset: u64,
-    /// What is there.
+    /// The bytes.
     pub data: Opaque<'a, MAX_DATA>,
 }
 
@@ -89,11 +89,11 @@ pub enum ReadPlusContent4<'a> {
 /// `read_plus_res4`. Its arguments are READ's.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ReadPlus4ResOk<'a> {
-    /// It goes to the end of the file.
+    /// Whether the contents reach the end of the file.
     pub eof: bool,
-    /// What follows one another from the offset that was asked for.
+    /// Consecutive segments from the requested offset on.
     pub contents: Array<ReadPlusContent4<'a>, MAX_SEGMENTS>,
 }
 
-/// Segments in a READ_PLUS's answer. The RFC has no bound.
+/// The most segments in a READ_PLUS reply. The RFC has no bound.
 pub const MAX_SEGMENTS: usize = 4096;

@@ -24,30 +24,30 @@ pub struct Setxattr4Args<'a> {
 /// `setxattr_option4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub enum SetxattrOption4 {
-    /// Whether it is there or not.
+    /// The attribute is created or replaced.
     Either = 0,
-    /// It mustn't be there.
+    /// The attribute must not exist.
     Create = 1,
-    /// It must be there.
+    /// The attribute must exist.
     Replace = 2,
 }
 
 /// Arguments of LISTXATTRS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Listxattrs4Args {
-    /// Where to go on; 0 at the start.
+    /// The position to continue from; 0 at the start.
     pub cookie: u64,
-    /// The most bytes of the result.
+    /// The largest result, in bytes.
     pub maxcount: u32,
 }
 
 /// `LISTXATTRS4resok`.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Listxattrs4ResOk<'a> {
-    /// Where to go on.
+    /// The position to continue from.
     pub cookie: u64,
     /// Names.
     pub names: Array<Component4<'a>, 65_536>,
-    /// There are no more.
+    /// Whether the list ends here.
     pub eof: bool,
 }

@@ -1,4 +1,4 @@
-//! Universal addresses (RFC 5665 section 5.2.3): a socket's address as rpcbind writes it, `host.high.low`.
+//! Universal addresses (RFC 5665 section 5.2.3): rpcbind's text form of a socket's address, `host.high.low`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ pub fn to_universal(address: SocketAddr) -> String {
     format!("{}.{high}.{low}", address.ip())
 }
 
-/// The socket's address that a universal address stands for, if it is one.
+/// Parses a universal address.
 #[must_use]
 pub fn from_universal(text: &[u8]) -> Option<SocketAddr> {
     let mut parts = std::str::from_utf8(text).ok()?.rsplitn(3, '.');
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_universal_address_is_none() {
+    fn invalid_universal_addresses_are_refused() {
         for text in
             ["", ".", "..", "1.2", "127.0.0.1", "127.0.0.1.8", "127.0.0.1.8.256", "127.0.0.1.+8.1", "a.b.c"]
         {

@@ -1,4 +1,4 @@
-//! Comparing values with bytes that a person wrote down from the RFC.
+//! Compares values with bytes written down by hand from the RFC.
 
 use std::fmt::Debug;
 use xdr::{Decode, Decoder, Encode, Encoder};

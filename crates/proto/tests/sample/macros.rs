@@ -1,4 +1,4 @@
-//! How the samples of structures, enumerations and unions are made: field by field, variant by variant.
+//! Macros for samples of structures, enumerations and unions: field by field, variant by variant.
 
 macro_rules! structures {
     ($($name:ident $(<$lifetime:lifetime>)? { $($field:ident),* })*) => {$(

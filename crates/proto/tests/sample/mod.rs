@@ -1,5 +1,5 @@
-//! Any value of any wire type, made from a string of random bytes, so that proptest can shrink what it found
-//! and a type that borrows has something to borrow from.
+//! Random values of every wire type, made from a string of random bytes, so that proptest can shrink failures
+//! and borrowing types have something to borrow from.
 
 use proto::nfs3::Outcome;
 use xdr::{Array, List, Opaque};
@@ -11,7 +11,7 @@ pub mod survives;
 mod types;
 mod types4;
 
-/// Random bytes that are used up as values are made; zeros when they run out.
+/// Random bytes that are consumed as values are made; zeros when they run out.
 pub struct Source<'a> {
     rest: &'a [u8],
 }
@@ -62,7 +62,7 @@ impl<'a> Sample<'a> for bool {
     }
 }
 
-// Edges come up as often as everything between them.
+// Edge values are as likely as all other values together.
 impl<'a> Sample<'a> for u32 {
     fn sample(from: &mut Source<'a>) -> Self {
         match from.below(6) {

@@ -1,5 +1,5 @@
-//! What every wire type must do: what is encoded is decoded again, whole; cut anywhere, it is an error; and
-//! bytes that are anything at all decode to an error or to a value that survives the same.
+//! The properties of every wire type: an encoded value is decoded to itself; a truncated value is an error;
+//! and arbitrary bytes decode to an error or to a value with the same properties.
 
 use super::{Sample, Source};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ macro_rules! round_trips {
                 fn $test(seed in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
                     let (value, bytes) = $crate::sample::survives::made::<$type>(&seed);
                     $crate::sample::survives::whole(&value, &bytes)?;
-                    // Not a value at all, as a rule: it may be refused, it must not panic.
+                    // Usually not a value: it may be refused but must not panic.
                     if let Ok(value) = xdr::Decoder::new(&seed).get::<$type>() {
                         $crate::sample::survives::whole(&value, &$crate::sample::survives::encoded(&value))?;
                     }

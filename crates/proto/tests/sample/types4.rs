@@ -92,6 +92,7 @@ structures! {
     BackchannelCtl4Args<'a> { cb_program, sec_parms }
     OpenArguments4 { share_access, share_deny, share_access_want, open_claim, create_mode }
     CbCompound4Head<'a> { tag, minor, callback_ident, operations }
+    CbCompound4ResHead<'a> { status, tag, results }
     CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, cachethis, referring_call_lists }
     ReferringCallList4 { sessionid, calls }
     ReferringCall4 { sequenceid, slotid }

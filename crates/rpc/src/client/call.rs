@@ -1,4 +1,4 @@
-//! One call from the caller's side: into the table, and out of it with the results.
+//! The caller's side of one call: into the table, and out of it with the results.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,21 +12,23 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use xdr::Encoder;
 
+use super::error::Error;
+use super::options::{Options, Stats};
+use super::request::{Reply, Request};
 use super::silence::Silence;
-use super::table::{Frame, Slot, State, Table, Target};
-use super::{Error, Options, Reply, Request, Stats};
+use super::table::{CallSlot, CallState, CallTable, Frame, Procedure};
 use crate::message::CallHeader;
 
-/// The bit of a record mark that says "last fragment" (RFC 5531 section 11).
+/// The bit of a record mark for the last fragment (RFC 5531 section 11).
 const LAST_FRAGMENT: u32 = 1 << 31;
 
-/// What callers and the driver of one connection share.
+/// The state that the callers and the driver of one connection share.
 pub(super) struct Connection {
     pub(super) address: SocketAddr,
     pub(super) options: Options,
-    pub(super) table: Mutex<Table>,
-    /// Places in the table that are free.
-    pub(super) places: Semaphore,
+    pub(super) table: Mutex<CallTable>,
+    /// One permit for each call that may be made.
+    pub(super) permits: Semaphore,
     pub(super) reconnects: AtomicU64,
     pub(super) retransmits: AtomicU64,
     pub(super) silence: Arc<Silence>,
@@ -48,8 +50,8 @@ impl Connection {
         Self {
             address,
             options: options.clone(),
-            table: Mutex::new(Table::new(in_flight, u32::from_ne_bytes(start))),
-            places: Semaphore::new(in_flight),
+            table: Mutex::new(CallTable::new(in_flight, u32::from_ne_bytes(start))),
+            permits: Semaphore::new(in_flight),
             reconnects: AtomicU64::new(0),
             retransmits: AtomicU64::new(0),
             silence,
@@ -60,7 +62,7 @@ impl Connection {
         Stats { reconnects: self.reconnects.load(Relaxed), retransmits: self.retransmits.load(Relaxed) }
     }
 
-    /// No calls any more.
+    /// Ends the driver. No further call can be made.
     pub(super) fn close(&self) {
         let mut table = self.table.lock();
         table.closed = true;
@@ -75,32 +77,32 @@ impl Connection {
         args: impl FnOnce(&mut Encoder),
     ) -> Result<Reply, Error> {
         let closed = || Error::Closed { address: self.address };
-        self.places.acquire().await.map_err(|_| closed())?.forget();
+        self.permits.acquire().await.map_err(|_| closed())?.forget();
         let target =
-            Target { program: request.program, version: request.version, procedure: request.procedure };
+            Procedure { program: request.program, version: request.version, procedure: request.procedure };
         let mut to = Encoder::from_vec(Vec::with_capacity(256));
         to.u32(0);
         CallHeader::encode(&mut to, 0, target.program, target.version, target.procedure, request.credential);
         args(&mut to);
         let whole = to.position() - 4 + request.payload.len() + xdr::padding(request.payload.len());
         let Some(mark) = u32::try_from(whole).ok().filter(|len| *len < LAST_FRAGMENT) else {
-            self.places.add_permits(1);
+            self.permits.add_permits(1);
             return Err(Error::TooLong { len: whole, max: LAST_FRAGMENT as usize - 1 });
         };
         to.patch_u32(0, mark | LAST_FRAGMENT);
         let xid = {
             let mut table = self.table.lock();
-            // There are twice as many places as permits: a number is always found.
+            // The table has twice as many slots as there are permits, so there is always a free number.
             let number = if table.closed { None } else { table.number() };
             let Some(xid) = number else {
                 drop(table);
-                self.places.add_permits(1);
+                self.permits.add_permits(1);
                 return Err(closed());
             };
             to.patch_u32(4, xid);
-            table.insert(Slot {
+            table.insert(CallSlot {
                 target,
-                state: State::Waiting(None),
+                state: CallState::Waiting(None),
                 frame: Frame { xid, head: to.into_vec(), payload: request.payload },
                 receive: request.receive,
                 large: false,
@@ -113,42 +115,42 @@ impl Connection {
             }
             xid
         };
-        Answer { connection: self, xid, fetched: false }.await
+        PendingCall { connection: self, xid, fetched: false }.await
     }
 }
 
-/// The wait for one call's results.
-struct Answer<'a> {
+/// Waits for the results of one call.
+struct PendingCall<'a> {
     connection: &'a Connection,
     xid: u32,
     fetched: bool,
 }
 
-impl Future for Answer<'_> {
+impl Future for PendingCall<'_> {
     type Output = Result<Reply, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let connection = self.connection;
         let mut table = connection.table.lock();
         match table.get(self.xid).map(|slot| &mut slot.state) {
-            Some(State::Waiting(waker)) => {
+            Some(CallState::Waiting(waker)) => {
                 match waker {
                     Some(waker) => waker.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
                 }
                 Poll::Pending
             }
-            Some(State::Done(_)) => {
+            Some(CallState::Done(_)) => {
                 let slot = table.remove(self.xid);
                 drop(table);
                 self.fetched = true;
-                connection.places.add_permits(1);
+                connection.permits.add_permits(1);
                 match slot.map(|slot| slot.state) {
-                    Some(State::Done(result)) => Poll::Ready(result),
+                    Some(CallState::Done(result)) => Poll::Ready(result),
                     _ => Poll::Ready(Err(Error::Closed { address: connection.address })),
                 }
             }
-            Some(State::Abandoned) | None => {
+            Some(CallState::Abandoned) | None => {
                 drop(table);
                 self.fetched = true;
                 Poll::Ready(Err(Error::Closed { address: connection.address }))
@@ -157,7 +159,7 @@ impl Future for Answer<'_> {
     }
 }
 
-impl Drop for Answer<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if self.fetched {
             return;
@@ -165,13 +167,13 @@ impl Drop for Answer<'_> {
         let mut table = self.connection.table.lock();
         let Some(slot) = table.get(self.xid) else { return };
         let unsent = slot.sent_on == 0 && !slot.writing;
-        if unsent || matches!(slot.state, State::Done(_)) {
+        if unsent || matches!(slot.state, CallState::Done(_)) {
             table.remove(self.xid);
             drop(table);
-            self.connection.places.add_permits(1);
+            self.connection.permits.add_permits(1);
         } else {
-            // An answer will come, and its number must not be given to another call before.
-            slot.state = State::Abandoned;
+            // A reply will come, and the transaction id must not be reused before.
+            slot.state = CallState::Abandoned;
         }
     }
 }

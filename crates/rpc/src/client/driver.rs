@@ -1,51 +1,47 @@
-//! The task that drives a connection: makes it, makes the next one when it is lost, and looks after the calls
-//! that wait.
+//! The task that drives a connection: connects, reconnects after a loss, and resends what is unanswered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Poll, Waker};
+use std::time::Instant;
 
 use tokio::net::TcpStream;
 
 use super::call::Connection;
-use super::recovery::{Recovery, Verdict};
-use super::running::{End, Running};
-use super::table::{State, Table};
-use super::{Error, socket};
+use super::error::Error;
+use super::recovery::Recovery;
+use super::running::{ConnectionEnd, Running};
+use super::socket;
+use super::table::CallState;
+use super::timeouts::{MIN_INTERVAL, check};
+use crate::transport::Transport;
 
-/// How often waiting calls are looked at, at most.
-const TICK_MIN: Duration = Duration::from_millis(10);
-
-/// How often waiting calls are looked at, at least.
-pub(super) const TICK_MAX: Duration = Duration::from_secs(1);
-
-/// Attempts to connect that may fail while a server restarts.
+/// The number of failed attempts to connect that a restart of the server explains.
 const RESTART: u32 = 8;
 
 /// Drives one connection and its successors until the client is dropped.
-pub(super) async fn drive(connection: Arc<Connection>, mut first: Option<TcpStream>) {
+pub(super) async fn drive(connection: Arc<Connection>, mut first: Option<Transport<TcpStream>>) {
     let mut recovery = Recovery::new(connection.options.policy);
     let mut port = None;
     let mut epoch = 0_u32;
     loop {
-        let stream = match first.take() {
-            Some(stream) => stream,
+        let transport = match first.take() {
+            Some(transport) => transport,
             None => match establish(&connection, &mut recovery, port).await {
-                Some(stream) => stream,
+                Some(transport) => transport,
                 None => break,
             },
         };
-        port = stream.local_addr().ok().map(|address| address.port());
+        port = transport.local_port();
         epoch = epoch.wrapping_add(1).max(1);
         if epoch > 1 {
             connection.reconnects.fetch_add(1, Relaxed);
         }
         requeue(&connection);
         let policy = connection.options.policy;
-        socket::watch(&stream, policy.timeo, policy.patience());
-        let end = Running::new(&connection, &mut recovery, stream, epoch).run().await;
-        if end == End::Closed {
+        socket::watch(&transport, policy.timeo, policy.timeout());
+        let end = Running::new(&connection, &mut recovery, transport, epoch).run().await;
+        if end == ConnectionEnd::Closed {
             break;
         }
         recovery.lost(Instant::now(), random());
@@ -53,8 +49,7 @@ pub(super) async fn drive(connection: Arc<Connection>, mut first: Option<TcpStre
     abort(&connection);
 }
 
-/// Every call that waits goes into the queue, oldest first; those that nobody waits for any more are
-/// forgotten.
+/// Puts every waiting call into the queue, oldest first, and removes abandoned ones.
 fn requeue(connection: &Connection) {
     let (mut resent, mut freed) = (0, 0);
     let mut table = connection.table.lock();
@@ -64,7 +59,7 @@ fn requeue(connection: &Connection) {
     for xid in waiting {
         let Some(slot) = table.get(xid) else { continue };
         slot.writing = false;
-        if matches!(slot.state, State::Abandoned) {
+        if matches!(slot.state, CallState::Abandoned) {
             table.remove(xid);
             freed += 1;
             continue;
@@ -78,11 +73,11 @@ fn requeue(connection: &Connection) {
         table.queue.push_back(xid);
     }
     drop(table);
-    connection.places.add_permits(freed);
+    connection.permits.add_permits(freed);
     connection.retransmits.fetch_add(resent, Relaxed);
 }
 
-/// The client has gone: nobody gets an answer any more.
+/// Ends all calls: the client was dropped.
 fn abort(connection: &Connection) {
     let address = connection.address;
     let mut freed = 0;
@@ -94,46 +89,8 @@ fn abort(connection: &Connection) {
         .filter_map(|xid| table.finish(xid, Err(Error::Closed { address }), &mut freed))
         .collect();
     drop(table);
-    connection.places.close();
+    connection.permits.close();
     wakers.into_iter().for_each(Waker::wake);
-}
-
-/// What a look at the waiting calls said.
-pub(super) struct Look {
-    /// Look again then; `None` if nobody waits.
-    pub(super) again: Option<Instant>,
-    /// The connection is dead.
-    pub(super) reconnect: bool,
-}
-
-/// Looks at every call that waits, and ends those that have waited long enough. `epoch`: the connection that
-/// stands.
-pub(super) fn look(connection: &Connection, recovery: &Recovery, epoch: Option<u32>, now: Instant) -> Look {
-    let (mut freed, mut wakers) = (0, Vec::new());
-    let mut look = Look { again: None, reconnect: false };
-    let mut late = false;
-    let mut table = connection.table.lock();
-    for xid in table.waiting() {
-        let Some(slot) = table.get(xid) else { continue };
-        late |= recovery.is_late(slot.since, now);
-        match recovery.verdict(slot.since, Some(slot.sent_on) == epoch, now) {
-            Verdict::Wait(until) => look.again = Some(look.again.map_or(until, |at| at.min(until))),
-            Verdict::Reconnect => look.reconnect = true,
-            Verdict::GiveUp => {
-                let after = now - slot.since;
-                let error = Error::TimedOut { address: connection.address, after };
-                wakers.extend(table.finish(xid, Err(error), &mut freed));
-            }
-        }
-    }
-    drop(table);
-    connection.places.add_permits(freed);
-    if late {
-        connection.silence.note(connection.address, recovery.policy().hard);
-    }
-    wakers.into_iter().for_each(Waker::wake);
-    look.again = look.again.map(|at| at.clamp(now + TICK_MIN, now + TICK_MAX));
-    look
 }
 
 fn random() -> u32 {
@@ -142,27 +99,30 @@ fn random() -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
-/// Makes a connection when somebody wants one; `None` if the client has gone.
-async fn establish(connection: &Connection, recovery: &mut Recovery, port: Option<u16>) -> Option<TcpStream> {
+/// Connects when a call waits. `None` if the client was dropped.
+async fn establish(
+    connection: &Connection,
+    recovery: &mut Recovery,
+    port: Option<u16>,
+) -> Option<Transport<TcpStream>> {
     loop {
         if !work(connection).await {
             return None;
         }
         let now = Instant::now();
-        let look = look(connection, recovery, None, now);
-        let Some(again) = look.again else { continue };
+        let Some(next_check) = check(connection, recovery, None, now).next_check else { continue };
         let at = recovery.connect_at(now);
         if at > now {
-            let nap = tokio::time::sleep_until(at.min(again).into());
+            let nap = tokio::time::sleep_until(at.min(next_check).into());
             tokio::select! { () = nap => {} () = closed(connection) => return None }
             continue;
         }
         let options = &connection.options;
-        let limit = options.connect_timeout.min(options.policy.timeo.max(TICK_MIN));
+        let limit = options.connect_timeout.min(options.policy.timeo.max(MIN_INTERVAL));
         match socket::connect(connection.address, options.reserved_port, port, limit).await {
-            Ok(stream) => return Some(stream),
+            Ok(transport) => return Some(transport),
             Err(error) => {
-                // The first failures are a restart; what lasts is worth a word.
+                // The first failures may be a restart of the server. Persistent ones are logged.
                 tracing::debug!(server = %connection.address, %error, "no connection");
                 if recovery.failures() >= RESTART {
                     connection.silence.note(connection.address, options.policy.hard);
@@ -173,7 +133,7 @@ async fn establish(connection: &Connection, recovery: &mut Recovery, port: Optio
     }
 }
 
-/// Waits until there is a call to make (true) or the client has gone (false).
+/// Waits until there is a call to make (true) or the client was dropped (false).
 async fn work(connection: &Connection) -> bool {
     std::future::poll_fn(|cx| {
         let mut table = connection.table.lock();
@@ -181,7 +141,7 @@ async fn work(connection: &Connection) -> bool {
             return Poll::Ready(false);
         }
         if table.waiting().is_empty() {
-            register(&mut table, cx);
+            table.register_driver(cx);
             return Poll::Pending;
         }
         Poll::Ready(true)
@@ -189,22 +149,15 @@ async fn work(connection: &Connection) -> bool {
     .await
 }
 
-/// Waits until the client has gone.
+/// Waits until the client was dropped.
 async fn closed(connection: &Connection) {
     std::future::poll_fn(|cx| {
         let mut table = connection.table.lock();
         if table.closed {
             return Poll::Ready(());
         }
-        register(&mut table, cx);
+        table.register_driver(cx);
         Poll::Pending
     })
     .await;
-}
-
-pub(super) fn register(table: &mut Table, cx: &Context<'_>) {
-    match &mut table.driver {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => table.driver = Some(cx.waker().clone()),
-    }
 }

@@ -17,12 +17,12 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// A soft client has waited long enough. The call may still be executed.
+    /// A soft client's call has timed out. The server may still execute it.
     #[error("{address} does not answer (given up after {} s)", after.as_secs_f32())]
     TimedOut {
         /// The server.
         address: SocketAddr,
-        /// How long it was waited for.
+        /// How long the call has waited.
         after: Duration,
     },
     /// The server speaks other versions of RPC than 2.
@@ -35,8 +35,8 @@ pub enum Error {
         /// The highest it speaks.
         high: u32,
     },
-    /// The server refuses the credential (RFC 5531 section 9, auth_stat), or whoever comes from this host and
-    /// port: knfsd and Samehost answer AUTH_BADCRED to those to whom nothing is exported.
+    /// The server refuses the credential (RFC 5531 section 9, auth_stat), or every call from this host and
+    /// port: knfsd and Samehost answer AUTH_BADCRED to hosts to which nothing is exported.
     #[error("{address} refuses {}", refused(*status))]
     Auth {
         /// The server.
@@ -78,7 +78,7 @@ pub enum Error {
         /// The procedure.
         procedure: u32,
     },
-    /// The server could not make sense of the arguments.
+    /// The server could not decode the arguments.
     #[error("{address} could not decode the arguments of procedure {procedure} of RPC program {program}")]
     GarbageArguments {
         /// The server.
@@ -88,13 +88,13 @@ pub enum Error {
         /// The procedure.
         procedure: u32,
     },
-    /// The server failed before it came to the procedure.
+    /// The server failed before it reached the procedure.
     #[error("{address} reports a system error")]
     System {
         /// The server.
         address: SocketAddr,
     },
-    /// The answer is not an RPC reply, or longer than any answer to this call may be.
+    /// The reply is not an RPC reply, or longer than any reply to this call may be.
     #[error("{address} sent a reply that makes no sense: {what}")]
     Malformed {
         /// The server.
@@ -102,7 +102,7 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The call is too long for the record size that the client was made with.
+    /// The call is longer than a record can be.
     #[error("a call of {len} bytes is above the bound of {max}")]
     TooLong {
         /// Its length in bytes.
@@ -110,7 +110,7 @@ pub enum Error {
         /// The bound.
         max: usize,
     },
-    /// The client was closed under the call.
+    /// The client was dropped during the call.
     #[error("the connection to {address} was closed")]
     Closed {
         /// The server.
@@ -118,7 +118,7 @@ pub enum Error {
     },
 }
 
-/// What it means that a call was denied.
+/// What a denied call means.
 fn refused(status: AuthStat) -> String {
     match status {
         AuthStat::BadCred => {
@@ -129,13 +129,13 @@ fn refused(status: AuthStat) -> String {
 }
 
 impl Error {
-    /// Whether the server just didn't answer in time.
+    /// Whether the server didn't answer in time.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }
 
-    /// Whether the server couldn't be reached, which may change by itself.
+    /// Whether the server couldn't be reached, which may be temporary.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::TimedOut { .. } | Self::Closed { .. })

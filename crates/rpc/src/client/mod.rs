@@ -1,130 +1,46 @@
-//! Calls to one server, many at a time on each connection (tokio).
+//! RPC calls to one server, many at a time on each connection (tokio).
 //!
 //! A [`Client`] holds one or more TCP connections to one address. Each has a driver task that owns the
 //! socket, writes many calls with one `writev`, and reads many small replies with one `recv`, or the payload
-//! of a large one straight into the caller's buffer. A call is a slot in the connection's table until its
-//! reply comes; callers wait on their slot, so replies may come in any order.
+//! of a large reply straight into the caller's buffer. A call occupies a slot in the connection's table until
+//! its reply arrives. Callers wait on their slot, so replies may arrive in any order.
 //!
-//! When a connection is lost the driver makes a new one and sends every unanswered call again under its old
-//! number, in the order in which they were made: a server with a duplicate-request cache executes none of
-//! them twice. Nothing is sent again on a connection that stands (TCP doesn't lose it). What to send again,
-//! how long to wait between attempts and when to give up is decided in [`recovery`], which knows neither
-//! sockets nor clocks.
+//! When a connection is lost the driver makes a new one and resends every unanswered call under its old
+//! transaction id, in the order in which the calls were made: a server with a duplicate-request cache
+//! executes none of them twice. Nothing is resent on a connection that stands, since TCP doesn't lose it.
+//! [`recovery`] decides what to resend, how long to wait between attempts and when to give up; it uses
+//! neither sockets nor clocks.
 //!
 //! Every queue is bounded: calls in flight by [`Options::in_flight`], a reply by [`Options::max_reply`].
 
 mod call;
 mod driver;
 mod error;
+mod options;
 mod reader;
 pub mod recovery;
+mod request;
 mod running;
 mod silence;
 mod socket;
 mod table;
+mod timeouts;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
-use bytes::Bytes;
 use xdr::Encoder;
 
-use crate::message::Credential;
 use call::Connection;
 pub use error::Error;
+pub use options::{Options, Stats};
 pub use recovery::Policy;
+pub use request::{DIRECT_MIN, HEAD_MAX, Receive, Reply, Request, Split};
 use silence::Silence;
 pub use socket::ReservedPort;
 
-/// How a client behaves.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// When a call counts as unanswered, and what then.
-    pub policy: Policy,
-    /// Connections to the server, 1..=16; calls take turns.
-    pub connections: usize,
-    /// Calls in flight on each connection, 1..=4096; further ones wait.
-    pub in_flight: usize,
-    /// The longest reply in bytes, RPC header included. A server that announces a longer one is disconnected.
-    pub max_reply: usize,
-    /// Whether to connect from a port below 1024.
-    pub reserved_port: ReservedPort,
-    /// How long one attempt to connect may take.
-    pub connect_timeout: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            policy: Policy::default(),
-            connections: 1,
-            in_flight: 128,
-            max_reply: (1 << 20) + (64 << 10),
-            reserved_port: ReservedPort::No,
-            connect_timeout: Duration::from_secs(15),
-        }
-    }
-}
-
-/// Where a procedure's results end and its bulk payload begins: given the first bytes of successful results
-/// (all of them, or at least [`HEAD_MAX`]), the length of what stands before the payload and the length of
-/// the payload; `None` if these results have no payload.
-pub type Split = fn(results: &[u8]) -> Option<(usize, usize)>;
-
-/// How many bytes of results a [`Split`] may need to see.
-pub const HEAD_MAX: usize = 128;
-
-/// A payload is received straight into the caller's buffer, and not through the staging buffer, from this
-/// size on.
-pub const DIRECT_MIN: usize = 32 << 10;
-
-/// A buffer for a reply's payload.
-pub struct Receive {
-    /// The payload replaces its contents; its capacity is reused.
-    pub into: Vec<u8>,
-    /// The longest payload that makes sense, in bytes; a longer one is a malformed reply.
-    pub limit: usize,
-    /// Where the payload begins.
-    pub split: Split,
-}
-
-/// A call but for its arguments.
-pub struct Request<'a> {
-    /// The program's number.
-    pub program: u32,
-    /// Its version.
-    pub version: u32,
-    /// The procedure.
-    pub procedure: u32,
-    /// Who calls.
-    pub credential: &'a Credential,
-    /// Bulk data behind the arguments, XDR padding excluded; sent without a copy.
-    pub payload: Bytes,
-    /// Where to put the payload of the reply, for a procedure that has one.
-    pub receive: Option<Receive>,
-}
-
-/// A successful call's results.
-#[derive(Debug, Default)]
-pub struct Reply {
-    /// The results; if there was a payload for [`Receive::into`], only what stands before it.
-    pub results: Vec<u8>,
-    /// [`Receive::into`] with the payload in it, XDR padding excluded; empty if there was none.
-    pub payload: Vec<u8>,
-}
-
-/// What a client has been through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
-    /// Connections that were made after the first on each road to the server.
-    pub reconnects: u64,
-    /// Calls that were sent again after a reconnect.
-    pub retransmits: u64,
-}
-
-/// Connections to one server. Dropping it closes them; calls that still wait end with [`Error::Closed`].
+/// Connections to one server. Dropping it closes them; pending calls end with [`Error::Closed`].
 #[derive(Debug)]
 pub struct Client {
     address: SocketAddr,
@@ -133,8 +49,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects. The first connection is made here and now, so that a server that isn't there is an error
-    /// whatever the policy says; further ones are made when their turn comes.
+    /// Connects. The first connection is made here, so that an unreachable server is an error whatever the
+    /// policy says. Further connections are made when they are first used.
     ///
     /// # Errors
     /// [`Error::Connect`].
@@ -159,7 +75,7 @@ impl Client {
         self.address
     }
 
-    /// What the client has been through.
+    /// Counters since the client was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.connections.iter().map(|connection| connection.stats()).fold(Stats::default(), |sum, one| {
@@ -174,7 +90,7 @@ impl Client {
     /// call, which the server may still execute.
     ///
     /// # Errors
-    /// Why there are no results. A hard client waits as long as it takes.
+    /// Why the call has no results. A hard client waits without a limit.
     pub async fn call(&self, request: Request<'_>, args: impl FnOnce(&mut Encoder)) -> Result<Reply, Error> {
         let connection = match &*self.connections {
             [only] => only,

@@ -1,13 +1,13 @@
-//! From the byte stream to the calls that wait: records, replies, payloads (no I/O here).
+//! From the byte stream to waiting calls: records, replies, payloads. No I/O.
 //!
-//! Bytes come in through a staging buffer, so that one `recv` brings many small replies. When the beginning
-//! of a large reply shows that a payload follows for which the caller gave a buffer, the rest of that payload
-//! is read into the buffer itself; and while such replies are expected the staging buffer takes only about a
-//! header's worth, so that little of the payload lands in it.
+//! Bytes arrive in a staging buffer, so that one `recv` brings many small replies. When the beginning of a
+//! large reply announces a payload for which the caller gave a buffer, the rest of that payload is read
+//! straight into that buffer. While such replies are expected the staging buffer accepts only about a header,
+//! so that little of the payload lands in it.
 //!
-//! What a server sends is not believed: a record above the bound, a record in a silly number of fragments, or
-//! one too short to be a reply ends the connection; a reply that doesn't answer any call is skipped without
-//! being kept; memory for a record grows as its bytes really arrive.
+//! The server isn't trusted. A record above the bound, one in too many fragments, or one too short to be a
+//! reply ends the connection. A reply that doesn't match a call is skipped without being stored. Memory for a
+//! record grows with the bytes that arrive.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -15,44 +15,45 @@ use std::task::Waker;
 
 use xdr::Decoder;
 
-use super::table::{Table, Target};
-use super::{DIRECT_MIN, Error, HEAD_MAX, Receive, Reply};
+use super::error::Error;
+use super::request::{DIRECT_MIN, HEAD_MAX, Receive, Reply};
+use super::table::{CallTable, Procedure};
 use crate::message::{ReplyHeader, ReplyStatus};
 
-/// Bytes of the staging buffer.
+/// The size of the staging buffer in bytes.
 const STAGING: usize = 64 << 10;
 
-/// A reply's RPC header with its record mark (an AUTH_NONE verifier: 28 bytes) and enough results to find the
-/// payload.
+/// The length of a reply's RPC header with its record mark (with an AUTH_NONE verifier: 28 bytes) and enough
+/// results to locate the payload.
 const HEADER: usize = 28 + HEAD_MAX;
 
-/// The most fragments a record may have.
+/// The most fragments in a record.
 const MAX_FRAGMENTS: u32 = 1024;
 
 /// The shortest record that can be a reply: xid, REPLY, reply_stat, and a word more.
 const MIN_REPLY: usize = 16;
 
-/// Why the connection must end: the server breaks the protocol.
+/// How the server broke the protocol, so that the connection must end.
 pub(super) type Broken = &'static str;
 
 enum Phase {
     /// At a record mark.
     Mark,
-    /// In the last fragment, all in the staging buffer or soon; so many bytes.
+    /// Within the last fragment, of this many bytes, which is or will be in the staging buffer.
     Staged(usize),
-    /// Collecting a record that is long, or comes in fragments.
+    /// Collecting a record that is long or in several fragments.
     Gather { record: Vec<u8>, left: usize, last: bool, fragments: u32 },
-    /// A payload on its way to the caller's buffer: `left` bytes of it, then `skip` bytes that nobody wants.
+    /// Receiving a payload into the caller's buffer: `left` bytes of it, then `skip` unused bytes.
     Direct { xid: u32, results: Vec<u8>, receive: Receive, left: usize, skip: usize },
-    /// So many bytes of a record that nobody waits for.
+    /// Skipping this many bytes of a record without a call.
     Skip(usize),
 }
 
-/// Where the next bytes go.
-pub(super) enum Place<'a> {
-    /// Into the staging buffer; report with [`Reader::staged`].
+/// The destination of the next bytes.
+pub(super) enum ReadTarget<'a> {
+    /// The staging buffer; report with [`Reader::staged`].
     Staging(&'a mut [u8]),
-    /// Onto the end of this vector, at most so many.
+    /// The end of this vector, at most this many bytes.
     Payload(&'a mut Vec<u8>, usize),
 }
 
@@ -65,14 +66,14 @@ pub(super) struct Reader {
     phase: Phase,
 }
 
-/// What came of the bytes so far.
+/// The effects of the bytes so far.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct ReadEffects {
     /// Callers to wake.
     pub(super) wake: Vec<Waker>,
-    /// Places of the table that were freed.
+    /// The number of slots of the table that were freed.
     pub(super) freed: usize,
-    /// At least one reply made sense.
+    /// At least one valid reply was received.
     pub(super) sense: bool,
 }
 
@@ -88,11 +89,14 @@ impl Reader {
         }
     }
 
-    /// Where to read to. `large`: payloads are expected that should not go through the staging buffer.
-    pub(super) fn target(&mut self, large: bool) -> Place<'_> {
+    /// The destination of the next bytes. `short` means that payloads are expected which should bypass the
+    /// staging buffer, so that only their headers are read into it.
+    pub(super) fn target(&mut self, short: bool) -> ReadTarget<'_> {
         if self.start == self.end && matches!(self.phase, Phase::Direct { left: 1.., .. }) {
-            let Phase::Direct { receive, left, .. } = &mut self.phase else { return Place::Staging(&mut []) };
-            return Place::Payload(&mut receive.into, *left);
+            let Phase::Direct { receive, left, .. } = &mut self.phase else {
+                return ReadTarget::Staging(&mut []);
+            };
+            return ReadTarget::Payload(&mut receive.into, *left);
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -102,7 +106,7 @@ impl Reader {
         }
         let room = self.staging.len() - self.end;
         let limit = match &self.phase {
-            Phase::Mark | Phase::Staged(_) if large => {
+            Phase::Mark | Phase::Staged(_) if short => {
                 let wanted = match self.phase {
                     Phase::Staged(len) if len <= DIRECT_MIN => len,
                     _ => HEADER,
@@ -111,7 +115,7 @@ impl Reader {
             }
             _ => room,
         };
-        Place::Staging(&mut self.staging[self.end..][..limit.min(room)])
+        ReadTarget::Staging(&mut self.staging[self.end..][..limit.min(room)])
     }
 
     /// `count` bytes were read into the staging buffer.
@@ -126,8 +130,8 @@ impl Reader {
         }
     }
 
-    /// The connection is gone: a buffer that was being filled goes back to its call.
-    pub(super) fn lost(&mut self, table: &mut Table) {
+    /// The connection is lost: a partly filled payload buffer goes back to its call.
+    pub(super) fn lost(&mut self, table: &mut CallTable) {
         (self.start, self.end) = (0, 0);
         if let Phase::Direct { xid, mut receive, .. } = mem::replace(&mut self.phase, Phase::Mark)
             && let Some(slot) = table.get(xid)
@@ -141,7 +145,7 @@ impl Reader {
         self.end - self.start
     }
 
-    /// Up to `max` staged bytes, taken.
+    /// Takes up to `max` staged bytes.
     fn take(&mut self, max: usize) -> &[u8] {
         let count = max.min(self.staged_len());
         let bytes = &self.staging[self.start..][..count];
@@ -149,8 +153,8 @@ impl Reader {
         bytes
     }
 
-    /// Goes as far as the bytes go.
-    pub(super) fn advance(&mut self, table: &mut Table, outcome: &mut Outcome) -> Result<(), Broken> {
+    /// Processes the staged bytes as far as possible.
+    pub(super) fn advance(&mut self, table: &mut CallTable, outcome: &mut ReadEffects) -> Result<(), Broken> {
         loop {
             match mem::replace(&mut self.phase, Phase::Mark) {
                 Phase::Mark => {
@@ -226,23 +230,29 @@ impl Reader {
         }
     }
 
-    /// The record mark that stands next.
+    /// Takes the next record mark.
     fn mark(&mut self) -> (usize, bool) {
         let mark = self.take(4).first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         ((mark & (u32::MAX >> 1)) as usize, mark >> 31 == 1)
     }
 
-    /// A record of `len` bytes that is all in the staging buffer at `at`.
-    fn whole(&self, at: usize, len: usize, table: &mut Table, outcome: &mut Outcome) -> Result<(), Broken> {
+    /// Delivers a record of `len` bytes that is completely in the staging buffer at `at`.
+    fn whole(
+        &self,
+        at: usize,
+        len: usize,
+        table: &mut CallTable,
+        outcome: &mut ReadEffects,
+    ) -> Result<(), Broken> {
         deliver(self.address, &self.staging[at..][..len], table, outcome)
     }
 
-    /// A long record that has only begun: where shall the rest of its `len` bytes go?
-    fn long(&mut self, len: usize, table: &mut Table) -> Phase {
+    /// Chooses the phase for a long record of `len` bytes of which only the beginning has arrived.
+    fn long(&mut self, len: usize, table: &mut CallTable) -> Phase {
         let begun = &self.staging[self.start..self.end];
         let gather = Phase::Gather { record: Vec::new(), left: len, last: true, fragments: 1 };
         let mut from = Decoder::new(begun);
-        // What can't be understood from its beginning is collected and looked at as a whole.
+        // A record that can't be decoded from its beginning is collected and decoded as a whole.
         let Ok(header) = ReplyHeader::decode(&mut from) else { return gather };
         let Some(slot) = table.get(header.xid) else { return Phase::Skip(len) };
         let Some(receive) = &slot.receive else { return gather };
@@ -258,8 +268,8 @@ impl Reader {
         }
         let Some(mut receive) = slot.receive.take() else { return gather };
         let mut results = if slot.writing { Vec::new() } else { mem::take(&mut slot.frame.head) };
-        // The call can't be sent again without its head; it won't be, unless the connection is lost before
-        // the rest.
+        // The call can't be resent without its head, which is kept for the case that the connection is lost
+        // before the rest of the payload.
         let keep = results.clone();
         results.clear();
         results.extend_from_slice(&from.rest()[..head]);
@@ -277,12 +287,12 @@ impl Reader {
     }
 }
 
-/// Hands a whole record to the call that it answers.
+/// Delivers a whole record to its call.
 fn deliver(
     address: SocketAddr,
     record: &[u8],
-    table: &mut Table,
-    outcome: &mut Outcome,
+    table: &mut CallTable,
+    outcome: &mut ReadEffects,
 ) -> Result<(), Broken> {
     let Some(xid) = record.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else {
         return Err("a record too short to be a reply");
@@ -290,7 +300,7 @@ fn deliver(
     let mut from = Decoder::new(record);
     let header = ReplyHeader::decode(&mut from);
     let Some(slot) = table.get(xid) else {
-        // Late, or to a call that nobody made. Something that isn't a reply at all is no server's.
+        // The reply is late, or matches no call. A record that isn't a reply at all ends the connection.
         return header.map(|_| ()).map_err(|_| "a record that is no reply");
     };
     let result = match header {
@@ -311,7 +321,7 @@ fn deliver(
     Ok(())
 }
 
-/// Successful results, the payload apart if there is to be one.
+/// Splits successful results from their payload, if there is one.
 fn results(
     address: SocketAddr,
     from: &[u8],
@@ -341,9 +351,9 @@ fn results(
     Ok(Reply { results: buffer, payload: into })
 }
 
-/// What a status that is not success says.
-fn refusal(address: SocketAddr, status: ReplyStatus, target: Target) -> Option<Error> {
-    let Target { program, version, procedure } = target;
+/// The error of an unsuccessful status.
+fn refusal(address: SocketAddr, status: ReplyStatus, target: Procedure) -> Option<Error> {
+    let Procedure { program, version, procedure } = target;
     Some(match status {
         ReplyStatus::Success => return None,
         ReplyStatus::ProgUnavail => Error::ProgramUnavailable { address, program },

@@ -1,33 +1,34 @@
-//! What to do when the server does not answer: a machine without sockets, and with the clock passed in.
+//! The retransmission policy: what to do when the server doesn't answer. A state machine without sockets,
+//! with the clock passed in.
 //!
 //! The rules are the kernel client's for TCP:
-//! - a call that has waited `timeo × (retrans + 1)`, or ten minutes, has failed if the client is soft. If it
-//!   is hard, a connection that stood still for so long is given up, and the call goes out again on the next
-//!   one;
-//! - a lost connection is made again when somebody waits for an answer: at once the first time, then after
-//!   pauses that double from 20 ms to 5 s. Only a reply that makes sense shows that the server is well and
-//!   ends the doubling, so a server that accepts connections and spits garbage is not hammered either;
-//! - after a reconnect everything unanswered is sent again.
+//! - A call that has waited `timeo × (retrans + 1)`, at most ten minutes, has failed if the client is soft.
+//!   If it is hard, a connection without progress for so long is given up, and the call is resent on the next
+//!   one.
+//! - A lost connection is made again when a call waits: at once the first time, then after delays that double
+//!   from 20 ms to 5 s. Only a valid reply shows that the server works and ends the doubling, so a server
+//!   that accepts connections and sends garbage isn't flooded either.
+//! - After a reconnect every unanswered call is resent.
 
 use std::time::{Duration, Instant};
 
-/// The first pause between two attempts to connect.
-pub const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The shortest delay between two attempts to connect.
+pub const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
-/// The longest pause between two attempts to connect.
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest delay between two attempts to connect.
+pub const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(5);
 
-/// No call waits longer before something happens (nfs(5): timeouts grow up to a maximum of 600 seconds).
-pub const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
+/// The longest timeout (nfs(5): timeouts grow up to a maximum of 600 seconds).
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// When a call counts as unanswered, and what then: `timeo`, `retrans`, `hard` and `soft` of nfs(5).
+/// When a call counts as unanswered, and what follows: `timeo`, `retrans`, `hard` and `soft` of nfs(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// How long an answer may take before it counts as one retry.
+    /// How long a reply may take before it counts as one retry.
     pub timeo: Duration,
-    /// Retries before something happens.
+    /// Retries before the timeout.
     pub retrans: u32,
-    /// Go on for ever (true), or fail (false).
+    /// Whether calls are retried without a limit (true) or fail (false).
     pub hard: bool,
 }
 
@@ -38,37 +39,37 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// How long a call waits before something happens: `timeo × (retrans + 1)`, at most [`LONGEST_PATIENCE`].
+    /// The timeout of a call: `timeo × (retrans + 1)`, at most [`MAX_TIMEOUT`].
     #[must_use]
-    pub fn patience(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         let wait = self.timeo.saturating_mul(self.retrans.saturating_add(1));
-        wait.clamp(Duration::from_millis(1), LONGEST_PATIENCE)
+        wait.clamp(Duration::from_millis(1), MAX_TIMEOUT)
     }
 }
 
-/// What is to become of a call.
+/// What to do with a waiting call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryAction {
     /// Nothing before this time.
     Wait(Instant),
     /// It has failed.
     GiveUp,
-    /// Its connection is dead: make another and send it again.
+    /// Give the connection up, and resend the call on the next one.
     Reconnect,
 }
 
-/// The life of one connection and its successors.
+/// The recovery state of one connection and its successors.
 #[derive(Debug)]
 pub struct Recovery {
     policy: Policy,
-    /// Attempts in a row that came to nothing.
+    /// Failed attempts in a row.
     failures: u32,
-    /// The next attempt may not be made before.
+    /// The earliest time of the next attempt.
     not_before: Option<Instant>,
 }
 
 impl Recovery {
-    /// A connection under this policy.
+    /// The initial state.
     #[must_use]
     pub const fn new(policy: Policy) -> Self {
         Self { policy, failures: 0, not_before: None }
@@ -80,19 +81,21 @@ impl Recovery {
         &self.policy
     }
 
-    /// A reply came that makes sense.
+    /// Notes a valid reply.
     pub const fn answered(&mut self) {
         self.failures = 0;
         self.not_before = None;
     }
 
-    /// A connection was lost, or could not be made. `random` spreads the attempts of many clients over time.
+    /// Notes that a connection was lost or couldn't be made. `random` spreads the attempts of many clients
+    /// over time.
     pub fn lost(&mut self, now: Instant, random: u32) {
         self.not_before = match self.failures {
             0 => None,
             failures => {
-                let pause = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(LONGEST_PAUSE);
-                // Three quarters to five quarters of it.
+                let pause =
+                    MIN_RECONNECT_DELAY.saturating_mul(1 << (failures - 1).min(16)).min(MAX_RECONNECT_DELAY);
+                // Between three quarters and five quarters of the delay.
                 Some(now + pause * 3 / 4 + pause / 2 * (random >> 16) / (1 << 16))
             }
         };
@@ -105,29 +108,28 @@ impl Recovery {
         self.failures
     }
 
-    /// When the next attempt to connect may be made.
+    /// The earliest time of the next attempt to connect.
     #[must_use]
     pub fn connect_at(&self, now: Instant) -> Instant {
         self.not_before.map_or(now, |at| at.max(now))
     }
 
-    /// Whether a call that has been waiting since `since` has waited for as long as a server may take.
+    /// Whether a call that has waited since `since` has timed out.
     #[must_use]
     pub fn is_late(&self, since: Instant, now: Instant) -> bool {
-        now >= since + self.policy.patience()
+        now >= since + self.policy.timeout()
     }
 
-    /// What is to become of a call that has been waiting since `since` (since it was made for a soft client,
-    /// since it was last sent for a hard one); `sent` says whether it went out on the connection that stands
-    /// now.
+    /// What to do with a call that has waited since `since` (since it was made for a soft client, since it
+    /// was last sent for a hard one). `sent` means that it was sent on the connection that stands now.
     #[must_use]
-    pub fn verdict(&self, since: Instant, sent: bool, now: Instant) -> Verdict {
-        let end = since + self.policy.patience();
+    pub fn verdict(&self, since: Instant, sent: bool, now: Instant) -> RetryAction {
+        let end = since + self.policy.timeout();
         match (self.is_late(since, now), self.policy.hard, sent) {
-            (false, ..) => Verdict::Wait(end),
-            (true, false, _) => Verdict::GiveUp,
-            (true, true, true) => Verdict::Reconnect,
-            (true, true, false) => Verdict::Wait(now + self.policy.patience()),
+            (false, ..) => RetryAction::Wait(end),
+            (true, false, _) => RetryAction::GiveUp,
+            (true, true, true) => RetryAction::Reconnect,
+            (true, true, false) => RetryAction::Wait(now + self.policy.timeout()),
         }
     }
 }
@@ -147,12 +149,12 @@ mod tests {
         let early = late - Duration::from_millis(1);
         for hard in [false, true] {
             let recovery = Recovery::new(policy(hard));
-            assert_eq!(recovery.verdict(start, true, early), Verdict::Wait(late));
-            let then = if hard { Verdict::Reconnect } else { Verdict::GiveUp };
+            assert_eq!(recovery.verdict(start, true, early), RetryAction::Wait(late));
+            let then = if hard { RetryAction::Reconnect } else { RetryAction::GiveUp };
             assert_eq!(recovery.verdict(start, true, late), then);
         }
-        assert_eq!(Recovery::new(policy(false)).verdict(start, false, late), Verdict::GiveUp);
-        assert!(matches!(Recovery::new(policy(true)).verdict(start, false, late), Verdict::Wait(_)));
+        assert_eq!(Recovery::new(policy(false)).verdict(start, false, late), RetryAction::GiveUp);
+        assert!(matches!(Recovery::new(policy(true)).verdict(start, false, late), RetryAction::Wait(_)));
     }
 
     #[test]
@@ -165,10 +167,13 @@ mod tests {
         for round in 0..40 {
             recovery.lost(now, if round % 2 == 0 { 0 } else { u32::MAX });
             let pause = recovery.connect_at(now) - now;
-            assert!(pause >= FIRST_PAUSE * 3 / 4 && pause <= LONGEST_PAUSE * 5 / 4, "{pause:?}");
+            assert!(
+                pause >= MIN_RECONNECT_DELAY * 3 / 4 && pause <= MAX_RECONNECT_DELAY * 5 / 4,
+                "{pause:?}"
+            );
             last = pause;
         }
-        assert!(last >= LONGEST_PAUSE * 3 / 4);
+        assert!(last >= MAX_RECONNECT_DELAY * 3 / 4);
         recovery.answered();
         recovery.lost(now, 7);
         assert_eq!(recovery.connect_at(now), now);
@@ -186,8 +191,8 @@ mod tests {
     #[test]
     fn absurd_policies_do_not_overflow() {
         let policy = Policy { timeo: Duration::ZERO, retrans: u32::MAX, hard: false };
-        assert!(policy.patience() > Duration::ZERO);
+        assert!(policy.timeout() > Duration::ZERO);
         let policy = Policy { timeo: Duration::from_secs(3600), ..policy };
-        assert_eq!(policy.patience(), LONGEST_PATIENCE);
+        assert_eq!(policy.timeout(), MAX_TIMEOUT);
     }
 }

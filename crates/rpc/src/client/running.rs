@@ -1,8 +1,8 @@
 //! One connection while it stands: writes calls, several in one system call, and reads replies.
 //!
-//! A call that is made doesn't go out at once: whoever else is ready to make one does so first (a turn of the
-//! executor, without waiting for anything), and all of them go in one system call. The server then finds them
-//! together, too, and so do the replies.
+//! A new call isn't written at once. Other tasks that are ready to make a call run first (one turn of the
+//! executor, without waiting), and all their calls go out in one system call. The server then receives them
+//! together, and so do the replies.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,36 +11,36 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use bytes::{BufMut as _, Bytes};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::call::Connection;
-use super::driver::{TICK_MAX, look, register};
-use super::reader::{Outcome, Place, Reader};
+use super::reader::{ReadEffects, ReadTarget, Reader};
 use super::recovery::Recovery;
-use super::table::State;
+use super::table::CallState;
+use super::timeouts::{MAX_INTERVAL, check};
+use crate::transport::Transport;
 
-/// Calls in one `writev`.
+/// The most calls in one `writev`.
 const BATCH: usize = 64;
 
-/// Bytes in one batch, roughly: what the socket can't take is only held longer.
+/// The approximate number of bytes in one batch. Bytes that the socket can't take would only be held longer.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Rounds of writing and reading before other tasks get a turn.
+/// The number of rounds of writing and reading before other tasks get a turn.
 const ROUNDS: usize = 32;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// The client was dropped.
     Closed,
-    /// The connection is gone, or has to go.
+    /// The connection is lost, or must be given up.
     Lost,
 }
 
-/// A call that is being written.
+/// A call being written.
 struct Outgoing {
     xid: u32,
     head: Vec<u8>,
@@ -57,44 +57,44 @@ impl Outgoing {
 pub(super) struct Running<'a> {
     connection: &'a Connection,
     recovery: &'a mut Recovery,
-    stream: TcpStream,
+    transport: Transport<TcpStream>,
     epoch: u32,
     reader: Reader,
     batch: VecDeque<Outgoing>,
-    /// Bytes of the first call of the batch that are written already.
+    /// Bytes of the batch's first call that are written already.
     written: usize,
     large: bool,
-    /// Everybody else has had their turn since there was something to write.
+    /// Other tasks have run since there was something to write.
     gathered: bool,
     timer: Pin<Box<Sleep>>,
     armed: bool,
-    outcome: Outcome,
+    outcome: ReadEffects,
 }
 
 impl<'a> Running<'a> {
     pub(super) fn new(
         connection: &'a Connection,
         recovery: &'a mut Recovery,
-        stream: TcpStream,
+        transport: Transport<TcpStream>,
         epoch: u32,
     ) -> Self {
         Self {
             connection,
             recovery,
-            stream,
+            transport,
             epoch,
             reader: Reader::new(connection.address, connection.options.max_reply),
             batch: VecDeque::new(),
             written: 0,
             large: false,
             gathered: false,
-            timer: Box::pin(tokio::time::sleep(TICK_MAX)),
+            timer: Box::pin(tokio::time::sleep(MAX_INTERVAL)),
             armed: false,
-            outcome: Outcome::default(),
+            outcome: ReadEffects::default(),
         }
     }
 
-    pub(super) async fn run(mut self) -> End {
+    pub(super) async fn run(mut self) -> ConnectionEnd {
         let end = std::future::poll_fn(|cx| self.poll(cx)).await;
         let mut table = self.connection.table.lock();
         self.reader.lost(&mut table);
@@ -102,19 +102,19 @@ impl<'a> Running<'a> {
             if let Some(slot) = table.get(call.xid) {
                 (slot.frame.head, slot.frame.payload) = (call.head, call.payload);
                 slot.writing = false;
-                // Part of it may have been written: as good as sent, for the number may be known to the
-                // server.
+                // A part may have been written, so the server may know the transaction id: count the call as
+                // sent.
                 slot.sent_on = self.epoch;
             }
         }
         end
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         let waits = self.lets_others_first(cx);
         for _ in 0..ROUNDS {
             let read = match self.poll_read(cx) {
-                Poll::Ready(Err(_)) => return Poll::Ready(End::Lost),
+                Poll::Ready(Err(_)) => return Poll::Ready(ConnectionEnd::Lost),
                 Poll::Ready(Ok(())) => true,
                 Poll::Pending => false,
             };
@@ -132,17 +132,17 @@ impl<'a> Running<'a> {
         Poll::Pending
     }
 
-    /// Looks at the waiting calls now and then.
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    /// Applies the timeouts of the waiting calls.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         loop {
             if !self.armed {
                 let now = Instant::now();
-                let look = look(self.connection, self.recovery, Some(self.epoch), now);
-                if look.reconnect {
-                    return Poll::Ready(End::Lost);
+                let check = check(self.connection, self.recovery, Some(self.epoch), now);
+                if check.reconnect {
+                    return Poll::Ready(ConnectionEnd::Lost);
                 }
-                let Some(again) = look.again else { return Poll::Pending };
-                self.timer.as_mut().reset(again.into());
+                let Some(next_check) = check.next_check else { return Poll::Pending };
+                self.timer.as_mut().reset(next_check.into());
                 self.armed = true;
             }
             ready!(self.timer.as_mut().poll(cx));
@@ -150,34 +150,34 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Whether there is something to write that is to wait for others, who have their turn now; this task
-    /// comes back after them.
+    /// Whether there is something to write that waits for other tasks to run first. This task is woken after
+    /// them.
     fn lets_others_first(&mut self, cx: &mut Context<'_>) -> bool {
         let mut table = self.connection.table.lock();
         if self.gathered || table.queue.is_empty() {
             return false;
         }
         self.gathered = true;
-        // Whoever makes a call now needn't wake it.
+        // Callers needn't wake this task meanwhile.
         table.driver = None;
         drop(table);
-        // Polled once, this wakes the task when all others have had their turn.
+        // Polled once, it wakes the task after all other ready tasks have run.
         pin!(tokio::task::yield_now()).poll(cx).is_pending()
     }
 
     /// Takes calls from the queue. False if there is nothing to write.
-    fn fill(&mut self, cx: &Context<'_>) -> Result<bool, End> {
+    fn fill(&mut self, cx: &Context<'_>) -> Result<bool, ConnectionEnd> {
         let mut table = self.connection.table.lock();
         if table.closed {
-            return Err(End::Closed);
+            return Err(ConnectionEnd::Closed);
         }
-        register(&mut table, cx);
+        table.register_driver(cx);
         self.large = table.large > 0;
         let mut bytes: usize = self.batch.iter().map(Outgoing::len).sum();
         while self.batch.len() < BATCH && bytes < BATCH_BYTES {
             let Some(xid) = table.queue.pop_front() else { break };
             let Some(slot) = table.get(xid) else { continue };
-            if slot.writing || !matches!(slot.state, State::Waiting(_)) {
+            if slot.writing || !matches!(slot.state, CallState::Waiting(_)) {
                 continue;
             }
             slot.writing = true;
@@ -192,7 +192,7 @@ impl<'a> Running<'a> {
         Ok(!self.batch.is_empty())
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         self.gathered = self.fill(cx)?;
         if !self.gathered {
             return Poll::Pending;
@@ -212,8 +212,8 @@ impl<'a> Running<'a> {
                 }
             }
         }
-        let result = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..count]));
-        let mut written = self.written + result.map_err(|_| End::Lost)?;
+        let result = ready!(self.transport.poll_send(cx, &slices[..count]));
+        let mut written = self.written + result.map_err(|_| ConnectionEnd::Lost)?;
         let mut table = self.connection.table.lock();
         while let Some(call) = self.batch.front() {
             if written < call.len() {
@@ -224,7 +224,7 @@ impl<'a> Running<'a> {
             if let Some(slot) = table.get(call.xid) {
                 slot.writing = false;
                 slot.sent_on = self.epoch;
-                if !matches!(slot.state, State::Done(_)) {
+                if !matches!(slot.state, CallState::Done(_)) {
                     (slot.frame.head, slot.frame.payload) = (call.head, call.payload);
                 }
             }
@@ -234,21 +234,14 @@ impl<'a> Running<'a> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.reader.target(self.large) {
-            Place::Staging(room) => {
-                let mut buffer = ReadBuf::new(room);
-                ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
-                match buffer.filled().len() {
-                    0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                    count => self.reader.staged(count),
-                }
+        let short = self.large && self.transport.capabilities().placed_receive;
+        match self.reader.target(short) {
+            ReadTarget::Staging(room) => {
+                let count = ready!(self.transport.poll_receive(cx, room))?;
+                self.reader.staged(count);
             }
-            Place::Payload(into, left) => {
-                let mut limited = into.limit(left);
-                let count = ready!(pin!(self.stream.read_buf(&mut limited)).poll(cx))?;
-                if count == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-                }
+            ReadTarget::Payload(into, left) => {
+                let count = ready!(self.transport.poll_append(cx, into, left))?;
                 self.reader.received(count);
             }
         }
@@ -258,7 +251,7 @@ impl<'a> Running<'a> {
         drop(table);
         let freed = mem::take(&mut self.outcome.freed);
         if freed > 0 {
-            self.connection.places.add_permits(freed);
+            self.connection.permits.add_permits(freed);
         }
         self.outcome.wake.drain(..).for_each(Waker::wake);
         if mem::take(&mut self.outcome.sense) {

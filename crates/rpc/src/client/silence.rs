@@ -1,25 +1,25 @@
-//! What an admin hears of a server that doesn't answer: one line when it falls silent, and one when it is
-//! back, however many connections and calls wait for it.
+//! Log lines about a server that doesn't answer: one when it stops answering and one when it answers again,
+//! however many connections and calls wait for it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether a server is taken to be silent; its connections share it.
+/// Whether a server counts as unresponsive. Its connections share this.
 #[derive(Debug, Default)]
 pub(super) struct Silence(AtomicBool);
 
 impl Silence {
-    /// It doesn't answer. True if that is news.
+    /// Marks it as unresponsive. Returns whether it wasn't before.
     fn begins(&self) -> bool {
         !self.0.swap(true, Relaxed)
     }
 
-    /// It has answered. True if that is news.
+    /// Marks it as responsive. Returns whether it wasn't before.
     fn ends(&self) -> bool {
         self.0.load(Relaxed) && self.0.swap(false, Relaxed)
     }
 
-    /// A call has waited for as long as a server may take, or the server can't be reached.
+    /// A call has waited for its whole timeout, or the server can't be reached.
     pub(super) fn note(&self, server: SocketAddr, hard: bool) {
         if self.begins() {
             let then = if hard { "still trying" } else { "timed out" };
@@ -27,7 +27,7 @@ impl Silence {
         }
     }
 
-    /// A reply has come.
+    /// A reply has arrived.
     pub(super) fn answered(&self, server: SocketAddr) {
         if self.ends() {
             tracing::warn!(%server, "server OK");
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_once_that_a_server_is_silent_and_once_that_it_is_back() {
+    fn silence_and_recovery_are_logged_once() {
         let silence = Silence::default();
         assert!(!silence.ends());
         assert_eq!([silence.begins(), silence.begins(), silence.begins()], [true, false, false]);

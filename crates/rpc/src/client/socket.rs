@@ -1,4 +1,4 @@
-//! Making a connection: ports, time limits, socket options.
+//! Connecting: ports, timeouts, socket options.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,29 +6,31 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 
-/// The reserved ports that a client takes, those of the kernel client (`min_resvport`, `max_resvport`).
+use crate::transport::Transport;
+
+/// The range of reserved ports, that of the kernel client (`min_resvport`, `max_resvport`).
 const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
 
-/// Whether to connect from a port below 1024, which only a privileged process can.
+/// Whether to connect from a port below 1024, which needs a privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReservedPort {
-    /// If the process may; an ordinary port otherwise.
+    /// If the process may, else from an ordinary port.
     Auto,
-    /// Always; connecting fails where it may not.
+    /// Always. Connecting fails without the privilege.
     Yes,
     /// Never.
     #[default]
     No,
 }
 
-/// Connects to `address`. After a reconnect the old port is taken again if it can be: servers tell duplicate
-/// requests by it, too.
+/// Connects to `address`. A reconnect uses the old port again if possible, because servers also tell
+/// duplicate requests by it.
 pub(super) async fn connect(
     address: SocketAddr,
     reserved: ReservedPort,
     last_port: Option<u16>,
     limit: Duration,
-) -> io::Result<TcpStream> {
+) -> io::Result<Transport<TcpStream>> {
     let attempt = async {
         if let Some(port) = last_port
             && let Ok(stream) = from_port(address, port).await
@@ -52,17 +54,17 @@ pub(super) async fn connect(
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     stream.set_nodelay(true)?;
-    Ok(stream)
+    Ok(Transport::tcp(stream))
 }
 
-/// Tells the kernel to notice a peer that has silently gone. Best effort: calls have their own clock.
-pub(super) fn watch(stream: &TcpStream, timeo: Duration, patience: Duration) {
+/// Sets keepalive so that the kernel notices a dead peer. Best effort: calls have timeouts of their own.
+pub(super) fn watch(stream: &Transport<TcpStream>, timeo: Duration, timeout: Duration) {
     use rustix::net::sockopt;
     let idle = timeo.clamp(Duration::from_secs(1), Duration::from_secs(600));
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, idle);
     let _ = sockopt::set_tcp_keepintvl(stream, idle);
-    let _ = sockopt::set_tcp_user_timeout(stream, u32::try_from(patience.as_millis()).unwrap_or(0));
+    let _ = sockopt::set_tcp_user_timeout(stream, u32::try_from(timeout.as_millis()).unwrap_or(0));
 }
 
 async fn from_reserved(address: SocketAddr) -> io::Result<TcpStream> {
@@ -73,7 +75,7 @@ async fn from_reserved(address: SocketAddr) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for step in 0..count {
         match from_port(address, RESERVED.start() + (start + step) % count).await {
-            // Taken by somebody, or by a connection that has only just ended: the next one.
+            // The port is in use, or was until a moment ago. Try the next one.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) =>
             {

@@ -1,17 +1,18 @@
-//! The calls of one connection that wait for an answer: a table indexed by the lower bits of their numbers.
+//! The pending calls of one connection: a table indexed by the lower bits of their transaction ids.
 //!
-//! Numbers (xids) count up from a random start, so a number comes back only after four thousand million
-//! calls. A number whose place is still taken by a slow call is skipped.
+//! Transaction ids (xids) count up from a random start, so an id is reused only after four thousand million
+//! calls. An id whose slot is still in use by a slow call is skipped.
 
 use std::collections::VecDeque;
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Error, Receive, Reply};
+use super::error::Error;
+use super::request::{DIRECT_MIN, Receive, Reply};
 
-/// What a call needs to be sent: its head, which begins with the record mark, and its payload.
+/// The bytes of a call: its head, which begins with the record mark, and its payload.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) xid: u32,
@@ -19,53 +20,53 @@ pub(super) struct Frame {
     pub(super) payload: Bytes,
 }
 
-/// Which procedure a call is for; errors say it.
+/// The procedure that a call is for, named in errors.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Target {
+pub(super) struct Procedure {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) procedure: u32,
 }
 
-pub(super) enum State {
+pub(super) enum CallState {
     /// The caller waits.
     Waiting(Option<Waker>),
-    /// The caller has gone; the answer may still come.
+    /// The caller was dropped. The reply may still come.
     Abandoned,
-    /// The caller can fetch it.
+    /// The result is ready for the caller.
     Done(Result<Reply, Error>),
 }
 
-pub(super) struct Slot {
-    pub(super) target: Target,
-    pub(super) state: State,
+pub(super) struct CallSlot {
+    pub(super) target: Procedure,
+    pub(super) state: CallState,
     /// Empty while the driver writes it.
     pub(super) frame: Frame,
     pub(super) receive: Option<Receive>,
-    /// The payload is large enough to be received in place; kept by the table.
+    /// The payload is large enough to be received in place. Set by the table.
     pub(super) large: bool,
-    /// When the call was made, or, for a hard client, sent again.
+    /// When the call was made, or, for a hard client, last resent.
     pub(super) since: Instant,
-    /// The connection that it was last sent on, counted from 1; 0 before.
+    /// The number of the connection that it was last sent on, from 1; 0 if it wasn't sent.
     pub(super) sent_on: u32,
     /// The driver has the frame and is writing it.
     pub(super) writing: bool,
 }
 
-pub(super) struct Table {
-    slots: Box<[Option<Slot>]>,
+pub(super) struct CallTable {
+    slots: Box<[Option<CallSlot>]>,
     next: u32,
-    /// Numbers of calls to send, in order; some may be gone by the time it is their turn.
+    /// The ids of calls to send, in order. Some calls may have ended by the time they are reached.
     pub(super) queue: VecDeque<u32>,
-    /// Calls that wait for a payload large enough to be received in place.
+    /// The number of calls that wait for a payload large enough to be received in place.
     pub(super) large: usize,
     /// Wakes the driver.
     pub(super) driver: Option<Waker>,
     pub(super) closed: bool,
 }
 
-impl Table {
-    /// Room for `in_flight` calls, numbered from `start`.
+impl CallTable {
+    /// A table for `in_flight` calls, numbered from `start`.
     pub(super) fn new(in_flight: usize, start: u32) -> Self {
         let slots = (in_flight * 2).next_power_of_two();
         Self {
@@ -78,49 +79,57 @@ impl Table {
         }
     }
 
-    fn place(&self, xid: u32) -> usize {
+    /// Registers the task of `cx` as the driver, to be woken when there is something to send.
+    pub(super) fn register_driver(&mut self, cx: &Context<'_>) {
+        match &mut self.driver {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.driver = Some(cx.waker().clone()),
+        }
+    }
+
+    fn index(&self, xid: u32) -> usize {
         xid as usize & (self.slots.len() - 1)
     }
 
-    /// The number for the next call; `None` if the table is full.
+    /// The id for the next call; `None` if the table is full.
     pub(super) fn number(&mut self) -> Option<u32> {
         for _ in 0..self.slots.len() {
             let xid = self.next;
             self.next = xid.wrapping_add(1);
-            if self.slots[self.place(xid)].is_none() {
+            if self.slots[self.index(xid)].is_none() {
                 return Some(xid);
             }
         }
         None
     }
 
-    /// Puts a call that has just got its number into the table and the queue.
-    pub(super) fn insert(&mut self, mut slot: Slot) {
+    /// Adds a call, whose id is new, to the table and the queue.
+    pub(super) fn insert(&mut self, mut slot: CallSlot) {
         let xid = slot.frame.xid;
-        slot.large = slot.receive.as_ref().is_some_and(|receive| receive.limit >= super::DIRECT_MIN);
+        slot.large = slot.receive.as_ref().is_some_and(|receive| receive.limit >= DIRECT_MIN);
         self.large += usize::from(slot.large);
-        let place = self.place(xid);
-        self.slots[place] = Some(slot);
+        let index = self.index(xid);
+        self.slots[index] = Some(slot);
         self.queue.push_back(xid);
     }
 
-    /// The call with this number, if it is here.
-    pub(super) fn get(&mut self, xid: u32) -> Option<&mut Slot> {
-        let place = self.place(xid);
-        self.slots[place].as_mut().filter(|slot| slot.frame.xid == xid)
+    /// The call with this id.
+    pub(super) fn get(&mut self, xid: u32) -> Option<&mut CallSlot> {
+        let index = self.index(xid);
+        self.slots[index].as_mut().filter(|slot| slot.frame.xid == xid)
     }
 
-    /// Takes the call out.
-    pub(super) fn remove(&mut self, xid: u32) -> Option<Slot> {
+    /// Removes the call.
+    pub(super) fn remove(&mut self, xid: u32) -> Option<CallSlot> {
         self.get(xid)?;
-        let place = self.place(xid);
-        let slot = self.slots[place].take()?;
+        let index = self.index(xid);
+        let slot = self.slots[index].take()?;
         self.large -= usize::from(slot.large);
         Some(slot)
     }
 
-    /// Ends a call. Returns whom to wake; `None` also if nobody waits any more, in which case `freed` counts
-    /// the place.
+    /// Ends a call. Returns the waker of its caller. If the call was abandoned its slot is freed, which
+    /// `freed` counts.
     pub(super) fn finish(
         &mut self,
         xid: u32,
@@ -129,12 +138,12 @@ impl Table {
     ) -> Option<Waker> {
         let slot = self.get(xid)?;
         let (waker, done, was_large) = match &mut slot.state {
-            State::Waiting(waker) => (waker.take(), true, std::mem::take(&mut slot.large)),
-            State::Abandoned => (None, false, false),
-            State::Done(_) => return None,
+            CallState::Waiting(waker) => (waker.take(), true, std::mem::take(&mut slot.large)),
+            CallState::Abandoned => (None, false, false),
+            CallState::Done(_) => return None,
         };
         if done {
-            slot.state = State::Done(result);
+            slot.state = CallState::Done(result);
             slot.receive = None;
             slot.frame.head = Vec::new();
             slot.frame.payload = Bytes::new();
@@ -146,16 +155,16 @@ impl Table {
         waker
     }
 
-    /// The numbers of the calls that wait, oldest first.
+    /// The ids of the pending calls, oldest first.
     pub(super) fn waiting(&self) -> Vec<u32> {
         let mut all: Vec<u32> = self
             .slots
             .iter()
             .flatten()
-            .filter(|slot| !matches!(slot.state, State::Done(_)))
+            .filter(|slot| !matches!(slot.state, CallState::Done(_)))
             .map(|slot| slot.frame.xid)
             .collect();
-        // All numbers in use lie within half the circle behind the next one.
+        // All ids in use lie within half the circle behind the next one.
         all.sort_unstable_by_key(|xid| xid.wrapping_sub(self.next));
         all
     }
@@ -165,10 +174,10 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn slot(xid: u32) -> Slot {
-        Slot {
-            target: Target::default(),
-            state: State::Waiting(None),
+    fn slot(xid: u32) -> CallSlot {
+        CallSlot {
+            target: Procedure::default(),
+            state: CallState::Waiting(None),
             frame: Frame { xid, ..Frame::default() },
             receive: None,
             large: false,
@@ -180,7 +189,7 @@ mod tests {
 
     #[test]
     fn numbers_wrap_and_skip_places_that_are_taken() {
-        let mut table = Table::new(2, u32::MAX - 1);
+        let mut table = CallTable::new(2, u32::MAX - 1);
         let slow = table.number().unwrap();
         table.insert(slot(slow));
         for _ in 0..20 {
@@ -195,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_no_number() {
-        let mut table = Table::new(1, 5);
+        let mut table = CallTable::new(1, 5);
         for _ in 0..2 {
             let xid = table.number().unwrap();
             table.insert(slot(xid));
@@ -206,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_oldest_call_is_resent_first_even_over_the_wrap() {
-        let mut table = Table::new(8, u32::MAX - 2);
+        let mut table = CallTable::new(8, u32::MAX - 2);
         for _ in 0..6 {
             let xid = table.number().unwrap();
             table.insert(slot(xid));
@@ -216,13 +225,13 @@ mod tests {
 
     #[test]
     fn a_call_that_ended_is_not_ended_again() {
-        let mut table = Table::new(4, 0);
+        let mut table = CallTable::new(4, 0);
         let xid = table.number().unwrap();
         table.insert(slot(xid));
         let mut freed = 0;
         table.finish(xid, Ok(Reply::default()), &mut freed);
         table.finish(xid, Err(Error::TooLong { len: 0, max: 0 }), &mut freed);
-        assert!(matches!(table.get(xid).unwrap().state, State::Done(Ok(_))));
+        assert!(matches!(table.get(xid).unwrap().state, CallState::Done(Ok(_))));
         assert!(table.waiting().is_empty());
         assert_eq!(freed, 0);
     }

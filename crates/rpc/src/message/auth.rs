@@ -1,5 +1,4 @@
-//! Who calls: authentication flavours and the credentials that we understand (RFC 5531 sections 8.1, 8.2 and
-//! appendix A).
+//! Authentication flavours and credentials (RFC 5531 sections 8.1, 8.2 and appendix A).
 
 use xdr::{Decode, Decoder, Encode, Encoder};
 
@@ -12,32 +11,32 @@ pub const MAX_MACHINE_NAME: usize = 255;
 /// The most `gids` of AUTH_SYS (appendix A).
 pub const MAX_GIDS: usize = 16;
 
-/// `auth_flavor` (section 8.1): an open set of numbers, so a number with names.
+/// `auth_flavor` (section 8.1): an open set of numbers, so a number with named constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AuthFlavor(pub u32);
 
 impl AuthFlavor {
     /// No authentication.
     pub const NONE: Self = Self(0);
-    /// What a Unix system says about its user (appendix A).
+    /// A Unix user's ids, unauthenticated (appendix A).
     pub const SYS: Self = Self(1);
-    /// RFC 2203; known by name only.
+    /// RFC 2203. Not implemented.
     pub const RPCSEC_GSS: Self = Self(6);
-    /// RFC 9289; known by name only.
+    /// RFC 9289. Not implemented.
     pub const TLS: Self = Self(7);
 }
 
-/// `opaque_auth` (section 8.2): a credential or a verifier that nobody has looked into yet.
+/// `opaque_auth` (section 8.2): an undecoded credential or verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpaqueAuth<'a> {
-    /// How to read the body.
+    /// The flavour, which determines the format of the body.
     pub flavor: AuthFlavor,
     /// At most [`MAX_AUTH_BODY`] bytes.
     pub body: &'a [u8],
 }
 
 impl OpaqueAuth<'_> {
-    /// AUTH_NONE, as a credential and as the verifier of everything that we send.
+    /// AUTH_NONE, as a credential and as the verifier of every message that is sent.
     pub const NONE: Self = Self { flavor: AuthFlavor::NONE, body: &[] };
 }
 
@@ -55,11 +54,11 @@ impl Encode for OpaqueAuth<'_> {
     }
 }
 
-/// `auth_stat` (section 9): why a credential was turned down.
+/// `auth_stat` (section 9): why a credential was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u32)]
 pub enum AuthStat {
-    /// Success; never part of an error.
+    /// Success. Never part of an error.
     #[error("AUTH_OK")]
     Ok = 0,
     /// Bad credential (seal broken).
@@ -80,7 +79,7 @@ pub enum AuthStat {
     /// The client found the server's verifier bad.
     #[error("bogus response verifier (AUTH_INVALIDRESP)")]
     InvalidResp = 6,
-    /// Any other reason, or one (of Kerberos or RPCSEC_GSS) that we have no name for.
+    /// Any other reason, also those of Kerberos and RPCSEC_GSS.
     #[error("authentication failed (AUTH_FAILED)")]
     Failed = 7,
 }
@@ -101,8 +100,7 @@ impl<'a> Decode<'a> for AuthStat {
             4 => Self::RejectedVerf,
             5 => Self::TooWeak,
             6 => Self::InvalidResp,
-            // The set is open (section 14 and the flavours that add to it): unknown reasons are still
-            // reasons.
+            // The set is open (section 14 and the flavours that add to it), so unknown reasons are valid.
             _ => Self::Failed,
         })
     }
@@ -111,7 +109,7 @@ impl<'a> Decode<'a> for AuthStat {
 /// `authsys_parms` (appendix A).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct AuthSys {
-    /// Arbitrary number of the caller's choice.
+    /// A number of the caller's choice.
     pub stamp: u32,
     /// The caller's host name: at most [`MAX_MACHINE_NAME`] bytes.
     pub machine_name: Vec<u8>,
@@ -136,8 +134,8 @@ impl<'a> Decode<'a> for AuthSys {
 }
 
 impl Encode for AuthSys {
-    /// What is above the RFC's bounds is cut: a name is informational, and of more than 16 groups the first
-    /// 16 go, as every Unix does.
+    /// Values above the RFC's bounds are cut: the name is informational, and of more than 16 groups the first
+    /// 16 are sent, as every Unix does.
     fn encode(&self, to: &mut Encoder) {
         to.u32(self.stamp);
         to.opaque(&self.machine_name[..self.machine_name.len().min(MAX_MACHINE_NAME)]);
@@ -149,21 +147,20 @@ impl Encode for AuthSys {
     }
 }
 
-/// A credential of a flavour that we speak.
+/// A credential of an implemented flavour.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Credential {
-    /// AUTH_NONE: nobody in particular.
+    /// AUTH_NONE.
     None,
     /// AUTH_SYS.
     Sys(AuthSys),
 }
 
 impl Credential {
-    /// Reads a call's credential.
+    /// Decodes a call's credential.
     ///
     /// # Errors
-    /// [`AuthStat::BadCred`] for a flavour that we don't speak, a body that is not of its flavour, or bytes
-    /// behind it.
+    /// [`AuthStat::BadCred`] for another flavour, a body that is not of its flavour, or bytes behind it.
     pub fn from_opaque(opaque: &OpaqueAuth<'_>) -> Result<Self, AuthStat> {
         match opaque.flavor {
             AuthFlavor::NONE => Ok(Self::None),
@@ -227,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_credential_is_turned_down() {
+    fn invalid_credentials_are_rejected() {
         let bad = |flavor, body| Credential::from_opaque(&OpaqueAuth { flavor: AuthFlavor(flavor), body });
         assert_eq!(bad(6, &[]), Err(AuthStat::BadCred));
         assert_eq!(bad(1, &[0; 8]), Err(AuthStat::BadCred), "truncated");

@@ -4,13 +4,13 @@ use xdr::{Decode as _, Decoder, Encode as _, Encoder};
 
 use super::{CALL, Credential, Error, OpaqueAuth, RPC_VERSION};
 
-/// Everything before a procedure's arguments.
+/// The header of a call: everything before a procedure's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallHeader<'a> {
-    /// The caller's number for this call, copied into the reply.
+    /// The transaction id, copied into the reply.
     pub xid: u32,
-    /// `rpcvers`; only [`RPC_VERSION`] can be answered with more than RPC_MISMATCH. With another version
-    /// nothing below is known, and it is all zero.
+    /// `rpcvers`. With another version than [`RPC_VERSION`] the reply is RPC_MISMATCH, and all fields below
+    /// are zero.
     pub rpcvers: u32,
     /// `prog`.
     pub program: u32,
@@ -25,7 +25,7 @@ pub struct CallHeader<'a> {
 }
 
 impl<'a> CallHeader<'a> {
-    /// Reads the header; the arguments follow in `from`.
+    /// Decodes the header. The arguments follow in `from`.
     ///
     /// # Errors
     /// [`Error::Direction`] for a reply, [`Error::Xdr`] for a header that ends early or has an overlong body.
@@ -60,7 +60,7 @@ impl<'a> CallHeader<'a> {
         })
     }
 
-    /// Writes a call's header with AUTH_NONE as its verifier; the arguments go behind it.
+    /// Encodes a call's header with AUTH_NONE as its verifier. The arguments go behind it.
     pub fn encode(
         to: &mut Encoder,
         xid: u32,

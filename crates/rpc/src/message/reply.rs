@@ -32,7 +32,7 @@ pub enum RejectStat {
     AuthError = 1,
 }
 
-/// What became of a call: `reply_stat`, `accept_stat`, `reject_stat` and `auth_stat` in one.
+/// The status of a call: `reply_stat`, `accept_stat`, `reject_stat` and `auth_stat` in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStatus {
     /// Results follow.
@@ -68,17 +68,17 @@ const MSG_ACCEPTED: u32 = 0;
 /// `MSG_DENIED`.
 const MSG_DENIED: u32 = 1;
 
-/// Everything before a procedure's results.
+/// The header of a reply: everything before a procedure's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The call's number.
+    /// The transaction id of the call.
     pub xid: u32,
-    /// What became of it.
+    /// The status of the call.
     pub status: ReplyStatus,
 }
 
 impl ReplyHeader {
-    /// The length in bytes of a successful reply's header as we write it (with an AUTH_NONE verifier).
+    /// The length in bytes of a successful reply's header as encoded here (with an AUTH_NONE verifier).
     pub const SUCCESS_LENGTH: usize = 24;
 }
 
@@ -120,7 +120,7 @@ impl Encode for ReplyHeader {
 }
 
 impl ReplyHeader {
-    /// Reads the header; results follow in `from` if the status is [`ReplyStatus::Success`].
+    /// Decodes the header. Results follow in `from` if the status is [`ReplyStatus::Success`].
     ///
     /// # Errors
     /// [`Error::Direction`] for a call, [`Error::Xdr`] for a header that ends early or has an unknown

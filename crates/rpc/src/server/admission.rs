@@ -1,49 +1,48 @@
-//! Which peers are served at all.
+//! Admission: which peers are served at all.
 //!
-//! A server that faces a network meets peers that none of its rules names. Such a *stranger* is answered by
-//! the programs that answer everybody ([`Program::answers_strangers`](super::Program::answers_strangers)),
-//! and by NULL of every program. All its other calls are denied before their program sees them, and it may
-//! hold next to nothing.
+//! A server on a network meets peers that none of its rules name. Such a *stranger* can call only the
+//! programs that answer all peers ([`Program::answers_strangers`](super::Program::answers_strangers)), and
+//! NULL of every program. All its other calls are denied before their program sees them, and the memory it
+//! may hold is small.
 //!
-//! The question is asked of one [`Admission`], when a connection is accepted and again when the rules have
-//! changed. Between changes a connection remembers the answer, so that a call pays for one load and one
-//! comparison.
+//! The engine asks its [`Admission`] when a connection is accepted and again when the rules have changed. In
+//! between a connection caches the verdict, so that a call costs one load and one comparison.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Peer;
 
-/// What [`Admission`] says about a peer.
+/// The decision about a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The peer may call every program.
     Admitted,
     /// No rule names the peer.
     Stranger,
-    /// Nobody can say yet; it takes, for example, a host name that is being looked up.
+    /// Undecided, for example while a host name is being looked up.
     NotKnownYet,
 }
 
 /// Decides which peers are served.
 pub trait Admission: Send + Sync + 'static {
-    /// A number that changes whenever an answer may have changed, after it has. Read for every call.
+    /// A number that changes after every change that may alter a verdict. Read for every call.
     fn generation(&self) -> u64;
 
-    /// Whether `peer` is served. Doesn't wait for anybody.
+    /// Whether `peer` is served. Doesn't wait.
     fn verdict(&self, peer: &Peer) -> Verdict;
 
-    /// The same, but waits for a bounded time where nobody can say yet. Called on a worker thread whose
-    /// connection has been handed to another.
+    /// Like [`Admission::verdict`], but waits for a bounded time while undecided. Called on a worker thread
+    /// that has given up its connection.
     fn wait_for_verdict(&self, peer: &Peer) -> Verdict {
         self.verdict(peer)
     }
 }
 
-/// Serves everybody.
+/// Admits all peers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Everybody;
+pub(super) struct AdmitAll;
 
-impl Admission for Everybody {
+impl Admission for AdmitAll {
     fn generation(&self) -> u64 {
         0
     }
@@ -53,21 +52,21 @@ impl Admission for Everybody {
     }
 }
 
-/// A connection's verdict and the generation that it is of, in one word.
+/// A connection's verdict and its generation, in one word.
 #[derive(Debug)]
-pub(super) struct Remembered(AtomicU64);
+pub(super) struct CachedVerdict(AtomicU64);
 
 const VERDICT: u64 = 3;
 
-impl Remembered {
-    /// Remembers the verdict that is asked now.
+impl CachedVerdict {
+    /// Asks for the verdict and caches it.
     pub fn ask(admission: &dyn Admission, peer: &Peer) -> Self {
-        // The generation first: what changes in between is then noticed by the next call.
+        // The generation is read first, so that the next call notices a change in between.
         let generation = admission.generation();
         Self(AtomicU64::new(packed(generation, admission.verdict(peer))))
     }
 
-    /// The verdict, asked again if the rules have changed or nobody could say.
+    /// The verdict, asked for again if the rules have changed or it was undecided.
     #[inline]
     pub fn verdict(&self, admission: &dyn Admission, peer: &Peer) -> Verdict {
         let word = self.0.load(Ordering::Relaxed);
@@ -77,13 +76,13 @@ impl Remembered {
         self.ask_again(word, admission, || admission.verdict(peer))
     }
 
-    /// As [`Remembered::verdict`], but waits for it.
+    /// Like [`CachedVerdict::verdict`], but waits while undecided.
     #[cold]
     pub fn wait(&self, admission: &dyn Admission, peer: &Peer) -> Verdict {
         self.ask_again(self.0.load(Ordering::Relaxed), admission, || admission.wait_for_verdict(peer))
     }
 
-    /// Whether the peer was admitted when that was last asked.
+    /// Whether the cached verdict is `Admitted`.
     pub fn was_admitted(&self) -> bool {
         self.0.load(Ordering::Relaxed) & VERDICT == packed(0, Verdict::Admitted)
     }
@@ -110,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers in turn, and counts how often it is asked.
+    /// Rules that a test changes, which count the queries.
     struct Rules {
         generation: AtomicU64,
         answer: parking_lot::Mutex<Verdict>,
@@ -137,7 +136,7 @@ mod tests {
             answer: parking_lot::Mutex::new(Verdict::NotKnownYet),
             asked: AtomicUsize::new(0),
         };
-        let remembered = Remembered::ask(&rules, &peer);
+        let remembered = CachedVerdict::ask(&rules, &peer);
         let verdict = || (remembered.verdict(&rules, &peer), rules.asked.load(Ordering::Relaxed));
         assert_eq!(verdict(), (Verdict::NotKnownYet, 2), "asked again until somebody can say");
         for (answer, asked) in [(Verdict::Stranger, 3), (Verdict::Admitted, 4), (Verdict::Stranger, 5)] {
@@ -145,7 +144,7 @@ mod tests {
             rules.generation.fetch_add(1, Ordering::Relaxed);
             assert_eq!((verdict(), verdict()), ((answer, asked), (answer, asked)));
             assert_eq!(remembered.was_admitted(), answer == Verdict::Admitted);
-            // What changes without a change of the rules isn't asked about.
+            // A change without a new generation isn't noticed.
             *rules.answer.lock() = Verdict::NotKnownYet;
             assert_eq!(verdict(), (answer, asked));
         }

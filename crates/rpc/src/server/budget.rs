@@ -1,48 +1,47 @@
-//! The receive memory that all connections share: who may have some now, who is next. Pure.
+//! The receive memory that all connections share, and the order in which requests for it are granted. Pure.
 //!
 //! A peer may hold its share ([`Shares`]). A request beyond that waits in its peer's line, in the order of
-//! arrival. When memory is given back the lines take turns: each whose first request may be granted now has
-//! one granted, until none may. So a peer whose requests can't be granted, because its connections hold its
-//! share and don't go on, is in nobody's way.
+//! arrival. When memory is released the lines take turns: each line whose first request fits has it granted,
+//! until none fits. So a peer whose connections hold its whole share without progress delays no other peer.
 
 use std::collections::{HashMap, VecDeque};
 
 use fairness::{Peer, Shares, Standing};
 
-/// Memory for a call that is coming in.
+/// A request for memory for one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// The connection that it comes in on.
+pub struct MemoryRequest {
+    /// The connection of the call.
     pub connection: u64,
-    /// Whom to charge.
+    /// The peer to charge.
     pub peer: Peer,
-    /// Which reserves are open to the peer.
+    /// The reserves that the peer may use.
     pub standing: Standing,
-    /// How much, in bytes; at most what is open to the standing when nobody holds anything.
+    /// The amount in bytes: at most what the standing may use when nothing is held.
     pub bytes: usize,
 }
 
-/// A shared number of bytes, with the lines of those who wait for some.
+/// The memory, with the lines of waiting requests.
 #[derive(Debug)]
 pub struct Budget {
     shares: Shares<Peer>,
     peak: usize,
-    lines: HashMap<Peer, VecDeque<Request>>,
-    /// The peers that have a line, the one whose turn it is first.
+    lines: HashMap<Peer, VecDeque<MemoryRequest>>,
+    /// The peers that have a line, in the order of their turns.
     turns: VecDeque<Peer>,
-    /// Charged already, but not told yet.
-    granted: VecDeque<Request>,
+    /// Requests that are charged but not fetched yet.
+    granted: VecDeque<MemoryRequest>,
 }
 
 impl Budget {
-    /// The bytes of `shares`, all free.
+    /// A budget of the bytes of `shares`, all free.
     pub fn new(shares: Shares<Peer>) -> Self {
         Self { shares, peak: 0, lines: HashMap::new(), turns: VecDeque::new(), granted: VecDeque::new() }
     }
 
-    /// Asks for memory. If false, the request is in its peer's line and will come out of
+    /// Requests memory. If false, the request waits in its peer's line and will be returned by
     /// [`Budget::next_granted`].
-    pub fn request(&mut self, request: Request) -> bool {
+    pub fn request(&mut self, request: MemoryRequest) -> bool {
         if !self.lines.contains_key(&request.peer) && self.take(&request) {
             return true;
         }
@@ -54,13 +53,13 @@ impl Budget {
         false
     }
 
-    /// `peer` gives `bytes` back, and others may have them.
+    /// Releases `bytes` of `peer`, and grants waiting requests.
     pub fn release(&mut self, peer: &Peer, bytes: usize) {
         self.shares.give_back(peer, bytes);
         self.advance();
     }
 
-    /// A connection of `peer` doesn't want any more what it has asked for and not been told about.
+    /// Cancels the requests of a connection of `peer` that haven't been fetched.
     pub fn cancel(&mut self, peer: &Peer, connection: u64) {
         if let Some(line) = self.lines.get_mut(peer) {
             line.retain(|request| request.connection != connection);
@@ -80,17 +79,17 @@ impl Budget {
         self.advance(); // the one who left may have been in its peer's way
     }
 
-    /// A request that has been granted and not been told of; it is charged already.
-    pub fn next_granted(&mut self) -> Option<Request> {
+    /// The next granted request. It is charged already.
+    pub fn next_granted(&mut self) -> Option<MemoryRequest> {
         self.granted.pop_front()
     }
 
-    /// Whether [`Budget::next_granted`] has something.
+    /// Whether [`Budget::next_granted`] has a request.
     pub fn has_granted(&self) -> bool {
         !self.granted.is_empty()
     }
 
-    /// Whether anybody waits.
+    /// Whether any request waits.
     pub fn has_waiting(&self) -> bool {
         !self.turns.is_empty()
     }
@@ -100,19 +99,19 @@ impl Budget {
         self.shares.total()
     }
 
-    /// The most bytes that were in use at any time.
+    /// The largest number of bytes in use at any time.
     pub const fn peak(&self) -> usize {
         self.peak
     }
 
-    fn take(&mut self, request: &Request) -> bool {
+    fn take(&mut self, request: &MemoryRequest) -> bool {
         let taken = self.shares.take(&request.peer, request.standing, request.bytes);
         self.peak = self.peak.max(self.shares.total());
         taken
     }
 
-    /// Grants what can be granted, by turns. A peer that is granted something goes to the end; one that can't
-    /// be keeps its place.
+    /// Grants what fits, by turns. A peer with a granted request goes to the end; a peer whose request
+    /// doesn't fit keeps its place.
     fn advance(&mut self) {
         let mut at = 0;
         while at < self.turns.len() && self.shares.free(Standing::LocalRoot) > 0 {
@@ -147,9 +146,9 @@ mod tests {
         Peer::V4([192, 0, 2, host])
     }
 
-    /// Of `host`, on its connection number `connection`.
-    fn of(host: u8, connection: u64, bytes: usize) -> Request {
-        Request { connection, peer: peer(host), standing: Standing::Admitted, bytes }
+    /// A request of `host` on its connection number `connection`.
+    fn of(host: u8, connection: u64, bytes: usize) -> MemoryRequest {
+        MemoryRequest { connection, peer: peer(host), standing: Standing::Admitted, bytes }
     }
 
     fn budget() -> Budget {
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_go_on_is_in_nobodys_way() {
+    fn a_stalled_peer_does_not_delay_others() {
         let mut budget = budget();
         let connections = 1..=300;
         let held = connections.filter(|connection| budget.request(of(1, *connection, 10))).count();
@@ -180,7 +179,7 @@ mod tests {
         assert!(budget.request(of(2, 1000, 25)));
         assert!(budget.request(of(3, 2000, 12)));
         assert!(!budget.request(of(3, 2001, 12)));
-        // What the second gives back the third gets, though the first has waited for longer.
+        // What the second peer releases goes to the third, though the first has waited for longer.
         budget.release(&peer(2), 25);
         assert_eq!(granted(&mut budget), [2001]);
     }
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_in_nobodys_way() {
+    fn a_cancelled_request_does_not_delay_others() {
         let mut budget = budget();
         assert!(budget.request(of(1, 1, 50)));
         assert!(!budget.request(of(1, 2, 60)));
@@ -215,14 +214,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever peers do: there is never more in use than there is, everybody's requests are granted in
-        /// order, nobody who waits is forgotten, and nobody waits without a reason.
+        /// For any sequence of requests: no more is in use than exists, each peer's requests are granted in
+        /// order, no waiting request is lost, and none waits without a reason.
         #[test]
-        fn nobody_is_forgotten(
+        fn every_request_is_granted_in_order(
             steps in prop::collection::vec((0u8..5, 1u8..=4, 1usize..=40, any::<prop::sample::Index>()), 1..120),
         ) {
             let mut budget = budget();
-            let (mut held, mut waiting): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
+            let (mut held, mut waiting): (Vec<MemoryRequest>, Vec<MemoryRequest>) = (Vec::new(), Vec::new());
             let number = |at: usize| at as u64;
             for (at, (what, host, bytes, which)) in steps.into_iter().enumerate() {
                 match what {
@@ -265,8 +264,8 @@ mod tests {
             prop_assert!(budget.lines.is_empty());
         }
 
-        /// One peer may do what it likes: the first request of another one, up to a half of the memory, is
-        /// granted at once.
+        /// Whatever one peer does, the first request of another one, up to half of the memory, is granted at
+        /// once.
         #[test]
         fn a_newcomer_is_served_at_once(
             steps in prop::collection::vec((any::<bool>(), 1usize..=TOTAL), 1..60), bytes in 1usize..=TOTAL / 2,
@@ -274,7 +273,7 @@ mod tests {
             let mut budget = budget();
             let mut held = Vec::new();
             for (at, (asks, bytes)) in steps.into_iter().enumerate() {
-                // A first request is granted whatever is free; in the engine that is a sixteenth of the
+                // A first request is granted from whatever is free; in the engine it is a sixteenth of the
                 // memory at most.
                 let bytes = bytes.div_ceil(2);
                 if asks {

@@ -1,27 +1,27 @@
-//! The engine's public face: build, start, look at, stop.
+//! The engine's public interface: build, start, inspect, stop.
 
 use std::{
     io,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 
 use super::{
-    Admission, Limits, Peer, Program, admission::Everybody, engine::Engine, listener::Listener, supervisor,
-    worker::Worker,
+    Admission, ConnectionInfo, Limits, Program, Totals, admission::AdmitAll, engine::Engine,
+    listener::Listener, supervisor, worker::Worker,
 };
 
-/// How long threads have to end once they have nothing more to do.
+/// How long shutdown waits for threads to end.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Why a server can't start.
+/// Why a server didn't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address can't be listened on.
+    /// Listening on an address failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
@@ -29,15 +29,15 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
-    /// A thread can't be made.
+    /// A thread couldn't be created.
     #[error("no thread for calls: {0}")]
     Thread(io::Error),
-    /// There is nothing to wait for events with (epoll, eventfd).
+    /// The event queue (epoll, eventfd) couldn't be created.
     #[error("no event queue: {0}")]
     Events(io::Error),
 }
 
-/// What a server will be.
+/// Configures a server.
 #[derive(Default)]
 pub struct Builder {
     programs: Vec<Arc<dyn Program>>,
@@ -47,14 +47,14 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a program. The first one of a number and version answers.
+    /// Adds a program. If several have the same number and version, the first one is called.
     #[must_use]
     pub fn program(mut self, program: Arc<dyn Program>) -> Self {
         self.programs.push(program);
         self
     }
 
-    /// Has `admission` asked which peers are served. Without it everybody is.
+    /// Sets which peers are served. Without it all are.
     #[must_use]
     pub fn admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission = Some(admission);
@@ -68,21 +68,21 @@ impl Builder {
         self
     }
 
-    /// Adds an address to listen on; port 0 lets the system choose. An IPv6 address is IPv6 only.
+    /// Adds an address to listen on. With port 0 the system chooses one. An IPv6 address is IPv6 only.
     #[must_use]
     pub fn bind(mut self, address: SocketAddr) -> Self {
         self.addresses.push(address);
         self
     }
 
-    /// Binds and starts answering.
+    /// Binds and starts the threads.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is left running then.
+    /// [`StartError`]. Nothing is left running then.
     pub fn start(self) -> Result<Server, StartError> {
         let bind = |address| Listener::bind(address).map_err(|source| StartError::Listen { address, source });
         let listeners = self.addresses.into_iter().map(bind).collect::<Result<Vec<_>, _>>()?;
-        let admission = self.admission.unwrap_or_else(|| Arc::new(Everybody));
+        let admission = self.admission.unwrap_or_else(|| Arc::new(AdmitAll));
         let engine = Arc::new(
             Engine::new(self.limits, admission, self.programs, listeners)
                 .map_err(|error| StartError::Events(error.into()))?,
@@ -93,7 +93,7 @@ impl Builder {
             server.spawn(format!("nfs-worker-{index}"), move || worker.run()).map_err(StartError::Thread)?;
         }
         let supervised = server.spawn("nfs-supervisor".into(), move || {
-            engine.i_supervise();
+            engine.set_supervisor();
             supervisor::run(&engine);
         });
         supervised.map_err(StartError::Thread)?;
@@ -101,76 +101,32 @@ impl Builder {
     }
 }
 
-/// One connection, as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectionInfo {
-    /// Who.
-    pub peer: Peer,
-    /// Whether the peer was admitted when that was last asked.
-    pub admitted: bool,
-    /// Since when.
-    pub since: SystemTime,
-    /// Calls received so far.
-    pub calls: u64,
-    /// Bytes received so far.
-    pub bytes_in: u64,
-    /// Bytes sent so far.
-    pub bytes_out: u64,
-}
-
-/// What the engine has done since it started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Connections accepted.
-    pub connections: u64,
-    /// Connections closed at once because of a limit.
-    pub refused: u64,
-    /// Idle connections closed to make room for others.
-    pub displaced: u64,
-    /// Connections closed because the peer broke the protocol or stalled.
-    pub broken: u64,
-    /// Calls run or answered with an error.
-    pub calls: u64,
-    /// Calls denied because their peer isn't admitted.
-    pub denied: u64,
-    /// Bytes received.
-    pub bytes_in: u64,
-    /// Bytes sent.
-    pub bytes_out: u64,
-    /// Receive memory in use now, in bytes.
-    pub receive_memory: usize,
-    /// The most receive memory that was in use at any time, in bytes.
-    pub receive_memory_peak: usize,
-    /// Memory for replies that peers leave unread now, in bytes.
-    pub reply_memory: usize,
-}
-
-/// A running server; dropping it stops it without grace.
+/// A running server. Dropping it stops it without a grace period.
 pub struct Server {
     engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Server {
-    /// Starts describing a server.
+    /// A builder with default limits.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Where it listens, in the order of [`Builder::bind`].
+    /// The addresses that it listens on, in the order of [`Builder::bind`].
     #[must_use]
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.engine.listeners.iter().map(|listener| listener.address).collect()
     }
 
-    /// Who is connected.
+    /// The connections.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.engine.registry.all().iter().map(|connection| connection.info()).collect()
     }
 
-    /// What it has done so far.
+    /// Totals since the start.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let (receive_memory, receive_memory_peak) = self.engine.memory.usage();
@@ -179,9 +135,9 @@ impl Server {
         Totals { denied, receive_memory, receive_memory_peak, reply_memory, ..self.engine.registry.totals() }
     }
 
-    /// Stops listening, lets the calls that have come in finish and their replies go out, and closes; what
-    /// isn't done after `grace` is closed all the same. Returns whether everything was done in time. A second
-    /// call does nothing and returns true.
+    /// Stops listening, lets received calls finish and their replies go out, and closes all connections.
+    /// Connections that aren't finished after `grace` are closed anyway. Returns whether all were finished in
+    /// time. A second call does nothing and returns true.
     pub fn shutdown(&self, grace: Duration) -> bool {
         let deadline = Instant::now() + grace;
         if self.engine.stopping.swap(true, Ordering::SeqCst) {
@@ -197,8 +153,7 @@ impl Server {
         }
         self.engine.end();
         let mut threads = std::mem::take(&mut *self.threads.lock());
-        // A thread that is within a program can't be stopped. It ends when the program returns; until then it
-        // is let be.
+        // A thread within a program can't be stopped. It ends when the program returns.
         let patience = Instant::now() + THREADS_END_WITHIN;
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(1));

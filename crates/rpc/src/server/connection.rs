@@ -1,10 +1,9 @@
-//! One TCP connection: its two halves, and how it is armed in epoll.
+//! One connection: its receiving and sending halves, and how it is armed in epoll.
 //!
-//! Locks, in the order in which they are taken: the receiving half, then the sending half's queue. Neither is
-//! held while a program runs or while bytes are sent.
+//! Lock order: the receiving half, then the sending half's queue. Neither is held while a program runs or
+//! while bytes are sent.
 
 use std::{
-    net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
@@ -19,74 +18,74 @@ use rustix::{
     io::Errno,
 };
 
-use sys::TcpOwner;
-
 use fairness::Standing;
 
 use super::{
-    ConnectionInfo, Peer, Verdict, admission::Remembered, back::Calls, engine::Engine, memory::Asker,
-    receive::Receive, send::Send, workers_share::WorkersShare,
+    Admission, ConnectionInfo, Peer, Verdict, admission::CachedVerdict, callbacks::PendingCallbacks,
+    memory::Requester, receive::Receive, send::Send, unread_replies::UnreadReplies,
+    workers_share::WorkersShare,
 };
+use crate::transport::Transport;
 
 /// One connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// Who.
+    /// The peer.
     pub peer: Peer,
-    /// Whom to charge.
+    /// The peer that it is charged to.
     pub share: fairness::Peer,
     /// What all connections of the peer share.
     pub workers: Arc<WorkersShare>,
-    /// Since when.
+    /// When it was accepted.
     pub since: SystemTime,
     /// Whether the peer is served.
-    pub admission: Remembered,
-    /// The receiving half, with the turn.
+    pub admission: CachedVerdict,
+    /// The receiving half, with the driver's role.
     pub receive: Mutex<Receive>,
     /// The sending half.
     pub send: Send,
     /// Calls in the other direction.
-    pub back: Calls,
+    pub callbacks: Arc<PendingCallbacks>,
+    /// The byte stream.
+    pub transport: Transport<OwnedFd>,
     last_used: AtomicU64,
-    socket: OwnedFd,
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.transport.as_fd()
     }
 }
 
 impl Connection {
-    /// A fresh connection over the non-blocking `socket`.
+    /// A fresh connection over `transport`, at the moment `now` of the engine.
     pub fn new(
-        socket: OwnedFd,
-        number: u64,
-        address: SocketAddr,
-        local: SocketAddr,
-        owner: TcpOwner,
-        engine: &Engine,
+        transport: Transport<OwnedFd>,
+        peer: Peer,
+        workers: Arc<WorkersShare>,
+        admission: &dyn Admission,
+        unread: Arc<UnreadReplies>,
+        max_record: usize,
+        now: u64,
     ) -> Self {
-        let peer = Peer { connection: number, address, local, owner };
-        let share = peer.share();
         Self {
             peer,
-            share,
-            workers: engine.registry.workers_of(&share),
+            share: peer.share(),
+            workers,
             since: SystemTime::now(),
-            admission: Remembered::ask(&*engine.admission, &peer),
-            receive: Mutex::new(Receive::new(engine.limits.max_record)),
-            send: Send::new(Arc::clone(&engine.unread), peer),
-            back: Calls::default(),
-            last_used: AtomicU64::new(engine.moment()),
-            socket,
+            admission: CachedVerdict::ask(admission, &peer),
+            receive: Mutex::new(Receive::new(max_record)),
+            send: Send::new(unread, peer),
+            callbacks: Arc::default(),
+            transport,
+            last_used: AtomicU64::new(now),
         }
     }
 
     /// Whether the peer is served, now.
     #[inline]
-    pub fn verdict(&self, engine: &Engine) -> Verdict {
-        self.admission.verdict(&*engine.admission, &self.peer)
+    pub fn verdict(&self, admission: &dyn Admission) -> Verdict {
+        self.admission.verdict(admission, &self.peer)
     }
 
     /// Which reserves are open to the peer, by the last verdict.
@@ -100,26 +99,25 @@ impl Connection {
         }
     }
 
-    /// A worker works for it, now.
+    /// Notes that a worker drives it at the moment `now` of the engine.
     #[inline]
-    pub fn use_now(&self, engine: &Engine) {
-        self.last_used.store(engine.moment(), Ordering::Relaxed);
+    pub fn use_now(&self, now: u64) {
+        self.last_used.store(now, Ordering::Relaxed);
     }
 
-    /// The moment when a worker last began to work for it.
+    /// The moment when a worker last became its driver.
     pub fn last_used(&self) -> u64 {
         self.last_used.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing would be cut off if it were closed, but for a small call that has only begun to come
-    /// in.
+    /// Whether closing it would cut off nothing but the beginning of a small call.
     pub fn is_idle(&self, receive: &Receive) -> bool {
         receive.turn.is_quiet() && receive.large_progress().is_none() && self.send.state().1
     }
 
-    /// Who asks for memory for this connection.
-    pub fn asker(&self) -> Asker {
-        Asker { connection: self.number(), peer: self.share, standing: self.standing() }
+    /// The requester of memory for this connection.
+    pub fn requester(&self) -> Requester {
+        Requester { connection: self.number(), peer: self.share, standing: self.standing() }
     }
 
     /// Its number, which is also its epoll data.
@@ -127,14 +125,14 @@ impl Connection {
         self.peer.connection
     }
 
-    /// Arms the connection, once, for whatever it can go on with. `receive` is its locked receiving half, of
-    /// a connection that nobody drives. Who leaves replies in the queue of a full socket arms it again
-    /// afterwards.
+    /// Arms the connection, once, for everything that it can continue with. `receive` is its locked receiving
+    /// half; the connection has no driver. A worker that leaves replies in the queue of a full socket arms it
+    /// again afterwards.
     pub fn arm(&self, epoll: &OwnedFd, receive: &Receive, stopping: bool) -> Result<(), Errno> {
         self.arm_for(epoll, self.interest(receive, stopping))
     }
 
-    /// What the connection can go on with.
+    /// The events that the connection can continue with.
     pub fn interest(&self, receive: &Receive, stopping: bool) -> EventFlags {
         let mut flags = EventFlags::ONESHOT;
         let (blocked, empty) = self.send.state();
@@ -152,21 +150,21 @@ impl Connection {
 
     /// Arms the connection, once, for `interest`.
     pub fn arm_for(&self, epoll: &OwnedFd, interest: EventFlags) -> Result<(), Errno> {
-        epoll::modify(epoll, &self.socket, EventData::new_u64(self.number()), interest)
+        epoll::modify(epoll, &self.transport, EventData::new_u64(self.number()), interest)
     }
 
-    /// Makes a worker look at the connection, which closes it if it has nothing left to do; for an engine
-    /// that stops.
+    /// Makes a worker look at the connection, which closes it if nothing is left to do. For an engine that
+    /// stops.
     pub fn finish(&self, epoll: &OwnedFd) {
         let receive = self.receive.lock();
         if !receive.turn.is_driven() && !receive.closed {
             let (data, flags) = (EventData::new_u64(self.number()), EventFlags::OUT | EventFlags::ONESHOT);
-            // Fails only for a connection that is being closed already.
-            let _ = epoll::modify(epoll, &self.socket, data, flags);
+            // It fails only for a connection that is being closed already.
+            let _ = epoll::modify(epoll, &self.transport, data, flags);
         }
     }
 
-    /// How it stands.
+    /// A snapshot for the status.
     pub fn info(&self) -> ConnectionInfo {
         let (calls, bytes_in) = {
             let receive = self.receive.lock();

@@ -1,29 +1,27 @@
-//! What a program is told about a call beside its arguments.
+//! What a program learns about a call beside its arguments.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use sys::TcpOwner;
 
-use super::back::BackChannel;
-use super::engine::Engine;
+use super::back_channel::BackChannel;
 use crate::message::Credential;
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The connection's number: unique in this process, never used again.
+    /// The connection's number: unique in this process, never reused.
     pub connection: u64,
     /// The peer's address and port.
     pub address: SocketAddr,
-    /// The address of ours that it connected to.
+    /// The local address that it connected to.
     pub local: SocketAddr,
-    /// Whose process it is, if it is one of this host.
+    /// The owner of the process at the other end, if it is on this host.
     pub owner: TcpOwner,
 }
 
 impl Peer {
-    /// Whom to charge for what the connection makes this process hold.
+    /// The peer to charge for what the connection makes this process hold.
     #[must_use]
     pub fn share(&self) -> fairness::Peer {
         match self.owner {
@@ -34,44 +32,53 @@ impl Peer {
     }
 }
 
-/// One call, as the engine presents it to a [`super::Program`].
+/// One call, as the engine passes it to a [`super::Program`].
 pub struct CallContext<'a> {
-    /// The caller's number for this call; the same number from the same peer soon after is a retransmission.
+    /// The transaction id. The same id from the same peer soon afterwards is a retransmission.
     pub xid: u32,
-    /// The program's version that was called.
+    /// The version of the program that was called.
     pub version: u32,
-    /// Who is connected.
+    /// The other end of the connection.
     pub peer: &'a Peer,
-    /// Who the peer says is calling.
+    /// The credential of the call, as the peer states it.
     pub credential: &'a Credential,
-    /// The engine, and what gives the connection to another worker; none outside of the engine.
-    within: Option<(&'a Arc<Engine>, &'a dyn Fn())>,
+    /// `None` outside of the engine.
+    within: Option<Within<'a>>,
+}
+
+/// What the engine offers to a call that it runs.
+#[derive(Clone, Copy)]
+pub(super) struct Within<'a> {
+    /// Gives the connection to another worker.
+    pub hand_over: &'a dyn Fn(),
+    /// Makes the connection's back channel.
+    pub back_channel: &'a dyn Fn() -> BackChannel,
 }
 
 impl<'a> CallContext<'a> {
-    /// A call without an engine, as tests of a program make it.
+    /// A call outside of the engine, for tests of a program.
     #[must_use]
     pub const fn new(xid: u32, version: u32, peer: &'a Peer, credential: &'a Credential) -> Self {
         Self { xid, version, peer, credential, within: None }
     }
 
     /// A call within the engine.
-    pub(super) const fn within(self, engine: &'a Arc<Engine>, hand_over: &'a dyn Fn()) -> Self {
-        Self { within: Some((engine, hand_over)), ..self }
+    pub(super) const fn within(self, within: Within<'a>) -> Self {
+        Self { within: Some(within), ..self }
     }
 
-    /// The way to call the client on this connection.
+    /// The back channel of this connection.
     #[must_use]
     pub fn back_channel(&self) -> Option<BackChannel> {
-        self.within.map(|(engine, _)| BackChannel::new(engine, self.peer.connection))
+        self.within.map(|within| (within.back_channel)())
     }
 
-    /// Says that this call is about to wait for something slow (a disk). The connection's other calls then go
-    /// on at once on another worker, without waiting until the engine notices. Costs a few microseconds: not
-    /// for what usually is in memory.
+    /// Announces that this call is about to wait for something slow (a disk). Another worker then continues
+    /// with the connection's other calls at once. It costs a few microseconds, so don't call it before
+    /// accesses that are usually served from memory.
     pub fn will_block(&self) {
-        if let Some((_, hand_over)) = self.within {
-            hand_over();
+        if let Some(within) = self.within {
+            (within.hand_over)();
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Credentials that a worker has decoded lately: nearly every call comes with one that was there just before,
-//! and comparing bytes costs less than decoding (and allocates nothing).
+//! A worker's cache of decoded credentials. Nearly every call has a credential that was used just before, and
+//! comparing bytes costs less than decoding and allocates nothing.
 
 use crate::message::{AuthFlavor, AuthStat, Credential, OpaqueAuth};
 
-/// How many credentials a worker remembers.
+/// The number of cached credentials.
 const REMEMBERED: usize = 8;
 
-/// The last few credentials. Its size is bounded: [`REMEMBERED`] times 400 bytes and their decoded form.
+/// The last few credentials. Its size is bounded by [`REMEMBERED`] times 400 bytes and their decoded form.
 #[derive(Debug, Default)]
 pub struct Credentials {
     remembered: Vec<(Vec<u8>, Credential)>,
@@ -14,7 +14,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Decodes `opaque`, or finds it.
+    /// Decodes `opaque`, or finds it in the cache.
     ///
     /// # Errors
     /// As [`Credential::from_opaque`].
@@ -53,7 +53,7 @@ mod tests {
     use crate::message::AuthSys;
 
     #[test]
-    fn each_caller_is_himself_however_many_there_are() {
+    fn every_credential_is_decoded_as_itself() {
         let mut credentials = Credentials::default();
         let none = OpaqueAuth { flavor: AuthFlavor::NONE, body: b"whatever" };
         for uid in (0..20).chain(0..20) {

@@ -1,67 +1,74 @@
 //! From a call's bytes to its reply: header, credential, program, version, procedure, in the order in which
-//! RFC 5531 section 9 lists what can be wrong with each.
+//! RFC 5531 section 9 lists the errors of each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
 use super::{
-    CallContext, CallError, Program, Reply, Verdict,
+    BackChannel, CallContext, CallError, Program, Reply, Verdict,
+    back_channel::CallbackSender,
     connection::Connection,
+    context::Within,
     credentials::Credentials,
     engine::Engine,
     pieces::REPLY_BUFFER,
     reply::{Attachment, FilePart},
 };
 use crate::message::{AuthFlavor, AuthStat, CallHeader, RPC_VERSION, ReplyHeader, ReplyStatus};
+use crate::transport::Capabilities;
 
-/// Payload of at least so many bytes goes from the page cache to the socket (sendfile); below (measured: at
-/// 32 KiB by a fifth), reading it into the reply is faster, because the reply then goes out in one piece with
-/// others.
+/// The smallest payload that goes from the page cache to the socket with sendfile, in bytes. Below (measured:
+/// at 32 KiB by a fifth), reading it into the reply is faster, because the reply then goes out in one piece
+/// with others.
 const SENDFILE_FROM: u32 = 64 << 10;
 
-/// After a file that can't say whether it would wait, so many reads aren't asked.
+/// After a file without support for RWF_NOWAIT, this many reads don't try it.
 const UNASKED: u32 = 1000;
 
-/// What is to be done about a record.
+/// What follows from a record.
 #[derive(Debug)]
-pub enum Outcome {
-    /// The caller's buffer holds a reply with its mark; the payload follows.
+pub enum CallOutcome {
+    /// The dispatcher's buffer holds a reply with its mark. The payload follows it.
     Reply(Option<Attachment>),
-    /// Nothing is to be answered.
+    /// No reply.
     Silence,
-    /// It was no call: the peer doesn't speak our language.
+    /// The record is no call: the peer breaks the protocol.
     NoCall,
 }
 
-/// Who calls, and how much of the call there is.
+/// The origin of a call, and whether it is complete.
 pub struct Caller<'a> {
-    /// Where the call has come to.
+    /// The engine that has received it.
     pub engine: &'a Arc<Engine>,
-    /// Where it has come from.
+    /// The connection that it came on.
     pub connection: &'a Connection,
     /// Whether the peer is served.
     pub verdict: Verdict,
-    /// Only the beginning of the call is there: it is longer than a stranger's may be.
+    /// Only the beginning of the call was received: it is longer than a stranger's may be.
     pub is_cut: bool,
 }
 
-/// What a program is to do with a call.
+/// What a program has to do with a call.
 #[derive(Debug, Clone, Copy)]
-enum Answer {
+enum Action {
     Call,
     Postpone,
 }
 
 impl Caller<'_> {
-    /// What `program` is to do with a call that isn't simply run.
+    /// What `program` has to do with a call that isn't simply run.
     #[cold]
-    fn other_than_admitted(&self, program: &dyn Program, hand_over: &dyn Fn()) -> Result<Answer, Refusal> {
+    fn other_than_admitted(
+        &self,
+        program: &dyn Program,
+        hand_over: &dyn Fn(),
+    ) -> Result<Action, CallRefusal> {
         let answers_everybody = program.answers_strangers();
         if answers_everybody && !self.is_cut {
-            return Ok(Answer::Call);
+            return Ok(Action::Call);
         }
         let mut verdict = self.verdict;
         if verdict == Verdict::NotKnownYet {
@@ -69,9 +76,9 @@ impl Caller<'_> {
             verdict = self.connection.admission.wait(&*self.engine.admission, &self.connection.peer);
         }
         match verdict {
-            Verdict::Admitted if !self.is_cut => Ok(Answer::Call),
-            // What is cut off is there when the client asks again.
-            Verdict::Admitted | Verdict::NotKnownYet => Ok(Answer::Postpone),
+            Verdict::Admitted if !self.is_cut => Ok(Action::Call),
+            // The client's retransmission will be received in full.
+            Verdict::Admitted | Verdict::NotKnownYet => Ok(Action::Postpone),
             Verdict::Stranger if answers_everybody => Err(ReplyStatus::GarbageArgs.into()),
             Verdict::Stranger => {
                 self.engine.denied.fetch_add(1, Ordering::Relaxed);
@@ -81,45 +88,46 @@ impl Caller<'_> {
     }
 }
 
-/// One worker's tools.
+/// Runs one worker's calls.
 #[derive(Debug)]
 pub struct Dispatcher {
-    /// The reply in the making, or the last one.
+    /// The reply being encoded, or the last one.
     pub buffer: Vec<u8>,
     credentials: Credentials,
-    /// How many more reads go without asking whether they would wait.
+    /// The number of reads that don't try RWF_NOWAIT.
     unasked: u32,
 }
 
 impl Dispatcher {
-    /// With an empty reply buffer.
+    /// A dispatcher with an empty reply buffer.
     pub fn new() -> Self {
         Self { buffer: Vec::with_capacity(REPLY_BUFFER), credentials: Credentials::default(), unasked: 0 }
     }
 
     /// Runs the call in `record`.
-    pub fn run(&mut self, caller: &Caller<'_>, record: &[u8], hand_over: &dyn Fn()) -> Outcome {
+    pub fn run(&mut self, caller: &Caller<'_>, record: &[u8], hand_over: &dyn Fn()) -> CallOutcome {
         let peer = &caller.connection.peer;
         let mut args = xdr::Decoder::new(record);
         let header = match CallHeader::decode(&mut args) {
             Ok(header) => header,
             Err(error) => {
                 tracing::debug!(peer = %peer.address, %error, "no call");
-                return Outcome::NoCall;
+                return CallOutcome::NoCall;
             }
         };
         let xid = header.xid;
         let mut reply = Reply::in_buffer(std::mem::take(&mut self.buffer), xid);
         let mut status = match self.call(caller, &header, &mut args, &mut reply, hand_over) {
             Ok(()) => ReplyStatus::Success,
-            Err(Refusal::Status(status)) => status,
-            Err(Refusal::Silence) => {
+            Err(CallRefusal::Status(status)) => status,
+            Err(CallRefusal::Silence) => {
                 self.buffer = reply.into_parts().0;
-                return Outcome::Silence;
+                return CallOutcome::Silence;
             }
         };
         if status == ReplyStatus::Success
-            && let Err(error) = self.complete(&mut reply, hand_over)
+            && let Err(error) =
+                self.complete(&mut reply, caller.connection.transport.capabilities(), hand_over)
         {
             tracing::error!(peer = %peer.address, program = header.program, procedure = header.procedure, %error,
                 "payload can't be read");
@@ -131,7 +139,7 @@ impl Dispatcher {
         }
         let (buffer, attachment) = reply.into_parts();
         self.buffer = buffer;
-        Outcome::Reply(attachment)
+        CallOutcome::Reply(attachment)
     }
 
     #[inline]
@@ -142,14 +150,14 @@ impl Dispatcher {
         args: &mut xdr::Decoder<'_>,
         reply: &mut Reply,
         hand_over: &dyn Fn(),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallRefusal> {
         if header.rpcvers != RPC_VERSION {
             return Err(ReplyStatus::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION }.into());
         }
         let credential = self
             .credentials
             .get(&header.credential)
-            .map_err(|stat| Refusal::from(ReplyStatus::AuthError(stat)))?;
+            .map_err(|stat| CallRefusal::from(ReplyStatus::AuthError(stat)))?;
         if header.verifier.flavor != AuthFlavor::NONE {
             return Err(ReplyStatus::AuthError(AuthStat::BadVerf).into());
         }
@@ -159,15 +167,20 @@ impl Dispatcher {
         if header.procedure == 0 {
             return Ok(());
         }
-        let cx = CallContext::new(header.xid, header.version, peer, credential).within(engine, hand_over);
-        let answer = if caller.verdict == Verdict::Admitted && !caller.is_cut {
-            Answer::Call
+        let back_channel = || {
+            let sender: Weak<dyn CallbackSender> = Arc::downgrade(engine) as _;
+            BackChannel::new(sender, peer.connection)
+        };
+        let within = Within { hand_over, back_channel: &back_channel };
+        let cx = CallContext::new(header.xid, header.version, peer, credential).within(within);
+        let action = if caller.verdict == Verdict::Admitted && !caller.is_cut {
+            Action::Call
         } else {
             caller.other_than_admitted(program, hand_over)?
         };
-        let outcome = catch_unwind(AssertUnwindSafe(|| match answer {
-            Answer::Call => program.call(&cx, header.procedure, args, reply),
-            Answer::Postpone => program.postpone(&cx, header.procedure, args, reply),
+        let outcome = catch_unwind(AssertUnwindSafe(|| match action {
+            Action::Call => program.call(&cx, header.procedure, args, reply),
+            Action::Postpone => program.postpone(&cx, header.procedure, args, reply),
         }));
         match outcome {
             Ok(Ok(())) => Ok(()),
@@ -175,7 +188,7 @@ impl Dispatcher {
             Ok(Err(CallError::GarbageArguments)) => Err(ReplyStatus::GarbageArgs.into()),
             Ok(Err(CallError::SystemError)) => Err(ReplyStatus::SystemErr.into()),
             Ok(Err(CallError::Denied(stat))) => Err(ReplyStatus::AuthError(stat).into()),
-            Ok(Err(CallError::Drop)) => Err(Refusal::Silence),
+            Ok(Err(CallError::Drop)) => Err(CallRefusal::Silence),
             Err(_) => {
                 tracing::error!(peer = %peer.address, program = header.program, version = header.version,
                     procedure = header.procedure, "the procedure panicked");
@@ -184,9 +197,15 @@ impl Dispatcher {
         }
     }
 
-    /// Reads a small payload into the reply, and sets the mark.
-    fn complete(&mut self, reply: &mut Reply, hand_over: &dyn Fn()) -> Result<(), Errno> {
-        if let Some(attachment) = reply.take_small_file(SENDFILE_FROM) {
+    /// Reads a payload that doesn't go by sendfile into the reply, and sets the mark.
+    fn complete(
+        &mut self,
+        reply: &mut Reply,
+        capabilities: Capabilities,
+        hand_over: &dyn Fn(),
+    ) -> Result<(), Errno> {
+        let sendfile_from = if capabilities.sendfile { SENDFILE_FROM } else { u32::MAX };
+        if let Some(attachment) = reply.take_small_file(sendfile_from) {
             let length = attachment.length as usize;
             let buffer = reply.encoder().buffer();
             let start = buffer.len();
@@ -196,11 +215,12 @@ impl Dispatcher {
         if reply.set_mark() { Ok(()) } else { Err(Errno::OVERFLOW) }
     }
 
-    /// Reads until `into` is full or the file ends. If the disk is needed, somebody else drives meanwhile.
+    /// Reads until `into` is full or the file ends. If the disk is needed, another worker continues with the
+    /// connection meanwhile.
     fn read(&mut self, attachment: &FilePart, into: &mut [u8], hand_over: &dyn Fn()) -> Result<(), Errno> {
         let FilePart { file, offset, .. } = attachment;
         let mut filled = 0;
-        // tmpfs and others can't say whether they will wait: then asking is for nothing, most of the time.
+        // tmpfs and others don't support RWF_NOWAIT. Trying it there is a wasted system call.
         let mut patient = self.unasked > 0;
         self.unasked = self.unasked.saturating_sub(1);
         while filled < into.len() {
@@ -229,19 +249,19 @@ impl Dispatcher {
     }
 }
 
-/// Why there are no results.
-enum Refusal {
+/// Why a call has no results.
+enum CallRefusal {
     Status(ReplyStatus),
     Silence,
 }
 
-impl From<ReplyStatus> for Refusal {
+impl From<ReplyStatus> for CallRefusal {
     fn from(status: ReplyStatus) -> Self {
         Self::Status(status)
     }
 }
 
-/// Who answers for a program's version.
+/// The program with this number and version.
 #[inline]
 fn find(programs: &[Arc<dyn Program>], number: u32, version: u32) -> Result<&dyn Program, ReplyStatus> {
     let mut mismatch = None;

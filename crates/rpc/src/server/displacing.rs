@@ -1,33 +1,33 @@
-//! Which connection makes way when connections or descriptors have run short. Pure.
+//! Which connection is displaced when connections or descriptors have run out. Pure.
 //!
-//! 1. A stranger: of the peer that has the most of them, the one that has been idle for longest.
-//! 2. Else a connection of the peer that has the most connections, if that is more than the newcomer's peer
-//!    then has; again the one that has been idle for longest.
+//! 1. A stranger's: of the peer that has the most of them, the one that has been idle for longest.
+//! 2. Otherwise a connection of the peer that has the most connections, if it has more than the newcomer's
+//!    peer would have; again the one that has been idle for longest.
 //!
-//! A stranger makes only strangers give way. A connection in use (a call of it is running, or it has replies
-//! to read) is never closed for this.
+//! A stranger displaces only strangers. A connection in use (with a running call or unread replies) is never
+//! displaced.
 
 use std::collections::HashMap;
 
 use fairness::{Peer, Shares, Standing};
 
-/// A connection that could make way.
+/// A connection that might be displaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// Its number.
     pub number: u64,
-    /// Whom it is charged to.
+    /// The peer that it is charged to.
     pub peer: Peer,
-    /// Whether no rule names its peer.
+    /// Whether no export rule names its peer.
     pub stranger: bool,
-    /// When it was last worked for: a count that grows.
+    /// When it was last driven, in engine moments.
     pub last_used: u64,
 }
 
-/// Who is to be let in.
+/// The connection to be accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Newcomer {
-    /// Whom it will be charged to.
+    /// The peer that it will be charged to.
     pub peer: Peer,
     /// What it may displace.
     pub standing: Standing,
@@ -43,7 +43,7 @@ pub fn order(newcomer: Newcomer, shares: &Shares<Peer>, mut all: Vec<Candidate>)
     let own = strangers.get(&newcomer.peer).copied().unwrap_or(0);
     let displaced = if outsider { None } else { shares.displaced_by(&newcomer.peer, 1) };
     all.retain(|candidate| match strangers.get(&candidate.peer) {
-        // Between strangers, too, only who has more makes way.
+        // Among strangers, only a peer that has more is displaced.
         Some(count) if candidate.stranger => !outsider || *count > own + 1,
         _ => displaced == Some(candidate.peer),
     });
@@ -62,7 +62,7 @@ mod tests {
     const B: Peer = Peer::V4([192, 0, 2, 2]);
     const C: Peer = Peer::V4([192, 0, 2, 3]);
 
-    /// Connections of (peer, stranger, when last used), numbered from 1.
+    /// Connections of (peer, stranger, last use), numbered from 1.
     fn table(connections: &[(Peer, bool, u64)]) -> (Shares<Peer>, Vec<Candidate>) {
         let mut shares = Shares::new(100);
         let candidates = (1..).zip(connections).map(|(number, &(peer, stranger, last_used))| {
@@ -79,16 +79,17 @@ mod tests {
     }
 
     #[test]
-    fn strangers_go_first_those_of_the_peer_with_the_most_and_the_longest_idle() {
+    fn strangers_are_displaced_first_by_count_and_idle_time() {
         let connections =
             [(A, false, 1), (A, false, 2), (A, false, 3), (B, true, 9), (C, true, 5), (B, true, 7)];
         assert_eq!(displaced(C, Standing::Admitted, &connections), [6, 4, 5, 1, 2, 3]);
-        // Also those of the newcomer's own peer: another user of the host that root mounts on.
+        // A stranger's connections of the newcomer's own peer count, too: another user of the host that root
+        // mounts on.
         assert_eq!(displaced(B, Standing::Admitted, &connections[3..]), [3, 1, 2]);
     }
 
     #[test]
-    fn a_stranger_displaces_no_client_and_no_stranger_that_has_no_more_than_it() {
+    fn a_stranger_displaces_only_strangers_with_more_connections() {
         let clients = [(A, false, 1), (A, false, 2), (A, false, 3)];
         assert_eq!(displaced(B, Standing::Stranger, &clients), [0; 0]);
         assert_eq!(displaced(B, Standing::Stranger, &[(A, true, 1)]), [0; 0]);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_make_way_for_those_who_have_less() {
+    fn clients_are_displaced_for_peers_that_have_fewer() {
         let connections = [(A, false, 4), (A, false, 3), (A, false, 6), (B, false, 1), (B, false, 2)];
         assert_eq!(displaced(C, Standing::Admitted, &connections), [2, 1, 3]);
         assert_eq!(displaced(B, Standing::LocalRoot, &connections), [0; 0], "it would have as many then");

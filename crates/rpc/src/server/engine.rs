@@ -1,4 +1,4 @@
-//! What the workers, the supervisor and the public face share.
+//! The state that the workers, the supervisor and the public interface share.
 
 use std::{
     os::fd::OwnedFd,
@@ -15,74 +15,77 @@ use rustix::{
 };
 
 use super::{
-    Admission, Limits, Program,
+    Admission, Limits, Program, Verdict,
+    back_channel::{CallbackSender, EncodeCallback},
+    callbacks::{BackChannelError, CallbackReply},
     connection::Connection,
     displacing::Newcomer,
     listener::Listener,
-    memory::{Memory, rounded},
+    memory::{ReceiveMemory, rounded},
     receive::Receive,
     registry::Registry,
-    spare::Spare,
-    unread::Unread,
+    reserved_descriptors::ReservedDescriptors,
+    send::Flushed,
+    unread_replies::UnreadReplies,
     workers_share::WorkersShare,
 };
 
-/// The epoll data of the descriptor that wakes all workers to end them.
+/// The epoll data of the descriptor that wakes all workers so that they end.
 pub const STOP: u64 = 0;
 
-/// The epoll data of the first listener; connections count on behind the last.
+/// The epoll data of the first listener. Connections are numbered after the last listener.
 pub const FIRST_LISTENER: u64 = 1;
 
-/// What a worker is doing, for the supervisor. One cache line each.
+/// What a worker is doing, for the supervisor. Each has a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Activity {
-    /// The number of the connection that it works for, 0 for none.
+    /// The number of the connection that it drives, 0 for none.
     pub connection: AtomicU64,
-    /// Counts the steps (calls and sends) that it has begun.
+    /// The number of steps (calls and sends) that it has begun.
     pub steps: AtomicU64,
 }
 
-/// An engine.
+/// The engine.
 pub struct Engine {
     /// Bounds.
     pub limits: Limits,
     /// Which peers are served.
     pub admission: Arc<dyn Admission>,
-    /// What can be called.
+    /// The programs that can be called.
     pub programs: Vec<Arc<dyn Program>>,
-    /// Where events come from.
+    /// The epoll instance of all workers.
     pub epoll: OwnedFd,
-    /// Where connections come from.
+    /// The listening sockets.
     pub listeners: Vec<Listener>,
-    /// For connections to be accepted when there are no other descriptors.
-    pub spare: Spare,
-    /// Who is connected.
+    /// Descriptors reserved for accepting connections when all others are in use.
+    pub reserved_descriptors: ReservedDescriptors,
+    /// The connections.
     pub registry: Registry,
     /// Calls denied because their peer isn't admitted.
     pub denied: AtomicU64,
     /// Memory for large calls.
-    pub memory: Arc<Memory>,
-    /// Memory for replies that peers leave unread.
-    pub unread: Arc<Unread>,
-    /// One for each worker.
+    pub memory: Arc<ReceiveMemory>,
+    /// Memory held by replies that peers leave unread.
+    pub unread: Arc<UnreadReplies>,
+    /// One entry for each worker.
     pub activity: Vec<Activity>,
-    /// No new connection, no new call.
+    /// The engine is stopping: it accepts no connection and no call.
     pub stopping: AtomicBool,
-    /// Threads are to end.
+    /// The threads are to end.
     pub ended: AtomicBool,
-    /// Whether the supervisor sleeps without a time limit.
+    /// Whether the supervisor sleeps without a timeout.
     pub supervisor_sleeps: AtomicBool,
     supervisor: OnceLock<Thread>,
-    /// Grows while anybody works: a clock that costs nothing to read, to tell by who has been idle for
-    /// longest.
+    /// The number of supervisor ticks, which grows while any worker is busy. It is a clock that costs nothing
+    /// to read, used to find the connection that has been idle for longest.
     moments: AtomicU64,
     next_number: AtomicU64,
     stop: OwnedFd,
 }
 
 impl Engine {
-    /// Puts the parts together; nothing runs yet.
+    /// Creates the engine. No thread runs yet.
     pub fn new(
         mut limits: Limits,
         admission: Arc<dyn Admission>,
@@ -98,12 +101,12 @@ impl Engine {
             listener.watch(&epoll, number)?;
         }
         Ok(Self {
-            spare: Spare::new(),
+            reserved_descriptors: ReservedDescriptors::new(),
             registry: Registry::new(&limits),
             moments: AtomicU64::new(0),
             denied: AtomicU64::new(0),
-            memory: Memory::new(limits.receive_memory, rounded(limits.max_record)),
-            unread: Unread::new(limits.reply_memory),
+            memory: ReceiveMemory::new(limits.receive_memory, rounded(limits.max_record)),
+            unread: UnreadReplies::new(limits.reply_memory),
             activity: (0..limits.threads).map(|_| Activity::default()).collect(),
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -119,34 +122,34 @@ impl Engine {
         })
     }
 
-    /// A number for the next connection.
+    /// The number for the next connection.
     pub fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Now, in ticks of the supervisor.
+    /// The current time in supervisor ticks.
     #[inline]
     pub fn moment(&self) -> u64 {
         self.moments.load(Ordering::Relaxed)
     }
 
-    /// A tick of the supervisor.
+    /// Counts one supervisor tick.
     pub fn tick(&self) {
         self.moments.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many workers work, for anybody.
-    pub fn at_work(&self) -> usize {
+    /// The number of workers that drive a connection.
+    pub fn busy_workers(&self) -> usize {
         self.activity.iter().filter(|activity| activity.connection.load(Ordering::SeqCst) != 0).count()
     }
 
-    /// Has the connection number `first` driven, or the next in line if it is driven already or gone.
-    pub fn go_on(&self, workers: &WorkersShare, first: Option<u64>) {
+    /// Arms connection number `first`, or the next one in line if that one is driven already or closed.
+    pub fn resume_first(&self, workers: &WorkersShare, first: Option<u64>) {
         let mut next = first;
         while let Some(number) = next {
             if let Some(connection) = self.registry.get(number) {
                 let receive = connection.receive.lock();
-                // An error means that the connection has gone.
+                // An error means that the connection is closed.
                 if !receive.closed
                     && !receive.turn.is_driven()
                     && connection.arm(&self.epoll, &receive, self.is_stopping()).is_ok()
@@ -158,8 +161,8 @@ impl Engine {
         }
     }
 
-    /// Closes an idle connection to make room for `newcomer`, if one has to make way for it.
-    pub fn make_way(&self, newcomer: Newcomer) -> bool {
+    /// Closes an idle connection to make room for `newcomer`, if one may be displaced.
+    pub fn displace_idle(&self, newcomer: Newcomer) -> bool {
         for number in self.registry.displaced_by(newcomer) {
             let Some(connection) = self.registry.get(number) else { continue };
             if self.close_if(&connection, false, |receive| connection.is_idle(receive)) {
@@ -171,19 +174,19 @@ impl Engine {
         false
     }
 
-    /// Whether the engine is on its way to the end.
+    /// Whether the engine is stopping.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The calling thread is the supervisor.
-    pub fn i_supervise(&self) {
+    /// Registers the calling thread as the supervisor.
+    pub fn set_supervisor(&self) {
         let _ = self.supervisor.set(std::thread::current());
     }
 
-    /// Makes sure that the supervisor is awake. Its sleeping and our having something for it are told in two
-    /// words: each side writes its own first and then reads the other's, in one total order, so one of them
-    /// sees.
+    /// Wakes the supervisor if it sleeps. Two words are involved, "it sleeps" and "there is work". Each side
+    /// writes its own word and then reads the other's, in one total order, so at least one side sees the
+    /// other's write.
     #[inline]
     pub fn wake_supervisor(&self) {
         if self.supervisor_sleeps.load(Ordering::SeqCst)
@@ -194,9 +197,9 @@ impl Engine {
         }
     }
 
-    /// How many workers with slow calls of one connection may be detached. With its driver they are fewer
-    /// than its peer may keep busy ([`WorkersShare`]), so that they don't hold up the peer's other
-    /// connections (if there are four workers or more: less than that is for tests).
+    /// The most workers that may be detached from one connection with slow calls. Together with the driver
+    /// they are fewer than one peer may keep busy ([`WorkersShare`]), so that they don't delay the peer's
+    /// other connections (with four workers or more; fewer are used in tests only).
     pub fn max_detached(&self) -> usize {
         match self.limits.threads {
             few @ 0..=3 => few.saturating_sub(1),
@@ -204,8 +207,8 @@ impl Engine {
         }
     }
 
-    /// Hands out receive memory that has become free to those who wait for it. To be called, without a lock,
-    /// after whatever may have dropped a permit.
+    /// Grants receive memory that has become free to the connections that wait for it. Call it, without
+    /// holding a lock, after anything that may have dropped a permit.
     pub fn serve_waiters(&self) {
         while let Some((number, permit)) = self.memory.next_granted() {
             let Some(connection) = self.registry.get(number) else { continue };
@@ -214,7 +217,7 @@ impl Engine {
                 if receive.queued && !receive.closed {
                     receive.begin_large(permit, &self.memory);
                     if !receive.turn.is_driven() {
-                        // An error means that the connection has gone; whoever closes it is on the way.
+                        // An error means that the connection is being closed.
                         let _ = connection.arm(&self.epoll, &receive, self.is_stopping());
                     }
                     None
@@ -227,8 +230,8 @@ impl Engine {
         }
     }
 
-    /// Closes those who hold the most while peers leave more unread than there may be. To be called, without
-    /// a lock, after whatever may have left replies in a queue.
+    /// Closes the connections that hold the most while unread replies exceed their bound. Call it, without
+    /// holding a lock, after anything that may have left replies in a queue.
     pub fn reclaim_replies(&self) {
         while let Some(number) = self.unread.surplus() {
             let Some(connection) = self.registry.get(number) else { continue };
@@ -237,14 +240,14 @@ impl Engine {
         }
     }
 
-    /// Closes a connection, now. Calls of it that are running end as they do, for nobody. `broken` says it
-    /// was the peer's fault.
+    /// Closes a connection at once. Its running calls finish, and their replies are discarded. `broken` means
+    /// that the peer broke the protocol or stalled.
     pub fn close(&self, connection: &Arc<Connection>, broken: bool) {
         self.close_if(connection, broken, |_| true);
     }
 
-    /// Closes a connection, if `condition` holds of it; nobody begins to work for it in between. Returns
-    /// whether it did.
+    /// Closes a connection if `condition` holds. No worker can become its driver in between. Returns whether
+    /// it was closed.
     fn close_if(
         &self,
         connection: &Arc<Connection>,
@@ -257,27 +260,27 @@ impl Engine {
                 return false;
             }
             receive.closed = true;
-            self.memory.hold(&connection.asker(), &mut receive.held, 0);
+            self.memory.hold(&connection.requester(), &mut receive.held, 0);
             (receive.clear(), receive.turn.is_quiet())
         };
         drop(rest);
         connection.send.break_off();
-        connection.back.close();
-        self.memory.cancel(&connection.asker());
-        // Neither can fail in a way that matters: the descriptor is ours and open.
+        connection.callbacks.close();
+        self.memory.cancel(&connection.requester());
+        // It can't fail in a way that matters: the descriptor is ours and open.
         let _ = epoll::delete(&self.epoll, connection);
-        let _ = rustix::net::shutdown(connection, rustix::net::Shutdown::Both);
+        connection.transport.shutdown();
         self.registry.remove(connection, broken);
         connection.workers.forget(connection.number());
         if quiet {
-            self.gone(connection);
+            self.notify_closed(connection);
         }
         self.serve_waiters();
         true
     }
 
-    /// Tells the programs that a closed connection's last call has ended.
-    pub fn gone(&self, connection: &Connection) {
+    /// Tells the programs that the last call of a closed connection has ended.
+    pub fn notify_closed(&self, connection: &Connection) {
         for program in &self.programs {
             let told =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| program.closed(&connection.peer)));
@@ -287,13 +290,51 @@ impl Engine {
         }
     }
 
-    /// Ends the threads.
+    /// Makes the threads end.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         // The counter is 0 or 1: adding 1 can't fail.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(supervisor) = self.supervisor.get() {
             supervisor.unpark();
+        }
+    }
+}
+
+impl CallbackSender for Engine {
+    fn send_callback(
+        &self,
+        connection: u64,
+        encode: EncodeCallback<'_>,
+    ) -> Result<CallbackReply, BackChannelError> {
+        let connection = self.registry.get(connection).ok_or(BackChannelError::Gone)?;
+        if connection.verdict(&*self.admission) == Verdict::Stranger {
+            return Err(BackChannelError::Gone); // the exports have changed
+        }
+        if connection.send.state().0 {
+            return Err(BackChannelError::Busy);
+        }
+        let (xid, reply) = connection.callbacks.begin()?;
+        let (mut record, mut spares) = (encode(xid)?, Vec::new());
+        connection.send.push(&mut record, None, &mut spares);
+        match connection.send.flush(&connection.transport, false, &mut spares) {
+            Flushed::Done => Ok(reply),
+            Flushed::Blocked => {
+                let receive = connection.receive.lock();
+                // A driver arms the connection when it is through.
+                if !receive.turn.is_driven() && !receive.closed {
+                    // Fails only for a connection that is being closed.
+                    let _ = connection.arm(&self.epoll, &receive, self.is_stopping());
+                }
+                drop(receive);
+                self.wake_supervisor();
+                self.reclaim_replies();
+                Ok(reply)
+            }
+            Flushed::Broken => {
+                self.close(&connection, true);
+                Err(BackChannelError::Gone)
+            }
         }
     }
 }

@@ -1,29 +1,29 @@
-//! How much of everything.
+//! The engine's bounds.
 
 use std::time::Duration;
 
 /// Bounds on what the peers together, and each of them, can make the engine hold.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Worker threads: how many calls can run (and wait for a disk) at the same time. At least 1. From four
-    /// on, one peer keeps at most three quarters of them busy.
+    /// Worker threads: the number of calls that can run (and wait for a disk) at the same time. At least 1.
+    /// With four or more, one peer keeps at most three quarters of them busy.
     pub threads: usize,
-    /// A worker's stack, in bytes; only what is used becomes resident.
+    /// A worker's stack, in bytes. Only the used part becomes resident.
     pub stack: usize,
-    /// Connections. Each peer may have its share, and parts are kept from strangers and for root of this
-    /// host. One more is closed at once, unless an idle one makes way: a stranger's, or one of a peer that
-    /// has more.
+    /// Connections. Each peer may have its share, and parts are reserved for admitted peers and for root of
+    /// this host. A connection above the limit is closed at once, unless an idle one is displaced: a
+    /// stranger's, or one of a peer that has more.
     pub max_connections: usize,
-    /// The longest call, in bytes; the connection of a longer one is closed.
+    /// The longest call, in bytes. A longer one closes its connection.
     pub max_record: usize,
-    /// Memory for calls above 32 KiB that are coming in or running, all connections together, in bytes. Each
-    /// peer may have its share. A connection that can't have what its call needs isn't read from until it is
-    /// its turn. At least `max_record` and a little (else it is raised to that).
+    /// Memory for calls above 32 KiB that are being received or run, all connections together, in bytes. Each
+    /// peer may have its share. A connection whose call gets no memory isn't read from until its turn. At
+    /// least `max_record` and a little (else it is raised to that).
     pub receive_memory: usize,
-    /// Replies to one peer are sent at the latest when so many bytes are ready. While the peer leaves any of
-    /// them unread, so that they don't fit into the socket, no further call of that peer is run.
+    /// Replies to one connection are sent at the latest when this many bytes are ready. While the peer leaves
+    /// any of them unread, so that they don't fit into the socket, no further call of that connection is run.
     pub reply_queue: usize,
-    /// Memory for replies that peers leave unread, all connections together, in bytes. When it is used up,
+    /// Memory for replies that peers leave unread, all connections together, in bytes. When it is exceeded,
     /// the connection that holds the most is closed, of those of the peer that holds the most.
     pub reply_memory: usize,
     /// How long a peer may leave its replies unread, or hold receive memory that others wait for, per 64 KiB

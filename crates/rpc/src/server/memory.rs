@@ -1,4 +1,4 @@
-//! Buffers that calls are received into, and the permits for the large ones.
+//! The buffers that calls are received into, and the permits for large ones.
 
 use std::sync::{
     Arc,
@@ -10,29 +10,29 @@ use parking_lot::Mutex;
 use fairness::{Peer, Shares, Standing};
 
 use super::{
-    budget::{Budget, Request},
-    placing::PLACED,
+    budget::{Budget, MemoryRequest},
+    payload_alignment::ALIGNMENT,
 };
 
-/// What one receive can bring at most, when calls are small; every worker has one such buffer.
+/// The longest receive while calls are small, in bytes. Every worker has one such buffer.
 pub const BATCH: usize = 64 << 10;
 
-/// A call above this gets a buffer of its own.
+/// A call longer than this, in bytes, gets a buffer of its own.
 pub const LARGE: usize = 32 << 10;
 
-/// Buffers of large calls come in multiples of this.
+/// Buffers of large calls have multiples of this size, in bytes.
 const STEP: usize = 32 << 10;
 
-/// How much the pool keeps for the next large call.
+/// The most bytes that the pool keeps for later calls.
 const POOLED: usize = 4 << 20;
 
-/// A received piece of a stream. Calls borrow their arguments from it, so it doesn't change while it is
+/// A received piece of a stream. Calls borrow their arguments from it, so it isn't changed while it is
 /// shared.
 #[derive(Debug)]
 pub struct Chunk {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// For a large call.
+    /// The permit of a large call.
     pub permit: Option<Permit>,
 }
 
@@ -43,46 +43,46 @@ impl Chunk {
     }
 }
 
-/// Who asks for memory.
+/// A connection that requests memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker {
-    /// For which connection.
+pub struct Requester {
+    /// Its number.
     pub connection: u64,
-    /// Whom to charge.
+    /// The peer to charge.
     pub peer: Peer,
-    /// Which reserves are open to the peer.
+    /// The reserves that the peer may use.
     pub standing: Standing,
 }
 
 /// The shared receive memory.
 #[derive(Debug)]
-pub struct Memory {
+pub struct ReceiveMemory {
     budget: Mutex<Budget>,
-    /// Mirrors [`Budget::has_granted`], to look without the lock.
+    /// Mirrors [`Budget::has_granted`], to be read without the lock.
     granted: AtomicBool,
     /// Mirrors [`Budget::has_waiting`].
     waiting: AtomicBool,
-    /// What those who wait hold already: the beginnings of their calls.
+    /// Bytes held by connections that wait: the beginnings of their calls.
     held: Mutex<Shares<Peer>>,
     pool: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A part of the receive memory, given back when dropped. To drop it takes one lock under which nothing else
-/// is taken.
+/// A part of the receive memory, released when dropped. Dropping it takes one lock, under which no other is
+/// taken.
 #[derive(Debug)]
 pub struct Permit {
-    memory: Arc<Memory>,
+    memory: Arc<ReceiveMemory>,
     peer: Peer,
     bytes: usize,
 }
 
 impl Permit {
-    /// How much it permits, in bytes.
+    /// Its size in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Becomes as much more as `more` permits.
+    /// Adds the bytes of `more`.
     pub fn absorb(&mut self, mut more: Self) {
         debug_assert_eq!(self.peer, more.peer, "permits of one connection");
         self.bytes += std::mem::take(&mut more.bytes);
@@ -99,14 +99,14 @@ impl Drop for Permit {
     }
 }
 
-/// The size of the buffer for a call of `length` bytes, with room to place its payload.
+/// The size of the buffer for a call of `length` bytes, with room to align its payload.
 pub const fn rounded(length: usize) -> usize {
-    (length + PLACED).div_ceil(STEP) * STEP
+    (length + ALIGNMENT).div_ceil(STEP) * STEP
 }
 
-impl Memory {
-    /// `total` bytes for large calls, of which the largest takes `largest`. Where there is enough, room for
-    /// one is kept for root of this host.
+impl ReceiveMemory {
+    /// `total` bytes for large calls, of which the largest takes `largest`. Where the total suffices, room
+    /// for one is reserved for root of this host.
     pub fn new(total: usize, largest: usize) -> Arc<Self> {
         let for_root = if total >= 4 * largest { largest } else { 0 };
         Arc::new(Self {
@@ -118,23 +118,23 @@ impl Memory {
         })
     }
 
-    /// Asks for `bytes`; without them, the connection is in line.
-    pub fn request(self: &Arc<Self>, asker: &Asker, bytes: usize) -> Option<Permit> {
-        let Asker { connection, peer, standing } = *asker;
+    /// Requests `bytes`. If `None`, the connection waits in line.
+    pub fn request(self: &Arc<Self>, requester: &Requester, bytes: usize) -> Option<Permit> {
+        let Requester { connection, peer, standing } = *requester;
         let mut budget = self.budget.lock();
-        let granted = budget.request(Request { connection, peer, standing, bytes });
+        let granted = budget.request(MemoryRequest { connection, peer, standing, bytes });
         self.mirror(&budget);
         granted.then(|| Permit { memory: Arc::clone(self), peer, bytes })
     }
 
-    /// The connection doesn't want what it has asked for.
-    pub fn cancel(&self, asker: &Asker) {
+    /// Cancels a connection's requests.
+    pub fn cancel(&self, requester: &Requester) {
         let mut budget = self.budget.lock();
-        budget.cancel(&asker.peer, asker.connection);
+        budget.cancel(&requester.peer, requester.connection);
         self.mirror(&budget);
     }
 
-    /// Which connection has come out of its line, with its permit.
+    /// The next connection whose request was granted, with its permit.
     pub fn next_granted(self: &Arc<Self>) -> Option<(u64, Permit)> {
         if !self.granted.load(Ordering::Acquire) {
             return None;
@@ -142,21 +142,22 @@ impl Memory {
         let mut budget = self.budget.lock();
         let granted = budget.next_granted();
         self.mirror(&budget);
-        let Request { connection, peer, bytes, .. } = granted?;
+        let MemoryRequest { connection, peer, bytes, .. } = granted?;
         Some((connection, Permit { memory: Arc::clone(self), peer, bytes }))
     }
 
-    /// Counts that a connection in line holds `now` bytes instead of `before`. False if its peer's
-    /// connections in line may not hold more: then this one must go, and nothing has been counted.
-    pub fn hold(&self, asker: &Asker, before: &mut usize, now: usize) -> bool {
+    /// Counts that a waiting connection holds `now` bytes instead of `before`. If this returns false, the
+    /// waiting connections of its peer may not hold more, this connection must be closed, and nothing was
+    /// counted.
+    pub fn hold(&self, requester: &Requester, before: &mut usize, now: usize) -> bool {
         if now == *before {
             return true;
         }
         let mut held = self.held.lock();
         let fits = match now.checked_sub(*before) {
-            Some(more) => held.take(&asker.peer, asker.standing, more),
+            Some(more) => held.take(&requester.peer, requester.standing, more),
             None => {
-                held.give_back(&asker.peer, *before - now);
+                held.give_back(&requester.peer, *before - now);
                 true
             }
         };
@@ -166,12 +167,12 @@ impl Memory {
         fits
     }
 
-    /// Whether somebody waits for memory.
+    /// Whether any connection waits for memory.
     pub fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Bytes in use now, and the most that ever were.
+    /// The bytes in use now, and the most at any time.
     pub fn usage(&self) -> (usize, usize) {
         let budget = self.budget.lock();
         (budget.used(), budget.peak())
@@ -182,7 +183,7 @@ impl Memory {
         self.waiting.store(budget.has_waiting(), Ordering::Release);
     }
 
-    /// A buffer of exactly `length` bytes, within what `permit` allows; what it holds is of no meaning.
+    /// A buffer of exactly `length` bytes, within what `permit` allows, with undefined contents.
     pub fn buffer(&self, length: usize) -> Vec<u8> {
         let wanted = rounded(length);
         let pooled = {
@@ -195,7 +196,7 @@ impl Memory {
         buffer
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back into the pool.
     pub fn recycle(&self, buffer: Vec<u8>) {
         let mut pool = self.pool.lock();
         let held: usize = pool.iter().map(Vec::capacity).sum();
@@ -204,7 +205,7 @@ impl Memory {
         }
     }
 
-    /// Frees what is kept for the next large call.
+    /// Frees the pool.
     pub fn trim(&self) {
         self.pool.lock().clear();
     }
@@ -214,14 +215,14 @@ impl Memory {
 mod tests {
     use super::*;
 
-    fn asker(host: u8, connection: u64) -> Asker {
-        Asker { connection, peer: Peer::V4([192, 0, 2, host]), standing: Standing::Admitted }
+    fn requester(host: u8, connection: u64) -> Requester {
+        Requester { connection, peer: Peer::V4([192, 0, 2, host]), standing: Standing::Admitted }
     }
 
     #[test]
-    fn those_who_wait_hold_no_more_than_their_share() {
-        let memory = Memory::new(STEP, STEP);
-        let (greedy, other) = (asker(1, 1), asker(2, 2));
+    fn waiting_connections_hold_at_most_their_share() {
+        let memory = ReceiveMemory::new(STEP, STEP);
+        let (greedy, other) = (requester(1, 1), requester(2, 2));
         let (mut first, mut second, mut third) = (0, 0, 0);
         assert!(memory.hold(&greedy, &mut first, STEP / 2));
         assert!(!memory.hold(&greedy, &mut second, 1) && second == 0, "one of them must go");
@@ -234,14 +235,14 @@ mod tests {
 
     #[test]
     fn a_permit_comes_back_when_it_is_dropped_and_the_next_one_gets_it() {
-        let memory = Memory::new(2 * STEP, STEP);
-        let permit = memory.request(&asker(1, 1), 2 * STEP).unwrap();
-        assert!(memory.request(&asker(1, 2), STEP).is_none());
+        let memory = ReceiveMemory::new(2 * STEP, STEP);
+        let permit = memory.request(&requester(1, 1), 2 * STEP).unwrap();
+        assert!(memory.request(&requester(1, 2), STEP).is_none());
         assert!(memory.has_waiting() && memory.next_granted().is_none());
         drop(permit);
         let (who, mut permit) = memory.next_granted().unwrap();
         assert_eq!((who, memory.usage()), (2, (STEP, 2 * STEP)));
-        permit.absorb(memory.request(&asker(1, 2), 0).unwrap());
+        permit.absorb(memory.request(&requester(1, 2), 0).unwrap());
         assert_eq!(permit.bytes(), STEP);
         drop(permit);
         assert_eq!(memory.usage().0, 0);
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_not_kept_without_end() {
-        let memory = Memory::new(64 << 20, 1 << 20);
+        let memory = ReceiveMemory::new(64 << 20, 1 << 20);
         let mut buffer = memory.buffer(40_000);
         buffer[39_999] = 7;
         memory.recycle(buffer);

@@ -1,52 +1,45 @@
-//! The parts of the stream that we send, and the system calls that send them: bytes in memory by one sendmsg
-//! for many parts, bytes of files by sendfile.
+//! The parts of the outgoing stream and how they are sent: bytes in memory with one sendmsg for many parts,
+//! bytes of files with sendfile.
 
-use std::{
-    collections::VecDeque,
-    io::IoSlice,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-};
+use std::{collections::VecDeque, io::IoSlice, os::fd::OwnedFd, sync::Arc};
+
+use rustix::io::Errno;
 
 use super::reply::Payload;
-use rustix::{
-    fs::sendfile,
-    io::Errno,
-    net::{SendAncillaryBuffer, SendFlags, sendmsg},
-};
+use crate::transport::Transport;
 
 /// Replies are appended to one another up to this many bytes.
 pub const REPLY_BUFFER: usize = 64 << 10;
 
-/// Pieces that go out in one call.
+/// The most pieces in one sendmsg.
 const PIECES: usize = 16;
 
-/// How many empty buffers a worker keeps.
+/// The most empty buffers that a worker keeps.
 const SPARES: usize = 4;
 
 const ZEROES: [u8; 4096] = [0; 4096];
 
-/// A part of the stream that we send.
+/// A part of the outgoing stream.
 #[derive(Debug)]
 pub enum Piece {
     Bytes { bytes: Vec<u8>, sent: usize },
-    Lent { bytes: Box<dyn Payload>, sent: usize },
+    Payload { bytes: Box<dyn Payload>, sent: usize },
     File { file: Arc<OwnedFd>, offset: u64, left: u64 },
     Zeroes { left: u64 },
 }
 
-/// How much went out.
+/// The number of bytes that were sent.
 #[derive(Debug, Default)]
 pub struct Sent {
     /// Bytes.
     pub total: u64,
-    /// Of those, bytes that were in memory.
+    /// Bytes from memory among them.
     pub memory: usize,
 }
 
-/// Sends from the front until everything is gone or the socket is full.
+/// Sends from the front until everything is sent or the socket is full.
 pub fn send_pieces(
-    socket: &impl AsFd,
+    transport: &Transport<OwnedFd>,
     pieces: &mut VecDeque<Piece>,
     sent: &mut Sent,
     spares: &mut Vec<Vec<u8>>,
@@ -54,8 +47,8 @@ pub fn send_pieces(
     loop {
         let outcome = match pieces.front_mut() {
             None => return Ok(()),
-            Some(Piece::File { file, offset, left }) => send_file(socket, file, offset, left, sent),
-            Some(_) => send_bytes(socket, pieces, sent),
+            Some(Piece::File { file, offset, left }) => send_file(transport, file, offset, left, sent),
+            Some(_) => send_bytes(transport, pieces, sent),
         };
         match outcome {
             Err(Errno::AGAIN) => return Ok(()),
@@ -81,7 +74,7 @@ pub fn send_pieces(
 
 /// Sends pieces that are in memory, up to the next file or [`PIECES`].
 fn send_bytes(
-    socket: &impl AsFd,
+    transport: &Transport<OwnedFd>,
     pieces: &mut VecDeque<Piece>,
     sent: &mut Sent,
 ) -> Result<Option<Piece>, Errno> {
@@ -90,7 +83,7 @@ fn send_bytes(
     for (slice, piece) in slices.iter_mut().zip(pieces.iter()) {
         *slice = IoSlice::new(match piece {
             Piece::Bytes { bytes, sent } => &bytes[*sent..],
-            Piece::Lent { bytes, sent } => &(**bytes).as_ref()[*sent..],
+            Piece::Payload { bytes, sent } => &(**bytes).as_ref()[*sent..],
             #[allow(clippy::cast_possible_truncation, reason = "at most 4096")]
             Piece::Zeroes { left } => &ZEROES[..(*left).min(ZEROES.len() as u64) as usize],
             Piece::File { .. } => break,
@@ -100,11 +93,7 @@ fn send_bytes(
             break;
         }
     }
-    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    if count < pieces.len() {
-        flags |= SendFlags::MORE; // let the file's first bytes share a segment with the header
-    }
-    let mut gone = sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags)?;
+    let mut gone = transport.send(&slices[..count], count < pieces.len())?;
     sent.total += gone as u64;
     for piece in pieces.iter_mut().take(count) {
         match piece {
@@ -114,7 +103,7 @@ fn send_bytes(
                 sent.memory += some;
                 gone -= some;
             }
-            Piece::Lent { bytes, sent: before } => {
+            Piece::Payload { bytes, sent: before } => {
                 let some = gone.min((**bytes).as_ref().len() - *before);
                 *before += some;
                 sent.memory += some;
@@ -134,23 +123,23 @@ fn send_bytes(
     Ok(None)
 }
 
-/// Sends from a file. Where the file has ended, zeroes take its place: the record's length was announced.
+/// Sends from a file. Zeroes follow where the file has ended, because the record's length was announced.
 fn send_file(
-    socket: &impl AsFd,
+    transport: &Transport<OwnedFd>,
     file: &OwnedFd,
     offset: &mut u64,
     left: &mut u64,
     sent: &mut Sent,
 ) -> Result<Option<Piece>, Errno> {
     let count = usize::try_from(*left).unwrap_or(usize::MAX);
-    match sendfile(socket, file, Some(offset), count) {
+    match transport.send_file(file, offset, count) {
         Ok(0) => Ok(Some(Piece::Zeroes { left: std::mem::take(left) })),
         Ok(gone) => {
             sent.total += gone as u64;
             *left = left.saturating_sub(gone as u64);
             Ok(None)
         }
-        // A filesystem that can't: through memory then, a part at a time.
+        // The filesystem doesn't support sendfile: copy through memory, a part at a time.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             let mut bytes = vec![0; count.min(REPLY_BUFFER)];
             let read = rustix::io::pread(file, &mut bytes[..], *offset)?;
@@ -170,7 +159,7 @@ impl Piece {
     fn is_done(&self) -> bool {
         match self {
             Self::Bytes { bytes, sent } => *sent == bytes.len(),
-            Self::Lent { bytes, sent } => *sent == (**bytes).as_ref().len(),
+            Self::Payload { bytes, sent } => *sent == (**bytes).as_ref().len(),
             Self::File { left, .. } | Self::Zeroes { left } => *left == 0,
         }
     }

@@ -1,23 +1,22 @@
-//! What the engine runs.
+//! The interface of the programs that the engine runs.
 
 use std::ops::RangeInclusive;
 
 use super::{CallContext, Peer, Reply};
 use crate::message::AuthStat;
 
-/// Where a call's payload had better lie in memory.
+/// The alignment that a program wants for a call's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
+pub enum PayloadAlignment {
     /// Anywhere.
     Anywhere,
-    /// That can't be told before more of the call has come.
+    /// Unknown before more of the call has been received.
     NotYet,
-    /// The bytes from `at` on should lie at an address that leaves the same remainder as `offset` when
-    /// divided by the size of a page.
+    /// The byte at `at` should have an address with the same remainder as `offset` modulo the size of a page.
     At {
-        /// Counted from the beginning of the arguments.
+        /// The payload's first byte, counted from the beginning of the arguments.
         at: usize,
-        /// Where they go in their file.
+        /// The payload's offset in its file.
         offset: u64,
     },
 }
@@ -27,14 +26,14 @@ pub trait Program: Send + Sync + 'static {
     /// Its number.
     fn number(&self) -> u32;
 
-    /// The versions that [`Program::call`] is ready for.
+    /// The versions that [`Program::call`] implements.
     fn versions(&self) -> RangeInclusive<u32>;
 
     /// Runs one procedure and writes its results into `reply`. Called on a worker thread; may block (see
-    /// [`CallContext::will_block`]). Procedure 0 (NULL) is answered by the engine and never comes here.
+    /// [`CallContext::will_block`]). The engine answers procedure 0 (NULL) itself.
     ///
     /// # Errors
-    /// A [`CallError`] replaces whatever `reply` holds by the protocol's own error. A panic becomes
+    /// A [`CallError`] replaces the contents of `reply` by the protocol's own error. A panic becomes
     /// [`CallError::SystemError`].
     fn call(
         &self,
@@ -44,14 +43,14 @@ pub trait Program: Send + Sync + 'static {
         reply: &mut Reply,
     ) -> Result<(), CallError>;
 
-    /// Whether everybody is answered, also those whom [`Admission`](super::Admission) doesn't let in.
+    /// Whether calls of all peers are run, also of those that [`Admission`](super::Admission) doesn't admit.
     fn answers_strangers(&self) -> bool {
         false
     }
 
-    /// Answers a call of a connection that may yet be admitted: "not now, ask again", in the program's own
-    /// words, as [`Program::call`] would. Nothing else is to be done. The arguments may be cut off anywhere.
-    /// A program that has no words for that denies the call.
+    /// Answers a call of a connection whose admission isn't decided yet with the program's own "try again
+    /// later", as [`Program::call`] would, and does nothing else. The arguments may be truncated anywhere. A
+    /// program without such an answer denies the call.
     ///
     /// # Errors
     /// As for [`Program::call`].
@@ -66,22 +65,69 @@ pub trait Program: Send + Sync + 'static {
         Err(CallError::Denied(AuthStat::BadCred))
     }
 
-    /// Whether [`Program::place`] has anything to say at present. Then connections receive the beginnings of
-    /// calls by themselves, which costs small calls something.
-    fn places(&self) -> bool {
+    /// Whether [`Program::payload_alignment`] wants any alignment at present. Connections then receive the
+    /// beginning of each call separately, which costs small calls something.
+    fn aligns_payloads(&self) -> bool {
         false
     }
 
-    /// Where the payload of a call should lie, of which `args` is what has come of the arguments. A wish: a
-    /// call that has come in one piece with others, or in fragments, isn't moved.
-    fn place(&self, version: u32, procedure: u32, args: &[u8]) -> Placement {
+    /// The alignment of a call's payload, of which `args` is the received part of the arguments. A hint: a
+    /// call that arrived in one piece with others, or in fragments, isn't moved.
+    fn payload_alignment(&self, version: u32, procedure: u32, args: &[u8]) -> PayloadAlignment {
         let _ = (version, procedure, args);
-        Placement::Anywhere
+        PayloadAlignment::Anywhere
     }
 
-    /// A connection has gone; no call of its is running any more.
+    /// A connection was closed, and none of its calls is running any more.
     fn closed(&self, peer: &Peer) {
         let _ = peer;
+    }
+}
+
+/// A program that is one function: for programs without lifecycle, and for the servers of tests.
+pub struct ProgramFn<F> {
+    number: u32,
+    versions: RangeInclusive<u32>,
+    call: F,
+}
+
+impl<F> ProgramFn<F>
+where
+    F: Fn(&CallContext<'_>, u32, &mut xdr::Decoder<'_>, &mut Reply) -> Result<(), CallError>
+        + Send
+        + Sync
+        + 'static,
+{
+    /// The program with this number and these versions. `call` is its [`Program::call`].
+    #[must_use]
+    pub const fn new(number: u32, versions: RangeInclusive<u32>, call: F) -> Self {
+        Self { number, versions, call }
+    }
+}
+
+impl<F> Program for ProgramFn<F>
+where
+    F: Fn(&CallContext<'_>, u32, &mut xdr::Decoder<'_>, &mut Reply) -> Result<(), CallError>
+        + Send
+        + Sync
+        + 'static,
+{
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        self.versions.clone()
+    }
+
+    fn call(
+        &self,
+        cx: &CallContext<'_>,
+        procedure: u32,
+        args: &mut xdr::Decoder<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), CallError> {
+        (self.call)(cx, procedure, args, reply)
     }
 }
 
@@ -100,7 +146,7 @@ pub enum CallError {
     /// AUTH_ERROR.
     #[error("denied: {0}")]
     Denied(AuthStat),
-    /// No answer at all: the call is a duplicate of one in progress, whose answer serves both.
+    /// No reply: the call is a duplicate of one in progress, whose reply serves both.
     #[error("not answered")]
     Drop,
 }

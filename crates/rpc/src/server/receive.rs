@@ -1,75 +1,74 @@
-//! A connection's receiving half: from the socket to whole calls, with as few copies and as little memory as
-//! the stream allows.
+//! The receiving half of a connection: from the socket to whole calls, with as few copies and as little
+//! memory as the stream allows.
 //!
-//! - Small calls come in batches into the driving worker's buffer. Between drives a connection holds at most
-//!   the beginning of one call.
-//! - A large call gets a buffer of its own size, for which there must be a permit, and is received straight
-//!   into it, not a byte further. After a large call the next one is expected to be large too: then the first
-//!   receive is short, so that next to nothing has to be copied from the batch into the large buffer.
-//! - A call in several fragments (nobody's fast path) is put together by [`record::Reader`], under a permit
-//!   that grows with what has come.
+//! - Small calls arrive in batches in the driving worker's buffer. Without a driver, a connection holds at
+//!   most the beginning of one call.
+//! - A large call needs a permit and gets a buffer of its own size. It is received straight into that buffer,
+//!   and the receive stops at its end. The next call is then expected to be large too, so the first receive
+//!   is short and little has to be copied from the batch into the large buffer.
+//! - A call in several fragments, which common clients never send, is assembled by [`record::Reader`] under a
+//!   permit that grows with the bytes that arrive.
 
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::{ops::Range, os::fd::OwnedFd, sync::Arc, time::Instant};
 
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, recv},
-};
+use rustix::io::Errno;
 
 use super::{
-    Placement, Program,
-    memory::{BATCH, Chunk, LARGE, Memory, Permit, rounded},
-    placing::{self, gap},
-    turn::Turn,
+    PayloadAlignment, Program,
+    memory::{BATCH, Chunk, LARGE, Permit, ReceiveMemory, rounded},
+    payload_alignment::{self, gap},
+    turn::DriverTurn,
 };
 use crate::record::{self, Framing, MARK, Reader};
+use crate::transport::Transport;
 
-/// The most of an unfinished small call that a connection keeps without a permit.
+/// The most bytes of an unfinished small call that a connection keeps without a permit.
 const KEPT: usize = 4 << 10;
 
-/// The longest call of a stranger, in bytes; a longer one is denied and not received.
+/// The longest call of a stranger, in bytes. A longer one is denied and not received.
 const STRANGERS_RECORD: usize = 4 << 10;
 
-/// So much of it is waited for: a call's header with credential and verifier is shorter.
+/// The number of its bytes that are received before it is denied: a call's header with credential and
+/// verifier is shorter.
 const STRANGERS_HEAD: usize = 1 << 10;
 
-/// How far the first receive reaches, and the shortest one when calls are small.
+/// The length of the first receive, and of the shortest one while calls are small.
 const SMALL_REACH: usize = 16 << 10;
 
-/// How far a receive reaches when a large call is expected: an RPC header and an NFS WRITE's arguments.
+/// The length of a receive when a large call is expected: an RPC header and an NFS WRITE's arguments.
 const LARGE_REACH: usize = 256;
 
-/// What the stream has next.
+/// What comes next in the stream.
 #[derive(Debug)]
 pub enum Next {
     /// A whole call.
     Call(Arc<Chunk>, Range<usize>),
-    /// The beginning of a call that is longer than a stranger's may be. The rest won't be received.
+    /// The beginning of a call that is longer than a stranger's may be. The rest is skipped.
     Cut(Arc<Chunk>, Range<usize>),
-    /// Nothing before more is received.
+    /// More must be received first.
     Receive,
-    /// A permit for so many bytes (more) must be had first.
+    /// A permit for this many (further) bytes is needed first.
     Permit(usize),
 }
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// Something; if `drained`, the socket has probably no more.
+    /// Some bytes. If `drained`, the socket is probably empty.
     Some {
-        /// Less came than there was room for.
+        /// Fewer bytes arrived than there was room for.
         drained: bool,
     },
-    /// Nothing is there.
+    /// The socket is empty.
     Nothing,
     /// The peer will send no more.
     End,
 }
 
-/// A large call that is coming in.
+/// A large call that is being received.
 #[derive(Debug)]
 enum Large {
-    /// The call is what is behind the first `start` bytes.
+    /// The call follows the first `start` bytes.
     Whole {
         bytes: Vec<u8>,
         start: usize,
@@ -85,38 +84,38 @@ enum Large {
 /// The receiving half.
 #[derive(Debug)]
 pub struct Receive {
-    /// Who drives.
-    pub turn: Turn,
-    /// Calls found so far.
+    /// The driver's role.
+    pub turn: DriverTurn,
+    /// The number of calls so far.
     pub calls: u64,
-    /// Bytes received so far.
+    /// The number of bytes received so far.
     pub bytes: u64,
     /// The peer will send no more.
     pub ended: bool,
     /// The connection has been closed.
     pub closed: bool,
-    /// The connection is in the queue for a permit.
+    /// The connection waits for a permit.
     pub queued: bool,
-    /// What it holds while it waits there, as counted by [`Memory::hold`].
+    /// The bytes that it holds while it waits, as counted by [`ReceiveMemory::hold`].
     pub held: usize,
-    /// Since when the large call is coming in, and how much of it has come.
+    /// When the reception of the large call began.
     pub large_since: Option<Instant>,
     max_record: usize,
     batch: Option<Arc<Chunk>>,
     unread: Range<usize>,
-    /// Bytes of a stranger's call that are still to come and to be forgotten.
+    /// Bytes of a stranger's call that will arrive and are to be skipped.
     skipped: usize,
     reach: usize,
-    /// Where the payload of the large call to come should lie.
-    place: Placement,
+    /// The alignment of the next large call's payload.
+    place: PayloadAlignment,
     large: Option<Large>,
 }
 
 impl Receive {
-    /// Nothing received yet. Calls may have at most `max_record` bytes.
+    /// A connection that has received nothing. Calls may have at most `max_record` bytes.
     pub fn new(max_record: usize) -> Self {
         Self {
-            turn: Turn::default(),
+            turn: DriverTurn::default(),
             calls: 0,
             bytes: 0,
             ended: false,
@@ -129,13 +128,13 @@ impl Receive {
             unread: 0..0,
             skipped: 0,
             reach: SMALL_REACH,
-            place: Placement::Anywhere,
+            place: PayloadAlignment::Anywhere,
             large: None,
         }
     }
 
-    /// Takes the next call out of what has been received. `programs` are asked where payloads should lie, if
-    /// any of them cares. The call of a `stranger` has a bound of its own.
+    /// Takes the next call out of the received bytes. `programs` are asked for the alignment of payloads, if
+    /// any program wants one. The call of a `stranger` has a bound of its own.
     pub fn next(
         &mut self,
         programs: Option<&[Arc<dyn Program>]>,
@@ -188,12 +187,13 @@ impl Receive {
             self.calls += 1;
             return Ok(Next::Call(Arc::clone(chunk), start..start + fragment.length));
         }
-        self.place = programs.map_or(Placement::Anywhere, |programs| placing::place(programs, rest));
+        self.place = programs
+            .map_or(PayloadAlignment::Anywhere, |programs| payload_alignment::of_call(programs, rest));
         Ok(match self.place {
-            Placement::NotYet => Next::Receive,
-            Placement::At { .. } => Next::Permit(rounded(fragment.length)),
-            Placement::Anywhere if fragment.length > LARGE => Next::Permit(rounded(fragment.length)),
-            Placement::Anywhere => Next::Receive,
+            PayloadAlignment::NotYet => Next::Receive,
+            PayloadAlignment::At { .. } => Next::Permit(rounded(fragment.length)),
+            PayloadAlignment::Anywhere if fragment.length > LARGE => Next::Permit(rounded(fragment.length)),
+            PayloadAlignment::Anywhere => Next::Receive,
         })
     }
 
@@ -217,7 +217,7 @@ impl Receive {
         })
     }
 
-    /// Ends the large call that is whole now.
+    /// Returns the large call, which is whole.
     fn large_call(&mut self, assembled: Option<Vec<u8>>) -> Next {
         let (bytes, start, permit) = match (self.large.take(), assembled) {
             (Some(Large::Fragments { permit, .. }), Some(bytes)) => (bytes, 0, permit),
@@ -230,7 +230,7 @@ impl Receive {
         Next::Call(Arc::new(Chunk { bytes, permit: Some(permit) }), start..length)
     }
 
-    /// Whether [`Receive::next`] has something to say without receiving more.
+    /// Whether [`Receive::next`] has a result without receiving more.
     pub fn has_next(&self) -> bool {
         match &self.large {
             Some(Large::Whole { bytes, start, filled, .. }) => *start + *filled == bytes.len(),
@@ -241,23 +241,23 @@ impl Receive {
                 let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return false };
                 match Framing::new(self.max_record).mark(*mark) {
                     Ok(fragment) if fragment.only => rest.len() >= fragment.length,
-                    // To put a few bytes together costs less than to remember that there is nothing new.
+                    // Assembling a few bytes again costs less than remembering that nothing has changed.
                     Ok(_) => unread.len() > KEPT || self.is_whole(unread),
-                    // A broken mark is something to say, too.
+                    // An invalid mark is a result, too.
                     Err(_) => true,
                 }
             }
         }
     }
 
-    /// Whether a record in several fragments is there, or a broken one.
+    /// Whether a record in several fragments has arrived, or an invalid one.
     #[cold]
     fn is_whole(&self, mut unread: &[u8]) -> bool {
         !matches!(Reader::new(self.max_record).take(&mut unread), Ok(None))
     }
 
-    /// Begins the large call that [`Receive::next`] wanted `permit` for.
-    pub fn begin_large(&mut self, permit: Permit, memory: &Memory) {
+    /// Begins the large call for which [`Receive::next`] wanted `permit`.
+    pub fn begin_large(&mut self, permit: Permit, memory: &ReceiveMemory) {
         self.queued = false;
         if let Some(Large::Fragments { permit: had, .. }) = &mut self.large {
             had.absorb(permit);
@@ -268,18 +268,18 @@ impl Receive {
         let batch = self.batch.as_deref().map_or(&[][..], |chunk| &chunk.bytes);
         let unread = &batch[self.unread.clone()];
         let Some((mark, rest)) = unread.split_first_chunk::<MARK>() else { return };
-        // The mark was good when the permit was asked for, and nothing has been received since.
+        // The mark was valid when the permit was requested, and nothing has been received since.
         let Ok(fragment) = Framing::new(self.max_record).mark(*mark) else { return };
         if !fragment.only {
             self.large = Some(Large::Fragments { reader: Reader::new(self.max_record), permit });
             return;
         }
         let mut bytes = memory.buffer(fragment.length);
-        let start = match std::mem::replace(&mut self.place, Placement::Anywhere) {
-            Placement::At { at, offset } => gap(bytes.as_ptr().addr(), at, offset),
+        let start = match std::mem::replace(&mut self.place, PayloadAlignment::Anywhere) {
+            PayloadAlignment::At { at, offset } => gap(bytes.as_ptr().addr(), at, offset),
             _ => 0,
         };
-        // Within its capacity: the bytes stay where they are.
+        // The length stays within the capacity, so the bytes don't move.
         bytes.resize(start + fragment.length, 0);
         let filled = rest.len().min(fragment.length);
         bytes[start..start + filled].copy_from_slice(&rest[..filled]);
@@ -287,7 +287,7 @@ impl Receive {
         self.large = Some(Large::Whole { bytes, start, filled, permit });
     }
 
-    /// Whether a large call is unfinished, and how many of its bytes have come.
+    /// The number of received bytes of an unfinished large call, if there is one.
     pub fn large_progress(&self) -> Option<usize> {
         match self.large.as_ref()? {
             Large::Whole { filled, .. } => Some(*filled),
@@ -295,29 +295,29 @@ impl Receive {
         }
     }
 
-    /// Receives once. `spare` is the worker's buffer; it is taken if needed. With `placing` no more than the
-    /// next call's beginning.
+    /// Receives once. `spare` is the worker's buffer, taken if needed. With `placing`, receives no more than
+    /// the next call's beginning.
     pub fn receive(
         &mut self,
-        socket: &impl std::os::fd::AsFd,
+        transport: &Transport<OwnedFd>,
         spare: &mut Option<Arc<Chunk>>,
         placing: bool,
     ) -> Result<Received, Errno> {
         let (room, brought) = if let Some(Large::Whole { bytes, start, filled, .. }) = &mut self.large {
             let into = &mut bytes[*start + *filled..];
             let room = into.len();
-            let brought = retry(|| recv(socket, &mut *into, RecvFlags::DONTWAIT)).map(|(brought, _)| brought);
+            let brought = transport.receive(into);
             if let Ok(brought) = brought {
                 *filled += brought;
             }
             (room, brought)
         } else {
             if placing {
-                self.reach = self.reach.min(placing::REACH);
+                self.reach = self.reach.min(payload_alignment::HEAD_REACH);
             }
             let into = self.make_room(spare);
             let room = into.len();
-            let brought = retry(|| recv(socket, &mut *into, RecvFlags::DONTWAIT)).map(|(brought, _)| brought);
+            let brought = transport.receive(into);
             if let Ok(brought) = brought {
                 self.unread.end += brought;
                 let forgotten = self.skipped.min(self.unread.len());
@@ -340,13 +340,13 @@ impl Receive {
         }
     }
 
-    /// Where the next bytes go: behind the unread ones, in a buffer that nobody else looks at.
+    /// The buffer for the next bytes: behind the unread ones, in a buffer that no other worker reads.
     fn make_room(&mut self, spare: &mut Option<Arc<Chunk>>) -> &mut [u8] {
         let unread = self.unread.len();
         let fits =
             |chunk: &mut Arc<Chunk>| Arc::get_mut(chunk).is_some_and(|chunk| chunk.bytes.len() == BATCH);
         if !self.batch.as_mut().is_some_and(fits) {
-            // The beginning of a call in a small buffer, or a buffer that a detached worker still reads.
+            // The unread bytes are in a small buffer, or in one that a detached worker still reads.
             let mut fresh =
                 spare.take().filter(|chunk| Arc::strong_count(chunk) == 1).unwrap_or_else(Chunk::batch);
             if let (Some(to), Some(old)) = (Arc::get_mut(&mut fresh), &self.batch) {
@@ -366,8 +366,8 @@ impl Receive {
         &mut chunk.bytes[end..BATCH.min(end + self.reach)]
     }
 
-    /// Before the turn is released: gives the worker its buffer back and keeps only what is unread, in a
-    /// buffer of its size. Returns how many bytes those are.
+    /// Gives the worker its buffer back before the turn is released, and keeps only the unread bytes, in a
+    /// buffer of their size. Returns how many there are.
     pub fn rest(&mut self, spare: &mut Option<Arc<Chunk>>) -> usize {
         let Some(mut chunk) = self.batch.take() else { return 0 };
         let unread = self.unread.len();
@@ -387,8 +387,7 @@ impl Receive {
         unread
     }
 
-    /// How much must be permitted for the unfinished call, if so much of it is there that it may not be kept
-    /// without.
+    /// The permit that the unfinished call needs, if more of it has arrived than may be kept without one.
     pub fn wants_permit(&self) -> Option<usize> {
         if self.large.is_some() || self.queued || self.unread.len() <= KEPT {
             return None;
@@ -399,7 +398,7 @@ impl Receive {
         (fragment.only && bytes.len() < MARK + fragment.length).then(|| rounded(fragment.length))
     }
 
-    /// Forgets everything; what is returned must be dropped outside the lock.
+    /// Discards everything. The returned buffers must be dropped outside the lock.
     pub fn clear(&mut self) -> impl Sized + use<> {
         self.unread = 0..0;
         self.large_since = None;
@@ -407,17 +406,7 @@ impl Receive {
     }
 }
 
-/// The memory for a call in fragments, of which `length` bytes have come.
+/// The memory for a call in fragments of which `length` bytes have arrived.
 fn pieces(length: usize, max_record: usize) -> usize {
     rounded(length.min(max_record))
-}
-
-/// Again after a signal.
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Who is connected, who may still come, and who makes way.
+//! All connections of an engine, how many each peer may have, and which may be displaced.
 
 use std::{
     collections::HashMap,
@@ -16,35 +16,34 @@ use super::{
     workers_share::WorkersShare,
 };
 
-/// Of all connections, the part that is kept from strangers, and the part that is kept from everybody but
-/// root of this host: one in so many.
+/// The fraction of connections (one in so many) that is reserved for admitted peers, and the fraction
+/// reserved for root of this host.
 const FOR_ADMITTED: usize = 4;
 const FOR_LOCAL_ROOT: usize = 64;
 
 /// All connections of an engine.
 #[derive(Debug)]
 pub struct Registry {
-    table: RwLock<Table>,
+    table: RwLock<ConnectionTable>,
     emptied: (Mutex<()>, Condvar),
 }
 
 #[derive(Debug)]
-struct Table {
+struct ConnectionTable {
     connections: HashMap<u64, Arc<Connection>>,
-    /// How many each peer has.
+    /// The number of connections of each peer.
     shares: Shares<Peer>,
-    /// What the connections of a peer share, as long as one of them is there or a worker is busy with one
-    /// that was.
+    /// What the connections of a peer share, while one of them exists or a worker is busy with a closed one.
     workers: HashMap<Peer, Weak<WorkersShare>>,
-    /// What has been counted on connections that are gone.
+    /// Totals of the connections that are closed.
     totals: Totals,
 }
 
 impl Registry {
-    /// Nobody is connected.
+    /// An empty registry.
     pub fn new(limits: &Limits) -> Self {
         let most = limits.max_connections;
-        let table = Table {
+        let table = ConnectionTable {
             connections: HashMap::new(),
             shares: Shares::new(most).with_reserves(most / FOR_ADMITTED, most / FOR_LOCAL_ROOT),
             workers: HashMap::new(),
@@ -67,7 +66,7 @@ impl Registry {
         share
     }
 
-    /// Enters a connection, if its peer may have one more, or if another one has just made way for it.
+    /// Adds a connection if its peer may have one more, or if another connection was displaced for it.
     pub fn insert(&self, connection: &Arc<Connection>, another_made_way: bool) -> bool {
         let peer = connection.share;
         let mut table = self.table.write();
@@ -75,7 +74,7 @@ impl Registry {
             if !another_made_way || table.shares.total() >= table.shares.limit() {
                 return false;
             }
-            // One has gone and one comes: what the others may have is what it was.
+            // One connection was removed and one is added, so the total stays within the limit.
             table.shares.charge(&peer, 1);
         }
         table.totals.connections += 1;
@@ -83,12 +82,12 @@ impl Registry {
         true
     }
 
-    /// Counts a connection that there was no room for.
+    /// Counts a connection that was refused for lack of room.
     pub fn refused(&self) {
         self.table.write().totals.refused += 1;
     }
 
-    /// Counts a connection that has made way.
+    /// Counts a connection that was displaced.
     pub fn displaced(&self) {
         self.table.write().totals.displaced += 1;
     }
@@ -96,7 +95,7 @@ impl Registry {
     /// The connections that may be closed for `newcomer`, the best choice first. Some of them may be in use.
     pub fn displaced_by(&self, newcomer: Newcomer) -> Vec<u64> {
         let table = self.table.read();
-        // A flood of a stranger's connections costs no more than to see that it has the most already.
+        // A flood of connections from a stranger ends at this check: the stranger already has the most.
         if newcomer.standing == Standing::Stranger && table.shares.displaced_by(&newcomer.peer, 1).is_none() {
             return Vec::new();
         }
@@ -114,18 +113,18 @@ impl Registry {
         self.table.read().workers.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Finds a connection.
+    /// Looks up a connection by its number.
     #[inline]
     pub fn get(&self, number: u64) -> Option<Arc<Connection>> {
         self.table.read().connections.get(&number).cloned()
     }
 
-    /// Everybody.
+    /// All connections.
     pub fn all(&self) -> Vec<Arc<Connection>> {
         self.table.read().connections.values().cloned().collect()
     }
 
-    /// Strikes a connection out; `broken` if it was the peer's fault.
+    /// Removes a connection. `broken` means that the peer broke the protocol or stalled.
     pub fn remove(&self, connection: &Connection, broken: bool) {
         let info = connection.info();
         let mut table = self.table.write();
@@ -143,7 +142,7 @@ impl Registry {
         }
     }
 
-    /// Waits until nobody is connected; false if somebody still is at `deadline`.
+    /// Waits until there is no connection. Returns false if there still is one at `deadline`.
     pub fn wait_until_empty(&self, deadline: Instant) -> bool {
         let mut guard = self.emptied.0.lock();
         while !self.table.read().connections.is_empty() {
@@ -156,7 +155,7 @@ impl Registry {
         true
     }
 
-    /// What has been counted, on connections gone and present.
+    /// Totals over all connections, closed and open.
     pub fn totals(&self) -> Totals {
         let mut totals = self.table.read().totals;
         self.all().iter().for_each(|connection| add(&mut totals, &connection.info()));

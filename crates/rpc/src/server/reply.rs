@@ -1,5 +1,4 @@
-//! A reply in the making: the encoded part, and payload that stays where it is, in its file or in memory,
-//! until it is sent.
+//! A reply being built: the encoded part, and a payload that stays in its file or in memory until it is sent.
 
 use std::{fmt::Debug, os::fd::OwnedFd, sync::Arc};
 
@@ -7,33 +6,33 @@ use xdr::{Encode as _, Encoder};
 
 use crate::message::{ReplyHeader, ReplyStatus};
 
-/// Bytes in memory that somebody else manages; they are given back by being dropped.
+/// Bytes in memory that another component manages. Dropping the payload gives them back.
 pub trait Payload: AsRef<[u8]> + Send + Debug {}
 
 impl<T: AsRef<[u8]> + Send + Debug> Payload for T {}
 
-/// Payload that follows the encoded part of a reply.
+/// The payload that follows the encoded part of a reply.
 #[derive(Debug)]
 pub enum Attachment {
-    /// In a file.
+    /// A part of a file.
     File(FilePart),
-    /// In memory.
+    /// Bytes in memory.
     Memory(Box<dyn Payload>),
 }
 
 /// A part of a file.
 #[derive(Debug, Clone)]
 pub struct FilePart {
-    /// Where the bytes are.
+    /// The file.
     pub file: Arc<OwnedFd>,
-    /// Where they start.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many bytes go out, whatever the file's size is by then.
+    /// The number of bytes to send, whatever the file's size is by then.
     pub length: u32,
 }
 
 impl Attachment {
-    /// How many bytes go out.
+    /// The number of bytes to send.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -42,21 +41,21 @@ impl Attachment {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A reply in the making.
+/// A reply being built.
 #[derive(Debug)]
 pub struct Reply {
     encoder: Encoder,
     attachment: Option<Attachment>,
 }
 
-/// Where the results start: behind the record's mark and the header.
+/// The offset of the results, behind the record's mark and the header.
 const RESULTS: usize = crate::record::MARK + ReplyHeader::SUCCESS_LENGTH;
 
 impl Reply {
@@ -66,7 +65,7 @@ impl Reply {
         Self::in_buffer(Vec::new(), xid)
     }
 
-    /// Uses `buffer`, whatever it holds.
+    /// A successful reply without results, in `buffer`, whose contents are discarded.
     pub(super) fn in_buffer(mut buffer: Vec<u8>, xid: u32) -> Self {
         buffer.clear();
         let mut reply = Self { encoder: Encoder::from_vec(buffer), attachment: None };
@@ -74,7 +73,7 @@ impl Reply {
         reply
     }
 
-    /// Starts anew with `header`.
+    /// Starts again with `header`.
     pub(super) fn status(&mut self, header: ReplyHeader) {
         self.attachment = None;
         self.encoder.truncate(0);
@@ -82,7 +81,7 @@ impl Reply {
         header.encode(&mut self.encoder);
     }
 
-    /// Where the results go.
+    /// The encoder for the results.
     #[inline]
     pub const fn encoder(&mut self) -> &mut Encoder {
         &mut self.encoder
@@ -94,15 +93,15 @@ impl Reply {
         self.encoder.as_slice().get(RESULTS..).unwrap_or_default()
     }
 
-    /// Lets `length` bytes of `file` from `offset` on follow the encoded part (which includes the length
-    /// word, if the type has one); the engine adds XDR's padding. Exactly `length` bytes are sent: where the
-    /// file has become shorter meanwhile, zeroes. Nothing may be encoded after this; a second attachment
+    /// Appends `length` bytes of `file` from `offset` on behind the encoded part (which includes the length
+    /// word, if the type has one). The engine adds XDR's padding. Exactly `length` bytes are sent: zeroes
+    /// where the file has become shorter meanwhile. Nothing may be encoded after this. A second attachment
     /// replaces the first.
     pub fn attach_file(&mut self, file: Arc<OwnedFd>, offset: u64, length: u32) {
         self.attachment = Some(Attachment::File(FilePart { file, offset, length }));
     }
 
-    /// Lets `bytes` follow the encoded part, as [`Reply::attach_file`] does a file's; they aren't copied.
+    /// Appends `bytes` behind the encoded part, as [`Reply::attach_file`] does a file's. They aren't copied.
     pub fn attach_bytes(&mut self, bytes: Box<dyn Payload>) {
         self.attachment = Some(Attachment::Memory(bytes));
     }
@@ -113,7 +112,7 @@ impl Reply {
         self.attachment.as_ref()
     }
 
-    /// Takes the attachment away if it is less than `limit` bytes of a file.
+    /// Removes the attachment if it is less than `limit` bytes of a file.
     pub(super) fn take_small_file(&mut self, limit: u32) -> Option<FilePart> {
         match self.attachment.take_if(|attached| matches!(attached, Attachment::File(p) if p.length < limit))
         {
@@ -122,7 +121,7 @@ impl Reply {
         }
     }
 
-    /// Writes the record's mark, now that its length is known; false if no record can be that long.
+    /// Writes the record's mark. False if the record would be too long.
     pub(super) fn set_mark(&mut self) -> bool {
         let attached = self.attachment.as_ref().map_or(0, Attachment::len);
         let length = self.encoder.position() - crate::record::MARK + attached + xdr::padding(attached);

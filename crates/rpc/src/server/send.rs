@@ -1,11 +1,10 @@
-//! A connection's sending half: finished replies, in the order in which they were finished.
+//! The sending half of a connection: finished replies, in the order in which they were finished.
 //!
-//! Several workers may finish replies of one connection. Whoever comes first sends, without holding the lock;
-//! the others leave theirs in the queue, and the first one sends those too. When the socket is full the queue
-//! stays where it is, the connection is *blocked*, and no further call of it is run until the socket has room
-//! again.
+//! Several workers may finish replies of one connection. The first one sends, without holding the lock; the
+//! others leave theirs in the queue, and the first one sends those too. When the socket is full the queue
+//! stays, the connection is *blocked*, and no further call of it is run until the socket has room again.
 
-use std::{collections::VecDeque, os::fd::AsFd, sync::Arc, time::Instant};
+use std::{collections::VecDeque, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
@@ -13,28 +12,30 @@ use super::{
     Peer,
     pieces::{Piece, REPLY_BUFFER, Sent, send_pieces},
     reply::{Attachment, FilePart},
-    unread::Unread,
+    unread_replies::UnreadReplies,
 };
+use crate::transport::Transport;
 
-/// A reply longer than this becomes a piece of its own instead of being copied behind the one before.
+/// A reply longer than this, in bytes, becomes a piece of its own instead of being copied behind the previous
+/// one.
 const COPIED: usize = 16 << 10;
 
-/// What has become of the queue.
+/// The state of the queue after a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flushed {
     /// Everything is sent, or another worker is sending it.
     Done,
     /// The socket is full.
     Blocked,
-    /// The connection is of no use any more.
+    /// The connection is lost or closed.
     Broken,
 }
 
-/// Behind the lock.
+/// The part under the lock.
 #[derive(Debug, Default)]
-struct Queue {
+struct SendQueue {
     pieces: VecDeque<Piece>,
-    /// Bytes in memory that are not sent yet.
+    /// Bytes in memory that aren't sent yet.
     memory: usize,
     /// Bytes not sent yet, files included.
     total: u64,
@@ -42,7 +43,7 @@ struct Queue {
     broken: bool,
     blocked_since: Option<Instant>,
     moved_since_blocked: u64,
-    /// What of `memory` has been counted as unread.
+    /// The part of `memory` that is counted as unread.
     counted: usize,
     bytes_out: u64,
 }
@@ -50,34 +51,34 @@ struct Queue {
 /// The sending half.
 #[derive(Debug)]
 pub struct Send {
-    queue: Mutex<Queue>,
-    unread: Arc<Unread>,
+    queue: Mutex<SendQueue>,
+    unread: Arc<UnreadReplies>,
     peer: Peer,
 }
 
 impl Send {
-    /// Nothing to send to `peer` yet.
-    pub fn new(unread: Arc<Unread>, peer: Peer) -> Self {
+    /// An empty queue to `peer`.
+    pub fn new(unread: Arc<UnreadReplies>, peer: Peer) -> Self {
         Self { queue: Mutex::default(), unread, peer }
     }
 
     /// Counts `bytes` of the queue as unread.
-    fn count(&self, queue: &mut Queue, bytes: usize) {
+    fn count(&self, queue: &mut SendQueue, bytes: usize) {
         if queue.counted != bytes {
             queue.counted = bytes;
             self.unread.set(&self.peer, bytes);
         }
     }
 
-    /// Takes nothing more, and holds nothing more. The pieces are to be dropped without the lock.
-    fn give_up(&self, queue: &mut Queue) -> VecDeque<Piece> {
+    /// Empties the queue for good. The pieces are to be dropped without the lock.
+    fn give_up(&self, queue: &mut SendQueue) -> VecDeque<Piece> {
         queue.broken = true;
         (queue.memory, queue.total, queue.blocked_since) = (0, 0, None);
         self.count(queue, 0);
         std::mem::take(&mut queue.pieces)
     }
 
-    /// Puts a reply, mark included, at the end of the queue. `reply` is left empty, with or without its
+    /// Adds a reply, mark included, to the end of the queue. `reply` is left empty, with or without its
     /// buffer. Returns how many bytes wait, files included.
     pub fn push(
         &self,
@@ -115,7 +116,7 @@ impl Send {
                 }
                 Attachment::Memory(bytes) => {
                     queue.memory += length;
-                    Piece::Lent { bytes, sent: 0 }
+                    Piece::Payload { bytes, sent: 0 }
                 }
             };
             queue.pieces.push_back(piece);
@@ -126,9 +127,14 @@ impl Send {
         queue.total
     }
 
-    /// Sends what is in the queue. `writable` says that the socket has said so. What stays counts as unread,
-    /// so there may be too much of that afterwards ([`Unread::surplus`]).
-    pub fn flush(&self, socket: &impl AsFd, writable: bool, spares: &mut Vec<Vec<u8>>) -> Flushed {
+    /// Sends the queue. `writable` means that epoll has reported the socket as writable. Bytes that stay
+    /// count as unread, so there may be too many of those afterwards ([`UnreadReplies::surplus`]).
+    pub fn flush(
+        &self,
+        transport: &Transport<OwnedFd>,
+        writable: bool,
+        spares: &mut Vec<Vec<u8>>,
+    ) -> Flushed {
         let mut queue = self.queue.lock();
         if queue.broken {
             return Flushed::Broken;
@@ -146,7 +152,7 @@ impl Send {
             let mut pieces = std::mem::take(&mut queue.pieces);
             drop(queue);
             let mut sent = Sent::default();
-            let outcome = send_pieces(socket, &mut pieces, &mut sent, spares);
+            let outcome = send_pieces(transport, &mut pieces, &mut sent, spares);
             queue = self.queue.lock();
             queue.bytes_out += sent.total;
             queue.total = queue.total.saturating_sub(sent.total);
@@ -170,7 +176,7 @@ impl Send {
             }
             pieces.append(&mut queue.pieces);
             for piece in &mut pieces {
-                // A peer that doesn't read should not hold a whole buffer for a few bytes.
+                // A peer that doesn't read must not hold a whole buffer for a few bytes.
                 if let Piece::Bytes { bytes, .. } = piece {
                     bytes.shrink_to_fit();
                 }
@@ -194,7 +200,7 @@ impl Send {
         (queue.blocked_since.is_some(), queue.pieces.is_empty() && !queue.sending)
     }
 
-    /// Since when the socket is full, and how many bytes have moved since then.
+    /// When the socket became full, and how many bytes have moved since then.
     pub fn stalled(&self) -> Option<(Instant, u64)> {
         let queue = self.queue.lock();
         queue.blocked_since.map(|since| (since, queue.moved_since_blocked))
@@ -205,7 +211,7 @@ impl Send {
         self.queue.lock().bytes_out
     }
 
-    /// Forgets everything and takes no more.
+    /// Discards the queue for good.
     pub fn break_off(&self) {
         let mut queue = self.queue.lock();
         let pieces = self.give_up(&mut queue);

@@ -1,9 +1,9 @@
-//! The supervisor: sees to it that nothing waits for somebody slow.
+//! The supervisor: takes connections from workers in slow calls, and closes connections of stalled peers.
 //!
-//! While workers work it looks at them every [`Limits::hand_over_after`](super::Limits): one that is in the
-//! same step as the last time loses its connection to another worker. From time to time it closes connections
-//! whose peers leave replies unread, or hold receive memory that others wait for. When there is nothing to
-//! look at it sleeps, until a worker wakes it.
+//! While workers are busy it checks them every [`Limits::hand_over_after`](super::Limits). A worker that is
+//! still in the same step loses its connection to another worker. From time to time the supervisor closes
+//! connections whose peers leave replies unread, or hold receive memory that others wait for. With nothing to
+//! check it sleeps until a worker wakes it.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -13,13 +13,13 @@ use std::{
 
 use super::{connection::Connection, engine::Engine, worker::arm_after_take_over};
 
-/// Ticks without any work after which it sleeps.
+/// The number of ticks without work after which it sleeps.
 const IDLE_TICKS: u32 = 25;
 
-/// How often it looks at the peers, at most.
+/// The shortest time between two checks of the peers.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A peer that moves so many bytes has earned another stall time.
+/// A peer that moves this many bytes may stall for another stall time.
 const PER_STALL: u64 = 64 << 10;
 
 /// What a worker was doing at the last tick.
@@ -49,17 +49,17 @@ pub fn run(engine: &Engine) {
             continue;
         }
         engine.memory.trim();
-        // First say that we sleep, then look once more: what begins after this wakes us, what was before we
-        // see.
+        // Announce the sleep, then check once more: work that begins after the announcement wakes this
+        // thread, and earlier work is seen by the check.
         engine.supervisor_sleeps.store(true, Ordering::SeqCst);
         if engine.ended.load(Ordering::SeqCst) || anybody_works(engine) {
-            // Back to ticking.
+            // Tick again.
         } else if look_at_peers(engine, Instant::now()) {
             thread::park_timeout(look_every);
         } else {
             thread::park();
         }
-        // Somebody who woke us has work for us; a time limit or a stray wake-up hasn't.
+        // A worker that woke this thread has work for it. A timeout or a spurious wake-up has none.
         if !engine.supervisor_sleeps.swap(false, Ordering::SeqCst) {
             idle = 0;
         }
@@ -70,8 +70,8 @@ fn anybody_works(engine: &Engine) -> bool {
     engine.activity.iter().any(|activity| activity.connection.load(Ordering::SeqCst) != 0)
 }
 
-/// Takes connections from workers that are still in the step in which they were at the last tick. Returns
-/// whether anybody works.
+/// Takes connections from workers that are in the same step as at the last tick. Returns whether any worker
+/// is busy.
 fn look_at_workers(engine: &Engine, seen: &mut [Seen]) -> bool {
     let mut working = false;
     for (index, (activity, last)) in engine.activity.iter().zip(seen).enumerate() {
@@ -93,23 +93,21 @@ fn look_at_workers(engine: &Engine, seen: &mut [Seen]) -> bool {
 
 /// Takes `connection` from worker `index`, if it is still in its step number `steps`.
 fn take_over(engine: &Engine, connection: &Arc<Connection>, index: usize, steps: u64) {
-    // Who holds the lock is not in a slow step.
+    // A worker that holds the lock is not in a slow step.
     let Some(mut receive) = connection.receive.try_lock() else { return };
-    // Steps begin under this lock (or are about sending, during which the connection may change hands as
-    // well).
+    // Steps begin under this lock, except sends, during which the connection may change hands as well.
     let same = engine.activity[index].steps.load(Ordering::Relaxed) == steps;
     if same && receive.turn.take_over(index, engine.max_detached()) {
         arm_after_take_over(engine, connection, &receive);
     }
 }
 
-/// Closes connections of peers that have stalled for too long. Returns whether there are any deadlines to
-/// come.
+/// Closes connections of peers that have stalled for too long. Returns whether any deadline lies ahead.
 fn look_at_peers(engine: &Engine, now: Instant) -> bool {
     let mut deadlines = engine.listeners.iter().any(|listener| listener.resume(&engine.epoll));
     let memory_is_short = engine.memory.has_waiting();
     for workers in engine.registry.all_workers() {
-        engine.go_on(&workers, workers.next());
+        engine.resume_first(&workers, workers.next());
     }
     let allowed = |moved: u64| {
         engine.limits.stall.saturating_mul(u32::try_from(1 + moved / PER_STALL).unwrap_or(u32::MAX))

@@ -1,31 +1,32 @@
-//! Whose turn it is: at most one worker drives a connection at any time. Pure; the connection keeps it under
-//! a lock.
+//! The role of a connection's driver, which at most one worker has at any time. Pure; the connection keeps it
+//! under a lock.
 //!
-//! 1. Nobody drives; the connection is armed in epoll, once.
-//! 2. An event comes; a worker *claims* the turn and drives: receives, and runs calls one after another.
+//! 1. The connection has no driver and is armed in epoll, once.
+//! 2. An event arrives. A worker *claims* the turn and drives: it receives, and runs calls one after another.
 //! 3. It finds nothing more to do and *releases* the turn, arming the connection again; back to 1. Or:
-//! 4. one of its steps takes long: the turn is *taken over* (by the supervisor, or by the worker itself
-//!    before it blocks). The connection is armed again, some other worker claims the turn, and the first one,
-//!    now *detached*, finds that out after its step, delivers that step's reply, and leaves.
+//! 4. One of its steps takes long. The turn is *taken over* (by the supervisor, or by the worker itself
+//!    before it blocks), and the connection is armed again. Another worker claims the turn. The first one is
+//!    now *detached*: it notices after its step, delivers that step's reply, and leaves.
 
 /// The right to drive, until it is released or taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// A connection's turn.
+/// The driver's role of one connection.
 #[derive(Debug, Default)]
-pub struct Turn {
-    /// Counts claims: a ticket of an earlier claim is void.
+pub struct DriverTurn {
+    /// The number of claims. A ticket of an earlier claim is void.
     claims: u64,
-    /// Which worker drives.
+    /// The worker that drives.
     driver: Option<usize>,
     /// Workers that lost their turn and have not left yet.
     detached: usize,
 }
 
-impl Turn {
-    /// Takes the turn for `worker` if nobody has it. To fail is normal (an event that was on its way when
-    /// somebody else came first) and needs nothing done: whoever drives arms the connection in the end.
+impl DriverTurn {
+    /// Takes the turn for `worker` if the connection has no driver. Failure is normal (the event was on its
+    /// way when another worker claimed the turn) and needs no action: the driver arms the connection in the
+    /// end.
     pub fn claim(&mut self, worker: usize) -> Option<Ticket> {
         if self.driver.is_some() {
             return None;
@@ -35,7 +36,7 @@ impl Turn {
         Some(Ticket(self.claims))
     }
 
-    /// Whether `ticket` is (still) the driver's.
+    /// Whether `ticket` is still the driver's.
     #[inline]
     pub fn holds(&self, ticket: Ticket) -> bool {
         self.driver.is_some() && ticket.0 == self.claims
@@ -47,8 +48,8 @@ impl Turn {
         self.driver = None;
     }
 
-    /// Takes the turn from `worker`, if it drives and fewer than `max_detached` others are detached. The
-    /// caller must arm the connection under the same lock if this succeeds.
+    /// Takes the turn from `worker`, if it drives and fewer than `max_detached` workers are detached. On
+    /// success the caller must arm the connection under the same lock.
     pub fn take_over(&mut self, worker: usize, max_detached: usize) -> bool {
         if self.driver != Some(worker) || self.detached >= max_detached {
             return false;
@@ -64,12 +65,12 @@ impl Turn {
         self.detached = self.detached.saturating_sub(1);
     }
 
-    /// Whether somebody drives.
+    /// Whether the connection has a driver.
     pub const fn is_driven(&self) -> bool {
         self.driver.is_some()
     }
 
-    /// Whether nobody drives and nobody is detached.
+    /// Whether the connection has neither a driver nor a detached worker.
     pub const fn is_quiet(&self) -> bool {
         self.driver.is_none() && self.detached == 0
     }
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_void_ticket_stays_void() {
-        let mut turn = Turn::default();
+        let mut turn = DriverTurn::default();
         let first = turn.claim(0).unwrap();
         assert!(turn.claim(1).is_none());
         assert!(!turn.take_over(1, 4), "worker 1 doesn't drive");
@@ -102,10 +103,10 @@ mod tests {
         assert!(turn.is_quiet());
     }
 
-    /// A connection with its one-shot arming: calls waiting in the socket, and what has been run.
+    /// A connection with its one-shot arming, the calls that wait in the socket, and the calls that were run.
     #[derive(Default)]
     struct Model {
-        turn: Turn,
+        turn: DriverTurn,
         armed: bool,
         waiting: VecDeque<u32>,
         run: Vec<u32>,
@@ -113,7 +114,7 @@ mod tests {
     }
 
     impl Model {
-        /// One-shot epoll: an event is given out once for each arming, if there is something to do.
+        /// One-shot epoll: one event for each arming, if there is something to do.
         fn event(&mut self) -> bool {
             let fires = self.armed && !self.waiting.is_empty();
             if fires {
@@ -124,7 +125,7 @@ mod tests {
     }
 
     fn worker(model: &Mutex<Model>, index: usize) {
-        // The event and the claim are two steps: another worker may come between them.
+        // The event and the claim are two steps. Another worker may come between them.
         if !model.lock().unwrap().event() {
             return;
         }
@@ -149,9 +150,8 @@ mod tests {
         }
     }
 
-    /// Whatever the interleaving: every call is run exactly once, started in the order of arrival, and
-    /// answered; the turn is never lost (the connection ends up armed, or driven by nobody with nothing
-    /// waiting).
+    /// In every interleaving each call is run exactly once, started in the order of arrival, and answered,
+    /// and the turn is never lost: the connection ends up armed with nothing waiting.
     #[test]
     fn no_interleaving_loses_or_repeats_a_call() {
         shuttle::check_random(
@@ -180,7 +180,7 @@ mod tests {
                     }
                 }));
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
-                // Whoever is idle now would get the next event.
+                // An idle worker gets the next event.
                 worker(&model, 3);
                 let mut model = model.lock().unwrap();
                 assert!(model.turn.is_quiet() && model.armed, "somebody forgot to arm");

@@ -1,4 +1,4 @@
-//! A worker: waits for an event, and drives the connection that it is about.
+//! A worker: waits for an event and drives the connection that it concerns.
 
 use std::{
     mem::MaybeUninit,
@@ -11,10 +11,10 @@ use rustix::{
 };
 
 use super::{
-    Verdict,
-    back::Calls,
+    Verdict, accepting,
+    callbacks::PendingCallbacks,
     connection::Connection,
-    dispatch::{Caller, Dispatcher, Outcome},
+    dispatch::{CallOutcome, Caller, Dispatcher},
     engine::{Engine, FIRST_LISTENER, STOP},
     memory::{BATCH, Chunk},
     receive::{Next, Received},
@@ -22,7 +22,7 @@ use super::{
     turn::Ticket,
 };
 
-/// How often a worker receives in a row before it lets other connections have their turn.
+/// The most receives in a row before other connections get their turn.
 const ROUNDS: usize = 32;
 
 /// One worker thread's state.
@@ -30,19 +30,19 @@ pub struct Worker {
     engine: Arc<Engine>,
     index: usize,
     dispatcher: Dispatcher,
-    /// What small calls are received into.
+    /// The buffer for small calls.
     spare: Option<Arc<Chunk>>,
-    /// Empty buffers for replies.
+    /// Empty reply buffers.
     replies: Vec<Vec<u8>>,
 }
 
-/// How a drive ends.
-enum End {
-    /// Nothing more to do for now.
+/// Why a drive ended.
+enum DriveEnd {
+    /// Nothing is left to do for now.
     Release,
-    /// Somebody else drives.
+    /// Another worker drives.
     Detached,
-    /// The connection is of no use any more, and it is the peer's fault.
+    /// The peer broke the protocol, or the connection is lost.
     Broken,
 }
 
@@ -72,36 +72,36 @@ impl Worker {
             let listener =
                 usize::try_from(number - FIRST_LISTENER).ok().and_then(|i| self.engine.listeners.get(i));
             if let Some(listener) = listener {
-                listener.serve(&self.engine, number);
+                accepting::serve(&self.engine, listener, number);
             } else if let Some(connection) = self.engine.registry.get(number) {
                 self.drive(&connection, flags);
             }
         }
     }
 
-    /// Drives `connection` as far as it goes.
+    /// Drives `connection` as far as possible.
     fn drive(&mut self, connection: &Arc<Connection>, flags: EventFlags) {
         let engine = Arc::clone(&self.engine);
         let activity = &engine.activity[self.index];
         activity.connection.store(connection.number(), Ordering::SeqCst);
         engine.wake_supervisor();
         let workers = &connection.workers;
-        let may = workers.begin(engine.limits.threads, || engine.at_work());
-        // Nobody waits to be closed.
+        let may = workers.begin(engine.limits.threads, || engine.busy_workers());
+        // A connection that is to be closed doesn't wait in line.
         let goes_on = if may || engine.is_stopping() || flags.intersects(EventFlags::ERR | EventFlags::HUP) {
             self.drive_in_turn(&engine, connection, flags);
             workers.end()
         } else {
-            // Not armed any more: who is done with the peer arms it again.
+            // The connection isn't armed. The next worker that leaves the peer arms it.
             workers.wait(connection.number())
         };
         activity.connection.store(0, Ordering::Release);
-        engine.go_on(workers, goes_on);
+        engine.resume_first(workers, goes_on);
         engine.serve_waiters();
         engine.reclaim_replies();
     }
 
-    /// Drives `connection` if nobody else does.
+    /// Drives `connection` if it has no driver.
     fn drive_in_turn(&mut self, engine: &Arc<Engine>, connection: &Arc<Connection>, flags: EventFlags) {
         let ticket = {
             let mut receive = connection.receive.lock();
@@ -111,56 +111,57 @@ impl Worker {
             let Some(ticket) = receive.turn.claim(self.index) else { return };
             ticket
         };
-        connection.use_now(engine);
+        connection.use_now(engine.moment());
         match self.steps(engine, connection, ticket, flags) {
-            End::Release => self.release(engine, connection, ticket),
-            End::Detached => self.leave(connection),
-            End::Broken => {
-                // The replies to what came before the breach, as far as they can go.
-                let _ = connection.send.flush(connection, false, &mut self.replies);
+            DriveEnd::Release => self.release(engine, connection, ticket),
+            DriveEnd::Detached => self.leave(connection),
+            DriveEnd::Broken => {
+                // Send the replies to earlier calls as far as the socket takes them.
+                let _ = connection.send.flush(&connection.transport, false, &mut self.replies);
                 engine.close(connection, true);
                 self.release(engine, connection, ticket);
             }
         }
     }
 
-    /// Sends, runs, receives, in turns.
+    /// Sends, runs and receives in turns.
     fn steps(
         &mut self,
         engine: &Arc<Engine>,
         connection: &Arc<Connection>,
         ticket: Ticket,
         flags: EventFlags,
-    ) -> End {
-        let placing = engine.programs.iter().any(|program| program.places());
+    ) -> DriveEnd {
+        let placing = connection.transport.capabilities().placed_receive
+            && engine.programs.iter().any(|program| program.aligns_payloads());
         let step = &engine.activity[self.index].steps;
         let mut replies_wait = !connection.send.state().1;
         if flags.intersects(EventFlags::ERR)
             || (flags.contains(EventFlags::HUP) && !flags.contains(EventFlags::IN))
         {
-            return End::Broken;
+            return DriveEnd::Broken;
         }
         let mut writable = flags.contains(EventFlags::OUT);
         for _ in 0..ROUNDS {
             if replies_wait {
                 step.fetch_add(1, Ordering::Relaxed);
-                match connection.send.flush(connection, writable, &mut self.replies) {
+                match connection.send.flush(&connection.transport, writable, &mut self.replies) {
                     Flushed::Done => {}
-                    Flushed::Blocked => return End::Release,
-                    Flushed::Broken => return End::Broken,
+                    Flushed::Blocked => return DriveEnd::Release,
+                    Flushed::Broken => return DriveEnd::Broken,
                 }
                 replies_wait = false;
                 writable = false;
             }
             loop {
-                let verdict = connection.verdict(engine);
+                let verdict = connection.verdict(&*engine.admission);
                 let (chunk, range, is_cut) = {
                     let mut receive = connection.receive.lock();
                     if !receive.turn.holds(ticket) {
-                        return End::Detached;
+                        return DriveEnd::Detached;
                     }
                     if receive.closed || receive.queued {
-                        return End::Release;
+                        return DriveEnd::Release;
                     }
                     step.fetch_add(1, Ordering::Relaxed);
                     match receive.next(placing.then_some(&engine.programs[..]), verdict != Verdict::Admitted)
@@ -169,92 +170,92 @@ impl Worker {
                         Ok(Next::Cut(chunk, range)) => (chunk, range, true),
                         Ok(Next::Receive) => break,
                         Ok(Next::Permit(bytes)) => {
-                            match engine.memory.request(&connection.asker(), bytes) {
+                            match engine.memory.request(&connection.requester(), bytes) {
                                 Some(permit) => {
                                     receive.begin_large(permit, &engine.memory);
                                     continue;
                                 }
                                 None => {
                                     receive.queued = true;
-                                    // Not before the replies that are ready have gone.
+                                    // Replies that are ready go out first.
                                     break;
                                 }
                             }
                         }
                         Err(error) => {
                             tracing::debug!(peer = %connection.peer.address, %error, "broken stream");
-                            return End::Broken;
+                            return DriveEnd::Broken;
                         }
                     }
                 };
                 let hand_over = || self_hand_over(engine, connection, ticket, self.index);
-                if Calls::is_reply(&chunk.bytes[range.clone()]) {
-                    let expected = connection.back.answer(&chunk.bytes[range]);
+                if PendingCallbacks::is_reply(&chunk.bytes[range.clone()]) {
+                    let expected = connection.callbacks.deliver(&chunk.bytes[range]);
                     self.put_back(chunk);
                     if expected {
                         continue;
                     }
-                    return End::Broken;
+                    return DriveEnd::Broken;
                 }
                 let caller = Caller { engine, connection, verdict, is_cut };
                 let outcome = self.dispatcher.run(&caller, &chunk.bytes[range], &hand_over);
                 self.put_back(chunk);
                 match outcome {
-                    Outcome::Reply(payload) => {
+                    CallOutcome::Reply(payload) => {
                         let waiting =
                             connection.send.push(&mut self.dispatcher.buffer, payload, &mut self.replies);
                         replies_wait = true;
                         if waiting >= engine.limits.reply_queue as u64 {
                             step.fetch_add(1, Ordering::Relaxed);
-                            match connection.send.flush(connection, false, &mut self.replies) {
+                            match connection.send.flush(&connection.transport, false, &mut self.replies) {
                                 Flushed::Done => replies_wait = false,
                                 Flushed::Blocked => return self.stopped_by_replies(connection, ticket),
-                                Flushed::Broken => return End::Broken,
+                                Flushed::Broken => return DriveEnd::Broken,
                             }
                         }
                     }
-                    Outcome::Silence => {}
-                    Outcome::NoCall => return End::Broken,
+                    CallOutcome::Silence => {}
+                    CallOutcome::NoCall => return DriveEnd::Broken,
                 }
             }
             if replies_wait {
                 step.fetch_add(1, Ordering::Relaxed);
-                match connection.send.flush(connection, false, &mut self.replies) {
+                match connection.send.flush(&connection.transport, false, &mut self.replies) {
                     Flushed::Done => {}
                     Flushed::Blocked => return self.stopped_by_replies(connection, ticket),
-                    Flushed::Broken => return End::Broken,
+                    Flushed::Broken => return DriveEnd::Broken,
                 }
                 replies_wait = false;
             }
             let mut receive = connection.receive.lock();
             if !receive.turn.holds(ticket) {
-                return End::Detached;
+                return DriveEnd::Detached;
             }
             if receive.closed || receive.queued || receive.ended || engine.is_stopping() {
-                return End::Release;
+                return DriveEnd::Release;
             }
-            match receive.receive(connection, &mut self.spare, placing) {
+            match receive.receive(&connection.transport, &mut self.spare, placing) {
                 Ok(Received::Some { .. }) => {}
-                Ok(Received::Nothing) => return End::Release,
+                Ok(Received::Nothing) => return DriveEnd::Release,
                 Ok(Received::End) => {
                     receive.ended = true;
-                    return End::Release;
+                    return DriveEnd::Release;
                 }
                 Err(error) => {
                     tracing::debug!(peer = %connection.peer.address, %error, "connection lost");
-                    return End::Broken;
+                    return DriveEnd::Broken;
                 }
             }
         }
-        End::Release
+        DriveEnd::Release
     }
 
-    /// The socket is full. If somebody else drives by now, it is his to wait.
-    fn stopped_by_replies(&self, connection: &Connection, ticket: Ticket) -> End {
-        if connection.receive.lock().turn.holds(ticket) { End::Release } else { End::Detached }
+    /// The socket is full. If another worker drives by now, it waits for the socket.
+    fn stopped_by_replies(&self, connection: &Connection, ticket: Ticket) -> DriveEnd {
+        if connection.receive.lock().turn.holds(ticket) { DriveEnd::Release } else { DriveEnd::Detached }
     }
 
-    /// Gives the turn back, and arms the connection for what comes next; or closes it, if nothing will.
+    /// Gives the turn back, and arms the connection for the next event, or closes it if there will be none.
     fn release(&mut self, engine: &Arc<Engine>, connection: &Arc<Connection>, ticket: Ticket) {
         let mut receive = connection.receive.lock();
         if !receive.turn.holds(ticket) {
@@ -262,14 +263,14 @@ impl Worker {
             return self.leave(connection);
         }
         if let Some(bytes) = receive.wants_permit() {
-            match engine.memory.request(&connection.asker(), bytes) {
+            match engine.memory.request(&connection.requester(), bytes) {
                 Some(permit) => receive.begin_large(permit, &engine.memory),
                 None => receive.queued = true,
             }
         }
         let held = receive.rest(&mut self.spare);
         let held = if receive.queued { held } else { 0 };
-        if held != receive.held && !engine.memory.hold(&connection.asker(), &mut receive.held, held) {
+        if held != receive.held && !engine.memory.hold(&connection.requester(), &mut receive.held, held) {
             tracing::info!(
                 peer = %connection.peer.address, "closed: too many connections of its peer wait for receive \
                                                   memory"
@@ -282,17 +283,16 @@ impl Worker {
         self.settle(connection, receive);
     }
 
-    /// The end for a worker whose turn was taken over.
+    /// Ends the work of a worker whose turn was taken over.
     fn leave(&mut self, connection: &Arc<Connection>) {
-        // Whatever comes of it is seen below: a full socket by arming, a broken one by the next event.
-        let _ = connection.send.flush(connection, false, &mut self.replies);
+        // The result shows below: a full socket when the connection is armed, a broken one at the next event.
+        let _ = connection.send.flush(&connection.transport, false, &mut self.replies);
         let mut receive = connection.receive.lock();
         receive.turn.leave();
         self.settle(connection, receive);
     }
 
-    /// After a worker has left: whoever leaves last must see to it that somebody comes, or closes the
-    /// connection.
+    /// After a worker has left. The last worker to leave arms the connection, or closes it.
     fn settle(
         &self,
         connection: &Arc<Connection>,
@@ -302,7 +302,7 @@ impl Worker {
             let quiet = receive.turn.is_quiet();
             drop(receive);
             if quiet {
-                self.engine.gone(connection);
+                self.engine.notify_closed(connection);
             }
             return;
         }
@@ -317,9 +317,9 @@ impl Worker {
             self.engine.close(connection, false);
             return;
         }
-        // With nobody detached and no grant of memory to come, nobody else arms this connection before the
-        // event that we ask for. Then the lock can go first, and the worker that gets the event doesn't run
-        // into it.
+        // With no worker detached and no memory request pending, no other thread arms this connection before
+        // the event requested here. Then the lock can be dropped first, so that the worker that gets the
+        // event doesn't contend for it.
         if receive.turn.is_quiet() && !receive.queued {
             drop(receive);
             let armed = connection.arm_for(&self.engine.epoll, interest);
@@ -334,9 +334,9 @@ impl Worker {
         }
     }
 
-    /// An armed connection is left to itself; one that can't be armed is closed.
+    /// An armed connection needs nothing more; one that can't be armed is closed.
     fn armed(&self, connection: &Arc<Connection>, armed: Result<(), Errno>) {
-        // NOENT: it has been closed meanwhile.
+        // NOENT: it was closed meanwhile.
         if let Err(error) = armed
             && error != Errno::NOENT
         {
@@ -346,7 +346,7 @@ impl Worker {
         }
     }
 
-    /// Done with a received buffer.
+    /// Takes a received buffer back.
     fn put_back(&mut self, chunk: Arc<Chunk>) {
         let Some(Chunk { bytes, permit }) = Arc::into_inner(chunk) else { return };
         if permit.is_some() {
@@ -359,7 +359,7 @@ impl Worker {
     }
 }
 
-/// The driver gives its turn away in the middle of a call.
+/// The driver gives up its turn in the middle of a call.
 fn self_hand_over(engine: &Engine, connection: &Connection, ticket: Ticket, worker: usize) {
     let mut receive = connection.receive.lock();
     if receive.turn.holds(ticket) && receive.turn.take_over(worker, engine.max_detached()) {
@@ -367,7 +367,7 @@ fn self_hand_over(engine: &Engine, connection: &Connection, ticket: Ticket, work
     }
 }
 
-/// The turn has been taken from a driver: the connection must not wait for it.
+/// Arms a connection whose turn was taken from its driver, so that it doesn't wait for that driver.
 pub fn arm_after_take_over(engine: &Engine, connection: &Connection, receive: &super::receive::Receive) {
     if !receive.closed
         && let Err(error) = connection.arm(&engine.epoll, receive, engine.is_stopping())

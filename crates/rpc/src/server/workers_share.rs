@@ -1,10 +1,10 @@
-//! How many workers one peer may keep busy, so that calls that hang (a dead disk, a filesystem over a
-//! network) hold up their own peer and nobody else.
+//! The number of workers that one peer may keep busy, so that calls that hang (a dead disk, a network
+//! filesystem) delay only their own peer.
 //!
 //! Every peer may have one worker. It may have more while it holds at most three times as many as stay free:
-//! one greedy peer gets three quarters of the workers, two get three sevenths each. A connection whose peer
-//! has its share isn't driven; it waits in its peer's line, and each time a worker is done with that peer the
-//! first in line goes on.
+//! one greedy peer gets three quarters of the workers, two get three sevenths each. A connection of a peer at
+//! its limit isn't driven. It waits in its peer's line, and each time a worker finishes with that peer the
+//! first in line is armed.
 
 use std::{
     collections::VecDeque,
@@ -13,32 +13,32 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// What the connections of one peer share.
+/// The workers of one peer, shared by its connections.
 #[derive(Debug, Default)]
 pub struct WorkersShare {
-    /// Workers that drive a connection of this peer, or are detached from one.
+    /// The workers that drive a connection of this peer, or are detached from one.
     busy: AtomicUsize,
-    /// Connections that wait, by number; at most all of the peer.
+    /// The connections that wait, by number: at most all of the peer's.
     line: Mutex<VecDeque<u64>>,
-    /// How many connections are in line, to be looked at without the lock.
+    /// The number of connections in line, to be read without the lock.
     waiting: AtomicUsize,
 }
 
-/// Below this many workers there is nothing to divide.
+/// With fewer workers nothing is divided.
 const DIVIDED_FROM: usize = 4;
 
 impl WorkersShare {
-    /// A worker begins to work for the peer. `threads` are all workers; `at_work` counts those that work for
-    /// anybody, this one included, and is asked only if it matters. If it returns false the worker must not
-    /// go on: [`WorkersShare::wait`] says what instead.
+    /// A worker begins to work for the peer. `threads` is the number of workers; `at_work` counts the busy
+    /// ones, this one included, and is called only if it matters. If this returns false the worker must not
+    /// continue: call [`WorkersShare::wait`].
     #[inline]
-    pub fn begin(&self, threads: usize, at_work: impl FnOnce() -> usize) -> bool {
+    pub fn begin(&self, threads: usize, busy: impl FnOnce() -> usize) -> bool {
         let own = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
-        own == 1 || threads < DIVIDED_FROM || own <= 3 * threads.saturating_sub(at_work())
+        own == 1 || threads < DIVIDED_FROM || own <= 3 * threads.saturating_sub(busy())
     }
 
-    /// The worker that was refused puts its connection in line and is done with the peer. Returns the number
-    /// of a connection that is to go on all the same, because no other worker of the peer is left to call it.
+    /// The refused worker puts its connection in line and leaves the peer. Returns the number of a connection
+    /// that may be driven after all, because no other worker of the peer is left to arm it.
     pub fn wait(&self, connection: u64) -> Option<u64> {
         let mut line = self.line.lock();
         if !line.contains(&connection) {
@@ -46,19 +46,19 @@ impl WorkersShare {
         }
         self.waiting.store(line.len(), Ordering::SeqCst);
         drop(line);
-        // Whoever leaves before this doesn't see the line, and isn't counted here; whoever leaves after it
-        // sees it.
+        // A worker that leaves before this doesn't see the line and isn't counted here. One that leaves after
+        // it sees the line.
         if self.busy.fetch_sub(1, Ordering::SeqCst) == 1 { self.next() } else { None }
     }
 
-    /// A worker is done with the peer. Returns the number of a connection that may go on now.
+    /// A worker leaves the peer. Returns the number of a connection that may be driven now.
     #[inline]
     pub fn end(&self) -> Option<u64> {
         self.busy.fetch_sub(1, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) == 0 { None } else { self.next() }
     }
 
-    /// A connection has been closed and needn't go on.
+    /// Removes a closed connection from the line.
     pub fn forget(&self, connection: u64) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             let mut line = self.line.lock();
@@ -67,8 +67,8 @@ impl WorkersShare {
         }
     }
 
-    /// The first in line, if anybody waits. Also to be asked from time to time: the workers of other peers,
-    /// who were in the way, may have left, while this peer's own calls hang.
+    /// The first in line. Also to be called from time to time: workers of other peers may have become free
+    /// while this peer's own calls hang.
     #[cold]
     pub fn next(&self) -> Option<u64> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_called_by_whoever_is_left() {
+    fn a_waiting_connection_is_resumed_by_the_last_worker() {
         let share = WorkersShare::default();
         assert!(share.begin(4, || 4));
         assert!(!share.begin(4, || 4));
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(share.wait(7), Some(7), "nobody is left to call it");
         assert!(share.begin(4, || 4));
         assert_eq!((share.end(), share.next()), (None, None));
-        // Once, however often it is put there.
+        // A connection stands in line once, however often it is added.
         for _ in 0..2 {
             assert!(share.begin(4, || 1) && !share.begin(4, || 4));
             assert_eq!(share.wait(8), None);

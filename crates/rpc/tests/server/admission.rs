@@ -1,4 +1,5 @@
-//! Who isn't admitted gets next to nothing, and is asked about again when the rules change.
+//! Admission: peers that aren't admitted are refused almost everything, and are checked again when the rules
+//! change.
 
 use std::{
     net::SocketAddr,
@@ -16,7 +17,7 @@ use xdr::{Decoder, Encoder};
 
 use crate::rig::{ECHO, LATER, Obedient, Wire, call, eventually, fragment, marked, opaque, word};
 
-/// A program that answers everybody: its one procedure returns its argument's length.
+/// A program that answers all peers: its one procedure returns its argument's length.
 const DOOR: u32 = 400_997;
 
 struct Door;
@@ -95,7 +96,7 @@ fn knock(xid: u32, args: &[u8]) -> Vec<u8> {
 const DENIED: ReplyStatus = ReplyStatus::AuthError(AuthStat::BadCred);
 
 #[test]
-fn a_stranger_gets_null_and_what_answers_everybody() {
+fn a_stranger_can_call_null_and_programs_for_all_peers() {
     let (server, _rules, address) = serve(Verdict::Stranger);
     let mut wire = Wire::to(address);
     wire.send(&[call(1, 0, &[]), call(2, ECHO, &opaque(b"x")), knock(3, &opaque(b"four"))].concat());
@@ -116,18 +117,18 @@ fn a_strangers_long_call_is_denied_and_takes_no_memory() {
     let mut wire = Wire::to(address);
     let long = opaque(&vec![7; 1 << 20]);
     wire.send(&[call(1, ECHO, &long), knock(2, &long), call(3, 0, &[])].concat());
-    // What answers everybody has no business with a call that long, and the call behind it is found.
+    // A program for all peers refuses a call that long, and the call behind it is found.
     let expected =
         [(1, DENIED, vec![]), (2, ReplyStatus::GarbageArgs, vec![]), (3, ReplyStatus::Success, vec![])];
     assert_eq!(wire.replies(3), expected);
     assert_eq!(server.totals().receive_memory_peak, 0);
-    // A call in pieces isn't put together for a stranger.
+    // A stranger's call in fragments isn't assembled.
     wire.send(&fragment(&[0; 8], false));
     wire.assert_closed();
 }
 
 #[test]
-fn who_is_let_in_or_shut_out_notices_at_the_next_call() {
+fn a_changed_verdict_takes_effect_at_the_next_call() {
     let (server, rules, address) = serve(Verdict::Stranger);
     let mut wire = Wire::to(address);
     let long = opaque(&vec![7; 300_000]);
@@ -144,7 +145,7 @@ fn who_is_let_in_or_shut_out_notices_at_the_next_call() {
             assert!(status != ReplyStatus::Success || results == *args);
         }
     }
-    // What had begun to come in before the rules changed is denied when it is there.
+    // A call that was partly received before the rules changed is denied once it is complete.
     let bytes = call(2, ECHO, &long);
     wire.send(&bytes[..100_000]);
     eventually("the long call has begun", || server.totals().receive_memory > 0);
@@ -155,14 +156,14 @@ fn who_is_let_in_or_shut_out_notices_at_the_next_call() {
 }
 
 #[test]
-fn about_whom_nobody_can_say_yet_is_put_off_in_the_programs_own_words() {
+fn an_undecided_peer_gets_the_programs_own_try_again_later() {
     let (server, rules, address) = serve(Verdict::NotKnownYet);
     let mut wire = Wire::to(address);
     wire.send(&[call(1, ECHO, &opaque(b"x")), call(2, ECHO, &opaque(&[7; 100_000]))].concat());
     let later = |xid| (xid, ReplyStatus::Success, word(LATER));
     assert_eq!(wire.replies(2), [later(1), later(2)]);
     assert_eq!(server.totals().receive_memory_peak, 0);
-    // Without a change of the rules: nobody could say.
+    // Without a change of the rules: the verdict was undecided.
     *rules.verdict.lock().unwrap() = Verdict::Admitted;
     wire.send(&call(3, ECHO, &opaque(b"x")));
     assert_eq!(wire.results(), (3, opaque(b"x")));

@@ -1,5 +1,4 @@
-//! What one peer takes, others don't miss. The peers are users of this host, by whose uid the server knows
-//! them.
+//! Fairness between peers. The peers are users of this host, which the server distinguishes by uid.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -7,7 +6,7 @@ use samehost_rpc::server::{Limits, Server};
 
 use crate::rig::{ECHO, LENGTH, WAIT, WAIT_ANNOUNCED, Wire, call, eventually, fragment, opaque, serve, word};
 
-/// Nobody is saved by somebody else's patience running out.
+/// Limits without a stall time, so that no connection is closed for being slow.
 fn without_stall() -> Limits {
     Limits { stall: Duration::from_secs(3600), ..Limits::default() }
 }
@@ -28,7 +27,7 @@ fn received(server: &Server) -> u64 {
 }
 
 #[test]
-fn silent_connections_of_one_peer_hold_up_nobody_else() {
+fn silent_connections_delay_only_their_own_peer() {
     let (server, _, address) = serve(without_stall());
     // The first fragment of a call that could become as long as any.
     let begun = &fragment(&[7; 1 << 20], false)[..5];
@@ -42,7 +41,7 @@ fn silent_connections_of_one_peer_hold_up_nobody_else() {
 }
 
 #[test]
-fn slow_senders_of_one_peer_hold_up_nobody_else() {
+fn slow_senders_delay_only_their_own_peer() {
     let (server, _, address) = serve(without_stall());
     let whole = call(1, LENGTH, &opaque(&vec![7; 1 << 20]));
     let mut slow: Vec<_> = (0..40).map(|_| Wire::of_user(1000, address)).collect();
@@ -52,7 +51,7 @@ fn slow_senders_of_one_peer_hold_up_nobody_else() {
     assert!(held <= 8 << 20, "more than a peer's share: {held}");
     assert_served(address, 1001);
     assert_served(address, 0);
-    // They are served as well, when they go on; one after the other, for as many have memory as may.
+    // They are served as well when they continue; one after the other, as far as memory suffices.
     for wire in &mut slow {
         let mut sender = wire.0.try_clone().unwrap();
         let rest = whole[100_000..].to_vec();
@@ -66,7 +65,7 @@ fn slow_senders_of_one_peer_hold_up_nobody_else() {
 }
 
 #[test]
-fn slow_senders_of_fragments_hold_up_nobody_else() {
+fn slow_senders_of_fragments_delay_only_their_own_peer() {
     let (server, _, address) = serve(without_stall());
     let begun = &fragment(&[7; 1 << 20], false)[..100_000];
     let mut slow: Vec<_> = (0..100).map(|_| Wire::of_user(1000, address)).collect();
@@ -110,7 +109,7 @@ fn a_call_in_fragments_takes_memory_as_it_comes() {
     eventually("the beginning is there", || received(&server) >= 300_000);
     let held = server.totals().receive_memory;
     assert!((300_000..400_000).contains(&held), "{held} bytes for the first 300,000");
-    // What follows in the same piece is found, too. Replies may overtake a slow one.
+    // The calls that follow in the same piece are found, too. Replies may overtake a slow one.
     wire.send(&[&large[300_000..], &call(3, 0, &[])].concat());
     let mut replies = [wire.results(), wire.results()];
     replies.sort_by_key(|(xid, _)| *xid);
@@ -118,7 +117,7 @@ fn a_call_in_fragments_takes_memory_as_it_comes() {
     eventually("all is given back", || server.totals().receive_memory == 0);
 }
 
-/// Connects as `user` and calls; whether it was answered.
+/// Connects as `user` and calls. Returns whether it was answered.
 fn is_served_as(user: u32, address: SocketAddr) -> Option<Wire> {
     let mut wire = Wire::of_user(user, address);
     let _ = std::io::Write::write_all(&mut wire.0, &call(1, 0, &[]));
@@ -131,7 +130,7 @@ fn is_served_as(user: u32, address: SocketAddr) -> Option<Wire> {
 }
 
 #[test]
-fn idle_connections_of_few_peers_shut_out_nobody() {
+fn idle_connections_of_few_peers_leave_room_for_others() {
     let (server, _, address) = serve(Limits { max_connections: 64, ..without_stall() });
     let greedy: Vec<_> = (0..128).map(|number| is_served_as(1000 + number % 2, address)).collect();
     let held = greedy.iter().flatten().count();
@@ -141,7 +140,7 @@ fn idle_connections_of_few_peers_shut_out_nobody() {
     }
     let totals = server.totals();
     assert_eq!((totals.refused as usize, totals.displaced), (128 - held, 0));
-    // When it is one of many, a peer that has much makes way for those who have nothing.
+    // With many peers, one that has many connections loses some to peers that have none.
     let many: Vec<_> = (2000..2050).map(|user| is_served_as(user, address)).collect();
     assert!(many.iter().all(Option::is_some), "each of fifty peers has one");
     assert!(server.totals().displaced > 0);
@@ -162,16 +161,16 @@ fn a_connection_in_use_is_not_displaced() {
         program.open(gate);
         assert_eq!(wire.results(), (2, word(gate)));
     }
-    // The last replies may still be on their way out of the server's hands.
+    // The last replies may not have been sent yet.
     eventually("one makes way", || is_served_as(1001, address).map(|wire| kept.push(wire)).is_some());
     assert_eq!(server.totals().displaced, 1);
 }
 
 #[test]
-fn calls_of_one_peer_that_hang_hold_up_nobody_else() {
+fn hanging_calls_delay_only_their_own_peer() {
     let (_server, program, address) = serve(Limits { threads: 8, ..without_stall() });
     let mut hanging: Vec<_> = (0..20).map(|_| Wire::of_user(1000, address)).collect();
-    // Also several on one connection.
+    // Several on one connection, too.
     for (gate, wire) in (1..).zip(&mut hanging) {
         wire.send(&[call(1, WAIT, &word(gate)), call(2, WAIT_ANNOUNCED, &word(100 + gate))].concat());
     }

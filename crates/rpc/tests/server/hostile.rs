@@ -1,4 +1,5 @@
-//! Wrong things: each gets the protocol's own error or a closed connection, and hurts nobody else.
+//! Invalid input: each kind gets the protocol's own error or a closed connection, and affects no other
+//! connection.
 
 use samehost_rpc::{
     message::{AuthStat, AuthSys, Credential, ReplyStatus},
@@ -77,7 +78,7 @@ fn credentials() {
 }
 
 #[test]
-fn what_is_no_call_closes_the_connection() {
+fn a_record_that_is_no_call_closes_the_connection() {
     let (server, program, address) = serve(Limits::default());
     let reply = header([5, 1, 0, 0, 0, 0]);
     let overlong: Vec<u8> =
@@ -131,7 +132,7 @@ fn a_dropped_call_is_not_answered_and_others_are() {
 }
 
 #[test]
-fn a_client_that_vanishes_in_the_middle_leaves_nothing() {
+fn a_client_that_disconnects_within_a_call_leaks_nothing() {
     let (server, program, address) = serve(Limits::default());
     for cut in [1, 4, 20, 5000, 70_000, 500_000] {
         let bytes = call(1, ECHO, &opaque(&vec![0; 800_000]));

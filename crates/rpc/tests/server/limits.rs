@@ -1,4 +1,4 @@
-//! What peers can make us hold is bounded.
+//! Bounds on what peers can make the server hold.
 
 use std::{io::Write as _, net::SocketAddr, time::Duration};
 
@@ -33,7 +33,7 @@ fn sixty_four_connections_write_a_mebibyte_each_at_once() {
 }
 
 #[test]
-fn who_holds_memory_that_others_wait_for_must_go_on_or_go() {
+fn a_stalled_holder_of_contended_memory_is_closed() {
     // Room for one large call only.
     let limits = Limits { receive_memory: mib(1), stall: Duration::from_millis(200), ..Limits::default() };
     let (server, program, address) = serve(limits);
@@ -50,21 +50,20 @@ fn who_holds_memory_that_others_wait_for_must_go_on_or_go() {
 }
 
 #[test]
-fn a_crowd_that_waits_for_memory_hurts_nobody() {
+fn connections_that_wait_for_memory_do_not_affect_others() {
     let limits = Limits { receive_memory: mib(1), max_record: mib(1) - 1000, ..Limits::default() };
     let (server, _, address) = serve(limits);
     let bytes = call(1, LENGTH, &opaque(&vec![1; mib(1) - 2000]));
     let mut first = Wire::to(address);
     first.send(&bytes[..1000]);
     eventually("the first holds the memory", || server.totals().receive_memory > 0);
-    // Each has small calls first, so that more than a header comes in with the beginning of the large one.
+    // Each sends small calls first, so that more than a header arrives with the beginning of the large one.
     let small = [call(1, LENGTH, &opaque(&[1; 30_000])).repeat(8), bytes[..60_000].to_vec()].concat();
     let mut waiting: Vec<_> = (0..100).map(|_| Wire::to(address)).collect();
     for wire in &mut waiting {
         let _ = wire.0.write_all(&small);
     }
-    // A small call that has come in part waits for memory as well, so how far each one gets is a matter of
-    // timing.
+    // A partly received small call waits for memory as well, so how far each one gets depends on timing.
     eventually("every one of them waits or is closed", || {
         let served = server.connections().iter().filter(|info| info.bytes_in > 0).count();
         served + server.totals().broken as usize >= 101
@@ -77,7 +76,7 @@ fn a_crowd_that_waits_for_memory_hurts_nobody() {
 }
 
 #[test]
-fn who_waits_for_memory_and_leaves_is_forgotten() {
+fn a_closed_connection_leaves_the_memory_queue() {
     let limits = Limits { receive_memory: mib(1), ..Limits::default() };
     let (server, program, address) = serve(limits);
     let bytes = call(1, LENGTH, &opaque(&vec![1; mib(1)]));
@@ -91,7 +90,7 @@ fn who_waits_for_memory_and_leaves_is_forgotten() {
     eventually("all three have been read from", || {
         server.connections().iter().filter(|info| info.bytes_in > 0).count() == 3
     });
-    // A reset, so that the server hears of it although it doesn't read.
+    // A reset, so that the server notices although it doesn't read.
     rustix::net::sockopt::set_socket_linger(&second.0, Some(Duration::ZERO)).unwrap();
     drop(second);
     program.wait_for_closed(1);
@@ -107,7 +106,7 @@ fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
     let limits = Limits { stall: Duration::from_millis(300), ..Limits::default() };
     let (server, program, address) = serve(limits);
     let mut wire = Wire::to(address);
-    // 2 GiB of replies, if anybody were to make them.
+    // 2 GiB of replies, if all calls were run.
     let calls: Vec<u8> = (0..20_000).flat_map(|xid| call(xid, ZEROES, &word(100_000))).collect();
     let mut sender = wire.0.try_clone().unwrap();
     let sender = std::thread::spawn(move || drop(sender.write_all(&calls)));
@@ -122,12 +121,12 @@ fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
     });
     program.wait_for_closed(1);
     assert!(most <= Limits::default().reply_queue + mib(1), "{most}");
-    // What the sockets' buffers took, and a little; not all of it.
+    // The bytes in the sockets' buffers, and a few more; not all of them.
     assert!(server.totals().calls < 5000, "{:?}", server.totals());
     assert_eq!(server.totals().reply_memory, 0);
     assert_eq!(server.totals().broken, 1);
     sender.join().unwrap();
-    // What had been sent is still there to be read, then comes the end.
+    // The bytes that were sent can still be read; then comes the end.
     wire.0.set_read_timeout(Some(SOON)).unwrap();
     let _ = std::io::copy(&mut wire.0, &mut std::io::sink());
 }
@@ -136,7 +135,7 @@ fn a_client_that_never_reads_is_not_served_any_further_and_then_closed() {
 fn peers_together_cannot_leave_more_unread_than_there_is_memory() {
     let limits = Limits { reply_memory: mib(4), ..Limits::default() };
     let (server, program, address) = serve(limits);
-    // Each leaves a reply of 16 MiB unread: more than any socket buffer of 6 MiB takes.
+    // Each leaves a reply of 16 MiB unread: more than a socket buffer of 6 MiB holds.
     let mut wires: Vec<_> = (0..4).map(|_| Wire::to(address)).collect();
     wires.iter_mut().for_each(|wire| wire.send(&call(1, ZEROES, &word(16 << 20))));
     program.wait_for_closed(4);
@@ -147,9 +146,9 @@ fn peers_together_cannot_leave_more_unread_than_there_is_memory() {
 }
 
 #[test]
-fn the_greediest_goes_when_reply_memory_is_used_up_and_not_who_comes_next() {
+fn exhausted_reply_memory_closes_the_largest_holder() {
     let (server, program, address) = serve(Limits { reply_memory: mib(32), ..Limits::default() });
-    // 30 MiB, of which the sockets' buffers take some, but less than 6.
+    // 30 MiB, of which the sockets' buffers hold less than 6.
     let mut greedy = Wire::narrow(1000, address);
     greedy.send(&call(1, ZEROES, &word(30 << 20)));
     eventually("the greedy one's reply is left", || server.totals().reply_memory > mib(22));
@@ -192,7 +191,7 @@ fn a_flood_of_connections() {
 }
 
 #[test]
-fn slow_senders_of_many_sizes_hurt_nobody() {
+fn slow_senders_of_many_sizes_do_not_affect_others() {
     let (server, program, address) = serve(Limits { threads: 2, ..Limits::default() });
     let cuts = [2, 10, 3000, 5000, 31_000, 40_000, 100_000];
     let mut slow: Vec<_> = cuts

@@ -1,4 +1,4 @@
-//! The server engine as a peer on a raw TCP connection sees it.
+//! The server engine, tested over raw TCP connections.
 
 mod admission;
 mod fairness;
@@ -6,6 +6,6 @@ mod hostile;
 mod limits;
 mod ordering;
 mod payload;
-mod placing;
+mod payload_alignment;
 mod rig;
 mod stopping;

@@ -1,4 +1,4 @@
-//! Calls run in order while they are fast, and past one another when one is slow.
+//! The order of calls: in sequence while they are fast, past one another when one is slow.
 
 use samehost_rpc::server::Limits;
 
@@ -40,11 +40,11 @@ fn many_calls_in_flight_on_one_connection() {
 }
 
 #[test]
-fn a_slow_call_holds_up_nobody() {
+fn a_slow_call_does_not_delay_the_calls_behind_it() {
     for slow in [WAIT, WAIT_ANNOUNCED] {
         let (_server, program, address) = serve(Limits::default());
         let mut wire = Wire::to(address);
-        // All in one piece: the calls behind the slow one are in the same buffer as its arguments.
+        // In one piece: the calls behind the slow one are in the same buffer as its arguments.
         let mut bytes = call(1, ECHO, &opaque(b"before"));
         bytes.extend(call(2, slow, &word(5)));
         for xid in 3..40 {
@@ -83,8 +83,8 @@ fn a_connection_cannot_take_every_worker() {
     let mut greedy = Wire::to(address);
     let bytes: Vec<u8> = (0..20).flat_map(|xid| call(xid, WAIT, &word(xid))).collect();
     greedy.send(&bytes);
-    // One detached and one driver: the third worker is left for other connections, the fourth for other
-    // peers.
+    // One detached worker and one driver: the third worker is left for other connections, the fourth for
+    // other peers.
     program.wait_for_caller(0);
     program.wait_for_caller(1);
     let mut other = Wire::to(address);
@@ -115,7 +115,7 @@ fn calls_in_fragments() {
         for (i, piece) in record.chunks(size).enumerate() {
             bytes.extend(fragment(piece, i + 1 == pieces));
         }
-        // An ordinary call on either side, and cuts where the network pleases.
+        // An ordinary call on either side, and cuts at arbitrary positions.
         bytes.extend(call(2, ECHO, &opaque(b"behind")));
         wire.send(&call(0, ECHO, &opaque(b"before")));
         for piece in bytes.chunks(7777) {
@@ -158,7 +158,7 @@ fn large_and_small_calls_in_turns() {
 }
 
 #[test]
-fn the_last_replies_reach_a_client_that_has_said_it_is_done() {
+fn replies_reach_a_client_that_has_shut_its_sending_side_down() {
     let (server, program, address) = serve(Limits::default());
     let mut wire = Wire::to(address);
     wire.send(&[call(1, WAIT, &word(1)), call(2, ECHO, &opaque(b"x"))].concat());

@@ -1,4 +1,4 @@
-//! Payload from files: exactly as long as announced, whatever the file does.
+//! Payloads from files: exactly as long as announced, whatever happens to the file.
 
 use std::{io::Write as _, os::fd::OwnedFd};
 
@@ -22,7 +22,7 @@ fn program_with(bytes: &[u8]) -> (Obedient, std::fs::File) {
 }
 
 #[test]
-fn any_length_from_any_place() {
+fn payloads_of_any_length_and_offset() {
     let contents = contents();
     let (program, _file) = program_with(&contents);
     let (_server, _, address) = serve_program(Limits::default(), program);
@@ -80,7 +80,7 @@ fn many_payloads_in_flight_to_a_slow_reader() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_the_servers_failure() {
-    // A directory: pread says EISDIR.
+    // A directory: pread fails with EISDIR.
     let directory: OwnedFd = std::fs::File::open("/").unwrap().into();
     let program = Obedient::serving(directory);
     let (_server, _, address) = serve_program(Limits::default(), program);

@@ -1,4 +1,4 @@
-//! A program that does as it is told, and a client without mercy: raw bytes over TCP.
+//! A programmable test program, and a client of raw bytes over TCP.
 
 use std::{
     collections::HashMap,
@@ -15,21 +15,21 @@ use samehost_rpc::{
 };
 use xdr::{Decoder, Encoder};
 
-/// The test program's number; it has versions 2 and 3.
+/// The test program's number. It has versions 2 and 3.
 pub const PROGRAM: u32 = 400_999;
 
-/// Long enough for anything that happens at all.
+/// Longer than any operation here takes.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// Returns its argument, opaque data.
 pub const ECHO: u32 = 1;
 /// Waits until [`Obedient::open`] has opened the gate whose number is the argument, then returns that number.
 pub const WAIT: u32 = 2;
-/// As [`WAIT`], but says beforehand that it will block.
+/// As [`WAIT`], but announces that it will block.
 pub const WAIT_ANNOUNCED: u32 = 3;
 /// Panics.
 pub const PANIC: u32 = 4;
-/// Returns as many zero bytes as the argument says.
+/// Returns as many zero bytes as the argument requests.
 pub const ZEROES: u32 = 5;
 /// Opaque data of the file: (offset: u64, length: u32).
 pub const FILE: u32 = 6;
@@ -40,7 +40,7 @@ pub const DROP: u32 = 8;
 /// Returns the length of its argument, opaque data.
 pub const LENGTH: u32 = 9;
 
-/// What is answered to whoever is put off.
+/// The result of a postponed call.
 pub const LATER: u32 = 10_008;
 
 /// The program.
@@ -73,12 +73,12 @@ impl Obedient {
         assert!(!out.timed_out(), "nobody has come to gate {gate}");
     }
 
-    /// At how many gates anybody has been.
+    /// The number of gates that calls have reached.
     pub fn callers(&self) -> usize {
         self.gates.lock().unwrap().len()
     }
 
-    /// Waits until the program has been told of `count` closed connections.
+    /// Waits until the program was notified of `count` closed connections.
     pub fn wait_for_closed(&self, count: usize) {
         eventually("closed connections", || self.closed.lock().unwrap().len() == count);
     }
@@ -175,7 +175,7 @@ pub fn serve_program(limits: Limits, program: Obedient) -> (Server, Arc<Obedient
     (server, program, address)
 }
 
-/// Waits until `is_so`, for as long as [`SOON`].
+/// Waits until `is_so`, for at most [`SOON`].
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !is_so() {
@@ -211,7 +211,7 @@ impl Wire {
     fn of(uid: u32, address: SocketAddr, prepare: impl FnOnce(&OwnedFd)) -> Self {
         use rustix::net::{AddressFamily, SocketType, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        // Whose a socket is was decided by who made it; root may say otherwise.
+        // A socket belongs to its creator, unless root changes that.
         rustix::fs::fchown(&socket, Some(rustix::fs::Uid::from_raw(uid)), None)
             .expect("this test needs root");
         prepare(&socket);
@@ -253,7 +253,7 @@ impl Wire {
         replies
     }
 
-    /// The number and the results of the next reply, which is a success.
+    /// The id and the results of the next reply, which is a success.
     pub fn results(&mut self) -> (u32, Vec<u8>) {
         let (xid, status, results) = self.reply();
         assert_eq!(status, ReplyStatus::Success);

@@ -1,4 +1,4 @@
-//! The end of a server.
+//! Stopping a server.
 
 use std::{
     io::Read as _,
@@ -36,7 +36,7 @@ fn calls_finish_and_replies_go_out() {
 }
 
 #[test]
-fn who_does_not_finish_is_not_waited_for() {
+fn shutdown_does_not_wait_beyond_its_grace_period() {
     let (server, program, address) = serve(Limits::default());
     let mut wire = Wire::to(address);
     wire.send(&call(1, WAIT, &word(1)));
@@ -91,7 +91,7 @@ fn an_idle_server_has_no_thread_that_wakes_up() {
     let mut wire = Wire::to(address);
     wire.send(&call(1, 0, &[]));
     wire.results();
-    // Every thread of the engine sleeps without a time limit; how often they have been woken stays the same.
+    // Every thread of the engine sleeps without a timeout, so its count of wake-ups stays the same.
     let switches = || -> u64 {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         tasks
@@ -105,7 +105,7 @@ fn an_idle_server_has_no_thread_that_wakes_up() {
             })
             .sum()
     };
-    // Other tests of this process have supervisors, too: wait for a time in which all of them sleep.
+    // Other tests of this process have supervisors, too: wait until all of them sleep.
     eventually("the supervisor sleeps", || {
         let before = switches();
         std::thread::sleep(Duration::from_millis(50));
@@ -115,7 +115,7 @@ fn an_idle_server_has_no_thread_that_wakes_up() {
 }
 
 #[test]
-fn a_server_that_is_dropped_is_gone() {
+fn a_dropped_server_stops_listening() {
     for _ in 0..20 {
         let (server, _, address) = serve(Limits { threads: 3, ..Limits::default() });
         let mut wire = Wire::to(address);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use exports::Claim;
 use proto::nfs3::{self, Nfsstat3, Outcome, PostOpAttr, Procedure};
 use rpc::message::Credential;
-use rpc::server::{CallContext, CallError, Placement, Program, Reply};
+use rpc::server::{CallContext, CallError, PayloadAlignment, Program, Reply};
 use state::AccessKind;
 use store::{Acting, Node};
 use xdr::{Decoder, Encode, Encoder};
@@ -143,12 +143,16 @@ impl Program for Nfs3 {
         nfs3::VERSION..=nfs3::VERSION
     }
 
-    fn places(&self) -> bool {
+    fn aligns_payloads(&self) -> bool {
         self.0.gate.has_direct_writes()
     }
 
-    fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
-        if procedure == Procedure::Write.number() { write::place(args) } else { Placement::Anywhere }
+    fn payload_alignment(&self, _version: u32, procedure: u32, args: &[u8]) -> PayloadAlignment {
+        if procedure == Procedure::Write.number() {
+            write::payload_alignment(args)
+        } else {
+            PayloadAlignment::Anywhere
+        }
     }
 
     fn postpone(

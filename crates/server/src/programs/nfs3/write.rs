@@ -5,7 +5,7 @@
 
 use io::trace;
 use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
-use rpc::server::Placement;
+use rpc::server::PayloadAlignment;
 use state::AccessKind;
 use store::{FileKind, Wcc};
 use xdr::{Decoder, Encoder};
@@ -18,7 +18,7 @@ const SMALLEST_BLOCK: u32 = 512;
 
 /// Where the payload of a WRITE should lie, of which `args` has come: so that what is a whole block in the
 /// file is one in memory.
-pub(super) fn place(args: &[u8]) -> Placement {
+pub(super) fn payload_alignment(args: &[u8]) -> PayloadAlignment {
     let mut from = Decoder::new(args);
     let mut head = || -> std::result::Result<_, xdr::Error> {
         let _handle = from.opaque(FHSIZE)?;
@@ -27,9 +27,9 @@ pub(super) fn place(args: &[u8]) -> Placement {
         Ok((offset, length, args.len() - from.rest().len()))
     };
     match head() {
-        Ok((offset, length, at)) if length >= SMALLEST_BLOCK => Placement::At { at, offset },
-        Ok(_) => Placement::Anywhere,
-        Err(_) => Placement::NotYet,
+        Ok((offset, length, at)) if length >= SMALLEST_BLOCK => PayloadAlignment::At { at, offset },
+        Ok(_) => PayloadAlignment::Anywhere,
+        Err(_) => PayloadAlignment::NotYet,
     }
 }
 

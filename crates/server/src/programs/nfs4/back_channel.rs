@@ -3,7 +3,6 @@
 //! section 16.33).
 
 use proto::nfs4::{AuthsysParms, CallbackSecParms4, CreateSession4Args, Setclientid4Args};
-use proto::rpcbind::from_universal;
 use rpc::message::{AuthSys, Credential};
 use state::SessionId;
 
@@ -50,9 +49,7 @@ pub(super) fn add_session(
 
 /// SETCLIENTID: the address of callbacks. Only the client's own: no client may have the server call others.
 pub(super) fn address(c: &Context<'_>, args: &Setclientid4Args<'_>) -> Option<CallbackAddress> {
-    let location = &args.cb_location;
-    let address = from_universal(location.addr.0).filter(|_| location.netid.0.starts_with(b"tcp"))?;
-    let (mut address, own) = (address, c.cx.peer.address.ip().to_canonical());
+    let (mut address, own) = (args.cb_location.tcp_address()?, c.cx.peer.address.ip().to_canonical());
     address.set_ip(address.ip().to_canonical());
     let callable = address.ip() == own && address.port() != 0;
     callable.then_some(CallbackAddress { address, program: args.cb_program, ident: args.callback_ident })

@@ -42,7 +42,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use proto::nfs4;
-use rpc::server::{CallContext, CallError, Peer, Placement, Program, Reply};
+use rpc::server::{CallContext, CallError, PayloadAlignment, Peer, Program, Reply};
 use xdr::Decoder;
 
 pub(crate) use cb_getattr::AttributeReader;
@@ -64,15 +64,15 @@ impl Program for Nfs4 {
         nfs4::VERSION..=nfs4::VERSION
     }
 
-    fn places(&self) -> bool {
+    fn aligns_payloads(&self) -> bool {
         self.0.gate.has_direct_writes()
     }
 
-    fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
+    fn payload_alignment(&self, _version: u32, procedure: u32, args: &[u8]) -> PayloadAlignment {
         if procedure == nfs4::COMPOUND {
-            payload_alignment::payload_placement(args)
+            payload_alignment::of_compound(args)
         } else {
-            Placement::Anywhere
+            PayloadAlignment::Anywhere
         }
     }
 

@@ -4,7 +4,7 @@
 //! Clients write by SEQUENCE, PUTFH, WRITE. The payload of a WRITE behind other operations isn't aligned.
 
 use proto::nfs4::{FHSIZE, MAX_TAG, Operation, Sequence4Args, StableHow4, Stateid4};
-use rpc::server::Placement;
+use rpc::server::PayloadAlignment;
 use xdr::{Decoder, Error};
 
 /// The smallest payload that is worth aligning, in bytes: no device has smaller blocks.
@@ -14,13 +14,13 @@ const SEQUENCE: u32 = Operation::Sequence.number();
 const PUTFH: u32 = Operation::Putfh.number();
 const WRITE: u32 = Operation::Write.number();
 
-/// The placement of the payload of the WRITE in a COMPOUND whose arguments begin with `args`.
-pub(super) fn payload_placement(args: &[u8]) -> Placement {
+/// The alignment of the payload of the WRITE in a COMPOUND whose arguments begin with `args`.
+pub(super) fn of_compound(args: &[u8]) -> PayloadAlignment {
     // Arguments that can't be decoded may be incomplete.
-    find_write(args).unwrap_or(Placement::NotYet)
+    find_write(args).unwrap_or(PayloadAlignment::NotYet)
 }
 
-fn find_write(args: &[u8]) -> Result<Placement, Error> {
+fn find_write(args: &[u8]) -> Result<PayloadAlignment, Error> {
     let mut from = Decoder::new(args);
     let _tag = from.opaque(MAX_TAG)?;
     let (_minor, operations) = (from.u32()?, from.u32()?);
@@ -39,15 +39,15 @@ fn find_write(args: &[u8]) -> Result<Placement, Error> {
                 let length = from.u32()?;
                 let at = args.len() - from.rest().len();
                 return Ok(if length < MIN_BLOCK {
-                    Placement::Anywhere
+                    PayloadAlignment::Anywhere
                 } else {
-                    Placement::At { at, offset }
+                    PayloadAlignment::At { at, offset }
                 });
             }
             _ => break,
         }
     }
-    Ok(Placement::Anywhere)
+    Ok(PayloadAlignment::Anywhere)
 }
 
 #[cfg(test)]
@@ -73,12 +73,12 @@ mod tests {
         to.u32(65_536);
         let at = to.position();
         let bytes = to.into_vec();
-        assert_eq!(payload_placement(&bytes), Placement::At { at, offset: 47_008 });
+        assert_eq!(of_compound(&bytes), PayloadAlignment::At { at, offset: 47_008 });
         for length in 0..bytes.len() {
-            assert_eq!(payload_placement(&bytes[..length]), Placement::NotYet, "{length} bytes");
+            assert_eq!(of_compound(&bytes[..length]), PayloadAlignment::NotYet, "{length} bytes");
         }
         let mut other = bytes[..sequence_ends].to_vec();
         other.extend(Operation::Getattr.number().to_be_bytes());
-        assert_eq!(payload_placement(&other), Placement::Anywhere);
+        assert_eq!(of_compound(&other), PayloadAlignment::Anywhere);
     }
 }

@@ -2,7 +2,8 @@
 //! section 20.2).
 
 use proto::nfs4::{
-    CB_SEQUENCE, CbCompound4Head, CbSequence4Args, CbSequence4ResOk, MAX_TAG, MinorVersion, Nfsstat4,
+    CB_SEQUENCE, CbCompound4Head, CbCompound4ResHead, CbSequence4Args, CbSequence4ResOk, MinorVersion,
+    Nfsstat4, RequestSlot, Sessionid4,
 };
 use xdr::{Array, Decoder, Encode, Encoder, Opaque};
 
@@ -54,12 +55,8 @@ impl CbCompound {
 }
 
 /// The arguments of CB_SEQUENCE.
-pub(super) const fn sequence_args(
-    sessionid: [u8; 16],
-    slotid: u32,
-    sequenceid: u32,
-    highest_slotid: u32,
-) -> CbSequence4Args {
+pub(super) const fn sequence_args(sessionid: Sessionid4, slot: RequestSlot) -> CbSequence4Args {
+    let RequestSlot { slotid, sequenceid, highest_slotid } = slot;
     let referring_call_lists = Array(Vec::new());
     CbSequence4Args { sessionid, sequenceid, slotid, highest_slotid, cachethis: false, referring_call_lists }
 }
@@ -74,7 +71,7 @@ pub(super) fn decode_reply(
 ) -> Result<Result<Vec<u8>, CallbackError>, Nfsstat4> {
     let mut from = Decoder::new(results);
     let mut read = || -> Result<_, xdr::Error> {
-        let (status, _tag, count) = (from.u32()?, from.opaque(MAX_TAG)?, from.u32()?);
+        let CbCompound4ResHead { status, results: count, .. } = from.get()?;
         if with_sequence && count > 0 {
             let (_number, sequenced) = (from.u32()?, from.u32()?);
             if sequenced != Nfsstat4::Ok as u32 {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fairness::Peer;
-use proto::nfs4::MinorVersion;
+use proto::nfs4::{MinorVersion, RequestSlot, SessionSlots};
 use rpc::message::Credential;
 use rpc::server::BackChannel;
 use state::{ClientId, SessionId};
@@ -35,16 +35,9 @@ struct BackChannelSession {
     program: CallbackProgram,
     /// The newest is last, and is used first.
     connections: Vec<BackChannel>,
-    slots: Vec<BackSlot>,
+    slots: SessionSlots,
     /// The sequence ids of its slots are out of step with the client's. Only a new session helps.
     out_of_step: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct BackSlot {
-    /// The sequence id of the last call that was answered.
-    sequence: u32,
-    busy: bool,
 }
 
 /// The address of an NFSv4.0 client's callback program.
@@ -125,9 +118,7 @@ pub(crate) struct ReservedSlot {
     pub minor: MinorVersion,
     pub program: CallbackProgram,
     pub channel: BackChannel,
-    pub slot: u32,
-    pub sequence: u32,
-    pub highest: u32,
+    pub slot: RequestSlot,
 }
 
 /// Why a client can't be called now.
@@ -206,7 +197,7 @@ impl CallbackPaths {
         program: CallbackProgram,
         slots: u32,
     ) {
-        let slots = vec![BackSlot::default(); slots.clamp(1, MAX_BACK_SLOTS) as usize];
+        let slots = SessionSlots::new(slots.min(MAX_BACK_SLOTS));
         self.clients.entry(client).or_default();
         let made = BackChannelSession { minor, program, connections: Vec::new(), slots, out_of_step: false };
         self.change(client, |paths| {
@@ -345,18 +336,13 @@ impl CallbackPaths {
         for (id, session) in &mut paths.sessions {
             let Some(channel) = session.connections.last().filter(|_| !session.out_of_step) else { continue };
             refused = PathError::Busy;
-            let highest = session.slots.len() as u32 - 1;
-            let free = session.slots.iter_mut().zip(0_u32..).find(|(slot, _)| !slot.busy);
-            if let Some((slot, number)) = free {
-                slot.busy = true;
+            if let Some(slot) = session.slots.reserve() {
                 return Ok(CallbackPath::Session(ReservedSlot {
                     session: *id,
                     minor: session.minor,
                     program: session.program.clone(),
                     channel: channel.clone(),
-                    slot: number,
-                    sequence: slot.sequence.wrapping_add(1),
-                    highest,
+                    slot,
                 }));
             }
         }
@@ -372,13 +358,7 @@ impl CallbackPaths {
 
     /// Gives a slot back after a call. `used` says that the client has consumed the sequence id.
     pub fn release(&mut self, client: ClientId, reserved: &ReservedSlot, used: bool) {
-        self.change_session(client, reserved.session, |session| {
-            let Some(slot) = session.slots.get_mut(reserved.slot as usize) else { return };
-            slot.busy = false;
-            if used {
-                slot.sequence = reserved.sequence;
-            }
-        });
+        self.change_session(client, reserved.session, |session| session.slots.release(reserved.slot, used));
     }
 }
 

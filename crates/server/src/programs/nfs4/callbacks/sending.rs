@@ -6,7 +6,7 @@ use std::time::Duration;
 use proto::nfs4::{CB_COMPOUND, CB_VERSION, MinorVersion, Nfsstat4};
 use rpc::client::{Client, Options, Policy, Request};
 use rpc::message::{AuthSys, Credential};
-use rpc::server::BackError;
+use rpc::server::BackChannelError;
 use state::ClientId;
 use xdr::{Encode as _, Encoder};
 
@@ -72,16 +72,17 @@ async fn over_session(
     reserved: &ReservedSlot,
     operation: &CallbackOperation,
 ) -> Next {
-    let sequence = sequence_args(reserved.session.0, reserved.slot, reserved.sequence, reserved.highest);
+    let sequence = sequence_args(reserved.session.0, reserved.slot);
     let compound = CbCompound::new(reserved.minor, 0, Some(sequence), operation);
     let ReservedSlot { channel, program, .. } = reserved;
     let made = channel.call(program.number, CB_VERSION, CB_COMPOUND, &program.credential, &compound);
     let results = match made {
-        Ok(answer) => answer.results(table.reply_timeout).await,
-        Err(error) => Err(error),
+        Ok(reply) => tokio::time::timeout(table.reply_timeout, reply).await.ok(),
+        Err(error) => Some(Err(error)),
     };
     let (next, used) = match results {
-        Ok(results) => match decode_reply(&results, true) {
+        None => (Next::Done(Err(CallbackError::Timeout)), false),
+        Some(Ok(results)) => match decode_reply(&results, true) {
             Ok(done) => (Next::Done(done), true),
             Err(Nfsstat4::SeqMisordered | Nfsstat4::SeqFalseRetry | Nfsstat4::RetryUncachedRep) => {
                 (Next::Resync, true)
@@ -91,11 +92,10 @@ async fn over_session(
             }
             Err(other) => (Next::Done(Err(CallbackError::Refused(other))), false),
         },
-        Err(BackError::Busy) => (Next::Done(Err(CallbackError::Busy)), false),
-        Err(BackError::Malformed) => (Next::Done(Err(CallbackError::Garbage)), false),
-        Err(BackError::Gone) => (Next::OtherPath, false),
-        Err(BackError::Silent) => (Next::Done(Err(CallbackError::Timeout)), false),
-        Err(BackError::Refused(_)) => (Next::Done(Err(CallbackError::Path)), false),
+        Some(Err(BackChannelError::Busy)) => (Next::Done(Err(CallbackError::Busy)), false),
+        Some(Err(BackChannelError::Malformed)) => (Next::Done(Err(CallbackError::Garbage)), false),
+        Some(Err(BackChannelError::Gone)) => (Next::OtherPath, false),
+        Some(Err(BackChannelError::Refused(_))) => (Next::Done(Err(CallbackError::Path)), false),
     };
     // A silent connection is unbound, so that the client's next SEQUENCE reports the path as down.
     let is_usable =

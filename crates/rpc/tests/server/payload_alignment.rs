@@ -1,9 +1,10 @@
-//! Payloads that are received where their program wants them, and payloads that are sent from where they lie.
+//! Payloads that are received with the alignment that their program wants, and payloads that are sent without
+//! a copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use samehost_rpc::server::{CallContext, CallError, Placement, Program, Reply, Server};
+use samehost_rpc::server::{CallContext, CallError, PayloadAlignment, Program, Reply, Server};
 use xdr::Decoder;
 
 use crate::rig::{PROGRAM, Wire, call, eventually, opaque};
@@ -11,7 +12,7 @@ use crate::rig::{PROGRAM, Wire, call, eventually, opaque};
 const WRITE: u32 = 1;
 const PAGE: usize = 4096;
 
-/// Answers whether a payload lay as its offset does, and the payload itself.
+/// Returns whether a payload had the alignment of its offset, and the payload itself.
 struct Placing(AtomicBool);
 
 impl Program for Placing {
@@ -23,15 +24,15 @@ impl Program for Placing {
         2..=3
     }
 
-    fn places(&self) -> bool {
+    fn aligns_payloads(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn place(&self, _version: u32, procedure: u32, args: &[u8]) -> Placement {
+    fn payload_alignment(&self, _version: u32, procedure: u32, args: &[u8]) -> PayloadAlignment {
         match (procedure, args.first_chunk::<8>()) {
-            (WRITE, Some(offset)) => Placement::At { at: 12, offset: u64::from_be_bytes(*offset) },
-            (WRITE, None) => Placement::NotYet,
-            _ => Placement::Anywhere,
+            (WRITE, Some(offset)) => PayloadAlignment::At { at: 12, offset: u64::from_be_bytes(*offset) },
+            (WRITE, None) => PayloadAlignment::NotYet,
+            _ => PayloadAlignment::Anywhere,
         }
     }
 
@@ -71,7 +72,7 @@ fn data(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 3) as u8).collect()
 }
 
-/// Whether the payload lay right; that it came back is asserted.
+/// Whether the payload was aligned. Asserts that it came back unchanged.
 fn answer(wire: &mut Wire, sent: &[u8]) -> bool {
     let (_, results) = wire.results();
     assert!(results[4..] == opaque(sent), "{} bytes came back changed", sent.len());
@@ -79,7 +80,7 @@ fn answer(wire: &mut Wire, sent: &[u8]) -> bool {
 }
 
 #[test]
-fn payloads_of_any_size_lie_as_their_offsets_do() {
+fn payloads_of_any_size_have_the_alignment_of_their_offsets() {
     let (_server, mut wire, _) = serve(true);
     for length in [512, 513, 4096, 32_767, 32_768, 47_008, 65_536, 1 << 20] {
         for offset in [0, 1, 512, 4095, 47_008, u64::MAX - 5] {
@@ -91,7 +92,7 @@ fn payloads_of_any_size_lie_as_their_offsets_do() {
 }
 
 #[test]
-fn in_a_row_too_and_in_pieces_of_any_size() {
+fn payloads_are_aligned_in_a_stream_of_calls_and_in_any_pieces() {
     let (_server, mut wire, _) = serve(true);
     let all: Vec<Vec<u8>> = [1000, 65_536, 600, 4096, 100_000, 47_008].iter().map(|n| data(*n)).collect();
     let stream: Vec<u8> =
@@ -100,19 +101,19 @@ fn in_a_row_too_and_in_pieces_of_any_size() {
         stream.chunks(piece).for_each(|bytes| wire.send(bytes));
         for data in &all {
             let placed = answer(&mut wire, data);
-            // What fits into the first receive together with its head isn't moved.
+            // A payload within the first receive isn't moved.
             assert!(placed || data.len() <= 1000, "{} bytes, in pieces of {piece}", data.len());
         }
     }
 }
 
 #[test]
-fn it_can_begin_and_end_while_calls_come_in() {
+fn alignment_can_be_switched_while_calls_arrive() {
     let (_server, mut wire, program) = serve(false);
     let data = data(50_000);
     for places in [true, false, true, false] {
         program.0.store(places, Ordering::Relaxed);
-        // A worker that is at it looks again when it begins anew.
+        // A driving worker notices the change when it becomes the driver again.
         eventually("the change", || {
             wire.send(&write(1, 77, &data));
             answer(&mut wire, &data) == places

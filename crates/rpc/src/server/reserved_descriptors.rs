@@ -1,6 +1,6 @@
-//! Descriptors kept for the moment when there are no others. A connection that waits to be accepted when all
-//! descriptors are in use can't even be closed; with these it can be accepted, and then either another one
-//! makes way for it or it is closed, which its peer notices at once.
+//! Descriptors reserved for accepting connections when all others are in use. Without them such a connection
+//! can't even be closed. With them it is accepted, and then either another connection is displaced or it is
+//! closed, which its peer notices at once.
 
 use std::os::fd::OwnedFd;
 
@@ -10,22 +10,22 @@ use rustix::{
     io::Errno,
 };
 
-/// One for a connection, and one to ask the system whose it is.
+/// One for the connection, and one to query its owner.
 const KEPT: usize = 2;
 
 /// The descriptors.
 #[derive(Debug)]
-pub struct Spare(Mutex<Vec<OwnedFd>>);
+pub struct ReservedDescriptors(Mutex<Vec<OwnedFd>>);
 
-impl Spare {
-    /// Takes them, if there are any.
+impl ReservedDescriptors {
+    /// Reserves the descriptors, as far as there are any.
     pub fn new() -> Self {
         let spare = Self(Mutex::default());
         spare.refill();
         spare
     }
 
-    /// Gives them back to the system, for others to be opened. False if there are none.
+    /// Closes them so that others can be opened. False if none was reserved.
     pub fn release(&self) -> bool {
         let mut kept = self.0.lock();
         let had_any = !kept.is_empty();
@@ -33,7 +33,7 @@ impl Spare {
         had_any
     }
 
-    /// Takes what is missing; returns whether nothing is missing now.
+    /// Reserves the missing ones. Returns whether all are reserved now.
     pub fn refill(&self) -> bool {
         let mut kept = self.0.lock();
         while kept.len() < KEPT {
@@ -46,7 +46,7 @@ impl Spare {
     }
 }
 
-/// Whether an error says that there are no descriptors left.
+/// Whether an error means that no descriptor is left.
 pub fn is_shortage(error: Errno) -> bool {
     matches!(error, Errno::MFILE | Errno::NFILE)
 }

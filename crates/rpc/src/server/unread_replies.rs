@@ -1,6 +1,6 @@
-//! The memory that peers make us hold by not reading, and who makes way when there's too much of it: of the
-//! peer that holds the most, the connection that holds the most. Who comes last is not to blame for what
-//! others hold, and who spreads it over many connections is no better than who doesn't.
+//! The memory held by replies that peers don't read, and which connection is closed when there is too much:
+//! the one that holds the most, of the peer that holds the most. The last connection to add to the sum isn't
+//! to blame for what others hold, and spreading replies over many connections doesn't help a peer.
 
 use std::{
     collections::HashMap,
@@ -15,23 +15,23 @@ use parking_lot::Mutex;
 use super::Peer;
 use fairness::Peer as Share;
 
-/// Unread replies of all connections.
+/// The unread replies of all connections.
 #[derive(Debug)]
-pub struct Unread {
-    /// The sum, to be looked at without the lock; changed under it.
+pub struct UnreadReplies {
+    /// The sum: read without the lock, changed under it.
     held: AtomicUsize,
     limit: usize,
-    holders: Mutex<HashMap<Share, Holder>>,
+    holders: Mutex<HashMap<Share, PeerReplies>>,
 }
 
 /// What one peer holds.
 #[derive(Debug, Default)]
-struct Holder {
+struct PeerReplies {
     total: usize,
     connections: HashMap<u64, usize>,
 }
 
-impl Unread {
+impl UnreadReplies {
     /// At most `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { held: AtomicUsize::new(0), limit, holders: Mutex::default() })
@@ -42,7 +42,7 @@ impl Unread {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// From now on `peer` holds `bytes`.
+    /// Sets what the connection of `peer` holds to `bytes`.
     pub fn set(&self, peer: &Peer, bytes: usize) {
         let mut holders = self.holders.lock();
         let share = peer.share();
@@ -60,8 +60,8 @@ impl Unread {
         self.held.store(self.held() - before + bytes, Ordering::Relaxed);
     }
 
-    /// A connection that is to be closed because there's too much; its share doesn't count any more. To be
-    /// asked until there's none.
+    /// A connection to be closed because the sum exceeds the limit. Its bytes are no longer counted. Call
+    /// until it returns `None`.
     pub fn surplus(&self) -> Option<u64> {
         if self.held() <= self.limit {
             return None;
@@ -93,17 +93,17 @@ mod tests {
     }
 
     #[test]
-    fn the_greediest_peer_makes_way_with_its_largest_connection() {
-        let unread = Unread::new(100);
+    fn the_peer_that_holds_the_most_loses_its_largest_connection() {
+        let unread = UnreadReplies::new(100);
         unread.set(&peer(1, 1), 40);
         unread.set(&peer(2, 2), 25);
         unread.set(&peer(2, 3), 30);
         assert_eq!((unread.surplus(), unread.held()), (None, 95));
-        // One more byte too many, of somebody who has hardly any.
+        // A peer that holds hardly anything exceeds the limit.
         unread.set(&peer(3, 4), 6);
         assert_eq!((unread.surplus(), unread.held()), (Some(3), 71));
         assert_eq!(unread.surplus(), None);
-        // What was struck out may still be heard of.
+        // A removed connection may still be reported.
         unread.set(&peer(2, 3), 0);
         assert_eq!(unread.held(), 71);
         unread.set(&peer(1, 1), 300);
