@@ -1,4 +1,4 @@
-//! Writes the corpus' hand-made part, one file a shape, so that the fuzzer begins where the protocols are:
+//! Writes the hand-made part of the corpus, one file a shape, as a starting point for the fuzzer:
 //! `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
 
 use proto::{localio, mount3, nfs3::*, rpcbind};
@@ -308,9 +308,9 @@ fn records() -> std::io::Result<()> {
 }
 
 fn lane_messages() -> std::io::Result<()> {
-    use lane::message::{Given, Refusal, Reply, Request, encode};
+    use lane::message::{Given, HandshakeRefusal, Reply, Request, encode};
     use lane::{
-        About, Access, Before, Changed, Commitment, Credential, How, New, Nonce, Soon, Status, Target,
+        GrantAttributes, Access, PreOpAttributes, DirectoryChange, Commitment, Credential, CreateMode, NewFile, Nonce, PrefetchTargets, Status, Target,
     };
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
@@ -333,8 +333,8 @@ fn lane_messages() -> std::io::Result<()> {
         credential: credential.clone(),
     };
     seed("open-entry", encode(&by_name))?;
-    for (name, how) in [("open-unchecked", How::Unchecked), ("open-exclusive", How::Exclusive([4; 8]))] {
-        let new = New { directory: b"directory", name: b"name", mode: 0o644, how };
+    for (name, how) in [("open-unchecked", CreateMode::Unchecked), ("open-exclusive", CreateMode::Exclusive([4; 8]))] {
+        let new = NewFile { directory: b"directory", name: b"name", mode: 0o644, how };
         let open = Request::Open {
             serial: 4,
             releases: vec![],
@@ -345,11 +345,11 @@ fn lane_messages() -> std::io::Result<()> {
         seed(name, encode(&open))?;
     }
     for (name, soon) in [
-        ("ahead-handles", Soon::Handles(vec![b"one", b"another"])),
-        ("ahead-entries", Soon::Entries { directory: b"directory", names: vec![b"name", b"next", b""] }),
+        ("ahead-handles", PrefetchTargets::Handles(vec![b"one", b"another"])),
+        ("ahead-entries", PrefetchTargets::Entries { directory: b"directory", names: vec![b"name", b"next", b""] }),
     ] {
         let credential = credential.clone();
-        seed(name, encode(&Request::Ahead { serial: 3, releases: vec![5], soon, credential }))?;
+        seed(name, encode(&Request::Prefetch { serial: 3, releases: vec![5], targets, credential }))?;
     }
     seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
     seed("async", encode(&Request::Async))?;
@@ -362,35 +362,35 @@ fn lane_messages() -> std::io::Result<()> {
         slots: 58,
     };
     seed("local", encode(&local))?;
-    seed("refused-version", encode(&Reply::Refused(Refusal::Version { lowest: 2, highest: 3 })))?;
-    seed("refused-draining", encode(&Reply::Refused(Refusal::Draining)))?;
+    seed("refused-version", encode(&Reply::Refused(HandshakeRefusal::Version { lowest: 2, highest: 3 })))?;
+    seed("refused-draining", encode(&Reply::Refused(HandshakeRefusal::Draining)))?;
     let opened = Reply::Opened {
         serial: 1,
         grant: 9,
         generation: 2,
         verifier: [4; 8],
         handle: b"handle",
-        about: About::default(),
+        attributes: GrantAttributes::default(),
         directory: None,
     };
     seed("opened", encode(&opened))?;
-    let changed = Changed { before: Some(Before::default()), after: Some(About::default().attributes) };
-    for (name, directory) in [("made", changed), ("made-untold", Changed { before: None, after: None })] {
+    let changed = DirectoryChange { before: Some(PreOpAttributes::default()), after: Some(GrantAttributes::default().file) };
+    for (name, directory) in [("made", changed), ("made-untold", DirectoryChange { before: None, after: None })] {
         let made = Reply::Opened {
             serial: 4,
             grant: 9,
             generation: 2,
             verifier: [4; 8],
             handle: b"handle",
-            about: About::default(),
+            attributes: GrantAttributes::default(),
             directory: Some(Box::new(directory)),
         };
         seed(name, encode(&made))?;
     }
     seed("not-opened", encode(&Reply::NotOpened { serial: 1, status: Status::Symlink }))?;
-    let file = |index| Given { index, grant: 9, handle: b"handle", about: About::default() };
+    let file = |index| PrefetchedFile { index, grant: 9, handle: b"handle", attributes: GrantAttributes::default() };
     let files = vec![file(0), file(2)];
-    seed("given", encode(&Reply::Given { serial: 3, generation: 2, verifier: [4; 8], files }))?;
+    seed("given", encode(&Reply::Prefetched { serial: 3, generation: 2, verifier: [4; 8], files }))?;
     seed("drain", encode(&Reply::Drain))?;
     seed("recall", encode(&Reply::Recall { generation: 3 }))
 }

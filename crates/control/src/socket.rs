@@ -1,5 +1,5 @@
-//! The end that answers: a listening socket and its thread. Where the socket's file goes away with the run
-//! directory, and the directory is made again, the thread listens there again.
+//! The server end: a listening socket and its thread. If the socket's file is removed with the run directory,
+//! and the directory is created again, the thread listens there again.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,16 +15,16 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::ask::{connect, sockets};
-use crate::{LONGEST_REQUEST, PATIENCE};
+use crate::client::{connect, sockets};
+use crate::{MAX_REQUEST, TIMEOUT};
 
-/// Who may wait to be let in.
+/// The length of the kernel's queue of connections.
 const BACKLOG: i32 = 16;
-/// Who may be in and not have said yet what they want.
+/// The most connections whose requests are incomplete.
 const MAX_ASKERS: usize = 16;
-/// How often those are looked at who say nothing.
+/// The interval at which silent connections are checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Between two checks whether the socket's file is still there.
+/// The interval between two checks that the socket's file exists.
 const FILE_CHECKS: Duration = Duration::from_secs(2);
 
 /// A listening socket with its thread. Dropping it ends the thread and removes the socket.
@@ -36,15 +36,15 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens as `<instance>.<ending>` in `run_dir`, which is there already, and removes what dead processes
-    /// left behind under this ending. `answer` gets each request (empty: the status is asked for) on the
-    /// socket's thread and returns the JSON to be sent, or nothing when its process is about to go.
+    /// Listens as `<instance>.<ending>` in `run_dir`, which exists, and removes the sockets of dead processes
+    /// with this suffix. `answer` gets each request (an empty one asks for the status) on the socket's thread
+    /// and returns the JSON to send, or `None` when its process is about to exit.
     ///
-    /// When the socket's file is removed, the thread makes it again within some seconds, in a directory at
-    /// `run_dir` that gives no other user more power than the first one did. It makes no directory.
+    /// When the socket's file is removed, the thread creates it again within some seconds, in a directory at
+    /// `run_dir` that gives no other user more power than the first one did. It creates no directory.
     ///
     /// # Errors
-    /// When the socket can't be made there or the thread can't be started.
+    /// When the socket can't be created or the thread can't be started.
     pub fn start(
         run_dir: &Path,
         instance: &str,
@@ -57,7 +57,7 @@ impl Socket {
             }
         }
         let path = run_dir.join(format!("{instance}.{ending}"));
-        let mut listener = Listener::open(run_dir, path.clone())?;
+        let mut listener = ControlListener::open(run_dir, path.clone())?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
@@ -66,7 +66,7 @@ impl Socket {
         Ok(Self { path, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -83,8 +83,8 @@ impl Drop for Socket {
     }
 }
 
-/// A listening socket that nobody but its user can connect to, not even for a moment: a socket's file gets
-/// the mode that the socket has when it is bound.
+/// A listening socket that only its user can connect to, from the first moment: a socket's file gets the mode
+/// that the socket has when it is bound.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -95,15 +95,15 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Who owns a run directory and who may write to it.
+/// The owner and the write permissions of a run directory.
 #[derive(Debug, Clone, Copy)]
-struct Access {
+struct DirectoryAccess {
     owner: u32,
     group: u32,
     mode: u32,
 }
 
-impl Access {
+impl DirectoryAccess {
     fn of(directory: &Path) -> io::Result<Self> {
         let metadata = std::fs::metadata(directory)?;
         if !metadata.is_dir() {
@@ -113,8 +113,9 @@ impl Access {
     }
 
     /// Whether a directory that has replaced the first one gives no other user more power over the files in
-    /// it. It belongs to the same user, to root or to this process's user (`own`), only those can write to it
-    /// who could write to the first one, and it has the sticky bit if the first one had it.
+    /// it. It must belong to the same user, to root or to this process's user (`own`); it may be writable
+    /// only by users who could write to the first one; and it must have the sticky bit if the first one had
+    /// it.
     fn is_as_safe_as(self, first: Self, own: u32) -> bool {
         const GROUP_WRITES: u32 = 0o020;
         const OTHERS_WRITE: u32 = 0o002;
@@ -127,29 +128,30 @@ impl Access {
     }
 }
 
-/// The listening socket, which has a file in the run directory.
-struct Listener {
+/// The listening socket and its file in the run directory.
+struct ControlListener {
     socket: UnixListener,
     run_dir: PathBuf,
     path: PathBuf,
-    /// The run directory's at the start.
-    first: Access,
-    /// When to check next whether the file is still there.
+    /// The run directory's permissions at the start.
+    first: DirectoryAccess,
+    /// The time of the next check that the file exists.
     check_at: Instant,
-    /// Closed to accept a connection when the process has no other descriptor left, so that it still answers.
+    /// Reserved: closed to accept a connection when the process has no other descriptor left, so that it
+    /// still answers.
     spare: Option<OwnedFd>,
 }
 
-impl Listener {
+impl ControlListener {
     fn open(run_dir: &Path, path: PathBuf) -> io::Result<Self> {
-        let first = Access::of(run_dir)?;
+        let first = DirectoryAccess::of(run_dir)?;
         let socket = listen(&path)?;
         let check_at = Instant::now() + FILE_CHECKS;
         let spare = socket.as_fd().try_clone_to_owned().ok();
         Ok(Self { socket, run_dir: run_dir.to_owned(), path, first, check_at, spare })
     }
 
-    /// The next connection, which doesn't block.
+    /// Accepts the next connection, in non-blocking mode.
     fn accept(&mut self) -> io::Result<UnixStream> {
         let out_of_descriptors =
             |error: &io::Error| matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
@@ -162,8 +164,8 @@ impl Listener {
         Ok(stream)
     }
 
-    /// Makes the file again when it is gone, and the spare descriptor when it was used. What fails is tried
-    /// again at the next check.
+    /// Creates the file again when it is missing, and reserves the spare descriptor again when it was used.
+    /// Failures are retried at the next check.
     fn maintain(&mut self, now: Instant) {
         if now >= self.check_at {
             self.check_at = now + FILE_CHECKS;
@@ -178,8 +180,8 @@ impl Listener {
     }
 
     fn listen_again(&mut self) {
-        // There may be no directory yet.
-        let Ok(access) = Access::of(&self.run_dir) else { return };
+        // The directory may not exist yet.
+        let Ok(access) = DirectoryAccess::of(&self.run_dir) else { return };
         if !access.is_as_safe_as(self.first, rustix::process::geteuid().as_raw()) {
             tracing::debug!(run_dir = %self.run_dir.display(), "the new run directory gives others more power");
             return;
@@ -203,7 +205,7 @@ struct Asker {
     until: Instant,
 }
 
-fn serve(listener: &mut Listener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Option<Vec<u8>>) {
+fn serve(listener: &mut ControlListener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Option<Vec<u8>>) {
     let mut askers: Vec<Asker> = Vec::with_capacity(MAX_ASKERS);
     loop {
         let mut ready = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -228,7 +230,7 @@ fn serve(listener: &mut Listener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Opti
             match hear(&mut askers[index]) {
                 Ok(true) => {
                     let asker = askers.swap_remove(index);
-                    // None: the process is about to go.
+                    // `None`: the process is about to exit.
                     let Some(text) = answer(&asker.request) else { return };
                     if let Err(error) = say(asker.stream, text) {
                         tracing::debug!(%error, "who asked didn't wait for the answer");
@@ -240,7 +242,7 @@ fn serve(listener: &mut Listener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Opti
         }
         if somebody_knocks {
             match listener.accept() {
-                Ok(stream) => askers.push(Asker { stream, request: Vec::new(), until: now + PATIENCE }),
+                Ok(stream) => askers.push(Asker { stream, request: Vec::new(), until: now + TIMEOUT }),
                 // Out of descriptors, most likely: no reason to spin.
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
@@ -249,7 +251,7 @@ fn serve(listener: &mut Listener, stop: &OwnedFd, answer: &dyn Fn(&[u8]) -> Opti
     }
 }
 
-/// Reads what there is of a request; whether that is all of it.
+/// Reads the received part of a request. Returns whether it is complete.
 fn hear(asker: &mut Asker) -> io::Result<bool> {
     let mut piece = [0; 4096];
     loop {
@@ -260,7 +262,7 @@ fn hear(asker: &mut Asker) -> io::Result<bool> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if asker.request.len() > LONGEST_REQUEST {
+        if asker.request.len() > MAX_REQUEST {
             return Err(io::ErrorKind::InvalidInput.into());
         }
     }
@@ -268,7 +270,7 @@ fn hear(asker: &mut Asker) -> io::Result<bool> {
 
 fn say(mut stream: UnixStream, mut text: Vec<u8>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     text.push(b'\n');
     stream.write_all(&text)
 }
@@ -280,7 +282,7 @@ mod tests {
     #[test]
     fn a_new_run_directory_is_used_when_it_gives_nobody_more_power() {
         const OWN: u32 = 1000;
-        let dir = |owner, group, mode| Access { owner, group, mode };
+        let dir = |owner, group, mode| DirectoryAccess { owner, group, mode };
         let cases = [
             // The first one, the new one, whether it is as safe.
             (dir(0, 0, 0o755), dir(0, 0, 0o755), true),

@@ -1,4 +1,4 @@
-//! Asking and telling, with processes that answer, that are dead, and that say too much.
+//! Queries and changes, with processes that answer, that are dead, and that send too much.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,12 +6,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use samehost_control::{LONGEST_REQUEST, MOUNT, Reply, SERVER, Socket, query, tell};
+use samehost_control::{MAX_REQUEST, MOUNT, Reply, SERVER, Socket, query, tell};
 
 const ONE: &str = "00112233445566778899aabbccddeeff";
 const OTHER: &str = "ffeeddccbbaa99887766554433221100";
 
-/// A process with the status `name`, whose only change is the one that it is told.
+/// A process with the status `name`, which accepts any string as a change.
 fn process(dir: &Path, instance: &str, ending: &str, name: &'static str) -> Socket {
     Socket::start(dir, instance, ending, move |request| {
         let answer = match serde_json::from_slice::<String>(request) {
@@ -25,9 +25,9 @@ fn process(dir: &Path, instance: &str, ending: &str, name: &'static str) -> Sock
 }
 
 #[test]
-fn each_kind_of_process_is_asked_apart_and_told_alone() {
+fn kinds_of_processes_are_queried_separately() {
     let scratch = tempfile::tempdir().unwrap();
-    // Longer than a socket's address has room for.
+    // Longer than a socket's address can be.
     let dir = scratch.path().join("d".repeat(120));
     std::fs::create_dir(&dir).unwrap();
     let (one, other) = (process(&dir, ONE, SERVER, "one"), process(&dir, OTHER, SERVER, "other"));
@@ -46,7 +46,7 @@ fn each_kind_of_process_is_asked_apart_and_told_alone() {
 }
 
 #[test]
-fn the_dead_are_passed_over_and_cleared_away() {
+fn sockets_of_dead_processes_are_skipped_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let dead = dir.path().join(format!("{OTHER}.{SERVER}"));
     drop(UnixListener::bind(&dead).unwrap());
@@ -58,14 +58,14 @@ fn the_dead_are_passed_over_and_cleared_away() {
 }
 
 #[test]
-fn who_says_nothing_or_too_much_holds_up_nobody() {
+fn silent_and_endless_clients_do_not_delay_others() {
     let dir = tempfile::tempdir().unwrap();
     let one = process(dir.path(), ONE, SERVER, "one");
     let silent: Vec<_> = (0..15).map(|_| UnixStream::connect(one.path()).unwrap()).collect();
     assert_eq!(query::<String>(dir.path(), SERVER).unwrap().answers[0].answer, "one");
     let mut endless = UnixStream::connect(one.path()).unwrap();
-    // It is cut off: before everything is written, or when an answer is waited for.
-    let long = vec![b' '; LONGEST_REQUEST + 1];
+    // The connection is closed: before everything is written, or while an answer is awaited.
+    let long = vec![b' '; MAX_REQUEST + 1];
     let cut = endless.write_all(&long).and_then(|()| endless.read_exact(&mut [0]));
     assert!(cut.is_err());
     drop(silent);
@@ -73,10 +73,10 @@ fn who_says_nothing_or_too_much_holds_up_nobody() {
 }
 
 #[test]
-fn one_that_hangs_is_named_and_the_others_are_heard() {
+fn a_hanging_process_is_reported_and_others_answer() {
     let dir = tempfile::tempdir().unwrap();
     let _one = process(dir.path(), ONE, SERVER, "one");
-    // It is there and listens, but nobody accepts.
+    // It listens, but doesn't accept.
     let hung = dir.path().join(format!("{OTHER}.{SERVER}"));
     let _listener = UnixListener::bind(&hung).unwrap();
     let asked = query::<String>(dir.path(), SERVER).unwrap();

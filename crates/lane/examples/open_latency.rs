@@ -1,12 +1,13 @@
-//! What one Open over the lane costs, beside the open(2) that it contains and the socket round trip under it.
+//! The cost of one Open over the lane, compared with the open(2) within it and the socket round trip below
+//! it.
 //!
 //! `cargo run --release -p samehost-lane --example open_latency`, and the same under `taskset -c 1`.
-//! The server is a process of its own; its granter does nothing but open(2).
+//! The server is a process of its own; its service does nothing but open(2).
 
 use lane::nonce::random_instance;
 use lane::{
-    About, Access, Bound, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Nonce, OpenRequest,
-    Rendezvous, RendezvousOptions, Status, Target,
+    Access, Bound, Credential, GrantAttributes, GrantService, Lane, LaneOptions, LaneServer, Nonce,
+    OpenGrant, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
 };
 use rustix::fs::{Mode, OFlags};
 use samehost_lane as lane;
@@ -22,13 +23,13 @@ const OPENS: u32 = 20_000;
 
 struct Trivial(PathBuf);
 
-impl Granter for Trivial {
-    fn open(&self, _: &Bound, _: &OpenRequest<'_>) -> Result<Granted, Status> {
+impl GrantService for Trivial {
+    fn open(&self, _: &Bound, _: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
         let file = open(&self.0).map_err(|_| Status::Io)?;
-        Ok(Granted {
+        Ok(OpenGrant {
             file,
             handle: vec![7; 32],
-            about: About::default(),
+            attributes: GrantAttributes::default(),
             lasts: true,
             directory: None,
             held: None,
@@ -117,7 +118,7 @@ async fn opens(lane: &Lane, many: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The floor: the same number of datagrams of the same size between two threads, without anything in them.
+/// The lower bound: the same number of datagrams of the same size between two threads, without contents.
 fn ping_pong() -> std::io::Result<()> {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
     let (here, there) =

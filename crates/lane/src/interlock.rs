@@ -1,60 +1,59 @@
-//! What keeps a server's shutdown and a client's local I/O from meeting in the wrong order.
+//! The interlock: orders a server's shutdown and a client's local I/O.
 //!
-//! One small shared memory a lane. The server writes one word, *control* (state and generation); the client
-//! writes the others: *in flight* (local I/O under way), in a *slot* for each thread and in one word that the
-//! other threads share, and *received* (grants that have arrived). The order of things is Dekker's:
+//! Each lane has one small shared memory. The server writes one word, *control* (state and generation). The
+//! client writes the others: *in flight* (local I/O under way), in a *slot* for each thread and in one word
+//! that the remaining threads share, and *received* (grants that have arrived). The algorithm is Dekker's:
 //!
-//! - a client's `try_get` first counts itself in flight, then looks at control, and takes itself back if
-//!   control is no longer what it was when the grant was given;
-//! - a server first writes control, then looks at in flight.
+//! - A client's `try_get` first counts itself in flight, then reads control, and takes the count back if
+//!   control has changed since the grant was given.
+//! - A server first writes control, then reads the counts in flight.
 //!
-//! At least one of the two must see the other: I/O that the server doesn't see under way was not begun, or
-//! was refused. A store that must be seen before a later load costs a locked instruction (5 to 10 ns), and a
-//! client would pay two for each I/O. So a thread that has a slot to itself uses a plain store there, and the
-//! server, which drains once in its life, has a barrier on all processors (membarrier(2)) between its store
-//! and its loads: what a thread had stored before the barrier is seen after it, and what a thread loads after
-//! it is what the server stored before. The shared word is counted with locked instructions and needs no
-//! barrier.
+//! At least one of the two sees the other's write: I/O that the server doesn't see was not begun, or was
+//! refused. A store that must be seen before a later load costs a locked instruction (5 to 10 ns), and a
+//! client would pay two for each I/O. So a thread with a slot of its own uses a plain store there, and the
+//! server, which drains once in its life, issues a barrier on all processors (membarrier(2)) between its
+//! store and its loads: stores of a thread from before the barrier are seen after it, and loads of a thread
+//! after it see the server's store. The shared word is counted with locked instructions and needs no barrier.
 //!
-//! Either side may be killed at any instant: the server then leaves a stale word, and the client learns of
-//! the hang-up from the socket; the client leaves stale counts, and the server stops looking at them.
+//! Either side may be killed at any instant. A killed server leaves a stale word, and the client learns of
+//! the hang-up from the socket. A killed client leaves stale counts, and the server stops reading them.
 //!
-//! Neither side believes the other: nothing that stands in this memory is an index, a length or an address.
-//! The worst that a lying client does is to be waited for in vain, for a bounded time.
+//! Neither side trusts the other: nothing in this memory is an index, a length or an address. The worst that
+//! a lying client achieves is a wait of bounded time.
 //!
-//! The memory, in host byte order, 4096 bytes in all: control at 0, the shared in flight at 128, received at
+//! The layout, in host byte order, 4096 bytes in all: control at 0, the shared in flight at 128, received at
 //! 256, and from 384 on the slots, one in 64 bytes. So a word that one side writes often shares its cache
-//! line with none that the other does.
+//! line with none that the other writes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Release, Ordering::SeqCst, compiler_fence};
 
-/// Bytes of memory.
+/// The size of the memory in bytes.
 pub const SIZE: usize = 4096;
-/// Where control stands.
+/// The offset of control.
 pub const CONTROL: usize = 0;
-/// Where the shared count of I/O in flight stands.
+/// The offset of the shared count of I/O in flight.
 pub const IN_FLIGHT: usize = 128;
-/// Where received stands.
+/// The offset of received.
 pub const RECEIVED: usize = 256;
-/// Where the first slot stands.
+/// The offset of the first slot.
 pub const FIRST_SLOT: usize = 384;
 /// Bytes from one slot to the next.
 pub const SLOT_SIZE: usize = 64;
-/// How many slots there are.
+/// The number of slots.
 pub const SLOTS: usize = (SIZE - FIRST_SLOT) / SLOT_SIZE;
 
-/// A 64-bit atomic word; accesses are sequentially consistent unless they say otherwise. The shared memory's
-/// words in earnest; a model checker's in tests.
+/// A 64-bit atomic word. Accesses are sequentially consistent unless stated otherwise. Implemented by the
+/// shared memory's words and, in tests, by a model checker's.
 pub trait Word {
     /// The value.
     fn load(&self) -> u64;
-    /// Puts a value there.
+    /// Stores a value.
     fn store(&self, value: u64);
     /// Adds, wrapping; returns the value before.
     fn add(&self, value: u64) -> u64;
     /// Subtracts, wrapping; returns the value before.
     fn sub(&self, value: u64) -> u64;
-    /// Puts a value there after everything that this thread did before. Others may see it late: after this
+    /// Stores a value after everything that this thread did before. Other threads may see it late: after this
     /// thread's next loads, unless a barrier comes between.
     fn put(&self, value: u64);
 }
@@ -83,33 +82,33 @@ impl Word for AtomicU64 {
     #[inline]
     fn put(&self, value: u64) {
         self.store(value, Release);
-        // The processor may be late with it, and the barrier mends that; the compiler may not.
+        // The processor may delay the store, which the barrier covers; the compiler must not.
         compiler_fence(SeqCst);
     }
 }
 
-/// The words, wherever they are.
+/// The words of one interlock.
 pub trait Words {
     /// Their type.
     type Word: Word;
     /// State and generation.
     fn control(&self) -> &Self::Word;
-    /// Local I/O under way in threads that have no slot.
+    /// Local I/O in flight in threads without a slot.
     fn in_flight(&self) -> &Self::Word;
-    /// Local I/O under way in one thread; `index` is below [`SLOTS`].
+    /// Local I/O in flight in one thread; `index` is below [`SLOTS`].
     fn slot(&self, index: usize) -> &Self::Word;
     /// Grants that have arrived.
     fn received(&self) -> &Self::Word;
 }
 
-/// What a lane is doing.
+/// The state of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// Local I/O is welcome.
+pub enum ControlState {
+    /// Local I/O is allowed.
     Live = 0,
-    /// No new local I/O; the server waits for what is under way.
+    /// No new local I/O. The server waits for the I/O in flight.
     Draining = 1,
-    /// It's over.
+    /// The lane has ended.
     Gone = 2,
 }
 
@@ -117,14 +116,14 @@ pub enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control {
     /// The state.
-    pub state: State,
-    /// The generation, below 2^62: a grant holds only in the generation in which it was given.
+    pub state: ControlState,
+    /// The generation, below 2^62. A grant is valid only in the generation in which it was given.
     pub generation: u64,
 }
 
 impl Control {
-    /// A lane's beginning.
-    pub const FIRST: Self = Self { state: State::Live, generation: 1 };
+    /// The initial value.
+    pub const FIRST: Self = Self { state: ControlState::Live, generation: 1 };
 
     /// The word.
     #[must_use]
@@ -132,35 +131,35 @@ impl Control {
         self.generation << 2 | self.state as u64
     }
 
-    /// What a word says. What no server writes is taken as the end.
+    /// Decodes a word. A value that no server writes counts as the end.
     #[must_use]
     pub const fn of(word: u64) -> Self {
         let state = match word & 3 {
-            0 => State::Live,
-            1 => State::Draining,
-            _ => State::Gone,
+            0 => ControlState::Live,
+            1 => ControlState::Draining,
+            _ => ControlState::Gone,
         };
         Self { state, generation: word >> 2 }
     }
 }
 
-/// The server's side. It never reads control back: what it wrote there it remembers.
+/// The server's side. It never reads control back; the server keeps its own copy.
 #[derive(Debug)]
 pub struct ServerSide<W> {
     words: W,
-    /// How many slots it looks at.
+    /// The number of slots that it reads.
     slots: usize,
 }
 
 impl<W: Words> ServerSide<W> {
-    /// Begins a lane with a client that may use the first `slots` slots, at most [`SLOTS`]; 0 where there's
-    /// no barrier.
+    /// Begins a lane with a client that may use the first `slots` slots, at most [`SLOTS`]; 0 without
+    /// membarrier.
     pub fn new(words: W, slots: usize) -> Self {
         words.control().store(Control::FIRST.word());
         Self { words, slots: slots.min(SLOTS) }
     }
 
-    /// How many slots this side looks at.
+    /// The number of slots that this side reads.
     pub const fn slots(&self) -> usize {
         self.slots
     }
@@ -170,22 +169,22 @@ impl<W: Words> ServerSide<W> {
         &self.words
     }
 
-    /// From here on, local I/O is refused (unless `control` is live, and then for grants of other
-    /// generations).
+    /// Publishes `control`. From then on local I/O is refused, unless `control` is live; then it is refused
+    /// for grants of other generations.
     pub fn publish(&self, control: Control) {
         self.words.control().store(control.word());
     }
 
-    /// The I/O that the client has under way, as it says. If it may use slots, none means none only after a
+    /// The I/O in flight, as counted by the client. If the client may use slots, 0 means none only after a
     /// barrier on all processors has followed the last [`ServerSide::publish`].
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         let slots = (0..self.slots).map(|index| self.words.slot(index).load());
-        // A liar's sum shall not come round to nothing.
+        // Saturating, so that a lying client's sum can't wrap to 0.
         slots.fold(self.words.in_flight().load(), u64::saturating_add)
     }
 
-    /// The number of grants that have arrived since the lane began, as the client says.
+    /// The number of grants that have arrived since the lane began, as counted by the client.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.words.received().load()
@@ -196,35 +195,35 @@ impl<W: Words> ServerSide<W> {
 #[derive(Debug)]
 pub struct ClientSide<W> {
     words: W,
-    /// How many of the slots the server looks at.
+    /// The number of slots that the server reads.
     slots: usize,
 }
 
-/// Where an I/O was counted: its own thread's slot, or the shared word.
+/// Where an I/O was counted: its thread's slot, or the shared word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub struct Counted(Option<usize>);
+pub struct IoCount(Option<usize>);
 
 impl<W: Words> ClientSide<W> {
-    /// Joins a lane whose server looks at the first `slots` slots, after a barrier; 0: at none.
+    /// Joins a lane whose server reads the first `slots` slots, after a barrier; 0 for none.
     pub const fn new(words: W, slots: usize) -> Self {
         Self { words, slots: if slots < SLOTS { slots } else { SLOTS } }
     }
 
-    /// What the server says now.
+    /// The current control word.
     #[must_use]
     pub fn control(&self) -> Control {
         Control::of(self.words.control().load())
     }
 
-    /// Begins one I/O under a grant that was given when control was `expected` (as a word), on a thread that
-    /// has `slot` to itself, if it has one. If `None`, it must not be begun; otherwise [`ClientSide::put`]
-    /// must follow on the same thread.
+    /// Begins one I/O under a grant that was given when control was `expected` (as a word), on the thread
+    /// that owns slot `slot`, if it owns one. If `None`, the I/O must not begin; otherwise
+    /// [`ClientSide::put`] must follow on the same thread.
     #[inline]
-    pub fn try_get(&self, slot: Option<usize>, expected: u64) -> Option<Counted> {
-        let counted = Counted(slot.filter(|slot| *slot < self.slots));
+    pub fn try_get(&self, slot: Option<usize>, expected: u64) -> Option<IoCount> {
+        let counted = IoCount(slot.filter(|slot| *slot < self.slots));
         match counted.0 {
-            // Only this thread writes there: it may have one I/O inside another.
+            // Only this thread writes there. It may have one I/O within another.
             Some(index) => {
                 let slot = self.words.slot(index);
                 slot.put(slot.load().wrapping_add(1));
@@ -242,7 +241,7 @@ impl<W: Words> ClientSide<W> {
 
     /// Ends one I/O.
     #[inline]
-    pub fn put(&self, counted: Counted) {
+    pub fn put(&self, counted: IoCount) {
         match counted.0 {
             Some(index) => {
                 let slot = self.words.slot(index);
@@ -254,22 +253,22 @@ impl<W: Words> ClientSide<W> {
         }
     }
 
-    /// Whether `try_get` would work.
+    /// Whether `try_get` would succeed.
     #[inline]
     #[must_use]
     pub fn is(&self, expected: u64) -> bool {
         self.words.control().load() == expected
     }
 
-    /// A grant has arrived: the receipt.
+    /// Acknowledges the arrival of a grant.
     pub fn receive(&self) {
         self.words.received().add(1);
     }
 
-    /// The server has hung up and can't say so here any more.
+    /// Marks the lane as ended by a server that has hung up.
     pub fn mark_gone(&self) {
         let generation = self.control().generation;
-        self.words.control().store(Control { state: State::Gone, generation }.word());
+        self.words.control().store(Control { state: ControlState::Gone, generation }.word());
     }
 }
 
@@ -279,12 +278,12 @@ mod tests {
 
     #[test]
     fn a_control_word_says_what_was_put_in() {
-        for state in [State::Live, State::Draining, State::Gone] {
+        for state in [ControlState::Live, ControlState::Draining, ControlState::Gone] {
             for generation in [0, 1, 7, (1 << 62) - 1] {
                 let control = Control { state, generation };
                 assert_eq!(Control::of(control.word()), control);
             }
         }
-        assert_eq!(Control::of(u64::MAX).state, State::Gone);
+        assert_eq!(Control::of(u64::MAX).state, ControlState::Gone);
     }
 }

@@ -1,20 +1,21 @@
 //! The local lane, both ends: rendezvous, handshake, grants, interlock.
 //!
-//! When an NFS client and its server share a kernel, the server can hand the client an open file and get out
-//! of the way. This crate is everything that takes: how the two find each other ([`rendezvous`]), how they
-//! prove that they are the two ends of one NFS connection ([`nonce`], [`registry`]), what the server gives
-//! and takes back ([`grants`], [`request`]), and what keeps a server's shutdown and a client's local I/O from
-//! meeting in the wrong order ([`interlock`]). It knows files and credentials, not NFS: whether a user may
-//! open a file is asked of the [`Granter`] that the server brings along.
+//! When an NFS client and its server share a kernel, the server can pass the client an open file and take no
+//! further part in its I/O. This crate implements how the two find each other ([`rendezvous`]), how they
+//! prove that they are the two ends of one NFS connection ([`nonce`], [`registry`]), what the server grants
+//! and takes back ([`grant_table`], [`request`]), and how a server's shutdown is ordered with a client's
+//! local I/O ([`interlock`]). It knows files and credentials, not NFS: the server's [`GrantService`] decides
+//! whether a user may open a file.
 //!
-//! The protocol, to the byte, and its threat model stand in `docs/lane.md`.
+//! `docs/lane.md` specifies the protocol, to the byte, and its threat model.
 //!
-//! What decides ([`registry`], [`grants`], [`interlock`], [`peer`], [`message`]) takes its clock and its
-//! inputs as arguments and touches no socket; what does ([`server`], [`client`], [`rendezvous`]) is thin.
+//! The modules that decide ([`registry`], [`grant_table`], [`interlock`], [`peer`], [`message`]) take their
+//! clock and their inputs as arguments and touch no socket. The modules that act ([`server`], [`client`],
+//! [`rendezvous`]) are thin.
 
-mod about;
+mod attributes;
 pub mod client;
-pub mod grants;
+pub mod grant_table;
 pub mod interlock;
 mod memory;
 pub mod message;
@@ -24,17 +25,18 @@ pub mod peer;
 pub mod registry;
 pub mod rendezvous;
 pub mod request;
+mod round_robin;
 pub mod run_dir;
 pub mod server;
 mod socket;
-mod turns;
 
-pub use about::{About, Before, Changed};
-pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened, Then};
+pub use attributes::{DirectoryChange, GrantAttributes, PreOpAttributes};
+pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened, PrefetchSink};
 pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::PeerCredentials;
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
-pub use request::{Access, Credential, How, New, OpenRequest, Soon, Status, Target};
+pub use request::{Access, CreateMode, Credential, NewFile, OpenRequest, PrefetchTargets, Status, Target};
 pub use server::{
-    Answer, Bound, Granted, Granter, LaneInfo, LaneOptions, LaneServer, Limits, NfsConnection, StartError,
+    Bound, GrantService, LaneInfo, LaneLimits, LaneOptions, LaneServer, LaneStartError, NfsConnection,
+    NonceOutcome, OpenGrant,
 };

@@ -10,15 +10,15 @@ const LAYOUT: Layout = Layout { narrow: 0, wide: (SIZE / 8) as u16 };
 
 /// Shared memory with the interlock's layout.
 #[derive(Debug)]
-pub(crate) struct Memory(SharedMemory);
+pub(crate) struct InterlockMemory(SharedMemory);
 
-impl Memory {
-    /// The server makes it,
+impl InterlockMemory {
+    /// Creates the memory, in the server.
     pub(crate) fn create() -> rustix::io::Result<Self> {
         SharedMemory::create("samehost-lane", LAYOUT).map(Self)
     }
 
-    /// and the client takes it, if it is sealed and of the right size.
+    /// Maps the server's memory, in the client, if it is sealed and of the right size.
     pub(crate) fn from_peer(file: OwnedFd) -> Result<Self, InvalidMemory> {
         SharedMemory::from_peer(file, LAYOUT).map(Self)
     }
@@ -27,13 +27,13 @@ impl Memory {
     fn word(&self, offset: usize) -> &AtomicU64 {
         match self.0.wide((offset / 8) as u16) {
             Some(word) => word,
-            // All offsets are inside the layout, which `create` and `from_peer` have checked.
+            // All offsets are within the layout, which `create` and `from_peer` have checked.
             None => unreachable!("the interlock's words are inside its memory"),
         }
     }
 }
 
-impl Words for Memory {
+impl Words for InterlockMemory {
     type Word = AtomicU64;
 
     #[inline]
@@ -57,7 +57,7 @@ impl Words for Memory {
     }
 }
 
-impl AsFd for Memory {
+impl AsFd for InterlockMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,10 +1,10 @@
 //! The other network namespaces of this host, as far as /proc shows them.
 //!
-//! A namespace is found through a process that lives in it. Everything is bounded: processes looked at,
-//! namespaces found, time. Users share the namespaces ([`crate::turns`]), since every user can make some.
-//! What is found is a descriptor of the namespace, so it can't be exchanged afterwards.
+//! A namespace is found through a process in it. The processes, the namespaces and the time are bounded.
+//! Users share the namespaces ([`crate::round_robin`]), since every user can make some. The result is a
+//! descriptor of the namespace, so it can't be replaced afterwards.
 
-use crate::turns::in_turns;
+use crate::round_robin::round_robin;
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
@@ -16,16 +16,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How many processes are looked at.
+/// The most processes that are examined.
 const MAX_PROCESSES: usize = 32_768;
-/// How many processes are looked at whatever the time.
+/// The number of processes that are examined whatever the time.
 const MIN_PROCESSES: usize = 1024;
-/// How many namespaces are entered.
+/// The most namespaces that are entered.
 const MAX_NAMESPACES: usize = 256;
-/// How long looking through the processes may take.
+/// The time limit for examining the processes.
 const MAX_TIME: Duration = Duration::from_millis(300);
 
-/// A network namespace that isn't ours.
+/// Another network namespace.
 pub(crate) struct Namespace {
     /// A process in it.
     pub(crate) pid: u32,
@@ -39,9 +39,9 @@ pub(crate) fn may_enter() -> bool {
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
-/// Whether this process sees, and may enter, everything: it has CAP_SYS_ADMIN in the initial user namespace,
-/// and its /proc shows the initial pid namespace. Whoever has it in a container of its own (a user namespace,
-/// a pid namespace) sees a part only.
+/// Whether this process sees, and may enter, all namespaces: it has CAP_SYS_ADMIN in the initial user
+/// namespace, and its /proc shows the initial pid namespace. A process with the capability in a container of
+/// its own (a user namespace, a pid namespace) sees only some.
 pub(crate) fn sees_the_host() -> bool {
     /// The inode numbers of the kernel's first namespaces (include/uapi/linux/nsfs.h).
     const FIRST: [(&str, &[u8]); 2] = [("user", b"user:[4026531837]"), ("pid", b"pid:[4026531836]")];
@@ -52,23 +52,23 @@ pub(crate) fn sees_the_host() -> bool {
         })
 }
 
-/// Walks through /proc that may be under way, those that are stuck included.
+/// The most walks through /proc at the same time, including stuck ones.
 const MAX_WALKS: usize = 8;
 
-/// The walks under way.
+/// The walks in progress.
 static WALKS: Mutex<Vec<Arc<Walk>>> = Mutex::new(Vec::new());
 
-/// A walk through /proc, which the kernel may hold up for ever at a process that hangs.
+/// A walk through /proc, which the kernel may block for ever at a process that hangs.
 #[derive(Default)]
 struct Walk {
-    /// The process it is at.
+    /// The process that it is examining.
     at: AtomicU32,
-    /// Nobody waits for it any more.
+    /// The searching thread has stopped waiting for it.
     overdue: AtomicBool,
 }
 
 impl Walk {
-    /// Begins one, unless too many are stuck.
+    /// Begins a walk, unless too many are stuck.
     fn begin() -> std::io::Result<Arc<Self>> {
         let mut walks = WALKS.lock();
         if walks.len() >= MAX_WALKS {
@@ -83,22 +83,22 @@ impl Walk {
         WALKS.lock().retain(|other| !Arc::ptr_eq(other, self));
     }
 
-    /// Whether another walk has got stuck at this process.
+    /// Whether another walk is stuck at this process.
     fn is_known_to_hang(pid: u32) -> bool {
         WALKS.lock().iter().any(|walk| walk.overdue.load(SeqCst) && walk.at.load(SeqCst) == pid)
     }
 }
 
-/// The other network namespaces, as far as they are found in [`MAX_TIME`], and looked at in as much again. A
-/// process that hangs in the kernel can hold up who looks at it in /proc, so a thread looks that isn't waited
-/// for any longer than that, and the next search passes such a process over. Namespaces with processes of
-/// users who are `preferred` come first, and the users take turns; `None` among the preferred is everybody
-/// whom our user namespace doesn't map.
+/// The other network namespaces that are found within [`MAX_TIME`], to be used within as much again. A
+/// process that hangs in the kernel can block a thread that examines it in /proc. So a separate thread walks,
+/// which isn't waited for any longer than that, and the next search skips such a process. Namespaces with
+/// processes of `preferred` users come first, and the users take turns; `None` among the preferred stands for
+/// all users whom this user namespace doesn't map.
 ///
-/// They come one after the other: a search has few of their descriptors open at a time.
+/// They are opened one after the other, so that a search has few of their descriptors open at a time.
 ///
 /// # Errors
-/// When /proc can't be read, when there is no thread to be had, and when too many of them are stuck.
+/// When /proc can't be read, when no thread can be created, and when too many walks are stuck.
 pub(crate) fn others(preferred: Vec<Option<u32>>) -> std::io::Result<Others> {
     let began = Instant::now();
     let own = rustix::fs::readlink("/proc/thread-self/ns/net", Vec::new())
@@ -119,17 +119,17 @@ pub(crate) fn others(preferred: Vec<Option<u32>>) -> std::io::Result<Others> {
     }
 }
 
-/// How many namespaces are looked at however long that takes.
+/// The number of namespaces that are returned however long that takes.
 const AT_LEAST: usize = 16;
-/// How many namespaces are opened before they are asked for.
+/// The number of namespaces that are opened in advance.
 const AHEAD: usize = 4;
 
-/// The namespaces that a walk finds. Dropped, the walk ends.
+/// The namespaces that a walk finds. Dropping this ends the walk.
 pub(crate) struct Others {
     receiver: Receiver<Namespace>,
     walk: Arc<Walk>,
     deadline: Instant,
-    /// How many may come however late it is: on a machine that is busy time says little.
+    /// The number that may still be returned after the deadline: on a busy machine time says little.
     left: usize,
 }
 
@@ -152,7 +152,7 @@ impl Iterator for Others {
     }
 }
 
-/// Looks at one process after the other, and then sends the namespaces that they are in.
+/// Examines one process after the other, and then sends their namespaces.
 fn walk_proc(
     walk: &Walk,
     own: &CString,
@@ -162,7 +162,7 @@ fn walk_proc(
 ) {
     let inhabited = inhabited(walk, own, began + MAX_TIME, preferred);
     let is_preferred = |owner: Option<u32>| preferred.contains(&owner);
-    for pid in in_turns(inhabited, is_preferred).take(MAX_NAMESPACES) {
+    for pid in round_robin(inhabited, is_preferred).take(MAX_NAMESPACES) {
         walk.at.store(pid, SeqCst);
         let path = format!("/proc/{pid}/ns/net");
         if let Ok(file) = rustix::fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -173,8 +173,8 @@ fn walk_proc(
     }
 }
 
-/// A process and its user (`None` for one whom our user namespace doesn't map) for each namespace, a
-/// preferred user's if there is one; in the order of the processes.
+/// A process and its user (`None` for one whom this user namespace doesn't map) for each namespace, of a
+/// preferred user if there is one, in the order of the processes.
 fn inhabited(
     walk: &Walk,
     own: &CString,
@@ -194,7 +194,7 @@ fn inhabited(
             continue;
         }
         walk.at.store(pid, SeqCst);
-        // A process that has ended meanwhile, or that we may not look at, shows no namespace.
+        // A process that has ended meanwhile, or that may not be inspected, shows no namespace.
         let Ok(link) = rustix::fs::readlink(format!("/proc/{pid}/ns/net"), Vec::new()) else { continue };
         let Ok(process) = entry.metadata() else { continue };
         if link == *own {
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_at_which_a_walk_is_stuck_is_passed_over_and_stuck_walks_are_bounded() {
+    fn stuck_walks_are_bounded_and_their_processes_skipped() {
         let stuck = Walk::begin().expect("room");
         stuck.at.store(u32::MAX, SeqCst);
         assert!(!Walk::is_known_to_hang(u32::MAX), "it is still waited for");

@@ -1,20 +1,20 @@
-//! The nonce of the handshake, and what may be shown of it.
+//! The nonce of the handshake and the values derived from it.
 //!
-//! The client makes a nonce N and shows three things of it in three places: N itself only on the NFS
+//! The client makes a nonce N and discloses three values in three places: N itself only on the NFS
 //! connection, the commitment C = SHA-256(N) only to a peer that it trusts, and the calling name SHA-256(C)
-//! to everybody (it is the name of the abstract socket on which a client waits to be called, and those can be
-//! listed by any process of the network namespace). Each is useless to make the one before it.
+//! to every process (it is the name of the abstract socket on which a client waits to be called, and any
+//! process of the network namespace can list those). None of them can be computed from the next.
 
 use sha2::{Digest, Sha256};
 
-/// A server instance: 16 random bytes, new at every start, so that nobody can take its names in advance.
+/// A server instance: 16 random bytes, new at every start, so that its names can't be taken in advance.
 pub type Instance = [u8; 16];
 
-/// The single-use UUID of one handshake (RFC 9562 version 4). It dies ten seconds after it was registered.
+/// The single-use UUID of one handshake (RFC 9562 version 4). It expires ten seconds after it was registered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nonce(pub [u8; 16]);
 
-/// SHA-256 of a [`Nonce`]: enough to find a registration by its nonce, useless to make the nonce.
+/// SHA-256 of a [`Nonce`]: enough to find a registration by its nonce, useless to compute the nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Commitment(pub [u8; 32]);
 
@@ -29,8 +29,7 @@ impl Nonce {
         Ok(Self::from_random(bytes))
     }
 
-    /// The nonce made of these random bytes: version and variant bits are set as RFC 9562 section 5.4 wants
-    /// them.
+    /// The nonce of these random bytes, with the version and variant bits of RFC 9562 section 5.4.
     #[must_use]
     pub const fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -38,7 +37,7 @@ impl Nonce {
         Self(bytes)
     }
 
-    /// What the client shows to the endpoints it trusts.
+    /// The commitment, disclosed to the endpoints that the client trusts.
     #[must_use]
     pub fn commitment(&self) -> Commitment {
         Commitment(Sha256::digest(self.0).into())
@@ -46,7 +45,7 @@ impl Nonce {
 }
 
 impl Commitment {
-    /// The name that a client waiting to be called shows to everybody: lower-case hex of SHA-256(C).
+    /// The name of a client that waits to be called, visible to every process: lower-case hex of SHA-256(C).
     #[must_use]
     pub fn calling_name(&self) -> String {
         hex(&Sha256::digest(self.0))
@@ -54,7 +53,7 @@ impl Commitment {
 }
 
 impl std::fmt::Debug for Nonce {
-    /// A live nonce is a secret: logs get none of it.
+    /// A live nonce is a secret and must not be logged.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Nonce(..)")
     }
@@ -88,7 +87,7 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The instance whose 32 lower-case hex digits these are, and nothing else.
+/// Parses an instance: exactly 32 lower-case hex digits.
 #[must_use]
 pub fn parse_instance(text: &str) -> Option<Instance> {
     let digits = text.as_bytes();

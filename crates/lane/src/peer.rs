@@ -1,18 +1,18 @@
-//! Who is at the other end of a Unix socket, and for whom it may speak.
+//! The process at the other end of a Unix socket, and the users that it may act for.
 //!
-//! On the wire a client host is believed whatever user its AUTH_SYS credential names. On one host we can do
-//! better: the kernel says which user the process at the other end was when it connected. Root acts for
-//! others, as an NFS client host does; everybody else only for itself.
+//! On the wire a server believes whatever user a client's AUTH_SYS credential names. On one host the kernel
+//! reports the user of the process at the other end, as of when it connected. Root may act for other users,
+//! as an NFS client host does; all others only for themselves.
 
 use crate::request::Credential;
 
 pub use sys::PeerCredentials;
 
-/// Whether the process `peer` may ask for files in the name of `claimed`.
+/// Whether the process `peer` may request files in the name of `claimed`.
 ///
-/// A process of uid 0 (as our user namespace shows it) may act for any user. Any other may act only as
-/// itself: the claimed user, group and every further group must be its own. An id that our user namespace
-/// doesn't map is nobody's (`None`, or left out): it never matches.
+/// A process of uid 0 (as this user namespace shows it) may act for any user. Any other may act only as
+/// itself: the claimed user, group and every further group must be its own. An id that this user namespace
+/// doesn't map (`None`, or left out) never matches.
 #[must_use]
 pub fn may_act_as(peer: &PeerCredentials, claimed: &Credential) -> bool {
     if peer.uid == Some(0) {
@@ -35,10 +35,10 @@ mod tests {
     }
 
     #[test]
-    fn who_may_act_as_whom() {
+    fn processes_act_only_for_permitted_users() {
         const NOBODY: u32 = 65534;
         let table = [
-            // Root acts for everybody, itself and nobody included.
+            // Root acts for all users, itself and "nobody" included.
             (peer(0, 0, &[]), claim(0, 0, &[]), true),
             (peer(0, 0, &[]), claim(1000, 1000, &[27, 100]), true),
             (peer(0, 1000, &[]), claim(NOBODY, NOBODY, &[NOBODY]), true),
@@ -49,7 +49,7 @@ mod tests {
             (peer(1000, 1000, &[27, 100]), claim(1000, 1000, &[100]), true),
             (peer(1000, 1000, &[27, 100]), claim(1000, 100, &[27, 1000]), true),
             (peer(1000, 0, &[]), claim(1000, 0, &[]), true),
-            // ... and as nobody else,
+            // ... and as no other user,
             (peer(1000, 1000, &[]), claim(0, 0, &[]), false),
             (peer(1000, 1000, &[]), claim(0, 1000, &[]), false),
             (peer(1000, 1000, &[]), claim(1001, 1000, &[]), false),
@@ -58,7 +58,7 @@ mod tests {
             (peer(1000, 1000, &[27]), claim(1000, 0, &[]), false),
             (peer(1000, 1000, &[27]), claim(1000, 1000, &[27, 0]), false),
             (peer(1000, 1000, &[27]), claim(1000, 6, &[27]), false),
-            // An unmapped id is nobody's.
+            // An unmapped id never matches.
             (peer(None, 1000, &[]), claim(NOBODY, 1000, &[]), false),
             (peer(None, None, &[]), claim(NOBODY, NOBODY, &[]), false),
             (peer(None, None, &[]), claim(0, 0, &[]), false),

@@ -1,19 +1,21 @@
-//! The handshake as a machine: who waits to become a lane, and which of them a nonce names.
+//! The handshake as a state machine: the connections that wait to become lanes, and which of them a nonce
+//! selects.
 //!
-//! A connection's life here:
-//! 1. it arrives ([`Registry::arrive`]). Where its user's share of the places is used up, another one makes
-//!    way: of the user who has the most, and first one that has registered nothing;
-//! 2. it registers one commitment ([`Registry::register`]), once;
-//! 3. the nonce comes over an NFS connection ([`Registry::claim`]): if exactly one live registration has its
-//!    commitment, that one leaves the registry as a lane. If there are two, both go, and nothing is local;
-//! 4. or it expires, ten seconds after it arrived or registered, or hangs up.
+//! The life of a connection:
+//! 1. It arrives ([`Registry::arrive`]). Where its user's share is used up, another connection is displaced:
+//!    one of the user that has the most, and first one that has registered nothing.
+//! 2. It registers one commitment ([`Registry::register`]), once.
+//! 3. The nonce arrives over an NFS connection ([`Registry::claim`]). If exactly one live registration has
+//!    its commitment, that one leaves the registry as a lane. If there are several, all are closed, and there
+//!    is no lane.
+//! 4. Or it expires, ten seconds after it arrived or registered, or hangs up.
 //!
-//! A commitment that was claimed stays known for as long as a nonce lives, so that neither the nonce nor the
-//! commitment can be used a second time. None of them is forgotten early to make room, because then whoever
-//! makes many handshakes could have somebody else's nonce work again. A user who has made too many gets no
-//! further lane until some have aged.
+//! A claimed commitment is remembered for the lifetime of a nonce, so that neither the nonce nor the
+//! commitment can be used a second time. None is forgotten early to make room, because then a process that
+//! makes many handshakes could make another one's nonce work again. A user that has made too many gets no
+//! further lane until some have expired.
 //!
-//! No clock, no sockets: every call is told the time, and says whom to close.
+//! No clock, no sockets: every call takes the time, and returns the connections to close.
 
 use crate::nonce::{Commitment, Nonce};
 use fairness::{Peer, Shares, Standing};
@@ -26,22 +28,22 @@ pub type WaitingId = u64;
 /// The registry's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Waiting connections. A quarter of them is kept for root of this host.
+    /// Waiting connections. A quarter is reserved for root of this host.
     pub waiting: usize,
-    /// Commitments that were claimed and are remembered. A quarter of them is kept for root of this host.
+    /// Claimed commitments that are remembered. A quarter is reserved for root of this host.
     pub spent: usize,
-    /// How long each of both may be here.
+    /// The lifetime of both.
     pub life: Duration,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Registration {
     peer: Peer,
     commitment: Option<Commitment>,
     dies: Instant,
 }
 
-/// Why a registration is not accepted. The connection stays in the registry until its owner removes it.
+/// Why a registration is refused. The connection stays in the registry until its owner removes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The connection has left, expired or was evicted.
@@ -55,45 +57,45 @@ pub enum Refused {
     Spent,
 }
 
-/// What a nonce names.
+/// The result of a nonce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Nobody.
+    /// No registration.
     Nobody,
-    /// This connection, which is a lane now and no longer waits.
+    /// This connection, which becomes a lane and no longer waits.
     One(WaitingId),
-    /// More than one: close them all. Somebody listened, or a client is confused.
+    /// Several connections: close them all. A process has eavesdropped, or a client is broken.
     Ambiguous(Vec<WaitingId>),
-    /// This connection, whose user has made so many lanes of late that no further nonce can be remembered for
-    /// it: close it.
+    /// This connection, whose user has made so many lanes recently that no further nonce can be remembered
+    /// for it: close it.
     TooMany(WaitingId),
     /// The nonce has been claimed before.
     Spent,
 }
 
-/// See the module.
+/// The waiting connections and the claimed commitments.
 #[derive(Debug)]
 pub struct Registry {
     life: Duration,
-    waiting: BTreeMap<WaitingId, Waiting>,
+    waiting: BTreeMap<WaitingId, Registration>,
     places: Shares,
     by_commitment: HashMap<Commitment, Vec<WaitingId>>,
     spent: Spent,
 }
 
-/// What becomes of a connection that arrives.
+/// What happens to a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// It waits.
     Waits,
-    /// It waits, and this one must be closed instead.
+    /// It waits, and this connection must be closed instead.
     Displaces(WaitingId),
-    /// There is no place for it: close it.
+    /// There is no room for it: close it.
     Refused,
 }
 
 impl Registry {
-    /// An empty one.
+    /// An empty registry.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self {
@@ -105,19 +107,19 @@ impl Registry {
         }
     }
 
-    /// How many wait.
+    /// The number of waiting connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no connection waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// A connection of a process of this user has come. `id` must be larger than every one before.
+    /// Adds a connection of a process of this user. `id` must be larger than every one before.
     pub fn arrive(&mut self, id: WaitingId, peer: Peer, now: Instant) -> Arrival {
         let mut arrival = Arrival::Waits;
         if !self.places.may_take(&peer, Standing::of_admitted(&peer), 1) {
@@ -126,13 +128,13 @@ impl Registry {
             arrival = Arrival::Displaces(displaced);
         }
         self.places.charge(&peer, 1);
-        self.waiting.insert(id, Waiting { peer, commitment: None, dies: now + self.life });
+        self.waiting.insert(id, Registration { peer, commitment: None, dies: now + self.life });
         arrival
     }
 
-    /// Who makes way for one more of this peer's: one of the peer that has the most, or, where nobody has
-    /// more, one of its own. A peer that has none yet takes the place of the oldest of all, where all have
-    /// one. Root's make way for root's only. Of those that are left the ones that have registered nothing
+    /// The connection that is displaced for one more of this peer: one of the peer that has the most, or,
+    /// where no peer has more, one of its own. A peer without connections takes the place of the oldest of
+    /// all, where all peers have one. Only root displaces root's. Connections that have registered nothing
     /// come first, then the oldest.
     fn displaced_by(&self, newcomer: &Peer) -> Option<WaitingId> {
         let own = self.places.held_by(newcomer);
@@ -143,7 +145,7 @@ impl Registry {
             _ if own > 0 => Some(*newcomer),
             _ => None,
         };
-        let may_go = |waiting: &Waiting| match from {
+        let may_go = |waiting: &Registration| match from {
             Some(from) => waiting.peer == from,
             None => !spared(&waiting.peer),
         };
@@ -151,7 +153,7 @@ impl Registry {
         candidates.min_by_key(|(id, waiting)| (waiting.commitment.is_some(), **id)).map(|(id, _)| *id)
     }
 
-    /// A connection registers. Its life begins anew.
+    /// Registers a connection's commitment. Its lifetime starts again.
     ///
     /// # Errors
     /// [`Refused`]: close it.
@@ -171,7 +173,7 @@ impl Registry {
         Ok(())
     }
 
-    /// A connection is no more. Whether it was waiting.
+    /// Removes a connection. Returns whether it was waiting.
     pub fn leave(&mut self, id: WaitingId) -> bool {
         let Some(waiting) = self.waiting.remove(&id) else { return false };
         self.places.give_back(&waiting.peer, 1);
@@ -186,7 +188,7 @@ impl Registry {
         true
     }
 
-    /// A nonce has come over an NFS connection.
+    /// Handles a nonce from an NFS connection.
     pub fn claim(&mut self, nonce: &Nonce, now: Instant) -> Claim {
         self.spent.forget(now);
         let commitment = nonce.commitment();
@@ -197,7 +199,7 @@ impl Registry {
         let peer = |id: &WaitingId| self.waiting.get(id).filter(|waiting| waiting.dies > now).map(|w| w.peer);
         let live: Vec<_> = registered.into_iter().filter_map(|id| Some((id, peer(&id)?))).collect();
         let claim = match live[..] {
-            // Not spent: a client that waits to be called may be found yet.
+            // The nonce isn't spent: a client that waits to be called may still be found.
             [] => return Claim::Nobody,
             [(one, peer)] if !self.spent.has_room(&peer) => Claim::TooMany(one),
             [(one, peer)] => {
@@ -205,8 +207,7 @@ impl Registry {
                 Claim::One(one)
             }
             [(_, first), ..] => {
-                // Remembered whether there is room or not: there are no more of them than waiting
-                // connections.
+                // Remembered whether there is room or not: there are at most as many as waiting connections.
                 self.spent.add(commitment, first, now);
                 Claim::Ambiguous(live.iter().map(|(id, _)| *id).collect())
             }
@@ -217,8 +218,8 @@ impl Registry {
         claim
     }
 
-    /// The nonce was claimed by a client of this user that the server called: it must not be used again, and
-    /// must not have been registered. Whether that's so.
+    /// Marks the nonce of a client of this user that the server called as used. Returns whether it was unused
+    /// and unregistered.
     pub fn spend_called(&mut self, commitment: Commitment, peer: Peer, now: Instant) -> bool {
         self.spent.forget(now);
         let fresh = !self.by_commitment.contains_key(&commitment) && !self.spent.has(&commitment);
@@ -229,7 +230,7 @@ impl Registry {
         false
     }
 
-    /// Those whose time is over: close them.
+    /// Removes and returns the expired connections, which must be closed.
     pub fn expire(&mut self, now: Instant) -> Vec<WaitingId> {
         let dead: Vec<_> =
             self.waiting.iter().filter(|(_, waiting)| waiting.dies <= now).map(|(id, _)| *id).collect();
@@ -239,14 +240,14 @@ impl Registry {
         dead
     }
 
-    /// When somebody's time is over next.
+    /// The time of the next expiry.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Instant> {
         self.waiting.values().map(|waiting| waiting.dies).min()
     }
 }
 
-/// The commitments that were claimed, and by whose lanes.
+/// The claimed commitments and the users whose lanes they made.
 #[derive(Debug)]
 struct Spent {
     life: Duration,
@@ -280,7 +281,7 @@ impl Spent {
         self.all.insert(commitment);
     }
 
-    /// Those whose time is over.
+    /// Removes the expired commitments.
     fn forget(&mut self, now: Instant) {
         while self.by_age.front().is_some_and(|(_, _, dies)| *dies <= now)
             && let Some((commitment, peer, _)) = self.by_age.pop_front()

@@ -1,56 +1,56 @@
-//! What a client asks for, and why it doesn't get it: the words of Open and Ahead.
+//! The arguments of Open and Prefetch, and the status of a refused Open.
 
-/// The largest file handle that the lane carries (NFSv4's bound; NFSv3's is 64).
+/// The largest file handle on the lane, in bytes (NFSv4's bound; NFSv3's is 64).
 pub const MAX_HANDLE: usize = 128;
-/// The longest file name that the lane carries. A longer one is answered on the wire (with NAMETOOLONG).
+/// The longest file name on the lane, in bytes. A longer one is left to the wire (which answers NAMETOOLONG).
 pub const MAX_NAME: usize = 255;
-/// How many files can be asked for ahead in one message.
-pub const MAX_SOON: usize = 32;
-/// How many bytes their names or handles may have together, 8 more counted for each.
-pub const MAX_SOON_BYTES: usize = 5120;
-/// How many supplementary groups a credential has room for, as in AUTH_SYS (RFC 5531 appendix A).
+/// The most files in one Prefetch.
+pub const MAX_PREFETCH: usize = 32;
+/// The most bytes of their names or handles together, 8 more counted for each.
+pub const MAX_PREFETCH_BYTES: usize = 5120;
+/// The most supplementary groups in a credential, as in AUTH_SYS (RFC 5531 appendix A).
 pub const MAX_GIDS: usize = 16;
 
-/// Which file.
+/// The file to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
     /// The file with this NFS file handle (at most [`MAX_HANDLE`] bytes).
     Handle(&'a [u8]),
-    /// The file of this name in a directory: lookup, access check, attributes and grant in one round trip.
+    /// The file with this name in a directory: lookup, access check, attributes and grant in one round trip.
     Entry {
         /// The directory's NFS file handle (at most [`MAX_HANDLE`] bytes).
         directory: &'a [u8],
         /// One name (at most [`MAX_NAME`] bytes), as in LOOKUP.
         name: &'a [u8],
     },
-    /// The same, made if it isn't there: what would be CREATE, SETATTR and an Open. From version 3 on.
-    New(New<'a>),
+    /// The same, created if missing: what would be CREATE, SETATTR and an Open. Since version 3.
+    New(NewFile<'a>),
 }
 
-/// A file to be made.
+/// A file to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct New<'a> {
+pub struct NewFile<'a> {
     /// The directory's NFS file handle (at most [`MAX_HANDLE`] bytes).
     pub directory: &'a [u8],
     /// One name (at most [`MAX_NAME`] bytes), as in CREATE.
     pub name: &'a [u8],
-    /// The new file's mode, the low twelve bits. Its owner is who asks.
+    /// The new file's mode, the low twelve bits. Its owner is the user of the credential.
     pub mode: u32,
-    /// What becomes of a file that is there.
-    pub how: How,
+    /// The treatment of an existing file.
+    pub how: CreateMode,
 }
 
-/// What making a file does where there is one (RFC 1813 section 3.3.8, `createmode3`).
+/// The treatment of an existing file (RFC 1813 section 3.3.8, `createmode3`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// Opens it as it is.
+pub enum CreateMode {
+    /// The existing file is opened unchanged.
     Unchecked,
-    /// Refuses, unless the file was made with this verifier, which until then stands in the times of a file
-    /// so made: whoever makes it sets them when he has the file.
+    /// The Open is refused, unless the file was created with this verifier. The server stores the verifier in
+    /// the times of a new file; the client sets the times once it has the file.
     Exclusive([u8; 8]),
 }
 
-/// What the client will do with the file. The grant can do this and no more.
+/// The access that the grant allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Reading.
@@ -74,7 +74,7 @@ impl Access {
         self as u32 & 2 != 0
     }
 
-    /// The access with this number on the lane.
+    /// Decodes the number on the lane.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -86,7 +86,8 @@ impl Access {
     }
 }
 
-/// Who asks: what the AUTH_SYS credential of the same call on the wire would say (RFC 5531 appendix A).
+/// The user: the ids that the AUTH_SYS credential of the same call on the wire would have (RFC 5531 appendix
+/// A).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Credential {
     /// The user.
@@ -97,24 +98,24 @@ pub struct Credential {
     pub gids: Vec<u32>,
 }
 
-/// One Open.
+/// The arguments of an Open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenRequest<'a> {
     /// Which file.
     pub target: Target<'a>,
-    /// What for.
+    /// The access requested.
     pub access: Access,
-    /// On whose behalf.
+    /// The user.
     pub credential: &'a Credential,
 }
 
 impl OpenRequest<'_> {
-    /// Whether these lengths are within the protocol's bounds, so that the message can be sent.
+    /// Whether the lengths are within the protocol's bounds.
     #[must_use]
     pub fn fits(&self) -> bool {
         let target = match self.target {
             Target::Handle(handle) => handle.len() <= MAX_HANDLE,
-            Target::Entry { directory, name } | Target::New(New { directory, name, .. }) => {
+            Target::Entry { directory, name } | Target::New(NewFile { directory, name, .. }) => {
                 directory.len() <= MAX_HANDLE && name.len() <= MAX_NAME
             }
         };
@@ -122,22 +123,22 @@ impl OpenRequest<'_> {
     }
 }
 
-/// Files that the client will most likely open next, to read them.
+/// Files that the client will probably open next, for reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Soon<'a> {
-    /// Those with these NFS file handles, at most [`MAX_SOON`].
+pub enum PrefetchTargets<'a> {
+    /// The files with these NFS file handles, at most [`MAX_PREFETCH`].
     Handles(Vec<&'a [u8]>),
-    /// Those of these names, at most [`MAX_SOON`], in one directory.
+    /// The files with these names, at most [`MAX_PREFETCH`], in one directory.
     Entries {
         /// The directory's NFS file handle (at most [`MAX_HANDLE`] bytes).
         directory: &'a [u8],
-        /// The names, in the order in which they will be opened.
+        /// The names, in the expected order of the opens.
         names: Vec<&'a [u8]>,
     },
 }
 
-impl<'a> Soon<'a> {
-    /// One after the other, as an Open would name them.
+impl<'a> PrefetchTargets<'a> {
+    /// The files as targets of an Open, in order.
     pub fn targets(&self) -> impl Iterator<Item = Target<'a>> + '_ {
         let (directory, all) = match self {
             Self::Handles(handles) => (None, handles),
@@ -157,55 +158,55 @@ impl<'a> Soon<'a> {
             Self::Entries { directory, names } if directory.len() <= MAX_HANDLE => (MAX_NAME, names),
             Self::Entries { .. } => return false,
         };
-        all.len() <= MAX_SOON
+        all.len() <= MAX_PREFETCH
             && all.iter().all(|one| one.len() <= most)
-            && all.iter().map(|one| one.len() + 8).sum::<usize>() <= MAX_SOON_BYTES
+            && all.iter().map(|one| one.len() + 8).sum::<usize>() <= MAX_PREFETCH_BYTES
     }
 }
 
-/// Why the server gave no grant.
+/// Why an Open was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Status {
-    /// The process at the other end of the lane may not act as this user: the wire decides.
+    /// The process at the other end of the lane may not act as this user. The wire decides.
     #[error("the lane gives this process no files of that user")]
     Denied = 1,
-    /// The export is switched off for the lane (`no_lane`).
+    /// The export forbids the lane (`no_lane`).
     #[error("the export forbids the lane")]
     NoLane = 2,
-    /// The one check says that the user may not (NFS3ERR_ACCES).
+    /// The user lacks permission (NFS3ERR_ACCES).
     #[error("permission denied")]
     Access = 3,
-    /// Writing was asked for on a read-only export or filesystem (NFS3ERR_ROFS).
+    /// Write access on a read-only export or filesystem (NFS3ERR_ROFS).
     #[error("read-only")]
     ReadOnly = 4,
-    /// The handle's file is gone (NFS3ERR_STALE).
+    /// The handle's file doesn't exist any more (NFS3ERR_STALE).
     #[error("stale file handle")]
     Stale = 5,
-    /// The handle is none of this server's (NFS3ERR_BADHANDLE).
+    /// The handle isn't this server's (NFS3ERR_BADHANDLE).
     #[error("bad file handle")]
     BadHandle = 6,
     /// The directory has no such name (NFS3ERR_NOENT).
     #[error("no such file")]
     NotFound = 7,
-    /// A name was looked up in something that is no directory (NFS3ERR_NOTDIR).
+    /// The parent isn't a directory (NFS3ERR_NOTDIR).
     #[error("not a directory")]
     NotDirectory = 8,
-    /// The name is a directory: those are never granted.
+    /// The name is a directory. Directories are never granted.
     #[error("is a directory")]
     IsDirectory = 9,
-    /// The name is a symbolic link: the client follows it.
+    /// The name is a symbolic link, which the client follows.
     #[error("is a symbolic link")]
     Symlink = 10,
-    /// A device, a FIFO or a socket: those are never granted.
+    /// A device, a FIFO or a socket. These are never granted.
     #[error("not a regular file")]
     NotRegular = 11,
-    /// The client holds or has asked for as many grants as it may.
+    /// The client holds or has requested as many grants as it may.
     #[error("too many grants")]
     TooMany = 12,
-    /// An open or a lock of somebody else is in the way: the wire knows what to do.
+    /// Another client's open or lock conflicts, which only the wire can handle.
     #[error("ask over the wire")]
     TryWire = 13,
-    /// The server is draining: no new grants.
+    /// The server is draining and grants nothing.
     #[error("the server is draining")]
     Draining = 14,
     /// The filesystem failed.
@@ -214,7 +215,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The status with this number on the lane.
+    /// Decodes the number on the lane.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {

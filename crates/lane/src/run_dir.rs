@@ -1,9 +1,8 @@
-//! The run directory and the names in it and in the abstract namespace.
+//! The run directory, and the socket names in it and in the abstract namespace.
 //!
 //! A server instance has `<instance>.lane` (this crate's) and may have `<instance>.status` (the server's)
-//! there; the instance is 32 lower-case hex digits. A socket appears under its name only when it is listening
-//! (it is bound under another name first), so one that refuses connections belongs to a server that is dead,
-//! and the next start removes it.
+//! there; the instance is 32 lower-case hex digits. A socket is bound under another name and renamed when it
+//! listens, so a socket that refuses connections belongs to a dead server, and the next start removes it.
 
 use crate::nonce::{Commitment, Instance, hex, parse_instance};
 use rustix::fs::{Mode, OFlags};
@@ -16,9 +15,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The directory that everybody looks in unless told otherwise.
+/// The default run directory.
 pub const DEFAULT: &str = "/run/samehost";
-/// How many names of a run directory are looked at.
+/// The most names of a run directory that are read.
 pub const MAX_NAMES: usize = 1024;
 
 /// A lane socket's file name.
@@ -45,14 +44,14 @@ pub fn calling_name(commitment: &Commitment) -> String {
     format!("samehost/client/{}", commitment.calling_name())
 }
 
-/// The instance whose abstract socket this is (without the leading NUL or @).
+/// The instance whose abstract socket has this name (without the leading NUL or @).
 #[must_use]
 pub fn instance_of_abstract(name: &str) -> Option<Instance> {
     parse_instance(name.strip_prefix("samehost/")?)
 }
 
-/// The socket files in a run directory with this suffix (`lane` or `status`), and their instances; at most
-/// [`MAX_NAMES`] names are looked at.
+/// The socket files in a run directory with this suffix (`lane` or `status`), and their instances. Reads at
+/// most [`MAX_NAMES`] names.
 ///
 /// # Errors
 /// When the directory can't be read.
@@ -71,9 +70,9 @@ pub fn sockets(dir: &Path, suffix: &str) -> io::Result<Vec<(Instance, PathBuf)>>
 /// A socket file's owner, and the file.
 pub type Owned = (Option<u32>, (Instance, PathBuf));
 
-/// The socket files in a run directory with this suffix, and who made each (`None`: a user whom our user
-/// namespace doesn't map). Looks at names until `deadline`, but at [`MAX_NAMES`] whatever the time: who may
-/// write to the directory can put any number of them there.
+/// The socket files in a run directory with this suffix, and the owner of each (`None`: a user whom this user
+/// namespace doesn't map). Reads names until `deadline`, but at least [`MAX_NAMES`]: any process that may
+/// write to the directory can put any number of names there.
 ///
 /// # Errors
 /// When the directory can't be read.
@@ -86,7 +85,7 @@ pub fn owned_sockets(dir: &Path, suffix: &str, deadline: Instant) -> io::Result<
         }
         let entry = entry?;
         let Some(instance) = instance_of(&entry.file_name(), suffix) else { continue };
-        // The entry's, not what a symbolic link leads to. It may be gone already.
+        // The entry's owner, not that of a symbolic link's target. The entry may be gone already.
         let Ok(metadata) = entry.metadata() else { continue };
         let owner = Some(metadata.uid()).filter(|uid| *uid != overflow);
         found.push((owner, (instance, entry.path())));
@@ -99,7 +98,7 @@ fn instance_of(name: &OsStr, suffix: &str) -> Option<Instance> {
     parse_instance(name.to_str()?.strip_suffix(suffix)?.strip_suffix('.')?)
 }
 
-/// Makes the run directory (mode 0755) if it is missing.
+/// Creates the run directory (mode 0755) if it is missing.
 ///
 /// # Errors
 /// When it can't be made.
@@ -111,8 +110,8 @@ pub fn create(dir: &Path) -> io::Result<()> {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))
 }
 
-/// Removes the sockets of dead servers: those that refuse a connection. Returns how many it were. What can't
-/// be removed (another user's) is left.
+/// Removes the sockets of dead servers: those that refuse a connection. Returns their number. Sockets that
+/// can't be removed (another user's) are left.
 pub fn remove_stale(dir: &Path) -> usize {
     let mut removed = 0;
     for suffix in ["lane", "status", "binding"] {
@@ -129,7 +128,7 @@ pub fn remove_stale(dir: &Path) -> usize {
     removed
 }
 
-/// Binds and listens under this path, mode 0666, so that the name appears only when connections are accepted.
+/// Binds and listens under this path, mode 0666. The name appears only once connections are accepted.
 ///
 /// # Errors
 /// When the directory can't be written to, mostly.
@@ -150,17 +149,17 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A non-blocking SOCK_SEQPACKET socket of the network namespace of the calling thread.
+/// A non-blocking SOCK_SEQPACKET socket in the calling thread's network namespace.
 ///
 /// # Errors
-/// When the kernel has no descriptor left.
+/// When no descriptor is left.
 pub fn seqpacket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// The address of a socket file. A path that is too long for an address (108 bytes) goes through /proc and
-/// the directory's descriptor, which must live as long as the address is used.
+/// The address of a socket file. A path that is too long for an address (108 bytes) is reached through /proc
+/// and the directory's descriptor, which must live as long as the address is used.
 ///
 /// # Errors
 /// When the directory can't be opened, or the path is too long and /proc isn't mounted.
@@ -189,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_names_are_sockets_of_ours() {
+    fn only_valid_names_are_servers_sockets() {
         let dir = tempfile::tempdir().unwrap();
         for name in
             ["x.lane", "00112233445566778899aabbccddeeff.lane", "00112233445566778899AABBCCDDEEFF.lane"]
@@ -203,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn the_sockets_of_the_dead_are_removed_and_those_of_the_living_stay() {
+    fn only_sockets_of_dead_servers_are_removed() {
         let dir = tempfile::tempdir().unwrap();
-        // Longer than a socket address has room for.
+        // Longer than a socket address can be.
         let dir = dir.path().join("d".repeat(120));
         create(&dir).unwrap();
         let (dead, alive) = (dir.join(lane_name(&[1; 16])), dir.join(lane_name(&[2; 16])));

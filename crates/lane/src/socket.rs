@@ -1,7 +1,7 @@
-//! Datagrams with descriptors over a SOCK_SEQPACKET socket: what the kernel offers, and no more.
+//! Datagrams with descriptors over a SOCK_SEQPACKET socket.
 
 use crate::message::MAX_MESSAGE;
-use crate::request::MAX_SOON;
+use crate::request::MAX_PREFETCH;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -13,30 +13,29 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Room for one datagram, and one byte to see that it was longer.
+/// Room for one datagram, and one byte to detect a longer one.
 pub(crate) type Buffer = [u8; MAX_MESSAGE + 1];
 
-/// What came.
+/// The result of a receive.
 pub(crate) enum Received {
-    /// A datagram of this length, with descriptors if they were allowed and came.
+    /// A datagram of this length, with descriptors if they were allowed and sent.
     Datagram {
         /// Bytes in the buffer.
         length: usize,
         /// The descriptors, in the order in which they were sent.
         fds: Vec<OwnedFd>,
-        /// The kernel had more descriptors for us, but this process has no room for them (RLIMIT_NOFILE).
+        /// The sender passed more descriptors than this process has room for (RLIMIT_NOFILE).
         no_room: bool,
     },
     /// The other end has hung up.
     HangUp,
-    /// Something that the protocol doesn't have: too long, or with descriptors that nobody asked for. They
-    /// were closed.
+    /// A protocol violation: a datagram that is too long, or unexpected descriptors, which were closed.
     Violation(&'static str),
 }
 
-/// Sends one datagram; never waits. A datagram goes whole or not at all.
+/// Sends one datagram, whole or not at all. Never waits.
 pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOON))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PREFETCH))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
@@ -51,19 +50,19 @@ pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> R
     }
 }
 
-/// Receives a datagram that may bring no descriptor. There's no room for one, so that the kernel never puts
-/// what somebody sends us into our table.
+/// Receives a datagram that may carry no descriptor. It offers no room for one, so that the kernel never adds
+/// a peer's descriptors to this process's table.
 pub(crate) fn receive_bytes(socket: impl AsFd, buffer: &mut Buffer, wait: bool) -> Result<Received, Errno> {
     receive(socket, buffer, &mut RecvAncillaryBuffer::default(), false, wait)
 }
 
-/// Receives a datagram that may bring descriptors, at most [`MAX_SOON`].
+/// Receives a datagram that may carry descriptors, at most [`MAX_PREFETCH`].
 pub(crate) fn receive_descriptors(
     socket: impl AsFd,
     buffer: &mut Buffer,
     wait: bool,
 ) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOON))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PREFETCH))];
     receive(socket, buffer, &mut RecvAncillaryBuffer::new(&mut space), true, wait)
 }
 
@@ -98,24 +97,24 @@ fn receive(
         return Ok(Received::Violation("descriptors that nobody asked for"));
     }
     if message.bytes == 0 {
-        // An empty datagram looks the same; the protocol has none.
+        // An empty datagram looks the same. The protocol has none.
         return Ok(Received::HangUp);
     }
     Ok(Received::Datagram { length: message.bytes, fds, no_room: cut })
 }
 
-/// Watches a socket with tokio. An `OwnedFd` is exactly what `AsyncFd` asks for: it stays open, and the same,
-/// until it is dropped. (`AsyncFd::with_interest` is deprecated because other types are not so, and its
+/// Registers a socket with tokio. An `OwnedFd` is what `AsyncFd` requires: it stays open, and the same, until
+/// it is dropped. (`AsyncFd::with_interest` is deprecated because other types don't guarantee that, and its
 /// successor is unsafe for every type; unsafe code lives in `sys` alone.)
 ///
-/// Only one of reading and writing: the kernel reports a Unix socket as writable again each time the other
-/// end reads from it, and that would wake us twice for every Open.
+/// Register for reading or writing, not both: the kernel reports a Unix socket as writable each time the
+/// other end reads from it, which would wake the task twice for every Open.
 #[allow(deprecated)]
 pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(socket, interest)
 }
 
-/// Waits until there's room to send. Rare: a client has less under way than a socket has room for.
+/// Waits until there is room to send. Rare: a client has fewer requests in flight than a socket has room for.
 pub(crate) async fn writable(socket: impl AsFd) -> std::io::Result<()> {
     let socket = watch(socket.as_fd().try_clone_to_owned()?, Interest::WRITABLE)?;
     socket.writable().await.map(drop)

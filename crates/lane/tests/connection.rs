@@ -1,4 +1,4 @@
-//! A lane lives no longer than the NFS connection that it is bound to.
+//! A lane ends with the NFS connection that it is bound to.
 
 mod common;
 
@@ -7,9 +7,9 @@ use lane::{LaneState, OpenError};
 use samehost_lane as lane;
 
 #[tokio::test]
-async fn a_lane_ends_with_its_nfs_connection_and_what_was_granted_with_it() {
+async fn a_lane_and_its_grants_end_with_the_nfs_connection() {
     let world = World::new();
-    // Both connections have the same address: what counts is which connection it is.
+    // Both connections have the same address: only the connection's number counts.
     let (closed, other) = (world.connect_over(1).await, world.connect_over(2).await);
     let granted = closed.open(by_name(b"hello", &root())).await.unwrap().grant;
     assert!(granted.try_get().is_some());
@@ -21,7 +21,7 @@ async fn a_lane_ends_with_its_nfs_connection_and_what_was_granted_with_it() {
     world.wait_for("the lane's end", |world| world.server.status().len() == 1 && world.open_grants() == 0);
     assert_eq!(content(other.open(by_name(b"hello", &root())).await.unwrap().grant), "hello");
     assert_eq!(world.server.status()[0].bound.connection, 2);
-    // The client is back.
+    // The client reconnects.
     let again = world.connect_over(3).await;
     assert_eq!(content(again.open(by_name(b"hello", &root())).await.unwrap().grant), "hello");
 }

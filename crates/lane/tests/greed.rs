@@ -1,4 +1,4 @@
-//! Local users who take all they can get, and what is left for the others.
+//! Greedy local users, and what they leave for others.
 
 mod common;
 
@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use common::{Raw, World, as_user};
-use lane::message::{self, Refusal, Reply};
+use lane::message::{self, HandshakeRefusal, Reply};
 use lane::{Credential, Nonce, Status};
 use samehost_lane as lane;
 
-/// A lane if there is one to be had.
-fn try_lane(world: &World) -> Result<(Raw, OwnedFd), Refusal> {
+/// A lane, if the server gives one.
+fn try_lane(world: &World) -> Result<(Raw, OwnedFd), HandshakeRefusal> {
     let raw = world.raw();
     let nonce = Nonce::random().unwrap();
     raw.register(&nonce);
@@ -24,7 +24,7 @@ fn try_lane(world: &World) -> Result<(Raw, OwnedFd), Refusal> {
     }
 }
 
-/// As this user, as many lanes as there are to be had.
+/// All lanes that the server gives this user.
 fn all_lanes(world: &Arc<World>, uid: u32) -> Option<Vec<(Raw, OwnedFd)>> {
     let world = Arc::clone(world);
     as_user(uid, uid, &[], move || std::iter::from_fn(|| try_lane(&world).ok()).take(1000).collect())
@@ -35,7 +35,7 @@ fn as_itself(uid: u32) -> Credential {
 }
 
 #[test]
-fn five_users_who_take_all_lanes_they_can_shut_out_nobody() {
+fn five_greedy_users_leave_lanes_for_others() {
     let world = Arc::new(World::limits(|limits| limits.lanes = 64));
     let mut held = Vec::new();
     for uid in 4711..4716 {
@@ -57,10 +57,10 @@ fn five_users_who_take_all_lanes_they_can_shut_out_nobody() {
 }
 
 #[test]
-fn the_greediest_users_idle_lane_makes_way() {
+fn the_idle_lane_of_the_greediest_user_is_displaced() {
     let world = Arc::new(World::limits(|limits| limits.lanes = 8));
-    // Six aren't root's. One user takes three, and the next one has its second for the first one's third: a
-    // third of them each, and a third for the next user to come.
+    // Six aren't root's. One user takes three, and the next one's second displaces the first one's third: a
+    // third of them each, and a third for the next user.
     let Some(greedy) = all_lanes(&world, 4711) else { return };
     let Some(modest) = all_lanes(&world, 4712) else { return };
     assert_eq!((greedy.len(), modest.len()), (3, 2));
@@ -75,7 +75,7 @@ fn the_greediest_users_idle_lane_makes_way() {
 }
 
 #[test]
-fn files_that_one_user_never_acknowledges_are_not_the_others() {
+fn unacknowledged_files_count_against_their_own_user() {
     let world = Arc::new(World::limits(|limits| limits.under_way = 32));
     let its = Arc::clone(&world);
     let stingy = as_user(4711, 4711, &[], move || {
@@ -109,9 +109,9 @@ fn files_that_one_user_never_acknowledges_are_not_the_others() {
     assert!(raw.receive().unwrap().1.is_some());
 }
 
-/// The mount of root, which many users work on.
+/// The mount of root, which many users share.
 #[test]
-fn a_user_of_roots_lane_who_opens_all_it_can_leaves_grants_for_the_others() {
+fn a_greedy_user_of_roots_lane_leaves_grants_for_others() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

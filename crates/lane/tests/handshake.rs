@@ -1,15 +1,15 @@
-//! Who becomes a lane, and who doesn't.
+//! The handshake: which connections become lanes.
 
 mod common;
 
 use common::{LONG, Raw, World};
-use lane::message::{self, Refusal, Reply, Request};
+use lane::message::{self, HandshakeRefusal, Reply, Request};
 use lane::{Nonce, Reason, Rendezvous, RendezvousOptions};
 use samehost_lane as lane;
 use std::time::Duration;
 
-/// What the server says when it refuses, and that it then hangs up.
-fn refusal(raw: &Raw) -> Option<Refusal> {
+/// The server's refusal, after which it hangs up.
+fn refusal(raw: &Raw) -> Option<HandshakeRefusal> {
     let (bytes, fd) = raw.receive()?;
     assert!(fd.is_none());
     assert!(raw.is_closed());
@@ -20,7 +20,7 @@ fn refusal(raw: &Raw) -> Option<Refusal> {
 }
 
 #[tokio::test]
-async fn a_nonce_that_nobody_sent_over_the_wire_makes_no_lane() {
+async fn a_nonce_that_was_not_sent_over_the_wire_makes_no_lane() {
     let world = World::new();
     let candidates = Rendezvous::register(world.client_options()).await.unwrap();
     let reasons = candidates.finish(Duration::ZERO).await.unwrap_err().reasons;
@@ -29,7 +29,7 @@ async fn a_nonce_that_nobody_sent_over_the_wire_makes_no_lane() {
 }
 
 #[test]
-fn guessed_nonces_name_nobody() {
+fn guessed_nonces_match_no_registration() {
     let world = World::new();
     let raw = world.raw();
     raw.register(&Nonce::random().unwrap());
@@ -42,7 +42,7 @@ fn guessed_nonces_name_nobody() {
 
 #[test]
 fn the_server_speaks_before_it_answers_the_rpc() {
-    // A thousand times, so that the door's thread and the nonce meet in every order.
+    // A thousand times, so that the acceptor's thread and the nonce meet in every order.
     let world = World::new();
     for _ in 0..1000 {
         let (raw, _memory) = world.raw_lane();
@@ -63,26 +63,26 @@ fn a_nonce_works_once() {
     let second = world.raw();
     second.register(&nonce);
     assert!(!world.nonce_arrives(nonce.0));
-    assert_eq!(refusal(&second), Some(Refusal::Ambiguous));
+    assert_eq!(refusal(&second), Some(HandshakeRefusal::Ambiguous));
     assert_eq!(world.server.status().len(), 1);
 }
 
 #[test]
-fn two_registrations_of_one_commitment_are_nothing() {
+fn two_registrations_of_one_commitment_make_no_lane() {
     let world = World::new();
     let nonce = Nonce::random().unwrap();
     let (one, two) = (world.raw(), world.raw());
     one.register(&nonce);
     two.register(&nonce);
     assert!(!world.nonce_arrives(nonce.0));
-    assert_eq!(refusal(&one), Some(Refusal::Ambiguous));
-    assert_eq!(refusal(&two), Some(Refusal::Ambiguous));
+    assert_eq!(refusal(&one), Some(HandshakeRefusal::Ambiguous));
+    assert_eq!(refusal(&two), Some(HandshakeRefusal::Ambiguous));
     assert!(!world.nonce_arrives(nonce.0));
     assert!(world.server.status().is_empty());
 }
 
 #[test]
-fn a_nonce_dies_of_age() {
+fn a_nonce_expires() {
     let world = World::limits(|limits| limits.waiting_life = Duration::from_millis(50));
     let nonce = Nonce::random().unwrap();
     let raw = world.raw();
@@ -95,16 +95,17 @@ fn a_nonce_dies_of_age() {
 }
 
 #[tokio::test]
-async fn a_thousand_registrations_cost_a_bounded_number_and_hurt_nobody() {
+async fn a_thousand_registrations_use_bounded_descriptors() {
     let world = World::limits(|limits| limits.waiting = 64);
-    // Those that are evicted are closed by the server; here they stay, so count our own descriptors in.
+    // The server closes displaced connections; here they stay open, so count this test's own descriptors,
+    // too.
     let mut flood = Vec::new();
     for round in 0..1000 {
         let raw = world.raw();
         raw.register(&Nonce::random().unwrap());
         flood.push(raw);
         if round % 100 == 0 {
-            // In the middle of it, an honest client.
+            // Meanwhile, an honest client.
             world.connect().await;
         }
         assert!(world.server.waiting() <= 32);
@@ -112,7 +113,7 @@ async fn a_thousand_registrations_cost_a_bounded_number_and_hurt_nobody() {
             flood.remove(0);
         }
     }
-    assert_eq!(refusal(&flood[0]), Some(Refusal::TooMany));
+    assert_eq!(refusal(&flood[0]), Some(HandshakeRefusal::TooMany));
     world.connect().await;
 }
 
@@ -126,7 +127,11 @@ fn versions_are_negotiated_by_the_first_message() {
     for (lowest, highest) in [(4, 9), (0, 1), (9, 4), (u32::MAX, u32::MAX)] {
         let raw = world.raw();
         register(&raw, lowest, highest);
-        assert_eq!(refusal(&raw), Some(Refusal::Version { lowest: 2, highest: 3 }), "{lowest} to {highest}");
+        assert_eq!(
+            refusal(&raw),
+            Some(HandshakeRefusal::Version { lowest: 2, highest: 3 }),
+            "{lowest} to {highest}"
+        );
     }
     for (number, highest, common) in [(1, 77, 3), (2, 2, 2)] {
         let raw = world.raw();
@@ -141,13 +146,13 @@ fn versions_are_negotiated_by_the_first_message() {
 #[test]
 fn lanes_are_bounded() {
     let world = World::limits(|limits| limits.lanes = 4);
-    // One user, and if it is root, gets half of them.
+    // One user, even root, gets half of them.
     let lanes = [world.raw_lane(), world.raw_lane()];
     let third = world.raw();
     let nonce = Nonce::random().unwrap();
     third.register(&nonce);
     assert!(!world.nonce_arrives(nonce.0));
-    assert_eq!(refusal(&third), Some(Refusal::TooMany));
+    assert_eq!(refusal(&third), Some(HandshakeRefusal::TooMany));
     drop(lanes);
     world.wait_for("the lanes' end", |world| world.server.status().is_empty());
     drop(world.raw_lane());
@@ -168,7 +173,7 @@ async fn two_servers_share_a_run_directory() {
         assert_eq!(lane.instance(), mine.instance);
     }
     drop(one);
-    // Its name is gone, the other's stays.
+    // Its name is removed, the other's stays.
     assert_eq!(lane::run_dir::sockets(&run, "lane").unwrap().len(), 1);
     drop(two);
     assert_eq!(lane::run_dir::sockets(&run, "lane").unwrap().len(), 0);
@@ -191,7 +196,7 @@ async fn a_dead_server_s_socket_is_named_and_then_removed() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said() {
+async fn missing_sockets_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     for (run, expected) in
         [(dir.path().join("none"), "there is no run directory"), (dir.path().into(), "--run-dir")]
@@ -243,7 +248,7 @@ fn no_socket_at_all_is_an_error() {
 }
 
 #[test]
-fn who_has_been_answered_doesn_t_wait_to_be_called() {
+fn an_answered_client_does_not_wait_to_be_called() {
     let world = World::new();
     let options = RendezvousOptions::new(world.run_dir());
     // Capabilities belong to threads: this one sees less than the host.
@@ -254,12 +259,12 @@ fn who_has_been_answered_doesn_t_wait_to_be_called() {
             rustix::thread::set_capabilities(None, sets).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                // Servers of other tests may be found, too, and come and go.
+                // Servers of other tests may appear and disappear meanwhile.
                 let mut candidates = Rendezvous::register(options.clone()).await.unwrap();
                 assert!(candidates.may_be_called());
                 assert!(world.nonce_arrives(candidates.nonce()));
                 assert_eq!(candidates.look().unwrap().instance(), world.instance);
-                // Who has been told no, or nothing, may yet be called by another.
+                // A client that was refused, or got no answer, may still be called by another server.
                 let mut candidates = Rendezvous::register(options).await.unwrap();
                 drop(world);
                 assert!(candidates.look().is_none());

@@ -1,4 +1,4 @@
-//! Peers that break the rules: each loses its own connection, and nobody else anything.
+//! Peers that break the protocol: each loses only its own connection.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn garbage() -> Vec<Vec<u8>> {
         register[..register.len() - 1].to_vec(),
         [&register[..], &[0; 4]].concat(),
         message::encode(&Reply::Drain),
-        // A list of releases that says it is longer than any.
+        // A list of releases with a length above the bound.
         vec![0, 0, 0, 3, 0xff, 0xff, 0xff, 0xff],
         vec![0, 0, 0, 3, 0, 0, 1, 1],
     ];
@@ -45,7 +45,7 @@ fn garbage() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn garbage_at_the_door_closes_that_connection() {
+fn garbage_before_the_handshake_closes_that_connection() {
     let world = World::new();
     for bytes in garbage() {
         let raw = world.raw();
@@ -70,7 +70,7 @@ async fn garbage_on_a_lane_ends_that_lane() {
         assert!(raw.receive().unwrap().1.is_some());
         raw.send(&bytes);
         if matches!(message::decode(&bytes), Ok(Request::Release(_))) {
-            // That one makes sense once: the grant is ours. Not twice.
+            // Valid once, since the grant is open, but not twice.
             raw.send(&bytes);
         }
         assert!(raw.is_closed(), "{} bytes", bytes.len());
@@ -80,7 +80,7 @@ async fn garbage_on_a_lane_ends_that_lane() {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_are_closed_with_the_connection() {
+fn unexpected_descriptors_are_closed_with_the_connection() {
     let world = World::new();
     let register = message::encode(&Request::Register {
         lowest: 2,
@@ -101,7 +101,7 @@ fn descriptors_that_nobody_asked_for_are_closed_with_the_connection() {
 }
 
 #[test]
-fn who_never_acknowledges_loses_the_lane_and_leaks_nothing() {
+fn a_client_without_receipts_loses_its_lane_and_leaks_nothing() {
     let world = World::limits(|limits| limits.receipt = Duration::from_millis(50));
     let (raw, _memory) = world.raw_lane();
     raw.open(1, b"hello");
@@ -114,7 +114,7 @@ fn who_never_acknowledges_loses_the_lane_and_leaks_nothing() {
 }
 
 #[test]
-fn who_never_acknowledges_gets_few_grants() {
+fn a_client_without_receipts_gets_few_grants() {
     let world = World::limits(|limits| limits.outstanding = 3);
     let (raw, _memory) = world.raw_lane();
     for serial in 0..5 {
@@ -130,23 +130,23 @@ fn who_never_acknowledges_gets_few_grants() {
 }
 
 #[test]
-fn receipts_for_grants_that_never_were_end_the_lane() {
+fn receipts_for_missing_grants_end_the_lane() {
     let world = World::new();
     let (raw, memory) = world.raw_lane();
     rustix::io::pwrite(&memory, &7_u64.to_ne_bytes(), lane::interlock::RECEIVED as u64).unwrap();
-    // The server may have looked before it hears this.
+    // The server may have checked before it receives this.
     let _ = raw.try_open(1, b"hello");
     assert!(raw.is_closed());
     world.wait_for("the lane's end", |world| world.server.status().is_empty());
 }
 
 #[tokio::test]
-async fn who_never_reads_is_hung_up_on_and_holds_up_nobody() {
+async fn a_client_that_never_reads_loses_its_lane() {
     let world = World::new();
     let honest = world.connect().await;
     let (raw, _memory) = world.raw_lane();
     let begin = Instant::now();
-    // Answers pile up until there's no room, and then the lane is over: our sends fail.
+    // Replies fill the socket, and then the lane ends: sends fail.
     let open = message::encode(&Request::Open {
         serial: 1,
         releases: vec![],
@@ -162,7 +162,7 @@ async fn who_never_reads_is_hung_up_on_and_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_slow_file_holds_up_its_own_lane_only() {
+async fn a_slow_file_delays_only_its_own_lane() {
     let world = World::new();
     let (slow, quick) = (world.connect().await, world.connect().await);
     let waiting = tokio::spawn(async move { slow.open(by_name(b"gate", &root())).await.map(drop) });
@@ -175,7 +175,7 @@ async fn a_slow_file_holds_up_its_own_lane_only() {
 }
 
 #[tokio::test]
-async fn a_bug_behind_one_file_takes_nothing_else() {
+async fn a_panic_over_one_file_affects_nothing_else() {
     let world = World::new();
     let (one, two) = (world.connect().await, world.connect().await);
     assert_eq!(one.open(by_name(b"panic", &root())).await.unwrap_err(), OpenError::Refused(Status::Io));
@@ -185,16 +185,16 @@ async fn a_bug_behind_one_file_takes_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_fake_endpoint_that_answers_every_registration_is_seen_through() {
+async fn a_fake_endpoint_is_detected() {
     let fake = FakeServer::new();
     let run_dir = fake.dir.path().to_path_buf();
     let world = World::with(|options| options.run_dir = Some(run_dir));
-    // The start of the true server has looked whether the fake one is dead.
+    // The true server's start has checked whether the fake one is dead.
     assert!(fake.accept().receive().is_none());
     let candidates = Rendezvous::register(fake.client_options()).await.unwrap();
     let raw = fake.accept();
     assert!(raw.receive().is_some());
-    // It has heard the commitment, and answers with what it can: any nonce, the commitment's head, its own
+    // It has received the commitment, and replies with what it has: any nonce, the commitment's head, its own
     // memory.
     raw.try_send(&fake.local([0x5a; 16]), &[memory().as_fd()]).unwrap();
     assert!(world.nonce_arrives(candidates.nonce()));
@@ -213,7 +213,7 @@ async fn a_fake_endpoint_that_answers_every_registration_is_seen_through() {
 }
 
 #[tokio::test]
-async fn what_a_server_may_not_say_in_the_handshake() {
+async fn invalid_messages_of_a_server_in_the_handshake() {
     type Say = fn(&FakeServer, [u8; 16], &Raw);
     let table: [(&str, Say); 7] = [
         ("no message of the handshake", |_, _, raw| raw.send(&[0xff; 40])),
@@ -248,7 +248,7 @@ async fn what_a_server_may_not_say_in_the_handshake() {
 }
 
 #[tokio::test]
-async fn what_a_server_may_not_say_on_a_lane() {
+async fn invalid_messages_of_a_server_on_a_lane() {
     type Say = fn(&Raw);
     let table: [Say; 6] = [
         |raw| raw.send(&[0xff; 4]),
@@ -284,7 +284,7 @@ async fn what_a_server_may_not_say_on_a_lane() {
 }
 
 #[test]
-fn a_user_gets_files_as_itself_and_as_nobody_else() {
+fn a_user_gets_files_only_as_itself() {
     let world = std::sync::Arc::new(World::new());
     let its = std::sync::Arc::clone(&world);
     as_user(4711, 4712, &[27, 100], move || {
@@ -312,7 +312,7 @@ fn a_user_gets_files_as_itself_and_as_nobody_else() {
 }
 
 #[test]
-fn a_thread_that_is_the_overflow_user_is_nobody() {
+fn the_overflow_user_never_matches() {
     let world = std::sync::Arc::new(World::new());
     let its = std::sync::Arc::clone(&world);
     as_user(65534, 65534, &[], move || {
@@ -325,7 +325,7 @@ fn a_thread_that_is_the_overflow_user_is_nobody() {
 }
 
 #[test]
-fn one_user_s_flood_doesn_t_evict_another_s() {
+fn a_flood_of_one_user_does_not_displace_others() {
     let world = std::sync::Arc::new(World::limits(|limits| limits.waiting = 16));
     let honest = world.raw();
     let nonce = Nonce::random().unwrap();
@@ -348,12 +348,12 @@ fn one_user_s_flood_doesn_t_evict_another_s() {
 }
 
 #[test]
-fn a_server_of_a_user_we_don_t_trust_learns_nothing() {
+fn an_untrusted_server_learns_nothing() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let path = dir.path().join(lane::run_dir::lane_name(&[8; 16]));
     let its = path.clone();
-    // SO_PEERCRED of a server is whoever called listen(2).
+    // SO_PEERCRED of a server is the process that called listen(2).
     let Some(listener) = as_user(4711, 4711, &[], move || lane::run_dir::listen(&its, 8).unwrap()) else {
         return;
     };

@@ -1,19 +1,19 @@
-//! The interlock under a model checker, on memory whose plain stores are late: no interleaving of a client's
-//! I/O and a server's drain goes wrong. And the switch that an open file keeps its grant in, which rests on
-//! the same order.
+//! The interlock under a model checker, on memory with delayed plain stores: every interleaving of a client's
+//! I/O and a server's drain is safe. And the switch that holds an open file's grant, which relies on the same
+//! order.
 
 #[path = "common/late.rs"]
 mod late;
 
 use late::{Late, Machine};
-use samehost_lane::interlock::{ClientSide, Control, ServerSide, State, Word, Words};
+use samehost_lane::interlock::{ClientSide, Control, ControlState, ServerSide, Word, Words};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use sys::read_mostly::protect;
 
-/// As many as a model needs.
+/// The number of slots in a model.
 const SLOTS: usize = 2;
 
 #[derive(Clone)]
@@ -44,8 +44,8 @@ fn words() -> Shared {
 const INTERLEAVINGS: usize = 1_500;
 
 /// Threads of a client do I/O, two of them with a slot of their own, while the server drains. When the server
-/// has said draining, had its barrier, and then seen no I/O under way, it takes the ground away; nobody may
-/// stand on it then or come back later.
+/// has published draining, issued its barrier, and then seen no I/O in flight, it invalidates the file: no
+/// I/O may be in flight then or begin later.
 fn drain(slots: usize, with_barrier: bool) {
     let words = words();
     let server = ServerSide::new(words.clone(), slots);
@@ -66,7 +66,7 @@ fn drain(slots: usize, with_barrier: bool) {
             })
         })
         .collect();
-    server.publish(Control { state: State::Draining, ..Control::FIRST });
+    server.publish(Control { state: ControlState::Draining, ..Control::FIRST });
     if with_barrier {
         words.0.barrier();
     }
@@ -74,7 +74,7 @@ fn drain(slots: usize, with_barrier: bool) {
         thread::yield_now();
     }
     ground_is_gone.store(true, SeqCst);
-    server.publish(Control { state: State::Gone, ..Control::FIRST });
+    server.publish(Control { state: ControlState::Gone, ..Control::FIRST });
     for thread in threads {
         thread.join().unwrap();
     }
@@ -84,7 +84,7 @@ fn drain(slots: usize, with_barrier: bool) {
 }
 
 #[test]
-fn no_io_after_the_drain_has_seen_none() {
+fn no_io_begins_after_the_drain_has_seen_none() {
     shuttle::check_random(|| drain(SLOTS, true), INTERLEAVINGS);
 }
 
@@ -93,7 +93,7 @@ fn a_server_without_a_barrier_offers_no_slots_and_needs_none() {
     shuttle::check_random(|| drain(0, false), INTERLEAVINGS);
 }
 
-/// That the model finds what the barrier is there for.
+/// The model finds the failure that the barrier prevents.
 #[test]
 fn slots_without_a_barrier_would_go_wrong() {
     let wrong =
@@ -134,7 +134,7 @@ fn a_recall_is_for_one_generation() {
     );
 }
 
-/// Receipts are counted, whoever else writes what.
+/// Receipts are counted correctly beside concurrent writes.
 #[test]
 fn receipts_add_up() {
     shuttle::check_random(
@@ -158,9 +158,9 @@ fn receipts_add_up() {
     );
 }
 
-/// A liar's counts never add up to nothing.
+/// A lying client's counts never sum to zero.
 #[test]
-fn counts_that_make_no_sense_are_still_counts() {
+fn invalid_counts_never_sum_to_zero() {
     shuttle::check_random(
         || {
             let words = words();
@@ -173,7 +173,8 @@ fn counts_that_make_no_sense_are_still_counts() {
     );
 }
 
-/// `sys::ReadMostly`: two threads look, one changes and sweeps. What a look has found isn't let go of meanwhile.
+/// `sys::ReadMostly`: two threads read, one changes the value and sweeps. A value in use isn't released
+/// meanwhile.
 fn switch(with_barrier: bool) {
     const VALUES: usize = 2;
     let machine = Machine::new(3);
@@ -209,7 +210,7 @@ fn switch(with_barrier: bool) {
 }
 
 #[test]
-fn what_a_look_has_found_is_not_let_go_of() {
+fn a_value_in_use_is_not_released() {
     shuttle::check_random(|| switch(true), INTERLEAVINGS);
     let wrong = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(|| switch(false), INTERLEAVINGS)));
     assert!(wrong.is_err(), "without its barrier it must go wrong");

@@ -3,9 +3,12 @@
 mod common;
 
 use common::{FakeServer, LONG, Raw, World, by_name, content, root};
-use lane::interlock::{Control, FIRST_SLOT, IN_FLIGHT, SLOT_SIZE, SLOTS, State};
+use lane::interlock::{Control, ControlState, FIRST_SLOT, IN_FLIGHT, SLOT_SIZE, SLOTS};
 use lane::message::{self, Reply, Request};
-use lane::{About, Access, Credential, How, LaneState, New, OpenError, OpenRequest, Status, Target};
+use lane::{
+    Access, CreateMode, Credential, GrantAttributes, LaneState, NewFile, OpenError, OpenRequest, Status,
+    Target,
+};
 use samehost_lane as lane;
 
 use std::os::fd::AsFd;
@@ -25,7 +28,7 @@ async fn handshake_open_read_release() {
     let opened = lane.open(by_name(b"hello", &who)).await.unwrap();
     assert_eq!(content(&opened.grant), "hello");
     assert_eq!(opened.handle, b"hello");
-    assert_eq!(opened.about.attributes.size, 5);
+    assert_eq!(opened.attributes.file.size, 5);
     assert_eq!(&opened.verifier, b"verifier");
     assert_eq!(world.open_grants(), 1);
     assert_eq!(world.server.status()[0].grants, 1);
@@ -35,7 +38,7 @@ async fn handshake_open_read_release() {
     assert_eq!(content(&again.grant), "hello");
     assert_eq!(lane.open(by_name(b"nothing", &who)).await.unwrap_err(), OpenError::Refused(Status::NotFound));
     drop((opened, again));
-    // Nothing follows on which the releases could ride: they go by themselves.
+    // No Open follows that could carry the releases: they are sent by themselves.
     while world.open_grants() != 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -43,14 +46,14 @@ async fn handshake_open_read_release() {
     assert_eq!((info.grants, info.granted, info.refused, info.in_flight), (0, 2, 1, 0));
 }
 
-/// An Open that makes its file if it isn't there.
+/// An Open that creates its file if it is missing.
 fn to_make<'a>(name: &'a [u8], credential: &'a Credential) -> OpenRequest<'a> {
-    let new = New { directory: b"root", name, mode: 0o600, how: How::Unchecked };
+    let new = NewFile { directory: b"root", name, mode: 0o600, how: CreateMode::Unchecked };
     OpenRequest { target: Target::New(new), access: Access::ReadWrite, credential }
 }
 
 #[tokio::test]
-async fn a_file_is_made_and_opened_in_one_round_trip_and_the_directory_told_of() {
+async fn a_file_is_created_and_opened_in_one_round_trip() {
     let world = World::new();
     let (lane, who) = (world.connect().await, root());
     for _ in 0..2 {
@@ -63,22 +66,22 @@ async fn a_file_is_made_and_opened_in_one_round_trip_and_the_directory_told_of()
 }
 
 #[tokio::test]
-async fn a_server_of_an_older_version_is_not_asked_to_make_files() {
+async fn an_older_server_is_not_asked_to_create_files() {
     let fake = FakeServer { version: 2, ..FakeServer::new() };
     let (lane, raw, _memory) = fake.lane().await;
     assert_eq!(lane.open(to_make(b"new", &root())).await.unwrap_err(), OpenError::TooOld);
     drop(lane);
-    // It has heard nothing.
+    // It has received nothing.
     assert!(raw.receive().is_none());
 }
 
 #[tokio::test]
-async fn a_client_that_syncs_for_itself_says_so() {
+async fn a_client_that_syncs_for_itself_sends_async() {
     let world = World::new();
     let (one, other) = (world.connect().await, world.connect().await);
-    // However often: it counts once.
+    // Repeated messages count once.
     (0..100).for_each(|_| one.go_async());
-    // What comes behind it is answered when it has been understood.
+    // The reply to the next message shows that it was processed.
     let opened = one.open(by_name(b"hello", &root())).await.unwrap();
     assert_eq!(content(&opened.grant), "hello");
     other.open(by_name(b"hello", &root())).await.unwrap();
@@ -86,7 +89,7 @@ async fn a_client_that_syncs_for_itself_says_so() {
 }
 
 #[tokio::test]
-async fn pipelined_opens_come_back_to_who_asked() {
+async fn pipelined_opens_return_to_their_callers() {
     let world = World::new();
     for name in 0..32 {
         std::fs::write(world.dir.path().join(name.to_string()), name.to_string()).unwrap();
@@ -110,7 +113,7 @@ async fn pipelined_opens_come_back_to_who_asked() {
 }
 
 #[tokio::test]
-async fn releases_ride_on_the_next_open() {
+async fn releases_are_sent_with_the_next_open() {
     let fake = FakeServer::new();
     let (lane, raw, _memory) = fake.lane().await;
     let file = std::fs::File::open("/proc/self/exe").unwrap();
@@ -123,7 +126,7 @@ async fn releases_ride_on_the_next_open() {
             generation: 1,
             verifier: [0; 8],
             handle: b"",
-            about: About::default(),
+            attributes: GrantAttributes::default(),
             directory: None,
         })
     };
@@ -147,7 +150,7 @@ async fn releases_ride_on_the_next_open() {
 }
 
 #[tokio::test]
-async fn an_open_that_nobody_waits_for_any_more_is_given_back() {
+async fn a_dropped_open_is_released() {
     let world = World::new();
     let lane = world.connect().await;
     for _ in 0..20 {
@@ -156,7 +159,7 @@ async fn an_open_that_nobody_waits_for_any_more_is_given_back() {
         assert!(futures_poll_once(&mut open).await.is_none());
         drop(open);
     }
-    // The last of them shows that all before have been answered.
+    // The last of them shows that all earlier ones were answered.
     let who = root();
     let opened = lane.open(by_name(b"hello", &who)).await.unwrap();
     drop(opened);
@@ -165,7 +168,7 @@ async fn an_open_that_nobody_waits_for_any_more_is_given_back() {
     }
 }
 
-/// Polls once: what a caller does that gives up at once.
+/// Polls once, like a caller that gives up at once.
 async fn futures_poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     std::future::poll_fn(|context| {
         std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
@@ -189,13 +192,13 @@ async fn the_lane_s_limit_on_grants() {
     let refused = lane.open(by_name(b"hello", &who)).await.unwrap_err();
     assert_eq!(refused, OpenError::Refused(Status::TooMany));
     held.pop();
-    // The release rides on this very Open.
+    // The release is sent with this Open.
     held.push(lane.open(by_name(b"hello", &who)).await.unwrap());
     assert_eq!(world.open_grants(), 3);
 }
 
 #[tokio::test]
-async fn more_than_the_lane_carries_is_not_sent() {
+async fn requests_above_the_bounds_are_not_sent() {
     let world = World::new();
     let lane = world.connect().await;
     let who = root();
@@ -222,7 +225,7 @@ async fn a_client_that_hangs_up_releases_everything() {
 }
 
 #[tokio::test]
-async fn the_last_of_lane_and_grants_ends_it() {
+async fn dropping_the_last_handle_ends_the_lane() {
     let world = World::new();
     let lane = world.connect().await;
     let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
@@ -236,7 +239,7 @@ async fn the_last_of_lane_and_grants_ends_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_is_noticed_without_polling() {
+async fn a_stopping_server_is_noticed_without_polling() {
     let world = World::new();
     let lane = world.connect().await;
     let opened = lane.open(by_name(b"hello", &root())).await.unwrap();
@@ -249,7 +252,7 @@ async fn a_server_that_goes_is_noticed_without_polling() {
     gone.await.unwrap();
     assert!(opened.grant.try_get().is_none());
     assert!(!opened.grant.is_live());
-    // The descriptor stays good: nothing that is under way fails.
+    // The descriptor stays valid: I/O in flight succeeds.
     assert_eq!(content(&opened.grant), "hello");
     assert_eq!(lane.open(by_name(b"hello", &root())).await.unwrap_err(), OpenError::Gone);
     assert_eq!(std::fs::read_dir(dir.path().join("run")).unwrap().count(), 0);
@@ -257,7 +260,7 @@ async fn a_server_that_goes_is_noticed_without_polling() {
 
 #[tokio::test]
 async fn a_server_that_is_killed_is_noticed_too() {
-    // It can't write into the interlock any more: the hang-up must do.
+    // It can't write into the interlock any more: the hang-up must suffice.
     let fake = FakeServer::new();
     let (lane, raw, memory) = fake.lane().await;
     drop(raw);
@@ -393,9 +396,9 @@ async fn grants_are_file_descriptions_of_their_own() {
     assert_eq!(rustix::fs::tell(&b.grant).unwrap(), 0);
 }
 
-/// A server without a barrier, one with, and one that claims more slots than there are.
+/// A server without a barrier, one with a barrier, and one that claims too many slots.
 #[tokio::test]
-async fn io_is_counted_where_the_server_looks() {
+async fn io_is_counted_in_slots_that_the_server_reads() {
     for slots in [0, SLOTS as u32, u32::MAX] {
         let mut fake = FakeServer::new();
         fake.slots = slots;
@@ -406,7 +409,7 @@ async fn io_is_counted_where_the_server_looks() {
             let own: u64 = (0..SLOTS).map(|slot| word(FIRST_SLOT + slot * SLOT_SIZE)).sum();
             (word(IN_FLIGHT), own)
         };
-        // Threads beyond the slots count in the shared word, and this may be one of them.
+        // Threads without a slot count in the shared word, and this may be one of them.
         let has_slot = sys::thread_slot::current().is_some_and(|slot| slot < SLOTS.min(slots as usize));
         let expected = |many| if has_slot { (0, many) } else { (many, 0) };
         let first = opened.try_get().unwrap();
@@ -415,13 +418,16 @@ async fn io_is_counted_where_the_server_looks() {
         drop(first);
         assert_eq!(counts(), expected(1));
         drop(inside);
-        memory.wide(0).unwrap().store(Control { state: State::Draining, ..Control::FIRST }.word(), SeqCst);
+        memory
+            .wide(0)
+            .unwrap()
+            .store(Control { state: ControlState::Draining, ..Control::FIRST }.word(), SeqCst);
         assert!(opened.try_get().is_none());
         assert_eq!(counts(), (0, 0));
     }
 }
 
-/// A grant from a server that is in the test's hands.
+/// A grant from a server that the test controls.
 async fn fake_open(lane: &lane::Lane, raw: &Raw) -> lane::Grant {
     let (file, _peer) = std::io::pipe().unwrap();
     let answer = async {
@@ -433,7 +439,7 @@ async fn fake_open(lane: &lane::Lane, raw: &Raw) -> lane::Grant {
             generation: 1,
             verifier: [0; 8],
             handle: b"handle",
-            about: About::default(),
+            attributes: GrantAttributes::default(),
             directory: None,
         };
         raw.try_send(&message::encode(&opened), &[file.as_fd()]).unwrap();

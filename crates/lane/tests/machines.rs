@@ -1,7 +1,7 @@
-//! The registry and the grants table, driven by hand: no sockets, no clock.
+//! The registry and the grant table, without sockets and clock.
 
 use fairness::Peer;
-use lane::grants::{Full, Grants, Nonsense, Wanted};
+use lane::grant_table::{Full, GrantTable, ProtocolError, Purpose};
 use lane::registry::{Arrival, Bounds, Claim, Refused, Registry};
 use lane::{Commitment, Nonce};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const LIFE: Duration = Duration::from_secs(10);
-/// Of the eight places, two are root's.
+/// Of the eight connections, two are reserved for root.
 const BOUNDS: Bounds = Bounds { waiting: 8, spent: 40, life: LIFE };
 const UID: u32 = 1000;
 const USER: Peer = Peer::Local(1000);
@@ -36,14 +36,14 @@ fn one_registration_one_nonce_one_lane() {
     assert_eq!(registry.claim(&nonce(1), now), Claim::Spent);
     registry.arrive(2, USER, now);
     assert_eq!(registry.register(2, commitment(1), now), Err(Refused::Spent));
-    // When everybody has forgotten it, it is as good as new: random numbers don't repeat.
+    // Once forgotten, it counts as new: random numbers don't repeat.
     let later = now + LIFE;
     registry.arrive(3, USER, later);
     assert_eq!(registry.register(3, commitment(1), later), Ok(()));
 }
 
 #[test]
-fn a_nonce_that_two_registered_is_burnt() {
+fn a_nonce_with_two_registrations_is_spent() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     for id in 1..=2 {
         registry.arrive(id, USER, now);
@@ -55,7 +55,7 @@ fn a_nonce_that_two_registered_is_burnt() {
 }
 
 #[test]
-fn what_left_or_expired_is_nobody() {
+fn closed_and_expired_connections_match_nothing() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     for id in 1..=3 {
         registry.arrive(id, USER, now);
@@ -65,7 +65,7 @@ fn what_left_or_expired_is_nobody() {
     assert!(!registry.leave(1));
     assert_eq!(registry.claim(&nonce(1), now), Claim::Nobody);
     assert_eq!(registry.next_expiry(), Some(now + LIFE));
-    // A moment before its end it lives, at its end it doesn't, whether or not somebody has looked.
+    // It is valid until its expiry, whether or not expired connections were removed.
     assert_eq!(registry.claim(&nonce(2), now + LIFE - Duration::from_nanos(1)), Claim::One(2));
     assert_eq!(registry.claim(&nonce(3), now + LIFE), Claim::Nobody);
     assert_eq!(registry.expire(now + LIFE), [3]);
@@ -74,7 +74,7 @@ fn what_left_or_expired_is_nobody() {
 }
 
 #[test]
-fn registering_begins_the_life_anew_and_too_late_is_too_late() {
+fn registering_restarts_the_lifetime() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     registry.arrive(1, USER, now);
     registry.arrive(2, USER, now);
@@ -85,23 +85,24 @@ fn registering_begins_the_life_anew_and_too_late_is_too_late() {
 }
 
 #[test]
-fn places_are_shared_by_user_and_the_greediest_makes_way() {
+fn connections_are_shared_by_user_and_the_greediest_is_displaced() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     let [greedy, modest, other] = [2000, 3000, 4000].map(Peer::Local);
-    // Half of what isn't root's, then in place of its own: first those that have registered nothing.
+    // Half of what isn't reserved for root, then in place of its own: first those that have registered
+    // nothing.
     for id in 1..=3 {
         assert_eq!(registry.arrive(id, greedy, now), Arrival::Waits);
         registry.register(id, commitment(id as u8), now).unwrap();
     }
     assert_eq!(registry.arrive(4, greedy, now), Arrival::Displaces(1));
     assert_eq!(registry.arrive(5, greedy, now), Arrival::Displaces(4));
-    // Others find room, and up to their share the one who has more makes way.
+    // Others find room, and up to their share displace connections of a user that has more.
     assert_eq!(registry.arrive(6, modest, now), Arrival::Waits);
     assert_eq!(registry.arrive(7, modest, now), Arrival::Displaces(5));
     assert_eq!(registry.arrive(8, other, now), Arrival::Waits);
     assert_eq!(registry.arrive(9, other, now), Arrival::Displaces(8), "nobody has more than it would have");
     assert_eq!(registry.arrive(10, modest, now), Arrival::Displaces(6));
-    // Root has places of its own, and keeps them.
+    // Root has reserved room, and keeps it.
     for id in 11..=12 {
         assert_eq!(registry.arrive(id, Peer::Local(0), now), Arrival::Waits);
     }
@@ -115,7 +116,7 @@ fn places_are_shared_by_user_and_the_greediest_makes_way() {
 }
 
 #[test]
-fn nobody_makes_a_used_nonce_forgotten() {
+fn used_nonces_are_not_forgotten_early() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     let victim = commitment(0);
     registry.arrive(1, Peer::Local(1), now);
@@ -136,7 +137,7 @@ fn nobody_makes_a_used_nonce_forgotten() {
     assert_eq!(registry.claim(&nonce(0), now), Claim::Spent);
     registry.arrive(1000, USER, now);
     assert_eq!(registry.register(1000, victim, now), Err(Refused::Spent));
-    // Others aren't held up by it, and it is served again when its own have aged.
+    // Others aren't affected, and it is served again when its own have expired.
     for (id, who, now) in [(1001, Peer::Local(2), now), (1002, USER, now + LIFE)] {
         registry.arrive(id, who, now);
         registry.register(id, commitment(u8::MAX), now).unwrap();
@@ -145,7 +146,7 @@ fn nobody_makes_a_used_nonce_forgotten() {
 }
 
 #[test]
-fn a_called_client_s_nonce_is_used_once_and_by_nobody_else() {
+fn the_nonce_of_a_called_client_is_used_once() {
     let (mut registry, now) = (Registry::new(BOUNDS), Instant::now());
     assert!(registry.spend_called(commitment(1), USER, now));
     assert!(!registry.spend_called(commitment(1), USER, now));
@@ -156,86 +157,86 @@ fn a_called_client_s_nonce_is_used_once_and_by_nobody_else() {
 
 #[test]
 fn a_grant_from_giving_to_release() {
-    let (mut grants, now) = (Grants::new(6, 2), Instant::now());
-    assert_eq!(grants.give('a', UID, Wanted::Now, now), Ok(1));
-    assert_eq!(grants.give('b', UID, Wanted::Now, now), Ok(2));
-    // Two are on their way: no third, though three may be open.
-    assert_eq!(grants.give('c', UID, Wanted::Now, now), Err(Full));
-    assert!(!grants.has_room(UID, Wanted::Now));
+    let (mut grants, now) = (GrantTable::new(6, 2), Instant::now());
+    assert_eq!(grants.give('a', UID, Purpose::Open, now), Ok(1));
+    assert_eq!(grants.give('b', UID, Purpose::Open, now), Ok(2));
+    // Two are undelivered: no third, though three may be open.
+    assert_eq!(grants.give('c', UID, Purpose::Open, now), Err(Full));
+    assert!(!grants.has_room(UID, Purpose::Open));
     grants.received(1).unwrap();
-    assert_eq!(grants.give('c', UID, Wanted::Now, now), Ok(3));
+    assert_eq!(grants.give('c', UID, Purpose::Open, now), Ok(3));
     grants.received(3).unwrap();
     assert_eq!((grants.open(), grants.undelivered()), (3, 0));
-    assert_eq!(grants.give('d', UID, Wanted::Now, now), Err(Full));
+    assert_eq!(grants.give('d', UID, Purpose::Open, now), Err(Full));
     assert_eq!(grants.release(2), Ok('b'));
-    assert_eq!(grants.release(2), Err(Nonsense::NotOpen(2)));
-    assert_eq!(grants.release(99), Err(Nonsense::NotOpen(99)));
+    assert_eq!(grants.release(2), Err(ProtocolError::NotOpen(2)));
+    assert_eq!(grants.release(99), Err(ProtocolError::NotOpen(99)));
     let mut left: Vec<_> = grants.end().collect();
     left.sort_unstable();
     assert_eq!(left, ['a', 'c']);
 }
 
 #[test]
-fn one_user_of_a_lane_leaves_grants_for_the_others() {
-    let (mut grants, now) = (Grants::new(400, 1000), Instant::now());
-    let mut all_of = |user| std::iter::from_fn(|| grants.give((), user, Wanted::Now, now).ok()).count();
+fn one_user_of_a_lane_leaves_grants_for_others() {
+    let (mut grants, now) = (GrantTable::new(400, 1000), Instant::now());
+    let mut all_of = |user| std::iter::from_fn(|| grants.give((), user, Purpose::Open, now).ok()).count();
     assert_eq!(all_of(1000), 175, "half of what isn't kept for root");
     assert_eq!(all_of(1001), 87);
     assert_eq!(all_of(0), 69);
-    // What one gives back, others may have.
+    // Released grants are available to others.
     (1..=175).for_each(|id| grants.release(id).unwrap());
-    assert!(grants.has_room(1001, Wanted::Now) && grants.has_room(1002, Wanted::Now));
+    assert!(grants.has_room(1001, Purpose::Open) && grants.has_room(1002, Purpose::Open));
 }
 
 #[test]
-fn receipts_must_make_sense() {
-    let (mut grants, now) = (Grants::new(9, 9), Instant::now());
+fn invalid_receipts_are_rejected() {
+    let (mut grants, now) = (GrantTable::new(9, 9), Instant::now());
     assert_eq!(grants.received(0), Ok(0));
-    assert_eq!(grants.received(1), Err(Nonsense::Receipts { receipts: 1, grants: 0 }));
-    grants.give((), UID, Wanted::Now, now).unwrap();
+    assert_eq!(grants.received(1), Err(ProtocolError::Receipts { receipts: 1, grants: 0 }));
+    grants.give((), UID, Purpose::Open, now).unwrap();
     grants.received(1).unwrap();
-    assert_eq!(grants.received(0), Err(Nonsense::Receipts { receipts: 0, grants: 1 }));
+    assert_eq!(grants.received(0), Err(ProtocolError::Receipts { receipts: 0, grants: 1 }));
     assert!(grants.received(u64::MAX).is_err());
 }
 
 #[test]
 fn a_grant_that_is_not_acknowledged_is_overdue_by_the_oldest() {
-    let (mut grants, now) = (Grants::new(9, 9), Instant::now());
+    let (mut grants, now) = (GrantTable::new(9, 9), Instant::now());
     let second = Duration::from_secs(1);
     assert!(!grants.overdue(now + LIFE * 9, LIFE));
-    grants.give((), UID, Wanted::Now, now).unwrap();
-    grants.give((), UID, Wanted::Now, now + second).unwrap();
+    grants.give((), UID, Purpose::Open, now).unwrap();
+    grants.give((), UID, Purpose::Open, now + second).unwrap();
     assert!(!grants.overdue(now + LIFE, LIFE));
     assert!(grants.overdue(now + LIFE + second / 2, LIFE));
     grants.received(1).unwrap();
     assert!(!grants.overdue(now + LIFE + second / 2, LIFE));
-    // One released before its receipt was seen still needs it.
+    // A grant that was released before its receipt was read still needs the receipt.
     grants.release(2).unwrap();
     assert!(grants.overdue(now + LIFE + second * 2, LIFE));
 }
 
 #[test]
 fn a_grant_whose_reply_was_lost_leaks_nothing() {
-    let (mut grants, now) = (Grants::new(2, 1), Instant::now());
-    let id = grants.give('x', UID, Wanted::Now, now).unwrap();
+    let (mut grants, now) = (GrantTable::new(2, 1), Instant::now());
+    let id = grants.give('x', UID, Purpose::Open, now).unwrap();
     assert_eq!(grants.take_back(id), Some('x'));
     assert_eq!((grants.open(), grants.undelivered()), (0, 0));
-    assert_eq!(grants.give('y', UID, Wanted::Now, now), Ok(id));
+    assert_eq!(grants.give('y', UID, Purpose::Open, now), Ok(id));
     grants.received(1).unwrap();
 }
 
 proptest! {
-    /// Against a model: whatever is done in whatever order, open and undelivered are what they should be.
+    /// Compared with a model: after any sequence of operations, open and undelivered are correct.
     #[test]
     fn grants_add_up(steps in proptest::collection::vec((0..4_u8, 0..12_u64), 0..200)) {
         // One user has half of the grants.
-        let (mut grants, now) = (Grants::new(10, 3), Instant::now());
+        let (mut grants, now) = (GrantTable::new(10, 3), Instant::now());
         let (mut open, mut given, mut receipts) = (HashMap::new(), 0_u64, 0_u64);
         for (what, number) in steps {
             match what {
                 0 => {
                     let room = open.len() < (10 - 1) / 2 && given - receipts < 3;
-                    assert_eq!(grants.give(number, UID, Wanted::Now, now).is_ok(), room);
+                    assert_eq!(grants.give(number, UID, Purpose::Open, now).is_ok(), room);
                     if room {
                         given += 1;
                         open.insert(given, number);
@@ -255,8 +256,8 @@ proptest! {
         }
     }
 
-    /// However connections come, register and go, the registry stays within its bounds and nobody is claimed
-    /// twice.
+    /// However connections arrive, register and leave, the registry stays within its bounds and no connection
+    /// is claimed twice.
     #[test]
     fn the_registry_stays_within_its_bounds(steps in proptest::collection::vec((0..5_u8, 0..6_u8), 0..200)) {
         let (mut registry, mut now, mut next) = (Registry::new(BOUNDS), Instant::now(), 1);
@@ -267,7 +268,7 @@ proptest! {
                     match registry.arrive(next, Peer::Local(number.into()), now) {
                         Arrival::Waits => assert!(alive.len() < BOUNDS.waiting),
                         Arrival::Displaces(other) => { alive.remove(&other).expect("it was waiting"); }
-                        // Everybody else's are root's.
+                        // The others are root's.
                         Arrival::Refused => panic!("there's always a place for somebody"),
                     }
                     alive.insert(next, number);

@@ -1,8 +1,11 @@
-//! Every message there and back, and no bytes that hurt.
+//! Round trips of every message, and arbitrary bytes.
 
-use lane::message::{self, MAX_MESSAGE, MAX_RELEASES, Refusal, Reply, Request};
+use lane::message::{self, HandshakeRefusal, MAX_MESSAGE, MAX_RELEASES, Reply, Request};
 use lane::request::{MAX_GIDS, MAX_HANDLE, MAX_NAME};
-use lane::{About, Access, Before, Changed, Commitment, Credential, How, New, Nonce, Status, Target};
+use lane::{
+    Access, Commitment, CreateMode, Credential, DirectoryChange, GrantAttributes, NewFile, Nonce,
+    PreOpAttributes, Status, Target,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use samehost_lane as lane;
@@ -12,15 +15,15 @@ fn time() -> impl Strategy<Value = Timestamp> {
     (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
 }
 
-fn changed() -> impl Strategy<Value = Changed> {
+fn changed() -> impl Strategy<Value = DirectoryChange> {
     let before = (any::<u64>(), time(), time());
-    let before = before.prop_map(|(size, mtime, ctime)| Before { size, mtime, ctime });
-    let after = about().prop_map(|about| about.attributes);
+    let before = before.prop_map(|(size, mtime, ctime)| PreOpAttributes { size, mtime, ctime });
+    let after = attributes().prop_map(|attributes| attributes.file);
     (proptest::option::of(before), proptest::option::of(after))
-        .prop_map(|(before, after)| Changed { before, after })
+        .prop_map(|(before, after)| DirectoryChange { before, after })
 }
 
-fn about() -> impl Strategy<Value = About> {
+fn attributes() -> impl Strategy<Value = GrantAttributes> {
     let modes = prop::sample::select(vec![io::IoMode::Buffered, io::IoMode::DontCache, io::IoMode::Direct]);
     let modes = (modes.clone(), modes).prop_map(|(read, write)| io::IoModes { read, write });
     let kind = prop::sample::select(vec![
@@ -55,7 +58,7 @@ fn about() -> impl Strategy<Value = About> {
                 ctime,
                 change,
             };
-            About { attributes, modes }
+            GrantAttributes { file: attributes, modes }
         },
     )
 }
@@ -82,8 +85,8 @@ proptest! {
     ) {
         let target = match (&name, new) {
             (Some(name), Some((mode, verifier))) => {
-                let how = verifier.map_or(How::Unchecked, How::Exclusive);
-                Target::New(New { directory: &directory, name, mode, how })
+                let how = verifier.map_or(CreateMode::Unchecked, CreateMode::Exclusive);
+                Target::New(NewFile { directory: &directory, name, mode, how })
             }
             (Some(name), None) => Target::Entry { directory: &directory, name },
             (None, _) => Target::Handle(&directory),
@@ -97,7 +100,7 @@ proptest! {
             &Request::Open { serial, releases, target, access, credential: credential.clone() },
             &mut bytes,
         );
-        // Cut anywhere, it is nothing.
+        // Truncated anywhere, it is invalid.
         for length in 0..bytes.len() {
             assert!(message::decode::<Request<'_>>(&bytes[..length]).is_err());
         }
@@ -118,10 +121,10 @@ proptest! {
         generation in any::<u64>(),
         verifier in any::<[u8; 8]>(),
         handle in vec(any::<u8>(), 0..=MAX_HANDLE),
-        about in about(),
+        attributes in attributes(),
         directory in proptest::option::of(changed().prop_map(Box::new)),
     ) {
-        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, about, directory: directory.clone() };
+        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, attributes, directory: directory.clone() };
         let mut bytes = Vec::new();
         there_and_back(&opened, &mut bytes);
         let number = if directory.is_some() { 23 } else { 18 };
@@ -144,8 +147,8 @@ proptest! {
         there_and_back(&Reply::NotOpened { serial, status }, &mut Vec::new());
         there_and_back(&Reply::Recall { generation }, &mut Vec::new());
         there_and_back(&Reply::Drain, &mut Vec::new());
-        let version = Refusal::Version { lowest: version, highest: grants };
-        for refusal in [version, Refusal::TooMany, Refusal::Ambiguous, Refusal::Draining] {
+        let version = HandshakeRefusal::Version { lowest: version, highest: grants };
+        for refusal in [version, HandshakeRefusal::TooMany, HandshakeRefusal::Ambiguous, HandshakeRefusal::Draining] {
             there_and_back(&Reply::Refused(refusal), &mut Vec::new());
         }
     }
@@ -153,13 +156,13 @@ proptest! {
     #[test]
     fn any_bytes(bytes in vec(any::<u8>(), 0..300), number in 0..32_u32) {
         message::decode_any(&bytes);
-        // With a message's number in front, the bytes behind it get looked at.
+        // With a message's number in front, the bytes behind it are decoded.
         message::decode_any(&[&number.to_be_bytes()[..], &bytes].concat());
     }
 }
 
 #[test]
-fn lengths_above_their_bounds_are_refused_before_the_data_is_looked_at() {
+fn lengths_above_their_bounds_are_refused_before_the_data_is_read() {
     let open = |fill: &dyn Fn(&mut xdr::Encoder)| {
         let mut to = xdr::Encoder::new();
         to.u32(2);
@@ -177,7 +180,7 @@ fn lengths_above_their_bounds_are_refused_before_the_data_is_looked_at() {
     );
     assert_eq!(open(&|to| [0, 3, 129].iter().for_each(|word| to.u32(*word))), too_long(MAX_HANDLE, 129));
     assert_eq!(open(&|to| [0, 3, 0, 256].iter().for_each(|word| to.u32(*word))), too_long(MAX_NAME, 256));
-    // GUARDED, and what isn't RFC 1813's at all.
+    // GUARDED, and a number that RFC 1813 doesn't define.
     for how in [1, 3, u32::MAX] {
         let wrong = open(&|to| [0, 3, 0, 0, 0o644, how].iter().for_each(|word| to.u32(*word)));
         assert_eq!(wrong, Err(xdr::Error::Discriminant { of: "how", value: how }));

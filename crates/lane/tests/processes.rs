@@ -1,7 +1,7 @@
-//! Client and server in processes and namespaces of their own: search, call, kill, run out of descriptors.
+//! Client and server in processes and namespaces of their own: search, call, kill, exhaustion of descriptors.
 //!
 //! The other process is this test program again, with the helper's name and a role in its environment. The
-//! two talk in lines that begin with `@`, over standard input and output: this stands for the NFS connection.
+//! two exchange lines that begin with `@`, over standard input and output, in place of the NFS connection.
 
 mod common;
 
@@ -51,7 +51,7 @@ impl Other {
     fn hear(&mut self) -> String {
         let mut line = String::new();
         while self.from.read_line(&mut line).unwrap() > 0 {
-            // The test harness prints things of its own, even before ours on one line.
+            // The test harness prints lines of its own, even before this process's on one line.
             if let Some((_, said)) = line.split_once('@') {
                 return said.trim_end().into();
             }
@@ -60,13 +60,13 @@ impl Other {
         panic!("the other process ended without a word");
     }
 
-    /// Its end, well.
+    /// Waits for its successful exit.
     fn ends(mut self) {
         drop(self.to);
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Its end by SIGKILL.
+    /// Kills it with SIGKILL.
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -83,7 +83,7 @@ fn hear() -> Option<String> {
     (std::io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().into())
 }
 
-/// Not a test by itself: what the other process does.
+/// Not a test by itself: the body of the other process.
 #[test]
 fn helper() {
     let Ok(role) = std::env::var("SAMEHOST_TEST_ROLE") else { return };
@@ -118,7 +118,7 @@ fn give_up_capabilities() {
     set_capabilities(None, sets).unwrap();
 }
 
-/// Serves until its input ends; each line is a nonce that came over the wire.
+/// Serves until its input ends. Each line is a nonce that came over the wire.
 fn server(dir: &Path) {
     let files =
         common::Files { dir: dir.into(), open: Arc::default(), asynchronous: Arc::default(), gate: None };
@@ -131,7 +131,7 @@ fn server(dir: &Path) {
     }
 }
 
-/// One handshake and one file; holds the file until its input ends.
+/// One handshake and one file. Holds the file until its input ends.
 fn client(options: RendezvousOptions, wait: Duration) {
     runtime().block_on(async {
         let candidates = Rendezvous::register(options).await.unwrap();
@@ -171,7 +171,7 @@ fn client_without_descriptors(dir: &Path) {
     });
 }
 
-/// Another user has filled the places where servers are looked for with names that look like theirs.
+/// Another user has filled the searched places with sockets that have servers' names.
 fn crowd(dir: &Path) {
     const CROWD: usize = 1500;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -213,7 +213,7 @@ fn crowd(dir: &Path) {
             assert!(server.uuid_is_local(Nonce(candidates.nonce()), common::nfs_connection(1)));
             let lane = candidates.finish(Duration::ZERO).await.unwrap();
             assert_eq!(content(lane.open(by_name(b"hello", &root())).await.unwrap().grant), "hello");
-            // And what is told of the others is short.
+            // The report about the others is short.
             let candidates = Rendezvous::register(options).await.unwrap();
             let reasons = candidates.finish(Duration::ZERO).await.unwrap_err().reasons;
             let untrusted = |reason: &&Reason| matches!(reason, Reason::Untrusted { uid: 4711, .. });
@@ -224,7 +224,7 @@ fn crowd(dir: &Path) {
     say("found");
 }
 
-/// Start, load, stop, many times: nothing is left behind.
+/// Start, load, stop, many times: nothing is leaked.
 fn rounds(dir: &Path) {
     let count = || {
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -233,8 +233,8 @@ fn rounds(dir: &Path) {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
         (descriptors, maps, threads)
     };
-    // Where a neighbour of this crate's asks tokio for signals (the whole workspace is built so), the first
-    // runtime makes a pair of sockets that stays for the life of the process.
+    // Where another crate enables tokio's signals (the whole workspace is built so), the first runtime
+    // creates a pair of sockets that stays for the life of the process.
     drop(runtime());
     let before = count();
     for round in 0..50 {
@@ -280,7 +280,7 @@ fn rounds(dir: &Path) {
     hear();
 }
 
-/// Whether namespaces can be made here; the tests that need them say so where not.
+/// Whether namespaces can be created here. Tests that need them report where not.
 fn root_only() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
@@ -305,7 +305,7 @@ fn a_client_on_the_host_finds_a_server_in_another_network_namespace() {
     let mut server = Other::start(&["unshare", "--net", "--"], "server", dir.path());
     assert_eq!(server.hear(), "ready");
     runtime().block_on(async {
-        // Nothing shared: the run directory that we look in is another.
+        // Nothing is shared: the client searches another run directory.
         let candidates = Rendezvous::register(RendezvousOptions::new(dir.path().join("none"))).await.unwrap();
         server.say(&hex(&candidates.nonce()));
         assert_eq!(server.hear(), "true");
@@ -340,7 +340,7 @@ fn a_privileged_server_calls_a_client_that_can_t_come() {
     let mut client =
         Other::start(&["unshare", "--net", "--"], "client without capabilities", world.dir.path());
     let nonce = parse_instance(&client.hear()).unwrap();
-    // Not yet: the search goes on in the background, and the RPC is answered meanwhile.
+    // Not yet: the search continues in the background, and the RPC is answered meanwhile.
     assert!(!world.nonce_arrives(nonce));
     client.say("");
     assert_eq!(client.hear(), "hello through a call of the server's");
@@ -348,15 +348,15 @@ fn a_privileged_server_calls_a_client_that_can_t_come() {
     assert_eq!(status.len(), 1);
     assert_eq!(status[0].bound.process.pid, Some(client.child.id()));
     assert!(status[0].through.contains("(called)"));
-    // The nonce is used up, whichever way.
+    // The nonce is used up either way.
     assert!(!world.nonce_arrives(nonce));
     assert_eq!(world.server.status().len(), 1);
     client.ends();
 }
 
-/// In a network namespace of its own, so that nobody else's search has to look at them.
+/// In a network namespace of its own, so that other searches don't see its sockets.
 #[test]
-fn another_users_sockets_hide_no_server() {
+fn sockets_of_other_users_do_not_hide_a_server() {
     if !root_only() {
         return;
     }
@@ -367,7 +367,7 @@ fn another_users_sockets_hide_no_server() {
 }
 
 #[test]
-fn a_user_namespace_s_view_decides_whom_the_client_trusts() {
+fn trust_follows_the_clients_user_namespace() {
     if !root_only() {
         return;
     }
@@ -426,7 +426,7 @@ fn a_server_that_is_killed_is_noticed_and_the_next_one_found() {
         instances.dedup();
         assert_eq!(instances.len(), 3);
     });
-    // Each start removed what the one before had left.
+    // Each start removed the previous server's socket.
     assert_eq!(std::fs::read_dir(dir.path().join("run")).unwrap().count(), 1);
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::disk::Disk;
 use common::v4::Session;
 use common::{Client, Scratch};
-use lane::{Access, Soon, Status, Target};
+use lane::{Access, PrefetchTargets, Status, Target};
 use proto::nfs3::Nfsstat3;
 use proto::nfs4::*;
 use samehost_server::{Config, Server};
@@ -128,9 +128,10 @@ fn the_lane_gives_nothing_that_was_taken_back() {
             let open = async |target: Target<'_>| {
                 common::local::open(&lane, target, Access::Read, &reader).await.map(drop)
             };
-            let ahead = |soon: Soon<'_>| {
+            let ahead = |targets: PrefetchTargets<'_>| {
                 let (sender, receiver) = channel();
-                lane.ahead(&soon, &reader, Box::new(move |files| sender.send(files.len()).unwrap())).unwrap();
+                lane.ahead(&targets, &reader, Box::new(move |files| sender.send(files.len()).unwrap()))
+                    .unwrap();
                 receiver
             };
             for number in 0..TRIES {
@@ -147,8 +148,9 @@ fn the_lane_gives_nothing_that_was_taken_back() {
                 for target in targets {
                     assert_eq!(open(target).await, Ok(()), "{options}");
                 }
-                let entries = ahead(Soon::Entries { directory: &root, names: vec![name.as_bytes()] });
-                let handles = ahead(Soon::Handles(vec![&handle]));
+                let entries =
+                    ahead(PrefetchTargets::Entries { directory: &root, names: vec![name.as_bytes()] });
+                let handles = ahead(PrefetchTargets::Handles(vec![&handle]));
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
                 for target in targets {
                     assert_eq!(open(target).await, Err(Status::Access), "{options}");

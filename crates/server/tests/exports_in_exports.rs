@@ -10,7 +10,7 @@ use common::local::{lane, open, run, user};
 use common::users::as_user;
 use common::v4::{NFS_OK, Session};
 use common::{Client, Scratch, what};
-use lane::{Access, How, New, Status, Target};
+use lane::{Access, CreateMode, NewFile, Status, Target};
 use proto::mount3::Mountstat3;
 use proto::nfs3::{
     self, Getattr3Args, Link3Args, Lookup3Args, Mkdir3Args, Nfsstat3, Outcome, Procedure, Remove3Args,
@@ -116,7 +116,8 @@ fn names_lead_into_the_inner_export_and_its_rules_hold_there() {
         let root_user = user(0, 0, &[]);
         for access in [Access::Read, Access::Write, Access::ReadWrite] {
             let there = Target::Entry { directory: &d, name: b"f" };
-            let new = Target::New(New { directory: &d, name: b"new", mode: 0o644, how: How::Unchecked });
+            let new =
+                Target::New(NewFile { directory: &d, name: b"new", mode: 0o644, how: CreateMode::Unchecked });
             for target in [there, new, Target::Handle(&file)] {
                 let refused = open(&lane, target, access, &root_user).await.err();
                 assert_eq!(refused, Some(Status::NoLane), "{target:?}");
@@ -275,7 +276,12 @@ fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() 
             for target in [
                 Target::Handle(&old[2]),
                 Target::Entry { directory: &old[1], name: b"f" },
-                Target::New(New { directory: &old[1], name: b"new", mode: 0o644, how: How::Unchecked }),
+                Target::New(NewFile {
+                    directory: &old[1],
+                    name: b"new",
+                    mode: 0o644,
+                    how: CreateMode::Unchecked,
+                }),
             ] {
                 let refused = open(&lane, target, access, &root_user).await.err();
                 assert_eq!(refused, Some(Status::Stale), "{target:?}");

@@ -29,10 +29,10 @@ fn files_are_granted_and_the_wire_stays_silent() {
         assert_eq!(lane.instance(), server.instance());
         let entry = Target::Entry { directory: &root, name: b"f" };
         let opened = open(&lane, entry, Access::ReadWrite, &user(0, 0, &[])).await.unwrap();
-        assert_eq!((opened.about.attributes.size, opened.about.attributes.mode & 0o700), (10, 0o600));
+        assert_eq!((opened.attributes.file.size, opened.attributes.file.mode & 0o700), (10, 0o600));
         let file = client.lookup(&root, "f");
         assert_eq!(opened.handle, file, "one file has one handle on both roads");
-        assert_eq!(opened.about.attributes.fileid, client.getattr(&file).fileid);
+        assert_eq!(opened.attributes.file.fileid, client.getattr(&file).fileid);
         let proto::nfs3::Outcome::Ok(written) = client.write(&file, 0, b"AB") else { panic!() };
         assert_eq!(opened.verifier, written.verf);
         let granted = std::fs::File::from(opened.grant.as_fd().try_clone_to_owned().unwrap());

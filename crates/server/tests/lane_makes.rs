@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown, symlink};
 use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, Session};
 use common::{Client, Scratch};
-use lane::{Access, Credential, How, Lane, New, Opened, Status, Target};
+use lane::{Access, CreateMode, Credential, Lane, NewFile, Opened, Status, Target};
 use proto::nfs3;
 use proto::nfs4::{OpenClaim4, SHARE_ACCESS_READ};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
@@ -21,11 +21,11 @@ async fn make(
     lane: &Lane,
     directory: &[u8],
     name: &str,
-    how: How,
+    how: CreateMode,
     access: Access,
     who: &Credential,
 ) -> Result<Opened, Status> {
-    let new = New { directory, name: name.as_bytes(), mode: 0o640, how };
+    let new = NewFile { directory, name: name.as_bytes(), mode: 0o640, how };
     open(lane, Target::New(new), access, who).await
 }
 
@@ -44,13 +44,14 @@ fn a_file_is_made_as_create_makes_it_and_the_wire_stays_silent() {
     run(async {
         let lane = lane(&scratch, &mut client).await;
         for (number, access) in ACCESSES.into_iter().enumerate() {
-            for (name, how) in [("u", How::Unchecked), ("x", How::Exclusive([number as u8; 8]))] {
+            for (name, how) in [("u", CreateMode::Unchecked), ("x", CreateMode::Exclusive([number as u8; 8]))]
+            {
                 let name = format!("{name}{number}");
                 let before = std::fs::metadata(&directory).unwrap();
                 let made = make(&lane, &at, &name, how, access, &user(1000, 1000, &[])).await.unwrap();
                 let there = std::fs::metadata(directory.join(&name)).unwrap();
                 assert_eq!((there.uid(), there.gid(), there.mode() & 0o7777), (1000, 77, 0o640));
-                assert_eq!(made.about.attributes.fileid, there.ino());
+                assert_eq!(made.attributes.file.fileid, there.ino());
                 let flags = rustix::fs::fcntl_getfl(&made.grant).unwrap();
                 let mode = (flags & rustix::fs::OFlags::RWMODE).bits();
                 assert_eq!(mode, number as u32, "as asked, and no more");
@@ -93,7 +94,7 @@ fn the_export_and_the_directory_refuse_what_they_refuse_on_the_wire() {
         run(async {
             let lane = lane(&scratch, &mut client).await;
             for access in ACCESSES {
-                for how in [How::Unchecked, How::Exclusive([1; 8])] {
+                for how in [CreateMode::Unchecked, CreateMode::Exclusive([1; 8])] {
                     let refused = make(&lane, &at, "f", how, access, &who).await;
                     assert_eq!(refused.map(drop), Err(status), "{clients}, {access:?}, {how:?}");
                 }
@@ -114,7 +115,8 @@ fn squashed_root_makes_nobodys_files_and_cannot_write_those_that_he_may_read() {
     let at = client.lookup(&root, "d");
     run(async {
         let lane = lane(&scratch, &mut client).await;
-        let made = make(&lane, &at, "f", How::Unchecked, Access::Read, &user(0, 0, &[])).await.unwrap();
+        let made =
+            make(&lane, &at, "f", CreateMode::Unchecked, Access::Read, &user(0, 0, &[])).await.unwrap();
         assert_eq!(std::fs::metadata(scratch.at("d/f")).unwrap().uid(), 65534);
         let chmod = rustix::fs::fchmod(made.grant.as_fd(), rustix::fs::Mode::from_raw_mode(0o777));
         assert_eq!(chmod, Err(rustix::io::Errno::ROFS));
@@ -127,7 +129,7 @@ fn a_retry_finds_its_own_file_on_either_road_and_nobody_elses() {
     let server = scratch.serve(ANYBODY);
     let mut client = Client::new(&server);
     let root = client.mnt(&scratch.export()).unwrap();
-    let (mine, other) = (How::Exclusive([1; 8]), How::Exclusive([2; 8]));
+    let (mine, other) = (CreateMode::Exclusive([1; 8]), CreateMode::Exclusive([2; 8]));
     run(async {
         let lane = lane(&scratch, &mut client).await;
         let root_user = user(0, 0, &[]);
@@ -167,9 +169,10 @@ fn what_is_there_is_opened_as_it_is_or_left_to_the_wire() {
     run(async {
         let lane = lane(&scratch, &mut client).await;
         let as_root = user(0, 0, &[]);
-        let open = async |name| make(&lane, &root, name, How::Unchecked, Access::Write, &as_root).await;
+        let open =
+            async |name| make(&lane, &root, name, CreateMode::Unchecked, Access::Write, &as_root).await;
         let opened = open("f").await.unwrap();
-        assert_eq!((opened.about.attributes.size, opened.about.attributes.mode), (4, 0o604));
+        assert_eq!((opened.attributes.file.size, opened.attributes.file.mode), (4, 0o604));
         assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"data");
         for name in ["d", "l", ".", "..", ""] {
             assert_eq!(open(name).await.map(drop), Err(Status::TryWire), "{name:?}");

@@ -12,7 +12,7 @@ use common::local::{lane, run, user};
 use common::users::as_user;
 use common::v4::{NFS_OK, Ops, compound};
 use common::{Client, Scratch, encoded, sys, wait_for, what};
-use lane::{Access, How, New, OpenError, OpenRequest, Target};
+use lane::{Access, CreateMode, NewFile, OpenError, OpenRequest, Target};
 use proto::mount3::Mountstat3;
 use proto::nfs3::{
     self, Createhow3, Getattr3Args, Lookup3Args, Nfsstat3, Outcome, Procedure, Sattr3, Setattr3Args,
@@ -197,7 +197,9 @@ fn granted(scratch: &Scratch, server: &Server, process: u32, claim: u32, root: &
         run(async {
             // Who isn't served may be kept from having a lane at all.
             let lane = lane(scratch, &mut client).await;
-            let new = |name| Target::New(New { directory: root, name, mode: 0o644, how: How::Unchecked });
+            let new = |name| {
+                Target::New(NewFile { directory: root, name, mode: 0o644, how: CreateMode::Unchecked })
+            };
             let there = Target::Entry { directory: root, name: b"secret" };
             for (target, access) in [
                 (there, Access::Read),

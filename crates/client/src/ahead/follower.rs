@@ -11,7 +11,7 @@ const FIRST: u32 = 4;
 /// How far at most: what one lane's client holds without having been asked.
 pub(super) const FARTHEST: u32 = 64;
 /// How many are asked for at once.
-const AT_ONCE: u32 = lane::request::MAX_SOON as u32;
+const AT_ONCE: u32 = lane::request::MAX_PREFETCH as u32;
 /// How many entries may lie between two opens of a run: directories, and files that nobody wants.
 const GAP: u32 = 3;
 /// Steps of a run before it is believed, to begin with

@@ -27,7 +27,7 @@ mod state;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use lane::{Lane, Soon};
+use lane::{Lane, PrefetchTargets};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -182,8 +182,8 @@ impl Session {
         let Some(user) = self.user.lane.as_ref() else { return };
         let all = request.all.iter().map(|one| &one[..]).collect();
         let soon = match &request.directory {
-            Some(directory) => Soon::Entries { directory: directory.as_bytes(), names: all },
-            None => Soon::Handles(all),
+            Some(directory) => PrefetchTargets::Entries { directory: directory.as_bytes(), names: all },
+            None => PrefetchTargets::Handles(all),
         };
         let answer = Answer { session: Arc::downgrade(&self.inner), batch: request.batch, lane: number };
         // If it can't be sent, the answer's end says so.
@@ -194,7 +194,7 @@ impl Session {
 /// Whether the server's decision still holds: nothing that it hangs on can have changed without another
 /// ctime.
 fn is_unchanged(opened: &lane::Opened) -> bool {
-    let then = opened.about.attributes.ctime;
+    let then = opened.attributes.file.ctime;
     opened.grant.is_live()
         && rustix::fs::fstat(&opened.grant).is_ok_and(|now| {
             now.st_nlink > 0

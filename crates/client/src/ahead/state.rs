@@ -136,7 +136,7 @@ impl State {
             };
             let Some(one) = one.filter(|one| one.len() <= lane::request::MAX_NAME) else { continue };
             bytes += one.len() + 8;
-            if bytes > lane::request::MAX_SOON_BYTES {
+            if bytes > lane::request::MAX_PREFETCH_BYTES {
                 break;
             }
             all.push(one.into());

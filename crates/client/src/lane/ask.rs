@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lane::{New, OpenError, OpenRequest, Opened, Status, Target};
+use lane::{NewFile, OpenError, OpenRequest, Opened, Status, Target};
 
 use super::keeper::Up;
 use super::pace::pause;
@@ -121,7 +121,7 @@ impl Session {
     pub(crate) async fn ask_lane_to_make(
         &self,
         directory: &Handle,
-        new: New<'_>,
+        new: NewFile<'_>,
         read: bool,
         write: bool,
     ) -> Result<Option<Opening>> {
@@ -210,7 +210,7 @@ impl Session {
     /// some time after `asked`.
     pub(crate) fn taken(&self, handle: Handle, opened: Opened, number: u64, asked: Instant) -> Opening {
         bump(&self.inner.live.lane.opens);
-        let attributes = Some(opened.about.attributes);
+        let attributes = Some(opened.attributes.file);
         if let Some(sink) = &self.inner.lane.attribute_sink {
             sink.attributes(&handle, &AttributeUpdate { before: None, attributes, asked });
         }

@@ -51,7 +51,7 @@ impl Missing {
 impl From<NotLocal> for Missing {
     fn from(none: NotLocal) -> Self {
         let draining = |reason: &Reason| {
-            matches!(reason, Reason::Refused { refusal: lane::message::Refusal::Draining, .. })
+            matches!(reason, Reason::Refused { refusal: lane::message::HandshakeRefusal::Draining, .. })
         };
         let cause = if none.reasons.iter().any(draining) { Cause::Later } else { Cause::No };
         Self { reasons: none.reasons.iter().map(ToString::to_string).collect(), cause }
@@ -97,7 +97,7 @@ impl Session {
             if let Some(up) = keeper.live() {
                 return Ok(Some(up));
             }
-            let spent = !keeper.policy.hard && began.elapsed() >= keeper.policy.patience();
+            let spent = !keeper.policy.hard && began.elapsed() >= keeper.policy.timeout();
             match missing.map(|missing| missing.cause) {
                 Some(Cause::Wire(source)) => {
                     return Err(Error::Rpc { object: "UUID_IS_LOCAL".to_owned(), source });

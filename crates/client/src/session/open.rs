@@ -4,7 +4,7 @@
 //! LOOKUP or CREATE finds the file; ACCESS is not asked, for with AUTH_SYS the server checks every READ and
 //! WRITE anyway.
 
-use lane::{How, New};
+use lane::{CreateMode, NewFile};
 use proto::nfs3::Procedure;
 use rustix::fs::{AtFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 
@@ -87,7 +87,7 @@ impl Session {
         if !options.create {
             return self.open_existing(directory, name, path, options).await;
         }
-        if let Some(opening) = self.make_on_lane(directory, name, How::Unchecked, options).await? {
+        if let Some(opening) = self.make_on_lane(directory, name, CreateMode::Unchecked, options).await? {
             return self.opened(opening, path, options).await;
         }
         for _ in 0..ROUNDS {
@@ -232,7 +232,9 @@ impl Session {
             object: Procedure::Create.name().to_owned(),
             source: std::io::Error::other(error),
         })?;
-        if let Some(opening) = self.make_on_lane(directory, name, How::Exclusive(verifier), options).await? {
+        if let Some(opening) =
+            self.make_on_lane(directory, name, CreateMode::Exclusive(verifier), options).await?
+        {
             return self.opened(opening, path, options).await;
         }
         let mut found = self.create(directory, name, &Create::Exclusive(verifier)).await?;
@@ -264,14 +266,14 @@ impl Session {
         &self,
         directory: &Handle,
         name: &[u8],
-        how: How,
+        how: CreateMode,
         options: &OpenOptions,
     ) -> Result<Option<Opening>> {
         let mode = mode_of(options);
-        let new = New { directory: directory.as_bytes(), name, mode, how };
+        let new = NewFile { directory: directory.as_bytes(), name, mode, how };
         let made = self.ask_lane_to_make(directory, new, options.read, options.write).await?;
         let Some(mut opening) = made else { return Ok(None) };
-        if let How::Exclusive(_) = how {
+        if let CreateMode::Exclusive(_) = how {
             // Until now the times were the verifier.
             opening.attributes = match set_times(&opening) {
                 None => self.set_attributes(&opening.handle, &NOW, None).await?,

@@ -1,31 +1,31 @@
-//! The messages of the lane and their bytes (XDR, RFC 4506; one message is one datagram of at most 8 KiB).
+//! The messages of the lane and their encoding (XDR, RFC 4506; one message is one datagram of at most 8 KiB).
 //!
-//! Requests go from client to server, replies the other way; `docs/lane.md` has the table. A message that is
-//! not exactly one of these, to its last byte, ends the connection: both ends are the same program or follow
-//! the same page, so there's nothing to be liberal about.
+//! Requests go from client to server, replies the other way; `docs/lane.md` has the table. A datagram that
+//! isn't exactly one of these messages, to its last byte, ends the connection: both ends are the same program
+//! or implement the same specification, so leniency has no use.
 
+mod parts;
 mod replies;
 mod requests;
-mod words;
 
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
-pub use replies::{Given, Refusal, Reply};
-pub use requests::{Request, encode_ahead, encode_open};
+pub use replies::{HandshakeRefusal, PrefetchedFile, Reply};
+pub use requests::{Request, encode_open, encode_prefetch};
 
 /// The largest datagram of the protocol, in bytes.
 pub const MAX_MESSAGE: usize = 8192;
-/// The protocol versions that this crate speaks.
+/// The protocol versions that this crate implements.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
-/// The first version in which an Open can make its file.
-pub const MAKES: u32 = 3;
-/// How many releases one message has room for.
+/// The first version in which an Open can create its file.
+pub const CREATE_SINCE: u32 = 3;
+/// The most releases in one message.
 pub const MAX_RELEASES: usize = 256;
 
-/// The one message in a datagram.
+/// Decodes the message in a datagram.
 ///
 /// # Errors
-/// Any [`Error`]; bytes behind the message are one, too.
+/// Any [`Error`], also for bytes behind the message.
 pub fn decode<'a, M: Decode<'a>>(datagram: &'a [u8]) -> Result<M, Error> {
     let mut decoder = Decoder::new(datagram);
     let message = decoder.get()?;
@@ -33,7 +33,7 @@ pub fn decode<'a, M: Decode<'a>>(datagram: &'a [u8]) -> Result<M, Error> {
     Ok(message)
 }
 
-/// The bytes of a message.
+/// Encodes a message.
 #[must_use]
 pub fn encode<M: Encode>(message: &M) -> Vec<u8> {
     let mut encoder = Encoder::new();
@@ -48,13 +48,13 @@ pub fn negotiate(lowest: u32, highest: u32) -> Option<u32> {
     (version >= lowest && version >= *VERSIONS.start()).then_some(version)
 }
 
-/// For fuzzing: decodes the bytes as everything that a datagram can be, and checks that what was understood
-/// is encoded to the same bytes again.
+/// For fuzzing: decodes the bytes as each kind of message, and checks that encoding a decoded message gives
+/// the same bytes.
 ///
 /// # Panics
-/// If it isn't: that's the bug to find.
+/// If the bytes differ.
 pub fn decode_any(datagram: &[u8]) {
-    // Padding is ignored when it comes and zero when it goes, so compare meanings and lengths, not bytes.
+    // Decoding ignores padding and encoding writes zeroes, so compare values and lengths, not bytes.
     macro_rules! there_and_back {
         ($message:ty) => {
             if let Ok(message) = decode::<$message>(datagram) {
@@ -71,10 +71,11 @@ pub fn decode_any(datagram: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::about::{About, Before, Changed};
+    use crate::attributes::{DirectoryChange, GrantAttributes, PreOpAttributes};
     use crate::nonce::Commitment;
     use crate::request::{
-        Access, Credential, How, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, New, Soon, Target,
+        Access, CreateMode, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_PREFETCH, NewFile,
+        PrefetchTargets, Target,
     };
 
     #[test]
@@ -94,11 +95,11 @@ mod tests {
         let open = Request::Open {
             serial: 1,
             releases: vec![7; MAX_RELEASES],
-            target: Target::New(New {
+            target: Target::New(NewFile {
                 directory: &[1; MAX_HANDLE],
                 name: &[2; MAX_NAME],
                 mode: 0o7777,
-                how: How::Exclusive([3; 8]),
+                how: CreateMode::Exclusive([3; 8]),
             }),
             access: Access::ReadWrite,
             credential: Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] },
@@ -110,38 +111,44 @@ mod tests {
             generation: 3,
             verifier: [4; 8],
             handle: &[5; MAX_HANDLE],
-            about: About::default(),
-            directory: Some(Box::new(Changed {
-                before: Some(Before::default()),
+            attributes: GrantAttributes::default(),
+            directory: Some(Box::new(DirectoryChange {
+                before: Some(PreOpAttributes::default()),
                 after: Some(sys::Attributes::default()),
             })),
         };
         assert!(encode(&opened).len() <= MAX_MESSAGE);
-        let file = Given { index: 31, grant: 1, handle: &[5; MAX_HANDLE], about: About::default() };
-        let given = Reply::Given { serial: 1, generation: 3, verifier: [4; 8], files: vec![file; MAX_SOON] };
+        let file = PrefetchedFile {
+            index: 31,
+            grant: 1,
+            handle: &[5; MAX_HANDLE],
+            attributes: GrantAttributes::default(),
+        };
+        let given =
+            Reply::Prefetched { serial: 1, generation: 3, verifier: [4; 8], files: vec![file; MAX_PREFETCH] };
         assert!(encode(&given).len() <= MAX_MESSAGE);
     }
 
     #[test]
-    fn what_fits_is_carried_and_what_does_not_is_told() {
-        let ahead = |soon: Soon<'_>| {
+    fn requests_that_fit_are_encoded_and_others_reported() {
+        let ahead = |targets: PrefetchTargets<'_>| {
             let credential = Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] };
-            let ahead = Request::Ahead { serial: 1, releases: vec![7; MAX_RELEASES], soon, credential };
+            let ahead = Request::Prefetch { serial: 1, releases: vec![7; MAX_RELEASES], targets, credential };
             assert_eq!(decode::<Request<'_>>(&encode(&ahead)).as_ref(), Ok(&ahead));
             encode(&ahead).len()
         };
-        let handles = Soon::Handles(vec![&[1; MAX_HANDLE]; MAX_SOON]);
+        let handles = PrefetchTargets::Handles(vec![&[1; MAX_HANDLE]; MAX_PREFETCH]);
         assert!(handles.fits() && ahead(handles) <= MAX_MESSAGE);
         let entries = |length, many| {
             let names: Vec<&[u8]> = vec![&[2; 300][..length]; many];
-            Soon::Entries { directory: &[1; MAX_HANDLE], names }
+            PrefetchTargets::Entries { directory: &[1; MAX_HANDLE], names }
         };
-        let long = entries(MAX_NAME, MAX_SOON);
+        let long = entries(MAX_NAME, MAX_PREFETCH);
         assert!(!long.fits());
-        let many = (1..=MAX_SOON).rev().find(|many| entries(MAX_NAME, *many).fits()).unwrap();
+        let many = (1..=MAX_PREFETCH).rev().find(|many| entries(MAX_NAME, *many).fits()).unwrap();
         assert!(many >= 16 && ahead(entries(MAX_NAME, many)) <= MAX_MESSAGE);
-        assert!(entries(100, MAX_SOON).fits());
-        assert!(!entries(MAX_NAME + 1, 1).fits() && !entries(1, MAX_SOON + 1).fits());
+        assert!(entries(100, MAX_PREFETCH).fits());
+        assert!(!entries(MAX_NAME + 1, 1).fits() && !entries(1, MAX_PREFETCH + 1).fits());
     }
 
     #[test]

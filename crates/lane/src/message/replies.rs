@@ -1,11 +1,11 @@
-//! What a server says.
+//! The messages from server to client.
 
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
 use super::VERSIONS;
-use crate::about::{About, Changed};
+use crate::attributes::{DirectoryChange, GrantAttributes};
 use crate::nonce::{Instance, Nonce};
-use crate::request::{MAX_HANDLE, MAX_SOON, Status};
+use crate::request::{MAX_HANDLE, MAX_PREFETCH, Status};
 
 const LOCAL: u32 = 16;
 const REFUSED: u32 = 17;
@@ -13,122 +13,120 @@ const OPENED: u32 = 18;
 const NOT_OPENED: u32 = 19;
 const DRAIN: u32 = 20;
 const RECALL: u32 = 21;
-const GIVEN: u32 = 22;
-const MADE: u32 = 23;
+const PREFETCHED: u32 = 22;
+const CREATED: u32 = 23;
 
-/// What a server says.
+/// A message from server to client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// The nonce has come: we are the two ends of one NFS connection. Carries the interlock's memory.
+    /// The nonce has arrived: both are ends of one NFS connection. Carries the interlock's memory.
     Local {
         /// The protocol version of everything that follows.
         version: u32,
-        /// The nonce itself, which only the true server can know.
+        /// The nonce, which only the true server can know.
         nonce: Nonce,
         /// The server instance.
         instance: Instance,
-        /// How many grants the client may have open.
+        /// The most grants that the client may have open.
         grants: u32,
-        /// How many Opens the client may have under way.
+        /// The most Opens that the client may have in flight.
         outstanding: u32,
-        /// How many of the interlock's slots the server looks at (after a barrier on all processors); 0:
-        /// none, and the client uses none.
+        /// The number of interlock slots that the server reads (after a barrier on all processors); with 0
+        /// the client uses none.
         slots: u32,
     },
-    /// There will be no lane on this connection, which ends here.
-    Refused(Refusal),
-    /// The file. Carries its descriptor.
+    /// No lane. The connection ends.
+    Refused(HandshakeRefusal),
+    /// The granted file. Carries its descriptor.
     Opened {
-        /// The request's number.
+        /// The serial of the request.
         serial: u32,
         /// The grant's number on this lane.
         grant: u64,
-        /// The interlock's generation under which it was given.
+        /// The interlock generation in which it was granted.
         generation: u64,
         /// The server's write verifier.
         verifier: [u8; 8],
         /// The file's NFS handle.
         handle: &'a [u8],
-        /// What else there is to know of it.
-        about: About,
-        /// What making it has done to its directory: told where it was to be made if it wasn't there (message
-        /// Made).
-        directory: Option<Box<Changed>>,
+        /// The file's attributes and I/O modes.
+        attributes: GrantAttributes,
+        /// The change of the directory; present for a target that is created if missing (message Created).
+        directory: Option<Box<DirectoryChange>>,
     },
-    /// No file.
+    /// The Open was refused.
     NotOpened {
         /// The request's number.
         serial: u32,
-        /// Why.
+        /// The reason.
         status: Status,
     },
-    /// The server is about to stop (the interlock says so, too; this wakes a client that does no I/O).
+    /// The server is about to stop (the interlock says so, too; this wakes a client without I/O).
     Drain,
-    /// Grants of generations before this one have ended.
+    /// Grants of earlier generations have ended.
     Recall {
-        /// The first generation that still holds.
+        /// The first generation that is still valid.
         generation: u64,
     },
-    /// Files that were asked for ahead, as many as the server saw fit to open. Carries their descriptors, in
-    /// this order.
-    Given {
+    /// The prefetched files, as many as the server has opened. Carries their descriptors, in this order.
+    Prefetched {
         /// The request's number.
         serial: u32,
-        /// The interlock's generation under which they were given.
+        /// The interlock generation in which they were granted.
         generation: u64,
         /// The server's write verifier.
         verifier: [u8; 8],
-        /// The files, at most [`MAX_SOON`].
-        files: Vec<Given<'a>>,
+        /// The files, at most [`MAX_PREFETCH`].
+        files: Vec<PrefetchedFile<'a>>,
     },
 }
 
-/// One file of a [`Reply::Given`].
+/// One file of a [`Reply::Prefetched`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Given<'a> {
-    /// Which of those that were asked for: its place in the request, from 0.
+pub struct PrefetchedFile<'a> {
+    /// Its index in the request, from 0.
     pub index: u32,
     /// The grant's number on this lane.
     pub grant: u64,
     /// The file's NFS handle.
     pub handle: &'a [u8],
-    /// What else there is to know of it.
-    pub about: About,
+    /// The file's attributes and I/O modes.
+    pub attributes: GrantAttributes,
 }
 
-impl Encode for Given<'_> {
+impl Encode for PrefetchedFile<'_> {
     fn encode(&self, to: &mut Encoder) {
         to.u32(self.index);
         to.u64(self.grant);
         to.opaque(self.handle);
-        to.put(&self.about);
+        to.put(&self.attributes);
     }
 }
 
-impl<'a> Decode<'a> for Given<'a> {
+impl<'a> Decode<'a> for PrefetchedFile<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         Ok(Self {
             index: from.u32()?,
             grant: from.u64()?,
             handle: from.opaque(MAX_HANDLE)?,
-            about: from.get()?,
+            attributes: from.get()?,
         })
     }
 }
 
-/// Why a server ends a connection before it is a lane.
+/// Why a server ends a connection before it becomes a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum HandshakeRefusal {
     /// No protocol version in common.
     #[error("it speaks lane versions {lowest} to {highest}, we speak {} to \
              {}", VERSIONS.start(), VERSIONS.end())]
     Version {
-        /// The lowest version that the server speaks.
+        /// The lowest version of the server.
         lowest: u32,
         /// The highest.
         highest: u32,
     },
-    /// The server has as many lanes (or waiting connections) as it may, altogether or of this user.
+    /// The server has as many lanes (or waiting connections) as it may, in total or of this user.
     #[error("it has as many lanes as its limits allow")]
     TooMany,
     /// Two connections registered this commitment, or it was used before.
@@ -155,14 +153,14 @@ impl Encode for Reply<'_> {
                 to.u32(REFUSED);
                 to.put(refusal);
             }
-            Self::Opened { serial, grant, generation, verifier, handle, about, directory } => {
-                to.u32(if directory.is_some() { MADE } else { OPENED });
+            Self::Opened { serial, grant, generation, verifier, handle, attributes, directory } => {
+                to.u32(if directory.is_some() { CREATED } else { OPENED });
                 to.u32(*serial);
                 to.u64(*grant);
                 to.u64(*generation);
                 to.fixed(verifier);
                 to.opaque(handle);
-                to.put(about);
+                to.put(attributes);
                 directory.iter().for_each(|directory| to.put(&**directory));
             }
             Self::NotOpened { serial, status } => {
@@ -175,8 +173,8 @@ impl Encode for Reply<'_> {
                 to.u32(RECALL);
                 to.u64(*generation);
             }
-            Self::Given { serial, generation, verifier, files } => {
-                to.u32(GIVEN);
+            Self::Prefetched { serial, generation, verifier, files } => {
+                to.u32(PREFETCHED);
                 to.u32(*serial);
                 to.u64(*generation);
                 to.fixed(verifier);
@@ -199,30 +197,30 @@ impl<'a> Decode<'a> for Reply<'a> {
                 slots: from.u32()?,
             },
             REFUSED => Self::Refused(from.get()?),
-            number @ (OPENED | MADE) => Self::Opened {
+            number @ (OPENED | CREATED) => Self::Opened {
                 serial: from.u32()?,
                 grant: from.u64()?,
                 generation: from.u64()?,
                 verifier: from.fixed()?,
                 handle: from.opaque(MAX_HANDLE)?,
-                about: from.get()?,
-                directory: if number == MADE { Some(Box::new(from.get()?)) } else { None },
+                attributes: from.get()?,
+                directory: if number == CREATED { Some(Box::new(from.get()?)) } else { None },
             },
             NOT_OPENED => Self::NotOpened { serial: from.u32()?, status: from.get()? },
             DRAIN => Self::Drain,
             RECALL => Self::Recall { generation: from.u64()? },
-            GIVEN => Self::Given {
+            PREFETCHED => Self::Prefetched {
                 serial: from.u32()?,
                 generation: from.u64()?,
                 verifier: from.fixed()?,
-                files: from.get::<Array<Given<'a>, MAX_SOON>>()?.0,
+                files: from.get::<Array<PrefetchedFile<'a>, MAX_PREFETCH>>()?.0,
             },
             value => return Err(Error::Discriminant { of: "reply", value }),
         })
     }
 }
 
-impl Encode for Refusal {
+impl Encode for HandshakeRefusal {
     fn encode(&self, to: &mut Encoder) {
         match self {
             Self::Version { lowest, highest } => [1, *lowest, *highest].iter().for_each(|word| to.u32(*word)),
@@ -233,7 +231,7 @@ impl Encode for Refusal {
     }
 }
 
-impl<'a> Decode<'a> for Refusal {
+impl<'a> Decode<'a> for HandshakeRefusal {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         Ok(match from.u32()? {
             1 => Self::Version { lowest: from.u32()?, highest: from.u32()? },

@@ -1,63 +1,63 @@
-//! What a client says.
+//! The messages from client to server.
 
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
 use super::MAX_RELEASES;
 use crate::nonce::Commitment;
-use crate::request::{Access, Credential, OpenRequest, Soon, Target};
+use crate::request::{Access, Credential, OpenRequest, PrefetchTargets, Target};
 
 const REGISTER: u32 = 1;
 const OPEN: u32 = 2;
 const RELEASE: u32 = 3;
-const AHEAD: u32 = 4;
+const PREFETCH: u32 = 4;
 const ASYNC: u32 = 5;
 
-/// What a client says.
+/// A message from client to server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     /// The first message, and only the first.
     Register {
-        /// The lowest protocol version that the client speaks.
+        /// The lowest protocol version of the client.
         lowest: u32,
         /// The highest.
         highest: u32,
-        /// SHA-256 of the nonce that will come over an NFS connection.
+        /// SHA-256 of the nonce that will be sent over an NFS connection.
         commitment: Commitment,
     },
-    /// Asks for a file; answered by `Opened` or `NotOpened` of the same serial.
+    /// Opens a file. Answered by `Opened` or `NotOpened` with the same serial.
     Open {
         /// The client's number for this request.
         serial: u32,
         /// Grants that the client has closed since the last message.
         releases: Vec<u64>,
-        /// Which file.
+        /// The file.
         target: Target<'a>,
-        /// What for.
+        /// The access requested.
         access: Access,
-        /// On whose behalf.
+        /// The user.
         credential: Credential,
     },
     /// Grants that the client has closed. Not answered.
     Release(Vec<u64>),
-    /// Asks for files that will most likely be opened next, to read them; answered by one `Given` of the same
+    /// Opens files for reading that will probably be opened next. Answered by one `Prefetched` with the same
     /// serial.
-    Ahead {
-        /// The client's number for this request, from the same row as those of its Opens.
+    Prefetch {
+        /// The client's number for this request, from the same sequence as those of its Opens.
         serial: u32,
         /// Grants that the client has closed since the last message.
         releases: Vec<u64>,
-        /// Which files.
-        soon: Soon<'a>,
-        /// On whose behalf.
+        /// The files.
+        targets: PrefetchTargets<'a>,
+        /// The user.
         credential: Credential,
     },
-    /// What calls of the NFS connection change of names and attributes needn't be durable when they are
-    /// answered: they share the kernel, and with it every crash, and the client syncs what its applications
-    /// sync. Not answered.
+    /// Changes of names and attributes by calls of the NFS connection needn't be durable when they are
+    /// answered: client and server share the kernel, and with it every crash, and the client syncs what its
+    /// applications sync. Not answered.
     Async,
 }
 
-/// Appends an Open without making a [`Request`] first. `releases` beyond [`MAX_RELEASES`] must not be passed.
+/// Appends an Open without building a [`Request`]. `releases` must have at most [`MAX_RELEASES`] elements.
 pub fn encode_open(to: &mut Encoder, serial: u32, releases: &[u64], request: &OpenRequest<'_>) {
     to.u32(OPEN);
     to.u32(serial);
@@ -67,19 +67,19 @@ pub fn encode_open(to: &mut Encoder, serial: u32, releases: &[u64], request: &Op
     to.put(request.credential);
 }
 
-/// Appends an Ahead without making a [`Request`] first; `soon` must fit ([`Soon::fits`]), and `releases`
-/// beyond [`MAX_RELEASES`] must not be passed.
-pub fn encode_ahead(
+/// Appends a Prefetch without building a [`Request`]. `targets` must fit ([`PrefetchTargets::fits`]), and
+/// `releases` must have at most [`MAX_RELEASES`] elements.
+pub fn encode_prefetch(
     to: &mut Encoder,
     serial: u32,
     releases: &[u64],
-    soon: &Soon<'_>,
+    targets: &PrefetchTargets<'_>,
     credential: &Credential,
 ) {
-    to.u32(AHEAD);
+    to.u32(PREFETCH);
     to.u32(serial);
     put_releases(to, releases);
-    to.put(soon);
+    to.put(targets);
     to.put(credential);
 }
 
@@ -105,8 +105,8 @@ impl Encode for Request<'_> {
                 to.u32(RELEASE);
                 put_releases(to, releases);
             }
-            Self::Ahead { serial, releases, soon, credential } => {
-                encode_ahead(to, *serial, releases, soon, credential);
+            Self::Prefetch { serial, releases, targets, credential } => {
+                encode_prefetch(to, *serial, releases, targets, credential);
             }
             Self::Async => to.u32(ASYNC),
         }
@@ -129,10 +129,10 @@ impl<'a> Decode<'a> for Request<'a> {
                 credential: from.get()?,
             },
             RELEASE => Self::Release(from.get::<Array<u64, MAX_RELEASES>>()?.0),
-            AHEAD => Self::Ahead {
+            PREFETCH => Self::Prefetch {
                 serial: from.u32()?,
                 releases: from.get::<Array<u64, MAX_RELEASES>>()?.0,
-                soon: from.get()?,
+                targets: from.get()?,
                 credential: from.get()?,
             },
             ASYNC => Self::Async,

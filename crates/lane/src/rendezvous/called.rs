@@ -1,7 +1,8 @@
-//! Waiting to be called: for a client that may not enter the namespace in which its server listens.
+//! Waiting to be called, for a client that may not enter the namespace in which its server listens.
 
-use super::candidate::{Answer, Candidate};
-use super::{Reason, RendezvousOptions};
+use super::candidate::{Candidate, CandidateState};
+use super::options::RendezvousOptions;
+use super::reason::Reason;
 use crate::client::Lane;
 use crate::nonce::{Commitment, Nonce};
 use crate::run_dir;
@@ -12,12 +13,13 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// How many callers are listened to; a client has one server.
+/// The most callers that are heard; a client has one server.
 const MAX_CALLERS: usize = 8;
-/// How often the callers' sockets are looked at, while there are any: some milliseconds at the end of a wait.
+/// The interval at which the callers' sockets are read, while there are any: for some milliseconds at the end
+/// of a wait.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The socket on which we wait.
+/// The socket on which the client waits.
 pub(super) struct Called {
     listener: AsyncFd<OwnedFd>,
     options: RendezvousOptions,
@@ -25,7 +27,7 @@ pub(super) struct Called {
 }
 
 impl Called {
-    /// Listens.
+    /// Starts listening.
     pub(super) fn listen(options: &RendezvousOptions, commitment: Commitment) -> io::Result<Self> {
         let name = run_dir::calling_name(&commitment);
         let socket = run_dir::seqpacket()?;
@@ -61,12 +63,12 @@ impl Called {
             let mut index = 0;
             while let Some(caller) = callers.get(index) {
                 match caller.look(nonce) {
-                    Answer::NotYet => index += 1,
-                    Answer::Never(reason) => {
+                    CandidateState::NotYet => index += 1,
+                    CandidateState::Never(reason) => {
                         callers.remove(index);
                         reasons.push(reason);
                     }
-                    Answer::Local(established) => return Lane::begin(*established).ok(),
+                    CandidateState::Local(established) => return Lane::begin(*established).ok(),
                 }
             }
         }

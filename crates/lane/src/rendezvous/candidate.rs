@@ -1,8 +1,9 @@
-//! One connection to a server that may be the one.
+//! A connection to a server that may be the one at the other end of the NFS connection.
 
-use super::{Reason, RendezvousOptions};
+use super::options::RendezvousOptions;
+use super::reason::Reason;
 use crate::client::Established;
-use crate::memory::Memory;
+use crate::memory::InterlockMemory;
 use crate::message::{self, MAX_MESSAGE, Reply, Request, VERSIONS};
 use crate::nonce::{Commitment, Instance, Nonce};
 use crate::peer::PeerCredentials;
@@ -10,7 +11,7 @@ use crate::socket::{self, Received};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// See the module.
+/// A connected candidate.
 pub(super) struct Candidate {
     pub(super) socket: OwnedFd,
     /// Where it was found.
@@ -19,18 +20,18 @@ pub(super) struct Candidate {
     pub(super) instance: Option<Instance>,
 }
 
-/// What a candidate has said.
-pub(super) enum Answer {
-    /// Nothing.
+/// The state of a candidate.
+pub(super) enum CandidateState {
+    /// It has sent nothing.
     NotYet,
     /// It is the server.
     Local(Box<Established>),
-    /// It isn't, and won't be.
+    /// It isn't the server.
     Never(Reason),
 }
 
 impl Candidate {
-    /// Looks who is there and, if it is somebody we trust, registers.
+    /// Checks the user of the process at the other end and, if it is trusted, registers.
     pub(super) fn register(
         self,
         options: &RendezvousOptions,
@@ -50,21 +51,24 @@ impl Candidate {
         Ok(self)
     }
 
-    /// What it has said by now.
-    pub(super) fn look(&self, nonce: &Nonce) -> Answer {
+    /// Reads what it has sent by now.
+    pub(super) fn look(&self, nonce: &Nonce) -> CandidateState {
         let through = || self.through.clone();
-        let violation = |what| Answer::Never(Reason::Violation { through: through(), what });
+        let violation = |what| CandidateState::Never(Reason::Violation { through: through(), what });
         let mut buffer = [0; MAX_MESSAGE + 1];
         let (length, fd) = match socket::receive_descriptors(&self.socket, &mut buffer, false) {
-            Err(Errno::AGAIN) => return Answer::NotYet,
+            Err(Errno::AGAIN) => return CandidateState::NotYet,
             Ok(Received::Datagram { length, mut fds, no_room: false }) if fds.len() < 2 => {
                 (length, fds.pop())
             }
             Ok(Received::Datagram { no_room: true, .. }) => {
-                return Answer::Never(Reason::Failed { through: through(), error: Errno::MFILE.to_string() });
+                return CandidateState::Never(Reason::Failed {
+                    through: through(),
+                    error: Errno::MFILE.to_string(),
+                });
             }
             Ok(Received::Datagram { .. }) => return violation("descriptors that nobody asked for"),
-            Ok(Received::HangUp) | Err(_) => return Answer::Never(Reason::HungUp(through())),
+            Ok(Received::HangUp) | Err(_) => return CandidateState::Never(Reason::HungUp(through())),
             Ok(Received::Violation(what)) => return violation(what),
         };
         let (version, theirs, instance, outstanding, slots) = match message::decode(&buffer[..length]) {
@@ -72,30 +76,36 @@ impl Candidate {
                 (version, nonce, instance, outstanding, slots)
             }
             Ok(Reply::Refused(refusal)) => {
-                return Answer::Never(Reason::Refused { through: through(), refusal });
+                return CandidateState::Never(Reason::Refused { through: through(), refusal });
             }
             _ => return violation("no message of the handshake"),
         };
         if theirs != *nonce || self.instance.is_some_and(|expected| expected != instance) {
-            return Answer::Never(Reason::Impostor(through()));
+            return CandidateState::Never(Reason::Impostor(through()));
         }
         if !VERSIONS.contains(&version) {
             return violation("a version that we didn't offer");
         }
         let Some(fd) = fd else { return violation("no interlock memory") };
-        let memory = match Memory::from_peer(fd) {
+        let memory = match InterlockMemory::from_peer(fd) {
             Ok(memory) => memory,
             Err(error) => {
-                return Answer::Never(Reason::Failed { through: through(), error: error.to_string() });
+                return CandidateState::Never(Reason::Failed {
+                    through: through(),
+                    error: error.to_string(),
+                });
             }
         };
         let socket = match self.socket.try_clone() {
             Ok(socket) => socket,
             Err(error) => {
-                return Answer::Never(Reason::Failed { through: through(), error: error.to_string() });
+                return CandidateState::Never(Reason::Failed {
+                    through: through(),
+                    error: error.to_string(),
+                });
             }
         };
-        Answer::Local(Box::new(Established {
+        CandidateState::Local(Box::new(Established {
             socket,
             memory,
             version,

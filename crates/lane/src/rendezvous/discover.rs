@@ -1,16 +1,18 @@
-//! Looking through the places where servers listen. Blocks a little: runs on a thread of its own.
+//! The search through the places where servers listen. It blocks for a short time, so it runs on a thread of
+//! its own.
 //!
-//! Other users can put any number of sockets with servers' names into most of these places. So each place is
-//! looked at for a bounded time, first at what belongs to users who are trusted, and the users take turns
-//! ([`crate::turns`]). Whether a socket's user is trusted is in any case asked of the kernel once we are
-//! connected.
+//! Other users can create any number of sockets with servers' names in most of these places. So each place is
+//! searched for a bounded time, sockets of trusted users first, and the users take turns
+//! ([`crate::round_robin`]). Whether a socket's user is trusted is in any case asked of the kernel after
+//! connecting.
 
 use super::candidate::Candidate;
-use super::{Reason, RendezvousOptions};
+use super::options::RendezvousOptions;
+use super::reason::Reason;
 use crate::namespaces::{self, Namespace};
 use crate::nonce::{Commitment, Instance};
+use crate::round_robin::round_robin;
 use crate::run_dir;
-use crate::turns::in_turns;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use std::collections::HashSet;
@@ -21,42 +23,42 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use sys::UnixListener;
 
-/// How many servers are asked. Their users share them.
+/// The most servers that are tried. Their users share them.
 const MAX_CANDIDATES: usize = 64;
-/// How long listing the sockets of one place may take, and how long calling them: some 10,000 of them.
+/// The time limit for listing the sockets of one place, and for connecting to them: some 10,000 of them.
 const MAX_TIME: Duration = Duration::from_millis(300);
-/// How long listing those of another network namespace may take.
+/// The time limit for listing those of another network namespace.
 const MAX_TIME_INSIDE: Duration = Duration::from_millis(50);
-/// Lines of a /proc/net/unix that are read whatever the time.
+/// The number of lines of a /proc/net/unix that are read whatever the time.
 const MIN_LINES: usize = 4096;
-/// How many are called however long it takes: on a machine that is busy time says little.
+/// The number that are tried however long it takes: on a busy machine time says little.
 const MIN_CALLS: usize = 64;
-/// How many reasons of one search are told. One that says who is trusted, or what is missing, is always among
-/// the first.
+/// The most reasons reported by one search. One that names a trust problem or a missing resource is always
+/// among the first.
 const MAX_REASONS: usize = 64;
-/// How much of a /proc/net/unix is read, in bytes: some 500,000 sockets.
+/// The most bytes of a /proc/net/unix that are read: some 500,000 sockets.
 const MAX_PROC_NET_UNIX: u64 = 64 << 20;
 
-/// What was found.
-pub(super) struct Found {
+/// The result of a search.
+pub(super) struct SearchResult {
     pub(super) candidates: Vec<Candidate>,
     pub(super) reasons: Vec<Reason>,
-    /// Whether a server that may search could find us where we couldn't find it.
+    /// Whether a privileged server might find this client though this client couldn't find it.
     pub(super) wait_to_be_called: bool,
 }
 
-/// The search, and where it stands.
+/// A search in progress.
 struct Search<'a> {
     options: &'a RendezvousOptions,
     commitment: Commitment,
-    found: Found,
-    /// Servers that have our registration: twice would be once too often.
+    found: SearchResult,
+    /// Servers that this client has registered with: a second registration would be ambiguous.
     registered: HashSet<Instance>,
-    /// Users who listen somewhere and aren't trusted.
+    /// Untrusted users with listening sockets.
     untrusted: HashSet<Option<u32>>,
 }
 
-/// How many sockets of a place have been called, and until when more are.
+/// The number of sockets of a place that were tried, and the deadline for more.
 struct Calls {
     made: usize,
     deadline: Instant,
@@ -73,9 +75,9 @@ impl Calls {
     }
 }
 
-/// Looks everywhere and registers with everybody who is trusted.
-pub(super) fn discover(options: &RendezvousOptions, commitment: Commitment) -> Found {
-    let found = Found { candidates: Vec::new(), reasons: Vec::new(), wait_to_be_called: false };
+/// Searches all places and registers with every trusted server.
+pub(super) fn discover(options: &RendezvousOptions, commitment: Commitment) -> SearchResult {
+    let found = SearchResult { candidates: Vec::new(), reasons: Vec::new(), wait_to_be_called: false };
     let mut search =
         Search { options, commitment, found, registered: HashSet::new(), untrusted: HashSet::new() };
     search.run_dir();
@@ -86,7 +88,7 @@ pub(super) fn discover(options: &RendezvousOptions, commitment: Commitment) -> F
         } else {
             search.say(Reason::MayNotSearch);
         }
-        // Whoever sees all has found all there is.
+        // A client that sees the whole host has found every server.
         search.found.wait_to_be_called = !namespaces::sees_the_host();
     }
     search.found
@@ -109,7 +111,7 @@ impl Search<'_> {
             return self.say(Reason::NoSocket(dir.clone()));
         }
         let mut calls = Calls::new();
-        for (instance, path) in in_turns(sockets, |owner| self.options.trusts(owner)) {
+        for (instance, path) in round_robin(sockets, |owner| self.options.trusts(owner)) {
             if !self.goes_on(&mut calls, &dir.display()) {
                 break;
             }
@@ -121,7 +123,7 @@ impl Search<'_> {
         match listening(Instant::now() + MAX_TIME) {
             Ok(instances) => {
                 let mut calls = Calls::new();
-                for instance in in_turns(instances, |owner| self.options.trusts(owner)) {
+                for instance in round_robin(instances, |owner| self.options.trusts(owner)) {
                     let name = run_dir::abstract_name(&instance);
                     if self.is_new(&instance) {
                         if !self.goes_on(&mut calls, &"this network namespace") {
@@ -154,7 +156,7 @@ impl Search<'_> {
             // Its sockets are listed from within: another way leads past the process, which may hang.
             let listed = sys::namespace::in_network_namespace(file.as_fd(), || listening(deadline));
             let listed = listed.and_then(|listed| listed).unwrap_or_default();
-            for instance in in_turns(listed, trusts) {
+            for instance in round_robin(listed, trusts) {
                 if !self.is_new(&instance) {
                     continue;
                 }
@@ -175,7 +177,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether to look at one more of this place.
+    /// Whether to try one more socket of this place.
     fn goes_on(&mut self, calls: &mut Calls, place: &dyn Display) -> bool {
         let goes_on = self.found.candidates.len() < MAX_CANDIDATES && calls.one_more();
         if !goes_on {
@@ -184,7 +186,7 @@ impl Search<'_> {
         goes_on
     }
 
-    /// One more reason, if it says anything new: of each user who isn't trusted one socket is named.
+    /// Adds a reason, if it is new: of each untrusted user one socket is named.
     fn say(&mut self, reason: Reason) {
         let news = match &reason {
             Reason::Untrusted { uid, .. } => self.untrusted.insert(Some(*uid)),
@@ -235,7 +237,7 @@ fn connect_abstract(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The servers that listen on an abstract socket of this thread's network namespace, and whose they are.
+/// The servers that listen on an abstract socket of this thread's network namespace, and their users.
 fn listening(deadline: Instant) -> io::Result<Vec<(Option<u32>, Instance)>> {
     let overflow = sys::peer::overflow_uid();
     let mut found = Vec::new();
@@ -245,7 +247,7 @@ fn listening(deadline: Instant) -> io::Result<Vec<(Option<u32>, Instance)>> {
     });
     match listed {
         Ok(()) => Ok(found),
-        // Whatever stands in the way there: the names are in /proc, too, but not their users.
+        // sock_diag failed: /proc lists the names, too, but not their users.
         Err(_) => {
             let names = names_in_proc("/proc/thread-self/net/unix", deadline)?;
             Ok(names.into_iter().map(|instance| (None, instance)).collect())
@@ -253,7 +255,7 @@ fn listening(deadline: Instant) -> io::Result<Vec<(Option<u32>, Instance)>> {
     }
 }
 
-/// The same by a `/proc/net/unix`.
+/// The same from a `/proc/net/unix`.
 fn names_in_proc(proc_net_unix: &str, deadline: Instant) -> io::Result<HashSet<Instance>> {
     let mut instances = HashSet::new();
     let file = std::fs::File::open(proc_net_unix).map_err(sys::proc_error)?;

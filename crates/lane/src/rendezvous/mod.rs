@@ -1,78 +1,40 @@
-//! How a client finds the servers of its host, and learns which of them it is talking to.
+//! The rendezvous: how a client finds the servers of its host and identifies the one that it is connected to.
 //!
-//! A handshake's life, on the client's side:
-//! 1. [`Rendezvous::register`] makes a nonce, looks in the run directory, in the abstract namespace and,
-//!    where it may, in the other network namespaces, connects to every server that it trusts, and registers
-//!    the nonce's commitment;
-//! 2. the caller sends the nonce over the NFS connection (UUID_IS_LOCAL);
-//! 3. when that has been answered, [`Candidates::look`] finds the server's word in one of the sockets, or
-//!    doesn't: the server speaks there before it answers the RPC;
-//! 4. a client that may not enter other namespaces also waits to be called by a privileged server: this alone
-//!    takes time, in [`Candidates::finish`].
+//! A handshake on the client's side:
+//! 1. [`Rendezvous::register`] makes a nonce, searches the run directory, the abstract namespace and, with
+//!    the privilege, the other network namespaces, connects to every server that it trusts, and registers the
+//!    nonce's commitment.
+//! 2. The caller sends the nonce over the NFS connection (UUID_IS_LOCAL).
+//! 3. After the reply, [`Candidates::look`] finds the server's message in one of the sockets, or there is
+//!    none: the server sends it before it answers the RPC.
+//! 4. A client that may not enter other namespaces also waits to be called by a privileged server, in
+//!    [`Candidates::finish`]. Only this takes time.
 
 mod called;
 mod candidate;
 mod discover;
+mod options;
 mod reason;
 
+pub use options::RendezvousOptions;
 pub use reason::{NotLocal, Reason};
 
 use crate::client::Lane;
 use crate::nonce::Nonce;
 use called::Called;
-use candidate::{Answer, Candidate};
-use std::path::PathBuf;
+use candidate::{Candidate, CandidateState};
 use std::time::{Duration, Instant};
 
-/// How a client looks for servers.
-#[derive(Debug, Clone)]
-pub struct RendezvousOptions {
-    /// The run directory.
-    pub run_dir: PathBuf,
-    /// Users besides root and ourselves whose servers are trusted. The overflow id (65534) stands for
-    /// everybody whom our user namespace doesn't map.
-    pub trusted_uids: Vec<u32>,
-    /// Whether to look for abstract sockets, in our own network namespace and, where we may (CAP_SYS_ADMIN),
-    /// in the others; and, where we may not, to wait for a privileged server that looks for us.
-    pub search_namespaces: bool,
-}
-
-impl RendezvousOptions {
-    /// Nobody trusted but root and ourselves; namespaces searched.
-    #[must_use]
-    pub fn new(run_dir: PathBuf) -> Self {
-        Self { run_dir, trusted_uids: Vec::new(), search_namespaces: true }
-    }
-
-    /// Whether a server of this user is trusted; `None` is a user whom our user namespace doesn't map.
-    fn trusts(&self, uid: Option<u32>) -> bool {
-        match uid {
-            Some(uid) => {
-                uid == 0 || uid == rustix::process::geteuid().as_raw() || self.trusted_uids.contains(&uid)
-            }
-            None => self.trusted_uids.contains(&sys::peer::overflow_uid()),
-        }
-    }
-
-    /// The users who are trusted.
-    fn trusted(&self) -> Vec<Option<u32>> {
-        let overflow = sys::peer::overflow_uid();
-        let own = rustix::process::geteuid().as_raw();
-        let named = self.trusted_uids.iter().map(|uid| Some(*uid).filter(|uid| *uid != overflow));
-        [Some(0), Some(own)].into_iter().chain(named).collect()
-    }
-}
-
-/// The entrance.
+/// The entry point of the handshake.
 pub struct Rendezvous;
 
 impl Rendezvous {
-    /// Makes a nonce, looks for servers on this host, connects to every one that is trusted and registers the
-    /// nonce's commitment there. Takes milliseconds, at most some 2 s where tens of thousands of sockets and
-    /// processes are looked through. Must run in a tokio runtime with I/O and time enabled.
+    /// Makes a nonce, searches this host for servers, connects to every trusted one and registers the nonce's
+    /// commitment there. Takes milliseconds, at most some 2 s with tens of thousands of sockets and
+    /// processes. Must run in a tokio runtime with I/O and time enabled.
     ///
     /// # Errors
-    /// When the kernel gives no random numbers or no thread. That nobody was found is no error here: see
+    /// When the kernel returns no random numbers or no thread. Finding no server is no error here: see
     /// [`Candidates::finish`].
     pub async fn register(options: RendezvousOptions) -> std::io::Result<Candidates> {
         let nonce = Nonce::random()?;
@@ -85,7 +47,7 @@ impl Rendezvous {
     }
 }
 
-/// Servers that might be the one at the other end of the NFS connection.
+/// Servers that may be the one at the other end of the NFS connection.
 pub struct Candidates {
     nonce: Nonce,
     candidates: Vec<Candidate>,
@@ -94,32 +56,32 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// What UUID_IS_LOCAL must carry: once, over the NFS connection of the server that is asked for, within
-    /// 10 s.
+    /// The argument of UUID_IS_LOCAL: to be sent once, over the NFS connection of the server in question,
+    /// within 10 s.
     #[must_use]
     pub const fn nonce(&self) -> [u8; 16] {
         self.nonce.0
     }
 
-    /// Whether a server that we can't reach may yet call us: then [`Candidates::finish`] waits, unless
+    /// Whether an unreachable server may still call this client. [`Candidates::finish`] then waits, unless
     /// [`Candidates::look`] finds a lane.
     #[must_use]
     pub const fn may_be_called(&self) -> bool {
         self.called.is_some()
     }
 
-    /// To be called when UUID_IS_LOCAL has been answered: whether one of the candidates is that server.
-    /// Doesn't wait: a server says so before it answers the RPC.
+    /// Checks, after the reply to UUID_IS_LOCAL, whether one of the candidates is that server. Doesn't wait:
+    /// a server sends its message before it answers the RPC.
     pub fn look(&mut self) -> Option<Lane> {
         let mut index = 0;
         while let Some(candidate) = self.candidates.get(index) {
             match candidate.look(&self.nonce) {
-                Answer::NotYet => index += 1,
-                Answer::Never(reason) => {
+                CandidateState::NotYet => index += 1,
+                CandidateState::Never(reason) => {
                     self.candidates.remove(index);
                     self.reasons.push(reason);
                 }
-                Answer::Local(established) => {
+                CandidateState::Local(established) => {
                     let through = established.through.clone();
                     self.candidates.remove(index);
                     match Lane::begin(*established) {
@@ -132,12 +94,12 @@ impl Candidates {
         None
     }
 
-    /// To be called when UUID_IS_LOCAL has been answered. Looks as [`Candidates::look`] does; if that finds
-    /// nothing and we wait to be called by a privileged server, waits up to `wait` for it (2 s is a good
-    /// value; run it in the background).
+    /// Checks, after the reply to UUID_IS_LOCAL, as [`Candidates::look`] does. If that finds nothing and this
+    /// client waits to be called by a privileged server, waits for it up to `wait` (2 s is a good value; run
+    /// it in the background).
     ///
     /// # Errors
-    /// [`NotLocal`] with a reason for every place that was looked at.
+    /// [`NotLocal`] with a reason for every place that was searched.
     pub async fn finish(mut self, wait: Duration) -> Result<Lane, NotLocal> {
         if let Some(lane) = self.look() {
             return Ok(lane);
@@ -154,7 +116,7 @@ impl Candidates {
     }
 }
 
-/// Runs what blocks (a little) on a thread of its own.
+/// Runs code that blocks for a short time on a thread of its own.
 async fn on_a_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

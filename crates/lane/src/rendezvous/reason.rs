@@ -1,17 +1,17 @@
-//! Why there's no lane, in words that an admin can act on.
+//! Why there is no lane, in words that an administrator can act on.
 
-use crate::message::Refusal;
+use crate::message::HandshakeRefusal;
 use std::path::PathBuf;
 
-/// There's no lane, and why.
+/// There is no lane, and the reasons.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no lane: {}", .reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct NotLocal {
-    /// One for every place that was looked at.
+    /// One for every place that was searched.
     pub reasons: Vec<Reason>,
 }
 
-/// Why one server, or one place to look for servers, gave no lane.
+/// Why one server, or one searched place, gave no lane.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -27,7 +27,7 @@ pub enum Reason {
     UnreadableRunDir {
         /// The directory.
         dir: PathBuf,
-        /// What the kernel said.
+        /// The error.
         error: String,
     },
     /// The run directory has no server's socket.
@@ -37,10 +37,10 @@ pub enum Reason {
         .0.display()
     )]
     NoSocket(PathBuf),
-    /// A server's socket, and nobody behind it.
+    /// A server's socket without a listening process.
     #[error("nobody listens on {0}: that server is dead")]
     Dead(String),
-    /// More connections wait there than the kernel keeps.
+    /// The server's queue of connections is full.
     #[error("the server at {0} is too busy to accept connections")]
     Busy(String),
     /// A system call failed.
@@ -48,7 +48,7 @@ pub enum Reason {
     Failed {
         /// The server's socket.
         through: String,
-        /// What the kernel said.
+        /// The error.
         error: String,
     },
     /// The server's user isn't trusted.
@@ -72,13 +72,13 @@ pub enum Reason {
         /// The overflow id.
         overflow: u32,
     },
-    /// The server said that there'll be no lane.
+    /// The server refused the lane.
     #[error("the server at {through} gives no lane: {refusal}")]
     Refused {
         /// The server's socket.
         through: String,
         /// Its reason.
-        refusal: Refusal,
+        refusal: HandshakeRefusal,
     },
     /// A server of this host, but not the one at the other end of the NFS connection.
     #[error(
@@ -86,10 +86,10 @@ pub enum Reason {
          it has the lane switched off)"
     )]
     AnotherServer(String),
-    /// It closed the connection without a word.
+    /// It closed the connection without a message.
     #[error("the server at {0} closed the connection")]
     HungUp(String),
-    /// It claimed to be the server and doesn't know the nonce.
+    /// It claims to be the server but doesn't know the nonce.
     #[error("{0} claims to be the server but doesn't know the nonce: somebody there is up to something")]
     Impostor(String),
     /// It broke the protocol.
@@ -97,10 +97,10 @@ pub enum Reason {
     Violation {
         /// The server's socket.
         through: String,
-        /// What it did.
+        /// The violation.
         what: &'static str,
     },
-    /// Not everything was looked at.
+    /// Not everything was searched.
     #[error("{0} has more sockets with servers' names than can be looked at, and not all were")]
     TooMany(String),
     /// The abstract sockets of this network namespace can't be listed.
@@ -109,13 +109,13 @@ pub enum Reason {
     /// The network namespaces of other processes can't be found.
     #[error("other network namespaces were not searched: {0}")]
     NamespacesNotListed(String),
-    /// We may not enter other network namespaces.
+    /// This process may not enter other network namespaces.
     #[error(
         "other network namespaces were not searched (that needs CAP_SYS_ADMIN): if the server is in a \
          container or this client is, share the run directory"
     )]
     MayNotSearch,
-    /// No server that isn't known already in any other network namespace.
+    /// The other network namespaces have no further server.
     #[error("no further server in {0} other network namespaces")]
     NothingInNamespaces(usize),
     /// No server has called.

@@ -1,24 +1,24 @@
-//! One lane: the thread that serves it, and what others may do to it meanwhile.
+//! One lane: the thread that serves it, and the operations of other threads on it.
 //!
 //! A lane's life:
-//! 1. [`LaneShared::new`] makes it of a waiting connection whose nonce has come;
-//! 2. [`LaneShared::say_local`] puts Local into the client's socket;
+//! 1. [`LaneShared::new`] makes it from a waiting connection whose nonce has arrived.
+//! 2. [`LaneShared::say_local`] sends Local.
 //! 3. [`serve`] answers Opens on a thread of its own, until the client hangs up, breaks the protocol, or
-//!    somebody calls [`LaneShared::end`];
-//! 4. whatever grants are left are released when `serve` returns, also if it panics.
+//!    another thread calls [`LaneShared::end`].
+//! 4. The remaining grants are released when `serve` returns, also if it panics.
 //!
-//! Nothing here waits for the client but the receive at the top of the loop: a reply that finds the client's
-//! socket full ends the lane.
+//! Only the receive at the top of the loop waits for the client. A reply that finds the client's socket full
+//! ends the lane.
 
-use super::budget::{Budget, Place, share_of};
-use super::{Bound, Granted, Granter, LaneInfo, Limits};
-use crate::grants::{Grants, Wanted};
-use crate::interlock::{Control, SLOTS, ServerSide, State};
-use crate::memory::Memory;
-use crate::message::{self, Given, MAX_MESSAGE, Reply, Request};
+use super::grant_budget::{GrantBudget, Reservation, share_of};
+use super::{Bound, GrantService, LaneInfo, LaneLimits, OpenGrant};
+use crate::grant_table::{GrantTable, Purpose};
+use crate::interlock::{Control, ControlState, SLOTS, ServerSide};
+use crate::memory::InterlockMemory;
+use crate::message::{self, MAX_MESSAGE, PrefetchedFile, Reply, Request};
 use crate::nonce::{Instance, Nonce};
 use crate::peer::may_act_as;
-use crate::request::{Access, Credential, MAX_HANDLE, OpenRequest, Soon, Status, Target};
+use crate::request::{Access, Credential, MAX_HANDLE, OpenRequest, PrefetchTargets, Status, Target};
 use crate::socket::{self, Received};
 use fairness::Peer;
 use parking_lot::Mutex;
@@ -34,39 +34,39 @@ use sys::barrier::{BarrierScope, is_offered};
 use tracing::debug;
 use xdr::Encoder;
 
-/// How many bytes of a file that may be wanted soon are read ahead.
+/// The number of bytes of a prefetched file that are read ahead.
 const READ_AHEAD: u64 = 128 << 10;
 
-/// What the server holds while a grant is open.
-type Held = Option<Box<dyn Any + Send>>;
+/// State that the server keeps while a grant is open.
+type ServiceState = Option<Box<dyn Any + Send>>;
 
-/// A lane, as its own thread and the server's other threads see it.
+/// A lane, as shared by its own thread and the server's other threads.
 pub(super) struct LaneShared {
     pub(super) bound: Bound,
-    /// Whom its grants, and the lane itself, are charged to.
+    /// The peer that the lane and its grants are charged to.
     pub(super) share: Peer,
-    budget: Arc<Budget>,
+    budget: Arc<GrantBudget>,
     through: String,
     since: SystemTime,
     socket: OwnedFd,
-    interlock: ServerSide<Memory>,
-    /// What stands in the shared memory, which the client may have scribbled over.
+    interlock: ServerSide<InterlockMemory>,
+    /// The server's copy of the control word, which the client may have overwritten in the shared memory.
     control: Mutex<Control>,
-    grants: Mutex<Grants<Held>>,
+    grants: Mutex<GrantTable<ServiceState>>,
     granted: AtomicU64,
     refused: AtomicU64,
-    /// A request is being served.
+    /// Whether a request is being served.
     busy: AtomicBool,
-    /// The client has said that it syncs for itself.
+    /// Whether the client has sent Async.
     asynchronous: AtomicBool,
-    /// Why this server ended it, if it was this server.
+    /// Why this server ended the lane, if it did.
     why: OnceLock<&'static str>,
-    limits: Limits,
+    limits: LaneLimits,
 }
 
 /// Why a lane ended, for the log.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum LaneEnd {
     #[error("the client hung up")]
     HangUp,
     #[error("the client sent {0}")]
@@ -74,7 +74,7 @@ enum End {
     #[error("the client sent no message of the protocol: {0}")]
     Garbage(#[from] xdr::Error),
     #[error("the client makes no sense: {0}")]
-    Nonsense(#[from] crate::grants::Nonsense),
+    ProtocolError(#[from] crate::grant_table::ProtocolError),
     #[error("the socket failed: {0}")]
     Socket(#[from] rustix::io::Errno),
 }
@@ -85,8 +85,8 @@ impl LaneShared {
         bound: Bound,
         through: String,
         socket: OwnedFd,
-        limits: Limits,
-        budget: Arc<Budget>,
+        limits: LaneLimits,
+        budget: Arc<GrantBudget>,
     ) -> std::io::Result<Self> {
         Ok(Self {
             share: share_of(&bound.process),
@@ -96,11 +96,11 @@ impl LaneShared {
             since: SystemTime::now(),
             socket,
             interlock: ServerSide::new(
-                Memory::create()?,
+                InterlockMemory::create()?,
                 if is_offered(BarrierScope::Host) { SLOTS } else { 0 },
             ),
             control: Mutex::new(Control::FIRST),
-            grants: Mutex::new(Grants::new(limits.lane_grants, limits.outstanding)),
+            grants: Mutex::new(GrantTable::new(limits.lane_grants, limits.outstanding)),
             granted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             busy: AtomicBool::new(false),
@@ -110,7 +110,7 @@ impl LaneShared {
         })
     }
 
-    /// Tells the client that the nonce has come. Whether it could be told.
+    /// Sends Local to the client. Returns whether it was sent.
     pub(super) fn say_local(&self, version: u32, nonce: Nonce, instance: Instance) -> bool {
         let local = Reply::Local {
             version,
@@ -123,7 +123,7 @@ impl LaneShared {
         socket::send(&self.socket, &message::encode(&local), &[self.interlock.words().as_fd()]).is_ok()
     }
 
-    /// For the status.
+    /// A snapshot for the status.
     pub(super) fn info(&self) -> LaneInfo {
         LaneInfo {
             bound: self.bound.clone(),
@@ -136,17 +136,17 @@ impl LaneShared {
         }
     }
 
-    /// The I/O that the client says it has under way; exact after a barrier.
+    /// The I/O in flight as counted by the client; exact after a barrier.
     pub(super) fn in_flight(&self) -> u64 {
         self.interlock.in_flight()
     }
 
-    /// Open grants; `None` while a request is being served.
+    /// The number of open grants; `None` while a request is being served.
     pub(super) fn idle_grants(&self) -> Option<usize> {
         (!self.busy.load(Relaxed)).then(|| self.grants.lock().open())
     }
 
-    /// Ends all grants given so far; the lane goes on.
+    /// Ends all grants given so far. The lane stays.
     pub(super) fn recall(&self) {
         let generation = {
             let mut control = self.control.lock();
@@ -159,18 +159,19 @@ impl LaneShared {
 
     /// Refuses new grants and new I/O.
     pub(super) fn begin_drain(&self) {
-        self.publish(State::Draining);
+        self.publish(ControlState::Draining);
         self.tell(&Reply::Drain);
     }
 
-    /// Ends the lane, `why` in words for the status: its thread finds the socket shut.
+    /// Ends the lane by shutting its socket down, which its thread notices. `why` is the reason in words for
+    /// the status.
     pub(super) fn end(&self, why: &'static str) {
         let _ = self.why.set(why); // the first reason is the reason
-        self.publish(State::Gone);
+        self.publish(ControlState::Gone);
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Ends the lane if a grant has been waiting for its receipt for too long.
+    /// Ends the lane if a grant has waited too long for its receipt.
     pub(super) fn check_receipts(&self, now: Instant) {
         let mut grants = self.grants.lock();
         let nonsense = self.note_receipts(&mut grants).is_err();
@@ -182,43 +183,46 @@ impl LaneShared {
         }
     }
 
-    /// Looks how many grants the client has acknowledged by now.
-    fn note_receipts(&self, grants: &mut Grants<Held>) -> Result<(), crate::grants::Nonsense> {
+    /// Reads the number of grants that the client has acknowledged.
+    fn note_receipts(
+        &self,
+        grants: &mut GrantTable<ServiceState>,
+    ) -> Result<(), crate::grant_table::ProtocolError> {
         let news = grants.received(self.interlock.received())?;
         self.budget.delivered(self.share, news);
         Ok(())
     }
 
-    /// Room for one more file for this user, in the lane and in what its owner may have in all lanes.
-    fn place(&self, user: u32, wanted: Wanted) -> Result<Option<Place<'_>>, End> {
+    /// Reserves room for one more file of this user, in the lane and in its owner's share of all lanes.
+    fn reserve(&self, user: u32, wanted: Purpose) -> Result<Option<Reservation<'_>>, LaneEnd> {
         let mut grants = self.grants.lock();
         self.note_receipts(&mut grants)?;
         let room = grants.has_room(user, wanted);
         drop(grants);
-        Ok(if room { self.budget.place(self.share) } else { None })
+        Ok(if room { self.budget.reserve(self.share) } else { None })
     }
 
     /// Takes the last grant back, which couldn't be sent.
-    fn take_back(&self, grants: &mut Grants<Held>, grant: u64) -> Held {
+    fn take_back(&self, grants: &mut GrantTable<ServiceState>, grant: u64) -> ServiceState {
         let undelivered = grants.undelivered();
         let held = grants.take_back(grant);
-        // A client that lies may have acknowledged it already.
+        // A lying client may have acknowledged it already.
         self.budget.delivered(self.share, undelivered - grants.undelivered());
         self.budget.released(self.share, usize::from(held.is_some()));
         held.flatten()
     }
 
-    /// Releases what is left.
+    /// Releases all grants.
     fn release_all(&self) {
         let mut grants = self.grants.lock();
         self.budget.delivered(self.share, grants.undelivered());
         self.budget.released(self.share, grants.open());
-        let left: Vec<Held> = grants.end().collect();
+        let left: Vec<ServiceState> = grants.end().collect();
         drop(grants);
         drop(left);
     }
 
-    fn publish(&self, state: State) {
+    fn publish(&self, state: ControlState) {
         let mut control = self.control.lock();
         // Draining never comes after gone.
         if control.state as u32 <= state as u32 {
@@ -227,15 +231,15 @@ impl LaneShared {
         }
     }
 
-    /// Says something that the client didn't ask for; ends the lane of a client that doesn't listen.
+    /// Sends an unsolicited message. Ends the lane of a client that doesn't read it.
     fn tell(&self, reply: &Reply<'_>) {
         if socket::send(&self.socket, &message::encode(reply), &[]).is_err() {
             self.end("the client didn't take what it was told");
         }
     }
 
-    fn release(&self, releases: &[u64]) -> Result<(), End> {
-        // What the server held is dropped after the lock.
+    fn release(&self, releases: &[u64]) -> Result<(), LaneEnd> {
+        // The server's state is dropped after the lock.
         let mut held = Vec::with_capacity(releases.len());
         let mut grants = self.grants.lock();
         let all = releases.iter().try_for_each(|id| grants.release(*id).map(|its| held.push(its)));
@@ -245,12 +249,12 @@ impl LaneShared {
     }
 }
 
-/// A lane that ends otherwise than by its client or its server has a bug behind it.
+/// The reason for the end of a lane that neither its client nor its server has ended: a bug.
 const PANICKED: &str = "the server failed";
 
-/// Serves a lane to its end; on the lane's own thread. `refresh` looks at the receipts of all lanes.
-pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter, refresh: &dyn Fn()) {
-    /// Also if the granter panics where nobody catches it.
+/// Serves a lane to its end, on the lane's own thread. `refresh` reads the receipts of all lanes.
+pub(super) fn serve(lane: &LaneShared, service: &dyn GrantService, refresh: &dyn Fn()) {
+    /// Also if the service panics where the panic isn't caught.
     struct Ending<'a>(&'a LaneShared);
     impl Drop for Ending<'_> {
         fn drop(&mut self) {
@@ -262,10 +266,10 @@ pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter, refresh: &dyn Fn()
     let mut buffer = [0; MAX_MESSAGE + 1];
     let mut reply = Encoder::new();
     loop {
-        if let Err(end) = serve_one(lane, granter, refresh, &mut buffer, &mut reply) {
+        if let Err(end) = serve_one(lane, service, refresh, &mut buffer, &mut reply) {
             debug!(lane = lane.bound.lane, %end, "lane ended");
             let why = lane.why.get().map_or_else(|| end.to_string(), |why| (*why).to_owned());
-            granter.ended(&lane.bound, &why);
+            service.ended(&lane.bound, &why);
             return;
         }
     }
@@ -273,44 +277,44 @@ pub(super) fn serve(lane: &LaneShared, granter: &dyn Granter, refresh: &dyn Fn()
 
 fn serve_one(
     lane: &LaneShared,
-    granter: &dyn Granter,
+    service: &dyn GrantService,
     refresh: &dyn Fn(),
     buffer: &mut socket::Buffer,
     reply: &mut Encoder,
-) -> Result<(), End> {
+) -> Result<(), LaneEnd> {
     lane.busy.store(false, Relaxed);
     let length = match socket::receive_bytes(&lane.socket, buffer, true)? {
         Received::Datagram { length, .. } => length,
-        Received::HangUp => return Err(End::HangUp),
-        Received::Violation(what) => return Err(End::Violation(what)),
+        Received::HangUp => return Err(LaneEnd::HangUp),
+        Received::Violation(what) => return Err(LaneEnd::Violation(what)),
     };
     lane.busy.store(true, Relaxed);
     match message::decode(&buffer[..length])? {
-        Request::Register { .. } => Err(End::Violation("a second Register")),
+        Request::Register { .. } => Err(LaneEnd::Violation("a second Register")),
         Request::Release(releases) => lane.release(&releases),
         Request::Open { serial, releases, target, access, credential } => {
             lane.release(&releases)?;
-            match open(lane, granter, refresh, &target, access, &credential)? {
-                Ok(decided) => send_grant(lane, granter, serial, credential.uid, decided, reply),
+            match open(lane, service, refresh, &target, access, &credential)? {
+                Ok(decided) => send_grant(lane, service, serial, credential.uid, decided, reply),
                 Err(status) => refuse(lane, serial, status, reply),
             }
         }
-        Request::Ahead { serial, releases, soon, credential } => {
+        Request::Prefetch { serial, releases, targets, credential } => {
             lane.release(&releases)?;
-            ahead(lane, granter, serial, &soon, &credential, reply)
+            ahead(lane, service, serial, &targets, &credential, reply)
         }
         Request::Async => {
-            // Once: it is told to who looks with every call of the NFS connection.
+            // Once: every call of the NFS connection checks for it.
             if !lane.asynchronous.swap(true, Relaxed) {
-                granter.async_from_now(&lane.bound);
+                service.async_from_now(&lane.bound);
             }
             Ok(())
         }
     }
 }
 
-/// Answers an Open without a file.
-fn refuse(lane: &LaneShared, serial: u32, status: Status, reply: &mut Encoder) -> Result<(), End> {
+/// Answers an Open with a status.
+fn refuse(lane: &LaneShared, serial: u32, status: Status, reply: &mut Encoder) -> Result<(), LaneEnd> {
     lane.refused.fetch_add(1, Relaxed);
     reply.truncate(0);
     reply.put(&Reply::NotOpened { serial, status });
@@ -319,45 +323,49 @@ fn refuse(lane: &LaneShared, serial: u32, status: Status, reply: &mut Encoder) -
 
 /// A file that is about to be granted.
 struct Decided<'a> {
-    /// Under which the decision was made.
+    /// The generation in which the decision was made.
     generation: u64,
-    granted: Granted,
-    place: Place<'a>,
+    granted: OpenGrant,
+    reservation: Reservation<'a>,
 }
 
 /// Decides about an Open.
 fn open<'a>(
     lane: &'a LaneShared,
-    granter: &dyn Granter,
+    service: &dyn GrantService,
     refresh: &dyn Fn(),
     target: &Target<'_>,
     access: Access,
     credential: &Credential,
-) -> Result<Result<Decided<'a>, Status>, End> {
-    // Before the check: a recall that comes while we look ends what we are about to give.
+) -> Result<Result<Decided<'a>, Status>, LaneEnd> {
+    // Read before the check, so that a recall during the check ends this grant.
     let control = *lane.control.lock();
-    if control.state != State::Live {
+    if control.state != ControlState::Live {
         return Ok(Err(Status::Draining));
     }
-    // Before the room: nobody uses up what others may have.
+    // Checked before room is reserved, so that refused requests don't use up other users' room.
     if !may_act_as(&lane.bound.process, credential) {
         return Ok(Err(Status::Denied));
     }
-    let mut place = lane.place(credential.uid, Wanted::Now)?;
-    if place.is_none() {
-        // Grants whose receipts nobody has looked at yet may be in the way.
+    let mut reservation = lane.reserve(credential.uid, Purpose::Open)?;
+    if reservation.is_none() {
+        // Grants whose receipts haven't been read yet may hold the room.
         refresh();
-        place = lane.place(credential.uid, Wanted::Now)?;
+        reservation = lane.reserve(credential.uid, Purpose::Open)?;
     }
-    // Nothing has been looked at, let alone made.
-    let Some(place) = place else { return Ok(Err(Status::TooMany)) };
-    let granted = ask(lane, granter, &OpenRequest { target: *target, access, credential });
-    Ok(granted.map(|granted| Decided { generation: control.generation, granted, place }))
+    // No file was looked up or created.
+    let Some(reservation) = reservation else { return Ok(Err(Status::TooMany)) };
+    let granted = ask(lane, service, &OpenRequest { target: *target, access, credential });
+    Ok(granted.map(|granted| Decided { generation: control.generation, granted, reservation }))
 }
 
-/// Asks the granter; a bug behind one file must not take the lane, let alone the others'.
-fn ask(lane: &LaneShared, granter: &dyn Granter, request: &OpenRequest<'_>) -> Result<Granted, Status> {
-    catch_unwind(AssertUnwindSafe(|| granter.open(&lane.bound, request)))
+/// Calls the service. A panic over one file must not end the lane, let alone the others.
+fn ask(
+    lane: &LaneShared,
+    service: &dyn GrantService,
+    request: &OpenRequest<'_>,
+) -> Result<OpenGrant, Status> {
+    catch_unwind(AssertUnwindSafe(|| service.open(&lane.bound, request)))
         .unwrap_or(Err(Status::Io))
         .and_then(|granted| if granted.handle.len() <= MAX_HANDLE { Ok(granted) } else { Err(Status::Io) })
 }
@@ -365,25 +373,25 @@ fn ask(lane: &LaneShared, granter: &dyn Granter, request: &OpenRequest<'_>) -> R
 /// Sends a grant, or takes it back.
 fn send_grant(
     lane: &LaneShared,
-    granter: &dyn Granter,
+    service: &dyn GrantService,
     serial: u32,
     user: u32,
     decided: Decided<'_>,
     reply: &mut Encoder,
-) -> Result<(), End> {
-    let Decided { generation, granted, place } = decided;
-    let Granted { file, handle, about, directory, held, .. } = granted;
-    // There was room before the file was opened, and this thread alone gives.
-    let Ok(grant) = lane.grants.lock().give(held, user, Wanted::Now, Instant::now()) else { return Ok(()) };
-    place.fill();
+) -> Result<(), LaneEnd> {
+    let Decided { generation, granted, reservation } = decided;
+    let OpenGrant { file, handle, attributes, directory, held, .. } = granted;
+    // Room was reserved before the file was opened, and only this thread grants.
+    let Ok(grant) = lane.grants.lock().give(held, user, Purpose::Open, Instant::now()) else { return Ok(()) };
+    reservation.commit();
     reply.truncate(0);
     reply.put(&Reply::Opened {
         serial,
         grant,
         generation,
-        verifier: granter.verifier(),
+        verifier: service.verifier(),
         handle: &handle,
-        about,
+        attributes,
         directory,
     });
     if let Err(error) = socket::send(&lane.socket, reply.as_slice(), &[file.as_fd()]) {
@@ -392,34 +400,34 @@ fn send_grant(
         if error != Errno::TOOMANYREFS {
             return Err(error.into());
         }
-        // The kernel bounds the descriptors that a user has under way, and it counts those of other programs
-        // of ours.
+        // The kernel bounds the descriptors that a user has in flight, and counts those of the user's other
+        // programs, too.
         return refuse(lane, serial, Status::TooMany, reply);
     }
     lane.granted.fetch_add(1, Relaxed);
     Ok(())
 }
 
-/// Opens what may be wanted soon, each file by the one check, and begins to read those that aren't cached.
-/// What can't be given is left out: an Open will say why.
+/// Opens the files of a Prefetch, each after the same check as an Open, and starts reading those that aren't
+/// cached. Files that can't be granted are left out; an Open returns the reason.
 fn ahead(
     lane: &LaneShared,
-    granter: &dyn Granter,
+    service: &dyn GrantService,
     serial: u32,
-    soon: &Soon<'_>,
+    targets: &PrefetchTargets<'_>,
     credential: &Credential,
     reply: &mut Encoder,
-) -> Result<(), End> {
-    // As for an Open: before the first check.
+) -> Result<(), LaneEnd> {
+    // As for an Open, read before the first check.
     let control = *lane.control.lock();
-    let may = control.state == State::Live && may_act_as(&lane.bound.process, credential);
+    let may = control.state == ControlState::Live && may_act_as(&lane.bound.process, credential);
     let mut opened = Vec::new();
-    for (index, target) in soon.targets().enumerate() {
+    for (index, target) in targets.targets().enumerate() {
         if !may {
             break;
         }
-        let Some(place) = lane.place(credential.uid, Wanted::Soon)? else { break };
-        let Ok(granted) = ask(lane, granter, &OpenRequest { target, access: Access::Read, credential })
+        let Some(reservation) = lane.reserve(credential.uid, Purpose::Prefetch)? else { break };
+        let Ok(granted) = ask(lane, service, &OpenRequest { target, access: Access::Read, credential })
         else {
             continue;
         };
@@ -427,22 +435,22 @@ fn ahead(
             continue;
         }
         read_ahead(&granted);
-        let Granted { file, handle, about, held, .. } = granted;
-        let given = lane.grants.lock().give(held, credential.uid, Wanted::Soon, Instant::now());
+        let OpenGrant { file, handle, attributes, held, .. } = granted;
+        let given = lane.grants.lock().give(held, credential.uid, Purpose::Prefetch, Instant::now());
         let Ok(grant) = given else { break };
-        place.fill();
-        opened.push((index as u32, grant, file, handle, about));
+        reservation.commit();
+        opened.push((index as u32, grant, file, handle, attributes));
     }
-    let files = opened.iter().map(|(index, grant, _, handle, about)| Given {
+    let files = opened.iter().map(|(index, grant, _, handle, attributes)| PrefetchedFile {
         index: *index,
         grant: *grant,
         handle,
-        about: *about,
+        attributes: *attributes,
     });
-    let given = Reply::Given {
+    let given = Reply::Prefetched {
         serial,
         generation: control.generation,
-        verifier: granter.verifier(),
+        verifier: service.verifier(),
         files: files.collect(),
     };
     reply.truncate(0);
@@ -454,7 +462,7 @@ fn ahead(
             Ok(())
         }
         Err(error) => {
-            let held: Vec<Held> = {
+            let held: Vec<ServiceState> = {
                 let mut grants = lane.grants.lock();
                 opened.iter().rev().map(|(_, grant, ..)| lane.take_back(&mut grants, *grant)).collect()
             };
@@ -462,9 +470,8 @@ fn ahead(
             if error != Errno::TOOMANYREFS {
                 return Err(error.into());
             }
-            // The kernel bounds the descriptors that a user has under way. Those that nobody has asked for
-            // yet can wait.
-            let none = Reply::Given { serial, generation: 0, verifier: [0; 8], files: Vec::new() };
+            // The kernel bounds the descriptors that a user has in flight. Prefetched ones can wait.
+            let none = Reply::Prefetched { serial, generation: 0, verifier: [0; 8], files: Vec::new() };
             reply.truncate(0);
             reply.put(&none);
             Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)
@@ -472,12 +479,12 @@ fn ahead(
     }
 }
 
-/// Has the kernel begin to read the file, if it isn't cached and is to be. Doesn't wait for it.
-fn read_ahead(granted: &Granted) {
-    if granted.about.modes.read == io::IoMode::Buffered
-        && let Some(length) = NonZeroU64::new(granted.about.attributes.size.min(READ_AHEAD))
+/// Makes the kernel start reading the file into the page cache, if its mode uses that. Doesn't wait.
+fn read_ahead(granted: &OpenGrant) {
+    if granted.attributes.modes.read == io::IoMode::Buffered
+        && let Some(length) = NonZeroU64::new(granted.attributes.file.size.min(READ_AHEAD))
     {
-        // Where that isn't possible the file is read when it is read.
+        // Where this isn't possible the file is read on demand.
         let _ = rustix::fs::fadvise(&granted.file, 0, Some(length), rustix::fs::Advice::WillNeed);
     }
 }

@@ -1,17 +1,17 @@
-//! The sockets that clients come to: a file in the run directory and a name in the abstract namespace.
+//! The server's listening sockets: a file in the run directory and a name in the abstract namespace.
 
 use super::LaneOptions;
-use super::door::Listener;
+use super::acceptor::LaneListener;
 use crate::run_dir;
 use rustix::net::SocketAddrUnix;
 use std::path::PathBuf;
 use tracing::debug;
 
-/// How many connections the kernel keeps for us before we accept them.
+/// The length of the kernel's queue of connections that aren't accepted yet.
 const BACKLOG: i32 = 1024;
 
-/// The sockets that could be opened, the socket file, and what didn't work.
-pub(super) fn listen(options: &LaneOptions) -> (Vec<Listener>, Option<PathBuf>, Vec<String>) {
+/// The sockets that were opened, the socket file, and what failed.
+pub(super) fn listen(options: &LaneOptions) -> (Vec<LaneListener>, Option<PathBuf>, Vec<String>) {
     let (mut listeners, mut problems) = (Vec::new(), Vec::new());
     let mut socket_file = None;
     if let Some(dir) = &options.run_dir {
@@ -25,7 +25,7 @@ pub(super) fn listen(options: &LaneOptions) -> (Vec<Listener>, Option<PathBuf>, 
         });
         match opened {
             Ok(socket) => {
-                listeners.push(Listener { socket, name: path.display().to_string() });
+                listeners.push(LaneListener { socket, name: path.display().to_string() });
                 socket_file = Some(path);
             }
             Err(error) => problems.push(format!(
@@ -43,7 +43,7 @@ pub(super) fn listen(options: &LaneOptions) -> (Vec<Listener>, Option<PathBuf>, 
             Ok(socket)
         });
         match opened {
-            Ok(socket) => listeners.push(Listener { socket, name: format!("@{name}") }),
+            Ok(socket) => listeners.push(LaneListener { socket, name: format!("@{name}") }),
             Err(error) => problems.push(format!("no abstract lane socket @{name}: {error}")),
         }
     }

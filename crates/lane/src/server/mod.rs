@@ -1,20 +1,22 @@
 //! The server's end of the lane.
 //!
-//! Threads: one at the door (connections that are not yet a lane, expiry, receipts that don't come), one for
-//! each lane, and one that calls waiting clients in other network namespaces, where the server may do so.
-//! None waits for a client while it holds a lock.
+//! Threads: one accepts (connections that aren't lanes yet, expiry, missing receipts), one serves each lane,
+//! and one calls waiting clients in other network namespaces, where the server has the privilege. None waits
+//! for a client while it holds a lock.
 
-mod budget;
+mod acceptor;
+mod call_queue;
 mod caller;
-mod door;
-mod hub;
+mod grant_budget;
 mod lane;
+mod lane_server;
 mod lanes;
 mod listen;
+mod shared;
 
-pub use hub::LaneServer;
+pub use lane_server::LaneServer;
 
-use crate::about::{About, Changed};
+use crate::attributes::{DirectoryChange, GrantAttributes};
 use crate::nonce::Instance;
 use crate::peer::PeerCredentials;
 use crate::request::{OpenRequest, Status};
@@ -23,16 +25,15 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// An NFS connection, as the server that accepted it knows it.
+/// An NFS connection, as identified by the server that accepted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfsConnection {
-    /// Its number: unique in this server process, never used again. An address is used again, by the next
-    /// connection of the same client or by another process, before the server has heard of the first one's
-    /// end.
+    /// Its number: unique in this server process, never reused. An address is reused, by the client's next
+    /// connection or by another process, before the server has noticed the end of the first one.
     pub number: u64,
     /// The client's end.
     pub peer: SocketAddr,
-    /// Whom to charge for what it makes the server do.
+    /// The peer to charge for the work that it causes.
     pub share: fairness::Peer,
 }
 
@@ -44,103 +45,105 @@ pub struct Bound {
     pub lane: u64,
     /// The number of the NFS connection ([`NfsConnection::number`]).
     pub connection: u64,
-    /// The client's end of the NFS connection: everything that the export rules look at is taken from here.
+    /// The client's end of the NFS connection, to which the export rules are applied.
     pub nfs_peer: SocketAddr,
     /// The client process.
     pub process: PeerCredentials,
 }
 
-/// One file given away.
-pub struct Granted {
-    /// A file description of its own: opened for this grant, never used by the server or given to anybody
-    /// else. A regular file, open for no more than was asked; never O_PATH, never a directory.
+/// One granted file.
+pub struct OpenGrant {
+    /// A file description opened for this grant alone. A regular file, open for no more than was requested;
+    /// never O_PATH, never a directory.
     pub file: OwnedFd,
     /// The file's NFS handle, at most [`crate::request::MAX_HANDLE`] bytes.
     pub handle: Vec<u8>,
-    /// What else there is to know of it.
-    pub about: About,
-    /// As long as the file's ctime is that in `about`, the same Open would be granted again. Only such files
-    /// are given ahead: the client has nothing but the ctime to see by that it may still use one.
+    /// The file's attributes and I/O modes.
+    pub attributes: GrantAttributes,
+    /// While the file's ctime is the one in `attributes`, the same Open would be granted again. Only such
+    /// files are granted to prefetches, because the ctime is the client's only way to see that a prefetched
+    /// file is still valid.
     pub lasts: bool,
-    /// For [`crate::Target::New`], and for nothing else: what has become of the directory.
-    pub directory: Option<Box<Changed>>,
-    /// Whatever the server keeps while the grant is open (a live grant counts as an open in its state):
-    /// dropped when the client releases the grant, or goes, or never acknowledged it.
+    /// The change of the directory, for [`crate::Target::New`] only.
+    pub directory: Option<Box<DirectoryChange>>,
+    /// State that the server keeps while the grant is open (a live grant counts as an open). Dropped when the
+    /// client releases the grant, disconnects, or never acknowledged it.
     pub held: Option<Box<dyn std::any::Any + Send>>,
 }
 
-/// Decides about an Open: the same check that the wire uses.
-pub trait Granter: Send + Sync + 'static {
-    /// Opens a file for the client, or says why not. Runs on the lane's own thread and may block. The peer
-    /// rules ([`crate::peer::may_act_as`]) have been checked already; what the export says is this
-    /// function's.
+/// Decides about an Open, with the same check as the wire.
+pub trait GrantService: Send + Sync + 'static {
+    /// Opens a file for the client. Runs on the lane's own thread and may block. The peer rules
+    /// ([`crate::peer::may_act_as`]) have been checked already; the export's rules are checked here.
     ///
     /// # Errors
-    /// The reason that the client gets.
-    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status>;
+    /// The status that the client receives.
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status>;
 
-    /// The write verifier that goes with every grant (RFC 1813 section 3.3.7).
+    /// The write verifier sent with every grant (RFC 1813 section 3.3.7).
     fn verifier(&self) -> [u8; 8];
 
-    /// The client of this lane syncs itself what must be durable: what its NFS connection's calls change of
-    /// names and attributes needn't be when they are answered. Until the lane has [`ended`](Self::ended).
+    /// The client of this lane will sync what must be durable. Changes of names and attributes by calls of
+    /// its NFS connection needn't be durable when they are answered, until the lane has
+    /// [`ended`](Self::ended).
     fn async_from_now(&self, bound: &Bound) {
         let _ = bound;
     }
 
-    /// A lane has ended, `why` in words. Runs on the lane's own thread, before the lane leaves the status.
+    /// A lane has ended; `why` is the reason in words. Runs on the lane's own thread, before the lane leaves
+    /// the status.
     fn ended(&self, bound: &Bound, why: &str) {
         let _ = (bound, why);
     }
 }
 
-/// What came of a nonce ([`LaneServer::answer`]).
+/// The outcome of a nonce ([`LaneServer::answer`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Its client has a lane now, and has been told.
+pub enum NonceOutcome {
+    /// Its client has a lane now and was sent Local.
     Local,
-    /// Nobody here registered it. Where the server may search, its client may still be found, by another
-    /// thread.
+    /// No client has registered it. Where the server may search, another thread may still find the client.
     Unknown,
-    /// More than one registered it: nothing is local.
+    /// Several clients have registered it: none gets a lane.
     Ambiguous,
     /// It was used before.
     Spent,
-    /// There are as many lanes already as there may be, of this user or altogether.
+    /// The limit of lanes is reached, for this user or in total.
     TooMany,
     /// The server is stopping.
     Draining,
-    /// The client went before it could be told, or the system had no memory or thread left for a lane.
+    /// The client disconnected before it could be sent Local, or the system had no memory or thread for a
+    /// lane.
     Failed,
 }
 
-/// The bounds of a lane server. Where nothing else is said, the local users share each of them
-/// ([`fairness::Shares`]), and a quarter is kept for root of this host.
+/// The bounds of a lane server. Unless stated otherwise, the local users share each of them
+/// ([`fairness::Shares`]), and a quarter is reserved for root of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections that have not become a lane (yet). Default 256.
+pub struct LaneLimits {
+    /// Connections that aren't lanes yet. Default 256.
     pub waiting: usize,
-    /// How long a connection may wait to become a lane, and a nonce lives. Default 10 s.
+    /// How long a connection may wait to become a lane, and how long a nonce is valid. Default 10 s.
     pub waiting_life: Duration,
-    /// Nonces that found their lane and are remembered, for as long as a nonce lives. Default 4096.
+    /// Used nonces that are remembered, for as long as a nonce is valid. Default 4096.
     pub spent: usize,
-    /// Lanes, and so lane threads, with two descriptors each. Default 512.
+    /// Lanes, each with a thread and two descriptors. Default 512.
     pub lanes: usize,
-    /// Open grants of all lanes: memory of some hundred bytes each, and no descriptors of this process.
+    /// Open grants of all lanes. Each takes some hundred bytes of memory and no descriptor of this process.
     /// Default 65,536.
     pub grants: usize,
-    /// Files that are being opened for a client, or that it has not acknowledged: descriptors of this
-    /// process, in its table or on their way (`RLIMIT_NOFILE`). Default 4096.
+    /// Files that are being opened for a client or that it hasn't acknowledged: descriptors of this process,
+    /// in its table or in flight (`RLIMIT_NOFILE`). Default 4096.
     pub under_way: usize,
-    /// Open grants of one lane; its users share them. Default 16,384.
+    /// Open grants of one lane, shared by its users. Default 16,384.
     pub lane_grants: u32,
-    /// Opens that a client may have under way at once. Default 64.
+    /// Opens that a client may have in flight at once. Default 64.
     pub outstanding: u32,
     /// How long a client may take to acknowledge a grant. Default 10 s.
     pub receipt: Duration,
 }
 
-impl Default for Limits {
+impl Default for LaneLimits {
     fn default() -> Self {
         Self {
             waiting: 256,
@@ -156,24 +159,24 @@ impl Default for Limits {
     }
 }
 
-/// How a lane server is started.
+/// The options of a lane server.
 #[derive(Debug, Clone)]
 pub struct LaneOptions {
-    /// Where the socket file goes; `None` for no socket file. Created (mode 0755) if missing.
+    /// The directory of the socket file, created (mode 0755) if missing; `None` for no socket file.
     pub run_dir: Option<PathBuf>,
     /// Whether to listen on the abstract socket `@samehost/<instance>`, too.
     pub abstract_socket: bool,
-    /// This start of the server.
+    /// The server instance.
     pub instance: Instance,
-    /// Whether to look for waiting clients in other network namespaces (needs CAP_SYS_ADMIN; without it
-    /// nothing is looked for).
+    /// Whether to search other network namespaces for waiting clients (needs CAP_SYS_ADMIN, without which
+    /// nothing is searched).
     pub search_namespaces: bool,
     /// The bounds.
-    pub limits: Limits,
+    pub limits: LaneLimits,
 }
 
 impl LaneOptions {
-    /// Both sockets, searching, default limits.
+    /// Options with both sockets, searching, and default limits.
     #[must_use]
     pub fn new(run_dir: PathBuf, instance: Instance) -> Self {
         Self {
@@ -181,42 +184,42 @@ impl LaneOptions {
             abstract_socket: true,
             instance,
             search_namespaces: true,
-            limits: Limits::default(),
+            limits: LaneLimits::default(),
         }
     }
 }
 
 /// Why a lane server didn't start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// There's no socket at all on which a client could find us.
+pub enum LaneStartError {
+    /// No listening socket could be opened.
     #[error("no lane socket: {0}")]
     NoSocket(String),
-    /// The kernel refused something that every kernel has.
+    /// A system call failed that every kernel supports.
     #[error("{what}: {error}")]
     Os {
-        /// What was tried.
+        /// The system call.
         what: &'static str,
-        /// What the kernel said.
+        /// The error.
         error: std::io::Error,
     },
 }
 
-/// A lane, for the status.
+/// A snapshot of a lane, for the status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneInfo {
     /// What it is bound to.
     pub bound: Bound,
-    /// The way the client came.
+    /// The listening socket that the client used.
     pub through: String,
-    /// Since when.
+    /// When it was bound.
     pub since: SystemTime,
     /// Open grants.
     pub grants: u64,
-    /// Grants that were given since the lane began.
+    /// Grants since the lane began.
     pub granted: u64,
-    /// Opens that got no file since the lane began, for whatever reason.
+    /// Opens without a grant since the lane began, for any reason.
     pub refused: u64,
-    /// I/O that the client says it has under way on granted files.
+    /// I/O in flight on granted files, as counted by the client.
     pub in_flight: u64,
 }

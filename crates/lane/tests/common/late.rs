@@ -1,7 +1,7 @@
-//! Memory as processors have it, for shuttle, which by itself knows only the orderly kind: a plain store
-//! waits in a buffer of its thread's and reaches the others late (x86-TSO). A locked instruction empties its
-//! own thread's buffer first, membarrier(2) everybody's. When a buffer loses its oldest store otherwise is a
-//! matter of chance.
+//! A model of x86-TSO memory for shuttle, which by itself models sequentially consistent memory only: a plain
+//! store waits in its thread's buffer and reaches the other threads late. A locked instruction empties its
+//! own thread's buffer first, membarrier(2) those of all threads. Otherwise a buffer loses its oldest store
+//! at random times.
 
 use samehost_lane::interlock::Word;
 use shuttle::rand::{Rng, thread_rng};
@@ -9,8 +9,8 @@ use shuttle::sync::{Arc, Mutex};
 use shuttle::thread::{self, ThreadId};
 use std::collections::{HashMap, VecDeque};
 
-/// How likely a buffer loses its oldest store at anybody's next step. Low: it's late stores that we are
-/// after.
+/// The probability that a buffer loses its oldest store at a step of any thread. Low, because late stores are
+/// to be tested.
 const LUCK: f64 = 0.05;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl State {
     }
 }
 
-/// Some words that threads share.
+/// Words that threads share.
 #[derive(Clone)]
 pub struct Machine(Arc<Mutex<State>>);
 
@@ -51,7 +51,7 @@ impl Machine {
         });
     }
 
-    /// One step of one thread, and whatever else happens meanwhile.
+    /// One step of one thread, with random drains of buffers.
     fn act<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.0.lock().unwrap();
         let mut threads: Vec<_> = state.buffers.keys().copied().collect();
@@ -64,7 +64,7 @@ impl Machine {
         step(&mut state)
     }
 
-    /// The same, with this thread's stores gone out before: a locked instruction.
+    /// The same, after draining this thread's stores: a locked instruction.
     fn act_in_order<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
         self.act(|state| {
             state.drain(thread::current().id(), usize::MAX);
@@ -73,7 +73,7 @@ impl Machine {
     }
 }
 
-/// One of them.
+/// One word.
 pub struct Late {
     machine: Machine,
     index: usize,

@@ -1,12 +1,13 @@
-//! A server that grants the files of one directory, and a client that skips the wire: what every test here
-//! needs.
+//! A server that grants the files of one directory, and a client without an NFS connection, for all tests of
+//! this crate.
 #![allow(dead_code)]
 
 use lane::message::{self, MAX_MESSAGE, Reply, Request};
 use lane::nonce::random_instance;
 use lane::{
-    About, Access, Bound, Changed, Credential, Granted, Granter, Lane, LaneOptions, LaneServer, Limits, New,
-    NfsConnection, Nonce, NotLocal, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
+    Access, Bound, Credential, DirectoryChange, GrantAttributes, GrantService, Lane, LaneLimits, LaneOptions,
+    LaneServer, NewFile, NfsConnection, Nonce, NotLocal, OpenGrant, OpenRequest, Rendezvous,
+    RendezvousOptions, Status, Target,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -27,7 +28,7 @@ pub fn nfs_connection(number: u64) -> NfsConnection {
     NfsConnection { number, peer, share: fairness::Peer::remote(peer.ip()) }
 }
 
-/// More than anything here takes.
+/// Longer than any operation here takes.
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// Serves the files of a directory; the handle of a file is its name.
@@ -37,7 +38,7 @@ pub struct Files {
     pub open: Arc<AtomicUsize>,
     /// Lanes whose clients sync for themselves.
     pub asynchronous: Arc<AtomicUsize>,
-    /// Names that make the granter panic or wait.
+    /// Names that make the service panic or wait.
     pub gate: Option<Arc<std::sync::Barrier>>,
 }
 
@@ -49,12 +50,12 @@ impl Drop for Counted {
     }
 }
 
-impl Granter for Files {
-    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
+impl GrantService for Files {
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
         assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
         let name = match request.target {
             Target::Handle(handle) => handle,
-            Target::Entry { name, .. } | Target::New(New { name, .. }) => name,
+            Target::Entry { name, .. } | Target::New(NewFile { name, .. }) => name,
         };
         assert_ne!(name, b"panic", "a bug in the server");
         if name == b"gate"
@@ -77,20 +78,16 @@ impl Granter for Files {
         let file = rustix::fs::open(self.dir.join(name), flags | create | OFlags::CLOEXEC, mode);
         let file = file.map_err(|_| Status::NotFound)?;
         self.open.fetch_add(1, SeqCst);
-        Ok(Granted {
+        Ok(OpenGrant {
             file,
             handle: name.into(),
-            about: About {
-                attributes: sys::Attributes {
-                    size: 5,
-                    uid: request.credential.uid,
-                    ..sys::Attributes::default()
-                },
+            attributes: GrantAttributes {
+                file: sys::Attributes { size: 5, uid: request.credential.uid, ..sys::Attributes::default() },
                 modes: io::IoModes::default(),
             },
             lasts: true,
             directory: made
-                .map(|_| Box::new(Changed { before: None, after: Some(sys::Attributes::default()) })),
+                .map(|_| Box::new(DirectoryChange { before: None, after: Some(sys::Attributes::default()) })),
             held: Some(Box::new(Counted(Arc::clone(&self.open)))),
         })
     }
@@ -123,7 +120,7 @@ impl World {
 
     pub fn with(change: impl FnOnce(&mut LaneOptions)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // Other users' processes come here in some tests.
+        // Processes of other users connect here in some tests.
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         Self::within(dir, change)
     }
@@ -132,8 +129,7 @@ impl World {
         std::fs::write(dir.path().join("hello"), "hello").unwrap();
         let instance = random_instance().unwrap();
         let mut options = LaneOptions::new(dir.path().join("run"), instance);
-        // Other tests' clients look through the abstract names of the whole namespace: they'd be counted
-        // here.
+        // Other tests' clients search the abstract names of the whole namespace: they would be counted here.
         options.abstract_socket = false;
         options.search_namespaces = false;
         change(&mut options);
@@ -151,7 +147,7 @@ impl World {
         Self { dir, server, open, asynchronous, gate, instance, run_dir }
     }
 
-    pub fn limits(change: impl FnOnce(&mut Limits)) -> Self {
+    pub fn limits(change: impl FnOnce(&mut LaneLimits)) -> Self {
         Self::with(|options| change(&mut options.limits))
     }
 
@@ -163,7 +159,7 @@ impl World {
         self.run_dir().join(lane::run_dir::lane_name(&self.instance))
     }
 
-    /// What UUID_IS_LOCAL over the wire does.
+    /// The effect of UUID_IS_LOCAL over the wire.
     pub fn nonce_arrives(&self, nonce: [u8; 16]) -> bool {
         self.nonce_arrives_over(1, nonce)
     }
@@ -191,19 +187,19 @@ impl World {
         candidates.finish(Duration::ZERO).await
     }
 
-    /// Looks in this world's run directory, and nowhere else.
+    /// Searches this world's run directory only.
     pub fn client_options(&self) -> RendezvousOptions {
         let mut options = RendezvousOptions::new(self.run_dir());
         options.search_namespaces = false;
         options
     }
 
-    /// A connection that speaks the protocol by hand.
+    /// A connection on which the test sends messages itself.
     pub fn raw(&self) -> Raw {
         Raw::connect(&self.socket_file())
     }
 
-    /// The handshake by hand.
+    /// The handshake, message by message.
     pub fn raw_lane(&self) -> (Raw, OwnedFd) {
         let raw = self.raw();
         let nonce = Nonce::random().unwrap();
@@ -218,7 +214,7 @@ impl World {
         self.open.load(SeqCst)
     }
 
-    /// Waits for what other threads will do.
+    /// Waits for an effect of another thread.
     pub fn wait_for(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + LONG;
         while !is_so(self) {
@@ -228,7 +224,7 @@ impl World {
     }
 }
 
-/// A connection without a client behind it.
+/// A raw connection, without this crate's client.
 pub struct Raw(pub OwnedFd);
 
 fn open_request(serial: u32, name: &[u8], credential: Credential) -> Vec<u8> {
@@ -313,14 +309,14 @@ impl Raw {
         (length > 0).then_some((bytes, fds.pop()))
     }
 
-    /// Whether the server closes the connection (after whatever it still says).
+    /// Whether the server closes the connection (after any further messages).
     pub fn is_closed(&self) -> bool {
         while self.receive().is_some() {}
         true
     }
 }
 
-/// Nobody in particular: what root's Opens carry here.
+/// The credential of root's Opens.
 pub fn root() -> Credential {
     Credential::default()
 }
@@ -330,22 +326,22 @@ pub fn by_name<'a>(name: &'a [u8], credential: &'a Credential) -> OpenRequest<'a
     OpenRequest { target: Target::Entry { directory: b"root", name }, access: Access::Read, credential }
 }
 
-/// What is in an open file.
+/// The contents of an open file.
 pub fn content(file: impl std::os::fd::AsFd) -> String {
     let mut bytes = [0; 64];
     let length = rustix::io::pread(file, &mut bytes, 0).unwrap();
     String::from_utf8_lossy(&bytes[..length]).into()
 }
 
-/// A server that does what a test says.
+/// A server that the test controls.
 pub struct FakeServer {
     pub dir: tempfile::TempDir,
     pub listener: OwnedFd,
     pub instance: [u8; 16],
     pub path: PathBuf,
-    /// What it says of the interlock's slots.
+    /// The number of interlock slots that it announces.
     pub slots: u32,
-    /// The version that it says it speaks.
+    /// The version that it announces.
     pub version: u32,
 }
 
@@ -384,7 +380,7 @@ impl FakeServer {
         })
     }
 
-    /// A lane whose other end is in the test's hands.
+    /// A lane whose other end the test controls.
     pub async fn lane(&self) -> (Lane, Raw, sys::SharedMemory) {
         let candidates = Rendezvous::register(self.client_options()).await.unwrap();
         let raw = self.accept();

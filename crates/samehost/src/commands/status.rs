@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use control::{Answers, Silent};
+use control::{Answers, Unresponsive};
 use serde::Serialize;
 use server::Status;
 use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
@@ -45,9 +45,9 @@ pub fn servers(run_dir: &Path) -> io::Result<Answers<Status>> {
 }
 
 /// Says who has been asked and hasn't answered.
-pub fn name_silent(silent: &[Silent], what: &'static str) {
+pub fn name_silent(silent: &[Unresponsive], what: &'static str) {
     for silent in silent {
-        let Silent { path, error } = silent;
+        let Unresponsive { path, error } = silent;
         let next = match error.kind() {
             io::ErrorKind::PermissionDenied => format!("run as the user of the {what}, or as root"),
             io::ErrorKind::TimedOut => {

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use exports::Claim;
-use lane::{About, Before, Bound, Changed, Granted, Granter, How, New, OpenRequest, Status, Target};
+use lane::{
+    Bound, CreateMode, DirectoryChange, GrantAttributes, GrantService, NewFile, OpenGrant, OpenRequest,
+    PreOpAttributes, Status, Target,
+};
 use rpc::server::TcpOwner;
 use state::{AccessKind, Share};
 use store::{
@@ -27,7 +30,7 @@ impl Grants {
         Self { service }
     }
 
-    fn decide(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
+    fn decide(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
         let credential = request.credential;
         let claim = Claim { uid: credential.uid, gid: credential.gid, gids: &credential.gids };
         let owner = bound.process.uid.map_or(TcpOwner::Unknown, TcpOwner::User);
@@ -35,7 +38,7 @@ impl Grants {
         let handle = match request.target {
             Target::Handle(handle)
             | Target::Entry { directory: handle, .. }
-            | Target::New(New { directory: handle, .. }) => handle,
+            | Target::New(NewFile { directory: handle, .. }) => handle,
         };
         let admitted = self.service.gate.admit(handle, asking).map_err(refused)?;
         let holder = admitted.holder(&bound.process).map_err(failed)?;
@@ -68,15 +71,15 @@ impl Grants {
         bound: &Bound,
         admitted: &Admission,
         acting: &Acting<'_>,
-        (directory, new): (&Node, &New<'_>),
+        (directory, new): (&Node, &NewFile<'_>),
         access: lane::Access,
         holder: Holder,
-    ) -> Result<Granted, Status> {
+    ) -> Result<OpenGrant, Status> {
         let how = match new.how {
-            How::Unchecked => {
+            CreateMode::Unchecked => {
                 CreateHow::Unchecked(SetAttributes { mode: Some(new.mode), ..SetAttributes::default() })
             }
-            How::Exclusive(verifier) => CreateHow::Exclusive(verifier, new.mode),
+            CreateMode::Exclusive(verifier) => CreateHow::Exclusive(verifier, new.mode),
         };
         let (mut wcc, asked) = (Wcc::default(), (mode(access), holder));
         let made = acting.create_to_give(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
@@ -90,7 +93,7 @@ impl Grants {
             }
             Made::Closed(node) => self.open_found(acting, &Found::from(node), access, holder)?,
         };
-        Ok(Granted { directory: Some(Box::new(changed(&wcc))), ..granted_file })
+        Ok(OpenGrant { directory: Some(Box::new(changed(&wcc))), ..granted_file })
     }
 
     /// Grants what a name or a handle has led to.
@@ -100,7 +103,7 @@ impl Grants {
         found: &Found,
         access: lane::Access,
         holder: Holder,
-    ) -> Result<Granted, Status> {
+    ) -> Result<OpenGrant, Status> {
         match found.node.kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Status::IsDirectory),
@@ -141,11 +144,11 @@ impl Drop for Counted {
     }
 }
 
-fn granted(grant: Grant, modes: io::IoModes, counted: Counted) -> Granted {
+fn granted(grant: Grant, modes: io::IoModes, counted: Counted) -> OpenGrant {
     let handle = grant.handle.as_bytes().to_vec();
-    let about = About { attributes: grant.attributes, modes };
+    let attributes = GrantAttributes { file: grant.attributes, modes };
     let lasts = grant.lasts;
-    Granted { file: grant.file, handle, about, lasts, directory: None, held: Some(Box::new(counted)) }
+    OpenGrant { file: grant.file, handle, attributes, lasts, directory: None, held: Some(Box::new(counted)) }
 }
 
 const fn mode(access: lane::Access) -> AccessMode {
@@ -157,14 +160,17 @@ const fn mode(access: lane::Access) -> AccessMode {
 }
 
 /// What has become of a directory, in the lane's words.
-fn changed(wcc: &Wcc) -> Changed {
-    let before =
-        wcc.before.map(|before| Before { size: before.size, mtime: before.mtime, ctime: before.ctime });
-    Changed { before, after: wcc.after }
+fn changed(wcc: &Wcc) -> DirectoryChange {
+    let before = wcc.before.map(|before| PreOpAttributes {
+        size: before.size,
+        mtime: before.mtime,
+        ctime: before.ctime,
+    });
+    DirectoryChange { before, after: wcc.after }
 }
 
-impl Granter for Grants {
-    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<Granted, Status> {
+impl GrantService for Grants {
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
         let decided = self.decide(bound, request);
         self.service.counters.open.count(decided.is_err(), 0);
         if matches!(decided, Err(Status::NotFound)) {

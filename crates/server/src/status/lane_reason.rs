@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use lane::{Answer, LaneInfo, LaneServer};
+use lane::{LaneInfo, LaneServer, NonceOutcome};
 
 use crate::programs::localio::Note;
 use crate::service::Service;
@@ -74,23 +74,23 @@ fn said(note: &Note, server: &LaneServer) -> String {
         Note::Anonymous => "asked without AUTH_SYS: a lane is for users who say who they are",
         Note::Ended(why) => return format!("had a lane until: {why}"),
         Note::Refused { answer, kernel } => match answer {
-            Answer::Unknown if *kernel => {
+            NonceOutcome::Unknown if *kernel => {
                 "a Linux kernel client asked: its LOCALIO works with the kernel's server only"
             }
-            Answer::Unknown if server.searches() => {
+            NonceOutcome::Unknown if server.searches() => {
                 "asked, but nothing on this host registered its nonce: another host, or a client that trusts \
                  no server here"
             }
-            Answer::Unknown => {
+            NonceOutcome::Unknown => {
                 "asked, but nothing on this host registered its nonce: another host, or a container that \
                  doesn't share the run directory (--run-dir)"
             }
-            Answer::Ambiguous => "asked, but two had registered its nonce: neither is believed",
-            Answer::Spent => "asked with a nonce that was used before",
-            Answer::TooMany => "asked, but its user, or this server, has as many lanes as there may be",
-            Answer::Draining => "asked while the server was stopping",
+            NonceOutcome::Ambiguous => "asked, but two had registered its nonce: neither is believed",
+            NonceOutcome::Spent => "asked with a nonce that was used before",
+            NonceOutcome::TooMany => "asked, but its user, or this server, has as many lanes as there may be",
+            NonceOutcome::Draining => "asked while the server was stopping",
             // Local is no refusal.
-            Answer::Failed | Answer::Local => "asked, but went before its lane was up",
+            NonceOutcome::Failed | NonceOutcome::Local => "asked, but went before its lane was up",
         },
     };
     words.to_owned()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use control::Asked;
+use control::ProcessAnswer;
 use server::{Change, Direction, IoMode, Status};
 
 use super::report;
@@ -49,7 +49,7 @@ fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) -> Res
     let asked = status::servers(&global.run_dir)
         .map_err(|error| Failure::new(&dir, error).next("run as the user of the server, or as root"))?;
     status::name_silent(&asked.silent, "server");
-    let asked: Vec<Asked<Status>> = asked.answers;
+    let asked: Vec<ProcessAnswer<Status>> = asked.answers;
     if asked.is_empty() {
         return Err(Failure::new(&dir, "no server is running here")
             .exit(Exit::Unreachable)

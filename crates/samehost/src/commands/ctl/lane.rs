@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use control::Asked;
+use control::ProcessAnswer;
 
 use super::report;
 use crate::cli::{Global, LaneArgs};
@@ -25,10 +25,10 @@ pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
 
 /// The mount that is meant: the one at this place, or the only one.
 fn chosen(
-    mut all: Vec<Asked<MountStatus>>,
+    mut all: Vec<ProcessAnswer<MountStatus>>,
     at: Option<&Path>,
     dir: &str,
-) -> Result<Asked<MountStatus>, Failure> {
+) -> Result<ProcessAnswer<MountStatus>, Failure> {
     if let Some(at) = at {
         // The mount may hang, so it isn't touched.
         let whole = mountinfo::whole(at).unwrap_or_else(|_| at.to_owned());

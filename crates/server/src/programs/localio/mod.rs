@@ -9,7 +9,7 @@ mod notes;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use lane::{Answer, LaneServer, NfsConnection, Nonce};
+use lane::{LaneServer, NfsConnection, Nonce, NonceOutcome};
 use proto::localio::{self, Procedure, UuidIsLocalArgs};
 use rpc::message::{AuthStat, Credential};
 use rpc::server::{CallContext, CallError, Peer, Program, Reply};
@@ -56,7 +56,7 @@ impl Program for Localio {
                 Credential::Sys(sys) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
                     self.service.notes.asks(peer);
                     let answer = self.lane.answer(Nonce(args.uuid), nfs);
-                    if answer != Answer::Local {
+                    if answer != NonceOutcome::Local {
                         // The kernel's client has written 0 there since Linux 5.1; everybody else a time or a
                         // number.
                         let note = Note::Refused { answer, kernel: sys.stamp == 0 };

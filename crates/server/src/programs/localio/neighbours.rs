@@ -4,7 +4,7 @@
 //! on what it was told although the server crashes (RFC 1813 section 4.7). A client with a lane is on this
 //! very kernel: what ends with the server's process is in the page cache still, and what ends with the kernel
 //! ends the client, too. To it such a change is what it is to a local process: durable when it is synced. The
-//! client says over the lane that it knows ([`lane::Granter::async_from_now`]); from then on only COMMIT and
+//! client says over the lane that it knows ([`lane::GrantService::async_from_now`]); from then on only COMMIT and
 //! stable WRITEs of its connection wait for a disk.
 
 use std::collections::{HashMap, HashSet};

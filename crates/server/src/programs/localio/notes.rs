@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use lane::Answer;
+use lane::NonceOutcome;
 use parking_lot::Mutex;
 
 /// How the last attempt of a connection to get a lane ended.
@@ -19,7 +19,7 @@ pub(crate) enum Note {
     Anonymous,
     /// It asked in vain.
     Refused {
-        answer: Answer,
+        answer: NonceOutcome,
         /// The caller's credential is one as the Linux kernel writes it.
         kernel: bool,
     },
@@ -68,7 +68,7 @@ impl Notes {
 mod tests {
     use super::*;
 
-    const UNKNOWN: Note = Note::Refused { answer: Answer::Unknown, kernel: false };
+    const UNKNOWN: Note = Note::Refused { answer: NonceOutcome::Unknown, kernel: false };
 
     #[test]
     fn notes_live_as_long_as_their_connections() {

@@ -1,9 +1,10 @@
-//! The bytes of the words that messages are made of.
+//! The encoding of the types that messages consist of.
 
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
 use crate::request::{
-    Access, Credential, How, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_SOON, New, Soon, Status, Target,
+    Access, CreateMode, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_PREFETCH, NewFile, PrefetchTargets,
+    Status, Target,
 };
 
 impl Encode for Access {
@@ -53,11 +54,11 @@ const HANDLE: u32 = 1;
 const ENTRY: u32 = 2;
 const NEW: u32 = 3;
 
-/// RFC 1813's numbers; its GUARDED is what nobody asks for here.
+/// RFC 1813's numbers. Its GUARDED isn't used here.
 const UNCHECKED: u32 = 0;
 const EXCLUSIVE: u32 = 2;
 
-impl Encode for How {
+impl Encode for CreateMode {
     fn encode(&self, to: &mut Encoder) {
         match self {
             Self::Unchecked => to.u32(UNCHECKED),
@@ -69,7 +70,7 @@ impl Encode for How {
     }
 }
 
-impl<'a> Decode<'a> for How {
+impl<'a> Decode<'a> for CreateMode {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         match from.u32()? {
             UNCHECKED => Ok(Self::Unchecked),
@@ -91,7 +92,7 @@ impl Encode for Target<'_> {
                 to.opaque(directory);
                 to.opaque(name);
             }
-            Self::New(New { directory, name, mode, how }) => {
+            Self::New(NewFile { directory, name, mode, how }) => {
                 to.u32(NEW);
                 to.opaque(directory);
                 to.opaque(name);
@@ -102,7 +103,7 @@ impl Encode for Target<'_> {
     }
 }
 
-impl Encode for Soon<'_> {
+impl Encode for PrefetchTargets<'_> {
     fn encode(&self, to: &mut Encoder) {
         let all = match self {
             Self::Handles(handles) => {
@@ -120,10 +121,10 @@ impl Encode for Soon<'_> {
     }
 }
 
-impl<'a> Decode<'a> for Soon<'a> {
+impl<'a> Decode<'a> for PrefetchTargets<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         let all = |from: &mut Decoder<'a>, most| -> Result<Vec<&'a [u8]>, Error> {
-            (0..from.length(MAX_SOON)?).map(|_| from.opaque(most)).collect()
+            (0..from.length(MAX_PREFETCH)?).map(|_| from.opaque(most)).collect()
         };
         match from.u32()? {
             HANDLE => Ok(Self::Handles(all(from, MAX_HANDLE)?)),
@@ -131,7 +132,7 @@ impl<'a> Decode<'a> for Soon<'a> {
                 let directory = from.opaque(MAX_HANDLE)?;
                 Ok(Self::Entries { directory, names: all(from, MAX_NAME)? })
             }
-            value => Err(Error::Discriminant { of: "soon", value }),
+            value => Err(Error::Discriminant { of: "targets", value }),
         }
     }
 }
@@ -141,7 +142,7 @@ impl<'a> Decode<'a> for Target<'a> {
         match from.u32()? {
             HANDLE => Ok(Self::Handle(from.opaque(MAX_HANDLE)?)),
             ENTRY => Ok(Self::Entry { directory: from.opaque(MAX_HANDLE)?, name: from.opaque(MAX_NAME)? }),
-            NEW => Ok(Self::New(New {
+            NEW => Ok(Self::New(NewFile {
                 directory: from.opaque(MAX_HANDLE)?,
                 name: from.opaque(MAX_NAME)?,
                 mode: from.u32()? & 0o7777,

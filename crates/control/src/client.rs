@@ -1,4 +1,4 @@
-//! The end that asks.
+//! The client end: queries and changes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
@@ -9,37 +9,37 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{LONGEST_ANSWER, PATIENCE, Reply};
+use crate::{MAX_REPLY, Reply, TIMEOUT};
 
-/// Processes that are asked at the same time.
+/// The most processes that are queried at the same time.
 const AT_ONCE: usize = 16;
 
-/// What a process answered, and where.
+/// The answer of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked<T> {
+pub struct ProcessAnswer<T> {
     /// Its socket.
     pub path: PathBuf,
     /// Its answer.
     pub answer: T,
 }
 
-/// A process that was asked and has said nothing, or nothing that makes sense.
+/// A process without a valid answer.
 #[derive(Debug)]
-pub struct Silent {
+pub struct Unresponsive {
     /// Its socket.
     pub path: PathBuf,
-    /// Why: it can't be used by this user (`PermissionDenied`), its process doesn't answer in time
-    /// (`TimedOut`), or what it answers isn't what was asked for (`InvalidData`).
+    /// The reason: this user may not connect (`PermissionDenied`), the process doesn't answer in time
+    /// (`TimedOut`), or its answer is invalid (`InvalidData`).
     pub error: io::Error,
 }
 
-/// What all that were asked have said, in the order of their sockets' names.
+/// The answers of all processes, in the order of their sockets' names.
 #[derive(Debug)]
 pub struct Answers<T> {
-    /// Those who answered.
-    pub answers: Vec<Asked<T>>,
-    /// Those who didn't.
-    pub silent: Vec<Silent>,
+    /// The processes that answered.
+    pub answers: Vec<ProcessAnswer<T>>,
+    /// The processes that didn't.
+    pub silent: Vec<Unresponsive>,
 }
 
 impl<T> Default for Answers<T> {
@@ -49,26 +49,26 @@ impl<T> Default for Answers<T> {
 }
 
 impl<T> Answers<T> {
-    /// The answers, for whoever needs all of them.
+    /// The answers, for a caller that needs all of them.
     ///
     /// # Errors
-    /// That of the first who didn't answer.
-    pub fn all(self) -> io::Result<Vec<Asked<T>>> {
+    /// The error of the first process that didn't answer.
+    pub fn all(self) -> io::Result<Vec<ProcessAnswer<T>>> {
         match self.silent.into_iter().next() {
             Some(silent) => Err(silent.error),
             None => Ok(self.answers),
         }
     }
 
-    /// Adds those of another run directory, or of another kind.
+    /// Adds the answers of another run directory, or of another kind.
     pub fn extend(&mut self, other: Self) {
         self.answers.extend(other.answers);
         self.silent.extend(other.silent);
     }
 }
 
-/// Asks every process with a socket of this ending in `run_dir` for its status, several at a time; the
-/// sockets of dead ones are passed over. One that hangs costs [`PATIENCE`] and keeps nobody else from being
+/// Asks every process with a socket of this suffix in `run_dir` for its status, several at a time. Sockets of
+/// dead processes are skipped. A process that hangs costs [`TIMEOUT`] and doesn't keep the others from being
 /// heard.
 ///
 /// # Errors
@@ -83,19 +83,19 @@ pub fn query<T: DeserializeOwned + Send>(run_dir: &Path, ending: &str) -> io::Re
         });
         for (path, said) in some.iter().cloned().zip(said) {
             match said {
-                Ok(answer) => all.answers.push(Asked { path, answer }),
+                Ok(answer) => all.answers.push(ProcessAnswer { path, answer }),
                 Err(error) if is_dead(&error) => {}
-                Err(error) => all.silent.push(Silent { path, error }),
+                Err(error) => all.silent.push(Unresponsive { path, error }),
             }
         }
     }
     Ok(all)
 }
 
-/// Asks for a change.
+/// Requests a change.
 ///
 /// # Errors
-/// As [`Silent::error`]; a process that is gone is `ConnectionRefused` or `NotFound`.
+/// As [`Unresponsive::error`]; `ConnectionRefused` or `NotFound` for a process that is gone.
 pub fn tell(path: &Path, change: &impl Serialize) -> io::Result<Reply> {
     ask(path, &serde_json::to_vec(change)?)
 }
@@ -107,7 +107,7 @@ pub fn tell(path: &Path, change: &impl Serialize) -> io::Result<Reply> {
 pub fn ask<T: DeserializeOwned>(path: &Path, request: &[u8]) -> io::Result<T> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let stream = connect(path).map_err(|error| match error.kind() {
-        // A process that hangs doesn't accept either: those who gave up wait there in front of us.
+        // A process that hangs doesn't accept either: earlier clients fill its backlog.
         io::ErrorKind::WouldBlock => {
             let what = format!("{}: its process does not accept connections", path.display());
             io::Error::new(io::ErrorKind::TimedOut, what)
@@ -117,7 +117,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &[u8]) -> io::Result<T> {
     let process = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.pid);
     converse(stream, request).map_err(|error| match (error.kind(), process) {
         (io::ErrorKind::WouldBlock, Ok(pid)) => {
-            let what = format!("process {pid} does not answer within {PATIENCE:?}");
+            let what = format!("process {pid} does not answer within {TIMEOUT:?}");
             io::Error::new(io::ErrorKind::TimedOut, what)
         }
         _ => named(error),
@@ -126,17 +126,17 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &[u8]) -> io::Result<T> {
 
 fn converse<T: DeserializeOwned>(mut stream: UnixStream, request: &[u8]) -> io::Result<T> {
     stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(request)?;
     stream.shutdown(Shutdown::Write)?;
     let mut text = Vec::new();
-    stream.take(LONGEST_ANSWER).read_to_end(&mut text)?;
+    stream.take(MAX_REPLY).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Whether this is what a socket says whose process is gone, or goes while it is asked: then nobody will
-/// accept what waits there.
+/// Whether the error means that the socket's process is gone, or ends during the query, so that no process
+/// will accept the connection.
 fn is_dead(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
     matches!(error.kind(), ConnectionRefused | NotFound | ConnectionReset | BrokenPipe)
@@ -151,7 +151,7 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// The sockets with this ending in a run directory, in the order of their names.
+/// The sockets with this suffix in a run directory, in the order of their names.
 ///
 /// # Errors
 /// When the directory can't be read.

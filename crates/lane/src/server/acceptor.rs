@@ -1,14 +1,13 @@
-//! The door: connections that are not yet a lane.
+//! The acceptor: connections that aren't lanes yet.
 //!
-//! One thread waits for all of them (so that a thousand registrations cost a thousand descriptors at most,
-//! bounded by the registry, and no threads); a nonce that comes over an NFS connection looks at them itself.
-//! What a client has sent before it sends its nonce is in our sockets by then, so looking once, without
-//! waiting, is enough. It looks only where there is something to read: connections that wait in silence cost
-//! a nonce nothing.
+//! One thread waits for all of them, so that a thousand registrations cost at most a thousand descriptors,
+//! bounded by the registry, and no threads. A nonce from an NFS connection reads them on its own thread. A
+//! client's messages from before it sends its nonce have arrived by then, so one non-blocking read is enough.
+//! Only readable connections are read: silent ones cost a nonce nothing.
 
-use super::Answer;
-use super::budget::share_of;
-use crate::message::{self, Refusal, Reply, Request, VERSIONS};
+use super::NonceOutcome;
+use super::grant_budget::share_of;
+use crate::message::{self, HandshakeRefusal, Reply, Request, VERSIONS};
 use crate::nonce::{Commitment, Nonce};
 use crate::peer::PeerCredentials;
 use crate::registry::{Arrival, Bounds, Claim, Registry, WaitingId};
@@ -21,15 +20,15 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use tracing::debug;
 
-/// How many connections are accepted at one go; the rest is left for the next.
+/// The most connections accepted in a row from one listener.
 const MAX_ACCEPT: usize = 1024;
-/// The epoll data of the listeners and the wake-up; waiting connections' numbers are larger.
+/// The epoll data of the wake-up and the listeners. Waiting connections have larger numbers.
 pub(super) const WAKE: u64 = 0;
 const FIRST_LISTENER: u64 = 1;
 const FIRST_WAITING: u64 = 16;
 
 /// A connection that may become a lane.
-pub(super) struct Waiting {
+pub(super) struct WaitingConnection {
     pub(super) socket: OwnedFd,
     pub(super) process: PeerCredentials,
     pub(super) version: u32,
@@ -37,44 +36,44 @@ pub(super) struct Waiting {
     registered: bool,
 }
 
-impl Waiting {
-    /// A client that we called, and that has registered.
+impl WaitingConnection {
+    /// A client that the server has called and that has registered.
     pub(super) fn called(socket: OwnedFd, process: PeerCredentials, version: u32, through: String) -> Self {
         Self { socket, process, version, through, registered: true }
     }
 }
 
 /// A listening socket and its name for the status.
-pub(super) struct Listener {
+pub(super) struct LaneListener {
     pub(super) socket: OwnedFd,
     pub(super) name: String,
 }
 
-/// See the module. Used under a lock.
-pub(super) struct Door {
+/// The connections that aren't lanes yet. Used under a lock.
+pub(super) struct Acceptor {
     epoll: std::sync::Arc<OwnedFd>,
-    listeners: Vec<Listener>,
+    listeners: Vec<LaneListener>,
     registry: Registry,
-    waiting: HashMap<WaitingId, Waiting>,
+    waiting: HashMap<WaitingId, WaitingConnection>,
     next: WaitingId,
-    /// The most sockets that there can be in the epoll set.
+    /// The most sockets in the epoll set.
     most: usize,
 }
 
-/// What a nonce has brought.
+/// The result of a nonce.
 pub(super) enum Claimed {
-    /// Nothing here; a client may be waiting to be called.
+    /// No registration. A client may be waiting to be called.
     Nobody,
-    /// A lane to be.
-    One(Box<Waiting>),
-    /// The nonce was used, or registered twice: nothing is local.
-    Never(Answer),
+    /// The connection that becomes a lane.
+    One(Box<WaitingConnection>),
+    /// The nonce was used before or registered twice: no lane.
+    Never(NonceOutcome),
 }
 
-impl Door {
+impl Acceptor {
     pub(super) fn new(
         epoll: std::sync::Arc<OwnedFd>,
-        listeners: Vec<Listener>,
+        listeners: Vec<LaneListener>,
         bounds: Bounds,
     ) -> rustix::io::Result<Self> {
         for (number, listener) in (FIRST_LISTENER..).zip(&listeners) {
@@ -91,8 +90,8 @@ impl Door {
         })
     }
 
-    /// Something can be read here. Whether the process has run out of descriptors, so that it would be
-    /// readable again at once.
+    /// Handles a readable socket. Returns whether the process has run out of descriptors, so that the socket
+    /// would be readable again at once.
     pub(super) fn ready(&mut self, data: u64, now: Instant) -> bool {
         if data >= FIRST_WAITING {
             self.read(data, now);
@@ -101,38 +100,39 @@ impl Door {
         self.accept(now)
     }
 
-    /// A nonce has come over an NFS connection.
+    /// Handles a nonce from an NFS connection.
     pub(super) fn claim(&mut self, nonce: &Nonce, now: Instant) -> Claimed {
         self.accept(now);
         let mut events = Vec::with_capacity(self.most);
-        // It fails for no reason but a signal; then the door's thread reads, and the client probes again.
+        // It fails only with a signal. Then the acceptor's thread reads, and the client probes again.
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
         let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&no_wait));
         let ready = events.iter().map(|event| event.data.u64()).filter(|data| *data >= FIRST_WAITING);
         ready.for_each(|id| self.read(id, now));
         match self.registry.claim(nonce, now) {
             Claim::Nobody => Claimed::Nobody,
-            Claim::Spent => Claimed::Never(Answer::Spent),
+            Claim::Spent => Claimed::Never(NonceOutcome::Spent),
             Claim::Ambiguous(ids) => {
                 debug!("a nonce was registered by {} connections: nothing is local", ids.len());
-                ids.into_iter().for_each(|id| self.refuse(id, Refusal::Ambiguous));
-                Claimed::Never(Answer::Ambiguous)
+                ids.into_iter().for_each(|id| self.refuse(id, HandshakeRefusal::Ambiguous));
+                Claimed::Never(NonceOutcome::Ambiguous)
             }
             Claim::TooMany(id) => {
-                self.refuse(id, Refusal::TooMany);
-                Claimed::Never(Answer::TooMany)
+                self.refuse(id, HandshakeRefusal::TooMany);
+                Claimed::Never(NonceOutcome::TooMany)
             }
             Claim::One(id) => match self.waiting.remove(&id) {
                 Some(waiting) => {
                     let _ = epoll::delete(&self.epoll, &waiting.socket);
                     Claimed::One(Box::new(waiting))
                 }
-                None => Claimed::Never(Answer::Failed),
+                None => Claimed::Never(NonceOutcome::Failed),
             },
         }
     }
 
-    /// A client that we called has shown this commitment: whether it may become a lane.
+    /// A client that the server has called has registered this commitment. Returns whether it may become a
+    /// lane.
     pub(super) fn spend_called(
         &mut self,
         commitment: Commitment,
@@ -142,30 +142,30 @@ impl Door {
         self.registry.spend_called(commitment, share_of(process), now)
     }
 
-    /// Closes what has waited for too long.
+    /// Closes connections that have waited for too long.
     pub(super) fn expire(&mut self, now: Instant) {
         for id in self.registry.expire(now) {
             self.close(id);
         }
     }
 
-    /// When [`Door::expire`] has something to do.
+    /// The next time at which [`Acceptor::expire`] has something to do.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.registry.next_expiry()
     }
 
-    /// How many wait.
+    /// The number of waiting connections.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Closes the door, and everything that waits.
+    /// Closes the listeners and all waiting connections.
     pub(super) fn shut(&mut self) {
         for listener in self.listeners.drain(..) {
             let _ = epoll::delete(&self.epoll, &listener.socket);
         }
         let ids: Vec<_> = self.waiting.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.refuse(id, Refusal::Draining));
+        ids.into_iter().for_each(|id| self.refuse(id, HandshakeRefusal::Draining));
     }
 
     fn accept(&mut self, now: Instant) -> bool {
@@ -180,23 +180,29 @@ impl Door {
                 };
                 let through = listener.name.clone();
                 if let Ok(process) = PeerCredentials::of(&socket) {
-                    self.arrive(Waiting { socket, process, version: 0, through, registered: false }, now);
+                    self.arrive(
+                        WaitingConnection { socket, process, version: 0, through, registered: false },
+                        now,
+                    );
                 }
             }
         }
         false
     }
 
-    fn arrive(&mut self, waiting: Waiting, now: Instant) {
+    fn arrive(&mut self, waiting: WaitingConnection, now: Instant) {
         let id = self.next;
         let data = epoll::EventData::new_u64(id);
         let process = &waiting.process;
         match self.registry.arrive(id, share_of(process), now) {
             Arrival::Waits => {}
-            Arrival::Displaces(other) => self.refuse(other, Refusal::TooMany),
+            Arrival::Displaces(other) => self.refuse(other, HandshakeRefusal::TooMany),
             Arrival::Refused => {
-                let _ =
-                    socket::send(&waiting.socket, &message::encode(&Reply::Refused(Refusal::TooMany)), &[]);
+                let _ = socket::send(
+                    &waiting.socket,
+                    &message::encode(&Reply::Refused(HandshakeRefusal::TooMany)),
+                    &[],
+                );
                 return;
             }
         }
@@ -208,7 +214,7 @@ impl Door {
         }
         self.next += 1;
         self.waiting.insert(id, waiting);
-        // What has come with it: a connection that has registered makes way after one that hasn't.
+        // Read its registration at once: a connection that has registered is displaced after one that hasn't.
         self.read(id, now);
     }
 
@@ -225,19 +231,21 @@ impl Door {
             return self.close(id);
         };
         let Some(version) = message::negotiate(lowest, highest) else {
-            return self.refuse(id, Refusal::Version { lowest: *VERSIONS.start(), highest: *VERSIONS.end() });
+            return self.refuse(
+                id,
+                HandshakeRefusal::Version { lowest: *VERSIONS.start(), highest: *VERSIONS.end() },
+            );
         };
         waiting.version = version;
         waiting.registered = true;
         if self.registry.register(id, commitment, now).is_err() {
-            self.refuse(id, Refusal::Ambiguous);
+            self.refuse(id, HandshakeRefusal::Ambiguous);
         }
     }
 
-    fn refuse(&mut self, id: WaitingId, refusal: Refusal) {
+    fn refuse(&mut self, id: WaitingId, refusal: HandshakeRefusal) {
         if let Some(waiting) = self.waiting.get(&id) {
-            // A socket that is closed with something unread in it gives the other end ECONNRESET and not what
-            // was said.
+            // Closing a socket with unread data gives the other end ECONNRESET instead of the refusal.
             let _ = socket::receive_bytes(&waiting.socket, &mut [0; message::MAX_MESSAGE + 1], false);
             let _ = socket::send(&waiting.socket, &message::encode(&Reply::Refused(refusal)), &[]);
         }
@@ -246,7 +254,7 @@ impl Door {
 
     fn close(&mut self, id: WaitingId) {
         self.registry.leave(id);
-        // Closing takes it out of the epoll set.
+        // Closing removes it from the epoll set.
         self.waiting.remove(&id);
     }
 }

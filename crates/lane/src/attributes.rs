@@ -1,31 +1,31 @@
-//! What is told of a file that is granted: its attributes as they were then, and how it is to be read and
-//! written; and of the directory that it was made in.
+//! The attributes sent with a granted file and with the directory that it was created in, and their encoding.
 
 use io::{IoMode, IoModes};
 use sys::{Attributes, FileKind, Timestamp};
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
-/// What is told of a granted file.
+/// The attributes of a granted file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct About {
+pub struct GrantAttributes {
     /// Its attributes at the moment of the grant.
-    pub attributes: Attributes,
-    /// How the server reads and writes it; the client does as the server does.
+    pub file: Attributes,
+    /// How the server reads and writes it. The client does the same.
     pub modes: IoModes,
 }
 
-/// What a directory was before a name was made in it, and is now (RFC 1813 section 2.6, `wcc_data`).
+/// The attributes of a directory before and after a name was created in it (RFC 1813 section 2.6,
+/// `wcc_data`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Changed {
-    /// As it was right before, atomically; `None` where somebody else may have changed it meanwhile.
-    pub before: Option<Before>,
-    /// As it was afterwards, if that can be had.
+pub struct DirectoryChange {
+    /// Before the change, atomically; `None` where another change may have come between.
+    pub before: Option<PreOpAttributes>,
+    /// After the change, if available.
     pub after: Option<Attributes>,
 }
 
-/// What tells whether a cache of a directory was good before a change (`wcc_attr`).
+/// The attributes that validate a cache of the directory from before a change (`wcc_attr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Before {
+pub struct PreOpAttributes {
     /// Bytes.
     pub size: u64,
     /// Last change of the names.
@@ -35,7 +35,7 @@ pub struct Before {
 }
 
 /// The kinds of files in the order of their numbers, which are NFSv3's ftype3 (RFC 1813 section 2.5) and
-/// begin with 1.
+/// start at 1.
 const KINDS: [FileKind; 7] = [
     FileKind::Regular,
     FileKind::Directory,
@@ -46,28 +46,28 @@ const KINDS: [FileKind; 7] = [
     FileKind::Fifo,
 ];
 
-/// The modes in the order of their numbers, which begin with 0.
+/// The I/O modes in the order of their numbers, which start at 0.
 const MODES: [IoMode; 3] = [IoMode::Buffered, IoMode::DontCache, IoMode::Direct];
 
-/// The place of `one` in a table of all there are.
+/// The index of `one` in a table.
 fn number<T: PartialEq>(all: &[T], one: T) -> u32 {
     all.iter().position(|other| *other == one).unwrap_or(0) as u32
 }
 
-impl Encode for About {
+impl Encode for GrantAttributes {
     fn encode(&self, to: &mut Encoder) {
-        put_attributes(to, &self.attributes);
+        put_attributes(to, &self.file);
         to.u32(number(&MODES, self.modes.read) | number(&MODES, self.modes.write) << 8);
     }
 }
 
-impl<'a> Decode<'a> for About {
+impl<'a> Decode<'a> for GrantAttributes {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
-        Ok(Self { attributes: get_attributes(from)?, modes: modes(from.u32()?)? })
+        Ok(Self { file: get_attributes(from)?, modes: modes(from.u32()?)? })
     }
 }
 
-impl Encode for Changed {
+impl Encode for DirectoryChange {
     fn encode(&self, to: &mut Encoder) {
         to.put(&self.before);
         to.put(&self.after.is_some());
@@ -75,7 +75,7 @@ impl Encode for Changed {
     }
 }
 
-impl<'a> Decode<'a> for Changed {
+impl<'a> Decode<'a> for DirectoryChange {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         let before = from.get()?;
         let after = if from.get()? { Some(get_attributes(from)?) } else { None };
@@ -83,7 +83,7 @@ impl<'a> Decode<'a> for Changed {
     }
 }
 
-impl Encode for Before {
+impl Encode for PreOpAttributes {
     fn encode(&self, to: &mut Encoder) {
         to.u64(self.size);
         put_time(to, self.mtime);
@@ -91,7 +91,7 @@ impl Encode for Before {
     }
 }
 
-impl<'a> Decode<'a> for Before {
+impl<'a> Decode<'a> for PreOpAttributes {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         Ok(Self { size: from.u64()?, mtime: time(from)?, ctime: time(from)? })
     }
@@ -148,7 +148,7 @@ fn time(from: &mut Decoder<'_>) -> Result<Timestamp, Error> {
     Ok(Timestamp { seconds, nanoseconds })
 }
 
-/// The modes for reads and for writes that are in one word.
+/// Decodes the modes for reads and for writes from one word.
 fn modes(word: u32) -> Result<IoModes, Error> {
     let mode = |place: u32| MODES.get(place as usize).copied();
     let both = mode(word & 0xff).zip(mode(word >> 8));
@@ -162,20 +162,23 @@ mod tests {
 
     #[test]
     fn every_kind_and_mode_has_the_number_that_the_protocol_gives_it() {
-        let numbers = |about: &About| {
+        let numbers = |attributes: &GrantAttributes| {
             let mut to = Encoder::new();
-            to.put(about);
+            to.put(attributes);
             let word = |at: usize| u32::from_be_bytes(to.as_slice()[at..at + 4].try_into().unwrap());
             (word(0), word(to.as_slice().len() - 4))
         };
         for (number, kind) in (1..).zip(KINDS) {
             let attributes = Attributes { kind, ..Attributes::default() };
-            assert_eq!(numbers(&About { attributes, modes: IoModes::default() }), (number, 0));
+            assert_eq!(
+                numbers(&GrantAttributes { file: attributes, modes: IoModes::default() }),
+                (number, 0)
+            );
             assert_eq!(super::kind(number), Ok(kind));
         }
         assert!(kind(0).is_err() && kind(8).is_err());
         let modes = IoModes { read: IoMode::DontCache, write: IoMode::Direct };
-        assert_eq!(numbers(&About { attributes: Attributes::default(), modes }), (1, 0x201));
+        assert_eq!(numbers(&GrantAttributes { file: Attributes::default(), modes }), (1, 0x201));
         assert!(super::modes(0x300).is_err() && super::modes(3).is_err() && super::modes(0x1_0000).is_err());
     }
 }
