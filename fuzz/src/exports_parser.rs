@@ -1,10 +1,10 @@
-//! A text in exports(5) syntax: mistakes are inside the text, and what is understood prints to something that
-//! means the same.
+//! A text in exports(5) syntax: errors point into the text, and a parsed table prints to text with the same
+//! meaning.
 
 use exports::{Exports, NoNames};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Reads `data` as such a text.
+/// Parses `data` as such a text.
 pub fn run(data: &[u8]) {
     match Exports::parse(data, "fuzz") {
         Ok(all) => {

@@ -2,7 +2,7 @@
 
 use lane::message;
 
-/// Reads `data` as a request and as a reply.
+/// Decodes `data` as a request and as a reply.
 pub fn run(data: &[u8]) {
     message::decode_any(data);
 }

@@ -1,8 +1,8 @@
-//! What each fuzz target does with its input, apart from the fuzzer, so that a plain test can feed the kept
-//! corpus to the same code (`tests/corpus.rs` in the workspace above includes this file).
+//! The fuzz targets as plain functions, so that a test can run the stored corpus through the same code
+//! (`tests/corpus.rs` in the workspace includes this file).
 //!
-//! A target panics when it has found a bug: a decoder that panics itself, or a value that doesn't survive
-//! being encoded and decoded again.
+//! A target panics when it finds a bug: a decoder that panics, or a value that changes when it is encoded and
+//! decoded again.
 
 pub mod exports_parser;
 pub mod lane_message;
@@ -11,7 +11,7 @@ mod there_and_back;
 pub mod xdr_nfs3;
 pub mod xdr_nfs4;
 
-/// What a target does with one input.
+/// A target: processes one input.
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also its folder under `fuzz/corpus`.

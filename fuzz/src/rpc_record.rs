@@ -1,16 +1,16 @@
-//! A connection's stream of bytes: the records in it don't depend on the pieces it arrives in, and their
-//! headers survive.
+//! The byte stream of a connection: its records don't depend on the pieces in which it arrives, and their
+//! headers survive decoding and encoding.
 //!
-//! The input is a count, as many lengths of pieces, one byte each, and then the stream.
+//! The input is a count, that many lengths of pieces, one byte each, and then the stream.
 
 use rpc::message::{CallHeader, Credential, OpaqueAuth, ReplyHeader};
 use rpc::record;
 use xdr::{Decoder, Encoder};
 
-/// The longest record that is accepted, in bytes: small, so that the fuzzer finds both sides of it.
+/// The longest accepted record in bytes: small, so that the fuzzer finds both sides of the bound.
 const MAX_RECORD: usize = 512;
 
-/// Reads `data` as such an input.
+/// Decodes `data` as such an input.
 pub fn run(data: &[u8]) {
     let Some((count, rest)) = data.split_first() else { return };
     let (cuts, stream) = rest.split_at(usize::from(*count).min(rest.len()));

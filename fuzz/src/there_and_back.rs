@@ -1,11 +1,11 @@
-//! What holds for every wire type: whatever bytes decode to a value, that value encodes to bytes that decode
-//! to it again. What the padding held may differ.
+//! The property of every wire type: a decoded value encodes to bytes that decode to it again. Padding may
+//! differ.
 
 use std::fmt::Debug;
 use xdr::{Decode, Decoder, Encode};
 
-/// Reads `data` as each type in turn; `length` says of how many bytes the value was encoded to and of how
-/// many it was decoded from whether the one may come of the other.
+/// Decodes `data` as each type in turn. `length` checks the length of the encoded value against the length of
+/// the bytes it was decoded from.
 macro_rules! there_and_back {
     ($data:ident, $length:expr; $($name:ty,)*) => {$(
         let mut from = xdr::Decoder::new($data);
@@ -20,7 +20,7 @@ macro_rules! there_and_back {
 }
 pub(crate) use there_and_back;
 
-/// `bytes`, which `value` was encoded to, are it.
+/// Checks that `bytes`, the encoding of `value`, decode to it.
 pub fn is<'a, T: Encode + Decode<'a> + PartialEq + Debug>(value: &T, bytes: &'a [u8]) {
     let mut from = Decoder::new(bytes);
     assert_eq!(from.get::<T>().as_ref(), Ok(value));

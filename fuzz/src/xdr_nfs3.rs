@@ -3,7 +3,7 @@
 use super::there_and_back::there_and_back;
 use proto::{localio, mount3, nfs3, rpcbind};
 
-/// Reads `data` as each type in turn.
+/// Decodes `data` as each type in turn.
 pub fn run(data: &[u8]) {
     there_and_back!(
         data, usize::eq;

@@ -3,9 +3,9 @@
 use super::there_and_back::there_and_back;
 use proto::nfs4;
 
-/// Reads `data` as each type in turn.
+/// Decodes `data` as each type in turn.
 pub fn run(data: &[u8]) {
-    // A bitmap may come with more words than it needs, and goes without them.
+    // A received bitmap may have more words than necessary; an encoded one doesn't.
     there_and_back!(
         data, usize::le;
         nfs4::Nfsace4<'_>,
@@ -21,6 +21,7 @@ pub fn run(data: &[u8]) {
         nfs4::StateOwner4<'_>,
         nfs4::Netaddr4<'_>,
         nfs4::CbCompound4Head<'_>,
+        nfs4::CbCompound4ResHead<'_>,
         nfs4::CbSequence4Args,
         nfs4::ReferringCallList4,
         nfs4::ReferringCall4,

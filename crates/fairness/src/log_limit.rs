@@ -1,19 +1,19 @@
-//! A bound on log lines: what strangers can cause thousands of times a second mustn't fill the log.
+//! A bound on log lines that peers can cause thousands of times a second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a bound's period is.
+/// The period of a bound.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// One kind of log line, of which at most a certain number is written in a minute.
+/// One kind of log line, limited to a number of lines a minute.
 #[derive(Debug)]
 pub struct LogLimit {
     lines_a_minute: u32,
     counted: Mutex<Counted>,
 }
 
-/// What was written and what was left out since a minute began.
+/// The lines written and skipped since a minute began.
 #[derive(Debug)]
 struct Counted {
     since: Option<Instant>,
@@ -22,13 +22,13 @@ struct Counted {
 }
 
 impl LogLimit {
-    /// At most `lines_a_minute` lines.
+    /// A limit of `lines_a_minute` lines.
     #[must_use]
     pub const fn new(lines_a_minute: u32) -> Self {
         Self { lines_a_minute, counted: Mutex::new(Counted { since: None, written: 0, skipped: 0 }) }
     }
 
-    /// Whether a line may be written at `now`: then how many were left out since the last one.
+    /// Whether a line may be written at `now`. If so, returns the number of lines skipped since the last one.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {

@@ -1,11 +1,11 @@
-//! Whom a resource is charged to.
+//! The party that a resource is charged to.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// The party that answers for what a connection or a socket makes the server hold.
+/// The party that is charged for what a connection or a socket makes the server hold.
 ///
-/// A peer should be something that an attacker has few of. So an IPv6 address counts as its /64, the smallest
+/// A peer must be something that an attacker has few of. So an IPv6 address counts as its /64, the smallest
 /// network that is usually given to one customer, and a process of this host counts as its user, whatever
 /// loopback address it connects from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,7 +16,7 @@ pub enum Peer {
     V6([u8; 8]),
     /// A user of this host, by the uid that the kernel reports.
     Local(u32),
-    /// Processes of this host whose user can't be told: all of them together.
+    /// Processes of this host whose user is unknown: all of them together.
     LocalUnknown,
 }
 

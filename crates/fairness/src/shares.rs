@@ -5,35 +5,35 @@ use std::hash::Hash;
 
 use crate::Peer;
 
-/// How far a peer is trusted: which part of a resource is open to it.
+/// The trust in a peer, which determines the part of a resource that it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Standing {
     /// No export names it (yet).
     Stranger,
     /// An export names it.
     Admitted,
-    /// A process of root on this host: the administrator must always get in.
+    /// A process of root on this host. The administrator must always get in.
     LocalRoot,
 }
 
 impl Standing {
-    /// The standing of a peer where strangers don't come.
+    /// The standing of a peer of a resource that strangers can't use.
     #[must_use]
     pub const fn of_admitted(peer: &Peer) -> Self {
         if peer.is_local_root() { Self::LocalRoot } else { Self::Admitted }
     }
 }
 
-/// The account of one bounded resource, by peer. It decides and counts; it holds nothing itself.
+/// The account of one bounded resource, by peer. It decides and counts, and holds nothing itself.
 ///
-/// The rule is that of the dynamic thresholds of switch buffers: a peer may take more only while what it then
+/// The rule is that of dynamic thresholds in switch buffers: a peer may take more only while what it then
 /// holds is at most what then stays free. One greedy peer gets half of the resource, two get a third each,
-/// *n* get 1/(*n*+1) each, and 1/(*n*+1) stays free for the next peer to come. A peer that holds nothing may
-/// always take what is free. Nothing has to be known about the number of peers, and while a single peer is
-/// there it isn't held down to a fixed small share.
+/// *n* get 1/(*n*+1) each, and 1/(*n*+1) stays free for the next peer. A peer that holds nothing may always
+/// take what is free. The number of peers needn't be known, and a single peer isn't limited to a fixed small
+/// share.
 ///
-/// Two reserves are kept back: one from [`Standing::Stranger`]s, and one from everybody but
-/// [`Standing::LocalRoot`].
+/// Two reserves exist: one that [`Standing::Stranger`]s can't use, and one that only [`Standing::LocalRoot`]
+/// can use.
 ///
 /// There are at most as many entries as units of the resource in use.
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         Self { limit, for_admitted: 0, for_local_root: 0, total: 0, held: HashMap::new() }
     }
 
-    /// Keeps `for_admitted` units back from strangers, and `for_local_root` units from everybody but root of
-    /// this host. Both together are cut to the limit.
+    /// Reserves `for_admitted` units from strangers, and `for_local_root` units for root of this host. Both
+    /// together are cut to the limit.
     #[must_use]
     pub fn with_reserves(mut self, for_admitted: usize, for_local_root: usize) -> Self {
         self.for_local_root = for_local_root.min(self.limit);
@@ -61,7 +61,7 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         self
     }
 
-    /// Units that are free for this standing.
+    /// The units that are free for this standing.
     #[must_use]
     pub fn free(&self, standing: Standing) -> usize {
         let kept_back = match standing {
@@ -94,7 +94,7 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         may
     }
 
-    /// Charges `amount` units to `peer` without asking: for what exists already.
+    /// Charges `amount` units to `peer` unconditionally, for what exists already.
     pub fn charge(&mut self, peer: &K, amount: usize) {
         if amount > 0 {
             self.total = self.total.saturating_add(amount);
@@ -102,7 +102,7 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         }
     }
 
-    /// `peer` gives `amount` units back; never more than it holds.
+    /// Releases `amount` units of `peer`, at most what it holds.
     pub fn give_back(&mut self, peer: &K, amount: usize) {
         let Some(held) = self.held.get_mut(peer) else {
             debug_assert_eq!(amount, 0, "more given back than taken");
@@ -129,26 +129,25 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         self.total
     }
 
-    /// Units that there are.
+    /// The size of the resource in units.
     #[must_use]
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Every peer that holds something, with how much.
+    /// Every peer that holds units, with their number.
     pub fn holders(&self) -> impl Iterator<Item = (&K, usize)> {
         self.held.iter().map(|(peer, held)| (peer, *held))
     }
 
-    /// The peer that holds the most, and how much. Looks at every peer.
+    /// The peer that holds the most, and how much. Takes time proportional to the number of peers.
     #[must_use]
     pub fn greediest(&self) -> Option<(K, usize)> {
         self.held.iter().max_by_key(|(_, held)| **held).map(|(peer, held)| (*peer, *held))
     }
 
-    /// The peer that should make way for `newcomer`, where a resource can be taken back from its holder: the
-    /// one that holds the most, if it then still holds at least as much as the newcomer does with `amount`
-    /// more.
+    /// The peer to displace for `newcomer`, where a resource can be taken back from its holder: the one that
+    /// holds the most, if it then still holds at least as much as the newcomer does with `amount` more.
     #[must_use]
     pub fn displaced_by(&self, newcomer: &K, amount: usize) -> Option<K> {
         let (greediest, most) = self.greediest()?;
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn reserves_are_for_those_who_have_the_standing() {
+    fn reserves_require_the_standing() {
         let mut shares = Shares::new(LIMIT).with_reserves(100, 50);
         for peer in 0..900 {
             let _ = shares.take(&peer, Standing::Stranger, 1);
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greediest_makes_way_for_those_who_have_less() {
+    fn the_greediest_is_displaced_for_peers_with_less() {
         let mut shares = Shares::new(10);
         assert_eq!(shares.displaced_by(&1, 1), None);
         shares.charge(&1, 6);
@@ -244,7 +243,7 @@ mod tests {
                 prop_assert_eq!(shares.held_by(&peer), *own);
             }
             prop_assert_eq!(shares.total(), held.values().sum::<usize>());
-            // Six peers, whatever they did: at least about a seventh is there for the next one.
+            // Six peers, whatever they do: at least about a seventh stays free for the next one.
             prop_assert!(shares.free(Standing::Admitted) >= LIMIT / 7 - 40);
             prop_assert_eq!(shares.holders().count(), held.values().filter(|units| **units > 0).count());
         }

@@ -1,5 +1,4 @@
-//! The `impl` line around a generated body: whose lifetime is the record's, and which bounds the parameters
-//! get.
+//! The `impl` header around a generated body: the record's lifetime, and the bounds of type parameters.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -53,7 +52,7 @@ pub fn decode_impl(input: &DeriveInput, body: &TokenStream) -> syn::Result<Token
     })
 }
 
-/// The type's own lifetime, or a new one for a type that borrows nothing.
+/// The type's own lifetime, or a new one for a type without borrows.
 fn record_lifetime(input: &DeriveInput) -> syn::Result<Lifetime> {
     let mut lifetimes = input.generics.lifetimes();
     let first = lifetimes.next();

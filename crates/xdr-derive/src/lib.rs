@@ -1,5 +1,5 @@
-//! `#[derive(Encode, Decode)]` for the three shapes that XDR's language builds from smaller types, so that a
-//! wire type is written once, as it stands in its RFC, and both directions follow from it.
+//! `#[derive(Encode, Decode)]` for the three kinds of composite types in XDR's language, so that a wire type
+//! is written once, as its RFC defines it, and both directions follow from it.
 //!
 //! | RFC 4506 | Rust |
 //! |---|---|
@@ -31,7 +31,7 @@ pub fn decode(input: TokenStream) -> TokenStream {
     expand(&input, |input, body| generics::decode_impl(input, &body.decode())).into()
 }
 
-/// Runs `with`, or says at the user's code what is wrong with it.
+/// Runs `with`, or reports an error at the user's code.
 fn expand(
     input: &DeriveInput,
     with: impl FnOnce(&DeriveInput, &shape::Shape<'_>) -> syn::Result<proc_macro2::TokenStream>,

@@ -1,11 +1,11 @@
-//! Which of XDR's three shapes a Rust type is, and the code that reads and writes that shape.
+//! The XDR shape of a Rust type, and the code that encodes and decodes that shape.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Expr, Fields, Ident, Index, Type, Variant};
 
-/// A type, understood.
+/// The shape of a type.
 pub enum Shape<'a> {
     /// RFC 4506 section 4.14.
     Structure(&'a Fields),
@@ -24,7 +24,7 @@ pub struct Arm<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// Understands `input`, or says what XDR has no word for.
+    /// Determines the shape of `input`, or the reason why it has none.
     pub fn of(input: &'a DeriveInput) -> syn::Result<Self> {
         match &input.data {
             Data::Struct(data) => Ok(Self::Structure(&data.fields)),
@@ -146,7 +146,7 @@ impl<'a> Arm<'a> {
         let name = self.name;
         let members = members(self.fields);
         let values: Vec<_> = (0..members.len()).map(|n| format_ident!("field_{n}")).collect();
-        // The default arm's discriminant is its first field: it is written like any other.
+        // The default arm's discriminant is its first field, written like any other.
         let discriminant = self.discriminant.as_ref().map(|value| {
             quote! {
                 const ARM: u32 = #value;
@@ -198,7 +198,7 @@ fn marks(variant: &Variant) -> impl Iterator<Item = &Attribute> {
     variant.attrs.iter().filter(|attribute| attribute.path().is_ident("xdr"))
 }
 
-/// What stands behind the dot for each field.
+/// The name or index of each field.
 fn members(fields: &Fields) -> Vec<TokenStream> {
     let name = |(n, field): (usize, &syn::Field)| {
         field.ident.as_ref().map_or_else(
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xdr_has_no_word_for_is_refused_at_compile_time() {
+    fn types_without_an_xdr_form_are_compile_errors() {
         let refused: [(DeriveInput, &str); 9] = [
             (parse_quote!(union U { a: u32 }), "unions are Rust's enums"),
             (

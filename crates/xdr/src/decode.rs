@@ -1,8 +1,8 @@
-//! From bytes to values: a cursor over a received record.
+//! Decoding: a cursor over a received record.
 
 use crate::padding;
 
-/// Why bytes are not the value that was expected.
+/// Why bytes can't be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The record ends before the value does.
@@ -29,7 +29,7 @@ pub enum Error {
     Discriminant {
         /// The type's name.
         of: &'static str,
-        /// The value that was found.
+        /// The value in the record.
         value: u32,
     },
     /// Bytes are left behind the last value.
@@ -37,9 +37,9 @@ pub enum Error {
     Trailing(usize),
 }
 
-/// A value that can be read from XDR; `'a` is the record it borrows from.
+/// A value that can be decoded from XDR; `'a` is the record it borrows from.
 pub trait Decode<'a>: Sized {
-    /// Reads one value and moves the cursor behind it.
+    /// Decodes one value and moves the cursor behind it.
     ///
     /// # Errors
     /// Any [`Error`]; the cursor's position is then unspecified.
@@ -53,19 +53,19 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Starts at the beginning of `record`.
+    /// A cursor at the beginning of `record`.
     #[must_use]
     pub const fn new(record: &'a [u8]) -> Self {
         Self { rest: record }
     }
 
-    /// What has not been read yet.
+    /// The bytes that haven't been read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Reads any value.
+    /// Decodes a value.
     ///
     /// # Errors
     /// As [`Decode::decode`].
@@ -140,8 +140,8 @@ impl<'a> Decoder<'a> {
         Ok(len)
     }
 
-    /// Variable-length opaque data or a string of at most `max` bytes (sections 4.10, 4.11). What the padding
-    /// holds is ignored, as the kernel does.
+    /// Variable-length opaque data or a string of at most `max` bytes (sections 4.10, 4.11). The contents of
+    /// the padding are ignored, as the kernel does.
     ///
     /// # Errors
     /// [`Error::Truncated`] or [`Error::TooLong`].

@@ -1,8 +1,8 @@
-//! From values to bytes: one growing buffer.
+//! Encoding: one growing buffer.
 
 use crate::padding;
 
-/// A value that can be written as XDR.
+/// A value that can be encoded as XDR.
 pub trait Encode {
     /// Appends the value.
     fn encode(&self, to: &mut Encoder);
@@ -21,7 +21,7 @@ impl Encoder {
         Self { bytes: Vec::new() }
     }
 
-    /// Appends to `bytes`, whose capacity is reused.
+    /// An encoder that appends to `bytes` and reuses its capacity.
     #[must_use]
     pub const fn from_vec(bytes: Vec<u8>) -> Self {
         Self { bytes }
@@ -54,7 +54,7 @@ impl Encoder {
     /// A length word.
     ///
     /// # Panics
-    /// If `len` is above 2^32 - 1: no XDR type has room for it, and no bounded type of ours reaches it.
+    /// If `len` is above 2^32 - 1. No XDR type allows it, and no bounded type in this workspace reaches it.
     #[inline]
     pub fn length(&mut self, len: usize) {
         self.u32(u32::try_from(len).expect("an XDR length fits 32 bits"));
@@ -74,33 +74,33 @@ impl Encoder {
         self.bytes.extend_from_slice(&[0; 3][..padding(data.len())]);
     }
 
-    /// Bytes that are XDR already (or, where the protocol says so, no XDR at all).
+    /// Bytes that are XDR already (or, where the protocol defines so, no XDR).
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Where the next value will stand.
+    /// The position of the next value.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes an unsigned integer over the four bytes at `position`, which was [`Encoder::position`] when a
-    /// place-holder was put there.
+    /// Overwrites the four bytes at `position` with an unsigned integer. `position` was [`Encoder::position`]
+    /// when a place-holder was written there.
     ///
     /// # Panics
-    /// If fewer than four bytes stand there.
+    /// If fewer than four bytes follow `position`.
     pub fn patch_u32(&mut self, position: usize, value: u32) {
         self.bytes[position..position + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Forgets everything from `position` on.
+    /// Removes everything from `position` on.
     pub fn truncate(&mut self, position: usize) {
         self.bytes.truncate(position);
     }
 
-    /// What has been written.
+    /// The bytes so far.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes

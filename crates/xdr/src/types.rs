@@ -33,7 +33,7 @@ impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for Array<T, MAX> {
     #[inline]
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         let len = from.length(MAX)?;
-        // The declared length is bounded, but the record may still be shorter: grow as elements really come.
+        // The declared length is bounded, but the record may still be shorter: grow as elements are decoded.
         let mut items = Vec::with_capacity(len.min(64));
         for _ in 0..len {
             items.push(from.get()?);

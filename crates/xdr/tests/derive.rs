@@ -1,6 +1,6 @@
-//! What the derive macros make of each of XDR's shapes, byte for byte.
+//! The output of the derive macros for each of XDR's shapes, byte for byte.
 
-// The derived code names `::xdr`, as every other crate knows it.
+// The derived code uses `::xdr`, the name of this crate in every other one.
 extern crate samehost_xdr as xdr;
 
 use xdr::{Decode, Decoder, Encode, Encoder, Error, Opaque};

@@ -1,4 +1,4 @@
-//! XDR's own types: their bytes as RFC 4506 draws them, their bounds, and round trips of anything.
+//! XDR's own types: their bytes as RFC 4506 defines them, their bounds, and round trips.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ fn a_bound_is_checked_before_the_data() {
     let refused = Error::TooLong { max: 3, len: 0xffff_ffff };
     assert_eq!(Decoder::new(&huge).opaque(3), Err(refused));
     assert_eq!(Decoder::new(&huge).get::<Array<u32, 3>>(), Err(refused));
-    // Within the bound, but not there: an error at once, whatever the declared length.
+    // Within the bound, but missing: an error at once, whatever the declared length.
     let needed = 4_294_967_296_usize;
     assert_eq!(Decoder::new(&huge).opaque(usize::MAX), Err(Error::Truncated { needed, left: 0 }));
     let absent = Decoder::new(&huge).get::<Array<u32, { usize::MAX }>>();
@@ -80,7 +80,7 @@ fn a_bound_is_checked_before_the_data() {
 }
 
 #[test]
-fn what_is_behind_the_last_value_is_seen() {
+fn trailing_bytes_are_errors() {
     let mut from = Decoder::new(&[0, 0, 0, 1, 9]);
     assert_eq!(from.u32(), Ok(1));
     assert_eq!(from.rest(), &[9]);
