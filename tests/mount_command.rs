@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use samehost_tests::process::run_within;
 use samehost_tests::samehost::{binary, reachable_binary};
@@ -367,6 +368,41 @@ fn the_process_ends_soon_when_the_server_ends_with_the_unmount() {
             }
         }
     });
+}
+
+/// 64 descriptors, the fewest that the process starts with: what it can't have open over the lane goes over
+/// the wire, or is ENFILE where a lane is required, and `samehost status` is answered meanwhile.
+#[test]
+fn a_mount_with_few_descriptors_works_and_answers() {
+    const FILES: usize = 200;
+    let share = Share::new(&[]);
+    for number in 0..FILES {
+        fs::write(share.export.join(number.to_string()), number.to_string()).expect("own directory");
+    }
+    let mount = Mount::place(&share.server);
+    for lane in ["auto", "required", "off"] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]).arg(binary());
+        command.args(["mount", &share.url()]).arg(mount.path()).args(["-o", &format!("lane={lane}")]);
+        run_ok(command.env("SAMEHOST_RUN_DIR", share.server.run_dir()));
+        let opened: Vec<_> =
+            (0..FILES).map(|number| fs::File::open(mount.join(number.to_string()))).collect();
+        for (number, file) in opened.iter().enumerate() {
+            match file {
+                Ok(file) => {
+                    let text = std::io::read_to_string(file).expect("an open file can be read");
+                    assert_eq!(text, number.to_string());
+                }
+                Err(error) => {
+                    assert_eq!((error.raw_os_error(), lane), (Some(Errno::NFILE.raw_os_error()), "required"));
+                }
+            }
+        }
+        assert_eq!(opened.iter().all(Result::is_ok), lane != "required");
+        assert!(mount.status().is_some(), "lane={lane}: it answers");
+        drop(opened);
+        mount.unmount();
+    }
 }
 
 #[test]
