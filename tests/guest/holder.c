@@ -3,6 +3,7 @@
 //   holder FILE
 //
 // lock r|w FIRST LENGTH, lockw r|w FIRST LENGTH (waits), unlock FIRST LENGTH, write AT TEXT, read AT LENGTH.
+// count TIMES (so often: locks the file, waiting for that, adds one to the number in it, and unlocks it).
 // clone OTHER (shares the other file's blocks), hole FIRST LENGTH, room FIRST LENGTH, seek data|hole AT (answers where).
 // limit DEVICE u|g ID SOFT HARD (the quota of a user or group on a disk, in KiB).
 // Answers: "ok", "no" (somebody else has it), what was read, or "errno N".
@@ -13,6 +14,7 @@
 #include <linux/fs.h>
 #include <linux/quota.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -27,6 +29,17 @@ static void answer(int failed) {
 static int lock(int fd, int command, short type, long first, long length) {
     struct flock flock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = length};
     return fcntl(fd, command, &flock);
+}
+
+static int count(int fd, long times) {
+    char text[32];
+    while (times-- > 0) {
+        memset(text, 0, sizeof text);
+        if (lock(fd, F_SETLKW, F_WRLCK, 0, 0) < 0 || pread(fd, text, sizeof text - 1, 0) < 0) return -1;
+        int length = snprintf(text, sizeof text, "%08ld\n", strtol(text, NULL, 10) + 1);
+        if (pwrite(fd, text, (size_t)length, 0) != length || lock(fd, F_SETLK, F_UNLCK, 0, 0) < 0) return -1;
+    }
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -51,6 +64,8 @@ int main(int argc, char **argv) {
             ssize_t count = pread(fd, text, (size_t)length, at);
             if (count < 0) answer(1);
             else printf("%.*s\n", (int)count, text);
+        } else if (sscanf(line, "count %ld", &length) == 1) {
+            answer(count(fd, length) < 0);
         } else if (sscanf(line, "clone %4095s", text) == 1) {
             int other = open(text, O_RDONLY);
             answer(other < 0 || ioctl(fd, FICLONE, other) < 0);

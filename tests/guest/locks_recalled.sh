@@ -59,3 +59,17 @@ exec 9>&5 5>&7 6<&8
 must shared.writes_on ok write 0 again
 must shared.is_refused no lock w 10 1
 must shared.unlocks ok unlock 0 10
+
+# Two clients lock a counter in turn. The first has opened it under its delegation, which the other's open has recalled: it doesn't hear
+# when the lock is free, and asks a second later. Nobody waits for it until then.
+echo 00000000 >/mnt/one/counted && sync
+hold /mnt/one/counted
+exec 7>&5 8<&6
+hold /mnt/two/counted
+since=$(cut -d . -f 1 /proc/uptime)
+echo "count 40" >&7
+must counted.other ok count 40
+exec 5>&7 6<&8
+says counted ok
+in_time counted
+[ "$(cat /mnt/two/counted)" = 00000080 ] && echo PASS counted.all || echo "FAIL counted.all: $(cat /mnt/two/counted)"
