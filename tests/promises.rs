@@ -9,7 +9,9 @@ use io::Stability;
 use samehost_tests::failing::FailingDisk;
 use samehost_tests::need_root;
 use samehost_tests::scratch::pattern;
-use store::{Acting, Error, FileHandle, HandleKey, Identity, Node, Store, StoreOptions, Wcc, WriteVerifier};
+use store::{
+    Error, FileHandle, HandleKey, Identity, Node, Store, StoreOptions, UserContext, Wcc, WriteVerifier,
+};
 
 const SIZE: usize = 64 << 10;
 
@@ -37,28 +39,28 @@ impl Rig {
             read_only: false,
             subtree_check: false,
             verifier: Arc::clone(&verifier),
-            limits: store::Limits { nodes: 8, ..store::Limits::default() },
+            limits: store::DescriptorLimits { nodes: 8, ..store::DescriptorLimits::default() },
         };
         let store = Store::open(options).expect("opens");
         Self { disk, path, verifier, store }
     }
 
-    fn acting(&self) -> Acting<'_> {
-        self.store.act_as(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may")
+    fn acting(&self) -> UserContext<'_> {
+        self.store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may")
     }
 
-    fn find(&self, acting: &Acting<'_>, name: &str) -> Arc<Node> {
+    fn find(&self, acting: &UserContext<'_>, name: &str) -> Arc<Node> {
         let root = acting.node(self.store.root().as_bytes()).expect("there");
         acting.lookup(&root, name.as_bytes()).expect("there")
     }
 }
 
-fn write(acting: &Acting<'_>, node: &Arc<Node>) -> Stability {
+fn write(acting: &UserContext<'_>, node: &Arc<Node>) -> Stability {
     let written = acting.write(node, 0, &pattern(2, SIZE), Stability::Unstable, &mut Wcc::default());
     written.expect("it goes to the page cache").committed
 }
 
-fn commit(acting: &Acting<'_>, handle: &FileHandle) -> Result<(), Error> {
+fn commit(acting: &UserContext<'_>, handle: &FileHandle) -> Result<(), Error> {
     acting.node(handle.as_bytes()).and_then(|node| acting.commit(&node, 0, 0, &mut Wcc::default()))
 }
 
@@ -136,7 +138,7 @@ fn of_two_commits_neither_hides_a_failure_from_the_other() {
 fn a_store_that_goes_with_promises_open_changes_the_verifier() {
     let Rig { disk, path: _, verifier, store } = Rig::new();
     let before = verifier.get();
-    let acting = store.act_as(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may");
+    let acting = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may");
     let root = acting.node(store.root().as_bytes()).expect("there");
     let node = acting.lookup(&root, b"file").expect("there");
     write(&acting, &node);

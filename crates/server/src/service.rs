@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use state::AccessKind;
-use store::{AccessMode, Acting, Node, WriteVerifier};
+use store::{AccessMode, Node, UserContext, WriteVerifier};
 
 use crate::authorization::access::{Admission, Gate};
 use crate::nfs4::{Owners, StateManager};
@@ -43,7 +43,7 @@ impl Service {
     /// Whether a user may do at all what the state of others may have to make way for. It is asked before
     /// they are, on all roads: no delegation is recalled, and no silent client ended, for somebody whom the
     /// file's permissions refuse anyhow.
-    pub(crate) fn may_touch(acting: &Acting<'_>, node: &Node, touch: AccessKind) -> store::Result<()> {
+    pub(crate) fn may_touch(acting: &UserContext<'_>, node: &Node, touch: AccessKind) -> store::Result<()> {
         match touch {
             AccessKind::Read => acting.may(node, AccessMode::Read),
             AccessKind::Write => acting.may(node, AccessMode::Write),
@@ -59,12 +59,12 @@ impl Service {
     /// Makes the metadata of `changed` durable where it must last.
     ///
     /// # Errors
-    /// As for [`Acting::sync_metadata`].
+    /// As for [`UserContext::sync_metadata`].
     pub(crate) fn make_last(
         &self,
         admitted: &Admission,
         client: SocketAddr,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         changed: &[&Node],
     ) -> store::Result<()> {
         if self.must_last(admitted, client) {

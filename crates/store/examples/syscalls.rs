@@ -26,10 +26,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         read_only: false,
         subtree_check: false,
         verifier: Arc::new(WriteVerifier::new()),
-        limits: store::Limits::default(),
+        limits: store::DescriptorLimits::default(),
     })?;
     let handle = {
-        let acting = store.act_as(&Identity { uid: 2000, gid: 2000, groups: vec![] })?;
+        let acting = store.as_user(&Identity { uid: 2000, gid: 2000, groups: vec![] })?;
         let root = acting.node(store.root().as_bytes())?;
         let open_to_all = SetAttributes { mode: Some(0o666), ..SetAttributes::default() };
         let node = acting.create(&root, b"file", &CreateHow::Unchecked(open_to_all), &mut Wcc::default())?;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut buffer = [0; 4096];
     let started = Instant::now();
     for index in 0..count {
-        let acting = store.act_as(&identity)?;
+        let acting = store.as_user(&identity)?;
         let offset = u64::from(index % 16) * 4096;
         match what.as_str() {
             "lookup" => {
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let each = started.elapsed().as_nanos() / u128::from(count.max(1));
-    store::act_as_process();
+    store::restore_process_ids();
     println!("{what} as uid {uid}: {each} ns each");
     Ok(())
 }

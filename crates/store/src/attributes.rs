@@ -25,7 +25,7 @@ pub struct Wcc {
 
 /// What one statx(2) said: attributes, and what the store itself wants to know.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Status {
+pub(crate) struct FileStatus {
     pub attributes: Attributes,
     /// Birth time, where the filesystem keeps one.
     pub birth: Option<Timestamp>,
@@ -36,16 +36,16 @@ pub(crate) struct Status {
 /// A status, and when the kernel was about to be asked for it: what is concluded from a ctime depends on
 /// both.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    pub status: Status,
+pub(crate) struct TimedStatus {
+    pub status: FileStatus,
     pub asked: Timestamp,
 }
 
-impl Look {
+impl TimedStatus {
     /// Asks the kernel about an open file.
-    pub fn at(file: impl AsFd, fsid: u64) -> Result<Look> {
+    pub fn at(file: impl AsFd, fsid: u64) -> Result<TimedStatus> {
         let asked = Timestamp::now();
-        Ok(Look { status: status(file, fsid)?, asked })
+        Ok(TimedStatus { status: status(file, fsid)?, asked })
     }
 
     /// Whether every change after it shows in the ctime.
@@ -55,12 +55,12 @@ impl Look {
 }
 
 /// Asks the kernel about an open file (`O_PATH` will do). `fsid` is the store's number for the filesystem.
-pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<Status> {
+pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<FileStatus> {
     status_at(file, c"", fsid)
 }
 
 /// As [`status`], of the file `name` in the directory `dir`; nothing is followed, nothing mounted.
-pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<Status> {
+pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<FileStatus> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let look = || rustix::fs::statx(dir.as_fd(), name, flags, wanted);
@@ -74,7 +74,7 @@ pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<Status
         attributes = Attributes::of(&raw, fsid);
         attributes.change = attributes.ctime.change(asked);
     }
-    Ok(Status {
+    Ok(FileStatus {
         attributes,
         birth: (raw.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| raw.stx_btime.into()),
         immutable: raw.stx_attributes.contains(StatxAttributes::IMMUTABLE),

@@ -13,7 +13,7 @@ pub enum Error {
     /// The name leads to the directory of another export, which has this number in its handles
     /// (`NFS3ERR_ACCES` where that can't be entered instead).
     #[error("the directory of another export")]
-    OtherExport(u32),
+    NestedExport(u32),
     /// The file that the handle named is gone (`NFS3ERR_STALE`).
     #[error("the file is gone")]
     Stale,

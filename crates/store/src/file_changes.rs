@@ -27,9 +27,9 @@ use crate::node::Node;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Watch {
     /// fanotify, which says who.
-    Told(WatchedFile),
+    Fanotify(WatchedFile),
     /// inotify, which doesn't.
-    Untold(i32),
+    Inotify(i32),
 }
 
 /// What a file looked like: its mode, owner, group and number of names.
@@ -96,11 +96,11 @@ impl FileChanges {
         let mut files = self.files.lock();
         let told = self.changes.as_ref().and_then(|changes| changes.watch(node.file()).ok());
         let watch = if let Some(subject) = told {
-            Watch::Told(subject)
+            Watch::Fanotify(subject)
         } else {
             let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
             let flags = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
-            Watch::Untold(inotify::add_watch(&self.inotify, path, flags)?)
+            Watch::Inotify(inotify::add_watch(&self.inotify, path, flags)?)
         };
         let fresh = || Watched { node: Arc::clone(node), looks: None, leases: 0, announced: 0, made: false };
         let entry = files.watched.entry(watch.clone()).or_insert_with(fresh);
@@ -122,9 +122,9 @@ impl FileChanges {
             files.by_handle.remove(node.handle());
             // A file that is gone has taken its watch along.
             match (watch, &self.changes) {
-                (Watch::Told(_), Some(changes)) => drop(changes.unwatch(node.file())),
-                (Watch::Told(_), None) => {}
-                (Watch::Untold(number), _) => drop(inotify::remove_watch(&self.inotify, *number)),
+                (Watch::Fanotify(_), Some(changes)) => drop(changes.unwatch(node.file())),
+                (Watch::Fanotify(_), None) => {}
+                (Watch::Inotify(number), _) => drop(inotify::remove_watch(&self.inotify, *number)),
             }
         }
     }
@@ -143,7 +143,7 @@ impl FileChanges {
         let mut files = self.files.lock();
         let Some(entry) = files.watched.get_mut(watch) else { return };
         entry.announced = entry.announced.saturating_sub(1);
-        if matches!(watch, Watch::Told(_)) {
+        if matches!(watch, Watch::Fanotify(_)) {
             entry.looks = looks(&entry.node);
             if !std::mem::replace(&mut entry.made, true) {
                 files.made.push(watch.clone());
@@ -161,7 +161,7 @@ impl FileChanges {
             let read = changes.read(|change| match change {
                 FanotifyEvent::Overflow => found.extend(files.by_handle.keys().copied()),
                 FanotifyEvent::Changed { subject, renamed, own } => {
-                    let Some(entry) = files.watched.get(&Watch::Told(subject)) else { return };
+                    let Some(entry) = files.watched.get(&Watch::Fanotify(subject)) else { return };
                     let is_announced = entry.announced > 0 || entry.made;
                     let is_otherwise = || renamed || looks(&entry.node) != entry.looks;
                     if !own || !is_announced && is_otherwise() {
@@ -195,10 +195,10 @@ impl FileChanges {
             let is_changed = |entry: &&Watched| moved || looks(&entry.node) != entry.looks;
             let handle = |entry: &Watched| *entry.node.handle();
             if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-                let untold = files.watched.iter().filter(|(watch, _)| matches!(watch, Watch::Untold(_)));
+                let untold = files.watched.iter().filter(|(watch, _)| matches!(watch, Watch::Inotify(_)));
                 found.extend(untold.map(|(_, entry)| entry).filter(is_changed).map(handle));
             } else {
-                let of = files.watched.get(&Watch::Untold(event.wd()));
+                let of = files.watched.get(&Watch::Inotify(event.wd()));
                 found.extend(of.filter(is_changed).map(handle));
             }
         }
@@ -216,7 +216,7 @@ mod tests {
         let (f, g) = (dir.path().join("f"), dir.path().join("g"));
         std::fs::write(&f, b"").expect("writes");
         let store = crate::testing::store(dir.path());
-        let acting = store.act_as(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("acts");
+        let acting = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("acts");
         let root = acting.node(store.root().as_bytes()).expect("there");
         let node = acting.lookup(&root, b"f").expect("there");
         let changes = FileChanges::new().expect("there is room");

@@ -21,10 +21,12 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::os::fd::AsFd;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use sys::KernelHandle;
 
+use crate::attributes::FileStatus;
 use crate::error::{Error, Result};
 
 const VERSION: u8 = 1;
@@ -136,16 +138,35 @@ pub(crate) struct FileId {
     pub generation: u64,
 }
 
+impl FileId {
+    /// Who a file is without the filesystem's handles: inode number and birth time; where there is no birth time
+    /// but an unopenable handle, a hash of that.
+    pub fn of(file: impl AsFd, status: &FileStatus) -> FileId {
+        let generation = match status.birth {
+            Some(birth) => {
+                (birth.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(birth.nanoseconds))
+            }
+            None => KernelHandle::of(file, c"").map_or(0, |handle| {
+                // FNV-1a: not secret, only to be the same after a restart.
+                handle.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                    (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+                })
+            }),
+        };
+        FileId { fileid: status.attributes.fileid, generation }
+    }
+}
+
 /// What a genuine handle says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum HandleContents {
     Kernel(KernelHandle),
     Located { id: FileId, hints: Vec<u16> },
 }
 
 /// Makes and opens the handles of one export.
 #[derive(Clone, Debug)]
-pub(crate) struct Sealer {
+pub(crate) struct HandleSealer {
     key: HandleKey,
     export_id: u32,
 }
@@ -153,9 +174,9 @@ pub(crate) struct Sealer {
 const PURPOSE_HANDLE: u8 = 1;
 const PURPOSE_HINT: u8 = 2;
 
-impl Sealer {
-    pub fn new(key: HandleKey, export_id: u32) -> Sealer {
-        Sealer { key, export_id }
+impl HandleSealer {
+    pub fn new(key: HandleKey, export_id: u32) -> HandleSealer {
+        HandleSealer { key, export_id }
     }
 
     /// `None` when the kernel's handle is too long for NFSv3.
@@ -194,7 +215,7 @@ impl Sealer {
     ///
     /// # Errors
     /// `BadHandle` unless this export made it under this key.
-    pub fn open(&self, handle: &FileHandle) -> Result<Meaning> {
+    pub fn open(&self, handle: &FileHandle) -> Result<HandleContents> {
         let bytes = handle.as_bytes();
         let body_length =
             bytes.len().checked_sub(MAC).filter(|length| *length > HEAD).ok_or(Error::BadHandle)?;
@@ -207,7 +228,7 @@ impl Sealer {
         }
         let rest = &body[HEAD..];
         match body[1] {
-            SCHEME_KERNEL => KernelHandle::new(i32::from(rest[0]), &rest[1..]).map(Meaning::Kernel),
+            SCHEME_KERNEL => KernelHandle::new(i32::from(rest[0]), &rest[1..]).map(HandleContents::Kernel),
             SCHEME_LOCATED => located_meaning(rest),
             _ => None,
         }
@@ -232,7 +253,7 @@ impl Sealer {
     }
 }
 
-fn located_meaning(rest: &[u8]) -> Option<Meaning> {
+fn located_meaning(rest: &[u8]) -> Option<HandleContents> {
     let (fileid, rest) = rest.split_first_chunk()?;
     let (generation, rest) = rest.split_first_chunk()?;
     let (count, hints) = rest.split_first()?;
@@ -241,15 +262,15 @@ fn located_meaning(rest: &[u8]) -> Option<Meaning> {
     }
     let id = FileId { fileid: u64::from_be_bytes(*fileid), generation: u64::from_be_bytes(*generation) };
     let hints = hints.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
-    Some(Meaning::Located { id, hints })
+    Some(HandleContents::Located { id, hints })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sealer(export_id: u32) -> Sealer {
-        Sealer::new(HandleKey::new([7; 16]), export_id)
+    fn sealer(export_id: u32) -> HandleSealer {
+        HandleSealer::new(HandleKey::new([7; 16]), export_id)
     }
 
     #[test]
@@ -258,13 +279,13 @@ mod tests {
         let handle = sealer(9).kernel(&kernel).expect("fits");
         assert_eq!(handle.as_bytes().len(), FileHandle::MAX);
         assert_eq!(FileHandle::export_of(handle.as_bytes()), Some(9));
-        assert_eq!(sealer(9).open(&handle), Ok(Meaning::Kernel(kernel)));
+        assert_eq!(sealer(9).open(&handle), Ok(HandleContents::Kernel(kernel)));
 
         let id = FileId { fileid: 12, generation: 34 };
         let handle = sealer(9).located(id, &[1, 2, 3]);
-        assert_eq!(sealer(9).open(&handle), Ok(Meaning::Located { id, hints: vec![1, 2, 3] }));
+        assert_eq!(sealer(9).open(&handle), Ok(HandleContents::Located { id, hints: vec![1, 2, 3] }));
         let long = sealer(9).located(id, &[4; 40]);
-        assert_eq!(sealer(9).open(&long), Ok(Meaning::Located { id, hints: vec![4; MAX_HINTS] }));
+        assert_eq!(sealer(9).open(&long), Ok(HandleContents::Located { id, hints: vec![4; MAX_HINTS] }));
     }
 
     #[test]
@@ -297,6 +318,6 @@ mod tests {
     fn another_export_or_key_is_refused() {
         let handle = sealer(9).located(FileId { fileid: 1, generation: 2 }, &[]);
         assert_eq!(sealer(8).open(&handle), Err(Error::BadHandle));
-        assert_eq!(Sealer::new(HandleKey::new([8; 16]), 9).open(&handle), Err(Error::BadHandle));
+        assert_eq!(HandleSealer::new(HandleKey::new([8; 16]), 9).open(&handle), Err(Error::BadHandle));
     }
 }

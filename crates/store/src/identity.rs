@@ -5,10 +5,10 @@
 //! that serves one user changes nothing at all. What stays on the thread between requests is always the
 //! lesser right: an ordinary user's, not the process's.
 //!
-//! 1. `Who::wear`: set groups, then group, then user; nothing when worn already.
+//! 1. `UserIds::assume_ids`: set groups, then group, then user; nothing when worn already.
 //! 2. `as_process_user`: for what needs the process's own capabilities (opening by handle, searching the
 //!    tree), its user id for the length of a closure.
-//! 3. [`act_as_process`]: everything back as it was.
+//! 3. [`restore_process_ids`]: everything back as it was.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -33,9 +33,31 @@ pub struct Identity {
     pub groups: Vec<u32>,
 }
 
+/// Whether a store can act as users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// It acts as any user.
+    Full,
+    /// It does everything as the process's own user.
+    Unprivileged {
+        /// What is missing, for the administrator.
+        reason: String,
+    },
+}
+
+impl Privilege {
+    /// Tries on a thread of its own whether acting as another user works and drops the process's rights.
+    pub(crate) fn detect() -> Privilege {
+        match can_act_as_others() {
+            Ok(()) => Privilege::Full,
+            Err(reason) => Privilege::Unprivileged { reason },
+        }
+    }
+}
+
 /// An identity on the thread that made it.
 #[derive(Debug)]
-pub(crate) struct Who {
+pub(crate) struct UserIds {
     pub identity: Identity,
     /// Stands for the identity in caches. From a secret that changes with every start, so two identities with
     /// the same fingerprint can't be constructed.
@@ -45,18 +67,18 @@ pub(crate) struct Who {
 }
 
 /// What this thread wears now.
-struct Worn {
-    who: Option<Rc<Who>>,
+struct ThreadIds {
+    who: Option<Rc<UserIds>>,
     /// The ids in the kernel; `None` when unknown after a failure.
     uid: Option<u32>,
     gid: Option<u32>,
     /// Whose groups; `None` when unknown or the process's own.
     groups: Option<Vec<u32>>,
     /// What it goes back to.
-    own: Option<Own>,
+    own: Option<ProcessIds>,
 }
 
-struct Own {
+struct ProcessIds {
     uid: u32,
     gid: u32,
     groups: Vec<Gid>,
@@ -65,31 +87,31 @@ struct Own {
 }
 
 thread_local! {
-    static WORN: RefCell<Worn> =
-        const { RefCell::new(Worn { who: None, uid: None, gid: None, groups: None, own: None }) };
+    static THREAD_IDS: RefCell<ThreadIds> =
+        const { RefCell::new(ThreadIds { who: None, uid: None, gid: None, groups: None, own: None }) };
 }
 
 static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-impl Who {
+impl UserIds {
     /// The identity, on this thread; the same object as last time when it is the same identity.
-    pub fn of(identity: &Identity) -> Rc<Who> {
-        WORN.with_borrow_mut(|worn| {
+    pub fn of(identity: &Identity) -> Rc<UserIds> {
+        THREAD_IDS.with_borrow_mut(|worn| {
             if let Some(who) = &worn.who
                 && who.identity == *identity
             {
                 return Rc::clone(who);
             }
             let fingerprint = FINGERPRINTS.hash_one(identity);
-            let who = Rc::new(Who { identity: identity.clone(), fingerprint, not_send: PhantomData });
+            let who = Rc::new(UserIds { identity: identity.clone(), fingerprint, not_send: PhantomData });
             worn.who = Some(Rc::clone(&who));
             who
         })
     }
 
     /// Makes this thread's filesystem ids and groups those of the identity.
-    pub fn wear(&self) -> Result<()> {
-        WORN.with_borrow_mut(|worn| {
+    pub fn assume_ids(&self) -> Result<()> {
+        THREAD_IDS.with_borrow_mut(|worn| {
             let Identity { uid, gid, groups } = &self.identity;
             if worn.uid == Some(*uid) && worn.gid == Some(*gid) && worn.groups.as_ref() == Some(groups) {
                 return Ok(());
@@ -99,10 +121,10 @@ impl Who {
     }
 }
 
-impl Worn {
+impl ThreadIds {
     fn change(&mut self, uid: u32, gid: u32, groups: &Vec<u32>) -> rustix::io::Result<()> {
         if self.own.is_none() {
-            self.own = Some(Own::leave()?);
+            self.own = Some(ProcessIds::leave()?);
         }
         if self.groups.as_ref() != Some(groups) {
             self.groups = None;
@@ -124,10 +146,10 @@ impl Worn {
     }
 }
 
-impl Own {
+impl ProcessIds {
     /// Remembers what the process is, and lays down the right to exceed quotas and take reserved blocks: it
     /// isn't among those that setfsuid takes away.
-    fn leave() -> rustix::io::Result<Own> {
+    fn leave() -> rustix::io::Result<ProcessIds> {
         let mut sets = capabilities(None)?;
         let resource = sets.effective.contains(CapabilitySet::SYS_RESOURCE);
         if resource {
@@ -137,7 +159,7 @@ impl Own {
         // The effective ids, not the filesystem's: a thread inherits those of the one that started it, which
         // may be acting as a user.
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Ok(Own { uid, gid, groups: rustix::process::getgroups()?, resource })
+        Ok(ProcessIds { uid, gid, groups: rustix::process::getgroups()?, resource })
     }
 }
 
@@ -151,10 +173,10 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     struct Back(u32);
     impl Drop for Back {
         fn drop(&mut self) {
-            WORN.with_borrow_mut(|worn| worn.uid = set_fsuid(self.0).ok().map(|()| self.0));
+            THREAD_IDS.with_borrow_mut(|worn| worn.uid = set_fsuid(self.0).ok().map(|()| self.0));
         }
     }
-    let user = WORN.with_borrow_mut(|worn| match (&worn.own, worn.uid) {
+    let user = THREAD_IDS.with_borrow_mut(|worn| match (&worn.own, worn.uid) {
         (None, _) => Ok(None),
         // Whose ids these are is unknown since taking some on failed: nobody's turn.
         (Some(_), None) => Err(Error::Access),
@@ -172,13 +194,13 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     drop(back);
     // Going back can't be refused to who could go; should it be, nothing more may happen on this thread as
     // root.
-    if WORN.with_borrow(|worn| worn.uid) == Some(uid) { result } else { Err(Error::Access) }
+    if THREAD_IDS.with_borrow(|worn| worn.uid) == Some(uid) { result } else { Err(Error::Access) }
 }
 
 /// Gives this thread back the filesystem ids, groups and capabilities that it had before it first acted as a
 /// user. For threads that do other things, too; a server's workers never need it.
-pub fn act_as_process() {
-    WORN.with_borrow_mut(|worn| {
+pub fn restore_process_ids() {
+    THREAD_IDS.with_borrow_mut(|worn| {
         let Some(own) = worn.own.take() else { return };
         // Going back to what the process is can't be refused; should it be, the thread keeps the lesser
         // right.
@@ -191,7 +213,7 @@ pub fn act_as_process() {
             sets.effective.insert(CapabilitySet::SYS_RESOURCE);
             let _ = set_capabilities(None, sets);
         }
-        *worn = Worn { who: None, uid: None, gid: None, groups: None, own: None };
+        *worn = ThreadIds { who: None, uid: None, gid: None, groups: None, own: None };
     });
 }
 
@@ -207,7 +229,7 @@ pub(crate) fn process_identity() -> Identity {
 
 /// Whether acting as others would work and be safe; the answer says what is missing. Tried on a thread of its
 /// own.
-pub(crate) fn can_act_as_others() -> std::result::Result<(), String> {
+fn can_act_as_others() -> std::result::Result<(), String> {
     let trial = || -> std::result::Result<(), String> {
         if rustix::process::geteuid() != Uid::ROOT {
             return Err("not started as root".into());
@@ -253,10 +275,10 @@ mod tests {
             return;
         }
         std::thread::spawn(|| {
-            Who::of(&user(1000, &[])).wear().expect("root may");
+            UserIds::of(&user(1000, &[])).assume_ids().expect("root may");
             std::thread::spawn(|| {
                 assert_eq!(fsuid(), 1000, "inherited");
-                Who::of(&user(1001, &[])).wear().expect("root may");
+                UserIds::of(&user(1001, &[])).assume_ids().expect("root may");
                 as_process_user(|| {
                     assert_eq!(fsuid(), rustix::process::geteuid().as_raw());
                     let effective = capabilities(None).expect("capabilities").effective;
@@ -279,14 +301,14 @@ mod tests {
         }
         std::thread::spawn(|| {
             let before = (fsuid(), fsgid(), rustix::process::getgroups().expect("groups"));
-            let one = Who::of(&user(1000, &[5, 6]));
-            one.wear().expect("root may");
+            let one = UserIds::of(&user(1000, &[5, 6]));
+            one.assume_ids().expect("root may");
             assert_eq!((fsuid(), fsgid()), (1000, 1000));
             assert_eq!(rustix::process::getgroups().expect("groups").len(), 2);
-            assert!(Rc::ptr_eq(&one, &Who::of(&user(1000, &[5, 6]))));
-            let two = Who::of(&user(1001, &[]));
+            assert!(Rc::ptr_eq(&one, &UserIds::of(&user(1000, &[5, 6]))));
+            let two = UserIds::of(&user(1001, &[]));
             assert_ne!(one.fingerprint, two.fingerprint);
-            two.wear().expect("root may");
+            two.assume_ids().expect("root may");
             assert_eq!(rustix::process::getgroups().expect("groups").len(), 0);
             as_process_user(|| {
                 assert_eq!((fsuid(), fsgid()), (before.0, 1001));
@@ -298,10 +320,10 @@ mod tests {
                 std::panic::catch_unwind(|| as_process_user(|| -> Result<()> { panic!("in the middle") }));
             assert!(panicked.is_err());
             assert_eq!(fsuid(), 1001);
-            one.wear().expect("root may");
+            one.assume_ids().expect("root may");
             assert_eq!((fsuid(), fsgid()), (1000, 1000));
-            assert_eq!(Who::of(&user(u32::MAX, &[])).wear(), Err(Error::Access));
-            act_as_process();
+            assert_eq!(UserIds::of(&user(u32::MAX, &[])).assume_ids(), Err(Error::Access));
+            restore_process_ids();
             assert_eq!((fsuid(), fsgid(), rustix::process::getgroups().expect("groups")), before);
         })
         .join()

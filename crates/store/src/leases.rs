@@ -16,16 +16,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::fs::OFlags;
-use sys::lease::{Break, Breaks, Watcher};
+use sys::lease::{LeaseBreak, LeaseBreaks, LeaseType, SignalTarget};
 
-use crate::acting::Acting;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file_changes::{FileChanges, Watch};
 use crate::handle::FileHandle;
-use crate::identity::as_process_user;
 use crate::node::Node;
-use crate::unsynced::Pins;
+use crate::pinned_nodes::PinnedNodes;
 
 /// The nodes with a lease against everybody, by handle: they are found again whatever the cache does.
 #[derive(Debug, Default)]
@@ -53,7 +50,7 @@ impl LeasedNodes {
 struct Watched {
     handle: FileHandle,
     file: Weak<OwnedFd>,
-    how: sys::lease::Lease,
+    how: LeaseType,
 }
 
 /// What the watching thread and the leases share. As many entries as there are leases.
@@ -67,7 +64,7 @@ struct Shared {
 /// Those who are told when a lease is being broken: one thread.
 #[derive(Debug)]
 pub struct Leases {
-    watcher: Watcher,
+    watcher: SignalTarget,
     shared: Arc<Shared>,
     end: OwnedFd,
 }
@@ -79,13 +76,13 @@ impl Leases {
     /// # Errors
     /// The system's.
     pub fn start(broken: impl Fn(&FileHandle, bool) + Send + 'static) -> std::io::Result<Self> {
-        let (theirs, end) = sys::lease::end()?;
+        let (theirs, end) = sys::lease::stop_eventfds()?;
         let changes = FileChanges::new()?;
         let events = changes.events();
         let shared = Arc::new(Shared { watched: Mutex::default(), changes });
         let (seen, (sender, receiver)) = (Arc::clone(&shared), std::sync::mpsc::sync_channel(1));
         std::thread::Builder::new().name("store-leases".into()).spawn(move || {
-            match Breaks::new(theirs, events) {
+            match LeaseBreaks::new(theirs, events) {
                 Ok((breaks, watcher)) => {
                     let _ = sender.send(Ok(watcher));
                     watch(breaks, &seen, &broken);
@@ -115,14 +112,14 @@ impl Drop for Leases {
     }
 }
 
-fn watch(mut breaks: Breaks, shared: &Shared, broken: &impl Fn(&FileHandle, bool)) {
+fn watch(mut breaks: LeaseBreaks, shared: &Shared, broken: &impl Fn(&FileHandle, bool)) {
     while let Some(which) = breaks.wait() {
         let found: Vec<_> = match which {
-            Break::Of(descriptor) => {
+            LeaseBreak::Of(descriptor) => {
                 shared.watched.lock().get(&descriptor).and_then(in_danger).into_iter().collect()
             }
-            Break::Any => shared.watched.lock().values().filter_map(in_danger).collect(),
-            Break::Other => shared.changes.changed().into_iter().map(|handle| (handle, true)).collect(),
+            LeaseBreak::Any => shared.watched.lock().values().filter_map(in_danger).collect(),
+            LeaseBreak::Other => shared.changes.changed().into_iter().map(|handle| (handle, true)).collect(),
         };
         found.iter().for_each(|(handle, writer)| broken(handle, *writer));
     }
@@ -130,7 +127,7 @@ fn watch(mut breaks: Breaks, shared: &Shared, broken: &impl Fn(&FileHandle, bool
 
 /// The file, and whether somebody wants to write to it, if the lease is being broken.
 fn in_danger(watched: &Watched) -> Option<(FileHandle, bool)> {
-    let left = sys::lease::left(watched.file.upgrade()?).ok()?;
+    let left = sys::lease::after_break(watched.file.upgrade()?).ok()?;
     (left != Some(watched.how)).then_some((watched.handle, left.is_none()))
 }
 
@@ -158,69 +155,53 @@ impl Drop for OwnChange {
 /// A kernel lease. Dropping it lets those in who wait.
 #[derive(Debug)]
 pub struct Lease {
-    file: Option<Arc<OwnedFd>>,
+    file: Arc<OwnedFd>,
+    kind: LeaseType,
     descriptor: RawFd,
     shared: Arc<Shared>,
     watch: Option<Watch>,
     /// For one against everybody.
-    node: Option<(Arc<Node>, Arc<LeasedNodes>, Arc<Pins>)>,
+    node: Option<(Arc<Node>, Arc<LeasedNodes>, Arc<PinnedNodes>)>,
 }
 
 impl Lease {
+    /// A lease of `kind` that is about to be taken on `file`. It is registered before it is taken, because it
+    /// may be broken at once.
+    pub(crate) fn new(leases: &Leases, node: &Node, file: Arc<OwnedFd>, kind: LeaseType) -> Lease {
+        let descriptor = file.as_raw_fd();
+        let watched = Watched { handle: *node.handle(), file: Arc::downgrade(&file), how: kind };
+        leases.shared.watched.lock().insert(descriptor, watched);
+        let shared = Arc::clone(&leases.shared);
+        Lease { file, kind, descriptor, shared, watch: None, node: None }
+    }
+
+    /// Starts watching changes of the file's names and attributes.
+    pub(crate) fn watch_changes(&mut self, node: &Arc<Node>) -> Result<()> {
+        self.watch = Some(self.shared.changes.watch(node)?);
+        Ok(())
+    }
+
+    /// Takes the lease.
+    pub(crate) fn take(&self, leases: &Leases) -> Result<()> {
+        Ok(sys::lease::take(&self.file, self.kind, leases.watcher)?)
+    }
+
+    /// After taking a write lease: makes its descriptor the only one through which the node is read and
+    /// written. No other can have been opened in between: an earlier one would have conflicted with the lease,
+    /// a later one would have met it.
+    pub(crate) fn keep_open(&mut self, node: &Arc<Node>, nodes: &Arc<LeasedNodes>, pins: &Arc<PinnedNodes>) {
+        node.data_file(false).hold(&self.file);
+        node.data_file(true).hold(&self.file);
+        node.set_leased(true);
+        nodes.change(|nodes| drop(nodes.insert(*node.handle(), Arc::clone(node))));
+        self.node = Some((Arc::clone(node), Arc::clone(nodes), Arc::clone(pins)));
+    }
+
     /// For a lease against everybody: what the file is open as, for reading and writing. There is nothing
     /// else as long as the lease lasts.
     #[must_use]
     pub fn only_file(&self) -> Option<Arc<OwnedFd>> {
-        self.node.as_ref().and(self.file.clone())
-    }
-}
-
-impl Acting<'_> {
-    /// Keeps local processes from opening the file for writing; with `everybody` from opening it at all.
-    /// Nothing is checked: whoever it is for must have been allowed to open the file.
-    ///
-    /// # Errors
-    /// `TryLater` when somebody has it open so, `Invalid`, `NotSupported` or `Access` where there are no
-    /// leases, `Stale`.
-    pub fn lease(&self, node: &Arc<Node>, everybody: bool, leases: &Leases) -> Result<Lease> {
-        node.live(0)?;
-        let store = self.inner();
-        // What the store keeps open for the next time is in the way, too.
-        store.nodes.pins.close_unless_pinned(node);
-        let (access, how) = if everybody {
-            drop((node.data_file(false).take(), node.direct().file(false).take()));
-            (OFlags::RDWR, sys::lease::Lease::Everybody)
-        } else {
-            (OFlags::RDONLY, sys::lease::Lease::Writers)
-        };
-        let open = || self.open_again(node.file(), access);
-        let file = Arc::new(if self.can_act() { as_process_user(open)? } else { open()? });
-        let descriptor = file.as_raw_fd();
-        let watched = Watched { handle: *node.handle(), file: Arc::downgrade(&file), how };
-        // Before it is taken: it may be broken at once.
-        leases.shared.watched.lock().insert(descriptor, watched);
-        let shared = Arc::clone(&leases.shared);
-        let mut lease = Lease { file: Some(file), descriptor, shared, watch: None, node: None };
-        let watch = || leases.shared.changes.watch(node);
-        lease.watch = Some(if self.can_act() { as_process_user(watch)? } else { watch()? });
-        let Some(file) = &lease.file else { return Err(Error::Invalid) };
-        let take = || sys::lease::take(file, how, leases.watcher).map_err(Error::from);
-        if self.can_act() {
-            as_process_user(take)?
-        } else {
-            take()?
-        };
-        if everybody {
-            // Who opened it meanwhile would have met the lease, and what was open before would have been in
-            // its way.
-            node.data_file(false).hold(file);
-            node.data_file(true).hold(file);
-            node.set_leased(true);
-            let nodes = Arc::clone(&store.nodes.leased);
-            nodes.change(|nodes| drop(nodes.insert(*node.handle(), Arc::clone(node))));
-            lease.node = Some((Arc::clone(node), nodes, Arc::clone(&store.nodes.pins)));
-        }
-        Ok(lease)
+        self.node.as_ref().map(|_| Arc::clone(&self.file))
     }
 }
 
@@ -238,8 +219,6 @@ impl Drop for Lease {
             pins.close_unless_pinned(&node);
         }
         // Closing isn't enough: who still reads keeps it open, and who keeps its locks.
-        if let Some(file) = self.file.take() {
-            let _ = sys::lease::give_back(&file);
-        }
+        let _ = sys::lease::release(&self.file);
     }
 }

@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 
 use parking_lot::Mutex;
 
+use crate::data_file::DataFilePermit;
 use crate::handle::FileHandle;
-use crate::node::DataShare;
 
 /// How many are kept.
 const CAPACITY: usize = 64;
@@ -23,7 +23,7 @@ struct OpenDir {
     cookie: u64,
     age: u32,
     file: OwnedFd,
-    _share: DataShare,
+    _share: DataFilePermit,
 }
 
 /// The bounded collection of them.
@@ -48,7 +48,7 @@ impl OpenDirs {
 
     /// Keeps the descriptor, unless the process keeps `limit` for data already.
     pub fn put(&self, directory: FileHandle, cookie: u64, file: OwnedFd, limit: usize) {
-        let Some(share) = DataShare::take(limit) else { return };
+        let Some(share) = DataFilePermit::take(limit) else { return };
         let mut all = self.0.lock();
         let oldest = if all.len() >= CAPACITY { all.pop_front() } else { None };
         all.push_back(OpenDir { directory, cookie, age: 0, file, _share: share });
@@ -61,7 +61,7 @@ impl OpenDirs {
         std::mem::take(&mut *self.0.lock()).len()
     }
 
-    pub fn tidy(&self) {
+    pub fn reap(&self) {
         let mut all = self.0.lock();
         all.iter_mut().for_each(|open| open.age += 1);
         all.retain(|open| open.age < KEPT);

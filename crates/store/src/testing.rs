@@ -14,7 +14,7 @@ pub(crate) fn store(path: &Path) -> Store {
         read_only: false,
         subtree_check: true,
         verifier: Arc::new(WriteVerifier::new()),
-        limits: crate::Limits::default(),
+        limits: crate::DescriptorLimits::default(),
     })
     .expect("opens")
 }

@@ -39,7 +39,7 @@ fn what_is_cached_or_on_tmpfs_is_read_without_a_word() {
         let export = Export::at(&place);
         local(|| std::fs::write(export.path("f"), contents()).expect("writes"));
         let store = export.open();
-        let acting = store.act_as(&root()).expect("acts");
+        let acting = store.as_user(&root()).expect("acts");
         let node = acting.lookup(&root_of(&acting, &store), b"f").expect("is there");
         // Whatever the writing left out is cached now.
         local(|| std::fs::read(export.path("f")).expect("reads"));
@@ -71,7 +71,7 @@ fn what_is_not_cached_is_announced_and_read_whole() {
     let export = Export::at(&std::env::temp_dir());
     let (mut reads, mut warmings) = (0, 0);
     let store = export.open();
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     for number in 0..TRIES {
         let name = format!("f{number}");
         let path = export.path(&name);

@@ -18,9 +18,10 @@ fn what_is_kept_for_later_gives_way_to_the_call_at_hand() {
         }
     });
     // As it may come when something else in the process, or on the host, has taken what was the caches'.
-    let store =
-        export.open_with(|options| options.limits = store::Limits { nodes: 4096, data: 4096, held: 4096 });
-    let acting = store.act_as(&root()).expect("acts");
+    let store = export.open_with(|options| {
+        options.limits = store::DescriptorLimits { nodes: 4096, data: 4096, preserved: 4096 }
+    });
+    let acting = store.as_user(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let enough = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..enough }).expect("sets");

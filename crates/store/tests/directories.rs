@@ -24,7 +24,7 @@ fn ten_thousand_entries_come_once_each_in_any_page_size() {
         let export = Export::at(place.as_ref());
         fill(&export, 10_000);
         let store = export.open();
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         let dir = root_of(&acting, &store);
         for page in [37, 1000, 100_000] {
             let all = names(&acting, &dir, page);
@@ -42,7 +42,7 @@ fn what_stays_is_seen_once_though_others_come_and_go_and_the_server_restarts() {
         let mut store = export.open();
         let (mut cookie, mut verifier, mut seen) = (0, [0; 8], Vec::new());
         for page in 0.. {
-            let acting = store.act_as(&user(1000)).expect("acts");
+            let acting = store.as_user(&user(1000)).expect("acts");
             let dir = root_of(&acting, &store);
             let mut taken = 0;
             let (from, mut next) = (cookie, cookie);
@@ -85,7 +85,7 @@ fn cookies_and_verifiers_that_are_not_ours() {
     fill(&export, 50);
     local(|| std::fs::create_dir(export.path("sub")).expect("makes"));
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let mut stop_at_once = |_: store::DirEntry<'_>| ControlFlow::Break(());
     let page =
@@ -108,7 +108,7 @@ fn dots_are_listed_and_the_root_is_its_own_parent() {
     let outer = Export::new();
     local(|| std::fs::create_dir_all(outer.path("export/sub")).expect("makes"));
     let store = outer.open_with(|options| options.path = outer.path("export"));
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let sub = acting.lookup(&dir, b"sub").expect("there");
     let ids = |node: &store::Node| {
@@ -128,7 +128,7 @@ fn dots_are_listed_and_the_root_is_its_own_parent() {
     assert_eq!(ids(&dir), [dir.fileid(), dir.fileid()]);
     assert_eq!(ids(&sub), [sub.fileid(), dir.fileid()]);
     local(|| std::fs::remove_dir(outer.path("export/sub")).expect("removes"));
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let gone = acting.read_dir(&sub, 0, [0; 8], &mut |_| ControlFlow::Continue(()));
     assert_eq!(gone.err(), Some(Error::Stale));
 }
@@ -146,10 +146,10 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
         (0..20).for_each(|index| std::fs::write(export.path(&format!("ram/{index}")), b"").expect("writes"));
     });
     let store = export.open_with(|options| options.path = export.path("ram"));
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     // Five entries a page; the names and where it ended.
-    let page = |acting: &store::Acting<'_>, cookie: u64, verifier: [u8; 8]| {
+    let page = |acting: &store::UserContext<'_>, cookie: u64, verifier: [u8; 8]| {
         let (mut names, mut last) = (Vec::new(), cookie);
         let end = acting.read_dir(&dir, cookie, verifier, &mut |entry| {
             if names.len() == 5 {
@@ -176,7 +176,7 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
                 .expect("removes");
         });
     });
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let (rest, _, _) = page(&acting, cookie, verifier).expect("reads on");
     assert_eq!(rest, second, "nothing is passed over");
     // The same cookie once more finds no open directory, and would now be another entry.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
 use common::{Export, as_ordinary_user, local, root, root_of, user};
-use store::{Acting, CreateHow, Error, SetAttributes, Special, Store, Wcc};
+use store::{CreateHow, Error, SetAttributes, SpecialFile, Store, UserContext, Wcc};
 
 fn wcc() -> Wcc {
     Wcc::default()
@@ -20,7 +20,7 @@ fn mode(mode: u32) -> SetAttributes {
 
 /// Makes a directory that its owner may write but not read, changes things in it, and makes each change
 /// durable.
-fn work_without_reading(acting: &Acting<'_>, store: &Store) {
+fn work_without_reading(acting: &UserContext<'_>, store: &Store) {
     let top = root_of(acting, store);
     let dir = acting.mkdir(&top, b"dropbox", &mode(0o300), &mut wcc()).expect("makes a directory");
     acting.sync_metadata(&top).expect("everybody may read it");
@@ -42,7 +42,7 @@ fn an_owner_needs_no_permission_to_read() {
     let export = Export::new();
     let store = export.open();
     let before = store.verifier();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     work_without_reading(&acting, &store);
     // And he is nobody else afterwards.
     local(|| {
@@ -68,7 +68,7 @@ fn a_server_without_privileges_does_what_it_can() {
     let export = Export::new();
     as_ordinary_user(1000, || {
         let store = export.open_as_is();
-        let acting = store.act_as(&root()).expect("acts as himself");
+        let acting = store.as_user(&root()).expect("acts as himself");
         work_without_reading(&acting, &store);
     });
 }
@@ -77,12 +77,13 @@ fn a_server_without_privileges_does_what_it_can() {
 fn what_cannot_be_opened_for_it_is_left_to_its_directory() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let top = root_of(&acting, &store);
     let link =
         acting.symlink(&top, b"link", b"/nowhere", &SetAttributes::default(), &mut wcc()).expect("links");
     // With nobody at its other end: an open that waited for one would never return.
-    let pipe = acting.mknod(&top, b"pipe", Special::Fifo, &mode(0o600), &mut wcc()).expect("makes a pipe");
+    let pipe =
+        acting.mknod(&top, b"pipe", SpecialFile::Fifo, &mode(0o600), &mut wcc()).expect("makes a pipe");
     assert!(local(|| std::fs::metadata(export.path("pipe")).expect("is there").file_type().is_fifo()));
     for node in [&link, &pipe, &top] {
         acting.sync_metadata(node).expect("nothing to wait for");
@@ -93,7 +94,7 @@ fn what_cannot_be_opened_for_it_is_left_to_its_directory() {
 fn a_file_that_was_just_removed_is_no_failure() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let top = root_of(&acting, &store);
     let file = acting
         .create(&top, b"f", &CreateHow::Guarded(SetAttributes::default()), &mut wcc())
@@ -113,6 +114,6 @@ fn a_filesystem_without_fsync_of_directories_is_no_failure() {
         local(|| std::fs::File::open(place).and_then(|dir| dir.sync_all())).expect_err("no fsync here");
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::INVAL.raw_os_error()));
     let store = export.open_with(|options| options.path = place.to_owned());
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     acting.sync_metadata(&root_of(&acting, &store)).expect("nothing to sync");
 }

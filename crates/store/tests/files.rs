@@ -20,7 +20,7 @@ fn unchecked(size: Option<u64>) -> CreateHow {
 fn offsets_at_the_edges_of_64_bits() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let node = acting.create(&root_of(&acting, &store), b"f", &unchecked(None), &mut wcc()).expect("creates");
     acting.write(&node, 0, b"0123456789", Unstable, &mut wcc()).expect("writes");
     let mut buffer = [0; 16];
@@ -54,7 +54,7 @@ fn a_write_tells_what_it_changed_and_how_durable_it_is() {
     let export = Export::new();
     let store = export.open();
     let verifier = store.verifier();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let node = acting.create(&root_of(&acting, &store), b"f", &unchecked(None), &mut wcc()).expect("creates");
     let mut last = acting.attributes(&node).expect("attributes");
     for (index, stability) in [Unstable, DataSync, FileSync].into_iter().enumerate() {
@@ -79,7 +79,7 @@ fn concurrent_writers_each_see_their_own_change_only() {
     let export = Export::new();
     let store = export.open();
     let handle = {
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         *acting
             .create(&root_of(&acting, &store), b"f", &unchecked(None), &mut wcc())
             .expect("creates")
@@ -89,7 +89,7 @@ fn concurrent_writers_each_see_their_own_change_only() {
         let writer = |name: u64| {
             let (store, handle) = (&store, &handle);
             scope.spawn(move || {
-                let acting = store.act_as(&user(1000)).expect("acts");
+                let acting = store.as_user(&user(1000)).expect("acts");
                 let node = acting.node(handle.as_bytes()).expect("there");
                 let write = |index: u64| {
                     let mut seen = wcc();
@@ -113,7 +113,7 @@ fn concurrent_writers_each_see_their_own_change_only() {
 fn create_in_its_three_ways() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let mode = SetAttributes { mode: Some(0o4640), ..SetAttributes::default() };
     let mut seen = wcc();
@@ -133,7 +133,7 @@ fn create_in_its_three_ways() {
 
     acting.mkdir(&dir, b"d", &SetAttributes::default(), &mut wcc()).expect("makes");
     assert_eq!(acting.create(&dir, b"d", &unchecked(None), &mut wcc()).err(), Some(Error::Exists));
-    let bob = store.act_as(&user(1001)).expect("acts");
+    let bob = store.as_user(&user(1001)).expect("acts");
     assert_eq!(bob.create(&dir, b"f", &unchecked(Some(0)), &mut wcc()).err(), Some(Error::Access));
 }
 
@@ -143,14 +143,14 @@ fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
     let (mine, other) =
         (CreateHow::Exclusive([0xfe; 8], 0), CreateHow::Exclusive([1, 2, 3, 4, 5, 6, 7, 8], 0));
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let handle = *acting.create(&dir, b"f", &mine, &mut wcc()).expect("creates").handle();
     assert_eq!(acting.create(&dir, b"f", &mine, &mut wcc()).expect("a retry").handle(), &handle);
     assert_eq!(acting.create(&dir, b"f", &other, &mut wcc()).err(), Some(Error::Exists));
     drop(store);
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let again = acting.create(&dir, b"f", &mine, &mut wcc()).expect("a retry");
     assert_eq!(again.handle(), &handle);
@@ -165,7 +165,7 @@ fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
 fn set_attributes_in_one_go_and_under_a_guard() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let node = acting.create(&dir, b"f", &unchecked(None), &mut wcc()).expect("creates");
     let at = |seconds| Some(SetTime::To(Timestamp { seconds, nanoseconds: 123_456_789 }));
@@ -202,7 +202,7 @@ fn set_attributes_in_one_go_and_under_a_guard() {
 fn names_that_are_none() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let set = SetAttributes::default();
     let long = [b'x'; 256];
@@ -239,7 +239,7 @@ fn names_that_are_none() {
 fn renames_links_and_removals() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let set = SetAttributes::default();
     let one = acting.mkdir(&dir, b"one", &set, &mut wcc()).expect("makes");
@@ -284,7 +284,7 @@ fn renames_links_and_removals() {
 fn what_the_filesystem_says() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let stat = acting.fs_stat(&dir).expect("says");
     assert!(stat.total_bytes >= stat.free_bytes && stat.free_bytes >= stat.available_bytes);
@@ -313,13 +313,13 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
     let export = Export::new();
     let store = export.open();
     let handle = {
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         let dir = root_of(&acting, &store);
         let how = CreateHow::Guarded(SetAttributes::default());
         *acting.create(&dir, b"f", &how, &mut Wcc::default()).expect("creates").handle()
     };
     // With nobody else about each write's before is the after of the one before it.
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let node = acting.node(handle.as_bytes()).expect("there");
     let mut last = acting.attributes(&node).expect("attributes");
     for offset in 0..10 {
@@ -334,7 +334,7 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
             .map(|thread| {
                 let store = &store;
                 scope.spawn(move || {
-                    let acting = store.act_as(&user(1000)).expect("acts");
+                    let acting = store.as_user(&user(1000)).expect("acts");
                     let node = acting.node(handle.as_bytes()).expect("there");
                     let mut alone = Vec::new();
                     for round in 0..200 {

@@ -37,7 +37,7 @@ fn a_filesystem_without_handles_is_served_all_the_same() {
     let open = || export.open_with(|options| options.path = export.path("merged"));
     let store = open();
     assert_eq!((store.privilege(), store.has_kernel_handles()), (&Privilege::Full, false));
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let sub = acting.mkdir(&dir, b"sub", &SetAttributes::default(), &mut Wcc::default()).expect("makes");
     let node = acting.create(&sub, b"f", &guarded(), &mut Wcc::default()).expect("creates");
@@ -48,7 +48,7 @@ fn a_filesystem_without_handles_is_served_all_the_same() {
     drop((node, sub, dir));
     drop(store);
     let store = open();
-    let acting = store.act_as(&user(1001)).expect("acts");
+    let acting = store.as_user(&user(1001)).expect("acts");
     let node = acting.node(handle.as_bytes()).expect("found again");
     let refused = acting.write(&node, 0, b"y", io::Stability::Unstable, &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Access));
@@ -62,7 +62,7 @@ fn a_full_filesystem_says_so_and_nothing_is_lost() {
     let _mounted = Mounted::tmpfs(export.path("small"));
     let store = export.open_with(|options| options.path = export.path("small"));
     let verifier = store.verifier();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
     let megabyte = vec![7; 1 << 20];
@@ -87,13 +87,13 @@ fn a_file_deleted_behind_the_back_gives_its_space_back_by_itself() {
     let _mounted = Mounted::tmpfs(export.path("small"));
     let store = export.open_with(|options| options.path = export.path("small"));
     let free = |store: &Store| {
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         let dir = root_of(&acting, store);
         acting.fs_stat(&dir).expect("says").free_bytes
     };
     let before = free(&store);
     {
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         let dir = root_of(&acting, &store);
         let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
         let data = vec![7; 1 << 20];
@@ -112,7 +112,7 @@ fn a_file_deleted_behind_the_back_gives_its_space_back_by_itself() {
 fn limits_are_those_of_the_filesystem() {
     let export = Export::at("/dev/shm".as_ref());
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let info = acting.fs_info(&dir).expect("says");
     assert_eq!((info.time_delta, info.max_file_size), (1, i64::MAX as u64), "tmpfs");

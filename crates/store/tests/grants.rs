@@ -21,7 +21,7 @@ fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
     local(|| std::fs::write(export.path("f"), b"0123456789").expect("writes"));
     local(|| std::os::unix::fs::chown(export.path("f"), Some(1000), None).expect("chown"));
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let node = acting.lookup(&dir, b"f").expect("there");
     for (mode, flags) in [
@@ -64,7 +64,7 @@ fn what_a_stronger_holder_gets_for_reading_stays_so() {
     local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
     for subtree_check in [false, true] {
         let store = export.open_with(|options| options.subtree_check = subtree_check);
-        let acting = store.act_as(&user(65534)).expect("acts");
+        let acting = store.as_user(&user(65534)).expect("acts");
         let dir = root_of(&acting, &store);
         let node = acting.lookup(&dir, b"f").expect("there");
         let ways = |holder| {
@@ -105,7 +105,7 @@ fn the_short_way_leads_to_readable_regular_files_only() {
     let pipe = openat(CWD, export.path("p"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
     assert_eq!(pipe.err(), Some(Errno::NXIO));
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     for holder in [Holder::Equal, Holder::Stronger] {
         let grant = acting.grant_entry(&dir, b"f", holder).expect("a regular file");
@@ -133,7 +133,7 @@ fn a_read_only_grant_cannot_be_reopened_for_writing() {
                 options.read_only = read_only;
                 options.subtree_check = subtree_check;
             });
-            let acting = store.act_as_reader(&user(1000)).expect("acts");
+            let acting = store.as_read_only_user(&user(1000)).expect("acts");
             let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
             for mode in [AccessMode::Write, AccessMode::ReadWrite] {
                 let refused = acting.grant(&node, mode, Holder::Equal).err();
@@ -150,7 +150,7 @@ fn a_reader_changes_nothing() {
     let export = Export::new();
     local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
     let store = export.open();
-    let acting = store.act_as_reader(&user(0)).expect("acts");
+    let acting = store.as_read_only_user(&user(0)).expect("acts");
     let dir = root_of(&acting, &store);
     let node = acting.lookup(&dir, b"f").expect("there");
     let set = store::SetAttributes { size: Some(0), ..Default::default() };
@@ -162,7 +162,7 @@ fn a_reader_changes_nothing() {
     assert_eq!(acting.create(&dir, b"g", &store::CreateHow::Unchecked(set), &mut wcc).map(|_| ()), refused);
     assert_eq!(acting.mkdir(&dir, b"g", &set, &mut wcc).map(|_| ()), refused);
     assert_eq!(acting.symlink(&dir, b"g", b"t", &set, &mut wcc).map(|_| ()), refused);
-    assert_eq!(acting.mknod(&dir, b"g", store::Special::Fifo, &set, &mut wcc).map(|_| ()), refused);
+    assert_eq!(acting.mknod(&dir, b"g", store::SpecialFile::Fifo, &set, &mut wcc).map(|_| ()), refused);
     assert_eq!(acting.remove(&dir, b"f", &mut wcc), refused);
     assert_eq!(acting.rmdir(&dir, b"f", &mut wcc), refused);
     assert_eq!(acting.link(&node, &dir, b"g", &mut wcc), refused);
@@ -192,7 +192,7 @@ fn a_grant_of_what_was_just_found_is_checked_as_any_other() {
         let store = export.open_with(|options| options.subtree_check = subtree_check);
         for round in 0..2 {
             let grant = |uid: u32, name: &[u8], mode: AccessMode| {
-                let acting = store.act_as(&user(uid)).expect("acts");
+                let acting = store.as_user(&user(uid)).expect("acts");
                 let dir = root_of(&acting, &store);
                 let found = acting.find(&dir, name).expect("there");
                 let granted = acting.grant_found(&found, mode, Holder::Equal);

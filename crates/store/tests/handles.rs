@@ -17,7 +17,7 @@ fn a_handle_survives_a_restart_and_a_rename_behind_the_back() {
     let store = export.open();
     assert!(store.has_kernel_handles());
     let handle = {
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         let dir = root_of(&acting, &store);
         let sub = acting.mkdir(&dir, b"sub", &SetAttributes::default(), &mut Wcc::default()).expect("makes");
         *acting.create(&sub, b"f", &unchecked(), &mut Wcc::default()).expect("creates").handle()
@@ -28,7 +28,7 @@ fn a_handle_survives_a_restart_and_a_rename_behind_the_back() {
         std::fs::rename(export.path("bus/f"), export.path("bus/g")).expect("renames");
     });
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let node = acting.node(handle.as_bytes()).expect("the same file");
     assert_eq!(acting.attributes(&node).expect("attributes").uid, 1000);
     let dir = acting.lookup(&root_of(&acting, &store), b"bus").expect("there");
@@ -41,7 +41,7 @@ fn a_handle_survives_a_restart_and_a_rename_behind_the_back() {
 fn forged_foreign_and_cut_handles_are_refused() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let node = acting.create(&dir, b"f", &unchecked(), &mut Wcc::default()).expect("creates");
     let genuine = node.handle().as_bytes().to_vec();
@@ -58,7 +58,7 @@ fn forged_foreign_and_cut_handles_are_refused() {
     let other_key = export.open_with(|options| options.key = HandleKey::new([43; 16]));
     let other_export = export.open_with(|options| options.export_id = 8);
     for other in [other_key, other_export] {
-        let acting = other.act_as(&root()).expect("acts");
+        let acting = other.as_user(&root()).expect("acts");
         assert_eq!(acting.node(&genuine).err(), Some(Error::BadHandle));
     }
 }
@@ -67,7 +67,7 @@ fn forged_foreign_and_cut_handles_are_refused() {
 fn a_removed_file_is_stale_at_once_and_leaves_its_space() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let ours = acting.create(&dir, b"ours", &unchecked(), &mut Wcc::default()).expect("creates");
     let theirs = acting.create(&dir, b"theirs", &unchecked(), &mut Wcc::default()).expect("creates");
@@ -79,7 +79,7 @@ fn a_removed_file_is_stale_at_once_and_leaves_its_space() {
     assert_eq!(acting.node(ours.as_bytes()).err(), Some(Error::Stale));
 
     local(|| std::fs::remove_file(export.path("theirs")).expect("removes"));
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let gone = acting.node(theirs.as_bytes()).and_then(|node| acting.attributes(&node).map(|_| ()));
     assert_eq!(gone, Err(Error::Stale));
     assert_eq!(store.open_nodes(), nodes - 2);
@@ -90,7 +90,7 @@ fn a_removed_file_is_stale_at_once_and_leaves_its_space() {
 fn a_new_file_in_a_dead_ones_place_is_another_file() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let mut seen = std::collections::HashSet::new();
     for _ in 0..50 {
@@ -105,7 +105,7 @@ fn the_way_up_ends_at_the_root() {
     let export = Export::new();
     local(|| std::fs::create_dir_all(export.path("a/b")).expect("makes"));
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let a = acting.lookup(&dir, b"a").expect("there");
     let b = acting.lookup(&a, b"b").expect("there");
@@ -121,10 +121,10 @@ fn a_directory_moved_outside_gives_no_way_out() {
     let outer = Export::new();
     local(|| std::fs::create_dir_all(outer.path("export/a/b")).expect("makes"));
     let store = outer.open_with(|options| options.path = outer.path("export"));
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let a = acting.lookup(&root_of(&acting, &store), b"a").expect("there");
     local(|| std::fs::rename(outer.path("export/a"), outer.path("a")).expect("renames"));
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     assert_eq!(acting.lookup(&a, b"..").err(), Some(Error::Stale));
 }
 
@@ -140,7 +140,7 @@ fn links_and_mounts_are_not_followed() {
     local(|| std::fs::write(export.path("mounted/above"), b"").expect("writes"));
     let store = export.open();
     assert!(store.is_cloned());
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let link = acting.lookup(&dir, b"out").expect("the link itself");
     assert_eq!(link.kind(), store::FileKind::Symlink);
@@ -154,7 +154,7 @@ fn links_and_mounts_are_not_followed() {
 fn the_cache_is_bounded() {
     let export = Export::new();
     let store = export.open_with(|options| options.limits.nodes = 16);
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let mut handles = Vec::new();
     for index in 0..200 {

@@ -42,7 +42,7 @@ fn wcc() -> Wcc {
 fn a_program_that_a_client_has_closed_is_not_held_open_for_writing() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let make = |name: &str, bits: u32| {
         acting.create(&dir, name.as_bytes(), &CreateHow::Guarded(mode(bits)), &mut wcc()).expect("creates")
@@ -73,7 +73,7 @@ fn a_program_that_a_client_has_closed_is_not_held_open_for_writing() {
 fn an_idle_program_is_closed_soon_though_it_was_never_committed() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let how = CreateHow::Guarded(mode(0o755));
     let node = acting.create(&dir, b"idle-program", &how, &mut wcc()).expect("creates");
@@ -103,7 +103,7 @@ fn a_program_that_runs_refuses_writers_at_once() {
         std::thread::sleep(Duration::from_millis(20));
     };
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let node = acting.lookup(&root_of(&acting, &store), b"runs").expect("there");
     let busy = Error::Io(Errno::TXTBSY);
     let verifier = store.verifier();

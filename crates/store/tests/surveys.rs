@@ -21,7 +21,7 @@ fn fill(export: &Export) -> Vec<FileHandle> {
         }
     });
     let store = located(export);
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let dir = root_of(&acting, &store);
     let handle = |index: usize| {
         let sub = acting.lookup(&dir, format!("d{}", index % 30).as_bytes()).expect("there");
@@ -55,15 +55,15 @@ fn thousands_of_stale_handles_after_a_restart_cost_one_look_through_the_tree() {
         });
     });
     let store = located(&export);
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     for handle in gone {
         assert_eq!(acting.node(handle.as_bytes()).err(), Some(Error::Stale));
     }
-    assert_eq!(store.surveys(), 1);
+    assert_eq!(store.tree_scans(), 1);
     for handle in kept {
         assert_eq!(acting.node(handle.as_bytes()).expect("found again").handle(), handle);
     }
-    assert_eq!(store.surveys(), 1);
+    assert_eq!(store.tree_scans(), 1);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn many_who_ask_at_once_wait_for_nobody() {
         for worker in 0..8 {
             let (store, handles, sent_away) = (&store, &handles, &sent_away);
             scope.spawn(move || {
-                let acting = store.act_as(&root()).expect("acts");
+                let acting = store.as_user(&root()).expect("acts");
                 for handle in handles.iter().skip(worker).step_by(8) {
                     let deadline = Instant::now() + Duration::from_secs(60);
                     loop {
@@ -99,7 +99,7 @@ fn many_who_ask_at_once_wait_for_nobody() {
             });
         }
     });
-    assert_eq!(store.surveys(), 1, "{} were sent away meanwhile", sent_away.into_inner());
+    assert_eq!(store.tree_scans(), 1, "{} were sent away meanwhile", sent_away.into_inner());
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_changed_after_the_look_is_not_declared_gone() {
     let handles = fill(&export);
     local(|| std::fs::remove_file(export.path("d0/f0")).expect("removes"));
     let store = located(&export);
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     assert_eq!(acting.node(handles[0].as_bytes()).err(), Some(Error::Stale));
     let dir = root_of(&acting, &store);
     let how = CreateHow::Guarded(SetAttributes::default());
@@ -117,15 +117,15 @@ fn what_changed_after_the_look_is_not_declared_gone() {
         std::fs::rename(export.path("d1/f1"), export.path("seen-then-moved")).expect("renames");
         std::fs::rename(export.path("new"), export.path("d2/made-then-moved")).expect("renames");
     });
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     assert_eq!(acting.node(handles[1].as_bytes()).expect("there").handle(), &handles[1]);
     assert_eq!(acting.node(new.as_bytes()).expect("there").handle(), &new);
-    assert_eq!(store.surveys(), 2, "one more look found both");
+    assert_eq!(store.tree_scans(), 2, "one more look found both");
     // What this server itself removes needs no search.
     let dir = root_of(&acting, &store);
     let how = CreateHow::Guarded(SetAttributes::default());
     let short = *acting.create(&dir, b"short", &how, &mut Wcc::default()).expect("creates").handle();
     acting.remove(&dir, b"short", &mut Wcc::default()).expect("removes");
     assert_eq!(acting.node(short.as_bytes()).err(), Some(Error::Stale));
-    assert_eq!(store.surveys(), 2);
+    assert_eq!(store.tree_scans(), 2);
 }

@@ -9,7 +9,9 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use common::{Export, as_ordinary_user, local, names, root, root_of, user};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use store::{AccessMode, CreateHow, Error, FileHandle, Holder, Made, Privilege, SetAttributes, Special, Wcc};
+use store::{
+    AccessMode, CreateHow, CreatedFile, Error, FileHandle, Holder, Privilege, SetAttributes, SpecialFile, Wcc,
+};
 
 const USER: u32 = 1234;
 
@@ -34,7 +36,7 @@ fn everybody_is_the_process_and_the_reason_is_told() {
     as_ordinary_user(USER, || {
         let store = export.open_as_is();
         assert_eq!(store.privilege(), &Privilege::Unprivileged { reason: "not started as root".into() });
-        let acting = store.act_as(&root()).expect("acts");
+        let acting = store.as_user(&root()).expect("acts");
         assert_eq!(acting.identity().uid, USER);
         let dir = root_of(&acting, &store);
         let node = acting.create(&dir, b"f", &guarded(0o644), &mut wcc()).expect("creates");
@@ -46,7 +48,7 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         assert_eq!(acting.set_attributes(&node, &set, None, &mut wcc()), Err(Error::Permission));
         acting.grant(&node, AccessMode::ReadWrite, Holder::Stronger).expect("granted");
         // Without a read-only clone of the mount nothing would keep the peer from re-opening it for writing.
-        let reader = store.act_as_reader(&root()).expect("acts");
+        let reader = store.as_read_only_user(&root()).expect("acts");
         for holder in [Holder::Equal, Holder::Stronger] {
             assert_eq!(reader.grant(&node, AccessMode::Read, holder).err(), Some(Error::NotSupported));
         }
@@ -61,7 +63,7 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         let asked = (AccessMode::Write, Holder::Equal);
         let made =
             acting.create_to_give(&dir, b"given", &guarded(0o444), asked, &mut wcc()).expect("creates");
-        let Made::Open(_, grant) = made else { panic!("it is new") };
+        let CreatedFile::Open(_, grant) = made else { panic!("it is new") };
         assert_eq!(rustix::io::write(&grant.file, b"x"), Ok(1));
         // What couldn't be given isn't made.
         let asked = (AccessMode::Read, Holder::Stronger);
@@ -78,7 +80,7 @@ fn no_set_id_program_is_made() {
     let export = theirs();
     as_ordinary_user(USER, || {
         let store = export.open_as_is();
-        let acting = store.act_as(&root()).expect("acts");
+        let acting = store.as_user(&root()).expect("acts");
         let dir = root_of(&acting, &store);
         let mode = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let file = acting.create(&dir, b"file", &guarded(0o755), &mut wcc()).expect("creates");
@@ -91,7 +93,7 @@ fn no_set_id_program_is_made() {
                 assert_eq!(made.map(drop), refused, "{how:?}");
             }
             assert_eq!(acting.set_attributes(&file, &mode(bits), None, &mut wcc()), refused);
-            let made = acting.mknod(&dir, b"new", Special::Fifo, &mode(bits), &mut wcc());
+            let made = acting.mknod(&dir, b"new", SpecialFile::Fifo, &mode(bits), &mut wcc());
             assert_eq!(made.map(drop), refused);
         }
         assert_eq!(acting.attributes(&file).expect("attributes").mode, 0o755);
@@ -121,7 +123,7 @@ fn root_without_the_capability_is_unprivileged_too() {
             let store = export.open_as_is();
             let Privilege::Unprivileged { reason } = store.privilege() else { panic!("it isn't") };
             assert!(reason.contains("CAP_DAC_READ_SEARCH"), "{reason}");
-            let acting = store.act_as(&user(1000)).expect("acts");
+            let acting = store.as_user(&user(1000)).expect("acts");
             let node =
                 acting.create(&root_of(&acting, &store), b"f", &guarded(0o600), &mut wcc()).expect("creates");
             assert_eq!(
@@ -139,7 +141,7 @@ fn handles_are_found_again_after_a_restart() {
     let deep: Vec<String> = (0..20).map(|level| format!("level-{level}")).collect();
     let (file, below, renamed, removed) = as_ordinary_user(USER, || {
         let store = export.open_as_is();
-        let acting = store.act_as(&root()).expect("acts");
+        let acting = store.as_user(&root()).expect("acts");
         let mut dir = root_of(&acting, &store);
         let top = dir.clone();
         let make = |dir: &store::Node, name: &str| -> FileHandle {
@@ -161,7 +163,7 @@ fn handles_are_found_again_after_a_restart() {
     });
     as_ordinary_user(USER, || {
         let store = export.open_as_is();
-        let acting = store.act_as(&root()).expect("acts");
+        let acting = store.as_user(&root()).expect("acts");
         for handle in [&below, &file, &renamed] {
             let node = acting.node(handle.as_bytes()).expect("found again");
             assert_eq!(node.handle(), handle, "and goes by the handle that the client knows");
@@ -188,7 +190,7 @@ fn renames_through_the_store_keep_handles_even_when_nothing_is_cached() {
         let mut options = export.options();
         options.limits.nodes = 8;
         let store = store::Store::open(options).expect("opens");
-        let acting = store.act_as(&root()).expect("acts");
+        let acting = store.as_user(&root()).expect("acts");
         let dir = root_of(&acting, &store);
         let sub = acting.mkdir(&dir, b"sub", &SetAttributes::default(), &mut wcc()).expect("makes");
         let file = *acting.create(&sub, b"f", &guarded(0o644), &mut wcc()).expect("creates").handle();
@@ -214,7 +216,7 @@ fn subtree_check_refuses_what_left_the_tree_or_is_closed_to_the_user() {
         options.subtree_check = true;
     });
     assert_eq!(store.privilege(), &Privilege::Full);
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = acting.lookup(&root_of(&acting, &store), b"d").expect("there");
     let stays = *acting.lookup(&dir, b"f").expect("there").handle();
     let leaves = *acting.lookup(&dir, b"g").expect("there").handle();
@@ -222,7 +224,7 @@ fn subtree_check_refuses_what_left_the_tree_or_is_closed_to_the_user() {
         std::fs::rename(outer.path("export/d/g"), outer.path("g")).expect("renames");
         std::fs::rename(outer.path("export/d/f"), outer.path("export/f")).expect("renames");
     });
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     acting.node(stays.as_bytes()).expect("renamed, but below");
     assert_eq!(acting.node(leaves.as_bytes()).err(), Some(Error::Stale));
     local(|| {
@@ -230,8 +232,8 @@ fn subtree_check_refuses_what_left_the_tree_or_is_closed_to_the_user() {
         std::fs::set_permissions(outer.path("export/d"), std::fs::Permissions::from_mode(0o700))
             .expect("chmod");
     });
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     acting.node(stays.as_bytes()).expect("root may");
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     assert_eq!(acting.node(stays.as_bytes()).err(), Some(Error::Access));
 }

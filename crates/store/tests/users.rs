@@ -25,7 +25,7 @@ fn what_a_user_makes_is_his_and_closed_to_others() {
     let export = Export::new();
     let store = export.open();
     let (alice, bob) = (user(1000), user(1001));
-    let acting = store.act_as(&alice).expect("acts");
+    let acting = store.as_user(&alice).expect("acts");
     let dir = root_of(&acting, &store);
     let node =
         acting.create(&dir, b"f", &CreateHow::Guarded(mode(0o600)), &mut Wcc::default()).expect("creates");
@@ -33,7 +33,7 @@ fn what_a_user_makes_is_his_and_closed_to_others() {
     let attributes = acting.attributes(&node).expect("attributes");
     assert_eq!((attributes.uid, attributes.gid, attributes.mode), (1000, 1000, 0o600));
 
-    let acting = store.act_as(&bob).expect("acts");
+    let acting = store.as_user(&bob).expect("acts");
     let mut buffer = [0; 6];
     assert_eq!(acting.read(&node, 0, &mut buffer).err(), Some(Error::Access));
     let refused = acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
@@ -42,11 +42,11 @@ fn what_a_user_makes_is_his_and_closed_to_others() {
     assert_eq!(acting.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Access));
     assert_eq!(acting.set_attributes(&node, &mode(0o666), None, &mut Wcc::default()), Err(Error::Permission));
 
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     assert_eq!(acting.read(&node, 0, &mut buffer).expect("root reads").count, 6);
-    let acting = store.act_as(&alice).expect("acts");
+    let acting = store.as_user(&alice).expect("acts");
     acting.set_attributes(&node, &mode(0o644), None, &mut Wcc::default()).expect("her own");
-    let acting = store.act_as(&bob).expect("acts");
+    let acting = store.as_user(&bob).expect("acts");
     assert_eq!(acting.read(&node, 0, &mut buffer).expect("open to all now").count, 6);
     assert_eq!(&buffer, b"secret");
 }
@@ -61,7 +61,7 @@ fn groups_count() {
     for (identity, expected) in
         [(&member, Ok(())), (&primary, Ok(())), (&user(1000), Err(Error::Access)), (&member, Ok(()))]
     {
-        let acting = store.act_as(identity).expect("acts");
+        let acting = store.as_user(identity).expect("acts");
         let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
         assert_eq!(acting.may(&node, AccessMode::Read), expected, "{identity:?}");
         assert_eq!(acting.may(&node, AccessMode::Write), Err(Error::Access), "{identity:?}");
@@ -74,7 +74,7 @@ fn an_owner_reads_and_writes_whatever_the_mode_and_an_executable_is_readable() {
     put(&export, "mine", 0o000, 1000, 1000);
     put(&export, "program", 0o711, 0, 0);
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let mine = acting.lookup(&dir, b"mine").expect("there");
     let mut buffer = [0; 4];
@@ -116,14 +116,14 @@ fn an_open_asks_what_a_process_would_be_asked() {
     }
     let store = export.open();
     for (name, _, _, expected) in &cases {
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         let node = acting.lookup(&root_of(&acting, &store), name.as_bytes()).expect("there");
         let asked = [Read, Write, ReadWrite].map(|mode| acting.may_open(&node, mode));
         assert_eq!(&asked, expected, "{name}");
-        let reader = store.act_as_reader(&user(1000)).expect("acts");
+        let reader = store.as_read_only_user(&user(1000)).expect("acts");
         assert_eq!(reader.may_open(&node, Write), Err(Error::ReadOnly), "{name}");
         drop((acting, reader));
-        let root = store.act_as(&root()).expect("acts");
+        let root = store.as_user(&root()).expect("acts");
         assert_eq!(root.may_open(&node, ReadWrite), Ok(()), "{name}");
     }
 }
@@ -133,14 +133,14 @@ fn access_of_a_directory_and_of_a_reader() {
     let export = Export::new();
     put(&export, "f", 0o666, 0, 0);
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
     let all = Access(0x3f);
     let directory = Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE;
     assert_eq!(acting.access(&dir, all).expect("answers"), directory);
     let node = acting.lookup(&dir, b"f").expect("there");
     assert_eq!(acting.access(&node, all).expect("answers"), Access::READ | Access::MODIFY | Access::EXTEND);
-    let reader = store.act_as_reader(&user(1000)).expect("acts");
+    let reader = store.as_read_only_user(&user(1000)).expect("acts");
     assert_eq!(reader.access(&dir, all).expect("answers"), Access::READ | Access::LOOKUP);
     assert_eq!(reader.access(&node, all).expect("answers"), Access::READ);
 }
@@ -155,7 +155,7 @@ fn a_decision_falls_with_a_chmod_behind_the_back() {
         local(|| {
             std::fs::set_permissions(export.path("f"), std::fs::Permissions::from_mode(bits)).expect("chmod");
         });
-        let acting = store.act_as(&user(1000)).expect("acts");
+        let acting = store.as_user(&user(1000)).expect("acts");
         let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
         for _ in 0..3 {
             assert_eq!(acting.may(&node, AccessMode::Read).is_ok(), bits == 0o644, "round {round}");
@@ -172,7 +172,7 @@ fn a_closed_directory_is_closed() {
         std::fs::set_permissions(export.path("d"), std::fs::Permissions::from_mode(0o700)).expect("chmod");
     });
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = acting.lookup(&root_of(&acting, &store), b"d").expect("there");
     assert_eq!(acting.lookup(&dir, b"f").err(), Some(Error::Access));
     let read = acting.read_dir(&dir, 0, [0; 8], &mut |_| std::ops::ControlFlow::Continue(()));
@@ -182,9 +182,9 @@ fn a_closed_directory_is_closed() {
     assert_eq!(made.err(), Some(Error::Access));
     assert!(wcc.before.is_some() && wcc.before == wcc.after, "filled for a failure, too");
     // Root's handle works for whoever has it, as without subtree_check in the kernel's server.
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let below = acting.lookup(&dir, b"f").expect("root may");
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     acting.may(&below, AccessMode::Read).expect("the file itself is open to all");
 }
 
@@ -193,7 +193,7 @@ fn owners_and_times_are_the_owners_and_writing_clears_set_id() {
     let export = Export::new();
     put(&export, "f", 0o4777, 1000, 1000);
     let store = export.open();
-    let acting = store.act_as(&user(1001)).expect("acts");
+    let acting = store.as_user(&user(1001)).expect("acts");
     let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
     let set = |set: &SetAttributes| acting.set_attributes(&node, set, None, &mut Wcc::default());
     let given = Some(SetTime::To(Timestamp { seconds: 5, nanoseconds: 6 }));
@@ -205,12 +205,12 @@ fn owners_and_times_are_the_owners_and_writing_clears_set_id() {
     acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("may write");
     assert_eq!(acting.attributes(&node).expect("attributes").mode, 0o777, "no longer set-user-id");
 
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let set = |set: &SetAttributes| acting.set_attributes(&node, set, None, &mut Wcc::default());
     set(&SetAttributes { mtime: given, ..Default::default() }).expect("the owner");
     assert_eq!(acting.attributes(&node).expect("attributes").mtime, Timestamp { seconds: 5, nanoseconds: 6 });
     assert_eq!(set(&SetAttributes { uid: Some(1001), ..Default::default() }), Err(Error::Permission));
-    let acting = store.act_as(&root()).expect("acts");
+    let acting = store.as_user(&root()).expect("acts");
     let both = SetAttributes { uid: Some(1001), gid: Some(1002), mode: Some(0o4755), ..Default::default() };
     acting.set_attributes(&node, &both, None, &mut Wcc::default()).expect("root gives away");
     let attributes = acting.attributes(&node).expect("attributes");
@@ -221,13 +221,15 @@ fn owners_and_times_are_the_owners_and_writing_clears_set_id() {
 fn devices_are_roots() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
-    let null = store::Special::CharacterDevice(1, 3);
+    let null = store::SpecialFile::CharacterDevice(1, 3);
     let refused = acting.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Permission));
-    acting.mknod(&dir, b"pipe", store::Special::Fifo, &mode(0o600), &mut Wcc::default()).expect("anybody");
-    let acting = store.act_as(&root()).expect("acts");
+    acting
+        .mknod(&dir, b"pipe", store::SpecialFile::Fifo, &mode(0o600), &mut Wcc::default())
+        .expect("anybody");
+    let acting = store.as_user(&root()).expect("acts");
     let node = acting.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default()).expect("root");
     let attributes = acting.attributes(&node).expect("attributes");
     assert_eq!((attributes.rdev, attributes.mode), ((1, 3), 0o666));
@@ -240,7 +242,7 @@ fn an_owner_against_his_mode_is_still_an_ordinary_user() {
     let export = Export::new();
     put(&export, "f", 0o4000, 1000, 1000);
     let store = export.open();
-    let acting = store.act_as(&user(1000)).expect("acts");
+    let acting = store.as_user(&user(1000)).expect("acts");
     let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
     acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("the owner writes");
     assert_eq!(
@@ -255,7 +257,7 @@ fn two_users_by_turns_on_one_thread() {
     let export = Export::new();
     let store = export.open();
     let (alice, bob) = (user(1000), user(1001));
-    let (one, two) = (store.act_as(&alice).expect("acts"), store.act_as(&bob).expect("acts"));
+    let (one, two) = (store.as_user(&alice).expect("acts"), store.as_user(&bob).expect("acts"));
     let dir = root_of(&one, &store);
     for (index, (acting, uid)) in
         [(&one, 1000), (&two, 1001), (&one, 1000), (&two, 1001)].into_iter().enumerate()

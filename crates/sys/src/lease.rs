@@ -1,7 +1,7 @@
 //! Leases on files (fcntl(2), `F_SETLEASE`): whoever opens the file in a way that the lease is against waits,
 //! the lease's holder is told by a signal, and gives it back.
 //!
-//! The signals go to one thread, which takes them from a descriptor ([`Breaks`]) and never as signals. The
+//! The signals go to one thread, which takes them from a descriptor ([`LeaseBreaks`]) and never as signals. The
 //! kernel waits `/proc/sys/fs/lease-break-time` seconds, and then takes the lease away.
 
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -12,11 +12,11 @@ use rustix::io::Errno;
 
 /// What a lease is against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lease {
+pub enum LeaseType {
     /// Opening for writing. The holder's own descriptor is open for reading only.
-    Writers,
+    Read,
     /// Opening at all.
-    Everybody,
+    Write,
 }
 
 // What the crate libc doesn't have (fcntl.h); the same on every architecture.
@@ -33,7 +33,7 @@ struct Owner {
 
 /// The thread that is told, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watcher(libc::pid_t);
+pub struct SignalTarget(libc::pid_t);
 
 /// The signal: no other part of a process uses it.
 fn signal() -> libc::c_int {
@@ -45,10 +45,10 @@ fn signal() -> libc::c_int {
 /// # Errors
 /// `AGAIN` when somebody has the file open against it, `INVAL` where the filesystem has no leases, `ACCESS`
 /// for a file that belongs to another user than the thread acts as, without CAP_LEASE.
-pub fn take(file: impl AsFd, lease: Lease, watcher: Watcher) -> rustix::io::Result<()> {
+pub fn take(file: impl AsFd, lease: LeaseType, watcher: SignalTarget) -> rustix::io::Result<()> {
     let kind = match lease {
-        Lease::Writers => libc::F_RDLCK,
-        Lease::Everybody => libc::F_WRLCK,
+        LeaseType::Read => libc::F_RDLCK,
+        LeaseType::Write => libc::F_WRLCK,
     };
     let descriptor = file.as_fd().as_raw_fd();
     let owner = Owner { kind: F_OWNER_TID, pid: watcher.0 };
@@ -63,7 +63,7 @@ pub fn take(file: impl AsFd, lease: Lease, watcher: Watcher) -> rustix::io::Resu
 ///
 /// # Errors
 /// The kernel's.
-pub fn give_back(file: impl AsFd) -> rustix::io::Result<()> {
+pub fn release(file: impl AsFd) -> rustix::io::Result<()> {
     control(file.as_fd().as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
 }
 
@@ -72,10 +72,10 @@ pub fn give_back(file: impl AsFd) -> rustix::io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn left(file: impl AsFd) -> rustix::io::Result<Option<Lease>> {
+pub fn after_break(file: impl AsFd) -> rustix::io::Result<Option<LeaseType>> {
     Ok(match control(file.as_fd().as_raw_fd(), libc::F_GETLEASE, 0)? {
-        libc::F_RDLCK => Some(Lease::Writers),
-        libc::F_WRLCK => Some(Lease::Everybody),
+        libc::F_RDLCK => Some(LeaseType::Read),
+        libc::F_WRLCK => Some(LeaseType::Write),
         _ => None,
     })
 }
@@ -92,7 +92,7 @@ fn control(
 
 /// Which lease is being broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Break {
+pub enum LeaseBreak {
     /// That of this descriptor, if it is still the same.
     Of(RawFd),
     /// Too many at once: any may be.
@@ -103,20 +103,20 @@ pub enum Break {
 
 /// The breaking of leases, as told to the thread that made this.
 #[derive(Debug)]
-pub struct Breaks {
+pub struct LeaseBreaks {
     signals: OwnedFd,
     end: OwnedFd,
     others: Vec<Arc<OwnedFd>>,
 }
 
-impl Breaks {
-    /// The calling thread is told from now on; it must be the one that calls [`Breaks::wait`]. It returns
+impl LeaseBreaks {
+    /// The calling thread is told from now on; it must be the one that calls [`LeaseBreaks::wait`]. It returns
     /// `None` when `end`, an [`end`] descriptor, is written to, and waits for something to read from any of
     /// `others`, too.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(end: OwnedFd, others: Vec<Arc<OwnedFd>>) -> rustix::io::Result<(Self, Watcher)> {
+    pub fn new(end: OwnedFd, others: Vec<Arc<OwnedFd>>) -> rustix::io::Result<(Self, SignalTarget)> {
         // SAFETY: `set` is a plain set of bits that `sigemptyset` fills in.
         let set = unsafe {
             let mut set = std::mem::zeroed();
@@ -138,13 +138,13 @@ impl Breaks {
             OwnedFd::from_raw_fd(made)
         };
         // SAFETY: takes nothing, and can't fail.
-        let watcher = Watcher(unsafe { libc::gettid() });
+        let watcher = SignalTarget(unsafe { libc::gettid() });
         Ok((Self { signals, end, others }, watcher))
     }
 
     /// Waits for the next one.
     #[must_use]
-    pub fn wait(&mut self) -> Option<Break> {
+    pub fn wait(&mut self) -> Option<LeaseBreak> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         loop {
             let wanted = [self.signals.as_fd(), self.end.as_fd()].into_iter();
@@ -159,7 +159,7 @@ impl Breaks {
                 return None;
             }
             if ready[2..].iter().any(|other| !other.revents().is_empty()) {
-                return Some(Break::Other);
+                return Some(LeaseBreak::Other);
             }
             let mut bytes = [0; SIZE];
             match rustix::io::read(&self.signals, &mut bytes[..]) {
@@ -167,7 +167,7 @@ impl Breaks {
                     // SAFETY: the kernel has filled all of it in, and it is numbers only.
                     let told: libc::signalfd_siginfo = unsafe { std::mem::transmute(bytes) };
                     let of_lease = told.ssi_signo == signal() as u32;
-                    return Some(if of_lease { Break::Of(told.ssi_fd) } else { Break::Any });
+                    return Some(if of_lease { LeaseBreak::Of(told.ssi_fd) } else { LeaseBreak::Any });
                 }
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 _ => return None,
@@ -176,11 +176,11 @@ impl Breaks {
     }
 }
 
-/// What ends a [`Breaks`] when it is written to: one end for its thread, one for whoever ends it.
+/// What ends a [`LeaseBreaks`] when it is written to: one end for its thread, one for whoever ends it.
 ///
 /// # Errors
 /// The kernel's.
-pub fn end() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+pub fn stop_eventfds() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let end = eventfd(0, EventfdFlags::CLOEXEC)?;
     Ok((end.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?, end))
 }
@@ -195,27 +195,27 @@ mod tests {
     #[test]
     fn who_opens_a_leased_file_is_told_of() {
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
-        let ((theirs, ours), (other, _)) = (end().unwrap(), end().unwrap());
-        let (mut breaks, watcher) = Breaks::new(theirs, vec![Arc::new(other)]).unwrap();
+        let ((theirs, ours), (other, _)) = (stop_eventfds().unwrap(), stop_eventfds().unwrap());
+        let (mut breaks, watcher) = LeaseBreaks::new(theirs, vec![Arc::new(other)]).unwrap();
         let open =
             |write: bool| File::options().read(true).write(write).custom_flags(libc::O_NONBLOCK).open(&path);
         let reader = open(false).unwrap();
         let writer = open(true).unwrap();
-        assert_eq!(take(&reader, Lease::Writers, watcher), Err(Errno::AGAIN), "somebody writes");
+        assert_eq!(take(&reader, LeaseType::Read, watcher), Err(Errno::AGAIN), "somebody writes");
         drop(writer);
-        take(&reader, Lease::Writers, watcher).unwrap();
+        take(&reader, LeaseType::Read, watcher).unwrap();
         drop(open(false).unwrap());
-        assert_eq!(left(&reader), Ok(Some(Lease::Writers)));
+        assert_eq!(after_break(&reader), Ok(Some(LeaseType::Read)));
         assert_eq!(open(true).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-        assert_eq!(breaks.wait(), Some(Break::Of(reader.as_raw_fd())));
-        assert_eq!(left(&reader), Ok(None));
-        give_back(&reader).unwrap();
+        assert_eq!(breaks.wait(), Some(LeaseBreak::Of(reader.as_raw_fd())));
+        assert_eq!(after_break(&reader), Ok(None));
+        release(&reader).unwrap();
         let writer = open(true).unwrap();
         drop(reader);
-        take(&writer, Lease::Everybody, watcher).unwrap();
+        take(&writer, LeaseType::Write, watcher).unwrap();
         assert_eq!(open(false).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-        assert_eq!(breaks.wait(), Some(Break::Of(writer.as_raw_fd())));
-        assert_eq!(left(&writer), Ok(Some(Lease::Writers)), "a reader leaves that much");
+        assert_eq!(breaks.wait(), Some(LeaseBreak::Of(writer.as_raw_fd())));
+        assert_eq!(after_break(&writer), Ok(Some(LeaseType::Read)), "a reader leaves that much");
         rustix::io::write(&ours, &1_u64.to_ne_bytes()).unwrap();
         assert_eq!(breaks.wait(), None);
     }

@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use exports::{Claim, ClientSpec, IoMode, LocalPeers, Names, NotKnownYet, Options, Squash};
 use lane::PeerCredentials;
 use rpc::server::TcpOwner;
-use store::{Acting, FileHandle, Holder, Identity, Store};
+use store::{FileHandle, Holder, Identity, Store, UserContext};
 
 use crate::authorization::local_users::{self, Memberships};
 use crate::authorization::refusal_log::{Refused, What};
@@ -323,14 +323,14 @@ impl Admission {
         way: impl IntoIterator<Item = &'w [u8]>,
     ) -> Result<Arc<store::Node>, store::Error> {
         let store = self.store()?;
-        let acting = store.act_as_reader(&Identity { uid: 0, gid: 0, groups: Vec::new() })?;
+        let acting = store.as_read_only_user(&Identity { uid: 0, gid: 0, groups: Vec::new() })?;
         let root = acting.node(store.root().as_bytes())?;
         way.into_iter().try_fold(root, |at, name| acting.lookup(&at, name))
     }
 
-    /// Holds a file of the export that is open, if there is room.
-    pub(crate) fn hold(&self, node: &Arc<store::Node>) -> Option<store::Held> {
-        self.store().ok()?.hold(node)
+    /// Keeps an open file of the export when it loses its last name, if there is room.
+    pub(crate) fn preserve_unlinked(&self, node: &Arc<store::Node>) -> Option<store::PreservedFile> {
+        self.store().ok()?.preserve_unlinked(node)
     }
 
     fn store(&self) -> Result<&Store, store::Error> {
@@ -338,15 +338,15 @@ impl Admission {
     }
 
     /// From now on this thread acts as the client's user in the export's store.
-    pub(crate) fn acting(&self) -> Result<Acting<'_>, store::Error> {
+    pub(crate) fn acting(&self) -> Result<UserContext<'_>, store::Error> {
         let store = self.store()?;
         let acting = if self.options.read_only {
-            store.act_as_reader(&self.identity)
+            store.as_read_only_user(&self.identity)
         } else {
-            store.act_as(&self.identity)
+            store.as_user(&self.identity)
         }?;
         let acting = acting.with_modes(self.modes);
-        Ok(if self.sync { acting } else { acting.without_promises() })
+        Ok(if self.sync { acting } else { acting.with_async_writes() })
     }
 
     /// What may stand behind a descriptor that the process `peer` gets: could it do more with the file, by
@@ -359,14 +359,14 @@ impl Admission {
             |uid: u32, gid: u32, gids: &[u32]| squashed(&self.options, Some(Claim { uid, gid, gids }));
         let (Some(uid), Some(gid)) = (peer.uid, peer.gid) else { return Ok(Holder::Stronger) };
         let itself = becomes(uid, gid, &peer.groups);
-        let itself = store.becomes(&itself);
+        let itself = store.effective_identity(&itself);
         let lent = |gid: &u32| itself.gid == *gid || itself.groups.contains(gid);
         let groups = uid == 0 || lent(&gid) && peer.groups.iter().all(lent);
         if itself.uid != uid || !groups {
             return Ok(Holder::Stronger);
         }
         let root = becomes(0, 0, &[]);
-        Ok(if store.becomes(&root).uid == 0 { Holder::Equal } else { Holder::Backed })
+        Ok(if store.effective_identity(&root).uid == 0 { Holder::Equal } else { Holder::Backed })
     }
 
     /// Whether two handles that were admitted are of one export.
@@ -394,7 +394,7 @@ mod tests {
         let opening = Opening {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         };
         let holder = |options: &str, uid: Option<u32>, gid: u32, groups: &[u32]| {
             let text = format!("{} *(rw,insecure,{options})", dir.path().display());
@@ -421,7 +421,7 @@ mod tests {
             read_only: false,
             subtree_check: false,
             verifier: Arc::default(),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         });
         assert_eq!(privileged.unwrap().privilege(), &store::Privilege::Full, "this test needs root");
         let table = [
@@ -450,7 +450,7 @@ mod tests {
         let opening = Opening {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         };
         let next = |clients: [&str; 2], before: &Table| {
             let lines = dirs.iter().zip(clients).filter(|(_, clients)| !clients.is_empty());
@@ -480,7 +480,7 @@ mod tests {
         let opening = Opening {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         };
         let table = |clients: &str| {
             let text = format!("{} {clients}", dir.path().display());

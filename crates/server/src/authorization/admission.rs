@@ -90,7 +90,7 @@ mod tests {
         let opening = Opening {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         };
         let text: String =
             lines.iter().map(|(path, clients)| format!("{} {clients}\n", path.display())).collect();

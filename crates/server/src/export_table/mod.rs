@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::export_table::io_modes::Switches;
 use exports::{Export, Exports, Fsid};
-use store::{DirectoryId, HandleKey, Mounts, OtherExport, Store, StoreOptions, WriteVerifier};
+use store::{DirectoryId, HandleKey, Mounts, NestedExport, Store, StoreOptions, WriteVerifier};
 
 /// Numbers from here on are hashes of a path or UUID; those below are `fsid=` numbers as they stand.
 const HASHED: u32 = 1 << 31;
@@ -30,7 +30,7 @@ pub(crate) struct Opening {
     pub key: HandleKey,
     pub verifier: Arc<WriteVerifier>,
     /// Descriptors of all stores together.
-    pub limits: store::Limits,
+    pub limits: store::DescriptorLimits,
 }
 
 /// One export and its store.
@@ -66,7 +66,7 @@ pub(crate) struct Table {
     by_id: HashMap<u32, Arc<Entry>>,
     nested: Vec<Nested>,
     /// By the number of an export, those that lie in it and in no other one between.
-    inner: HashMap<u32, Vec<OtherExport>>,
+    inner: HashMap<u32, Vec<NestedExport>>,
 }
 
 impl Table {
@@ -126,7 +126,7 @@ impl Table {
             let Some(outer) = self.around(entry).map(|outer| outer.id) else { continue };
             // One without a store is closed all the same: its rules aren't those of the export around it.
             let id = entry.store.is_ok().then_some(entry.id);
-            let inner = OtherExport { path: entry.export.path().to_owned(), id };
+            let inner = NestedExport { path: entry.export.path().to_owned(), id };
             self.inner.entry(outer).or_default().push(inner);
         }
         self.part();
@@ -138,7 +138,7 @@ impl Table {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
             let Ok(store) = &entry.store else { continue };
-            let Err(error) = store.set_other_exports(self.inner_of(entry.id)) else { continue };
+            let Err(error) = store.set_nested_exports(self.inner_of(entry.id)) else { continue };
             let problem = format!("the exports in it can't be looked at: {error}");
             let closed = Arc::new(Entry {
                 export: entry.export.clone(),
@@ -180,7 +180,7 @@ impl Table {
     }
 
     /// The exports that lie in another one, of the number `outer`, with none between.
-    pub(crate) fn inner_of(&self, outer: u32) -> &[OtherExport] {
+    pub(crate) fn inner_of(&self, outer: u32) -> &[NestedExport] {
         self.inner.get(&outer).map_or(&[], Vec::as_slice)
     }
 
@@ -208,8 +208,8 @@ impl Table {
 impl Opening {
     /// What each of so many stores may keep. Each gets as much as any other: which of them will be busy can't
     /// be known.
-    fn for_each_of(&self, stores: usize) -> store::Limits {
-        store::Limits { nodes: (self.limits.nodes / stores.max(1)).min(MOST_NODES), ..self.limits }
+    fn for_each_of(&self, stores: usize) -> store::DescriptorLimits {
+        store::DescriptorLimits { nodes: (self.limits.nodes / stores.max(1)).min(MOST_NODES), ..self.limits }
     }
 }
 
@@ -263,7 +263,7 @@ fn open(
     export: &Export,
     id: u32,
     opening: &Opening,
-    limits: store::Limits,
+    limits: store::DescriptorLimits,
     mounts: &Mounts,
 ) -> Result<Arc<Store>, String> {
     let options = StoreOptions {

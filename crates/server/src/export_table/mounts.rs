@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use store::{DirectoryId, Followed, Mounts};
+use store::{DirectoryId, MountChange, Mounts};
 
 use crate::export_table::{Entry, Opening, Table};
 use crate::lifecycle::running::Running;
@@ -50,18 +50,18 @@ impl Table {
             let path = entry.export.path().display();
             let gone = match &entry.store {
                 Ok(store) => match store.follow_mount(mounts) {
-                    Followed::Same => return Arc::clone(entry),
-                    Followed::OtherFlags => {
+                    MountChange::Unchanged => return Arc::clone(entry),
+                    MountChange::OptionsChanged => {
                         let what =
                             if store.is_mounted_read_only() { "read-only now" } else { "mounted otherwise" };
                         news.push(format!("{path} is {what}: grants are recalled"));
                         return Arc::clone(entry);
                     }
-                    Followed::Unmounted => Some(
+                    MountChange::Unmounted => Some(
                         "its filesystem has been unmounted; mount it again, or have the exports read again \
                          (SIGHUP) to serve what is there now",
                     ),
-                    Followed::Covered => Some(
+                    MountChange::Covered => Some(
                         "something else is mounted there now; unmount that, or have the exports read again \
                          (SIGHUP) to serve it",
                     ),

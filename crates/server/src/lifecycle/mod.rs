@@ -86,8 +86,8 @@ impl Server {
         };
         let descriptors = Descriptors::divide(limit, demands)?;
         let key = handle_key(&config)?;
-        let Descriptors { nodes, data, state: held, .. } = descriptors;
-        let limits = store::Limits { nodes, data, held };
+        let Descriptors { nodes, data, state: preserved, .. } = descriptors;
+        let limits = store::DescriptorLimits { nodes, data, preserved };
         let opening = Opening { key: HandleKey::new(key), verifier: Arc::default(), limits };
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
@@ -106,7 +106,7 @@ impl Server {
             drc: Drc::default(),
             writes: Writes::default(),
             mounts: Mounts::default(),
-            state: StateManager::new(identity, config.lease, held, records, recovered)
+            state: StateManager::new(identity, config.lease, preserved, records, recovered)
                 .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
             notes: Notes::default(),

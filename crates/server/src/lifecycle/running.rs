@@ -252,7 +252,7 @@ mod tests {
         let opening = Opening {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         };
         let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
         let notices = notices_of(&table);

@@ -14,7 +14,8 @@ use lane::{
 use rpc::server::TcpOwner;
 use state::{AccessKind, Share};
 use store::{
-    AccessMode, Acting, CreateHow, FileHandle, FileKind, Found, Grant, Holder, Made, Node, SetAttributes, Wcc,
+    AccessMode, CreateHow, CreatedFile, FileHandle, FileKind, Grant, Holder, LookupResult, Node,
+    SetAttributes, UserContext, Wcc,
 };
 
 use crate::authorization::access::{Admission, Asking, Refusal, Road};
@@ -58,7 +59,7 @@ impl Grants {
         }
         let found = match request.target {
             Target::Entry { name, .. } => acting.find(&node, name).map_err(failed)?,
-            Target::Handle(_) | Target::New(_) => Found::from(node),
+            Target::Handle(_) | Target::New(_) => LookupResult::from(node),
         };
         self.open_found(&acting, &found, request.access, holder)
     }
@@ -70,7 +71,7 @@ impl Grants {
         &self,
         bound: &Bound,
         admitted: &Admission,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         (directory, new): (&Node, &NewFile<'_>),
         access: lane::Access,
         holder: Holder,
@@ -83,15 +84,17 @@ impl Grants {
         };
         let (mut wcc, asked) = (Wcc::default(), (mode(access), holder));
         let made = acting.create_to_give(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
-        let (Made::Open(node, _) | Made::Closed(node)) = &made;
+        let (CreatedFile::Open(node, _) | CreatedFile::Closed(node)) = &made;
         let lasts = self.service.make_last(admitted, bound.nfs_peer, acting, &[node, directory]);
         lasts.map_err(failed)?;
         let granted_file = match made {
-            Made::Open(_, grant) => {
+            CreatedFile::Open(_, grant) => {
                 let counted = self.count(grant.handle, access)?;
                 granted(grant, acting.modes(), counted)
             }
-            Made::Closed(node) => self.open_found(acting, &Found::from(node), access, holder)?,
+            CreatedFile::Closed(node) => {
+                self.open_found(acting, &LookupResult::from(node), access, holder)?
+            }
         };
         Ok(OpenGrant { directory: Some(Box::new(changed(&wcc))), ..granted_file })
     }
@@ -99,8 +102,8 @@ impl Grants {
     /// Grants what a name or a handle has led to.
     fn open_found(
         &self,
-        acting: &Acting<'_>,
-        found: &Found,
+        acting: &UserContext<'_>,
+        found: &LookupResult,
         access: lane::Access,
         holder: Holder,
     ) -> Result<OpenGrant, Status> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use std::os::unix::fs::PermissionsExt;
 
-use store::{Acting, HandleKey, Identity, Node, Store, StoreOptions, WriteVerifier};
+use store::{HandleKey, Identity, Node, Store, StoreOptions, UserContext, WriteVerifier};
 
 /// A directory on tmpfs to export, open to everybody, removed at the end.
 pub struct Export {
@@ -24,7 +24,7 @@ impl Export {
     }
 
     pub fn at(place: &Path) -> Export {
-        store::act_as_process();
+        store::restore_process_ids();
         assert!(rustix::process::geteuid().is_root(), "the store's tests need root");
         rustix::process::umask(rustix::fs::Mode::empty());
         let dir = tempfile::tempdir_in(place).expect("a scratch directory");
@@ -40,7 +40,7 @@ impl Export {
             read_only: false,
             subtree_check: false,
             verifier: Arc::clone(&self.verifier),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Export {
     }
 
     pub fn open_with(&self, change: impl FnOnce(&mut StoreOptions)) -> Store {
-        store::act_as_process();
+        store::restore_process_ids();
         let mut options = self.options();
         change(&mut options);
         Store::open(options).expect("the store opens")
@@ -75,16 +75,16 @@ pub fn root() -> Identity {
 
 /// Does something as a process on the server would, behind the store's back.
 pub fn local<T>(work: impl FnOnce() -> T) -> T {
-    store::act_as_process();
+    store::restore_process_ids();
     work()
 }
 
-pub fn root_of(acting: &Acting<'_>, store: &Store) -> Arc<Node> {
+pub fn root_of(acting: &UserContext<'_>, store: &Store) -> Arc<Node> {
     acting.node(store.root().as_bytes()).expect("the root is there")
 }
 
 /// All names from a cookie on, "." and ".." left out, `page` entries a call.
-pub fn names(acting: &Acting<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> {
+pub fn names(acting: &UserContext<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> {
     let (mut all, mut cursor, mut verifier) = (Vec::new(), 0, [0; 8]);
     loop {
         let (mut taken, mut cookie) = (0, cursor);

@@ -124,7 +124,7 @@ const fn status(error: store::Error) -> Mountstat3 {
     match error {
         Error::NotFound | Error::Stale => Mountstat3::Noent,
         Error::NotDirectory => Mountstat3::Notdir,
-        Error::Access | Error::InvalidName | Error::OtherExport(_) => Mountstat3::Acces,
+        Error::Access | Error::InvalidName | Error::NestedExport(_) => Mountstat3::Acces,
         Error::Permission => Mountstat3::Perm,
         Error::NameTooLong => Mountstat3::Nametoolong,
         Error::Invalid => Mountstat3::Inval,

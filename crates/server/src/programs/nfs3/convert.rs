@@ -3,7 +3,7 @@
 use proto::nfs3::{
     Fattr3, Ftype3, Nfsstat3, Nfstime3, PostOpAttr, Sattr3, SetTime, Specdata3, StableHow, WccAttr, WccData,
 };
-use store::{Acting, Attributes, FileKind, Node, SetAttributes, Timestamp, Wcc};
+use store::{Attributes, FileKind, Node, SetAttributes, Timestamp, UserContext, Wcc};
 
 use super::{Fault, Result};
 
@@ -22,7 +22,7 @@ pub(super) const fn status(error: store::Error) -> Nfsstat3 {
         Error::IsDirectory => Nfsstat3::Isdir,
         Error::NotEmpty => Nfsstat3::Notempty,
         // Names that the server can't handle: RFC 1813 section 3.2, items 1 and 5.
-        Error::Access | Error::InvalidName | Error::OtherExport(_) => Nfsstat3::Acces,
+        Error::Access | Error::InvalidName | Error::NestedExport(_) => Nfsstat3::Acces,
         Error::Permission => Nfsstat3::Perm,
         Error::NameTooLong => Nfsstat3::Nametoolong,
         Error::Invalid => Nfsstat3::Inval,
@@ -98,7 +98,7 @@ pub(super) const fn fattr(from: &Attributes) -> Fattr3 {
 }
 
 /// A node's attributes as they are now; none if they can't be had.
-pub(super) fn post_op(acting: &Acting<'_>, node: &Node) -> PostOpAttr {
+pub(super) fn post_op(acting: &UserContext<'_>, node: &Node) -> PostOpAttr {
     acting.attributes(node).ok().as_ref().map(fattr)
 }
 

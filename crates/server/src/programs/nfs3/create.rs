@@ -7,7 +7,7 @@ use proto::nfs3::{
     PostOpAttr, Symlink3Args, WccData,
 };
 use state::AccessKind;
-use store::{Acting, CreateHow, FileHandle, Node, SetAttributes, Special, Wcc};
+use store::{CreateHow, FileHandle, Node, SetAttributes, SpecialFile, UserContext, Wcc};
 use xdr::{Encode, Encoder, Opaque};
 
 use super::convert::{post_op, set_attributes, wcc_data};
@@ -35,7 +35,7 @@ fn new_object(
     call: &Call<'_>,
     place: Diropargs3<'_>,
     body: &mut WccData,
-    make: impl FnOnce(&Acting<'_>, &Node, &[u8], &mut Wcc) -> Result<Arc<Node>>,
+    make: impl FnOnce(&UserContext<'_>, &Node, &[u8], &mut Wcc) -> Result<Arc<Node>>,
 ) -> Result<NewObject> {
     let admitted = call.admit(place.dir.0)?;
     let acting = admitted.acting()?;
@@ -81,17 +81,17 @@ pub(super) fn symlink(call: &Call<'_>, args: Symlink3Args<'_>, body: &mut WccDat
 
 pub(super) fn mknod(call: &Call<'_>, args: Mknod3Args<'_>, body: &mut WccData) -> Result<NewObject> {
     let device = |spec: proto::nfs3::Specdata3| (spec.specdata1, spec.specdata2);
-    let (what, set): (Special, SetAttributes) = match args.what {
+    let (what, set): (SpecialFile, SetAttributes) = match args.what {
         Mknoddata3::Chr(data) => {
             let (major, minor) = device(data.spec);
-            (Special::CharacterDevice(major, minor), set_attributes(&data.attributes)?)
+            (SpecialFile::CharacterDevice(major, minor), set_attributes(&data.attributes)?)
         }
         Mknoddata3::Blk(data) => {
             let (major, minor) = device(data.spec);
-            (Special::BlockDevice(major, minor), set_attributes(&data.attributes)?)
+            (SpecialFile::BlockDevice(major, minor), set_attributes(&data.attributes)?)
         }
-        Mknoddata3::Sock(set) => (Special::Socket, set_attributes(&set)?),
-        Mknoddata3::Fifo(set) => (Special::Fifo, set_attributes(&set)?),
+        Mknoddata3::Sock(set) => (SpecialFile::Socket, set_attributes(&set)?),
+        Mknoddata3::Fifo(set) => (SpecialFile::Fifo, set_attributes(&set)?),
         Mknoddata3::Other(_) => return Err(Fault(Nfsstat3::Badtype)),
     };
     new_object(call, args.where_, body, |acting, directory, name, wcc| {

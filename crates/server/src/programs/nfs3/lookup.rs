@@ -31,7 +31,7 @@ pub(super) fn lookup(call: &Call<'_>, args: Lookup3Args<'_>, body: &mut PostOpAt
     let directory = acting.node(args.what.dir.0)?;
     let found = acting.lookup(&directory, args.what.name.0);
     *body = post_op(&acting, &directory);
-    if let Err(store::Error::OtherExport(export)) = found {
+    if let Err(store::Error::NestedExport(export)) = found {
         return enter(call, export, *body);
     }
     let found = found?;

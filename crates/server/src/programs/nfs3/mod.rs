@@ -27,7 +27,7 @@ use proto::nfs3::{self, Nfsstat3, Outcome, PostOpAttr, Procedure};
 use rpc::message::Credential;
 use rpc::server::{CallContext, CallError, PayloadAlignment, Program, Reply};
 use state::AccessKind;
-use store::{Acting, Node};
+use store::{Node, UserContext};
 use xdr::{Decoder, Encode, Encoder};
 
 use crate::authorization::access::{Admission, Asking, Refusal, Road};
@@ -70,7 +70,7 @@ impl Call<'_> {
 
     /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open
     /// that denies it. It is to be tried again: neither lasts.
-    fn check_conflicts(&self, acting: &Acting<'_>, node: &Node, touch: AccessKind) -> Result<()> {
+    fn check_conflicts(&self, acting: &UserContext<'_>, node: &Node, touch: AccessKind) -> Result<()> {
         self.check_conflicts_if(|| Service::may_touch(acting, node, touch), node, touch)
     }
 
@@ -94,7 +94,7 @@ impl Call<'_> {
     /// The same for a file by its name, if there is one.
     fn check_conflicts_at(
         &self,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         directory: &Node,
         name: &[u8],
         touch: AccessKind,
@@ -115,12 +115,12 @@ impl Call<'_> {
 
     /// A file's attributes where they needn't be told: not while another client writes it by a delegation.
     /// Who wants them then asks for them, and that client is asked.
-    fn current(&self, acting: &Acting<'_>, node: &Node) -> PostOpAttr {
+    fn current(&self, acting: &UserContext<'_>, node: &Node) -> PostOpAttr {
         if self.service.state.is_write_delegated(node) { None } else { convert::post_op(acting, node) }
     }
 
     /// Makes the metadata of `changed` durable where it must last.
-    fn commit(&self, admitted: &Admission, acting: &Acting<'_>, changed: &[&Node]) -> Result<()> {
+    fn commit(&self, admitted: &Admission, acting: &UserContext<'_>, changed: &[&Node]) -> Result<()> {
         Ok(self.service.make_last(admitted, self.cx.peer.address, acting, changed)?)
     }
 }

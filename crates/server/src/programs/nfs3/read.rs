@@ -5,7 +5,7 @@ use io::trace;
 use proto::nfs3::{Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
 use rpc::server::Reply;
 use state::AccessKind;
-use store::{Acting, Node};
+use store::{Node, UserContext};
 
 use super::convert::{fattr, post_op};
 use super::{Call, MAX_TRANSFER, Result, outcome};
@@ -110,7 +110,7 @@ fn attempt(
 /// is sent.
 fn fetch(
     call: &Call<'_>,
-    acting: &Acting<'_>,
+    acting: &UserContext<'_>,
     node: &Node,
     offset: u64,
     count: u32,

@@ -7,7 +7,7 @@ use proto::nfs3::{
     DirlistTail, Entry3, Entryplus3, Nfsstat3, Outcome, PostOpAttr, Readdir3Args, ReaddirHead,
     ReaddirResHead, Readdirplus3Args,
 };
-use store::{Acting, DirEntry, Node};
+use store::{DirEntry, Node, UserContext};
 use xdr::{Encoder, Opaque, UNIT};
 
 use super::convert::post_op;
@@ -69,7 +69,7 @@ fn list(
     call: &Call<'_>,
     asked: &Asked<'_>,
     to: &mut Encoder,
-    put: impl Fn(&Acting<'_>, &Node, DirEntry<'_>, &mut Encoder),
+    put: impl Fn(&UserContext<'_>, &Node, DirEntry<'_>, &mut Encoder),
 ) -> u64 {
     let start = to.position();
     let mut body: PostOpAttr = None;
@@ -86,7 +86,7 @@ fn fill(
     asked: &Asked<'_>,
     to: &mut Encoder,
     body: &mut PostOpAttr,
-    put: impl Fn(&Acting<'_>, &Node, DirEntry<'_>, &mut Encoder),
+    put: impl Fn(&UserContext<'_>, &Node, DirEntry<'_>, &mut Encoder),
 ) -> Result<()> {
     let admitted = call.admit(asked.directory)?;
     let acting = admitted.acting()?;

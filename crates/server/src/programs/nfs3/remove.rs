@@ -2,7 +2,7 @@
 
 use proto::nfs3::{Diropargs3, Remove3Args, Rmdir3Args, WccData};
 use state::AccessKind;
-use store::{Acting, Node, Wcc};
+use store::{Node, UserContext, Wcc};
 
 use super::convert::{entry_status, wcc_data};
 use super::{Call, Fault, Result};
@@ -11,7 +11,7 @@ fn gone(
     call: &Call<'_>,
     place: Diropargs3<'_>,
     body: &mut WccData,
-    unlink: impl FnOnce(&Acting<'_>, &Node, &[u8], &mut Wcc) -> store::Result<()>,
+    unlink: impl FnOnce(&UserContext<'_>, &Node, &[u8], &mut Wcc) -> store::Result<()>,
 ) -> Result<WccData> {
     let admitted = call.admit(place.dir.0)?;
     let acting = admitted.acting()?;

@@ -48,7 +48,7 @@ impl Rig {
         let opening = Opening {
             key: HandleKey::new([1; 16]),
             verifier: Arc::default(),
-            limits: store::Limits::default(),
+            limits: store::DescriptorLimits::default(),
         };
         let table = Table::open(&Exports::parse(&text, "test").unwrap(), &opening, &Table::default());
         let service = Arc::new(Service {
@@ -150,7 +150,7 @@ impl Rig {
 
 fn connect(address: SocketAddr) -> TcpStream {
     // The socket is to be ours, and this thread may be acting as a client's user.
-    store::act_as_process();
+    store::restore_process_ids();
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream

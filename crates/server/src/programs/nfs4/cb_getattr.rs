@@ -8,7 +8,7 @@ use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, CB_GETATTR, CbGetattr4Args, CbGetattr4ResOk};
 use rpc::server::CallContext;
 use state::{AccessKind, ClientId, Error};
-use store::{Acting, Node};
+use store::{Node, UserContext};
 use xdr::{Decoder, Opaque};
 
 use super::callbacks::CallbackOperation;
@@ -55,7 +55,7 @@ impl StateManager {
         &self,
         reader: AttributeReader,
         cx: &CallContext<'_>,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         node: &Node,
     ) -> Result<Option<u64>, Error> {
         let by = match reader {
@@ -103,7 +103,7 @@ impl Context<'_> {
     /// As [`StateManager::size_at_holder`], if the answer matters for the `requested` attributes.
     pub fn size_at_holder(
         &self,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         node: &Node,
         requested: &Bitmap4,
     ) -> status::Result<Option<u64>> {

@@ -5,7 +5,7 @@
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
 use state::{AccessKind, Direction};
-use store::{Acting, FileKind, Node, OwnChange};
+use store::{FileKind, Node, OwnChange, UserContext};
 
 use super::context::{Context, is_special};
 use super::object::File;
@@ -54,7 +54,7 @@ impl Context<'_> {
 
     /// Checks that no other client's delegation conflicts with a change of the file. The guard must live
     /// until the change is made.
-    pub fn begin_change(&self, acting: &Acting<'_>, file: &Node) -> Result<Option<OwnChange>> {
+    pub fn begin_change(&self, acting: &UserContext<'_>, file: &Node) -> Result<Option<OwnChange>> {
         self.begin_permitted_change(|| Service::may_touch(acting, file, AccessKind::Change), file)
     }
 
@@ -74,7 +74,7 @@ impl Context<'_> {
     /// As [`Context::begin_change`] for the file with that name in a directory, if there is one.
     pub fn begin_entry_change(
         &self,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         directory: &Node,
         name: &[u8],
     ) -> Result<Option<OwnChange>> {

@@ -246,7 +246,7 @@ impl Context<'_> {
     pub fn sync_metadata(
         &self,
         file: &File,
-        acting: &store::Acting<'_>,
+        acting: &store::UserContext<'_>,
         changed: &[&store::Node],
     ) -> Result<()> {
         if file.admitted.sync {

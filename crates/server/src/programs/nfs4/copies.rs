@@ -262,7 +262,7 @@ fn run(service: &Service, request: &CopyRequest, copying: &Copying) -> Nfsstat4 
     };
     let result = copied().err().map_or(Nfsstat4::Ok, status::of_store);
     // The thread must not end as the user.
-    store::act_as_process();
+    store::restore_process_ids();
     result
 }
 

@@ -12,7 +12,7 @@ use proto::nfs4::{
     WND4_NOT_WANTED,
 };
 use state::{ClientId, DelegationRequest, NoDelegation, PendingDelegation, Requester, Share, StateId};
-use store::{AccessMode, Acting, Error, FileHandle, Node};
+use store::{AccessMode, Error, FileHandle, Node, UserContext};
 use xdr::Opaque;
 
 use super::callbacks::wire_stateid;
@@ -27,7 +27,7 @@ const DELEGATE_NONE: u32 = 0;
 
 /// The file that is to be delegated, and the client.
 pub(super) struct Delegatee<'a> {
-    pub acting: &'a Acting<'a>,
+    pub acting: &'a UserContext<'a>,
     pub node: &'a Arc<Node>,
     pub client: ClientId,
 }

@@ -88,7 +88,7 @@ pub(super) fn child(c: &Context<'_>, name: &[u8]) -> Result<Object> {
         Object::File(directory) => {
             check_directory(directory)?;
             let node = match directory.acting()?.lookup(&directory.node, check_name(name)?) {
-                Err(Error::OtherExport(export)) => return nested::inner_root(c, export).map(Object::File),
+                Err(Error::NestedExport(export)) => return nested::inner_root(c, export).map(Object::File),
                 found => found.map_err(status::of_store)?,
             };
             let inner = nested::entered(c, directory, name)?;

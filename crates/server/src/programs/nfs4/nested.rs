@@ -3,7 +3,7 @@
 //!
 //! A name in an outer export leads into the inner one, whatever stands at that name there, and ".." leads
 //! back. On the outer export's own filesystem a client that isn't admitted to the inner one is refused there
-//! ([`Error::OtherExport`]). Where something is mounted, it sees what the outer export has below the mount.
+//! ([`Error::NestedExport`]). Where something is mounted, it sees what the outer export has below the mount.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub(super) fn mounted_on(c: &Context<'_>, root: &File) -> Result<Option<u64>> {
     Ok(match outer.admitted.walk(way) {
         Ok(covered) => Some(covered.fileid()),
         // Nothing is mounted there: it is the directory itself.
-        Err(Error::OtherExport(_)) => Some(root.node.fileid()),
+        Err(Error::NestedExport(_)) => Some(root.node.fileid()),
         Err(_) => None,
     })
 }

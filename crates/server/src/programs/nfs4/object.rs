@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use store::{Acting, FileHandle, Node};
+use store::{FileHandle, Node, UserContext};
 
 use super::namespace::PseudoId;
 use super::status::{self, Result};
@@ -55,7 +55,7 @@ impl Object {
 
 impl File {
     /// Makes this thread act as the client's user.
-    pub fn acting(&self) -> Result<Acting<'_>> {
+    pub fn acting(&self) -> Result<UserContext<'_>> {
         self.admitted.acting().map_err(status::of_store)
     }
 

@@ -10,7 +10,7 @@ use fairness::LogLimit;
 use parking_lot::{Mutex, MutexGuard};
 use recovery::RecoveryStore;
 use state::Effects;
-use store::{FileHandle, Held};
+use store::{FileHandle, PreservedFile};
 
 use super::callbacks::Callbacks;
 use super::state_manager::StateResources;
@@ -28,7 +28,7 @@ pub(super) struct EffectExecutor {
 pub(super) struct PreparedEffects<'a> {
     effects: Effects<FileHandle, StateResources>,
     /// The files that no client has open any more.
-    closed: Vec<Held>,
+    closed: Vec<PreservedFile>,
     /// Locked if the effects change records.
     records: Option<MutexGuard<'a, Records>>,
 }
@@ -42,7 +42,7 @@ impl EffectExecutor {
     pub fn prepare(
         &self,
         effects: Effects<FileHandle, StateResources>,
-        closed: Vec<Held>,
+        closed: Vec<PreservedFile>,
     ) -> PreparedEffects<'_> {
         let changes_records = !effects.remember.is_empty() || !effects.forget.is_empty();
         PreparedEffects { effects, closed, records: changes_records.then(|| self.records.lock()) }

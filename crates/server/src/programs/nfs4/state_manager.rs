@@ -15,7 +15,7 @@ use state::{
     AccessKind, BlockedWaiter, ChannelAttrs, ClientId, Engine, EngineConfig, EngineLimits, Error,
     OpenRequest, PendingLock, RecallTimeout, StateId, Time,
 };
-use store::{FileHandle, Held, Lease, Leases, OwnChange};
+use store::{FileHandle, Lease, Leases, OwnChange, PreservedFile};
 
 use super::callbacks::{self, CallbackState, Callbacks, MAX_DELEGATIONS};
 use super::clock::{Clock, Look};
@@ -99,7 +99,7 @@ struct LockedEngine {
     /// The time of the last [`Engine::tick`].
     ticked: Time,
     /// The files that clients have open, so that they stay when their names go. Each is known to the engine.
-    open_files: HashMap<FileHandle, Held>,
+    open_files: HashMap<FileHandle, PreservedFile>,
 }
 
 impl LockedEngine {
@@ -120,7 +120,7 @@ impl LockedEngine {
     }
 
     /// Removes those of the `closed` files that weren't opened again.
-    fn remove_closed_files(&mut self, closed: &[FileHandle]) -> Vec<Held> {
+    fn remove_closed_files(&mut self, closed: &[FileHandle]) -> Vec<PreservedFile> {
         let Self { engine, open_files, .. } = self;
         let closed = closed.iter().filter(|file| !engine.is_open(file));
         closed.filter_map(|file| open_files.remove(file)).collect()
@@ -275,7 +275,7 @@ impl StateManager {
     pub(super) fn open(
         &self,
         request: &OpenRequest<'_, FileHandle>,
-        hold: impl FnOnce() -> Option<Held>,
+        hold: impl FnOnce() -> Option<PreservedFile>,
     ) -> Result<StateId, Error> {
         self.run_locked(|locked, now| {
             let id = locked.engine.open(now, request)?;

@@ -18,7 +18,7 @@ pub(super) const fn of_store(error: store::Error) -> Nfsstat4 {
         Error::NotDirectory => Nfsstat4::Notdir,
         Error::IsDirectory => Nfsstat4::Isdir,
         Error::NotEmpty => Nfsstat4::Notempty,
-        Error::Access | Error::OtherExport(_) => Nfsstat4::Access,
+        Error::Access | Error::NestedExport(_) => Nfsstat4::Access,
         Error::Permission => Nfsstat4::Perm,
         Error::NameTooLong => Nfsstat4::Nametoolong,
         Error::InvalidName => Nfsstat4::Badname,

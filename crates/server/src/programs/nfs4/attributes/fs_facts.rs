@@ -8,7 +8,7 @@ use proto::nfs4::attributes::{
     QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SUPPORTED_ATTRS,
     SYMLINK_SUPPORT, TIME_CREATE, TIME_DELTA, XATTR_SUPPORT,
 };
-use store::{Acting, FsInfo, FsStat, Node, PathConf, Room, Timestamp};
+use store::{FsInfo, FsStat, Node, PathConf, QuotaAvailable, Timestamp, UserContext};
 
 use crate::nfs4::status::{self, Result};
 
@@ -30,7 +30,7 @@ const LIMITS: Bitmap4 = Bitmap4::of(&[
     NO_TRUNC,
     TIME_DELTA,
 ]);
-/// Attributes that come from [`Room`].
+/// Attributes that come from [`QuotaAvailable`].
 const QUOTA: Bitmap4 = Bitmap4::of(&[QUOTA_AVAIL_HARD, QUOTA_AVAIL_SOFT, QUOTA_USED]);
 
 /// A filesystem's facts, and those of a file that cost a system call each, as far as they were requested.
@@ -48,7 +48,7 @@ pub(crate) struct FsFacts {
     /// When the file was created, if the filesystem keeps that.
     pub birth: Option<Timestamp>,
     /// What quotas leave, if there are any.
-    pub room: Option<Room>,
+    pub room: Option<QuotaAvailable>,
 }
 
 impl FsFacts {
@@ -86,7 +86,7 @@ impl FsFacts {
     };
 
     /// The facts of the filesystem of `node` that the `requested` attributes need.
-    pub fn of(acting: &Acting<'_>, node: &Node, requested: &Bitmap4) -> Result<Self> {
+    pub fn of(acting: &UserContext<'_>, node: &Node, requested: &Bitmap4) -> Result<Self> {
         let mut facts = Self::NONE;
         if !requested.and(&SPACE).is_empty() {
             facts.space = acting.fs_stat(node).map_err(status::of_store)?;
@@ -96,10 +96,10 @@ impl FsFacts {
             facts.limits = acting.pathconf(node).map_err(status::of_store)?;
         }
         if requested.contains(XATTR_SUPPORT) {
-            facts.xattrs = acting.has_xattrs(node);
+            facts.xattrs = acting.supports_xattrs(node);
         }
         if requested.contains(ACLSUPPORT) {
-            facts.acls = acting.has_acls(node).map_err(status::of_store)?;
+            facts.acls = acting.supports_acls(node).map_err(status::of_store)?;
         }
         if requested.contains(CLONE_BLKSIZE) {
             facts.clone_block = acting.clone_block(node).map_err(status::of_store)?;

@@ -2,7 +2,7 @@
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Fsid4, Nfsstat4};
-use store::{Acting, Attributes, FileKind, PosixAcl};
+use store::{Attributes, FileKind, PosixAcl, UserContext};
 
 use super::fs_facts::FsFacts;
 use super::{ObjectAttributes, PSEUDO_FSID, of_pseudo};
@@ -34,7 +34,7 @@ impl<'a> Context<'a> {
     /// A file's attributes, as far as they are `requested`; `attributes` are the store's.
     pub fn file_attributes(
         &self,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         file: &File,
         attributes: &Attributes,
         requested: &Bitmap4,

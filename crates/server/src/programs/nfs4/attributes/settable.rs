@@ -2,7 +2,7 @@
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Fattr4, MinorVersion, Nfsstat4, Nfstime4, OPAQUE_LIMIT, Settime4};
-use store::{Acting, Node, SetAttributes, SetTime, Timestamp, Wcc};
+use store::{Node, SetAttributes, SetTime, Timestamp, UserContext, Wcc};
 use xdr::{Decoder, Opaque};
 
 use super::supported;
@@ -42,9 +42,9 @@ impl Settable {
     ///
     /// # Errors
     /// `Attrnotsupp` if the filesystem keeps no such lists.
-    pub fn acls(&self, acting: &Acting<'_>, near: &Node, directory: bool) -> Result<Option<AclPair>> {
+    pub fn acls(&self, acting: &UserContext<'_>, near: &Node, directory: bool) -> Result<Option<AclPair>> {
         let Some(aces) = &self.acl else { return Ok(None) };
-        if !acting.has_acls(near).map_err(status::of_store)? {
+        if !acting.supports_acls(near).map_err(status::of_store)? {
             return Err(Nfsstat4::Attrnotsupp);
         }
         acl::from_nfs4(aces, directory).map(Some)
@@ -55,11 +55,11 @@ impl Settable {
     ///
     /// # Errors
     /// The store's.
-    pub fn for_new(&self, acting: &Acting<'_>, dir: &Node) -> Result<SetAttributes> {
+    pub fn for_new(&self, acting: &UserContext<'_>, dir: &Node) -> Result<SetAttributes> {
         let mut set = self.set;
         if self.acl.is_some() {
             set.mode = Some(set.mode.unwrap_or(0) & 0o7000);
-        } else if self.umask != 0 && !acting.bequeaths(dir).map_err(status::of_store)? {
+        } else if self.umask != 0 && !acting.has_default_acl(dir).map_err(status::of_store)? {
             set.mode = set.mode.map(|mode| mode & !self.umask);
         }
         Ok(set)
@@ -67,7 +67,7 @@ impl Settable {
 }
 
 /// Sets a file's access control lists.
-pub(crate) fn set_acls(acting: &Acting<'_>, node: &Node, acls: Option<&AclPair>) -> Result<()> {
+pub(crate) fn set_acls(acting: &UserContext<'_>, node: &Node, acls: Option<&AclPair>) -> Result<()> {
     let Some((access, inherited)) = acls else { return Ok(()) };
     let done = acting.set_acls(node, access, inherited.as_ref(), &mut Wcc::default());
     done.map_err(|error| match error {

@@ -2,7 +2,7 @@
 
 use proto::nfs4::attributes as number;
 use proto::nfs4::{Bitmap4, Create4Args, Createtype4, NfsFtype4, Nfsstat4};
-use store::{Special, Wcc};
+use store::{SpecialFile, Wcc};
 
 use super::change_info;
 use crate::nfs4::attributes::settable;
@@ -46,15 +46,15 @@ pub(crate) fn create(c: &mut Context<'_>, args: Create4Args<'_>) -> Result<()> {
             acting.symlink(dir, name, text.0, set, &mut wcc)
         }
         Createtype4::Blk(device) => {
-            let what = Special::BlockDevice(device.specdata1, device.specdata2);
+            let what = SpecialFile::BlockDevice(device.specdata1, device.specdata2);
             acting.mknod(dir, name, what, set, &mut wcc)
         }
         Createtype4::Chr(device) => {
-            let what = Special::CharacterDevice(device.specdata1, device.specdata2);
+            let what = SpecialFile::CharacterDevice(device.specdata1, device.specdata2);
             acting.mknod(dir, name, what, set, &mut wcc)
         }
-        Createtype4::Other(SOCKET) => acting.mknod(dir, name, Special::Socket, set, &mut wcc),
-        Createtype4::Other(FIFO) => acting.mknod(dir, name, Special::Fifo, set, &mut wcc),
+        Createtype4::Other(SOCKET) => acting.mknod(dir, name, SpecialFile::Socket, set, &mut wcc),
+        Createtype4::Other(FIFO) => acting.mknod(dir, name, SpecialFile::Fifo, set, &mut wcc),
         Createtype4::Other(_) => return Err(Nfsstat4::Badtype),
     };
     let made = made.map_err(status::of_entry)?;

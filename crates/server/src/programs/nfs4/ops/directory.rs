@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use proto::nfs4::attributes::RDATTR_ERROR;
 use proto::nfs4::{Bitmap4, Nfsstat4, Readdir4Args};
-use store::{Acting, DirEntry, Error, Node};
+use store::{DirEntry, Error, Node, UserContext};
 use xdr::{Encoder, UNIT};
 
 use crate::nfs4::attributes::{ObjectAttributes, WRITE_ONLY, supported};
@@ -82,7 +82,7 @@ impl Page<'_> {
     fn size_at_holder(
         &mut self,
         c: &Context<'_>,
-        acting: &Acting<'_>,
+        acting: &UserContext<'_>,
         node: &Node,
         requested: &Bitmap4,
     ) -> Result<Option<u64>> {
@@ -161,7 +161,7 @@ fn list(
 fn put_entry(
     c: &Context<'_>,
     directory: &File,
-    acting: &Acting<'_>,
+    acting: &UserContext<'_>,
     entry: DirEntry<'_>,
     requested: &Bitmap4,
     page: &mut Page<'_>,
@@ -171,7 +171,7 @@ fn put_entry(
         return Ok(page.put(cookie, entry.name, put_empty));
     }
     let there = match acting.lookup(&directory.node, entry.name) {
-        Err(Error::OtherExport(export)) => match nested::inner_root(c, export) {
+        Err(Error::NestedExport(export)) => match nested::inner_root(c, export) {
             Ok(root) => {
                 return put_attributes(
                     cookie,

@@ -10,7 +10,7 @@ use proto::nfs4::{
     StateOwner4,
 };
 use state::{ClientId, LockDenied, LockKind, LockOwner, LockRequest, Locker, PendingLock, Range, StateOwner};
-use store::{Acting, FileHandle, FileKind, FileLock, Node};
+use store::{FileHandle, FileKind, FileLock, Node, UserContext};
 use xdr::{Encode as _, Encoder, Opaque};
 
 use crate::nfs4::context::{Context, Operand};
@@ -94,7 +94,7 @@ pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
 /// Takes the kernel's lock for an owner; the conflicting lock of a local process, if there is one.
 fn take(
     states: &StateManager,
-    acting: &Acting<'_>,
+    acting: &UserContext<'_>,
     node: &Node,
     begun: &PendingLock<StateResources>,
     request: &LockRequest<'_, FileHandle>,

@@ -14,7 +14,7 @@ use proto::nfs4::{
     SHARE_ACCESS_WANT_SIGNAL, SHARE_DENY_BOTH, Stateid4,
 };
 use state::{AccessKind, ClientId, OpenRequest, Share, StateId, StateOwner};
-use store::{AccessMode, Acting, CreateHow, Error, FileKind, Node, SetAttributes, Wcc};
+use store::{AccessMode, CreateHow, Error, FileKind, Node, SetAttributes, UserContext, Wcc};
 
 use super::change_info;
 use crate::nfs4::attributes::EXCLUSIVE;
@@ -96,7 +96,7 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
         checked.map_err(status::of_state)?;
         truncate(c, &acting, &here, &opened.node)?;
     }
-    let hold = || here.admitted.hold(&opened.node);
+    let hold = || here.admitted.preserve_unlinked(&opened.node);
     let id = c.service.state.open(&request, hold).map_err(status::of_state)?;
     let confirm = c.minor == MinorVersion::V0
         && c.service.state.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
@@ -183,7 +183,7 @@ fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
 }
 
 /// Whether the file's permissions let the user open it with this share access.
-fn check_access(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
+fn check_access(acting: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
     let mode = match share.access {
         1 => AccessMode::Read,
         2 => AccessMode::Write,
@@ -196,7 +196,7 @@ fn check_access(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
 /// all clients, those of NFSv3 and the lane included, for as long as its client likes. With read permission
 /// alone a user could lock out all others, the owner and root among them; a user with write permission can
 /// spoil the file for them anyhow.
-fn check_deny(acting: &Acting<'_>, node: &Node, share: Share) -> Result<()> {
+fn check_deny(acting: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
     if share.deny == 0 {
         return Ok(());
     }
@@ -217,7 +217,7 @@ fn check_regular(minor: MinorVersion, node: &Node) -> Result<()> {
     }
 }
 
-fn existing(acting: &Acting<'_>, directory: &File, name: &[u8]) -> Result<Opened> {
+fn existing(acting: &UserContext<'_>, directory: &File, name: &[u8]) -> Result<Opened> {
     let node = acting.lookup(&directory.node, name).map_err(status::of_store)?;
     let now = acting.attributes(&directory.node).map_err(status::of_store)?.change;
     Ok(Opened {
@@ -232,7 +232,7 @@ fn existing(acting: &Acting<'_>, directory: &File, name: &[u8]) -> Result<Opened
 /// Creates the file, or takes the existing one, as `how` says.
 fn create(
     c: &Context<'_>,
-    acting: &Acting<'_>,
+    acting: &UserContext<'_>,
     directory: &File,
     name: &[u8],
     how: &Createhow4<'_>,
@@ -291,7 +291,7 @@ fn create(
 /// Creates the file, which must not exist.
 fn guarded(
     c: &Context<'_>,
-    acting: &Acting<'_>,
+    acting: &UserContext<'_>,
     directory: &File,
     name: &[u8],
     settable: &Settable,
@@ -314,7 +314,7 @@ fn unchecked(mut opened: Opened, settable: &Settable) -> Opened {
 
 fn create_file(
     c: &Context<'_>,
-    acting: &Acting<'_>,
+    acting: &UserContext<'_>,
     directory: &File,
     name: &[u8],
     how: &CreateHow,
@@ -331,7 +331,7 @@ fn create_file(
     Ok(Opened { node, directory: change_info(&wcc), set, truncate: false, is_new: true })
 }
 
-fn truncate(c: &Context<'_>, acting: &Acting<'_>, directory: &File, node: &Node) -> Result<()> {
+fn truncate(c: &Context<'_>, acting: &UserContext<'_>, directory: &File, node: &Node) -> Result<()> {
     c.expect_sync(directory);
     let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
     acting.set_attributes(node, &set, None, &mut Wcc::default()).map_err(status::of_store)?;

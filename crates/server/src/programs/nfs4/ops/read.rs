@@ -6,7 +6,7 @@
 use io::trace;
 use proto::nfs4::{DataContent4, Read4Args};
 use state::Direction;
-use store::{Acting, Extent, Node, Read, Seek};
+use store::{DataContent, Extent, Node, ReadResult, UserContext};
 use xdr::Encoder;
 
 use crate::nfs4::context::Context;
@@ -51,7 +51,7 @@ pub(crate) fn read_plus(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
         offset: extent.offset,
         count: u32::try_from(extent.length).unwrap_or(count),
     };
-    if let [Extent { what: Seek::Data, .. }] = extents[..] {
+    if let [Extent { what: DataContent::Data, .. }] = extents[..] {
         return whole(&extents[0]).answer(c, &acting, Head::Plus);
     }
     let head_at = c.reply.encoder().position();
@@ -67,12 +67,12 @@ pub(crate) fn read_plus(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
         }
         put += 1;
         match extent.what {
-            Seek::Hole => {
+            DataContent::Hole => {
                 to.u32(DataContent4::Hole as u32);
                 to.u64(extent.offset);
                 to.u64(extent.length);
             }
-            Seek::Data => {
+            DataContent::Data => {
                 put_data_head(extent.offset, to);
                 let mut reading = whole(extent);
                 let requested = reading.count;
@@ -145,7 +145,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Appends `head` and the payload, in the way that suits the export's I/O mode and the payload's size.
-    fn answer(self, c: &mut Context<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
+    fn answer(self, c: &mut Context<'_>, acting: &UserContext<'_>, head: Head) -> Result<()> {
         let last = c.index == c.operations && !c.cache_this;
         let buffered = acting.read_mode(self.node) == io::IoMode::Buffered;
         if last && !buffered {
@@ -162,7 +162,7 @@ impl Reading<'_> {
     }
 
     /// Reads past the page cache, or through it without leaving the data there, into memory of its own.
-    fn fetch(self, c: &mut Context<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
+    fn fetch(self, c: &mut Context<'_>, acting: &UserContext<'_>, head: Head) -> Result<()> {
         c.cx.will_block();
         let fetched = acting.fetch(self.node, self.offset, self.count as usize);
         let (payload, found) = fetched.map_err(status::of_store)?;
@@ -175,7 +175,7 @@ impl Reading<'_> {
     }
 
     /// Attaches the payload to the reply: it stays in the page cache until it is sent.
-    fn attach(self, c: &mut Context<'_>, acting: &Acting<'_>, head: Head) -> Result<()> {
+    fn attach(self, c: &mut Context<'_>, acting: &UserContext<'_>, head: Head) -> Result<()> {
         let (file, attributes) = acting.read_file(self.node).map_err(status::of_store)?;
         let left = attributes.size.saturating_sub(self.offset);
         let count = u32::try_from(left).map_or(self.count, |left| left.min(self.count));
@@ -193,7 +193,7 @@ impl Reading<'_> {
     }
 
     /// Appends the payload and its length to a reply that isn't complete with them.
-    fn append(self, c: &mut Context<'_>, acting: &Acting<'_>) -> Result<Read> {
+    fn append(self, c: &mut Context<'_>, acting: &UserContext<'_>) -> Result<ReadResult> {
         if acting.read_mode(self.node) == io::IoMode::Buffered {
             return self.copy(c, acting);
         }
@@ -206,7 +206,7 @@ impl Reading<'_> {
     }
 
     /// Reads the payload into the reply, behind its length.
-    fn copy(self, c: &mut Context<'_>, acting: &Acting<'_>) -> Result<Read> {
+    fn copy(self, c: &mut Context<'_>, acting: &UserContext<'_>) -> Result<ReadResult> {
         let cx = c.cx;
         let to = c.reply.encoder();
         to.u32(0);

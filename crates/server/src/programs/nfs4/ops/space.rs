@@ -2,7 +2,7 @@
 
 use proto::nfs4::{Allocate4Args, Bitmap4, DataContent4, IoAdvise4Args, Nfsstat4, Seek4Args, SeekRes4};
 use state::Direction;
-use store::{Error, Seek, Wcc};
+use store::{DataContent, Error, Wcc};
 
 use crate::nfs4::context::Context;
 use crate::nfs4::status::{self, Result};
@@ -34,8 +34,8 @@ fn check_range(args: &Allocate4Args) -> Result<()> {
 pub(crate) fn seek(c: &mut Context<'_>, args: Seek4Args) -> Result<()> {
     let file = c.file_for_io(args.stateid, Direction::Read)?;
     let what = match args.what {
-        DATA => Seek::Data,
-        HOLE => Seek::Hole,
+        DATA => DataContent::Data,
+        HOLE => DataContent::Hole,
         _ => return Err(Nfsstat4::UnionNotsupp),
     };
     let acting = file.acting()?;

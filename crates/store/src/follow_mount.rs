@@ -1,0 +1,81 @@
+//! Changes of the mount below a store: noticing them, and applying new mount options to the clones.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use sys::mount::{MountFlags, set_flags};
+
+use crate::identity::restore_process_ids;
+use crate::inner::StoreInner;
+use crate::mount::{DirectoryId, MountChange, Mounts};
+use crate::store::Store;
+
+impl Store {
+    /// Which directory this is.
+    #[must_use]
+    pub fn directory_id(&self) -> DirectoryId {
+        self.inner().attached.id
+    }
+
+    /// Whether the mount has been made read-only, though the export isn't.
+    #[must_use]
+    pub fn is_mounted_read_only(&self) -> bool {
+        self.inner().attached.is_read_only() && !self.inner().read_only
+    }
+
+    /// Finds out what has become of the mount, and takes its options on. May wait for a filesystem that
+    /// hangs. To be called on a thread that doesn't act as a user, when the mounts have changed, and once at
+    /// the beginning.
+    #[must_use]
+    pub fn follow_mount(&self, mounts: &Mounts) -> MountChange {
+        restore_process_ids();
+        let (inner, attached) = (self.inner(), &self.inner().attached);
+        let Some(mount) = attached.mount else { return MountChange::Unchanged };
+        let Some(flags) = mounts.0.get(&mount) else { return MountChange::Unmounted };
+        if attached.is_covered() {
+            return MountChange::Covered;
+        }
+        // The clones first: a file that is opened meanwhile finds either the one or the other.
+        inner.apply_mount_options(*flags);
+        if attached.set_options(*flags) { MountChange::OptionsChanged } else { MountChange::Unchanged }
+    }
+}
+
+impl StoreInner {
+    /// Gives the clones the options of the mount.
+    fn apply_mount_options(&self, flags: MountFlags) {
+        if !self.cloned {
+            return;
+        }
+        let read_only = flags.read_only || self.read_only;
+        for (clone, flags) in [
+            (Some(self.tree.root.file()), MountFlags { read_only, ..flags }),
+            (self.reader_clone.as_ref().map(AsFd::as_fd), MountFlags { read_only: true, ..flags }),
+        ] {
+            let Some(clone) = clone else { continue };
+            match set_flags(clone, flags) {
+                Ok(()) => {}
+                // Files are open for writing.
+                Err(Errno::BUSY) => {
+                    let _ = set_flags(clone, MountFlags { read_only: false, ..flags });
+                }
+                Err(error) => tracing::warn!(%error, "mount options can't be carried over"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_knows_the_mount_that_it_is_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = crate::testing::store(dir.path());
+        let mounts = Mounts::parse(&std::fs::read_to_string("/proc/self/mountinfo").expect("reads"));
+        assert_eq!(store.follow_mount(&mounts), MountChange::Unchanged);
+        assert_eq!(store.follow_mount(&Mounts::default()), MountChange::Unmounted);
+        assert_eq!(DirectoryId::of(dir.path()).expect("there"), store.directory_id());
+    }
+}

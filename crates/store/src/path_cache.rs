@@ -1,0 +1,183 @@
+//! Where the files of a store were seen last: a bounded memory for finding them again (see `locate`).
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use quick_cache::sync::Cache;
+
+use crate::error::{Error, Result};
+use crate::export_tree::ExportTree;
+use crate::handle::{FileHandle, FileId};
+use crate::tree_scan::TreeScan;
+
+/// How many files' places are remembered.
+const MAX_NAMES: usize = 65_536;
+/// Directories deep that a remembered path may be.
+const MAX_DEPTH: usize = 2048;
+/// Files that were searched for in vain.
+const MAX_MISSING: usize = 4096;
+/// For how long they aren't searched for again, and a survey answers.
+const REMEMBERED: Duration = Duration::from_secs(30);
+
+/// Where a file was seen last.
+#[derive(Debug)]
+struct CachedName {
+    handle: FileHandle,
+    parent: FileId,
+    name: CString,
+    /// How many surveys had been begun then.
+    tree_scans: u64,
+}
+
+/// The places of the files of one tree.
+#[derive(Debug)]
+pub(crate) struct PathCache {
+    known: Cache<FileId, Arc<CachedName>>,
+    missing: Mutex<HashMap<FileId, Instant>>,
+    tree_scans: AtomicU64,
+    last: Mutex<Option<(Instant, Arc<TreeScan>)>>,
+    searching: Mutex<()>,
+}
+
+impl PathCache {
+    pub fn new() -> PathCache {
+        PathCache {
+            known: Cache::new(MAX_NAMES),
+            missing: Mutex::default(),
+            tree_scans: AtomicU64::new(0),
+            last: Mutex::default(),
+            searching: Mutex::default(),
+        }
+    }
+
+    /// The handle that a file goes by.
+    pub fn handle(&self, id: FileId) -> Option<FileHandle> {
+        self.known.get(&id).map(|entry| entry.handle)
+    }
+
+    /// The file was seen as `name` in `parent`: the handle that it goes by, the old one if it has one.
+    pub fn note(&self, tree: &ExportTree, parent: FileId, name: &CStr, id: FileId) -> FileHandle {
+        if let Some(entry) = self.known.get(&id) {
+            if entry.parent != parent || entry.name.as_c_str() != name {
+                self.put(id, entry.handle, parent, name);
+            }
+            return entry.handle;
+        }
+        let mut hints: Vec<u16> = self
+            .path(tree, parent)
+            .map(|path| path.iter().map(|name| tree.sealer.hint(name.to_bytes())).collect())
+            .unwrap_or_default();
+        hints.push(tree.sealer.hint(name.to_bytes()));
+        let handle = tree.sealer.located(id, &hints);
+        self.put(id, handle, parent, name);
+        handle
+    }
+
+    pub fn put(&self, id: FileId, handle: FileHandle, parent: FileId, name: &CStr) {
+        self.missing.lock().remove(&id);
+        let entry = CachedName { handle, parent, name: name.to_owned(), tree_scans: self.tree_scans() };
+        self.known.insert(id, Arc::new(entry));
+    }
+
+    /// The remembered path from the root.
+    pub fn path(&self, tree: &ExportTree, id: FileId) -> Option<Vec<CString>> {
+        let mut path = Vec::new();
+        let mut at = id;
+        while at != tree.root.id() {
+            if path.len() >= MAX_DEPTH {
+                return None;
+            }
+            let entry = self.known.get(&at)?;
+            path.push(entry.name.clone());
+            at = entry.parent;
+        }
+        path.reverse();
+        Some(path)
+    }
+
+    /// Whether the remembered path leads through the directory of another export.
+    pub fn is_in_another_export(&self, tree: &ExportTree, id: FileId) -> bool {
+        let mut at = id;
+        if tree.nested.round() == 0 {
+            return false;
+        }
+        for _ in 0..MAX_DEPTH {
+            if tree.nested.has(at) {
+                return true;
+            }
+            match self.known.get(&at) {
+                Some(entry) if at != tree.root.id() => at = entry.parent,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Whether the file is known to be nowhere.
+    pub fn is_missing(&self, id: FileId) -> bool {
+        self.missing.lock().get(&id).is_some_and(|since| since.elapsed() < REMEMBERED)
+    }
+
+    /// The file is nowhere.
+    pub fn miss(&self, id: FileId) {
+        let mut missing = self.missing.lock();
+        if missing.len() >= MAX_MISSING {
+            missing.retain(|_, since| since.elapsed() < REMEMBERED);
+            if missing.len() >= MAX_MISSING {
+                return;
+            }
+        }
+        missing.insert(id, Instant::now());
+    }
+
+    /// What was surveyed says nothing any more.
+    pub fn forget_scan(&self) {
+        *self.last.lock() = None;
+    }
+
+    /// The last survey of the tree, unless it is too old to say anything.
+    pub fn scan(&self) -> Option<Arc<TreeScan>> {
+        let last = self.last.lock();
+        last.as_ref().filter(|(since, _)| since.elapsed() < REMEMBERED).map(|(_, scan)| Arc::clone(scan))
+    }
+
+    /// Whether the file was seen after `scan` began, so that its not being there proves nothing.
+    pub fn is_newer(&self, id: FileId, scan: &TreeScan) -> bool {
+        self.known.get(&id).is_some_and(|entry| entry.tree_scans >= scan.number())
+    }
+
+    /// The right to survey the tree. Whoever doesn't get it shall come again: waiting would take a worker.
+    ///
+    /// # Errors
+    /// `TryLater`.
+    pub fn only_searcher(&self) -> Result<MutexGuard<'_, ()>> {
+        self.searching.try_lock().ok_or(Error::TryLater)
+    }
+
+    /// Counts a survey that begins; the count is its number.
+    pub fn begin_scan(&self) -> u64 {
+        self.tree_scans.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn keep_scan(&self, scan: TreeScan) -> Arc<TreeScan> {
+        let scan = Arc::new(scan);
+        *self.last.lock() = Some((Instant::now(), Arc::clone(&scan)));
+        scan
+    }
+
+    /// How many surveys were begun.
+    pub fn tree_scans(&self) -> u64 {
+        self.tree_scans.load(Ordering::Relaxed)
+    }
+
+    /// Forgets what is too old to be asked.
+    pub fn reap(&self) {
+        let old = self.last.lock().take_if(|(since, _)| since.elapsed() >= REMEMBERED);
+        drop(old);
+        self.missing.lock().retain(|_, since| since.elapsed() < REMEMBERED);
+    }
+}

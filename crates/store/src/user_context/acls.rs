@@ -1,0 +1,115 @@
+//! POSIX access control lists: the kernel keeps them, checks them, and changes the mode with them. They are
+//! reached as extended attributes of the namespace `system.`.
+
+use std::ffi::CStr;
+use std::os::fd::AsRawFd as _;
+
+use rustix::fs::{XattrFlags, fremovexattr, fsetxattr, getxattr};
+use rustix::io::Errno;
+
+use super::context::UserContext;
+use crate::attributes::{FileKind, Wcc};
+use crate::error::{Error, Result};
+use crate::identity::as_process_user;
+use crate::node::Node;
+use crate::posix_acl::PosixAcl;
+
+/// What the kernel keeps at most (`XATTR_SIZE_MAX`).
+const MAX_SIZE: usize = 64 << 10;
+/// Room for some sixty entries.
+const USUAL_SIZE: usize = 512;
+const ACCESS: &CStr = c"system.posix_acl_access";
+const DEFAULT: &CStr = c"system.posix_acl_default";
+
+impl UserContext<'_> {
+    /// The file's list, and for a directory the one that new entries inherit. Without a list of its own a
+    /// file has the one that its mode makes.
+    ///
+    /// # Errors
+    /// `Stale`, `Io`.
+    pub fn acls(&self, node: &Node) -> Result<(PosixAcl, Option<PosixAcl>)> {
+        let mode = self.live(node)?.attributes.mode;
+        let access = if node.kind() == FileKind::Symlink { None } else { self.acl(node, ACCESS)? };
+        let inherited = if node.kind() == FileKind::Directory { self.acl(node, DEFAULT)? } else { None };
+        Ok((access.unwrap_or_else(|| PosixAcl::of_mode(mode)), inherited))
+    }
+
+    /// Whether new entries of a directory inherit a list.
+    ///
+    /// # Errors
+    /// `Stale`, `Io`.
+    pub fn has_default_acl(&self, dir: &Node) -> Result<bool> {
+        self.acl(dir, DEFAULT).map(|acl| acl.is_some())
+    }
+
+    /// Whether the filesystem keeps lists.
+    ///
+    /// # Errors
+    /// `Stale`, `Io`.
+    pub fn supports_acls(&self, node: &Node) -> Result<bool> {
+        Ok(node.kind() != FileKind::Symlink && self.read_acl(node, ACCESS)?.is_some())
+    }
+
+    /// Replaces the file's list and, of a directory, the one that new entries inherit (`None`: they inherit
+    /// nothing). The mode follows.
+    ///
+    /// # Errors
+    /// `NotSupported` by the filesystem or for a file that is neither regular nor a directory, `Permission`
+    /// for others than the owner, `NoSpace`, `ReadOnly`, `Invalid`.
+    pub fn set_acls(
+        &self,
+        node: &Node,
+        access: &PosixAcl,
+        inherited: Option<&PosixAcl>,
+        wcc: &mut Wcc,
+    ) -> Result<()> {
+        self.changing(node, wcc, |_| {
+            let file = self.open_for_xattrs(node)?;
+            let set = |name, acl: &PosixAcl| fsetxattr(&file, name, &acl.to_bytes(), XattrFlags::empty());
+            set(ACCESS, access).map_err(of_acl)?;
+            match inherited {
+                Some(acl) => set(DEFAULT, acl).map_err(of_acl),
+                None if node.kind() == FileKind::Directory => match fremovexattr(&file, DEFAULT) {
+                    Err(Errno::NODATA) => Ok(()),
+                    other => other.map_err(of_acl),
+                },
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// A list, if there is one and the filesystem keeps any.
+    fn acl(&self, node: &Node, name: &CStr) -> Result<Option<PosixAcl>> {
+        let Some(Some(bytes)) = self.read_acl(node, name)? else { return Ok(None) };
+        PosixAcl::from_bytes(&bytes).map(Some).ok_or(Error::Io(Errno::INVAL))
+    }
+
+    /// The kernel's bytes; the outer `None` where the filesystem keeps no lists. Whoever may look at the file
+    /// may look at them.
+    fn read_acl(&self, node: &Node, name: &CStr) -> Result<Option<Option<Vec<u8>>>> {
+        // The descriptor is for the path only, so it is asked by its name.
+        let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
+        let mut bytes = vec![0; USUAL_SIZE];
+        loop {
+            match as_process_user(|| Ok(getxattr(&*path, name, &mut bytes[..])))? {
+                Ok(length) => {
+                    bytes.truncate(length);
+                    return Ok(Some(Some(bytes)));
+                }
+                Err(Errno::NODATA) => return Ok(Some(None)),
+                Err(Errno::OPNOTSUPP) => return Ok(None),
+                Err(Errno::RANGE) if bytes.len() < MAX_SIZE => bytes.resize(MAX_SIZE, 0),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+fn of_acl(errno: Errno) -> Error {
+    match errno {
+        Errno::OPNOTSUPP => Error::NotSupported,
+        Errno::ACCESS | Errno::PERM => Error::Permission,
+        Errno::TOOBIG | Errno::RANGE | Errno::INVAL => Error::Invalid,
+        other => other.into(),
+    }
+}

@@ -1,0 +1,94 @@
+//! Reads that announce a wait for the disk, so that other calls needn't wait behind them.
+//!
+//! A read first asks the kernel for the bytes without waiting (see `nowait_read`). For cached bytes that is
+//! already the whole read.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Advice, fadvise};
+
+use super::context::UserContext;
+use crate::error::Result;
+use crate::nowait_read::{NowaitRead, read_nowait};
+
+/// How much of a range that isn't cached is read at a time; it is thrown away.
+const STEP: usize = 64 << 10;
+
+impl UserContext<'_> {
+    /// Fills `buffer` from `offset`, calling `will_wait` before it waits for a disk. `size` is the file's, so
+    /// that its end is known without a second look.
+    pub(super) fn fill(
+        &self,
+        file: &OwnedFd,
+        offset: u64,
+        buffer: &mut [u8],
+        size: u64,
+        will_wait: impl FnOnce(),
+    ) -> Result<usize> {
+        let done = match self.store.nowait.ask(|| read_nowait(file, offset, buffer))? {
+            NowaitRead::NoAnswer => 0,
+            NowaitRead::Got(count)
+                if count == buffer.len() || offset.saturating_add(count as u64) >= size =>
+            {
+                return Ok(count);
+            }
+            NowaitRead::Got(count) => {
+                will_wait();
+                count
+            }
+            NowaitRead::Miss => {
+                will_wait();
+                0
+            }
+        };
+        let rest = offset.saturating_add(done as u64);
+        match ::io::read_at(file, &mut buffer[done..], rest) {
+            Ok(count) => Ok(done + count),
+            // The next read meets it again.
+            Err(_) if done > 0 => Ok(done),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sees to it that `length` bytes at `offset` are cached, as far as the file has them, so that sending
+    /// them from the file doesn't wait for a disk. Calls `will_wait` before it waits itself. It looks at both
+    /// ends of the range: what was read in one piece is mostly there in one piece or not at all. Where the
+    /// filesystem can't be asked nothing is done.
+    ///
+    /// # Errors
+    /// `Io`: the range can't be read.
+    pub fn warm(&self, file: &OwnedFd, offset: u64, length: u32, will_wait: impl FnOnce()) -> Result<()> {
+        let Some(last) = length.checked_sub(1) else { return Ok(()) };
+        // The first before the last: the kernel tells by the order who reads on where he stopped.
+        for at in [offset, offset.saturating_add(last.into())] {
+            match self.store.nowait.ask(|| read_nowait(file, at, &mut [0]))? {
+                NowaitRead::Got(_) => {}
+                NowaitRead::NoAnswer => return Ok(()),
+                NowaitRead::Miss => {
+                    will_wait();
+                    return fetch(file, offset, length);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Brings a range into the page cache and waits for it.
+fn fetch(file: &OwnedFd, offset: u64, length: u32) -> Result<()> {
+    // All of it is asked for at once; whether that works the reads will show.
+    let _ = fadvise(file, offset, std::num::NonZeroU64::new(length.into()), Advice::WillNeed);
+    let mut scrap = vec![0; STEP.min(length as usize)];
+    let mut left = length as usize;
+    let mut at = offset;
+    while left > 0 {
+        let part = left.min(scrap.len());
+        let count = ::io::read_at(file, &mut scrap[..part], at)?;
+        if count < part {
+            break;
+        }
+        left -= part;
+        at += part as u64;
+    }
+    Ok(())
+}

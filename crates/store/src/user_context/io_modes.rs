@@ -1,0 +1,117 @@
+//! Reading and writing by an I/O mode: which descriptors that takes, and what becomes of a mode that the file
+//! can't do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ::io::{Alignment, Files, IoMode, IoModes, Payload, trace};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::context::UserContext;
+use super::types::ReadResult;
+use crate::error::{Error, Result};
+use crate::node::Node;
+
+/// A direct descriptor and its alignment.
+pub(super) type DirectFile = (Arc<OwnedFd>, Alignment);
+
+impl UserContext<'_> {
+    /// From now on reads and writes go by these modes, as far as the filesystem and the file can; see
+    /// [`crate::Store::io_notes`].
+    #[must_use]
+    pub fn with_modes(self, modes: IoModes) -> Self {
+        UserContext { modes, ..self }
+    }
+
+    /// The modes as far as the filesystem is known to do them.
+    #[must_use]
+    pub fn modes(&self) -> IoModes {
+        let known = |mode| self.store.fallbacks.instead_of(mode);
+        IoModes { read: known(self.modes.read), write: known(self.modes.write) }
+    }
+
+    /// How [`UserContext::fetch`] would read this file. Where that is buffered there are better ways:
+    /// [`UserContext::read`], and sending from [`UserContext::read_file`].
+    pub fn read_mode(&self, node: &Node) -> IoMode {
+        match self.store.fallbacks.instead_of(self.modes.read) {
+            IoMode::Direct if self.alignment(node).is_none() => IoMode::Buffered,
+            mode => mode,
+        }
+    }
+
+    /// Reads `count` bytes at `offset` by the mode for reads, into memory of its own. It waits for the disk,
+    /// most likely. What it says of the file is as with [`UserContext::read`].
+    ///
+    /// # Errors
+    /// As for [`UserContext::read`].
+    pub fn fetch(&self, node: &Node, offset: u64, count: usize) -> Result<(Payload, ReadResult)> {
+        let (file, mut attributes) = self.read_file(node)?;
+        let mode = self.read_mode(node);
+        let direct = self.direct_file(node, false, mode)?;
+        let payload =
+            ::io::fetch(files(node, &file, direct.as_ref()), mode, offset, count, &self.store.fallbacks)?;
+        trace::read_io_done(node.handle().as_bytes(), offset, payload.len() as u64);
+        let end = offset.saturating_add(payload.len() as u64);
+        if payload.len() < count && end < attributes.size {
+            attributes = self.live(node)?.attributes;
+        }
+        let eof = payload.len() < count || end >= attributes.size;
+        let found = ReadResult { count: payload.len(), eof, attributes };
+        Ok((payload, found))
+    }
+
+    /// What direct I/O with the file asks for; `None` if it can't be done or nobody knows.
+    pub(super) fn alignment(&self, node: &Node) -> Option<Alignment> {
+        node.direct().alignment(|| {
+            let alignment = Alignment::of(node.file());
+            if alignment.is_none() {
+                self.store.fallbacks.alignment_unknown();
+            }
+            alignment
+        })
+    }
+
+    /// The node's direct descriptor, if `mode` wants one and there can be one. The check has been made.
+    pub(super) fn direct_file(
+        &self,
+        node: &Node,
+        for_writing: bool,
+        mode: IoMode,
+    ) -> Result<Option<DirectFile>> {
+        // Another descriptor would break a lease (see `leases`).
+        if mode != IoMode::Direct || node.is_leased() {
+            return Ok(None);
+        }
+        let Some(alignment) = self.alignment(node) else { return Ok(None) };
+        let slot = node.direct().file(for_writing);
+        if let Some(file) = slot.get() {
+            return Ok(Some((file, alignment)));
+        }
+        let access = if for_writing { OFlags::WRONLY } else { OFlags::RDONLY };
+        let file = match self.reopen(node.file(), access | OFlags::DIRECT) {
+            Ok(file) => Arc::new(file),
+            // open(2): the filesystem doesn't support it.
+            Err(Error::Invalid | Error::Io(Errno::INVAL)) => {
+                self.store.fallbacks.refused(IoMode::Direct);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        slot.keep(&file, self.store.limits.data);
+        Ok(Some((file, alignment)))
+    }
+}
+
+/// The descriptors as the engine wants them.
+pub(super) fn files<'f>(
+    node: &'f Node,
+    buffered: &'f Arc<OwnedFd>,
+    direct: Option<&'f DirectFile>,
+) -> Files<'f> {
+    Files {
+        buffered: buffered.as_fd(),
+        direct: direct.map(|(file, alignment)| (file.as_fd(), *alignment)),
+        handle: node.handle().as_bytes(),
+    }
+}

@@ -1,0 +1,268 @@
+//! From handles and names to nodes.
+
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use sys::KernelHandle;
+
+use super::context::UserContext;
+use super::types::LookupResult;
+use crate::attributes::{FileKind, TimedStatus, status};
+use crate::error::{Error, Result};
+use crate::handle::{FileHandle, FileId, HandleContents};
+use crate::identity::as_process_user;
+use crate::inner::HandleScheme;
+use crate::name;
+use crate::node::Node;
+
+/// No symbolic link is followed, no mount entered, nothing above reached.
+pub(crate) const STRICT_RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+pub(crate) const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How many directories lie between any file and the root at most, as far as we look.
+const MAX_DEPTH: usize = 4096;
+
+impl UserContext<'_> {
+    /// The file that a handle names.
+    ///
+    /// # Errors
+    /// `BadHandle` for bytes that this store never gave out, `Stale` when the file is gone (or isn't below
+    /// the export any more, where `subtree_check` asks).
+    pub fn node(&self, handle: &[u8]) -> Result<Arc<Node>> {
+        let handle = FileHandle::unchecked(handle).ok_or(Error::BadHandle)?;
+        if handle == *self.store.tree.root.handle() {
+            return Ok(Arc::clone(&self.store.tree.root));
+        }
+        if let Some(node) = self.store.nodes.get(&handle) {
+            if self.store.subtree_check {
+                self.resolve_located(node.id(), &handle, None)?;
+            }
+            self.check_export(&node)?;
+            return Ok(node);
+        }
+        match (self.store.tree.sealer.open(&handle)?, &self.store.scheme) {
+            (HandleContents::Kernel(kernel), HandleScheme::Kernel) => {
+                let file = self.open_by_handle(&kernel, self.store.mount.as_ref(), PATH_ONLY)?;
+                let node = self.keep(handle, None, file)?;
+                self.check_export(&node)?;
+                Ok(node)
+            }
+            (HandleContents::Located { id, hints }, HandleScheme::Located(_)) => {
+                if id == self.store.tree.root.id() {
+                    return Ok(Arc::clone(&self.store.tree.root));
+                }
+                let (canonical, file) = self.resolve_located(id, &handle, Some(&hints))?;
+                let node = self.keep(canonical, Some(id), file)?;
+                // `locate` finds nothing in other exports.
+                node.look_at_in(self.store.tree.nested.round());
+                Ok(node)
+            }
+            // Genuine, but made before an option or the filesystem changed.
+            _ => Err(Error::Stale),
+        }
+    }
+
+    /// The file `name` in `dir`. "." is the directory itself, ".." the one above, which for the root is the
+    /// root.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `Access` (also for what is mounted there), `NestedExport`, `InvalidName`,
+    /// `NameTooLong`, `Stale`.
+    pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+        self.find(dir, name).map(|found| found.node)
+    }
+
+    /// As [`UserContext::lookup`], with what was learned on the way, for a [`UserContext::grant_found`] at once.
+    ///
+    /// # Errors
+    /// As for [`UserContext::lookup`].
+    pub fn find(&self, dir: &Node, name: &[u8]) -> Result<LookupResult> {
+        let name = name::any(name)?;
+        if dir.kind() != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        self.assume_ids()?;
+        match name.as_bytes() {
+            b"." => self.node(dir.handle().as_bytes()).map(LookupResult::from),
+            b".." => self.parent(dir).map(LookupResult::from),
+            _ => self.gone_or(dir, self.entry(dir, &name)),
+        }
+    }
+
+    /// A name proper, already checked, with the user's ids worn.
+    pub(super) fn child(&self, dir: &Node, name: &CStr) -> Result<Arc<Node>> {
+        self.entry(dir, name).map(|found| found.node)
+    }
+
+    fn entry(&self, dir: &Node, name: &CStr) -> Result<LookupResult> {
+        let found = self.entry_anywhere(dir, name)?;
+        self.check_found(&found.node)?;
+        Ok(found)
+    }
+
+    /// As `entry`, also what belongs to another export.
+    fn entry_anywhere(&self, dir: &Node, name: &CStr) -> Result<LookupResult> {
+        if let HandleScheme::Kernel = self.store.scheme {
+            // A file in use costs one system call. Not where something may be mounted on the name.
+            if self.store.cloned {
+                let kernel = KernelHandle::of(dir.file(), name)?;
+                if let Some(node) =
+                    self.store.tree.sealer.kernel(&kernel).and_then(|handle| self.store.nodes.get(&handle))
+                {
+                    return Ok(node.into());
+                }
+            }
+        }
+        let file = self
+            .with_room(|| openat2(dir.file(), name, PATH_ONLY, Mode::empty(), STRICT_RESOLVE))
+            .map_err(mounted_is_closed)?;
+        self.adopt(dir, name, file)
+    }
+
+    /// The node of a file that was opened as `name` in `dir`.
+    pub(super) fn adopt(&self, dir: &Node, name: &CStr, file: OwnedFd) -> Result<LookupResult> {
+        match &self.store.scheme {
+            HandleScheme::Kernel => {
+                let kernel = KernelHandle::of(&file, c"")?;
+                let handle = self.store.tree.sealer.kernel(&kernel).ok_or(Error::NotSupported)?;
+                let cached = self.store.nodes.get(&handle).map(LookupResult::from);
+                cached.map_or_else(
+                    || self.keep_found(handle, None, TimedStatus::at(&file, self.fsid())?, file),
+                    Ok,
+                )
+            }
+            HandleScheme::Located(paths) => {
+                let look = TimedStatus::at(&file, self.fsid())?;
+                let id = FileId::of(&file, &look.status);
+                if id == self.store.tree.root.id() {
+                    return Ok(Arc::clone(&self.store.tree.root).into());
+                }
+                let handle = paths.note(&self.store.tree, dir.id(), name, id);
+                let cached = self.store.nodes.get(&handle).map(LookupResult::from);
+                cached.map_or_else(|| self.keep_found(handle, Some(id), look, file), Ok)
+            }
+        }
+    }
+
+    /// Puts an opened file in the cache.
+    fn keep(&self, handle: FileHandle, id: Option<FileId>, file: OwnedFd) -> Result<Arc<Node>> {
+        let look = TimedStatus::at(&file, self.fsid())?;
+        self.keep_found(handle, id, look, file).map(|found| found.node)
+    }
+
+    /// As `keep`; the kernel has been asked about the file.
+    fn keep_found(
+        &self,
+        handle: FileHandle,
+        id: Option<FileId>,
+        look: TimedStatus,
+        file: OwnedFd,
+    ) -> Result<LookupResult> {
+        let status = &look.status;
+        if status.attributes.nlink == 0 {
+            return Err(Error::Stale);
+        }
+        let id = id.unwrap_or(FileId { fileid: status.attributes.fileid, generation: 0 });
+        let node = self.store.nodes.put(Node::new(handle, id, status.attributes.kind, file));
+        Ok(LookupResult { node, look: Some(look) })
+    }
+
+    /// The handle under which `name` is cached, if it is: what a removal makes worth looking at.
+    pub(super) fn cached(&self, dir: &Node, name: &CStr) -> Option<Arc<Node>> {
+        match &self.store.scheme {
+            HandleScheme::Kernel => {
+                let kernel = KernelHandle::of(dir.file(), name).ok()?;
+                self.store.nodes.get(&self.store.tree.sealer.kernel(&kernel)?)
+            }
+            HandleScheme::Located(paths) => {
+                let file = openat2(dir.file(), name, PATH_ONLY, Mode::empty(), STRICT_RESOLVE).ok()?;
+                let id = FileId::of(&file, &status(&file, self.fsid()).ok()?);
+                self.store.nodes.get(&paths.handle(id)?)
+            }
+        }
+    }
+
+    /// Opening by handle needs a capability that no user has.
+    pub(super) fn open_by_handle(
+        &self,
+        kernel: &KernelHandle,
+        mount: Option<&OwnedFd>,
+        flags: OFlags,
+    ) -> Result<OwnedFd> {
+        let mount = mount.ok_or(Error::NotSupported)?;
+        as_process_user(|| {
+            self.with_room(|| kernel.open(mount, flags)).map_err(|errno| match Error::from(errno) {
+                Error::NotFound | Error::Invalid => Error::Stale,
+                other => other,
+            })
+        })
+    }
+
+    fn parent(&self, dir: &Node) -> Result<Arc<Node>> {
+        if dir.handle() == self.store.tree.root.handle() {
+            return Ok(Arc::clone(&self.store.tree.root));
+        }
+        self.live(dir)?;
+        let up = openat(dir.file(), c"..", PATH_ONLY | OFlags::DIRECTORY, Mode::empty());
+        // In a clone the kernel itself refuses to leave through a directory that was moved outside.
+        let up =
+            up.map_err(|errno| if errno == rustix::io::Errno::NOENT { Error::Stale } else { errno.into() })?;
+        match &self.store.scheme {
+            HandleScheme::Kernel => {
+                let handle =
+                    self.store.tree.sealer.kernel(&KernelHandle::of(&up, c"")?).ok_or(Error::NotSupported)?;
+                if handle == *self.store.tree.root.handle() {
+                    return Ok(Arc::clone(&self.store.tree.root));
+                }
+                if !self.store.cloned {
+                    as_process_user(|| self.is_below_root(&up))?;
+                }
+                self.store.nodes.get(&handle).map_or_else(|| self.keep(handle, None, up), Ok)
+            }
+            HandleScheme::Located(paths) => {
+                let id = FileId::of(&up, &status(&up, self.fsid())?);
+                if id == self.store.tree.root.id() {
+                    return Ok(Arc::clone(&self.store.tree.root));
+                }
+                // Only what is found from the root is below the root.
+                let handle = paths.handle(id).unwrap_or_else(|| self.store.tree.sealer.located(id, &[]));
+                let (canonical, file) = self.resolve_located(id, &handle, Some(&[]))?;
+                self.keep(canonical, Some(id), file)
+            }
+        }
+    }
+
+    /// Climbs from `dir` to the root of the export; `Stale` when it isn't met on the way.
+    fn is_below_root(&self, dir: &OwnedFd) -> Result<()> {
+        let identity = |file: &OwnedFd| rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
+        let root = rustix::fs::fstat(self.store.tree.root.file()).map(|stat| (stat.st_dev, stat.st_ino))?;
+        let mut at = dir.try_clone()?;
+        let mut here = identity(&at)?;
+        for _ in 0..MAX_DEPTH {
+            if here == root {
+                return Ok(());
+            }
+            at = openat(&at, c"..", PATH_ONLY | OFlags::DIRECTORY, Mode::empty())?;
+            let above = identity(&at)?;
+            if above == here {
+                break;
+            }
+            here = above;
+        }
+        Err(Error::Stale)
+    }
+}
+
+/// Something is mounted on the name: it belongs to another filesystem, which isn't exported.
+fn mounted_is_closed(errno: rustix::io::Errno) -> Error {
+    match Error::from(errno) {
+        Error::CrossDevice => Error::Access,
+        other => other,
+    }
+}

@@ -1,0 +1,135 @@
+//! What quotas leave of a filesystem for one file or directory.
+//!
+//! What is written to a file is charged to its owner and its group; what is made in a directory to whoever
+//! makes it, and to the directory's group if it hands that on. How much others have is nobody's business but
+//! root's: users are told of their own, members of their groups'.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ::sys::quota::{Holder, Quota, has_none, quota};
+
+use super::context::UserContext;
+use crate::attributes::{Attributes, FileKind};
+use crate::error::Result;
+use crate::identity::Identity;
+use crate::node::Node;
+
+/// The set-group-ID bit.
+const SET_GROUP: u32 = 0o2000;
+
+/// What a quota leaves, in bytes (RFC 8881 sections 5.8.2.28 to 5.8.2.30).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaAvailable {
+    /// What can still be taken before more is refused; `None`: nothing is.
+    pub hard: Option<u64>,
+    /// What can still be taken before the user should be warned; `None`: he needn't be.
+    pub soft: Option<u64>,
+    /// What is taken, together with all files that count as this one does.
+    pub used: u64,
+}
+
+impl UserContext<'_> {
+    /// What the quotas in force leave for `node`: of a user's and a group's the smaller. `None` where there
+    /// are none, none that the user may know of, or none that the kernel tells (before Linux 5.14).
+    ///
+    /// # Errors
+    /// `Stale`, `Io`.
+    pub fn room(&self, node: &Node) -> Result<Option<QuotaAvailable>> {
+        let attributes = self.live(node)?.attributes;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut least: Option<QuotaAvailable> = None;
+        for holder in charged(&attributes, self.identity()) {
+            if !may_know(holder, self.identity()) {
+                continue;
+            }
+            let found = match quota(node.file(), holder) {
+                Ok(found) => found.and_then(|quota| left(&quota, now)),
+                Err(error) if has_none(error) => None,
+                Err(error) => return Err(error.into()),
+            };
+            least = smaller(least, found);
+        }
+        Ok(least)
+    }
+}
+
+/// To whom more in this file or directory would be charged.
+fn charged(to: &Attributes, by: &Identity) -> [Holder; 2] {
+    let (uid, gid) = match to.kind {
+        FileKind::Directory if to.mode & SET_GROUP != 0 => (by.uid, to.gid),
+        FileKind::Directory => (by.uid, by.gid),
+        _ => (to.uid, to.gid),
+    };
+    [Holder::User(uid), Holder::Group(gid)]
+}
+
+fn may_know(holder: Holder, who: &Identity) -> bool {
+    who.uid == 0
+        || match holder {
+            Holder::User(uid) => who.uid == uid,
+            Holder::Group(gid) => who.gid == gid || who.groups.contains(&gid),
+        }
+}
+
+/// What a quota leaves at `now` (seconds since 1970); `None` if it limits nothing.
+fn left(quota: &Quota, now: u64) -> Option<QuotaAvailable> {
+    let of = |limit: u64| (limit > 0).then(|| limit.saturating_sub(quota.used));
+    let over = quota.until > 0 && now > quota.until;
+    let hard = if over { Some(0) } else { of(quota.hard) };
+    let soft = of(quota.soft).or(hard);
+    soft.map(|_| QuotaAvailable { hard, soft, used: quota.used })
+}
+
+/// The one that is exhausted first.
+fn smaller(one: Option<QuotaAvailable>, other: Option<QuotaAvailable>) -> Option<QuotaAvailable> {
+    let room = |room: &QuotaAvailable| (room.hard.unwrap_or(u64::MAX), room.soft.unwrap_or(u64::MAX));
+    [one, other].into_iter().flatten().min_by_key(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHO: Identity = Identity { uid: 1000, gid: 100, groups: Vec::new() };
+
+    #[test]
+    fn what_a_quota_leaves() {
+        let quota = Quota { hard: 100, soft: 50, used: 60, until: 0 };
+        let room = |hard, soft| Some(QuotaAvailable { hard, soft, used: 60 });
+        assert_eq!(left(&quota, 9), room(Some(40), Some(0)));
+        assert_eq!(left(&Quota { soft: 0, ..quota }, 9), room(Some(40), Some(40)));
+        assert_eq!(left(&Quota { hard: 0, soft: 80, ..quota }, 9), room(None, Some(20)));
+        assert_eq!(left(&Quota { hard: 0, soft: 0, ..quota }, 9), None);
+        assert_eq!(left(&Quota { hard: 10, ..quota }, 9), room(Some(0), Some(0)), "root took more");
+        // The time in which the soft limit could be exceeded.
+        for (until, hard) in [(9, 40), (8, 0)] {
+            assert_eq!(left(&Quota { until, ..quota }, 9), room(Some(hard), Some(0)));
+        }
+    }
+
+    #[test]
+    fn the_smaller_one_counts() {
+        let room = |hard, soft| Some(QuotaAvailable { hard, soft, used: 1 });
+        assert_eq!(smaller(None, None), None);
+        assert_eq!(smaller(None, room(None, Some(3))), room(None, Some(3)));
+        assert_eq!(smaller(room(Some(5), Some(1)), room(Some(4), Some(4))), room(Some(4), Some(4)));
+        assert_eq!(smaller(room(None, Some(1)), room(Some(4), Some(4))), room(Some(4), Some(4)));
+        assert_eq!(smaller(room(None, Some(1)), room(None, Some(4))), room(None, Some(1)));
+    }
+
+    #[test]
+    fn who_is_charged_and_who_may_know() {
+        let file = Attributes { uid: 7, gid: 8, kind: FileKind::Regular, ..Attributes::default() };
+        let directory = Attributes { kind: FileKind::Directory, ..file };
+        let sticky = Attributes { mode: 0o2755, ..directory };
+        assert_eq!(charged(&file, &WHO), [Holder::User(7), Holder::Group(8)]);
+        assert_eq!(charged(&directory, &WHO), [Holder::User(1000), Holder::Group(100)]);
+        assert_eq!(charged(&sticky, &WHO), [Holder::User(1000), Holder::Group(8)]);
+        let member = Identity { groups: vec![8], ..WHO };
+        assert!(may_know(Holder::User(1000), &WHO) && may_know(Holder::Group(100), &WHO));
+        assert!(!may_know(Holder::User(7), &WHO) && !may_know(Holder::Group(8), &WHO));
+        assert!(may_know(Holder::Group(8), &member));
+        let root = Identity { uid: 0, ..WHO };
+        assert!(may_know(Holder::User(7), &root) && may_know(Holder::Group(8), &root));
+    }
+}
