@@ -1,30 +1,30 @@
-//! The session's attribute sink: what replies carry goes into the inode table.
+//! The session's attribute sink: the attributes that replies carry go into the inode table.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use client::{AttributeSink, AttributeUpdate, Handle, LaneReport};
 
-use crate::inodes::Inodes;
-use crate::report::Changes;
+use crate::inode::InodeTable;
+use crate::report::LaneHistory;
 use crate::settings::AttributeTimes;
 
-/// Updates the inode table and the list of lane changes.
+/// Updates the inode table and the history of the lane.
 #[derive(Debug)]
 pub(crate) struct InodeUpdater {
-    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) inodes: Arc<InodeTable>,
     pub(crate) times: AttributeTimes,
-    pub(crate) changes: Arc<Changes>,
+    pub(crate) history: Arc<LaneHistory>,
 }
 
 impl AttributeSink for InodeUpdater {
     fn attributes(&self, file: &Handle, update: &AttributeUpdate) {
-        if let Some(node) = self.inodes.find(file) {
-            node.learn(update, Instant::now(), &self.times);
+        if let Some(inode) = self.inodes.find(file) {
+            inode.update(update, Instant::now(), &self.times);
         }
     }
 
     fn lane_changed(&self, report: &LaneReport) {
-        self.changes.note(report);
+        self.history.note(report);
     }
 }

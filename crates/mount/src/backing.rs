@@ -1,4 +1,4 @@
-//! A granted file that the kernel has taken as a backing file.
+//! Backing files: granted files that are registered with the kernel for passthrough.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,24 +9,22 @@ use rustix::io::Errno;
 
 use crate::fuse::device::Device;
 
-/// A backing file, registered with the kernel until this is dropped; the kernel keeps it as long as an open
-/// uses it.
+/// A backing file. Dropping it ends the registration; the kernel keeps the file as long as an open uses it.
 #[derive(Debug)]
 pub(crate) struct Backing {
     device: Arc<tokio::io::unix::AsyncFd<Device>>,
-    /// The kernel's number for it.
+    /// The kernel's ID of the backing file.
     pub(crate) number: u32,
-    /// The file as it was opened first: what is passed through has no other witness.
+    /// The file as it was opened first. Its grant stays, and its descriptor tells the file's attributes.
     pub(crate) file: File,
 }
 
 impl Backing {
-    /// Registers a file's grant. The kernel writes to the file with the rights that this thread has now:
-    /// without CAP_FSETID ([`crate::privileges`]), so that set-id bits go with the next write, whoever
-    /// writes.
+    /// Registers a file's grant. The kernel writes to the file with this thread's present credentials: without
+    /// CAP_FSETID ([`crate::privileges`]), so that every write clears set-id bits.
     ///
     /// # Errors
-    /// Why not, in words for an admin, and whether it will be so for every file.
+    /// [`Refusal`].
     pub(crate) fn register(
         device: &Arc<tokio::io::unix::AsyncFd<Device>>,
         file: &File,
@@ -47,22 +45,22 @@ impl Eq for Backing {}
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        // After the mount is gone there is nothing to take back.
+        // After an unmount the registration is gone already.
         let _ = sys::fuse::backing_close(self.device.get_ref(), self.number);
     }
 }
 
-/// Why the kernel takes no backing file.
+/// Why the kernel doesn't register a backing file, in words for an administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: String,
-    /// The next file will be refused, too.
-    pub(crate) for_good: bool,
+    /// The kernel will refuse every file.
+    pub(crate) is_permanent: bool,
 }
 
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
-        let (reason, for_good) = match errno {
+        let (reason, is_permanent) = match errno {
             Errno::PERM => (
                 "the kernel lets only a process with CAP_SYS_ADMIN in the initial user namespace pass files \
                  through: run the mount as root of the host"
@@ -70,9 +68,7 @@ impl From<Errno> for Refusal {
                 true,
             ),
             Errno::NOTTY => (
-                "this kernel has no FUSE passthrough (Linux 6.9 with \
-                  CONFIG_FUSE_PASSTHROUGH)"
-                    .to_owned(),
+                "this kernel has no FUSE passthrough (Linux 6.9 with CONFIG_FUSE_PASSTHROUGH)".to_owned(),
                 true,
             ),
             Errno::LOOP => (
@@ -83,11 +79,11 @@ impl From<Errno> for Refusal {
             ),
             other => (format!("the kernel takes no backing file: {other}"), false),
         };
-        Self { reason, for_good }
+        Self { reason, is_permanent }
     }
 }
 
-/// Whether a descriptor is of a mount that is read-only: it can't be opened again for writing.
+/// Whether a file is on a read-only mount, so that the kernel can't reopen it for writing.
 pub(crate) fn is_read_only(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fstatvfs(file).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY))
 }

@@ -1,58 +1,58 @@
-//! Buffers that go round: large requests are read into them, and what is read from files.
+//! A pool of buffers for large requests and for the data of READs.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Buffers that are kept for the next one.
-const KEPT: usize = 32;
+/// Free buffers that the pool keeps.
+const MAX_FREE: usize = 32;
 
-/// A smaller one isn't worth keeping: malloc(3) has those at hand. Whoever gets one that is too small for it
-/// lets it grow, and so they become what is needed.
-const WORTH: usize = 4 << 10;
+/// Smaller buffers aren't kept; malloc(3) serves those fast. A user that needs a larger buffer lets it grow, so
+/// the pool's buffers reach the sizes that are needed.
+const MIN_CAPACITY: usize = 4 << 10;
 
-/// Buffers that are free.
+/// The free buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// A buffer with anything in it.
+    /// A buffer with arbitrary contents.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.0.lock().pop().unwrap_or_default()
     }
 
-    /// Takes one back.
-    pub(crate) fn give(&self, buffer: Vec<u8>) {
-        if buffer.capacity() >= WORTH {
-            let mut kept = self.0.lock();
-            if kept.len() < KEPT {
-                kept.push(buffer);
+    /// Returns a buffer to the pool.
+    pub(crate) fn put(&self, buffer: Vec<u8>) {
+        if buffer.capacity() >= MIN_CAPACITY {
+            let mut free = self.0.lock();
+            if free.len() < MAX_FREE {
+                free.push(buffer);
             }
         }
     }
 
-    /// The first `len` bytes of a buffer, which comes back when nobody has any of them any more.
-    pub(crate) fn lend(self: &Arc<Self>, buffer: Vec<u8>, len: usize) -> Bytes {
-        Bytes::from_owner(Lent { buffer, len, home: self.clone() })
+    /// The first `len` bytes of a buffer, which returns to the pool when the last slice of them is dropped.
+    pub(crate) fn share(self: &Arc<Self>, buffer: Vec<u8>, len: usize) -> Bytes {
+        Bytes::from_owner(SharedBuffer { buffer, len, pool: self.clone() })
     }
 }
 
-struct Lent {
+struct SharedBuffer {
     buffer: Vec<u8>,
     len: usize,
-    home: Arc<Buffers>,
+    pool: Arc<Buffers>,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for SharedBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer[..self.len]
     }
 }
 
-impl Drop for Lent {
+impl Drop for SharedBuffer {
     fn drop(&mut self) {
-        self.home.give(std::mem::take(&mut self.buffer));
+        self.pool.put(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -61,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lent_buffer_comes_back_after_its_last_slice() {
+    fn a_shared_buffer_returns_after_its_last_slice() {
         let buffers = Arc::new(Buffers::default());
-        let lent = buffers.lend(vec![7; WORTH], 10);
-        let slice = lent.slice(3..5);
-        drop(lent);
+        let shared = buffers.share(vec![7; MIN_CAPACITY], 10);
+        let slice = shared.slice(3..5);
+        drop(shared);
         assert!(buffers.0.lock().is_empty());
         assert_eq!(&slice[..], [7, 7]);
         drop(slice);
-        assert_eq!(buffers.take().len(), WORTH);
+        assert_eq!(buffers.take().len(), MIN_CAPACITY);
     }
 }

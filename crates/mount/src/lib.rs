@@ -1,27 +1,26 @@
-//! The FUSE front over `client`, with passthrough for granted files.
+//! A FUSE filesystem over `client`, with passthrough for granted files.
 //!
-//! A [`Mount`] is a directory of this host's tree behind which a server's files are. The kernel asks, over
-//! /dev/fuse (`fuse`); requests are read and answered in `requests`, and `filesystem` says what each means in
-//! terms of the client. Three machines decide and touch nothing: `attributes` (what is believed for how long,
-//! and whether cached data is still good), `passthrough` (how an open may be answered, given the ones that
-//! live), `options` (what `-o` means).
+//! A [`Mount`] is a server's directory in this host's tree. The kernel sends requests over /dev/fuse (`fuse`).
+//! `requests` reads them and replies, and `filesystem` handles each by calls of the client. `inode` has the
+//! state of one file, including two state machines without side effects: the attribute cache and the kernel's
+//! I/O mode. `options` parses mount options.
 //!
-//! A file whose server is on this host is opened over the lane, and its descriptor handed to the kernel:
-//! reads and writes then reach the server's filesystem without any process in between. Where the kernel
-//! doesn't take it, this process reads and writes the granted file; where there is no lane, the wire does it.
-//! Who uses the files can't tell but by the speed.
+//! If the server is on this host, a file is opened over the lane and its descriptor is handed to the kernel.
+//! Reads and writes then reach the server's filesystem without any process in between. If the kernel refuses
+//! the descriptor, this process reads and writes the granted file. Without a lane they go over the wire.
+//! Applications see no difference but the speed.
 
 mod attribute_sink;
-mod attributes;
 mod backing;
 mod buffers;
 mod error;
 mod filesystem;
 mod fuse;
-mod inodes;
+mod inode;
 mod listing;
 mod mount;
-mod open;
+pub mod mountinfo;
+mod open_table;
 pub mod options;
 mod passthrough;
 mod privileges;
@@ -32,8 +31,8 @@ mod settings;
 mod users;
 
 pub use error::Error;
-pub use fuse::attach::{FSTYPE, detach, is_attached};
+pub use fuse::attach::{FSTYPE, detach};
 pub use mount::Mount;
-pub use report::{Change, Report};
+pub use report::{LaneChange, MountReport};
 pub use runtime::runtime;
 pub use settings::{AttributeTimes, Direct, LookupCache, MountOptions};

@@ -1,80 +1,79 @@
-//! One open directory's place in its listing.
+//! The listing of one open directory: the current page, and the entries that the reader has had.
 //!
-//! The server's cookies are the kernel's offsets, so seekdir(3) works without remembering anything: an offset
-//! is either in the page at hand, or the next page is fetched from there. Pages are larger than the kernel's
-//! buffer; what is left of one answers the next request.
+//! The server's cookies are the kernel's offsets, so seekdir(3) needs no state. An offset is either in the
+//! current page, or a page is fetched from there. Pages are larger than the kernel's buffer; the rest of one
+//! serves the next request.
 //!
-//! A server that can't go on from a cookie (NFS3ERR_BAD_COOKIE) is read from the beginning, and what the
-//! reader has had is left out: applications don't know that this can happen to a directory.
+//! If the server can't continue from a cookie (NFS3ERR_BAD_COOKIE), the directory is read from the beginning
+//! and entries that the reader has had are left out. Applications don't expect that error.
 
 use std::time::Instant;
 
 use client::{DirEntry, Endless, Listed, Page, Session, Status};
 
-use crate::inodes::Node;
+use crate::inode::Inode;
 
-/// Bytes of a page to begin with.
-const PAGE: u32 = 32 << 10;
+/// Bytes of a page unless the server prefers more or asks for more.
+const MIN_PAGE: u32 = 32 << 10;
 
-/// A page is never asked to be longer than this.
-const PAGE_MAX: u32 = 1 << 20;
+/// Bytes of a page at most.
+const MAX_PAGE: u32 = 1 << 20;
 
-/// Where a listing is.
+/// The state of a listing.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    fetched: Option<Fetched>,
-    /// Of the last page, for the next.
+    fetched: Option<FetchedPage>,
+    /// The cookie verifier of the last page, for the next.
     verifier: [u8; 8],
     /// The server has no READDIRPLUS.
     no_plus: bool,
-    /// What the reader has had of the pages before the one at hand; `None`: it began in the middle
-    /// (seekdir(3)).
+    /// The entries of earlier pages that the reader has had; `None` if it began in the middle (seekdir(3)).
     listed: Option<Listed>,
-    /// Whether the pages lead in a circle.
+    /// Detects cookies that repeat.
     endless: Endless,
 }
 
 /// A page of a listing.
 #[derive(Debug)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedPage {
     page: Page,
     /// The cookie behind which it begins.
     begins: u64,
-    /// Whether it has handles and attributes.
+    /// Whether its entries have handles and attributes.
     plus: bool,
-    /// When it was asked for.
+    /// When it was requested.
     pub(crate) asked: Instant,
-    /// The directory's version then.
+    /// The directory's version at that time.
     pub(crate) version: u64,
 }
 
 impl Listing {
-    /// The entries behind the cookie `offset`, none at the end, and the page that they are of. `plus`: with
-    /// handles and attributes, if the server has that.
-    pub(crate) async fn behind(
+    /// The entries behind the cookie `offset`, none at the end, and their page. With `plus` they have handles and
+    /// attributes, if the server has READDIRPLUS.
+    pub(crate) async fn read(
         &mut self,
         session: &Session,
-        directory: &Node,
+        directory: &Inode,
         offset: u64,
         plus: bool,
-    ) -> client::Result<(&[DirEntry], &Fetched)> {
-        // rewinddir(3) shows what is there now, and begins anew after a server lost its cookies.
+    ) -> client::Result<(&[DirEntry], &FetchedPage)> {
+        // rewinddir(3) shows the directory as it is now.
         if offset == 0 {
             (self.fetched, self.verifier, self.listed) = (None, [0; 8], Some(Listed::default()));
             self.endless = Endless::default();
         }
-        let mut place = self.fetched.as_ref().and_then(|fetched| fetched.place(offset, plus));
-        if place.is_none() {
+        let mut index = self.fetched.as_ref().and_then(|fetched| fetched.index_for(offset, plus));
+        if index.is_none() {
             self.leave_page(offset);
             self.fetched = Some(self.next_page(session, directory, offset, plus).await?);
-            place = Some(0);
+            index = Some(0);
         }
         let missing = || client::Error::Protocol { object: "READDIR".to_owned(), what: "there is no page" };
         let fetched = self.fetched.as_ref().ok_or_else(missing)?;
-        Ok((&fetched.page.entries[place.unwrap_or_default()..], fetched))
+        Ok((&fetched.page.entries[index.unwrap_or_default()..], fetched))
     }
 
-    /// The reader goes on behind `offset`, and has had what is in front of it.
+    /// The reader continues behind `offset`, and has had the entries in front of it.
     fn leave_page(&mut self, offset: u64) {
         let had = self.fetched.as_ref().and_then(|page| Some(&page.page.entries[..page.index(offset)?]));
         match (had, &mut self.listed) {
@@ -84,14 +83,14 @@ impl Listing {
         }
     }
 
-    /// The page that begins behind `offset`, whatever the server makes of it.
+    /// Fetches the page behind `offset`, from the beginning if the server has lost the cookie.
     async fn next_page(
         &mut self,
         session: &Session,
-        directory: &Node,
+        directory: &Inode,
         offset: u64,
         plus: bool,
-    ) -> client::Result<Fetched> {
+    ) -> client::Result<FetchedPage> {
         let mut from = offset;
         loop {
             let mut fetched = match self.fetch(session, directory, from, plus).await {
@@ -114,7 +113,7 @@ impl Listing {
                 fetched.page.entries.retain(|entry| !listed.leaves_out(&entry.name));
             }
             match reached {
-                // The reader has had all of it.
+                // The reader has had all entries of this page.
                 Some(reached) if fetched.page.entries.is_empty() && !fetched.page.eof && reached != from => {
                     from = reached;
                 }
@@ -129,19 +128,19 @@ impl Listing {
     async fn fetch(
         &mut self,
         session: &Session,
-        directory: &Node,
+        directory: &Inode,
         begins: u64,
         plus: bool,
-    ) -> client::Result<Fetched> {
-        let mut count = session.sizes().dir_preferred.clamp(PAGE, PAGE_MAX);
+    ) -> client::Result<FetchedPage> {
+        let mut count = session.sizes().dir_preferred.clamp(MIN_PAGE, MAX_PAGE);
         let (asked, version) = (Instant::now(), directory.version());
         loop {
             let with = plus && !self.no_plus;
             match session.read_dir_page(&directory.handle, (begins, self.verifier), count, with).await {
-                Ok(page) => return Ok(Fetched { page, begins, plus, asked, version }),
+                Ok(page) => return Ok(FetchedPage { page, begins, plus, asked, version }),
                 Err(error) => match error.status() {
                     Some(Status::NotSupported) if with => self.no_plus = true,
-                    Some(Status::TooSmall) if count < PAGE_MAX => count *= 2,
+                    Some(Status::TooSmall) if count < MAX_PAGE => count *= 2,
                     _ => return Err(error),
                 },
             }
@@ -149,28 +148,28 @@ impl Listing {
     }
 }
 
-impl Fetched {
-    /// Whether the directory is all in it.
+impl FetchedPage {
+    /// Whether the page has the whole directory.
     pub(crate) const fn is_whole(&self) -> bool {
         self.begins == 0 && self.page.eof
     }
 
-    /// Where in the page the entries behind `offset` begin; behind the last of them, if the directory ends
-    /// there.
-    fn place(&self, offset: u64, plus: bool) -> Option<usize> {
+    /// The index of the first entry behind `offset`, or behind the last one if the directory ends there. `None`
+    /// if another page is needed.
+    fn index_for(&self, offset: u64, plus: bool) -> Option<usize> {
         if plus && !self.plus {
             return None;
         }
-        let place = self.index(offset)?;
-        (place < self.page.entries.len() || self.page.eof).then_some(place)
+        let index = self.index(offset)?;
+        (index < self.page.entries.len() || self.page.eof).then_some(index)
     }
 
-    /// How many of its entries are in front of `offset`.
+    /// The number of its entries in front of `offset`.
     fn index(&self, offset: u64) -> Option<usize> {
-        // The cookie behind which it begins may be of before the listing started over: the page's own come
-        // first. The last of several that are the same, for the reader of a broken server is to come to the
-        // page's end.
-        let place = self.page.entries.iter().rposition(|entry| entry.cookie == offset).map(|place| place + 1);
-        place.or((self.begins == offset).then_some(0))
+        // The page's own cookies come first: the one behind which it begins may be from before the listing was
+        // restarted. Of equal cookies, which only a broken server sends, the last counts, so that the reader
+        // reaches the page's end.
+        let index = self.page.entries.iter().rposition(|entry| entry.cookie == offset).map(|index| index + 1);
+        index.or((self.begins == offset).then_some(0))
     }
 }

@@ -1,9 +1,10 @@
-//! A mounted filesystem as its owner sees it: started, asked, unmounted.
+//! The mount: from a URL to a served filesystem, its report, and the unmount.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use client::{AttributeUpdate, LaneMode, Session, Url};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -17,37 +18,37 @@ use crate::backing::Refusal;
 use crate::error::Error;
 use crate::filesystem::Filesystem;
 use crate::fuse::abi::{self, init};
-use crate::fuse::answer::{Agreed, Answer};
-use crate::fuse::attach::{self, Appearance};
+use crate::fuse::attach::{self, AttachOptions};
 use crate::fuse::device::Device;
-use crate::fuse::request::{Header, Operation};
-use crate::inodes::Inodes;
+use crate::fuse::reply::{FuseReply, Negotiated};
+use crate::fuse::request::{ControlOperation, DecodeError, Init, Operation, Request};
+use crate::inode::InodeTable;
+use crate::passthrough::Passthrough;
 use crate::privileges;
-use crate::report::{Changes, Passing, Report};
+use crate::report::{LaneHistory, MountReport};
 use crate::requests::Requests;
 use crate::settings::MountOptions;
 
 /// Bytes of the largest READ and WRITE.
-const TRANSFER: u32 = 1 << 20;
+const MAX_TRANSFER: u32 = 1 << 20;
 
-/// Room for the header and the arguments of a WRITE, and what a kernel may put before its data.
+/// Bytes for the header and the arguments of a WRITE, and for extensions before its data.
 const HEADROOM: usize = 4096;
 
-/// Bytes that the kernel reads ahead: so many READs of the largest size are under way at once.
+/// Bytes that the kernel reads ahead: four READs of the largest size.
 const READAHEAD: u32 = 4 << 20;
 
-/// Between two looks at the files that are kept open; their attributes' times say which of them are asked
-/// about.
-const REFRESH: Duration = Duration::from_secs(1);
+/// The interval at which open files are checked for expired attributes.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the server may take to hear of what was closed last, when the filesystem is unmounted.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long an unmount waits for the last calls to the server.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Requests that nobody waits for (read-ahead, asynchronous direct I/O) at once.
-const BACKGROUND: u16 = 64;
+/// Background requests at once (read-ahead, asynchronous direct I/O).
+const MAX_BACKGROUND: u16 = 64;
 
-/// What we ask the kernel for where it has it.
-const WANTED: u64 = init::ASYNC_READ
+/// INIT flags that are requested if the kernel offers them.
+const INIT_FLAGS: u64 = init::ASYNC_READ
     | init::ATOMIC_O_TRUNC
     | init::BIG_WRITES
     | init::DO_READDIRPLUS
@@ -61,21 +62,22 @@ const WANTED: u64 = init::ASYNC_READ
     | init::DIRECT_IO_ALLOW_MMAP
     | init::NO_EXPORT_SUPPORT;
 
-/// A mounted filesystem. Dropping it leaves it mounted as long as its runtime runs.
+/// A mounted filesystem. After a drop it stays mounted as long as its runtime runs.
 #[derive(Debug)]
 pub struct Mount {
     at: PathBuf,
     filesystem: Arc<Filesystem>,
     requests: Arc<Requests>,
-    changes: Arc<Changes>,
+    history: Arc<LaneHistory>,
     ended: watch::Receiver<Option<String>>,
 }
 
 impl Mount {
-    /// Connects to the server and mounts what `url` names, a directory, on the directory `at`. When this
-    /// returns, it can be used. It must be called on a runtime of [`crate::runtime`], which carries
-    /// everything from then on: on threads that have CAP_FSETID, set-id bits would survive the writes of
-    /// those who may not keep them.
+    /// Connects to the server and mounts the directory that `url` names on the directory `at`. The mount is
+    /// usable when this returns.
+    ///
+    /// It must run on a runtime of [`crate::runtime`], which serves the mount from then on: on threads with
+    /// CAP_FSETID, set-id bits would survive writes by users who may not keep them.
     ///
     /// # Errors
     /// [`Error`].
@@ -85,9 +87,9 @@ impl Mount {
         options: MountOptions,
         at: &Path,
     ) -> Result<Self, Error> {
-        let (inodes, changes) = (Arc::<Inodes>::default(), Arc::<Changes>::default());
+        let (inodes, history) = (Arc::<InodeTable>::default(), Arc::<LaneHistory>::default());
         let sink =
-            InodeUpdater { inodes: inodes.clone(), times: options.attributes, changes: changes.clone() };
+            InodeUpdater { inodes: inodes.clone(), times: options.attributes, history: history.clone() };
         session.attribute_sink = Some(Arc::new(sink));
         let session = Session::connect(url, session).await?;
         let found = session.walk(session.target(), client::Follow::Yes).await?;
@@ -96,117 +98,117 @@ impl Mount {
         if attributes.kind != client::FileKind::Directory {
             return Err(Error::NotDirectory(url.to_string()));
         }
-        let root = inodes.plant(found.handle);
-        let seen = AttributeUpdate { before: None, attributes: Some(attributes), asked };
-        root.learn(&seen, Instant::now(), &options.attributes);
-        changes.note(&session.lane());
+        let root = inodes.insert_root(found.handle);
+        let update = AttributeUpdate { before: None, attributes: Some(attributes), asked };
+        root.update(&update, Instant::now(), &options.attributes);
+        history.note(&session.lane());
 
-        let device = Device::new(attach::attach(at, &appearance(&options))?);
-        // From here on a mount that can't be served must go again; and nothing is waited for, so that whoever
-        // drops this future has either no mount or one that is served.
-        let shaken = shake_hands(&device, &options);
-        let served = shaken.and_then(|agreed| {
+        let device = Device::new(attach::attach(at, &attach_options(&options))?);
+        // From here on a mount that can't be served must be detached. Nothing here waits, so a caller that drops
+        // this future has either no mount or a served one.
+        let negotiated = negotiate(&device, &options);
+        let served = negotiated.and_then(|negotiated| {
             nonblocking(&device).map_err(Error::Watch)?;
-            watch_device(device).map(|device| (agreed, device)).map_err(Error::Watch)
+            watch_device(device).map(|device| (negotiated, device)).map_err(Error::Watch)
         });
-        let (agreed, device) = match served {
+        let (negotiated, device) = match served {
             Ok(served) => served,
             Err(error) => {
                 let _ = attach::detach(at, true);
                 return Err(error);
             }
         };
-        // That it can't be raised (in a container, say) costs speed on the wire and nothing else.
+        // A failure (in a container, say) costs speed on the wire only.
         let _ = raise_read_ahead(at);
-        let passing = Passing::new(why_not_passing(&options, &agreed));
+        let passthrough = Passthrough::new(passthrough_obstacle(&options, &negotiated));
         let device = Arc::new(device);
-        let filesystem = Arc::new(Filesystem::new(session, options, device, inodes, passing));
+        let filesystem = Arc::new(Filesystem::new(session, options, device, inodes, passthrough));
         let requests = Requests::new(filesystem.clone());
         let (end, ended) = watch::channel(None);
         let served = requests.clone();
         tokio::spawn(async move {
-            let longest = agreed.max_write as usize + HEADROOM;
-            let why = match served.serve(longest).await {
+            let max_len = negotiated.max_write as usize + HEADROOM;
+            let reason = match served.serve(max_len).await {
                 Ok(()) => "unmounted".to_owned(),
                 Err(error) => format!("/dev/fuse: {error}"),
             };
-            if tokio::time::timeout(LAST_WORDS, served.wind_up()).await.is_err() {
-                tracing::warn!(
-                    "unmounted before the server has heard of everything: hidden names may be left behind"
-                );
+            if tokio::time::timeout(FINISH_TIMEOUT, served.finish()).await.is_err() {
+                tracing::warn!("unmounted before all calls were done: hidden names may be left behind");
             }
-            end.send_replace(Some(why));
+            end.send_replace(Some(reason));
         });
-        if filesystem.options.attributes.on {
+        if filesystem.options().attributes.on {
             tokio::spawn(refresh(Arc::downgrade(&filesystem)));
         }
-        Ok(Self { at: at.to_owned(), filesystem, requests, changes, ended })
+        Ok(Self { at: at.to_owned(), filesystem, requests, history, ended })
     }
 
-    /// Waits until it is unmounted, by whomever, and says how it ended.
+    /// Waits until the filesystem is unmounted. Returns the reason in words.
     pub async fn wait(&self) -> String {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
-            Err(_) => "the runtime is going".to_owned(),
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => "the runtime shuts down".to_owned(),
         }
     }
 
-    /// Unmounts it; with `lazy` it goes out of sight now, and ends when nothing of it is in use any more.
+    /// Unmounts the filesystem. With `lazy` it is detached now, and ends when nothing uses it any more.
     ///
     /// # Errors
-    /// umount2(2)'s: `EBUSY`, if it is in use and this isn't lazy.
+    /// umount2(2)'s. `EBUSY`: it is in use, and this isn't lazy.
     pub fn unmount(&self, lazy: bool) -> std::io::Result<()> {
         attach::detach(&self.at, lazy)
     }
 
-    /// Where it is mounted.
+    /// The mountpoint.
     #[must_use]
     pub fn at(&self) -> &Path {
         &self.at
     }
 
-    /// The session with the server, as whoever mounted it.
+    /// The session with the server, as the user who mounted.
     #[must_use]
     pub fn session(&self) -> &Session {
-        &self.filesystem.session
+        self.filesystem.session()
     }
 
-    /// Whether to use the lane from now on. What is passed through stays so until it is closed.
+    /// Sets whether to use the lane from now on. Files that are passed through stay so until they are closed.
     pub fn set_lane_mode(&self, mode: LaneMode) {
-        self.filesystem.session.set_lane_mode(mode);
+        self.filesystem.session().set_lane_mode(mode);
     }
 
-    /// What it says about itself.
+    /// The status of the mount.
     #[must_use]
-    pub fn report(&self) -> Report {
-        let (not_passed, opens_passed, opens_refused) = self.filesystem.passing.state();
+    pub fn report(&self) -> MountReport {
+        let (not_passed, opens_passed, opens_refused) = self.filesystem.passthrough().results();
+        let (open_files, inodes) = self.filesystem.count();
+        let session = self.filesystem.session();
         let (requests, under_way) = self.requests.count();
-        Report {
-            lane: self.filesystem.session.lane(),
+        MountReport {
+            lane: session.lane(),
             not_passed,
             opens_passed,
             opens_refused,
-            open_files: self.filesystem.files.len(),
-            inodes: self.filesystem.inodes.len(),
+            open_files,
+            inodes,
             requests,
             under_way,
-            changes: self.changes.list(),
-            counters: self.filesystem.session.counters(),
+            changes: self.history.list(),
+            counters: session.counters(),
         }
     }
 }
 
-/// Has a look at the files that are kept open, as long as there is a filesystem.
+/// Refreshes the attributes of open files as long as the filesystem exists.
 async fn refresh(filesystem: Weak<Filesystem>) {
     loop {
-        tokio::time::sleep(REFRESH).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
         let Some(filesystem) = filesystem.upgrade() else { return };
         filesystem.refresh_open_files().await;
     }
 }
 
-fn appearance(options: &MountOptions) -> Appearance {
+fn attach_options(options: &MountOptions) -> AttachOptions {
     let mut flags = MountFlags::empty();
     for (set, flag) in [
         (options.read_only, MountFlags::RDONLY),
@@ -218,21 +220,21 @@ fn appearance(options: &MountOptions) -> Appearance {
     ] {
         flags.set(flag, set);
     }
-    Appearance { source: options.source.clone(), flags, allow_other: options.allow_other }
+    AttachOptions { source: options.source.clone(), flags, allow_other: options.allow_other }
 }
 
-/// The kernel reads at most 128 KiB ahead on a filesystem unless it is told otherwise, whatever INIT has
-/// settled.
+/// Sets the read-ahead of the filesystem's backing device. The kernel's default is 128 KiB, whatever INIT has
+/// negotiated.
 fn raise_read_ahead(at: &Path) -> std::io::Result<()> {
-    // What the kernel has at hand: it needn't ask us.
+    // Cached attributes: the kernel must not send a request now.
     let stat = rustix::fs::statx(rustix::fs::CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
     let (major, minor) = (stat.stx_dev_major, stat.stx_dev_minor);
     std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (READAHEAD / 1024).to_string())
 }
 
-/// A device never changes its descriptor and closes it when it is dropped, which is what the successor of
-/// this function has promised to it, by `unsafe`.
-#[expect(deprecated, reason = "the successor is unsafe for all types, also for those it needn't be")]
+/// Registers the device with the runtime. The unsafe successor of `with_interest` requires that a descriptor
+/// stays the same until the drop; [`Device`] keeps it so.
+#[expect(deprecated, reason = "the successor is unsafe even for types that meet its requirement")]
 fn watch_device(device: Device) -> std::io::Result<AsyncFd<Device>> {
     AsyncFd::with_interest(device, Interest::READABLE | Interest::ERROR)
 }
@@ -242,66 +244,71 @@ fn nonblocking(device: &Device) -> std::io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(device, flags | OFlags::NONBLOCK)?)
 }
 
-/// Reads INIT, which the kernel sends first, and settles what both can.
-fn shake_hands(device: &Device, options: &MountOptions) -> Result<Agreed, Error> {
+/// Reads INIT, the kernel's first request, and negotiates the version and the flags.
+fn negotiate(device: &Device, options: &MountOptions) -> Result<Negotiated, Error> {
     let failed = |what: &str, errno: Errno| Error::Kernel(format!("{what}: {errno}"));
-    let mut buffer = vec![0; TRANSFER as usize + HEADROOM];
+    let mut buffer = vec![0; MAX_TRANSFER as usize + HEADROOM];
     loop {
         let len = match device.read(&mut buffer) {
             Ok(len) => len,
             Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
             Err(errno) => return Err(failed("reading INIT", errno)),
         };
-        let message = &buffer[..len];
-        let header = Header::of(message).map_err(|errno| failed("INIT's header", errno))?;
-        let Ok(Operation::Init { major, minor, max_readahead, flags }) = Operation::of(&header, message)
-        else {
-            let _ = device.refuse(header.unique, Errno::IO);
-            return Err(Error::Kernel("it didn't begin with INIT".to_owned()));
+        let request = Request::decode(Bytes::copy_from_slice(&buffer[..len]));
+        let unique = match &request {
+            Ok(request) => request.header.unique,
+            Err(DecodeError::Refused { unique, .. }) => *unique,
+            Err(error) => return Err(Error::Kernel(error.to_string())),
         };
+        let Ok(Request { operation: Operation::Control(ControlOperation::Init(offer)), .. }) = request else {
+            let _ = device.reply_error(unique, Errno::IO);
+            return Err(Error::Kernel("its first request isn't INIT".to_owned()));
+        };
+        let Init { major, minor, max_readahead, flags } = offer;
         if major > abi::MAJOR {
-            // It asks again in our version.
-            let ours: Vec<u8> = [abi::MAJOR, abi::MINOR].iter().flat_map(|word| word.to_ne_bytes()).collect();
-            device.answer(header.unique, &ours).map_err(|errno| failed("answering INIT", errno))?;
+            // The kernel sends INIT again in this version.
+            let version: Vec<u8> =
+                [abi::MAJOR, abi::MINOR].iter().flat_map(|word| word.to_ne_bytes()).collect();
+            device.reply(unique, &version).map_err(|errno| failed("replying to INIT", errno))?;
             continue;
         }
         if (major, minor) < (abi::MAJOR, abi::OLDEST_MINOR) {
-            let _ = device.refuse(header.unique, Errno::PROTO);
+            let _ = device.reply_error(unique, Errno::PROTO);
             return Err(Error::Kernel(format!(
-                "it speaks version {major}.{minor}, and {}.{} is the oldest that will do",
+                "it has version {major}.{minor}; the oldest supported one is {}.{}",
                 abi::MAJOR,
                 abi::OLDEST_MINOR
             )));
         }
-        let mut wanted = WANTED;
+        let mut wanted = INIT_FLAGS;
         if options.passthrough {
             wanted |= init::PASSTHROUGH;
         }
         if !options.attributes.on {
-            // Every read asks for the attributes first, and forgets the data if they have changed: noac wants
-            // it so. Else it would cost a file that is written and read its whole cache with every write.
+            // With noac every read fetches the attributes first and drops stale data. In other mounts the flag
+            // would drop a file's whole cache with every write.
             wanted |= init::AUTO_INVAL_DATA;
         }
         let flags = flags & wanted;
-        let agreed = Agreed {
+        let negotiated = Negotiated {
             flags,
             max_readahead: max_readahead.max(READAHEAD),
-            max_write: if flags & init::MAX_PAGES == 0 { 32 * 4096 } else { TRANSFER },
-            max_background: BACKGROUND,
+            max_write: if flags & init::MAX_PAGES == 0 { 32 * 4096 } else { MAX_TRANSFER },
+            max_background: MAX_BACKGROUND,
         };
-        let answer = Answer::default().init(&agreed);
-        device.answer(header.unique, &answer.0).map_err(|errno| failed("answering INIT", errno))?;
-        return Ok(agreed);
+        let reply = FuseReply::default().init(&negotiated);
+        device.reply(unique, &reply.0).map_err(|errno| failed("replying to INIT", errno))?;
+        return Ok(negotiated);
     }
 }
 
-fn why_not_passing(options: &MountOptions, agreed: &Agreed) -> Option<String> {
+/// Why no file can be passed through, if that is known without an open.
+fn passthrough_obstacle(options: &MountOptions, negotiated: &Negotiated) -> Option<String> {
     if !options.passthrough {
         Some("passthrough is switched off for this mount".to_owned())
-    } else if agreed.flags & init::PASSTHROUGH == 0 {
+    } else if negotiated.flags & init::PASSTHROUGH == 0 {
         Some("this kernel has no FUSE passthrough (Linux 6.9 with CONFIG_FUSE_PASSTHROUGH)".to_owned())
-    } else if !privileges::may_pass() {
-        // The first open would tell, but who asks before that should hear it, too.
+    } else if !privileges::can_register_backing() {
         Some(Refusal::from(Errno::PERM).reason)
     } else {
         None

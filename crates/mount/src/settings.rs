@@ -1,8 +1,8 @@
-//! How a mounted filesystem behaves; the words of nfs(5) in the types of Rust.
+//! The mount options of a filesystem, named after nfs(5).
 
 use std::time::Duration;
 
-/// What names the kernel may keep, nfs(5)'s lookupcache.
+/// Which names the kernel may cache, nfs(5)'s lookupcache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LookupCache {
     /// Names that exist and names that don't.
@@ -14,23 +14,22 @@ pub enum LookupCache {
     None,
 }
 
-/// What an application's O_DIRECT means.
+/// The meaning of an application's O_DIRECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direct {
-    /// It goes through to the server's filesystem, where there is a lane: alignment as that filesystem asks
-    /// for.
+    /// With a lane, direct I/O on the server's filesystem, which determines the alignment.
     #[default]
     EndToEnd,
-    /// It by-passes this host's cache of the mount only: the server reads and writes through its page cache,
-    /// as it does for NFS clients.
+    /// It bypasses this mount's page cache only. The server reads and writes through its own, as for NFS
+    /// clients.
     Server,
 }
 
-/// How long attributes are believed without asking the server, nfs(5)'s acregmin, acregmax, acdirmin,
-/// acdirmax. A time starts at the minimum, and doubles up to the maximum while a file is found unchanged.
+/// How long attributes are valid without asking the server, nfs(5)'s acregmin, acregmax, acdirmin and acdirmax.
+/// The time starts at the minimum, and doubles up to the maximum while a file is found unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeTimes {
-    /// Not at all if false (`noac`).
+    /// False: attributes aren't cached (`noac`).
     pub on: bool,
     /// Files, at least; 3 s.
     pub file_min: Duration,
@@ -54,40 +53,41 @@ impl Default for AttributeTimes {
     }
 }
 
-/// How a mounted filesystem behaves.
+/// The options of a mounted filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
     /// The first column of /proc/mounts, such as `nfs://host/export`.
     pub source: String,
-    /// Nothing can be written. The kernel sees to it, and may be told otherwise later (mount(2), MS_REMOUNT).
+    /// The mount is read-only. The kernel enforces that, and MS_REMOUNT can change it (mount(2)).
     pub read_only: bool,
     /// Every write is durable when it returns.
     pub sync: bool,
-    /// Set-id bits of programs count. Off unless asked for, as whoever controls the server could use them.
+    /// Programs' set-id bits are honoured. Off by default: they would give the server's administrator the
+    /// rights of this host's users.
     pub suid: bool,
-    /// Device files work, for every user, whatever their modes say: who opens one is asked nothing.
+    /// Device files work. The kernel opens them for every user, whatever their modes.
     pub dev: bool,
     /// Programs can be executed.
     pub exec: bool,
-    /// Symbolic links are followed (Linux 5.10 otherwise).
+    /// Symbolic links are followed. To switch it off takes Linux 5.10.
     pub symfollow: bool,
-    /// Reading doesn't set times of access.
+    /// Reads don't update access times.
     pub noatime: bool,
-    /// Users other than the one who mounts may use it. The server decides what they may do.
+    /// Users other than the one who mounted may use the mount. The server checks their permissions.
     pub allow_other: bool,
-    /// Whether the server is asked for access control lists (NFSACL), to know in which directories everybody
-    /// may search. Where it isn't, a mount that several users share looks every name up that is walked over.
+    /// Access control lists are fetched (NFSACL), to learn which directories everybody may search. Without them
+    /// a mount that several users share looks up every name of every path.
     pub acl: bool,
-    /// How long attributes are believed.
+    /// How long attributes are cached.
     pub attributes: AttributeTimes,
-    /// What names are kept.
+    /// Which names are cached.
     pub lookup_cache: LookupCache,
-    /// What O_DIRECT means.
+    /// The meaning of O_DIRECT.
     pub direct: Direct,
-    /// Whether opens may be passed through in the kernel. Off: the mount process reads and writes granted
-    /// files itself.
+    /// Opens may be passed through in the kernel. Otherwise the mount's process reads and writes granted files
+    /// itself.
     pub passthrough: bool,
-    /// A call that a soft session gives up fails with ETIMEDOUT instead of EIO (`softerr`).
+    /// A call that times out in a soft session fails with ETIMEDOUT instead of EIO (`softerr`).
     pub softerr: bool,
 }
 

@@ -1,10 +1,9 @@
-//! Who a caller is: uid and gid come with every request, the supplementary groups are looked up in /proc.
+//! The users of a mount. Every request has the caller's uid and gid; the supplementary groups come from /proc.
 //!
-//! Each user acts as themselves: a call is made with the caller's own AUTH_SYS credential, and the server
-//! decides.
+//! Calls carry the caller's own AUTH_SYS credential, and the server decides about permissions.
 //!
-//! What was found is kept for [`KEPT`], for at most [`MOST`] callers: a process may drop or add groups
-//! (setgroups(2)), and its number may come back as another process's.
+//! A caller's groups are cached for [`MAX_AGE`], for at most [`MAX_CALLERS`] callers: a process may change its
+//! groups (setgroups(2)), and its PID may be reused.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,13 +15,13 @@ use parking_lot::Mutex;
 
 use crate::fuse::request::Header;
 
-/// How long a caller's groups are believed.
-const KEPT: Duration = Duration::from_millis(100);
+/// How long a caller's groups are cached.
+const MAX_AGE: Duration = Duration::from_millis(100);
 
-/// Callers that are remembered.
-const MOST: usize = 4096;
+/// Callers, and users, in the cache.
+const MAX_CALLERS: usize = 4096;
 
-/// A user with all their groups.
+/// A user's IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Identity {
     uid: u32,
@@ -30,25 +29,24 @@ struct Identity {
     groups: Vec<u32>,
 }
 
-/// A user at work: the same one is the same object.
+/// A user. The same IDs are the same object.
 #[derive(Debug)]
 pub(crate) struct User {
-    /// The mount's session, acting as them.
+    /// The mount's session with this user's credential.
     pub(crate) session: Session,
     identity: Identity,
 }
 
 impl User {
-    /// Whether the permission bits alone say that the user may; `wanted`: those of one class, 0 to 7. Where
-    /// they don't, the server may still have its reasons (root, access control lists, an owner, a program
-    /// that is run).
-    pub(crate) fn may_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
-        self.identity.may_by_mode(attributes, wanted)
+    /// Whether the mode alone permits an access; `wanted` are the bits of one class, 0 to 7. The server may
+    /// permit more (for root, by access control lists, for owners, to execute a program).
+    pub(crate) fn is_permitted_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
+        self.identity.is_permitted_by_mode(attributes, wanted)
     }
 }
 
 impl Identity {
-    fn may_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
+    fn is_permitted_by_mode(&self, attributes: &Attributes, wanted: u32) -> bool {
         let class = if self.uid == attributes.uid {
             6
         } else if self.gid == attributes.gid || self.groups.contains(&attributes.gid) {
@@ -61,9 +59,9 @@ impl Identity {
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
+struct UserCache {
+    /// By PID, uid and gid, with the time of the look into /proc.
     callers: HashMap<(u32, u32, u32), (Arc<User>, Instant)>,
-    /// The same user is one object, whatever process they come in.
     users: HashMap<Identity, Arc<User>>,
 }
 
@@ -71,36 +69,36 @@ struct Remembered {
 #[derive(Debug)]
 pub(crate) struct Users {
     session: Session,
-    remembered: Mutex<Remembered>,
+    cache: Mutex<UserCache>,
 }
 
 impl Users {
     pub(crate) fn new(session: Session) -> Self {
-        Self { session, remembered: Mutex::default() }
+        Self { session, cache: Mutex::default() }
     }
 
-    /// The user who makes this request.
+    /// The caller of a request.
     pub(crate) fn of(&self, header: &Header, now: Instant) -> Arc<User> {
         let key = (header.pid, header.uid, header.gid);
-        if let Some((user, since)) = self.remembered.lock().callers.get(&key)
-            && now.saturating_duration_since(*since) < KEPT
+        if let Some((user, since)) = self.cache.lock().callers.get(&key)
+            && now.saturating_duration_since(*since) < MAX_AGE
         {
             return user.clone();
         }
-        // A caller in a PID namespace that isn't ours has no number here, and a kernel thread has no groups.
+        // A caller outside of this PID namespace has PID 0, and a kernel thread has no groups.
         let groups = if header.pid == 0 { Vec::new() } else { groups_of(header.pid).unwrap_or_default() };
         let identity = Identity { uid: header.uid, gid: header.gid, groups };
-        let mut remembered = self.remembered.lock();
-        let Remembered { callers, users } = &mut *remembered;
-        if callers.len() >= MOST {
-            callers.retain(|_, (_, since)| now.saturating_duration_since(*since) < KEPT);
-            if callers.len() >= MOST {
+        let mut cache = self.cache.lock();
+        let UserCache { callers, users } = &mut *cache;
+        if callers.len() >= MAX_CALLERS {
+            callers.retain(|_, (_, since)| now.saturating_duration_since(*since) < MAX_AGE);
+            if callers.len() >= MAX_CALLERS {
                 callers.clear();
             }
         }
-        if users.len() >= MOST {
+        if users.len() >= MAX_CALLERS {
             users.retain(|_, user| Arc::strong_count(user) > 1);
-            if users.len() >= MOST {
+            if users.len() >= MAX_CALLERS {
                 users.clear();
             }
         }
@@ -115,7 +113,7 @@ impl Users {
     }
 }
 
-/// The supplementary groups of a thread; `None` if there is no such thread (any more).
+/// The supplementary groups of a thread; `None` if the thread doesn't exist (any more).
 fn groups_of(pid: u32) -> Option<Vec<u32>> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     parse_groups(&status)
@@ -127,8 +125,8 @@ fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
     line.split_ascii_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a signal that nobody can catch waits for the thread: SIGKILL, or what the kernel has made one of.
-/// True, too, if the thread isn't there.
+/// Whether a SIGKILL is pending for the thread; the kernel turns other fatal signals into one. Also true if the
+/// thread doesn't exist.
 pub(crate) fn is_dying(pid: u32) -> bool {
     let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
     kill_is_pending(&status)
@@ -148,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_a_line_of_numbers() {
+    fn groups_are_parsed() {
         assert_eq!(parse_groups(b"Name:\tx\nGroups:\t4 24 1000 \nNStgid:\t1\n"), Some(vec![4, 24, 1000]));
         assert_eq!(parse_groups(b"Groups:\t \n"), Some(vec![]));
         assert_eq!(parse_groups(b"Name:\tx\n"), None);
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_kill_is_seen_in_both_masks() {
+    fn a_pending_kill_is_found_in_both_masks() {
         assert!(kill_is_pending(b"SigQ:\t1/2\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
         assert!(kill_is_pending(b"SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n"));
         assert!(!kill_is_pending(b"SigPnd:\t0000000000004000\nShdPnd:\t0000000000000000\n"));

@@ -15,7 +15,6 @@ mod human;
 mod ids;
 mod logging;
 mod measure;
-mod mountinfo;
 mod notify;
 mod output;
 mod table;

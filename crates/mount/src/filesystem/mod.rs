@@ -1,39 +1,47 @@
 //! The filesystem: what each request means in terms of the client.
 //!
-//! | module | what |
+//! [`Filesystem`] is composed of parts that each keep an invariant of their own; the handlers of requests use
+//! them and hold no state.
+//!
+//! | part | contents |
 //! |---|---|
-//! | `names` | LOOKUP, the making and removing of names, FORGET |
-//! | `places` | which names files have |
-//! | `complete` | which names directories haven't |
-//! | `hidden` | what happens to a file that is removed while it is open |
-//! | `files` | OPEN, CREATE, RELEASE |
+//! | [`InodeTable`] | the files that the kernel knows |
+//! | [`OpenTable`] | the open files and directories |
+//! | `path_cache` | the names that files have |
+//! | `negative_names` | directories whose names are all known |
+//! | `silly_rename` | hidden names of files that were removed while open |
+//! | `kernel_cache`, `search_revocation` | what the kernel caches, and its invalidation |
+//! | `blocking` | calls on granted files that may wait for a disk |
+//! | `in_flight` | operations that outlive their request |
+//!
+//! | handlers | requests |
+//! |---|---|
+//! | `dispatch` | from a decoded request to its handler |
+//! | `names` | LOOKUP, FORGET, READLINK; making, renaming and removing names |
+//! | `open` | OPEN, CREATE, RELEASE |
 //! | `data` | READ, WRITE, FLUSH, FSYNC |
-//! | `pages` | what the kernel caches of files that are also written directly |
 //! | `space` | FALLOCATE, LSEEK, COPY_FILE_RANGE |
-//! | `disks` | where calls on granted files are made that may wait for a disk |
-//! | `searching` | who may search a directory: which names the kernel may keep |
-//! | `shutting` | directories that not everybody may search any more |
-//! | `pending` | what goes on behind requests' backs, and who waits for it |
-//! | `status` | GETATTR, SETATTR, ACCESS, STATFS |
-//! | `directories` | OPENDIR, READDIR, READDIRPLUS |
+//! | `attributes` | GETATTR, SETATTR, ACCESS, STATFS |
+//! | `directories` | OPENDIR, READDIR, READDIRPLUS, RELEASEDIR, FSYNCDIR |
+//! | `search_permission` | access control lists, on behalf of LOOKUP and OPENDIR |
 
-mod complete;
+mod attributes;
+mod blocking;
 mod data;
 mod directories;
-mod disks;
-mod files;
-mod hidden;
+mod dispatch;
+mod in_flight;
+mod kernel_cache;
 mod names;
-mod pages;
-mod pending;
-mod places;
-mod searching;
-mod shutting;
+mod negative_names;
+mod open;
+mod path_cache;
+mod search_permission;
+mod search_revocation;
+mod silly_rename;
 mod space;
-mod status;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use client::{AttributeUpdate, Attributes, Found, PathConf, Session};
@@ -42,66 +50,98 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::OnceCell;
 
 use crate::buffers::Buffers;
-use crate::fuse::answer::Valid;
 use crate::fuse::device::Device;
+use crate::fuse::reply::{CacheTimes, FuseReply};
 use crate::fuse::request::Header;
-use crate::inodes::{Inodes, Node};
-use crate::open::{OpenDirectory, OpenFile, Opened};
-use crate::report::Passing;
+use crate::inode::{Inode, InodeTable};
+use crate::open_table::{OpenDirectory, OpenFile, OpenTable};
+use crate::passthrough::Passthrough;
 use crate::settings::MountOptions;
 use crate::users::{User, Users};
-use complete::Complete;
-use disks::Disks;
-use hidden::HiddenNames;
-use pages::Dropping;
-pub(crate) use pages::Pages;
-use places::Places;
-pub(crate) use searching::Searching;
-use searching::is_open_by_mode;
-use shutting::Shutting;
+use blocking::BlockingCalls;
+use kernel_cache::KernelCache;
+use negative_names::NegativeNames;
+use path_cache::PathCache;
+use silly_rename::HiddenNames;
 
 /// A mounted filesystem.
 #[derive(Debug)]
 pub(crate) struct Filesystem {
-    pub(crate) session: Session,
-    pub(crate) options: MountOptions,
-    pub(crate) device: Arc<AsyncFd<Device>>,
-    pub(crate) inodes: Arc<Inodes>,
-    pub(crate) files: Opened<OpenFile>,
-    directories: Opened<OpenDirectory>,
+    session: Session,
+    options: MountOptions,
     users: Users,
-    places: Places,
-    complete: Complete,
+    inodes: Arc<InodeTable>,
+    files: OpenTable<OpenFile>,
+    directories: OpenTable<OpenDirectory>,
+    paths: PathCache,
+    negative_names: NegativeNames,
     hidden: HiddenNames,
-    shutting: Shutting,
-    disks: Disks,
-    dropping: Dropping,
-    pub(crate) passing: Passing,
-    pub(crate) buffers: Arc<Buffers>,
+    kernel: KernelCache,
+    blocking: BlockingCalls,
+    passthrough: Passthrough,
+    buffers: Arc<Buffers>,
     path_conf: OnceCell<PathConf>,
 }
 
-/// One request under way.
+/// The caller and the time of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct RequestContext {
     pub(crate) header: Header,
-    /// When it was read.
-    pub(crate) asked: Instant,
+    /// When the request was read.
+    pub(crate) received: Instant,
 }
 
-/// A name in a directory, as somebody was asked for it.
+/// The result of a request that succeeded.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) reply: FuseReply,
+    /// What the reply opens. If the kernel doesn't take the reply, [`Filesystem::undo_open`] closes it.
+    pub(crate) opened: Option<UndeliveredOpen>,
+}
+
+/// An open that the kernel isn't told of yet, by its file handle.
 #[derive(Debug, Clone, Copy)]
-struct Place<'a> {
-    directory: &'a Node,
+pub(crate) enum UndeliveredOpen {
+    File(u64),
+    /// A file that was looked up by the same request.
+    NewFile {
+        node: u64,
+        fh: u64,
+    },
+    Directory(u64),
+}
+
+impl From<FuseReply> for Outcome {
+    fn from(reply: FuseReply) -> Self {
+        Self { reply, opened: None }
+    }
+}
+
+/// A name in a directory that the server is asked about.
+#[derive(Debug, Clone, Copy)]
+struct NameQuery<'a> {
+    directory: &'a Inode,
     name: &'a [u8],
-    /// The directory's version before the question: if it is still the same, so is what was answered.
+    /// The directory's version before the server was asked. While it is the same, the answer holds.
     version: u64,
 }
 
-impl<'a> Place<'a> {
-    /// A question is about to be asked.
-    fn of(directory: &'a Node, name: &'a [u8]) -> Self {
+impl<'a> NameQuery<'a> {
+    fn new(directory: &'a Inode, name: &'a [u8]) -> Self {
         Self { directory, name, version: directory.version() }
+    }
+}
+
+/// What a reply with an entry tells the kernel.
+struct FileEntry {
+    inode: Arc<Inode>,
+    attributes: Attributes,
+    times: CacheTimes,
+}
+
+impl FileEntry {
+    fn reply(&self) -> FuseReply {
+        FuseReply::with_capacity(128).entry(self.inode.number, &self.attributes, self.times)
     }
 }
 
@@ -110,181 +150,204 @@ impl Filesystem {
         session: Session,
         options: MountOptions,
         device: Arc<AsyncFd<Device>>,
-        inodes: Arc<Inodes>,
-        passing: Passing,
+        inodes: Arc<InodeTable>,
+        passthrough: Passthrough,
     ) -> Self {
         Self {
             users: Users::new(session.clone()),
             session,
             options,
-            device,
             inodes,
-            files: Opened::default(),
-            directories: Opened::default(),
-            places: Places::default(),
-            complete: Complete::default(),
+            files: OpenTable::default(),
+            directories: OpenTable::default(),
+            paths: PathCache::default(),
+            negative_names: NegativeNames::default(),
             hidden: HiddenNames::default(),
-            shutting: Shutting::default(),
-            disks: Disks::default(),
-            dropping: Dropping::default(),
-            passing,
+            kernel: KernelCache::new(device),
+            blocking: BlockingCalls::default(),
+            passthrough,
             buffers: Arc::default(),
             path_conf: OnceCell::new(),
         }
     }
 
-    /// A place where something is about to be made.
-    fn new_place<'a>(&self, directory: &'a Node, name: &'a [u8]) -> Place<'a> {
-        self.complete.add(directory.number, name);
-        Place::of(directory, name)
+    /// The session with the server, as the user who mounted.
+    pub(crate) const fn session(&self) -> &Session {
+        &self.session
     }
 
-    /// What the server says of names, asked once.
+    pub(crate) const fn options(&self) -> &MountOptions {
+        &self.options
+    }
+
+    pub(crate) const fn device(&self) -> &Arc<AsyncFd<Device>> {
+        self.kernel.device()
+    }
+
+    /// The buffers of large requests and replies.
+    pub(crate) const fn buffers(&self) -> &Arc<Buffers> {
+        &self.buffers
+    }
+
+    pub(crate) const fn passthrough(&self) -> &Passthrough {
+        &self.passthrough
+    }
+
+    /// The number of open files, and of inodes that the kernel knows.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        (self.files.len(), self.inodes.len())
+    }
+
+    /// Prepares for the server to make a name.
+    fn begin_create<'a>(&self, directory: &'a Inode, name: &'a [u8]) -> NameQuery<'a> {
+        self.negative_names.add(directory.number, name);
+        NameQuery::new(directory, name)
+    }
+
+    /// The server's limits for names (PATHCONF), asked once.
     async fn path_conf(&self) -> Option<PathConf> {
         let root = self.session.root();
         self.path_conf.get_or_try_init(|| self.session.path_conf(&root)).await.ok().copied()
     }
 
-    /// Who asks.
-    fn user(&self, call: &Call) -> Arc<User> {
-        self.users.of(&call.header, call.asked)
+    fn user(&self, request: &RequestContext) -> Arc<User> {
+        self.users.of(&request.header, request.received)
     }
 
-    /// The file that is asked about.
-    fn node(&self, call: &Call) -> Result<Arc<Node>, Errno> {
-        self.node_of(call.header.node)
+    /// The inode that a request names in its header.
+    fn inode(&self, request: &RequestContext) -> Result<Arc<Inode>, Errno> {
+        self.inode_of(request.header.node)
     }
 
-    fn node_of(&self, number: u64) -> Result<Arc<Node>, Errno> {
+    fn inode_of(&self, number: u64) -> Result<Arc<Inode>, Errno> {
         self.inodes.get(number).ok_or(Errno::STALE)
     }
 
-    /// How the application hears of an error.
+    /// The error that the application gets.
     fn errno(&self, error: &client::Error) -> Errno {
-        given_up(error.errno(), self.options.softerr)
+        map_timeout(error.errno(), self.options.softerr)
     }
 
-    /// As [`Filesystem::errno`], for what was asked about a file by its handle.
-    fn errno_of(&self, node: &Arc<Node>, error: &client::Error) -> Errno {
+    /// As [`Filesystem::errno`], for a call that used the inode's handle.
+    fn errno_for(&self, inode: &Arc<Inode>, error: &client::Error) -> Errno {
         if error.status() == Some(client::Status::Stale) {
-            // The kernel looks its name up again, and is not to meet the same file.
-            self.places.doubt(node);
+            // The kernel will look the file's name up again, and must not get the same inode.
+            self.paths.invalidate(inode);
         }
         self.errno(error)
     }
 
-    /// For how long the kernel may believe what it is told of a file; it counts as told.
-    fn tell(&self, node: &Node, now: Instant) -> Duration {
-        let mut state = node.state.lock();
-        state.cache.tell();
+    /// For how long the kernel may cache the attributes of a file, which it is being told.
+    fn report_attributes(&self, inode: &Inode, now: Instant) -> Duration {
+        let mut state = inode.lock();
+        state.attributes.report();
         if state.has_set_id() {
-            node.told_set_id.store(true, SeqCst);
+            inode.report_set_id();
         }
-        if state.kernel_writers > 0 {
-            // The kernel may write to it by itself, which changes times and takes set-id bits away, and by a
-            // mapping without noticing.
+        if state.opens.has_kernel_writer() {
+            // The kernel may write by itself, through a mapping without noticing. That changes times and clears
+            // set-id bits.
             return Duration::ZERO;
         }
-        state.cache.valid(now, &self.options.attributes)
+        state.attributes.valid(now, &self.options.attributes)
     }
 
-    /// A file has been changed by a call that takes set-id bits away, and the call is about to be answered.
-    /// Nobody tells the kernel by that answer that they are gone, and it would run the file as its owner.
-    fn forget_set_id(&self, node: &Node) {
-        if node.told_set_id.load(SeqCst) && node.told_set_id.swap(false, SeqCst) {
-            // Without pages this doesn't wait.
-            let _ = self.device.get_ref().forget_attributes(node.number, false);
-        }
-    }
-
-    /// The attributes of a file, as of `asked` or later: what a reply has brought in passing, or what the
-    /// server says now.
-    async fn fresh(&self, session: &Session, node: &Node, asked: Instant) -> Result<Attributes, Errno> {
+    /// The attributes of a file as of `asked` or later: from a reply since then, or by a GETATTR.
+    async fn current_attributes(
+        &self,
+        session: &Session,
+        inode: &Inode,
+        asked: Instant,
+    ) -> Result<Attributes, Errno> {
         {
-            let state = node.state.lock();
-            if let Some(attributes) = state.cache.attributes()
-                && state.cache.is_newer_than(asked)
+            let state = inode.lock();
+            if let Some(attributes) = state.attributes.get()
+                && state.attributes.is_newer_than(asked)
             {
                 return Ok(*attributes);
             }
         }
         let now = Instant::now();
-        let attributes = session.attributes(&node.handle).await.map_err(|error| self.errno(&error))?;
-        self.learn(node, attributes, now);
+        let attributes = session.attributes(&inode.handle).await.map_err(|error| self.errno(&error))?;
+        self.update_attributes(inode, attributes, now);
         Ok(attributes)
     }
 
-    fn learn(&self, node: &Node, attributes: Attributes, asked: Instant) {
-        node.read_since.store(false, Relaxed);
-        let seen = AttributeUpdate { before: None, attributes: Some(attributes), asked };
-        node.learn(&seen, Instant::now(), &self.options.attributes);
-        let closed = {
-            let mut state = node.state.lock();
-            state.names_told && !is_open_by_mode(&state) && std::mem::take(&mut state.names_told)
+    /// Enters attributes that were requested at `asked`.
+    fn update_attributes(&self, inode: &Inode, attributes: Attributes, asked: Instant) {
+        inode.set_atime_stale(false);
+        let update = AttributeUpdate { before: None, attributes: Some(attributes), asked };
+        inode.update(&update, Instant::now(), &self.options.attributes);
+        let revoked = {
+            let mut state = inode.lock();
+            !state.is_searchable_by_mode() && state.search.revoke()
         };
-        if closed {
-            self.shut(node);
+        if revoked {
+            self.revoke_names(inode);
         }
     }
 
-    /// Tells the kernel of a file that was found in a directory: its node, which counts as told, and its
-    /// attributes.
-    async fn introduce(
+    /// The entry of a file that the server has found or made.
+    async fn entry_of_found(
         &self,
         session: &Session,
         found: &Found,
-        place: &Place<'_>,
+        query: &NameQuery<'_>,
         asked: Instant,
-    ) -> Result<(Arc<Node>, Attributes, Valid), Errno> {
+    ) -> Result<FileEntry, Errno> {
         let attributes = match found.attributes {
             Some(attributes) => attributes,
             None => session.attributes(&found.handle).await.map_err(|error| self.errno(&error))?,
         };
-        Ok(self.meet(&found.handle, &attributes, place, asked))
+        Ok(self.entry(&found.handle, &attributes, query, asked))
     }
 
-    /// As [`Filesystem::introduce`], with the attributes at hand.
-    fn meet(
+    /// As [`Filesystem::entry_of_found`], with known attributes. Counts a reference to the inode.
+    fn entry(
         &self,
         handle: &client::Handle,
         attributes: &Attributes,
-        place: &Place<'_>,
+        query: &NameQuery<'_>,
         asked: Instant,
-    ) -> (Arc<Node>, Attributes, Valid) {
-        let node = self.inodes.remember(handle, 1);
-        self.learn(&node, *attributes, asked);
-        let now = Instant::now();
-        let entry = self.entry_valid(place.directory, &node, now);
-        let valid = Valid { entry, attributes: self.tell(&node, now) };
-        self.places.told(&node, place.directory.number, place.name, Some(place.version));
-        // What is known may be newer than this reply.
-        let attributes = node.attributes().unwrap_or(*attributes);
-        (node, attributes, valid)
+    ) -> FileEntry {
+        let inode = self.inodes.reference(handle);
+        self.update_attributes(&inode, *attributes, asked);
+        let times = self.cache_times(query.directory, &inode, Instant::now());
+        self.paths.insert(&inode, query.directory.number, query.name, Some(query.version));
+        // The cache may be newer than this reply.
+        let attributes = inode.attributes().unwrap_or(*attributes);
+        FileEntry { inode, attributes, times }
     }
 
-    /// For how long the kernel may believe that a name in a directory is this file's.
-    fn entry_valid(&self, directory: &Node, node: &Node, now: Instant) -> Duration {
-        if self.is_shutting(node) { Duration::ZERO } else { self.name_valid(directory, now) }
+    /// For how long the kernel may cache a file's name in a directory and its attributes.
+    fn cache_times(&self, directory: &Inode, inode: &Inode, now: Instant) -> CacheTimes {
+        let entry = if self.kernel.revocation.is_under_way(inode) {
+            Duration::ZERO
+        } else {
+            self.name_validity(directory, now)
+        };
+        CacheTimes { entry, attributes: self.report_attributes(inode, now) }
     }
 
-    /// For how long the kernel may believe a name in a directory: as long as the directory's attributes are
-    /// believed, and not at all where it must ask who walks ([`searching`]).
-    fn name_valid(&self, directory: &Node, now: Instant) -> Duration {
-        let mut state = directory.state.lock();
-        let open = !self.options.allow_other || self.is_open_to_all(&state, now);
-        if self.options.lookup_cache == crate::LookupCache::None || !open {
+    /// For how long the kernel may cache a name in a directory: as long as the directory's attributes are
+    /// valid, and not at all if not everybody may search the directory ([`search_permission`]).
+    fn name_validity(&self, directory: &Inode, now: Instant) -> Duration {
+        let mut state = directory.lock();
+        let is_searchable = !self.options.allow_other || self.is_searchable_by_all(&state, now);
+        if self.options.lookup_cache == crate::LookupCache::None || !is_searchable {
             return Duration::ZERO;
         }
-        let valid = state.cache.valid(now, &self.options.attributes);
-        state.names_told |= self.options.allow_other && !valid.is_zero();
+        let valid = state.attributes.valid(now, &self.options.attributes);
+        if self.options.allow_other && !valid.is_zero() {
+            state.search.note_names_cached();
+        }
         valid
     }
 }
 
-/// How an application hears that a call was given up: by nfs(5), EIO with `soft` and ETIMEDOUT with
-/// `softerr`, whether the server was silent or asked to be asked later (NFS3ERR_JUKEBOX) until the end. Other
-/// errors are themselves.
-const fn given_up(errno: Errno, softerr: bool) -> Errno {
+/// The error for a call that timed out, whether the server was silent or kept asking for patience
+/// (NFS3ERR_JUKEBOX): EIO with `soft` and ETIMEDOUT with `softerr` (nfs(5)). Other errors stay.
+const fn map_timeout(errno: Errno, softerr: bool) -> Errno {
     match errno {
         Errno::TIMEDOUT | Errno::AGAIN if softerr => Errno::TIMEDOUT,
         Errno::TIMEDOUT | Errno::AGAIN => Errno::IO,
@@ -297,13 +360,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_is_told_as_the_mount_option_says() {
+    fn timeouts_have_the_error_of_the_mount_option() {
         for (errno, soft, softerr) in [
             (Errno::TIMEDOUT, Errno::IO, Errno::TIMEDOUT),
             (Errno::AGAIN, Errno::IO, Errno::TIMEDOUT),
             (Errno::ACCESS, Errno::ACCESS, Errno::ACCESS),
         ] {
-            assert_eq!((given_up(errno, false), given_up(errno, true)), (soft, softerr));
+            assert_eq!((map_timeout(errno, false), map_timeout(errno, true)), (soft, softerr));
         }
     }
 }

@@ -1,108 +1,127 @@
-//! Names: LOOKUP, FORGET, READLINK, and what makes, moves and removes names.
+//! LOOKUP, FORGET and READLINK, and the requests that make, rename and remove names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{Access, Create, FileKind, Found, Node as Special, SetAttributes, Status};
+use client::{Access, Create, Found, Node as SpecialFile, SetAttributes, Status};
 use futures_util::future::join;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::complete::Mark;
-use super::{Call, Filesystem, Place};
-use crate::fuse::answer::{Answer, Valid, undevice};
-use crate::inodes::Node;
+use super::negative_names::ListingMark;
+use super::{FileEntry, Filesystem, NameQuery, RequestContext};
+use crate::fuse::reply::{FuseReply, decode_device};
+use crate::fuse::request::RenameArgs;
+use crate::inode::{Inode, InodeState};
 use crate::settings::LookupCache;
 use crate::users::User;
 
-/// A file type's bits in a mode.
-const TYPE: u32 = 0o170_000;
-
-fn mode_of(mode: u32) -> SetAttributes {
-    SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() }
+fn with_mode(mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
 }
 
 impl Filesystem {
-    pub(crate) async fn lookup(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
-        let (directory, user) = (self.node(call)?, self.user(call));
-        if !self.is_worth_asking(&directory, call.asked) {
-            return self.look_up(call, &directory, &user, name).await;
+    pub(super) async fn lookup(&self, request: &RequestContext, name: &[u8]) -> Result<FuseReply, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
+        if !self.should_fetch_acl(&directory, request.received) {
+            return self.lookup_in(request, &directory, &user, name).await;
         }
-        let asking = self.ask_who_searches(&user, &directory);
-        Box::pin(join(asking, self.look_up(call, &directory, &user, name))).await.1
+        let fetch = self.fetch_acl(&user, &directory);
+        Box::pin(join(fetch, self.lookup_in(request, &directory, &user, name))).await.1
     }
 
-    async fn look_up(
+    async fn lookup_in(
         &self,
-        call: &Call,
-        directory: &Arc<Node>,
+        request: &RequestContext,
+        directory: &Arc<Inode>,
         user: &Arc<User>,
         name: &[u8],
-    ) -> Result<Answer, Errno> {
-        if let Some(answer) = self.known_entry(call, directory, user, name).await {
-            return Ok(answer);
+    ) -> Result<FuseReply, Errno> {
+        if let Some(reply) = self.cached_lookup(request, directory, user, name).await {
+            return Ok(reply);
         }
-        if self.is_lacking(call, directory, user, name).await {
+        if self.is_known_missing(request, directory, user, name).await {
             return self.no_entry(directory);
         }
-        let place = Place::of(directory, name);
+        let query = NameQuery::new(directory, name);
         match user.session.lookup(&directory.handle, name).await {
-            Ok(found) => self.entry(call, user, &found, &place).await,
+            Ok(found) => self.entry_reply(request, user, &found, &query).await,
             Err(error) if error.status() == Some(Status::NoEntry) => self.no_entry(directory),
-            Err(error) => Err(self.errno_of(directory, &error)),
+            Err(error) => Err(self.errno_for(directory, &error)),
         }
     }
 
-    /// Answers that there is no such name.
-    fn no_entry(&self, directory: &Node) -> Result<Answer, Errno> {
+    /// The reply that a name doesn't exist.
+    fn no_entry(&self, directory: &Inode) -> Result<FuseReply, Errno> {
         let valid = match self.options.lookup_cache {
-            LookupCache::All => self.name_valid(directory, Instant::now()),
+            LookupCache::All => self.name_validity(directory, Instant::now()),
             LookupCache::Positive | LookupCache::None => Duration::ZERO,
         };
-        if valid.is_zero() { Err(Errno::NOENT) } else { Ok(Answer::default().no_entry(valid)) }
+        if valid.is_zero() { Err(Errno::NOENT) } else { Ok(FuseReply::default().no_entry(valid)) }
     }
 
-    /// Whether it is known, without the server, that there is no such name, and that the user may know it.
-    async fn is_lacking(&self, call: &Call, directory: &Arc<Node>, user: &Arc<User>, name: &[u8]) -> bool {
-        // About a longer one the server has something else to say.
+    /// The user's right to search a directory, if it is known.
+    fn cached_search_right(
+        &self,
+        request: &RequestContext,
+        state: &InodeState,
+        user: &Arc<User>,
+    ) -> Option<Access> {
+        if self.is_searchable_by_all(state, request.received) {
+            Some(Access::LOOKUP)
+        } else {
+            state.access.get(user, Access::LOOKUP, request.received)
+        }
+    }
+
+    /// Whether the user may search a directory. An ACCESS costs as much as a LOOKUP, but serves all names.
+    async fn may_search(&self, user: &Arc<User>, directory: &Arc<Inode>, cached: Option<Access>) -> bool {
+        let granted = match cached {
+            Some(granted) => Ok(granted),
+            None => self.fetch_access(user, directory, Access::LOOKUP).await,
+        };
+        granted == Ok(Access::LOOKUP)
+    }
+
+    /// Whether it is known without the server that a name doesn't exist, and the user may know that.
+    async fn is_known_missing(
+        &self,
+        request: &RequestContext,
+        directory: &Arc<Inode>,
+        user: &Arc<User>,
+        name: &[u8],
+    ) -> bool {
+        // For a longer name the server has another error.
         if self.path_conf.get().is_none_or(|conf| name.len() > conf.name_max as usize) {
             return false;
         }
-        let may_search = {
-            let state = directory.state.lock();
-            let (version, asked) = (state.cache.version(), call.asked);
+        let cached = {
+            let state = directory.lock();
+            let (version, now) = (state.attributes.version(), request.received);
             if self.options.lookup_cache != LookupCache::All
-                || state.cache.valid(asked, &self.options.attributes).is_zero()
-                || !self.complete.lacks(directory.number, version, name, asked)
+                || state.attributes.valid(now, &self.options.attributes).is_zero()
+                || !self.negative_names.excludes(directory.number, version, name, now)
             {
                 return false;
             }
-            if self.is_open_to_all(&state, asked) {
-                Some(Access::LOOKUP)
-            } else {
-                state.rights(user, Access::LOOKUP, asked)
-            }
+            self.cached_search_right(request, &state, user)
         };
-        match may_search {
-            Some(granted) => granted == Access::LOOKUP,
-            // As dear as the LOOKUP, but it will do for all names.
-            None => self.ask_rights(user, directory, Access::LOOKUP).await == Ok(Access::LOOKUP),
-        }
+        self.may_search(user, directory, cached).await
     }
 
-    /// A directory has all these names and no other: it was made or listed since `mark`, being of this
-    /// version.
-    pub(super) async fn know_all<'a>(
+    /// Enters all names of a directory of this version, which was made or listed since `mark`.
+    pub(super) async fn learn_all_names<'a>(
         &self,
-        directory: &Node,
+        directory: &Inode,
         version: u64,
-        mark: Mark,
+        mark: ListingMark,
         names: impl Iterator<Item = &'a [u8]>,
     ) {
         let now = Instant::now();
         let valid = {
-            let state = directory.state.lock();
-            if state.cache.version() == version {
-                state.cache.valid(now, &self.options.attributes)
+            let state = directory.lock();
+            if state.attributes.version() == version {
+                state.attributes.valid(now, &self.options.attributes)
             } else {
                 Duration::ZERO
             }
@@ -110,175 +129,181 @@ impl Filesystem {
         if valid.is_zero() || self.options.lookup_cache != LookupCache::All {
             return;
         }
-        // Elsewhere a name may be there by another one.
+        // A filesystem that ignores case finds names that the listing doesn't have.
         if self.path_conf().await.is_some_and(|conf| !conf.case_insensitive && conf.case_preserving) {
-            self.complete.know(directory.number, (version, now + valid), mark, names);
+            self.negative_names.insert(directory.number, (version, now + valid), mark, names);
         }
     }
 
-    /// Answers a LOOKUP without the server: it has said what the name is, the directory is believed not to
-    /// have changed since, and the user may search it. The kernel asks although it knows where not everybody
-    /// may (see [`Filesystem::name_valid`]), and when the directory's attributes were too old for a while.
-    async fn known_entry(
+    /// The reply to a LOOKUP without the server: the name's file is known, the directory's attributes are valid
+    /// and show no foreign change since, and the user may search the directory. The kernel asks for names that
+    /// it knows in directories that not everybody may search ([`Filesystem::name_validity`]), and after the
+    /// directory's attributes had expired.
+    async fn cached_lookup(
         &self,
-        call: &Call,
-        directory: &Arc<Node>,
+        request: &RequestContext,
+        directory: &Arc<Inode>,
         user: &Arc<User>,
         name: &[u8],
-    ) -> Option<Answer> {
+    ) -> Option<FuseReply> {
         if self.options.lookup_cache == LookupCache::None {
             return None;
         }
-        let (version, may_search) = {
-            let state = directory.state.lock();
-            if state.cache.valid(call.asked, &self.options.attributes).is_zero() {
+        let (version, cached) = {
+            let state = directory.lock();
+            if state.attributes.valid(request.received, &self.options.attributes).is_zero() {
                 return None;
             }
-            let rights = state.rights(user, Access::LOOKUP, call.asked);
-            let open = self.is_open_to_all(&state, call.asked);
-            let may_search = if open { Some(Access::LOOKUP) } else { rights };
-            (state.cache.version(), may_search)
+            (state.attributes.version(), self.cached_search_right(request, &state, user))
         };
-        let node = self.places.known(directory.number, name, version)?;
-        let attributes = self.good(&node, call.asked)?;
-        let may_search = match may_search {
-            Some(granted) => granted,
-            // As dear as the LOOKUP, but it will do for all names.
-            None => self.ask_rights(user, directory, Access::LOOKUP).await.ok()?,
-        };
-        if may_search != Access::LOOKUP || !self.inodes.tell_again(&node) {
+        let inode = self.paths.get_current(directory.number, name, version)?;
+        let attributes = self.cached_attributes(&inode, request.received)?;
+        if !self.may_search(user, directory, cached).await || !self.inodes.reference_again(&inode) {
             return None;
         }
-        self.shut_before(&node).await;
-        let now = Instant::now();
-        let valid =
-            Valid { entry: self.entry_valid(directory, &node, now), attributes: self.tell(&node, now) };
-        Some(Answer::with_capacity(128).entry(node.number, &attributes, valid))
+        self.kernel.revocation.wait_for_entries(&inode).await;
+        let times = self.cache_times(directory, &inode, Instant::now());
+        Some(FileEntry { inode, attributes, times }.reply())
     }
 
-    /// Answers with what stands for a name.
-    async fn entry(
+    /// The reply with a file that the server has found or made.
+    async fn entry_reply(
         &self,
-        call: &Call,
+        request: &RequestContext,
         user: &User,
         found: &Found,
-        place: &Place<'_>,
-    ) -> Result<Answer, Errno> {
-        let (node, attributes, valid) = self.introduce(&user.session, found, place, call.asked).await?;
-        self.shut_before(&node).await;
-        Ok(Answer::with_capacity(128).entry(node.number, &attributes, valid))
+        query: &NameQuery<'_>,
+    ) -> Result<FuseReply, Errno> {
+        let entry = self.entry_of_found(&user.session, found, query, request.received).await?;
+        self.kernel.revocation.wait_for_entries(&entry.inode).await;
+        Ok(entry.reply())
     }
 
-    /// As [`Filesystem::entry`], for a name that the server was asked to make.
-    async fn made(
+    /// As [`Filesystem::entry_reply`], for the result of a call that makes a file.
+    async fn made_reply(
         &self,
-        call: &Call,
+        request: &RequestContext,
         user: &User,
         made: client::Result<Found>,
-        place: &Place<'_>,
-    ) -> Result<Answer, Errno> {
-        self.entry(call, user, &made.map_err(|error| self.errno(&error))?, place).await
+        query: &NameQuery<'_>,
+    ) -> Result<FuseReply, Errno> {
+        self.entry_reply(request, user, &made.map_err(|error| self.errno(&error))?, query).await
     }
 
-    pub(crate) async fn read_link(&self, call: &Call) -> Result<Answer, Errno> {
-        let (node, user) = (self.node(call)?, self.user(call));
-        user.session.read_link(&node.handle).await.map(Answer).map_err(|error| self.errno_of(&node, &error))
+    pub(super) async fn read_link(&self, request: &RequestContext) -> Result<FuseReply, Errno> {
+        let (inode, user) = (self.inode(request)?, self.user(request));
+        let target = user.session.read_link(&inode.handle).await;
+        target.map(FuseReply).map_err(|error| self.errno_for(&inode, &error))
     }
 
-    pub(crate) async fn make_dir(&self, call: &Call, name: &[u8], mode: u32) -> Result<Answer, Errno> {
-        let (directory, user) = (self.node(call)?, self.user(call));
-        let place = self.new_place(&directory, name);
-        let mark = self.complete.mark();
-        let made = user.session.make_dir(&directory.handle, name, &mode_of(mode)).await;
-        let handle = made.as_ref().ok().map(|found| found.handle);
-        let answer = self.made(call, &user, made, &place).await?;
-        if let Some(new) = handle.and_then(|handle| self.inodes.find(&handle)) {
-            // As its node began: nobody else has been in it.
-            self.know_all(&new, 0, mark, std::iter::empty()).await;
-        }
-        Ok(answer)
-    }
-
-    pub(crate) async fn symlink(&self, call: &Call, name: &[u8], target: &[u8]) -> Result<Answer, Errno> {
-        let (directory, user) = (self.node(call)?, self.user(call));
-        let place = self.new_place(&directory, name);
-        let made = user.session.symlink(&directory.handle, name, target, &mode_of(0o777)).await;
-        self.made(call, &user, made, &place).await
-    }
-
-    pub(crate) async fn make_node(
+    pub(super) async fn make_dir(
         &self,
-        call: &Call,
+        request: &RequestContext,
         name: &[u8],
         mode: u32,
+    ) -> Result<FuseReply, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
+        let query = self.begin_create(&directory, name);
+        let mark = self.negative_names.mark();
+        let made = user.session.make_dir(&directory.handle, name, &with_mode(mode)).await;
+        let handle = made.as_ref().ok().map(|found| found.handle);
+        let reply = self.made_reply(request, &user, made, &query).await?;
+        if let Some(new) = handle.and_then(|handle| self.inodes.find(&handle)) {
+            // The version of a new inode is 0: without a foreign change since, the directory is empty.
+            self.learn_all_names(&new, 0, mark, std::iter::empty()).await;
+        }
+        Ok(reply)
+    }
+
+    pub(super) async fn symlink(
+        &self,
+        request: &RequestContext,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<FuseReply, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
+        let query = self.begin_create(&directory, name);
+        let made = user.session.symlink(&directory.handle, name, target, &with_mode(0o777)).await;
+        self.made_reply(request, &user, made, &query).await
+    }
+
+    pub(super) async fn make_node(
+        &self,
+        request: &RequestContext,
+        name: &[u8],
+        kind: FileType,
+        mode: u32,
         rdev: u32,
-    ) -> Result<Answer, Errno> {
-        let (directory, user) = (self.node(call)?, self.user(call));
-        let place = self.new_place(&directory, name);
-        let (major, minor) = undevice(rdev);
-        let special = match mode & TYPE {
-            0 | 0o100_000 => None,
-            0o010_000 => Some(Special::Fifo),
-            0o020_000 => Some(Special::Character(major, minor)),
-            0o060_000 => Some(Special::Block(major, minor)),
-            0o140_000 => Some(Special::Socket),
-            _ => return Err(Errno::INVAL),
+    ) -> Result<FuseReply, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
+        let query = self.begin_create(&directory, name);
+        let (major, minor) = decode_device(rdev);
+        let special = match kind {
+            FileType::Fifo => Some(SpecialFile::Fifo),
+            FileType::CharacterDevice => Some(SpecialFile::Character(major, minor)),
+            FileType::BlockDevice => Some(SpecialFile::Block(major, minor)),
+            FileType::Socket => Some(SpecialFile::Socket),
+            _ => None,
         };
-        let set = mode_of(mode);
+        let set = with_mode(mode);
         let made = match special {
             Some(special) => user.session.make_node(&directory.handle, name, special, &set).await,
             None => user.session.create(&directory.handle, name, &Create::Guarded(set)).await,
         };
-        self.made(call, &user, made, &place).await
+        self.made_reply(request, &user, made, &query).await
     }
 
-    pub(crate) async fn link(&self, call: &Call, from: u64, name: &[u8]) -> Result<Answer, Errno> {
-        let (directory, user, file) = (self.node(call)?, self.user(call), self.node_of(from)?);
-        let place = self.new_place(&directory, name);
+    pub(super) async fn link(
+        &self,
+        request: &RequestContext,
+        from: u64,
+        name: &[u8],
+    ) -> Result<FuseReply, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
+        let file = self.inode_of(from)?;
+        let query = self.begin_create(&directory, name);
         let linked = user.session.link(&file.handle, &directory.handle, name).await;
-        linked.map_err(|error| self.errno_of(&file, &error))?;
-        let attributes = self.fresh(&user.session, &file, call.asked).await?;
+        linked.map_err(|error| self.errno_for(&file, &error))?;
+        let attributes = self.current_attributes(&user.session, &file, request.received).await?;
         let found = Found { handle: file.handle, attributes: Some(attributes) };
-        self.entry(call, &user, &found, &place).await
+        self.entry_reply(request, &user, &found, &query).await
     }
 
-    pub(crate) async fn unlink(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
-        let (directory, user) = (self.node(call)?, self.user(call));
+    pub(super) async fn unlink(&self, request: &RequestContext, name: &[u8]) -> Result<FuseReply, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
         if self.hide(&directory, name, &user).await? {
-            return Ok(Answer::default());
+            return Ok(FuseReply::default());
         }
         user.session.remove(&directory.handle, name).await.map_err(|error| self.errno(&error))?;
-        self.places.removed(directory.number, name);
-        Ok(Answer::default())
+        self.paths.remove(directory.number, name);
+        Ok(FuseReply::default())
     }
 
-    pub(crate) async fn remove_dir(&self, call: &Call, name: &[u8]) -> Result<Answer, Errno> {
-        let (directory, user) = (self.node(call)?, self.user(call));
-        self.settle_hidden(directory.number, name).await;
+    pub(super) async fn remove_dir(&self, request: &RequestContext, name: &[u8]) -> Result<FuseReply, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
+        self.wait_for_removals_in(directory.number, name).await;
         user.session.remove_dir(&directory.handle, name).await.map_err(|error| self.errno(&error))?;
-        self.places.removed(directory.number, name);
-        Ok(Answer::default())
+        self.paths.remove(directory.number, name);
+        Ok(FuseReply::default())
     }
 
-    pub(crate) async fn rename(
+    pub(super) async fn rename(
         &self,
-        call: &Call,
-        name: &[u8],
-        to: u64,
-        to_name: &[u8],
-        flags: u32,
-    ) -> Result<Answer, Errno> {
-        if flags != 0 {
+        request: &RequestContext,
+        args: &RenameArgs,
+    ) -> Result<FuseReply, Errno> {
+        if args.flags != 0 {
             // NFSv3 has no RENAME_NOREPLACE and no RENAME_EXCHANGE.
             return Err(Errno::INVAL);
         }
-        let (directory, to, user) = (self.node(call)?, self.node_of(to)?, self.user(call));
-        let same = directory.number == to.number && name == to_name;
+        let (directory, to, user) = (self.inode(request)?, self.inode_of(args.to)?, self.user(request));
+        let (name, to_name) = (&args.name[..], &args.to_name[..]);
+        let is_same = directory.number == to.number && name == to_name;
         let hidden =
-            if same { None } else { self.hide_target(&directory, name, &to, to_name, &user).await? };
-        // What is replaced may be a directory.
-        self.settle_hidden(to.number, to_name).await;
-        let version = self.new_place(&to, to_name).version;
+            if is_same { None } else { self.hide_target(&directory, name, &to, to_name, &user).await? };
+        // The target may be a directory.
+        self.wait_for_removals_in(to.number, to_name).await;
+        let version = self.begin_create(&to, to_name).version;
         let renamed = user.session.rename(&directory.handle, name, &to.handle, to_name).await;
         if let Err(error) = renamed {
             if let Some(hidden) = hidden {
@@ -286,19 +311,14 @@ impl Filesystem {
             }
             return Err(self.errno(&error));
         }
-        self.places.moved((directory.number, name), (to.number, to_name), Some(version));
-        Ok(Answer::default())
+        self.paths.rename((directory.number, name), (to.number, to_name), Some(version));
+        Ok(FuseReply::default())
     }
 
-    pub(crate) fn forget(&self, number: u64, count: u64) {
-        if let Some(node) = self.inodes.forget(number, count) {
-            self.places.forgotten(&node);
-            self.complete.forgotten(number);
+    pub(crate) fn forget(&self, node: u64, count: u64) {
+        if let Some(inode) = self.inodes.forget(node, count) {
+            self.paths.forget(&inode);
+            self.negative_names.forget(node);
         }
-    }
-
-    /// Whether a node is of a directory, as far as is known.
-    pub(super) fn is_directory(node: &Node) -> bool {
-        node.kind() == Some(FileKind::Directory)
     }
 }

@@ -1,95 +1,92 @@
-//! FALLOCATE, LSEEK and COPY_FILE_RANGE. NFSv3 has none of them; on a granted file the system calls of the
-//! same name do it, and over the wire what can be told is told, and the rest is `EOPNOTSUPP`, which makes the
-//! kernel copy by reading and writing.
+//! FALLOCATE, LSEEK and COPY_FILE_RANGE.
+//!
+//! NFSv3 has none of them. On a granted file the system call of the same name does it. Over the wire LSEEK
+//! knows the file's size only, and the others fail with `EOPNOTSUPP`, upon which the kernel copies by reading
+//! and writing.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::{Call, Filesystem};
-use crate::fuse::answer::Answer;
-use crate::fuse::request::CopyRange;
-use crate::inodes::Node;
-use crate::privileges::keeping_set_id;
+use super::{Filesystem, RequestContext};
+use crate::fuse::reply::FuseReply;
+use crate::fuse::request::{CopyRangeArgs, FallocateArgs, SeekWhence};
+use crate::inode::Inode;
+use crate::privileges::with_set_id_kept;
 
-/// As much as one COPY_FILE_RANGE copies: the server waits for its end before it stops.
-const COPY_MAX: u64 = 64 << 20;
-
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
+/// The largest COPY_FILE_RANGE, in bytes: the server waits for its end before it stops.
+const MAX_COPY: u64 = 64 << 20;
 
 impl Filesystem {
-    pub(crate) async fn fallocate(
+    pub(super) async fn fallocate(
         &self,
-        call: &Call,
-        fh: u64,
-        (offset, len): (u64, u64),
-        mode: u32,
-    ) -> Result<Answer, Errno> {
-        let open = self.opened(fh)?;
-        let keep = keeps_set_id(call, &open.node);
-        let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
-        let done = self.disks.call(&open.file, move |file| {
-            keeping_set_id(keep, || file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len)))
+        request: &RequestContext,
+        args: &FallocateArgs,
+    ) -> Result<FuseReply, Errno> {
+        let open = self.open_file(args.fh)?;
+        let keep = keeps_set_id(request, &open.inode);
+        let FallocateArgs { offset, len, mode, .. } = *args;
+        let allocated = self.blocking.run(&open.file, move |file| {
+            with_set_id_kept(keep, || file.pass_granted(|fd| rustix::fs::fallocate(fd, mode, offset, len)))
         });
-        let done = done.await?.ok_or(Errno::OPNOTSUPP)?;
-        self.forget_set_id(&open.node);
-        done?;
-        open.node.state.lock().cache.write(Instant::now());
-        Ok(Answer::default())
+        let allocated = allocated.await?.ok_or(Errno::OPNOTSUPP)?;
+        self.kernel.invalidate_set_id(&open.inode);
+        allocated?;
+        open.inode.lock().attributes.note_write(Instant::now());
+        Ok(FuseReply::default())
     }
 
-    pub(crate) async fn seek(&self, fh: u64, offset: u64, whence: u32) -> Result<Answer, Errno> {
-        let open = self.opened(fh)?;
+    pub(super) async fn seek(&self, fh: u64, offset: u64, whence: SeekWhence) -> Result<FuseReply, Errno> {
+        let open = self.open_file(fh)?;
         let to = match whence {
-            SEEK_DATA => SeekFrom::Data(offset),
-            SEEK_HOLE => SeekFrom::Hole(offset),
-            _ => return Err(Errno::INVAL),
+            SeekWhence::Data => SeekFrom::Data(offset),
+            SeekWhence::Hole => SeekFrom::Hole(offset),
         };
-        let found =
-            self.disks.call(&open.file, move |file| file.with_granted(|fd| rustix::fs::seek(fd, to))).await?;
-        if let Some(found) = found {
-            return Ok(Answer::default().offset(found?));
+        let seek = move |file: &client::File| file.with_granted(|fd| rustix::fs::seek(fd, to));
+        if let Some(found) = self.blocking.run(&open.file, seek).await? {
+            return Ok(FuseReply::default().offset(found?));
         }
-        // All of it is data, and behind it there is a hole: lseek(2) allows that much ignorance.
+        // lseek(2) permits the answer that the whole file is data, with a hole behind it.
         let size = open.file.size().await.map_err(|error| self.errno(&error))?;
         match whence {
             _ if offset >= size => Err(Errno::NXIO),
-            SEEK_DATA => Ok(Answer::default().offset(offset)),
-            _ => Ok(Answer::default().offset(size)),
+            SeekWhence::Data => Ok(FuseReply::default().offset(offset)),
+            SeekWhence::Hole => Ok(FuseReply::default().offset(size)),
         }
     }
 
-    pub(crate) async fn copy_range(&self, call: &Call, range: &CopyRange) -> Result<Answer, Errno> {
-        let (from, to) = (self.opened(range.from)?, self.opened(range.to)?);
-        let keep = keeps_set_id(call, &to.node);
-        if range.flags != 0 {
+    pub(super) async fn copy_range(
+        &self,
+        request: &RequestContext,
+        args: &CopyRangeArgs,
+    ) -> Result<FuseReply, Errno> {
+        let (from, to) = (self.open_file(args.from)?, self.open_file(args.to)?);
+        let keep = keeps_set_id(request, &to.inode);
+        if args.flags != 0 {
             return Err(Errno::INVAL);
         }
-        let len = usize::try_from(range.len.min(COPY_MAX)).unwrap_or(usize::MAX);
-        let (mut from_offset, mut to_offset) = (range.from_offset, range.to_offset);
+        let len = usize::try_from(args.len.min(MAX_COPY)).unwrap_or(usize::MAX);
+        let (mut from_offset, mut to_offset) = (args.from_offset, args.to_offset);
         let source = from.file.clone();
-        let copied = self.disks.call(&to.file, move |target| {
+        let copied = self.blocking.run(&to.file, move |target| {
             source.with_granted(|source| {
                 target.pass_granted(|target| {
                     let (from, to) = (Some(&mut from_offset), Some(&mut to_offset));
-                    keeping_set_id(keep, || rustix::fs::copy_file_range(source, from, target, to, len))
+                    with_set_id_kept(keep, || rustix::fs::copy_file_range(source, from, target, to, len))
                 })
             })
         });
         let copied = copied.await?.flatten().ok_or(Errno::OPNOTSUPP)?;
-        self.forget_set_id(&to.node);
+        self.kernel.invalidate_set_id(&to.inode);
         let count = copied?;
-        let node = Arc::clone(&to.node);
-        node.state.lock().cache.write(Instant::now());
-        Ok(Answer::with_capacity(8).written(u32::try_from(count).unwrap_or(u32::MAX)))
+        to.inode.lock().attributes.note_write(Instant::now());
+        Ok(FuseReply::with_capacity(8).written(u32::try_from(count).unwrap_or(u32::MAX)))
     }
 }
 
-/// Whether who calls may keep set-id bits of what they change, and there are any. The protocol doesn't say
-/// whether the caller has CAP_FSETID, as it does for WRITE.
-fn keeps_set_id(call: &Call, node: &Node) -> bool {
-    call.header.uid == 0 && node.state.lock().has_set_id()
+/// Whether the file has set-id bits and the caller may keep them. Unlike WRITE, these requests don't say
+/// whether the caller has CAP_FSETID, so root is taken to have it.
+fn keeps_set_id(request: &RequestContext, inode: &Inode) -> bool {
+    request.header.uid == 0 && inode.lock().has_set_id()
 }

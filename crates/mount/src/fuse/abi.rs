@@ -1,13 +1,13 @@
-//! Numbers of the FUSE protocol as include/uapi/linux/fuse.h has them, as far as this filesystem uses them.
+//! Constants of the FUSE protocol (include/uapi/linux/fuse.h) that this filesystem uses.
 
-/// Our protocol version: 7.40 is the first with passthrough. The kernel falls back to it.
+/// The protocol version of this filesystem; the kernel falls back to it. 7.40 is the first with passthrough.
 pub(crate) const MAJOR: u32 = 7;
 pub(crate) const MINOR: u32 = 40;
 
-/// The oldest minor version whose structures are the ones used here (Linux 4.2).
+/// The oldest minor version with the structures used here (Linux 4.2).
 pub(crate) const OLDEST_MINOR: u32 = 23;
 
-/// The root's node.
+/// The root's node ID, `FUSE_ROOT_ID`.
 pub(crate) const ROOT: u64 = 1;
 
 /// Operation codes (`enum fuse_opcode`).
@@ -67,7 +67,7 @@ pub(crate) mod init {
     pub(crate) const NO_EXPORT_SUPPORT: u64 = 1 << 38;
 }
 
-/// Flags of an answer to OPEN.
+/// Flags of the reply to OPEN.
 pub(crate) mod fopen {
     pub(crate) const DIRECT_IO: u32 = 1;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
@@ -75,7 +75,7 @@ pub(crate) mod fopen {
     pub(crate) const PASSTHROUGH: u32 = 1 << 7;
 }
 
-/// Which attributes a SETATTR sets.
+/// Bits of SETATTR's `valid`: the attributes that it sets.
 pub(crate) mod fattr {
     pub(crate) const MODE: u32 = 1;
     pub(crate) const UID: u32 = 1 << 1;
@@ -89,26 +89,33 @@ pub(crate) mod fattr {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// What the kernel is told unasked.
+/// Notifications, which the filesystem sends without a request.
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
 }
 
-/// [`notify::INVAL_ENTRY`]: the name is only to be looked up again when it is used (Linux 6.2).
+/// [`notify::INVAL_ENTRY`]: the kernel looks the name up again at its next use, and keeps the dentry (Linux
+/// 6.2).
 pub(crate) const EXPIRE_ONLY: u32 = 1;
 
 /// GETATTR: the file handle is valid.
 pub(crate) const GETATTR_FH: u32 = 1;
 
-/// FSYNC: the data alone.
-pub(crate) const FSYNC_FDATASYNC: u32 = 1;
-
-/// WRITE: from the page cache, whoever wrote it.
+/// WRITE: the kernel writes back its page cache.
 pub(crate) const WRITE_CACHE: u32 = 1;
 
-/// WRITE: set-id bits are to be taken away, for the writer has no right to keep them.
+/// WRITE: the write clears set-id bits, because the writer has no right to keep them.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
-/// OPEN and CREATE: the same, where the file is emptied.
+/// OPEN and CREATE: as [`WRITE_KILL_SUIDGID`], for truncation by the open.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
+
+/// LSEEK's `whence` for data.
+pub(crate) const SEEK_DATA: u32 = 3;
+
+/// LSEEK's `whence` for a hole.
+pub(crate) const SEEK_HOLE: u32 = 4;
+
+/// The file type bits of a mode.
+pub(crate) const S_IFMT: u32 = 0o170_000;

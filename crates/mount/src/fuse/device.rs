@@ -1,7 +1,7 @@
-//! The open /dev/fuse: reading requests, writing answers and notices.
+//! The open /dev/fuse: requests are read from it, replies and notifications are written to it.
 //!
-//! A request is answered on the device it was read from, and a write(2) of an answer never waits, so anybody
-//! may answer from any thread.
+//! A reply goes to the device that its request was read from. write(2) of a reply never blocks, so any thread
+//! may reply.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::abi::{EXPIRE_ONLY, notify};
 
-/// An open /dev/fuse that belongs to a mount.
+/// The open /dev/fuse of a mount.
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
@@ -19,35 +19,40 @@ impl Device {
         Self(fd)
     }
 
-    /// Reads one request. `EAGAIN`: there is none; `ENODEV`: unmounted; `ENOENT`, `EINTR`: again.
+    /// Reads one request.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there is none. `ENODEV`: the filesystem is unmounted. `ENOENT`, `EINTR`: read again.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
         rustix::io::read(&self.0, buffer)
     }
 
-    /// Answers a request with success; what follows the header is put together from `parts`.
+    /// Replies to a request that succeeded; `body` follows the header.
     ///
     /// # Errors
-    /// `ENOENT`: the kernel doesn't want the answer any more (unmounted, aborted).
-    pub(crate) fn answer(&self, unique: u64, body: &[u8]) -> rustix::io::Result<()> {
+    /// `ENOENT`: the kernel doesn't wait for the reply any more (unmounted, aborted).
+    pub(crate) fn reply(&self, unique: u64, body: &[u8]) -> rustix::io::Result<()> {
         self.send(0, unique, &[body])
     }
 
-    /// Answers a request with an error.
-    pub(crate) fn refuse(&self, unique: u64, errno: Errno) -> rustix::io::Result<()> {
+    /// Replies to a request with an error.
+    ///
+    /// # Errors
+    /// As [`Device::reply`].
+    pub(crate) fn reply_error(&self, unique: u64, errno: Errno) -> rustix::io::Result<()> {
         self.send(-errno.raw_os_error(), unique, &[])
     }
 
-    /// Tells the kernel to forget a node's attributes, and with `pages` the data it has cached of it. With
-    /// pages this waits for reads of them that are under way: never to be called where that would keep them
-    /// from being answered.
-    pub(crate) fn forget_attributes(&self, node: u64, pages: bool) -> rustix::io::Result<()> {
-        // Without an offset no pages, without a length all behind the offset.
+    /// Invalidates the kernel's attributes of a file, and with `pages` its cached data. With `pages` the call
+    /// waits for reads of those pages, so it must not run on a thread that has to serve them.
+    pub(crate) fn invalidate_attributes(&self, node: u64, pages: bool) -> rustix::io::Result<()> {
+        // A negative offset means no pages, a length of zero all behind the offset.
         self.invalidate(node, if pages { 0 } else { -1 }, 0)
     }
 
-    /// Tells the kernel to forget a node's attributes, and the pages with `len` bytes from `offset` on. This
-    /// waits as [`Device::forget_attributes`] does.
-    pub(crate) fn forget_pages(&self, node: u64, offset: u64, len: u64) -> rustix::io::Result<()> {
+    /// Invalidates the kernel's attributes of a file, and its cached data of `len` bytes from `offset` on; a
+    /// `len` of 0 means all behind `offset`. Waits as [`Device::invalidate_attributes`] does.
+    pub(crate) fn invalidate_pages(&self, node: u64, offset: u64, len: u64) -> rustix::io::Result<()> {
         self.invalidate(node, i64::try_from(offset).unwrap_or(0), i64::try_from(len).unwrap_or(0))
     }
 
@@ -59,8 +64,8 @@ impl Device {
         self.send(notify::INVAL_INODE, 0, &[&body])
     }
 
-    /// Tells the kernel to look a name up again before it walks over it. This waits for operations on the
-    /// directory that are under way: never to be called where that would keep them from being answered.
+    /// Makes the kernel look a name up again before its next use. The call waits for operations on the
+    /// directory, so it must not run on a thread that has to serve them.
     pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) -> rustix::io::Result<()> {
         let mut body = [0; 16];
         body[..8].copy_from_slice(&directory.to_ne_bytes());

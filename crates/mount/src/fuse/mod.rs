@@ -1,20 +1,20 @@
-//! The kernel's side: the FUSE protocol over /dev/fuse.
+//! The FUSE protocol over /dev/fuse.
 //!
-//! Our own, and not a crate, because three things are wanted that those don't give: a node's number that
-//! isn't st_ino (file numbers belong to the server, node numbers must never be used twice), INTERRUPT
-//! (without it a caller that waits for a server that is down can't be killed), and requests that keep their
-//! buffer, so that what is written isn't copied.
+//! It isn't taken from a crate because the mount needs three things that those don't offer. Node IDs differ
+//! from st_ino: file numbers belong to the server, and a node ID must never be reused. INTERRUPT lets a
+//! process be killed while it waits for a server that is down. And a request keeps its buffer, so that the
+//! data of a WRITE isn't copied.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `abi` | the numbers |
-//! | `request` | what the kernel asks |
-//! | `answer` | what it is told |
+//! | `abi` | the protocol's constants |
+//! | `request` | decoding of requests |
+//! | `reply` | encoding of replies |
 //! | `device` | the open /dev/fuse |
 //! | `attach` | mount(2), fusermount3, umount(2) |
 
 pub(crate) mod abi;
-pub(crate) mod answer;
 pub(crate) mod attach;
 pub(crate) mod device;
+pub(crate) mod reply;
 pub(crate) mod request;

@@ -1,324 +1,529 @@
-//! A request of the kernel, decoded: `struct fuse_in_header` and what follows it, in the machine's byte
-//! order.
+//! Decoding of the kernel's requests: `struct fuse_in_header` and the arguments behind it, in the machine's
+//! byte order.
+//!
+//! [`Request::decode`] is the only reader of a request's bytes. It separates the flags that the kernel packs
+//! into words, so handlers get typed arguments, and a request that is unknown or malformed never reaches one.
 
+use bytes::{Buf as _, Bytes};
+use client::{SetAttributes, SetTime, Timestamp};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 use rustix::io::Errno;
 
-use super::abi::{self, opcode};
+use super::abi::{self, fattr, opcode};
 
-/// Bytes of `struct fuse_in_header`.
-pub(crate) const HEADER: usize = 40;
+/// The flag of OPEN and CREATE for a file that is opened to be executed (include/linux/fs.h, `__FMODE_EXEC`).
+const FMODE_EXEC: u32 = 0x20;
 
-/// Who asks what about which file.
+/// The caller and the file of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) opcode: u32,
-    /// The request's number, for the answer.
+    /// The request's number, which its reply carries.
     pub(crate) unique: u64,
+    /// The file, by its node ID.
     pub(crate) node: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The calling thread, as the mount's PID namespace numbers it; 0: it isn't there.
+    /// The calling thread in the mount's PID namespace; 0 if it isn't in that namespace.
     pub(crate) pid: u32,
+}
+
+/// A request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) header: Header,
+    pub(crate) operation: Operation,
+}
+
+/// Why a message is no request that can be handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DecodeError {
+    /// Without a header there is no request number to reply to.
+    #[error("{0} bytes without a request header")]
+    NoHeader(usize),
+    /// The arguments are malformed (`EINVAL`), not supported (`EOPNOTSUPP`), or the operation is unknown
+    /// (`ENOSYS`, upon which the kernel doesn't send it again).
+    #[error("operation {opcode}: {errno}")]
+    Refused { unique: u64, opcode: u32, errno: Errno },
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// The task that reads requests handles it, in the order of the kernel's requests.
+    Control(ControlOperation),
+    /// A task of its own handles it.
+    File(FileOperation),
+}
+
+/// Operations that are handled in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ControlOperation {
+    Init(Init),
+    Forget {
+        count: u64,
+    },
+    /// Node IDs, each with a count.
+    BatchForget(Vec<(u64, u64)>),
+    Release {
+        fh: u64,
+    },
+    Interrupt {
+        unique: u64,
+    },
+    Destroy,
+}
+
+/// Operations on files, which run concurrently.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FileOperation {
+    Lookup { name: Bytes },
+    GetAttr { fh: Option<u64> },
+    SetAttr(SetAttrArgs),
+    ReadLink,
+    Symlink { name: Bytes, target: Bytes },
+    MkNod { name: Bytes, kind: FileType, mode: u32, rdev: u32 },
+    MkDir { name: Bytes, mode: u32 },
+    Unlink { name: Bytes },
+    RmDir { name: Bytes },
+    Rename(RenameArgs),
+    Link { from: u64, name: Bytes },
+    Open(OpenArgs),
+    Create { name: Bytes, mode: u32, open: OpenArgs },
+    Read(ReadArgs),
+    Write(WriteArgs),
+    Flush { fh: u64 },
+    FSync { fh: u64 },
+    OpenDir,
+    ReadDir(ReadDirArgs),
+    ReleaseDir { fh: u64 },
+    FSyncDir,
+    StatFs,
+    Access { mask: u32 },
+    FAllocate(FallocateArgs),
+    LSeek { fh: u64, offset: u64, whence: SeekWhence },
+    CopyFileRange(CopyRangeArgs),
+}
+
+/// INIT's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Init {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    /// Bytes.
+    pub(crate) max_readahead: u32,
+    /// Bits of [`abi::init`].
+    pub(crate) flags: u64,
 }
 
 /// SETATTR's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SetAttr {
-    /// Bits of [`abi::fattr`].
-    pub(crate) valid: u32,
-    pub(crate) fh: u64,
-    pub(crate) size: u64,
-    pub(crate) atime: (i64, u32),
-    pub(crate) mtime: (i64, u32),
-    pub(crate) mode: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+pub(crate) struct SetAttrArgs {
+    /// The open file, for ftruncate(2) and the like.
+    pub(crate) fh: Option<u64>,
+    pub(crate) set: SetAttributes,
+    /// The caller has no right to keep the file's set-id bits.
+    pub(crate) kill_set_id: bool,
 }
 
-/// READ's, WRITE's, READDIR's arguments.
+/// RENAME's and RENAME2's arguments.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RenameArgs {
+    pub(crate) name: Bytes,
+    /// The new directory's node ID.
+    pub(crate) to: u64,
+    pub(crate) to_name: Bytes,
+    /// renameat2(2)'s; 0 for RENAME.
+    pub(crate) flags: u32,
+}
+
+/// The flags of OPEN and CREATE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Io {
+pub(crate) struct OpenArgs {
+    /// open(2)'s.
+    pub(crate) flags: OFlags,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// The file is opened to be executed.
+    pub(crate) execute: bool,
+    /// Truncation by this open clears the file's set-id bits.
+    pub(crate) kill_set_id: bool,
+}
+
+/// READ's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadArgs {
     pub(crate) fh: u64,
     pub(crate) offset: u64,
     pub(crate) size: u32,
-    /// READ_ and WRITE_ bits.
-    pub(crate) how: u32,
-    /// The open file's flags as open(2) and fcntl(2) have them.
-    pub(crate) flags: u32,
+    /// The open file's flags, as open(2) and fcntl(2) have set them.
+    pub(crate) flags: OFlags,
+}
+
+/// WRITE's arguments.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WriteArgs {
+    pub(crate) fh: u64,
+    pub(crate) offset: u64,
+    pub(crate) data: Bytes,
+    /// The open file's flags, as open(2) and fcntl(2) have set them.
+    pub(crate) flags: OFlags,
+    /// The kernel writes back its page cache; the caller isn't necessarily the process that wrote.
+    pub(crate) from_page_cache: bool,
+    /// The writer has no right to keep the file's set-id bits.
+    pub(crate) kill_set_id: bool,
+}
+
+/// READDIR's and READDIRPLUS's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadDirArgs {
+    pub(crate) fh: u64,
+    /// The cookie of the last entry that was read; 0 at the beginning.
+    pub(crate) offset: u64,
+    pub(crate) size: u32,
+    /// READDIRPLUS: with node IDs and attributes.
+    pub(crate) plus: bool,
+}
+
+/// FALLOCATE's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FallocateArgs {
+    pub(crate) fh: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) mode: FallocateFlags,
+}
+
+/// What LSEEK looks for. The kernel handles lseek(2)'s other values of `whence` itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeekWhence {
+    Data,
+    Hole,
 }
 
 /// COPY_FILE_RANGE's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CopyRange {
+pub(crate) struct CopyRangeArgs {
     pub(crate) from: u64,
     pub(crate) from_offset: u64,
-    pub(crate) to_node: u64,
     pub(crate) to: u64,
     pub(crate) to_offset: u64,
     pub(crate) len: u64,
     pub(crate) flags: u64,
 }
 
-/// What is to be done.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Operation<'a> {
-    Lookup { name: &'a [u8] },
-    Forget { count: u64 },
-    BatchForget { nodes: Vec<(u64, u64)> },
-    GetAttr { fh: Option<u64> },
-    SetAttr(SetAttr),
-    ReadLink,
-    Symlink { name: &'a [u8], target: &'a [u8] },
-    MkNod { name: &'a [u8], mode: u32, rdev: u32 },
-    MkDir { name: &'a [u8], mode: u32 },
-    Unlink { name: &'a [u8] },
-    RmDir { name: &'a [u8] },
-    Rename { name: &'a [u8], to: u64, to_name: &'a [u8], flags: u32 },
-    Link { from: u64, name: &'a [u8] },
-    Open { flags: u32, how: u32 },
-    Create { name: &'a [u8], flags: u32, mode: u32, how: u32 },
-    Read(Io),
-    Write(Io, &'a [u8]),
-    Flush { fh: u64 },
-    Release { fh: u64 },
-    FSync { fh: u64, data_only: bool },
-    OpenDir,
-    ReadDir(Io, bool),
-    ReleaseDir { fh: u64 },
-    FSyncDir,
-    StatFs,
-    Access { mask: u32 },
-    FAllocate { fh: u64, offset: u64, len: u64, mode: u32 },
-    LSeek { fh: u64, offset: u64, whence: u32 },
-    CopyFileRange(CopyRange),
-    Interrupt { unique: u64 },
-    Init { major: u32, minor: u32, max_readahead: u32, flags: u64 },
-    Destroy,
-    Unknown,
-}
+/// The part of a message that isn't decoded yet.
+struct Arguments(Bytes);
 
-/// What is left of a request.
-struct From<'a>(&'a [u8]);
-
-impl<'a> From<'a> {
-    fn bytes(&mut self, count: usize) -> Result<&'a [u8], Errno> {
-        let (bytes, rest) = self.0.split_at_checked(count).ok_or(Errno::INVAL)?;
-        self.0 = rest;
-        Ok(bytes)
+impl Arguments {
+    fn bytes(&mut self, count: usize) -> Result<Bytes, Errno> {
+        if count > self.0.len() {
+            return Err(Errno::INVAL);
+        }
+        Ok(self.0.split_to(count))
     }
 
-    fn u16(&mut self) -> Result<u16, Errno> {
-        self.bytes(2).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]))
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Errno> {
+        let array = *self.0.first_chunk().ok_or(Errno::INVAL)?;
+        self.0.advance(N);
+        Ok(array)
     }
 
     fn u32(&mut self) -> Result<u32, Errno> {
-        let mut value = [0; 4];
-        value.copy_from_slice(self.bytes(4)?);
-        Ok(u32::from_ne_bytes(value))
+        self.array().map(u32::from_ne_bytes)
     }
 
     fn u64(&mut self) -> Result<u64, Errno> {
-        let mut value = [0; 8];
-        value.copy_from_slice(self.bytes(8)?);
-        Ok(u64::from_ne_bytes(value))
+        self.array().map(u64::from_ne_bytes)
     }
 
-    fn skip(&mut self, count: usize) -> Result<(), Errno> {
-        self.bytes(count).map(drop)
+    fn skip<const N: usize>(&mut self) -> Result<(), Errno> {
+        self.array::<N>().map(drop)
     }
 
     /// A name that ends with NUL.
-    fn name(&mut self) -> Result<&'a [u8], Errno> {
+    fn name(&mut self) -> Result<Bytes, Errno> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
         let name = self.bytes(end)?;
-        self.skip(1)?;
+        self.skip::<1>()?;
         Ok(name)
     }
 }
 
-impl Header {
-    /// The header of a request; `EINVAL` if it is too short or its length isn't the request's.
-    pub(crate) fn of(request: &[u8]) -> Result<Self, Errno> {
-        let mut from = From(request);
-        let len = from.u32()?;
-        let header = Self {
-            opcode: from.u32()?,
-            unique: from.u64()?,
-            node: from.u64()?,
-            uid: from.u32()?,
-            gid: from.u32()?,
-            pid: from.u32()?,
+impl Request {
+    /// Decodes a whole message.
+    ///
+    /// # Errors
+    /// [`DecodeError`].
+    pub(crate) fn decode(message: Bytes) -> Result<Self, DecodeError> {
+        let len = message.len();
+        let mut arguments = Arguments(message);
+        let (opcode, header) = header(&mut arguments, len).map_err(|_| DecodeError::NoHeader(len))?;
+        let refused = |errno| DecodeError::Refused { unique: header.unique, opcode, errno };
+        let operation = match control(opcode, &mut arguments).map_err(refused)? {
+            Some(control) => Operation::Control(control),
+            None => Operation::File(file(opcode, &mut arguments).map_err(refused)?),
         };
-        let _extensions = from.u16()?;
-        from.skip(2)?;
-        if len as usize == request.len() { Ok(header) } else { Err(Errno::INVAL) }
+        Ok(Self { header, operation })
     }
 }
 
-impl<'a> Operation<'a> {
-    /// Decodes what follows the header; `EINVAL` if it isn't what the operation has.
-    pub(crate) fn of(header: &Header, request: &'a [u8]) -> Result<Self, Errno> {
-        let mut from = From(request.get(HEADER..).ok_or(Errno::INVAL)?);
-        let from = &mut from;
-        Ok(match header.opcode {
-            opcode::LOOKUP => Self::Lookup { name: from.name()? },
-            opcode::FORGET => Self::Forget { count: from.u64()? },
-            opcode::BATCH_FORGET => {
-                let count = from.u32()?;
-                from.skip(4)?;
-                let nodes = (0..count).map(|_| Ok((from.u64()?, from.u64()?)));
-                Self::BatchForget { nodes: nodes.collect::<Result<_, Errno>>()? }
-            }
-            opcode::GETATTR => {
-                let flags = from.u32()?;
-                from.skip(4)?;
-                let fh = from.u64()?;
-                Self::GetAttr { fh: (flags & abi::GETATTR_FH != 0).then_some(fh) }
-            }
-            opcode::SETATTR => Self::SetAttr(set_attr(from)?),
-            opcode::READLINK => Self::ReadLink,
-            opcode::SYMLINK => Self::Symlink { name: from.name()?, target: from.name()? },
-            opcode::MKNOD => {
-                let (mode, rdev) = (from.u32()?, from.u32()?);
-                from.skip(8)?;
-                Self::MkNod { name: from.name()?, mode, rdev }
-            }
-            opcode::MKDIR => {
-                let mode = from.u32()?;
-                from.skip(4)?;
-                Self::MkDir { name: from.name()?, mode }
-            }
-            opcode::UNLINK => Self::Unlink { name: from.name()? },
-            opcode::RMDIR => Self::RmDir { name: from.name()? },
-            opcode::RENAME => {
-                let to = from.u64()?;
-                Self::Rename { name: from.name()?, to, to_name: from.name()?, flags: 0 }
-            }
-            opcode::RENAME2 => {
-                let (to, flags) = (from.u64()?, from.u32()?);
-                from.skip(4)?;
-                Self::Rename { name: from.name()?, to, to_name: from.name()?, flags }
-            }
-            opcode::LINK => Self::Link { from: from.u64()?, name: from.name()? },
-            opcode::OPEN => Self::Open { flags: from.u32()?, how: from.u32()? },
-            opcode::CREATE => {
-                let (flags, mode) = (from.u32()?, from.u32()?);
-                from.skip(4)?;
-                let how = from.u32()?;
-                Self::Create { name: from.name()?, flags, mode, how }
-            }
-            opcode::READ => Self::Read(io(from)?),
-            opcode::WRITE => {
-                let io = io(from)?;
-                Self::Write(io, from.bytes(io.size as usize)?)
-            }
-            opcode::FLUSH => Self::Flush { fh: from.u64()? },
-            opcode::RELEASE => Self::Release { fh: from.u64()? },
-            opcode::RELEASEDIR => Self::ReleaseDir { fh: from.u64()? },
-            opcode::FSYNC => {
-                let (fh, flags) = (from.u64()?, from.u32()?);
-                Self::FSync { fh, data_only: flags & abi::FSYNC_FDATASYNC != 0 }
-            }
-            opcode::OPENDIR => Self::OpenDir,
-            opcode::READDIR => Self::ReadDir(io(from)?, false),
-            opcode::READDIRPLUS => Self::ReadDir(io(from)?, true),
-            opcode::FSYNCDIR => Self::FSyncDir,
-            opcode::STATFS => Self::StatFs,
-            opcode::ACCESS => Self::Access { mask: from.u32()? },
-            opcode::FALLOCATE => {
-                Self::FAllocate { fh: from.u64()?, offset: from.u64()?, len: from.u64()?, mode: from.u32()? }
-            }
-            opcode::LSEEK => Self::LSeek { fh: from.u64()?, offset: from.u64()?, whence: from.u32()? },
-            opcode::COPY_FILE_RANGE => Self::CopyFileRange(CopyRange {
-                from: from.u64()?,
-                from_offset: from.u64()?,
-                to_node: from.u64()?,
+fn header(from: &mut Arguments, len: usize) -> Result<(u32, Header), Errno> {
+    let (stated_len, opcode) = (from.u32()?, from.u32()?);
+    let (unique, node) = (from.u64()?, from.u64()?);
+    let header = Header { unique, node, uid: from.u32()?, gid: from.u32()?, pid: from.u32()? };
+    // The length of extensions, and padding.
+    from.skip::<4>()?;
+    if stated_len as usize == len { Ok((opcode, header)) } else { Err(Errno::INVAL) }
+}
+
+fn control(opcode: u32, from: &mut Arguments) -> Result<Option<ControlOperation>, Errno> {
+    Ok(Some(match opcode {
+        opcode::FORGET => ControlOperation::Forget { count: from.u64()? },
+        opcode::BATCH_FORGET => {
+            let count = from.u32()?;
+            from.skip::<4>()?;
+            let nodes = (0..count).map(|_| Ok((from.u64()?, from.u64()?)));
+            ControlOperation::BatchForget(nodes.collect::<Result<_, Errno>>()?)
+        }
+        opcode::RELEASE => ControlOperation::Release { fh: from.u64()? },
+        opcode::INTERRUPT => ControlOperation::Interrupt { unique: from.u64()? },
+        opcode::INIT => {
+            let (major, minor, max_readahead) = (from.u32()?, from.u32()?, from.u32()?);
+            let low = from.u32()?;
+            let high = if u64::from(low) & abi::init::INIT_EXT != 0 { from.u32()? } else { 0 };
+            let flags = u64::from(high) << 32 | u64::from(low);
+            ControlOperation::Init(Init { major, minor, max_readahead, flags })
+        }
+        opcode::DESTROY => ControlOperation::Destroy,
+        _ => return Ok(None),
+    }))
+}
+
+fn file(opcode: u32, from: &mut Arguments) -> Result<FileOperation, Errno> {
+    Ok(match opcode {
+        opcode::LOOKUP => FileOperation::Lookup { name: from.name()? },
+        opcode::GETATTR => {
+            let flags = from.u32()?;
+            from.skip::<4>()?;
+            let fh = from.u64()?;
+            FileOperation::GetAttr { fh: (flags & abi::GETATTR_FH != 0).then_some(fh) }
+        }
+        opcode::SETATTR => FileOperation::SetAttr(set_attr(from)?),
+        opcode::READLINK => FileOperation::ReadLink,
+        opcode::SYMLINK => FileOperation::Symlink { name: from.name()?, target: from.name()? },
+        opcode::MKNOD => {
+            let (mode, rdev) = (from.u32()?, from.u32()?);
+            // The umask, which the kernel has applied.
+            from.skip::<8>()?;
+            let kind = match FileType::from_raw_mode(mode) {
+                FileType::Unknown if mode & abi::S_IFMT == 0 => FileType::RegularFile,
+                FileType::Unknown | FileType::Directory | FileType::Symlink => return Err(Errno::INVAL),
+                kind => kind,
+            };
+            FileOperation::MkNod { name: from.name()?, kind, mode: mode & 0o7777, rdev }
+        }
+        opcode::MKDIR => {
+            let mode = from.u32()?;
+            from.skip::<4>()?;
+            FileOperation::MkDir { name: from.name()?, mode: mode & 0o7777 }
+        }
+        opcode::UNLINK => FileOperation::Unlink { name: from.name()? },
+        opcode::RMDIR => FileOperation::RmDir { name: from.name()? },
+        opcode::RENAME => {
+            let to = from.u64()?;
+            FileOperation::Rename(RenameArgs { name: from.name()?, to, to_name: from.name()?, flags: 0 })
+        }
+        opcode::RENAME2 => {
+            let (to, flags) = (from.u64()?, from.u32()?);
+            from.skip::<4>()?;
+            FileOperation::Rename(RenameArgs { name: from.name()?, to, to_name: from.name()?, flags })
+        }
+        opcode::LINK => FileOperation::Link { from: from.u64()?, name: from.name()? },
+        opcode::OPEN => {
+            let (flags, open_flags) = (from.u32()?, from.u32()?);
+            FileOperation::Open(open(flags, open_flags)?)
+        }
+        opcode::CREATE => {
+            let (flags, mode) = (from.u32()?, from.u32()?);
+            // The umask, which the kernel has applied.
+            from.skip::<4>()?;
+            let open_flags = from.u32()?;
+            let open = open(flags, open_flags)?;
+            FileOperation::Create { name: from.name()?, mode: mode & 0o7777, open }
+        }
+        opcode::READ => {
+            let io = io(from)?;
+            FileOperation::Read(ReadArgs { fh: io.fh, offset: io.offset, size: io.size, flags: io.flags })
+        }
+        opcode::WRITE => {
+            let io = io(from)?;
+            FileOperation::Write(WriteArgs {
+                fh: io.fh,
+                offset: io.offset,
+                data: from.bytes(io.size as usize)?,
+                flags: io.flags,
+                from_page_cache: io.io_flags & abi::WRITE_CACHE != 0,
+                kill_set_id: io.io_flags & abi::WRITE_KILL_SUIDGID != 0,
+            })
+        }
+        opcode::FLUSH => FileOperation::Flush { fh: from.u64()? },
+        opcode::RELEASEDIR => FileOperation::ReleaseDir { fh: from.u64()? },
+        opcode::FSYNC => FileOperation::FSync { fh: from.u64()? },
+        opcode::OPENDIR => FileOperation::OpenDir,
+        opcode::READDIR | opcode::READDIRPLUS => {
+            let io = io(from)?;
+            let plus = opcode == opcode::READDIRPLUS;
+            FileOperation::ReadDir(ReadDirArgs { fh: io.fh, offset: io.offset, size: io.size, plus })
+        }
+        opcode::FSYNCDIR => FileOperation::FSyncDir,
+        opcode::STATFS => FileOperation::StatFs,
+        opcode::ACCESS => FileOperation::Access { mask: from.u32()? },
+        opcode::FALLOCATE => {
+            let (fh, offset, len, mode) = (from.u64()?, from.u64()?, from.u64()?, from.u32()?);
+            let mode = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
+            FileOperation::FAllocate(FallocateArgs { fh, offset, len, mode })
+        }
+        opcode::LSEEK => {
+            let (fh, offset, whence) = (from.u64()?, from.u64()?, from.u32()?);
+            let whence = match whence {
+                abi::SEEK_DATA => SeekWhence::Data,
+                abi::SEEK_HOLE => SeekWhence::Hole,
+                _ => return Err(Errno::INVAL),
+            };
+            FileOperation::LSeek { fh, offset, whence }
+        }
+        opcode::COPY_FILE_RANGE => {
+            let (from_fh, from_offset) = (from.u64()?, from.u64()?);
+            let _to_node = from.u64()?;
+            FileOperation::CopyFileRange(CopyRangeArgs {
+                from: from_fh,
+                from_offset,
                 to: from.u64()?,
                 to_offset: from.u64()?,
                 len: from.u64()?,
                 flags: from.u64()?,
-            }),
-            opcode::INTERRUPT => Self::Interrupt { unique: from.u64()? },
-            opcode::INIT => {
-                let (major, minor, max_readahead) = (from.u32()?, from.u32()?, from.u32()?);
-                let low = from.u32()?;
-                let high = if u64::from(low) & abi::init::INIT_EXT != 0 { from.u32()? } else { 0 };
-                let flags = u64::from(high) << 32 | u64::from(low);
-                Self::Init { major, minor, max_readahead, flags }
-            }
-            opcode::DESTROY => Self::Destroy,
-            _ => Self::Unknown,
-        })
-    }
+            })
+        }
+        _ => return Err(Errno::NOSYS),
+    })
 }
 
-fn io(from: &mut From<'_>) -> Result<Io, Errno> {
-    let (fh, offset, size, how) = (from.u64()?, from.u64()?, from.u32()?, from.u32()?);
+fn open(flags: u32, open_flags: u32) -> Result<OpenArgs, Errno> {
+    let (read, write) = match flags & OFlags::ACCMODE.bits() {
+        mode if mode == OFlags::RDONLY.bits() => (true, false),
+        mode if mode == OFlags::WRONLY.bits() => (false, true),
+        mode if mode == OFlags::RDWR.bits() => (true, true),
+        _ => return Err(Errno::INVAL),
+    };
+    Ok(OpenArgs {
+        flags: OFlags::from_bits_retain(flags),
+        read,
+        write,
+        execute: flags & FMODE_EXEC != 0,
+        kill_set_id: open_flags & abi::OPEN_KILL_SUIDGID != 0,
+    })
+}
+
+/// `struct fuse_read_in` and `fuse_write_in`, which have the same layout.
+struct Io {
+    fh: u64,
+    offset: u64,
+    size: u32,
+    /// READ_ or WRITE_ bits.
+    io_flags: u32,
+    flags: OFlags,
+}
+
+fn io(from: &mut Arguments) -> Result<Io, Errno> {
+    let (fh, offset, size, io_flags) = (from.u64()?, from.u64()?, from.u32()?, from.u32()?);
     let _lock_owner = from.u64()?;
-    let flags = from.u32()?;
-    from.skip(4)?;
-    Ok(Io { fh, offset, size, how, flags })
+    let flags = OFlags::from_bits_retain(from.u32()?);
+    from.skip::<4>()?;
+    Ok(Io { fh, offset, size, io_flags, flags })
 }
 
-fn set_attr(from: &mut From<'_>) -> Result<SetAttr, Errno> {
+/// `struct fuse_setattr_in`.
+fn set_attr(from: &mut Arguments) -> Result<SetAttrArgs, Errno> {
     let valid = from.u32()?;
-    from.skip(4)?;
+    from.skip::<4>()?;
     let (fh, size) = (from.u64()?, from.u64()?);
     let _lock_owner = from.u64()?;
     let (atime, mtime, _ctime) = (from.u64()?.cast_signed(), from.u64()?.cast_signed(), from.u64()?);
     let (atime_nsec, mtime_nsec, _ctime_nsec) = (from.u32()?, from.u32()?, from.u32()?);
     let mode = from.u32()?;
-    from.skip(4)?;
+    from.skip::<4>()?;
     let (uid, gid) = (from.u32()?, from.u32()?);
-    Ok(SetAttr { valid, fh, size, atime: (atime, atime_nsec), mtime: (mtime, mtime_nsec), mode, uid, gid })
+    let has = |bit| valid & bit != 0;
+    let time = |set, now, seconds, nanoseconds| match (has(set), has(now)) {
+        (_, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::To(Timestamp { seconds, nanoseconds })),
+        (false, false) => None,
+    };
+    let set = SetAttributes {
+        mode: has(fattr::MODE).then_some(mode & 0o7777),
+        uid: has(fattr::UID).then_some(uid),
+        gid: has(fattr::GID).then_some(gid),
+        size: has(fattr::SIZE).then_some(size),
+        atime: time(fattr::ATIME, fattr::ATIME_NOW, atime, atime_nsec),
+        mtime: time(fattr::MTIME, fattr::MTIME_NOW, mtime, mtime_nsec),
+    };
+    Ok(SetAttrArgs { fh: has(fattr::FH).then_some(fh), set, kill_set_id: has(fattr::KILL_SUIDGID) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
-        let mut request = Vec::new();
-        request.extend(((HEADER + body.len()) as u32).to_ne_bytes());
-        request.extend(opcode.to_ne_bytes());
-        request.extend(77u64.to_ne_bytes());
-        request.extend(5u64.to_ne_bytes());
+    /// Bytes of `struct fuse_in_header`.
+    const HEADER: usize = 40;
+
+    fn message(opcode: u32, body: &[u8]) -> Bytes {
+        let mut message = Vec::new();
+        message.extend(((HEADER + body.len()) as u32).to_ne_bytes());
+        message.extend(opcode.to_ne_bytes());
+        message.extend(77u64.to_ne_bytes());
+        message.extend(5u64.to_ne_bytes());
         for value in [1000u32, 100, 4242, 0] {
-            request.extend(value.to_ne_bytes());
+            message.extend(value.to_ne_bytes());
         }
-        request.extend(body);
-        request
+        message.extend(body);
+        message.into()
+    }
+
+    fn decode(opcode: u32, body: &[u8]) -> Result<FileOperation, Errno> {
+        match Request::decode(message(opcode, body)) {
+            Ok(Request { operation: Operation::File(operation), .. }) => Ok(operation),
+            Err(DecodeError::Refused { errno, unique: 77, .. }) => Err(errno),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
-    fn a_header_says_who_and_what() {
-        let bytes = request(opcode::LOOKUP, b"name\0");
-        let header = Header::of(&bytes).unwrap();
-        assert_eq!(
-            header,
-            Header { opcode: opcode::LOOKUP, unique: 77, node: 5, uid: 1000, gid: 100, pid: 4242 }
-        );
-        assert_eq!(Operation::of(&header, &bytes).unwrap(), Operation::Lookup { name: b"name" });
-        assert_eq!(Header::of(&bytes[..bytes.len() - 1]), Err(Errno::INVAL));
+    fn a_header_has_the_caller_and_the_file() {
+        let bytes = message(opcode::LOOKUP, b"name\0");
+        let header = Header { unique: 77, node: 5, uid: 1000, gid: 100, pid: 4242 };
+        let operation = Operation::File(FileOperation::Lookup { name: Bytes::from_static(b"name") });
+        assert_eq!(Request::decode(bytes.clone()), Ok(Request { header, operation }));
+        let short = bytes.slice(..bytes.len() - 1);
+        assert_eq!(Request::decode(short.clone()), Err(DecodeError::NoHeader(short.len())));
     }
 
     #[test]
-    fn a_request_cut_off_anywhere_is_refused_or_shorter() {
+    fn truncated_arguments_are_refused() {
         let mut body = Vec::new();
         body.extend(9u64.to_ne_bytes());
         body.extend(0u64.to_ne_bytes());
         body.extend(b"from\0to\0");
-        let bytes = request(opcode::RENAME2, &body);
-        let header = Header::of(&bytes).unwrap();
-        let whole = Operation::of(&header, &bytes).unwrap();
-        assert_eq!(whole, Operation::Rename { name: b"from", to: 9, to_name: b"to", flags: 0 });
-        for end in 0..bytes.len() {
-            assert_eq!(Operation::of(&header, &bytes[..end]), Err(Errno::INVAL), "{end}");
+        let (name, to_name) = (Bytes::from_static(b"from"), Bytes::from_static(b"to"));
+        let whole = FileOperation::Rename(RenameArgs { name, to: 9, to_name, flags: 0 });
+        assert_eq!(decode(opcode::RENAME2, &body), Ok(whole));
+        for end in 0..body.len() {
+            assert_eq!(decode(opcode::RENAME2, &body[..end]), Err(Errno::INVAL), "{end}");
         }
     }
 
     #[test]
-    fn a_write_has_as_many_bytes_as_it_says() {
+    fn a_write_has_as_many_bytes_as_its_size_says() {
         let mut body = Vec::new();
         for value in [3u64, 4096] {
             body.extend(value.to_ne_bytes());
@@ -326,17 +531,42 @@ mod tests {
         body.extend(5u32.to_ne_bytes());
         body.extend([0; 4 + 8 + 4 + 4]);
         body.extend(b"hello");
-        let bytes = request(opcode::WRITE, &body);
-        let header = Header::of(&bytes).unwrap();
-        let Operation::Write(io, data) = Operation::of(&header, &bytes).unwrap() else { panic!("a write") };
-        assert_eq!((io.fh, io.offset, data), (3, 4096, &b"hello"[..]));
-        assert_eq!(Operation::of(&header, &bytes[..bytes.len() - 1]), Err(Errno::INVAL));
+        let Ok(FileOperation::Write(write)) = decode(opcode::WRITE, &body) else { panic!("no write") };
+        assert_eq!((write.fh, write.offset, &write.data[..]), (3, 4096, &b"hello"[..]));
+        assert_eq!(decode(opcode::WRITE, &body[..body.len() - 1]), Err(Errno::INVAL));
     }
 
     #[test]
-    fn an_operation_that_nobody_knows_is_unknown() {
-        let bytes = request(9999, b"whatever");
-        let header = Header::of(&bytes).unwrap();
-        assert_eq!(Operation::of(&header, &bytes), Ok(Operation::Unknown));
+    fn set_attr_sets_what_its_valid_bits_name() {
+        let mut body = vec![0; 88];
+        let valid = fattr::MODE | fattr::ATIME | fattr::ATIME_NOW | fattr::MTIME | fattr::FH;
+        body[..4].copy_from_slice(&valid.to_ne_bytes());
+        body[8..16].copy_from_slice(&4u64.to_ne_bytes());
+        body[40..48].copy_from_slice(&(-5i64).to_ne_bytes());
+        body[60..64].copy_from_slice(&7u32.to_ne_bytes());
+        body[68..72].copy_from_slice(&0o100_640u32.to_ne_bytes());
+        let mtime = SetTime::To(Timestamp { seconds: -5, nanoseconds: 7 });
+        let set = SetAttributes {
+            mode: Some(0o640),
+            atime: Some(SetTime::Now),
+            mtime: Some(mtime),
+            ..SetAttributes::default()
+        };
+        let expected = SetAttrArgs { fh: Some(4), set, kill_set_id: false };
+        assert_eq!(decode(opcode::SETATTR, &body), Ok(FileOperation::SetAttr(expected)));
+    }
+
+    #[test]
+    fn flags_without_a_meaning_are_refused() {
+        let access_mode_3 = [3u32, 0].map(u32::to_ne_bytes).concat();
+        assert_eq!(decode(opcode::OPEN, &access_mode_3), Err(Errno::INVAL));
+        let mut seek = vec![0; 24];
+        seek[16..20].copy_from_slice(&9u32.to_ne_bytes());
+        assert_eq!(decode(opcode::LSEEK, &seek), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn unknown_operations_are_not_implemented() {
+        assert_eq!(decode(9999, b"whatever"), Err(Errno::NOSYS));
     }
 }

@@ -11,8 +11,8 @@ use rustix::mount::UnmountFlags;
 use crate::cli::UmountArgs;
 use crate::exit::{Ended, Exit, Failure};
 use crate::human;
-use crate::mountinfo::{self, Mounted, OURS};
 use crate::output::complain;
+use mount::mountinfo::{self, MountEntry};
 
 /// Unmounts each.
 pub fn umount(args: &UmountArgs) -> Ended {
@@ -28,14 +28,14 @@ pub fn umount(args: &UmountArgs) -> Ended {
 
 fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
     let shown = human::name(mountpoint.as_os_str().as_bytes());
-    let whole = mountinfo::whole(mountpoint).map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::at(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let whole = mountinfo::resolve(mountpoint).map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::find(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
     let mounted = match mounted {
         None => {
             return Err(Failure::new(&shown, "nothing is mounted here")
                 .next("`samehost status` and `findmnt -t fuse.samehost` list what is"));
         }
-        Some(mounted) if mounted.kind != OURS => {
+        Some(mounted) if !mounted.is_samehost() => {
             return Err(Failure::new(
                 &shown,
                 format!("a filesystem of type {} is mounted here", mounted.kind),
@@ -55,7 +55,7 @@ fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
 }
 
 /// fusermount3 unmounts for ordinary users what they have mounted.
-fn by_helper(shown: &str, mounted: &Mounted, args: &UmountArgs) -> Result<(), Failure> {
+fn by_helper(shown: &str, mounted: &MountEntry, args: &UmountArgs) -> Result<(), Failure> {
     if args.force {
         // What MNT_FORCE does for root; the file belongs to whoever mounted. Where fusectl isn't mounted
         // there is none.

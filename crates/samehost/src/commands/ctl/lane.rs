@@ -9,7 +9,7 @@ use crate::cli::{Global, LaneArgs};
 use crate::commands::mount::{MountStatus, Request};
 use crate::commands::status::{self, mounts};
 use crate::exit::{Ended, Exit, Failure};
-use crate::mountinfo;
+use mount::mountinfo;
 
 /// Switches it.
 pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
@@ -31,7 +31,7 @@ fn chosen(
 ) -> Result<ProcessAnswer<MountStatus>, Failure> {
     if let Some(at) = at {
         // The mount may hang, so it isn't touched.
-        let whole = mountinfo::whole(at).unwrap_or_else(|_| at.to_owned());
+        let whole = mountinfo::resolve(at).unwrap_or_else(|_| at.to_owned());
         all.retain(|mount| mount.answer.mountpoint == whole);
     }
     match (all.pop(), all.is_empty()) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 use crate::human;
-use crate::mountinfo::{self, OURS};
+use mount::mountinfo;
 
 /// The absolute path of a directory on which can be mounted.
 pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
@@ -27,8 +27,8 @@ pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
         return Err(Failure::new(&shown, "it isn't a directory").next("name a directory to mount on"));
     }
     let whole = mountpoint.canonicalize().map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::at(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
-    if let Some(mounted) = mounted.filter(|mounted| mounted.kind == OURS) {
+    let mounted = mountinfo::find(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    if let Some(mounted) = mounted.filter(|mounted| mounted.is_samehost()) {
         let source = human::name(mounted.source.as_bytes());
         return Err(Failure::new(&shown, format!("{source} is mounted here already"))
             .next(format!("unmount it first (samehost umount {shown}), or mount elsewhere")));

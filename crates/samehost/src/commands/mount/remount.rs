@@ -8,15 +8,15 @@ use rustix::mount::MountFlags;
 use crate::cli::MountArgs;
 use crate::exit::{Ended, Exit, Failure};
 use crate::human;
-use crate::mountinfo::{self, Mounted, OURS};
+use mount::mountinfo::{self, MountEntry};
 
 /// Changes it.
 pub fn remount(args: &MountArgs, change: &Remount) -> Ended {
     use std::os::unix::ffi::OsStrExt;
     let shown = human::name(args.mountpoint.as_os_str().as_bytes());
-    let whole = mountinfo::whole(&args.mountpoint).map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::at(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
-    let Some(mounted) = mounted.filter(|mounted| mounted.kind == OURS) else {
+    let whole = mountinfo::resolve(&args.mountpoint).map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::find(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let Some(mounted) = mounted.filter(|mounted| mounted.is_samehost()) else {
         return Err(Failure::new(&shown, "no filesystem of Samehost is mounted here")
             .next("`samehost status` and `findmnt -t fuse.samehost` list what is")
             .into());
@@ -32,7 +32,7 @@ pub fn remount(args: &MountArgs, change: &Remount) -> Ended {
 }
 
 /// The flags that it has, changed. What mount(2) isn't given it takes away, but for the times of access.
-fn flags(mounted: &Mounted, change: &Remount) -> MountFlags {
+fn flags(mounted: &MountEntry, change: &Remount) -> MountFlags {
     let has = |option: &str| mounted.options.iter().any(|one| one == option);
     let mut flags = MountFlags::empty();
     for (option, flag, change) in [
@@ -56,9 +56,9 @@ mod tests {
 
     #[test]
     fn what_is_not_named_stays() {
-        let mounted = Mounted {
+        let mounted = MountEntry {
             at: "/mnt".into(),
-            kind: OURS.to_owned(),
+            kind: mount::FSTYPE.to_owned(),
             source: "h:/s".into(),
             minor: 1,
             options: ["rw", "nosuid", "relatime"].map(str::to_owned).to_vec(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use client::{LaneMode, RoadCounters};
 use control::Reply;
-use mount::{Mount, Report};
+use mount::{Mount, MountReport};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::LaneWord;
@@ -165,7 +165,7 @@ pub enum Road {
 
 impl Road {
     /// What a report amounts to.
-    pub fn of(report: &Report) -> Self {
+    pub fn of(report: &MountReport) -> Self {
         match (report.lane.local, &report.not_passed) {
             (true, None) => Self::Passed,
             (true, Some(_)) => Self::Served,
@@ -183,7 +183,7 @@ impl Road {
     }
 
     /// Why it isn't a better one.
-    pub fn reasons(self, report: &Report) -> Vec<String> {
+    pub fn reasons(self, report: &MountReport) -> Vec<String> {
         match self {
             Self::Passed => Vec::new(),
             Self::Served => report.not_passed.iter().cloned().collect(),

@@ -1,56 +1,72 @@
-//! What is mounted where: /proc/self/mountinfo (proc_pid_mountinfo(5)).
+//! The mount table of this process's mount namespace, /proc/self/mountinfo (proc_pid_mountinfo(5)).
 //!
-//! Reading it never touches the filesystems that it names, so it works when they hang.
+//! Reading it doesn't access the mounted filesystems, so it works when they hang.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The type of our filesystems.
-pub const OURS: &str = "fuse.samehost";
+use crate::fuse::attach::FSTYPE;
 
-/// One mount.
+/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mounted {
-    /// Where.
+pub struct MountEntry {
+    /// The mountpoint.
     pub at: PathBuf,
     /// The filesystem's type.
     pub kind: String,
-    /// What is mounted.
+    /// What is mounted, such as a device or `nfs://host/export`.
     pub source: OsString,
-    /// The minor number of its device, which for FUSE is the connection's number.
+    /// The minor device number; for FUSE it is the connection's number in fusectl.
     pub minor: u32,
-    /// The mount's own options and the filesystem's.
+    /// The options of the mount and of the filesystem.
     pub options: Vec<String>,
 }
 
-/// All mounts of this process's namespace, in the order in which they cover each other.
-pub fn all() -> io::Result<Vec<Mounted>> {
+impl MountEntry {
+    /// Whether it is a filesystem of [`crate::Mount`].
+    #[must_use]
+    pub fn is_samehost(&self) -> bool {
+        self.kind == FSTYPE
+    }
+}
+
+/// All mounts; a later one covers an earlier one on the same mountpoint.
+///
+/// # Errors
+/// open(2)'s and read(2)'s.
+pub fn list() -> io::Result<Vec<MountEntry>> {
     let table = std::fs::read("/proc/self/mountinfo").map_err(sys::proc_error)?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
-/// What can be seen at `path`, if something is mounted exactly there: the last mount.
-pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
-    Ok(all()?.into_iter().rfind(|mounted| mounted.at == path))
+/// The mount whose root is visible at `path`; `None` if `path` is no mountpoint.
+///
+/// # Errors
+/// As [`list`].
+pub fn find(path: &Path) -> io::Result<Option<MountEntry>> {
+    Ok(list()?.into_iter().rfind(|mounted| mounted.at == path))
 }
 
-/// The absolute path of a mountpoint, without touching what is mounted on it: the directory above it is
+/// The absolute path of a mountpoint, without access to the filesystem that is mounted on it: only its parent is
 /// resolved.
-pub fn whole(path: &Path) -> io::Result<PathBuf> {
+///
+/// # Errors
+/// realpath(3)'s, for the parent.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             Ok(parent.canonicalize()?.join(name))
         }
-        // "/", or something that ends in "..".
+        // "/", or a path that ends in "..".
         _ => path.canonicalize(),
     }
 }
 
-/// One line: `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw`.
-fn parse(line: &[u8]) -> Option<Mounted> {
+/// Parses a line: `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/root rw`.
+fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|byte| *byte == b' ');
     let device = std::str::from_utf8(words.nth(2)?).ok()?;
     let at = unescape(words.nth(1)?);
@@ -63,10 +79,10 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let source = OsString::from_vec(unescape(words.next()?));
     let minor = device.split_once(':')?.1.parse().ok()?;
     options.extend(words.next().map(list).unwrap_or_default());
-    Some(Mounted { at: OsString::from_vec(at).into(), kind, source, minor, options })
+    Some(MountEntry { at: OsString::from_vec(at).into(), kind, source, minor, options })
 }
 
-/// Blanks, tabs, line breaks and backslashes are `\ooo` there.
+/// Decodes `\ooo`, which stands for a blank, a tab, a newline or a backslash.
 fn unescape(word: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -91,12 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_taken_apart() {
+    fn a_line_is_parsed() {
         let line = b"61 28 0:52 / /mnt/a\\040b rw,nosuid shared:5 master:1 - fuse.samehost host:/srv\\134 \
                      rw,user_id=0";
-        let expected = Mounted {
+        let expected = MountEntry {
             at: "/mnt/a b".into(),
-            kind: OURS.to_owned(),
+            kind: FSTYPE.to_owned(),
             source: r"host:/srv\".into(),
             minor: 52,
             options: ["rw", "nosuid", "rw", "user_id=0"].map(str::to_owned).to_vec(),
@@ -107,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_mounted_and_a_path_is_made_whole_without_its_last_part() {
-        assert!(at(Path::new("/")).unwrap().is_some());
-        assert_eq!(whole(Path::new("/nothing-is-here")).unwrap(), Path::new("/nothing-is-here"));
-        assert_eq!(whole(Path::new("x")).unwrap(), std::env::current_dir().unwrap().join("x"));
-        assert!(whole(Path::new("/nothing-is-here/x")).is_err());
+    fn a_mountpoint_is_resolved_without_its_last_component() {
+        assert!(find(Path::new("/")).unwrap().is_some());
+        assert_eq!(resolve(Path::new("/nothing-is-here")).unwrap(), Path::new("/nothing-is-here"));
+        assert_eq!(resolve(Path::new("x")).unwrap(), std::env::current_dir().unwrap().join("x"));
+        assert!(resolve(Path::new("/nothing-is-here/x")).is_err());
     }
 }

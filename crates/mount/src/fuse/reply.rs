@@ -1,4 +1,4 @@
-//! What follows `struct fuse_out_header` in an answer, encoded in the machine's byte order.
+//! Bodies of replies: what follows `struct fuse_out_header`, in the machine's byte order.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use client::{Attributes, FileKind, FsStat, Timestamp};
 
 use super::abi::{self, init};
 
-/// File type bits of a mode, S_IFMT.
+/// The file type bits of a mode, `S_IFMT`.
 const fn type_bits(kind: FileKind) -> u32 {
     match kind {
         FileKind::Fifo => 0o010_000,
@@ -19,28 +19,28 @@ const fn type_bits(kind: FileKind) -> u32 {
     }
 }
 
-/// A device number as the kernel's `new_encode_dev`.
-pub(crate) const fn device(major: u32, minor: u32) -> u32 {
+/// Encodes a device number as the kernel's `new_encode_dev` does.
+pub(crate) const fn encode_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
 
-/// The other way round: major and minor.
-pub(crate) const fn undevice(rdev: u32) -> (u32, u32) {
+/// Major and minor number of an encoded device number.
+pub(crate) const fn decode_device(rdev: u32) -> (u32, u32) {
     ((rdev & 0xfff00) >> 8, (rdev & 0xff) | (rdev >> 12) & 0xfff00)
 }
 
-/// How long the kernel may believe a name and the attributes.
+/// For how long the kernel may cache a name and the attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Valid {
+pub(crate) struct CacheTimes {
     pub(crate) entry: Duration,
     pub(crate) attributes: Duration,
 }
 
-/// An answer being written.
+/// The body of a reply.
 #[derive(Debug, Default)]
-pub(crate) struct Answer(pub(crate) Vec<u8>);
+pub(crate) struct FuseReply(pub(crate) Vec<u8>);
 
-impl Answer {
+impl FuseReply {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
@@ -73,27 +73,27 @@ impl Answer {
         self.u32(from.nlink);
         self.u32(from.uid);
         self.u32(from.gid);
-        self.u32(device(from.rdev.0, from.rdev.1));
-        // st_blksize: how much is best read or written at once.
+        self.u32(encode_device(from.rdev.0, from.rdev.1));
+        // st_blksize.
         self.u32(BLOCK);
         self.u32(0);
     }
 
     /// `struct fuse_entry_out`.
-    pub(crate) fn entry(mut self, node: u64, attributes: &Attributes, valid: Valid) -> Self {
+    pub(crate) fn entry(mut self, node: u64, attributes: &Attributes, valid: CacheTimes) -> Self {
         self.put_entry(node, Some(attributes), valid);
         self
     }
 
-    /// An entry that says there is no such name, for as long as it says.
+    /// An entry without a node: the name doesn't exist. The kernel caches that for `valid`.
     pub(crate) fn no_entry(mut self, valid: Duration) -> Self {
-        self.put_entry(0, None, Valid { entry: valid, attributes: Duration::ZERO });
+        self.put_entry(0, None, CacheTimes { entry: valid, attributes: Duration::ZERO });
         self
     }
 
-    fn put_entry(&mut self, node: u64, attributes: Option<&Attributes>, valid: Valid) {
+    fn put_entry(&mut self, node: u64, attributes: Option<&Attributes>, valid: CacheTimes) {
         self.u64(node);
-        // Nodes are never used again: no generation is needed.
+        // Node IDs are never reused: they need no generation.
         self.u64(0);
         self.u64(valid.entry.as_secs());
         self.u64(valid.attributes.as_secs());
@@ -151,7 +151,7 @@ impl Answer {
     }
 
     /// `struct fuse_init_out`.
-    pub(crate) fn init(mut self, agreed: &Agreed) -> Self {
+    pub(crate) fn init(mut self, agreed: &Negotiated) -> Self {
         self.u32(abi::MAJOR);
         self.u32(abi::MINOR);
         self.u32(agreed.max_readahead);
@@ -159,7 +159,7 @@ impl Answer {
         self.u16(agreed.max_background);
         self.u16(agreed.max_background / 4 * 3);
         self.u32(agreed.max_write);
-        // Times are good to the nanosecond.
+        // The granularity of time stamps, in nanoseconds.
         self.u32(1);
         self.u16((agreed.max_write / 4096) as u16);
         self.u16(0);
@@ -169,13 +169,13 @@ impl Answer {
         self
     }
 
-    /// One `struct fuse_dirent`, or `fuse_direntplus` if there is an entry; false (and nothing written) if it
-    /// doesn't fit into `limit` bytes.
+    /// Appends a `struct fuse_dirent`, or with `plus` a `fuse_direntplus`. Appends nothing and returns false if
+    /// it doesn't fit into `limit` bytes.
     pub(crate) fn add_dirent(
         &mut self,
         limit: usize,
         dirent: &Dirent<'_>,
-        plus: Option<&dyn Fn() -> Option<(u64, Attributes, Valid)>>,
+        plus: Option<&dyn Fn() -> Option<(u64, Attributes, CacheTimes)>>,
     ) -> bool {
         let entry = if plus.is_some() { 128 } else { 0 };
         let len = (entry + 24 + dirent.name.len()).next_multiple_of(8);
@@ -186,7 +186,7 @@ impl Answer {
         if let Some(look_up) = plus {
             match look_up() {
                 Some((node, attributes, valid)) => self.put_entry(node, Some(&attributes), valid),
-                None => self.put_entry(0, None, Valid::default()),
+                None => self.put_entry(0, None, CacheTimes::default()),
             }
         }
         self.u64(dirent.fileid);
@@ -199,29 +199,29 @@ impl Answer {
     }
 }
 
-/// The preferred size of a transfer, st_blksize.
+/// The preferred size of a transfer in bytes, `st_blksize`.
 const BLOCK: u32 = 1 << 20;
 
-/// What statfs(2) counts in.
+/// The unit of statfs(2)'s block counts, in bytes.
 const STATFS_BLOCK: u32 = 4096;
 
-/// One line of a listing.
+/// An entry of a directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dirent<'a> {
     pub(crate) fileid: u64,
-    /// Where the listing goes on behind it.
+    /// The offset from which the listing continues behind it.
     pub(crate) offset: u64,
     pub(crate) kind: Option<FileKind>,
     pub(crate) name: &'a [u8],
 }
 
-/// What INIT has settled.
+/// The result of INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Agreed {
+pub(crate) struct Negotiated {
     /// Bits of [`init`].
     pub(crate) flags: u64,
     pub(crate) max_readahead: u32,
-    /// Bytes of the largest WRITE, and of the largest READ; a multiple of 4096.
+    /// Bytes of the largest WRITE and the largest READ; a multiple of 4096.
     pub(crate) max_write: u32,
     pub(crate) max_background: u16,
 }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_are_as_long_as_the_kernel_has_them() {
+    fn structures_have_the_kernels_sizes() {
         let attributes = Attributes {
             kind: FileKind::Regular,
             mode: 0o644,
@@ -248,31 +248,31 @@ mod tests {
             ctime: Timestamp::default(),
             change: 0,
         };
-        let len = |answer: Answer| answer.0.len();
-        let new = Answer::default;
-        assert_eq!(len(new().entry(2, &attributes, Valid::default())), 128);
+        let len = |reply: FuseReply| reply.0.len();
+        let new = FuseReply::default;
+        assert_eq!(len(new().entry(2, &attributes, CacheTimes::default())), 128);
         assert_eq!(len(new().no_entry(Duration::ZERO)), 128);
         assert_eq!(len(new().attr(&attributes, Duration::ZERO)), 104);
         assert_eq!(len(new().open(1, 0, 0)), 16);
         assert_eq!(len(new().statfs(&FsStat::default(), 255)), 80);
-        let agreed = Agreed { flags: 0, max_readahead: 0, max_write: 4096, max_background: 1 };
+        let agreed = Negotiated { flags: 0, max_readahead: 0, max_write: 4096, max_background: 1 };
         assert_eq!(len(new().init(&agreed)), 64);
     }
 
     #[test]
-    fn device_numbers_go_there_and_back() {
+    fn device_numbers_survive_encoding() {
         for (major, minor) in [(0, 0), (8, 1), (259, 70_000), (0xfff, 0xf_ffff)] {
-            assert_eq!(undevice(device(major, minor)), (major, minor));
+            assert_eq!(decode_device(encode_device(major, minor)), (major, minor));
         }
     }
 
     #[test]
-    fn a_listing_ends_where_it_is_full() {
-        let mut answer = Answer::default();
+    fn an_entry_beyond_the_limit_is_not_appended() {
+        let mut reply = FuseReply::default();
         let dirent = Dirent { fileid: 1, offset: 1, kind: Some(FileKind::Directory), name: b"abc" };
-        assert!(answer.add_dirent(32, &dirent, None));
-        assert_eq!(answer.0.len(), 32);
-        assert!(!answer.add_dirent(63, &dirent, None));
-        assert_eq!(answer.0.len(), 32);
+        assert!(reply.add_dirent(32, &dirent, None));
+        assert_eq!(reply.0.len(), 32);
+        assert!(!reply.add_dirent(63, &dirent, None));
+        assert_eq!(reply.0.len(), 32);
     }
 }

@@ -1,0 +1,192 @@
+//! GETATTR, SETATTR, ACCESS and STATFS.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::{Access, Attributes};
+use rustix::io::Errno;
+
+use super::{Filesystem, RequestContext};
+use crate::fuse::reply::FuseReply;
+use crate::fuse::request::SetAttrArgs;
+use crate::inode::{Inode, IoHold};
+use crate::users::User;
+
+/// All rights of ACCESS: one call fills the cache for every purpose.
+const ALL_RIGHTS: Access = Access(0x3f);
+
+/// access(2)'s bits.
+const R_OK: u32 = 4;
+const W_OK: u32 = 2;
+const X_OK: u32 = 1;
+
+impl Filesystem {
+    pub(super) async fn get_attributes(
+        &self,
+        request: &RequestContext,
+        fh: Option<u64>,
+    ) -> Result<FuseReply, Errno> {
+        let inode = self.inode(request)?;
+        let asked = Instant::now();
+        if let Some(attributes) = self.cached_attributes(&inode, asked) {
+            let valid = self.report_attributes(&inode, asked);
+            return Ok(FuseReply::with_capacity(104).attr(&attributes, valid));
+        }
+        let attributes = match fh.and_then(|fh| self.files.get(fh)) {
+            Some(open) => open.file.attributes().await,
+            None => self.user(request).session.attributes(&inode.handle).await,
+        };
+        let attributes = attributes.map_err(|error| self.errno_for(&inode, &error))?;
+        self.update_attributes(&inode, attributes, asked);
+        self.invalidate_stale_data(&inode);
+        // The cache may be newer than this reply.
+        let attributes = inode.attributes().unwrap_or(attributes);
+        let valid = self.report_attributes(&inode, Instant::now());
+        Ok(FuseReply::with_capacity(104).attr(&attributes, valid))
+    }
+
+    /// Attributes that need no GETATTR. The kernel drops its own with every write, but the replies to WRITEs
+    /// carry new ones; and the descriptor of an open granted file tells them.
+    pub(super) fn cached_attributes(&self, inode: &Inode, now: Instant) -> Option<Attributes> {
+        let state = inode.lock();
+        match state.opens.io_mode.backing().cloned() {
+            Some(backing) => {
+                drop(state);
+                backing.file.attributes_now()?.ok()
+            }
+            None if state.attributes.is_current(now, &self.options.attributes) && !inode.is_atime_stale() => {
+                state.attributes.get().copied()
+            }
+            None => {
+                let granted = state.opens.last_granted()?;
+                drop(state);
+                self.files.get(granted)?.file.attributes_now()?.ok()
+            }
+        }
+    }
+
+    /// Fetches the attributes of open files that the kernel caches, when they expire. A process that keeps a
+    /// file open and doesn't stat it sees foreign writes within that time (nfs(5), acregmax).
+    pub(crate) async fn refresh_open_files(&self) {
+        for open in self.files.list() {
+            let (inode, now) = (&open.inode, Instant::now());
+            let is_due = open.hold == IoHold::Cached
+                && !inode.lock().attributes.is_current(now, &self.options.attributes);
+            // A failure is left to the next request that uses the file.
+            if is_due && let Ok(attributes) = open.file.attributes().await {
+                self.update_attributes(inode, attributes, now);
+                self.invalidate_stale_data(inode);
+            }
+        }
+    }
+
+    /// Makes the kernel drop data that a foreign change has made stale.
+    fn invalidate_stale_data(&self, inode: &Inode) {
+        let is_stale = {
+            let mut state = inode.lock();
+            state.opens.is_open() && state.attributes.take_stale_data()
+        };
+        if is_stale {
+            self.kernel.invalidate_data(inode);
+        }
+    }
+
+    pub(super) async fn set_attributes(
+        &self,
+        request: &RequestContext,
+        args: &SetAttrArgs,
+    ) -> Result<FuseReply, Errno> {
+        let (inode, user) = (self.inode(request)?, self.user(request));
+        let mut set = args.set;
+        if let Some(size) = set.size {
+            inode.lock().attributes.note_write(Instant::now());
+            // ftruncate(2) needs a file open for writing, whatever the mode is by now.
+            if let Some(open) = args.fh.and_then(|fh| self.files.get(fh)).filter(|open| open.write) {
+                self.truncate(&inode, &open.file, size, args.kill_set_id).await?;
+                set.size = None;
+            } else {
+                // A server lets the owner truncate the file whatever the mode is; truncate(2) doesn't.
+                let cached = inode.lock().access.get(&user, Access::MODIFY, request.received);
+                self.check_access(&user, &inode, Access::MODIFY, cached).await?;
+            }
+        }
+        if args.set.size.is_none() && (set.atime.is_some() || set.mtime.is_some()) {
+            self.kernel.write_back_mappings(&inode).await;
+        }
+        let asked = Instant::now();
+        let attributes = if set.is_empty() {
+            None
+        } else {
+            let result = user.session.set_attributes(&inode.handle, &set, None).await;
+            result.map_err(|error| self.errno_for(&inode, &error))?
+        };
+        let attributes = match attributes {
+            Some(attributes) => attributes,
+            None => user.session.attributes(&inode.handle).await.map_err(|error| self.errno(&error))?,
+        };
+        self.update_attributes(&inode, attributes, asked);
+        self.kernel.revocation.wait_for_own_names(&inode).await;
+        let valid = self.report_attributes(&inode, Instant::now());
+        Ok(FuseReply::with_capacity(104).attr(&attributes, valid))
+    }
+
+    pub(super) async fn access(&self, request: &RequestContext, mask: u32) -> Result<FuseReply, Errno> {
+        let (inode, user) = (self.inode(request)?, self.user(request));
+        let is_directory = inode.is_directory();
+        let mut wanted = Access(0);
+        if mask & R_OK != 0 {
+            wanted = wanted | Access::READ;
+        }
+        if mask & W_OK != 0 {
+            wanted = wanted | Access::MODIFY | Access::EXTEND;
+            if is_directory {
+                wanted = wanted | Access::DELETE;
+            }
+        }
+        if mask & X_OK != 0 {
+            wanted = wanted | if is_directory { Access::LOOKUP } else { Access::EXECUTE };
+        }
+        let cached = inode.lock().access.get(&user, wanted, request.received);
+        self.check_access(&user, &inode, wanted, cached).await?;
+        Ok(FuseReply::default())
+    }
+
+    /// Fails with `EACCES` unless the user has all the rights `wanted`: by the cache's answer, or else the
+    /// server's.
+    pub(super) async fn check_access(
+        &self,
+        user: &Arc<User>,
+        inode: &Arc<Inode>,
+        wanted: Access,
+        cached: Option<Access>,
+    ) -> Result<(), Errno> {
+        let granted = match cached {
+            Some(granted) => granted,
+            None => self.fetch_access(user, inode, wanted).await?,
+        };
+        if granted == wanted { Ok(()) } else { Err(Errno::ACCESS) }
+    }
+
+    /// Asks the server for all rights of a user and caches the answer. Returns those that are `wanted`.
+    pub(super) async fn fetch_access(
+        &self,
+        user: &Arc<User>,
+        inode: &Arc<Inode>,
+        wanted: Access,
+    ) -> Result<Access, Errno> {
+        let granted = user.session.access(&inode.handle, ALL_RIGHTS).await;
+        let granted = granted.map_err(|error| self.errno_for(inode, &error))?;
+        let now = Instant::now();
+        let mut state = inode.lock();
+        let valid = state.attributes.valid(now, &self.options.attributes);
+        state.access.insert(user, ALL_RIGHTS, granted, now + valid);
+        Ok(Access(granted.0 & wanted.0))
+    }
+
+    pub(super) async fn stat_fs(&self, request: &RequestContext) -> Result<FuseReply, Errno> {
+        let (inode, user) = (self.inode(request)?, self.user(request));
+        let stat = user.session.fs_stat(&inode.handle).await.map_err(|error| self.errno(&error))?;
+        let name_max = self.path_conf().await.map_or(255, |conf| conf.name_max);
+        Ok(FuseReply::with_capacity(80).statfs(&stat, name_max))
+    }
+}

@@ -1,0 +1,61 @@
+//! The handler of each operation.
+
+use rustix::io::Errno;
+
+use super::{Filesystem, Outcome, RequestContext};
+use crate::fuse::request::FileOperation;
+
+impl Filesystem {
+    /// Handles a request.
+    ///
+    /// # Errors
+    /// The error that the application gets.
+    pub(crate) async fn handle(
+        &self,
+        request: &RequestContext,
+        operation: FileOperation,
+    ) -> Result<Outcome, Errno> {
+        // Each request's future has room for the largest handler that isn't boxed. Most requests are reads.
+        match operation {
+            FileOperation::Read(args) => self.read(&args).await.map(Outcome::from),
+            FileOperation::Write(args) => Box::pin(self.write(args)).await.map(Outcome::from),
+            other => Box::pin(self.handle_any(request, other)).await,
+        }
+    }
+
+    async fn handle_any(&self, request: &RequestContext, operation: FileOperation) -> Result<Outcome, Errno> {
+        let reply = match operation {
+            FileOperation::Open(args) => return self.open(request, &args).await,
+            FileOperation::Create { name, mode, open } => {
+                return self.create(request, &name, mode, &open).await;
+            }
+            FileOperation::OpenDir => return self.open_dir(request).await,
+            FileOperation::Lookup { name } => self.lookup(request, &name).await,
+            FileOperation::GetAttr { fh } => self.get_attributes(request, fh).await,
+            FileOperation::SetAttr(args) => self.set_attributes(request, &args).await,
+            FileOperation::ReadLink => self.read_link(request).await,
+            FileOperation::Symlink { name, target } => self.symlink(request, &name, &target).await,
+            FileOperation::MkNod { name, kind, mode, rdev } => {
+                self.make_node(request, &name, kind, mode, rdev).await
+            }
+            FileOperation::MkDir { name, mode } => self.make_dir(request, &name, mode).await,
+            FileOperation::Unlink { name } => self.unlink(request, &name).await,
+            FileOperation::RmDir { name } => self.remove_dir(request, &name).await,
+            FileOperation::Rename(args) => self.rename(request, &args).await,
+            FileOperation::Link { from, name } => self.link(request, from, &name).await,
+            FileOperation::Read(args) => self.read(&args).await,
+            FileOperation::Write(args) => self.write(args).await,
+            FileOperation::Flush { fh } => self.flush(fh).await,
+            FileOperation::FSync { fh } => self.fsync(fh).await,
+            FileOperation::ReadDir(args) => self.read_dir(&args).await,
+            FileOperation::ReleaseDir { fh } => self.release_dir(fh),
+            FileOperation::FSyncDir => self.fsync_dir(request).await,
+            FileOperation::StatFs => self.stat_fs(request).await,
+            FileOperation::Access { mask } => self.access(request, mask).await,
+            FileOperation::FAllocate(args) => self.fallocate(request, &args).await,
+            FileOperation::LSeek { fh, offset, whence } => self.seek(fh, offset, whence).await,
+            FileOperation::CopyFileRange(args) => self.copy_range(request, &args).await,
+        };
+        reply.map(Outcome::from)
+    }
+}

@@ -1,0 +1,355 @@
+//! OPEN, CREATE and RELEASE.
+//!
+//! Every OPEN asks the server: over the lane for a grant of exactly the wanted access, over the wire with
+//! ACCESS. Either reply brings the attributes, and with them whether the kernel's cached data is still valid
+//! (close-to-open consistency).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Access, Attributes, File, OpenOptions, Road, Session, SetAttributes};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::silly_rename::HiddenRemoval;
+use super::{Filesystem, Outcome, RequestContext, UndeliveredOpen};
+use crate::backing::{self, Backing};
+use crate::fuse::abi::fopen;
+use crate::fuse::reply::FuseReply;
+use crate::fuse::request::OpenArgs;
+use crate::inode::{BackingFile, Inode, InodeState, IoHold, IoPlan, IoWish};
+use crate::open_table::OpenFile;
+use crate::settings::Direct;
+use crate::users::User;
+
+impl OpenArgs {
+    const fn has(&self, flag: OFlags) -> bool {
+        self.flags.contains(flag)
+    }
+
+    fn truncates(&self) -> bool {
+        self.has(OFlags::TRUNC)
+    }
+
+    fn options(&self) -> OpenOptions {
+        OpenOptions::new().read(self.read).write(self.write).no_follow(true)
+    }
+
+    /// Whether the mode alone permits this open, so that a grant needs no ACCESS besides. An NFS server lets
+    /// an owner read and write whatever the mode says, because it doesn't know which files were open before a
+    /// chmod(2), and lets an executable file be read; open(2) does neither.
+    fn is_permitted_by_mode(&self, user: &User, attributes: &Attributes) -> bool {
+        let read = if self.execute { 1 } else { 4 * u32::from(self.read) };
+        let write = if self.write || self.truncates() { 2 } else { 0 };
+        user.is_permitted_by_mode(attributes, read | write)
+    }
+
+    /// The rights that ACCESS must grant.
+    fn rights(&self) -> Access {
+        let mut rights = Access(0);
+        if self.execute {
+            rights = rights | Access::EXECUTE;
+        } else if self.read {
+            rights = rights | Access::READ;
+        }
+        if self.write {
+            rights = rights | Access::MODIFY | Access::EXTEND;
+        } else if self.truncates() {
+            rights = rights | Access::MODIFY;
+        }
+        rights
+    }
+}
+
+/// When the kernel was told the attributes that it may have cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AttributesReported {
+    BeforeOpen,
+    ByThisReply,
+}
+
+/// The reply to an open: flags for the kernel, the backing file, and the part in the inode's I/O mode.
+struct OpenReply {
+    flags: u32,
+    backing: Option<Arc<Backing>>,
+    hold: IoHold,
+}
+
+impl OpenReply {
+    fn append_to(&self, reply: FuseReply, fh: u64) -> FuseReply {
+        reply.open(fh, self.flags, self.backing.as_ref().map_or(0, |backing| backing.number))
+    }
+}
+
+/// An open whose last process has closed it, with what is left to do.
+#[derive(Debug)]
+pub(crate) struct ClosingFile {
+    open: Arc<OpenFile>,
+    hidden: Option<HiddenRemoval>,
+}
+
+impl Filesystem {
+    pub(super) async fn open(&self, request: &RequestContext, args: &OpenArgs) -> Result<Outcome, Errno> {
+        let (inode, user) = (self.inode(request)?, self.user(request));
+        let name = inode.lock().names.first().unwrap_or_default();
+        let asked = Instant::now();
+        let file = user.session.open_handle(&inode.handle, &name, &args.options()).await;
+        let file = file.map_err(|error| self.errno_for(&inode, &error))?;
+        let is_permitted =
+            file.opened_as().is_some_and(|attributes| args.is_permitted_by_mode(&user, &attributes));
+        let is_granted = file.road() == Road::Lane;
+        if !is_granted || !is_permitted {
+            let rights = args.rights();
+            // A grant brought the attributes. If they differed from the cached ones, the rights were dropped.
+            let cached = if is_granted { inode.lock().access.get(&user, rights, asked) } else { None };
+            self.check_access(&user, &inode, rights, cached).await?;
+        }
+        if args.truncates() {
+            self.truncate_at_open(&user, &inode, &file, args).await?;
+        }
+        self.current_attributes(&user.session, &inode, asked).await?;
+        let (fh, open) = self.enter_open(&inode, file, args, AttributesReported::BeforeOpen)?;
+        let reply = open.append_to(FuseReply::with_capacity(16), fh);
+        Ok(Outcome { reply, opened: Some(UndeliveredOpen::File(fh)) })
+    }
+
+    /// O_TRUNC, which doesn't require an open for writing.
+    async fn truncate_at_open(
+        &self,
+        user: &User,
+        inode: &Inode,
+        file: &File,
+        args: &OpenArgs,
+    ) -> Result<(), Errno> {
+        if args.write {
+            self.truncate(inode, file, 0, args.kill_set_id).await?;
+        } else {
+            let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+            let result = user.session.set_attributes(&inode.handle, &set, None).await;
+            self.kernel.invalidate_set_id(inode);
+            result.map_err(|error| self.errno(&error))?;
+        }
+        inode.lock().attributes.note_write(Instant::now());
+        Ok(())
+    }
+
+    pub(super) async fn create(
+        &self,
+        request: &RequestContext,
+        name: &[u8],
+        mode: u32,
+        args: &OpenArgs,
+    ) -> Result<Outcome, Errno> {
+        let (directory, user) = (self.inode(request)?, self.user(request));
+        let options = args
+            .options()
+            .create(true)
+            .create_new(args.has(OFlags::EXCL))
+            .truncate(args.truncates())
+            .mode(mode);
+        let query = self.begin_create(&directory, name);
+        let file = user.session.open_at(&directory.handle, name, &options).await;
+        let file = file.map_err(|error| self.errno(&error))?;
+        let attributes = self.attributes_of_new(&user.session, &file).await?;
+        let mut entry = self.entry(&file.handle(), &attributes, &query, request.received);
+        let node = entry.inode.number;
+        let (fh, open) = match self.enter_open(&entry.inode, file, args, AttributesReported::ByThisReply) {
+            Ok(entered) => entered,
+            Err(errno) => {
+                self.forget(node, 1);
+                return Err(errno);
+            }
+        };
+        if open.hold == IoHold::Passed && args.write {
+            // As in `report_attributes`, which came before this open was passed through.
+            entry.times.attributes = Duration::ZERO;
+        }
+        let reply = FuseReply::with_capacity(144).entry(node, &entry.attributes, entry.times);
+        let reply = open.append_to(reply, fh);
+        Ok(Outcome { reply, opened: Some(UndeliveredOpen::NewFile { node, fh }) })
+    }
+
+    async fn attributes_of_new(&self, session: &Session, file: &File) -> Result<Attributes, Errno> {
+        if let Some(attributes) = file.opened_as() {
+            return Ok(attributes);
+        }
+        session.attributes(&file.handle()).await.map_err(|error| self.errno(&error))
+    }
+
+    /// Decides the reply to an open and enters the open into the tables. Nothing here waits: the reply follows
+    /// at once.
+    fn enter_open(
+        &self,
+        inode: &Arc<Inode>,
+        file: File,
+        args: &OpenArgs,
+        reported: AttributesReported,
+    ) -> Result<(u64, OpenReply), Errno> {
+        let mut state = inode.lock();
+        let reply = self.plan_open(inode, &mut state, &file, args)?;
+        // The kernel must not keep an old size, nor, where it will write by itself, old times.
+        let is_first_writer = reply.hold == IoHold::Passed && args.write && !state.opens.has_kernel_writer();
+        if state.attributes.is_reported_otherwise()
+            || is_first_writer && reported == AttributesReported::BeforeOpen && state.attributes.is_reported()
+        {
+            self.kernel.invalidate_attributes(inode);
+        }
+        let is_granted = file.road() == Road::Lane;
+        let mappable = args.read && args.write && reply.hold == IoHold::Cached;
+        let open = OpenFile { inode: inode.clone(), file, hold: reply.hold, write: args.write, mappable };
+        state.open(&open);
+        let fh = self.files.insert(open);
+        if is_granted {
+            state.opens.set_last_granted(fh);
+        }
+        drop(state);
+        Ok((fh, reply))
+    }
+
+    fn plan_open(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut InodeState,
+        file: &File,
+        args: &OpenArgs,
+    ) -> Result<OpenReply, Errno> {
+        let is_granted = file.road() == Road::Lane;
+        let is_direct = args.has(OFlags::DIRECT) && self.options.direct == Direct::Server;
+        // The kernel would clear set-id bits for every writer and keep the cached ones. And it doesn't know
+        // that with `sync` every write must be durable when it returns.
+        let is_unfit = args.write && (state.has_set_id() || self.options.sync);
+        let served = if args.write && args.has(OFlags::APPEND) {
+            // The end of the file is where the server has it, not where the kernel has it cached.
+            IoWish::Direct
+        } else {
+            IoWish::Cached
+        };
+        let pass = is_granted
+            && !is_direct
+            && !is_unfit
+            && !state.opens.io_mode.is_cached()
+            && self.passthrough.is_allowed();
+        let wish = if pass { IoWish::Pass } else { served };
+        let mut plan = state.opens.io_mode.plan(wish, args.write);
+        if plan == IoPlan::Register {
+            match self.register_backing(state, file) {
+                Some(reply) => return Ok(reply),
+                None => plan = state.opens.io_mode.plan(served, args.write),
+            }
+        }
+        match plan {
+            IoPlan::Share(backing) => {
+                // From now on the kernel writes to the file, too.
+                file.pass_granted(|_| ());
+                self.passthrough.note_passed();
+                let hold = state.opens.io_mode.share();
+                Ok(OpenReply { flags: fopen::PASSTHROUGH | fopen::NOFLUSH, backing: Some(backing), hold })
+            }
+            IoPlan::DirectWith(backing) => {
+                let hold = state.opens.io_mode.share();
+                let flags = fopen::PASSTHROUGH | fopen::DIRECT_IO;
+                Ok(OpenReply { flags, backing: Some(backing), hold })
+            }
+            IoPlan::Register | IoPlan::Cached => Ok(open_cached(inode, state, args)),
+            IoPlan::Direct => Ok(OpenReply { flags: fopen::DIRECT_IO, backing: None, hold: IoHold::None }),
+            IoPlan::Replace => {
+                self.inodes.replace(inode);
+                Err(Errno::STALE)
+            }
+        }
+    }
+
+    /// Registers a granted file as a backing file; `None` if the kernel refuses it.
+    fn register_backing(&self, state: &mut InodeState, file: &File) -> Option<OpenReply> {
+        let registered = file.pass_granted(|fd| {
+            (Backing::register(self.kernel.device(), file, fd), backing::is_read_only(fd))
+        });
+        match registered? {
+            (Ok(backing), read_only) => {
+                self.passthrough.note_passed();
+                let backing = Arc::new(backing);
+                let hold = state.opens.io_mode.pass(BackingFile { file: backing.clone(), read_only });
+                let flags = fopen::PASSTHROUGH | fopen::NOFLUSH;
+                Some(OpenReply { flags, backing: Some(backing), hold })
+            }
+            (Err(refusal), _) => {
+                self.passthrough.note_refused(refusal);
+                None
+            }
+        }
+    }
+
+    /// Closes what a reply has opened that the kernel didn't take.
+    pub(crate) async fn undo_open(&self, opened: UndeliveredOpen) {
+        match opened {
+            UndeliveredOpen::File(fh) => self.close(fh).await,
+            UndeliveredOpen::NewFile { node, fh } => {
+                self.close(fh).await;
+                self.forget(node, 1);
+            }
+            UndeliveredOpen::Directory(fh) => drop(self.release_dir(fh)),
+        }
+    }
+
+    async fn close(&self, fh: u64) {
+        if let Ok(Some(closing)) = self.release(fh) {
+            self.finish_close(closing).await;
+        }
+    }
+
+    /// RELEASE: the last process has closed an open. This part doesn't wait and comes before any later
+    /// request, which must find the file closed (an RMDIR, say). [`Filesystem::finish_close`] does the rest.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub(crate) fn release(&self, fh: u64) -> Result<Option<ClosingFile>, Errno> {
+        let Some(open) = self.files.remove(fh) else { return Err(Errno::BADF) };
+        if !open.write && !self.options.noatime && open.file.attributes_now().is_some() {
+            // The granted file's last atime.
+            open.inode.set_atime_stale(false);
+        }
+        let released = open.inode.lock().release(&open, Instant::now());
+        drop(released.backing);
+        let hidden = released.hidden.map(|hidden| self.hidden.begin_removal(hidden));
+        // The last close of a file that was written may wait for a disk.
+        Ok((open.write || hidden.is_some()).then_some(ClosingFile { open, hidden }))
+    }
+
+    /// The part of a close that may wait.
+    pub(crate) async fn finish_close(&self, closing: ClosingFile) {
+        let ClosingFile { open, hidden } = closing;
+        if open.write {
+            // Brings the attributes of a granted file into the cache for the last time.
+            let _ = open.file.attributes_now();
+        }
+        if let Err(error) = open.file.flush().await {
+            // FLUSH has reported earlier errors; this data came after it (mmap).
+            tracing::warn!(%error, "data written after the last close is lost");
+        }
+        if let Some(removal) = hidden {
+            let inode = open.inode.clone();
+            // The last close of a file without a name frees its blocks: that should happen in the server.
+            drop(open);
+            self.remove_hidden(&inode, removal).await;
+        }
+    }
+
+    /// Closes all files. At an unmount the kernel doesn't send RELEASE for them.
+    pub(crate) async fn close_all(&self) {
+        for fh in self.files.handles() {
+            self.close(fh).await;
+        }
+    }
+}
+
+fn open_cached(inode: &Inode, state: &mut InodeState, args: &OpenArgs) -> OpenReply {
+    let mut keep_data = state.attributes.open_cached();
+    if args.write && args.has(OFlags::DIRECT) && !state.opens.is_open() {
+        // The pages would have to be dropped with each write.
+        keep_data = false;
+        inode.pages.note_dropped();
+    }
+    let keep = if keep_data { fopen::KEEP_CACHE } else { 0 };
+    let flush = if args.write { 0 } else { fopen::NOFLUSH };
+    OpenReply { flags: keep | flush, backing: None, hold: state.opens.io_mode.cache() }
+}

@@ -1,0 +1,75 @@
+//! Fetching of access control lists, which say whether everybody may search a directory and the kernel may
+//! cache names in it.
+//!
+//! Where not everybody may, each path walk is a LOOKUP, and this process decides as the kernel's NFS client
+//! does: by the server's answer to ACCESS for that user, which is cached as long as the directory's attributes
+//! ([`crate::inode::InodeState::access`]). The same holds where the server has no answer about the list (no
+//! NFSACL, or a filesystem without lists).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use client::{FileKind, Status};
+
+use super::Filesystem;
+use crate::inode::{AclResult, Inode, InodeState};
+use crate::users::User;
+
+impl Filesystem {
+    /// Whether everybody who can use this mount may search a directory, as far as is known.
+    pub(super) fn is_searchable_by_all(&self, state: &InodeState, now: Instant) -> bool {
+        state.is_searchable_by_mode()
+            && (!self.options.allow_other
+                || state.search.is_granted(state.attributes.version(), now) == Some(true))
+    }
+
+    /// Counts a LOOKUP in a directory. Returns whether the directory's list should be fetched beside it.
+    pub(super) fn should_fetch_acl(&self, directory: &Inode, now: Instant) -> bool {
+        let mut state = directory.lock();
+        state.search.count_lookup() && self.is_acl_useful(&state, now)
+    }
+
+    /// Whether the directory's list could change anything: the mount is shared, names may be cached, and the
+    /// answer isn't known.
+    fn is_acl_useful(&self, state: &InodeState, now: Instant) -> bool {
+        self.options.allow_other
+            && self.options.acl
+            && self.options.lookup_cache != crate::LookupCache::None
+            && self.options.attributes.on
+            && state.is_searchable_by_mode()
+            && state.search.is_granted(state.attributes.version(), now).is_none()
+    }
+
+    /// Fetches a directory's list, unless it is known or wouldn't change anything.
+    pub(super) async fn fetch_acl(&self, user: &Arc<User>, directory: &Arc<Inode>) {
+        let asked = Instant::now();
+        let version = {
+            let mut state = directory.lock();
+            let is_directory =
+                state.attributes.get().is_some_and(|attributes| attributes.kind == FileKind::Directory);
+            if !is_directory || !self.is_acl_useful(&state, asked) {
+                return;
+            }
+            let version = state.attributes.version();
+            state.search.begin_fetch(version, asked);
+            version
+        };
+        let result = match user.session.acl(&directory.handle).await {
+            Ok(acl) => AclResult::of(&acl),
+            Err(error) if error.status() == Some(Status::NotSupported) => AclResult::NotSupported,
+            Err(_) => AclResult::Failed,
+        };
+        // If the version has changed meanwhile, the answer is entered for the old one, and isn't used.
+        let revoked = directory.lock().search.end_fetch(version, result, asked);
+        if revoked {
+            self.revoke_names(directory);
+        }
+    }
+
+    /// Begins the revocation of the names that the kernel has cached in a directory.
+    pub(super) fn revoke_names(&self, directory: &Inode) {
+        let own_names = directory.lock().names.list();
+        let entries = self.paths.names_in(directory.number);
+        self.kernel.revocation.begin(directory, own_names, entries);
+    }
+}

@@ -1,0 +1,158 @@
+//! The "silly rename" of NFS clients: a file that loses its name while it is open gets a hidden one.
+//!
+//! An NFSv3 server doesn't know which files are open. A file without a name is gone for it, even if a process
+//! here has the file open. So the file is renamed instead of removed or replaced, and the hidden name is
+//! removed after the last close.
+//!
+//! close(2) doesn't wait for the removal, because RELEASE comes after it returned. RMDIR and READDIR of the
+//! directory do wait: after the last close(2) has returned, no process sees the hidden name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use client::Handle;
+use rustix::io::Errno;
+
+use super::Filesystem;
+use super::in_flight::{InFlight, InFlightGuard};
+use crate::inode::{HiddenName, Inode};
+use crate::users::User;
+
+/// How many hidden names are tried.
+const MAX_TRIES: u32 = 16;
+
+/// Serial numbers for hidden names, and the removals under way.
+#[derive(Debug, Default)]
+pub(crate) struct HiddenNames {
+    serial: AtomicU32,
+    /// By directory.
+    removals: Arc<InFlight<Handle>>,
+}
+
+impl HiddenNames {
+    /// A name that is unlikely to exist.
+    fn generate(&self, inode: &Inode) -> Vec<u8> {
+        let serial = self.serial.fetch_add(1, Relaxed);
+        let file = inode.attributes().map_or(0, |attributes| attributes.fileid);
+        format!(".nfs{file:016x}{serial:08x}").into_bytes()
+    }
+
+    /// Begins the removal of a hidden name after the last close.
+    pub(super) fn begin_removal(&self, hidden: HiddenName) -> HiddenRemoval {
+        HiddenRemoval { _guard: self.removals.begin(hidden.directory), hidden }
+    }
+
+    /// Waits for the removals that are under way in a directory.
+    pub(super) async fn wait_for_removals(&self, directory: &Handle) {
+        self.removals.wait_until_idle(directory).await;
+    }
+}
+
+/// The removal of a hidden name. It is under way until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HiddenRemoval {
+    hidden: HiddenName,
+    _guard: InFlightGuard<Handle>,
+}
+
+impl Filesystem {
+    /// The file of this name, if it is open.
+    fn open_file_named(&self, directory: u64, name: &[u8]) -> Option<Arc<Inode>> {
+        let inode = self.paths.get(directory, name)?;
+        let is_open = inode.lock().opens.is_open();
+        is_open.then_some(inode)
+    }
+
+    /// Gives a hidden name to an open file that is about to lose its name. Returns false if the file isn't
+    /// open, or has a hidden name already.
+    pub(super) async fn hide(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+        user: &Arc<User>,
+    ) -> Result<bool, Errno> {
+        let Some(inode) = self.open_file_named(directory.number, name) else { return Ok(false) };
+        if inode.lock().opens.is_hidden() {
+            // The name is another file's by now.
+            return Ok(false);
+        }
+        for _ in 0..MAX_TRIES {
+            let other = self.hidden.generate(&inode);
+            match user.session.lookup(&directory.handle, &other).await {
+                Err(error) if error.status() == Some(client::Status::NoEntry) => {}
+                Ok(_) => continue,
+                Err(error) => return Err(self.errno(&error)),
+            }
+            self.negative_names.add(directory.number, &other);
+            let renamed = user.session.rename(&directory.handle, name, &directory.handle, &other).await;
+            renamed.map_err(|error| self.errno(&error))?;
+            self.paths.rename((directory.number, name), (directory.number, &other), None);
+            let hidden = HiddenName { directory: directory.handle, name: other, user: user.clone() };
+            let hide = inode.lock().opens.hide(hidden);
+            if let Err(hidden) = hide {
+                // The last close came meanwhile.
+                self.remove_hidden(&inode, self.hidden.begin_removal(hidden)).await;
+            }
+            return Ok(true);
+        }
+        Err(Errno::BUSY)
+    }
+
+    /// As [`Filesystem::hide`], for a file that is about to be replaced by a rename. Returns the file.
+    pub(super) async fn hide_target(
+        &self,
+        from: &Arc<Inode>,
+        name: &[u8],
+        directory: &Arc<Inode>,
+        target: &[u8],
+        user: &Arc<User>,
+    ) -> Result<Option<Arc<Inode>>, Errno> {
+        let Some(inode) = self.open_file_named(directory.number, target) else { return Ok(None) };
+        if inode.is_directory() {
+            return Ok(None);
+        }
+        // If both are names of one file, rename(2) does nothing.
+        let moving = user.session.lookup(&from.handle, name).await.map_err(|error| self.errno(&error))?;
+        if moving.handle == inode.handle {
+            return Ok(None);
+        }
+        // A directory can't replace a file: the rename will fail.
+        if moving.attributes.is_some_and(|attributes| attributes.kind == client::FileKind::Directory) {
+            return Ok(None);
+        }
+        Ok(self.hide(directory, target, user).await?.then_some(inode))
+    }
+
+    /// Gives a hidden file its name back, because the rename that would have replaced it failed.
+    pub(super) async fn unhide(&self, inode: &Arc<Inode>, directory: &Arc<Inode>, name: &[u8]) {
+        let Some(hidden) = inode.lock().opens.take_hidden() else { return };
+        let session = &hidden.user.session;
+        self.negative_names.add(directory.number, name);
+        match session.rename(&hidden.directory, &hidden.name, &directory.handle, name).await {
+            Ok(()) => self.paths.rename((directory.number, &hidden.name), (directory.number, name), None),
+            Err(error) => {
+                let name = String::from_utf8_lossy(&hidden.name);
+                tracing::warn!(%name, %error, "a file keeps its hidden name");
+            }
+        }
+    }
+
+    /// Removes a hidden name.
+    pub(super) async fn remove_hidden(&self, inode: &Inode, removal: HiddenRemoval) {
+        let HiddenName { directory, name, user } = &removal.hidden;
+        let removed = user.session.remove(directory, name).await;
+        inode.lock().attributes.expire();
+        if let Err(error) = removed
+            && error.status() != Some(client::Status::NoEntry)
+        {
+            tracing::warn!(name = %String::from_utf8_lossy(name), %error, "a hidden file is left behind");
+        }
+    }
+
+    /// Waits for the removals of hidden names in a directory that is about to be removed.
+    pub(super) async fn wait_for_removals_in(&self, directory: u64, name: &[u8]) {
+        if let Some(inode) = self.paths.get(directory, name) {
+            self.hidden.wait_for_removals(&inode.handle).await;
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The attribute cache of one file (nfs(5), acregmin and the like) and the version of its data, by which
+//! close-to-open consistency keeps or drops the kernel's cached data. The clock is passed in.
+//!
+//! A change of size, mtime or ctime is this mount's own in two cases: the attributes from before the change
+//! (weak cache consistency) equal the cached ones, or the file was being written here. Every other change is
+//! foreign and increments the version. At an open the kernel may keep its cached data if the version is that
+//! of the last open.
+
+use std::time::{Duration, Instant};
+
+use client::{AttributeUpdate, Attributes, FileKind, PreOpAttributes, Timestamp};
+
+use crate::settings::AttributeTimes;
+
+/// The attributes that change whenever a file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    mtime: Timestamp,
+    ctime: Timestamp,
+}
+
+impl From<&Attributes> for Stamp {
+    fn from(from: &Attributes) -> Self {
+        Self { size: from.size, mtime: from.mtime, ctime: from.ctime }
+    }
+}
+
+impl From<&PreOpAttributes> for Stamp {
+    fn from(from: &PreOpAttributes) -> Self {
+        Self { size: from.size, mtime: from.mtime, ctime: from.ctime }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    attributes: Attributes,
+    /// When the reply arrived. Attributes that were requested later are newer.
+    received: Instant,
+    /// For how long the attributes are valid from `since` on.
+    valid: Duration,
+    /// When they were requested.
+    since: Instant,
+}
+
+/// What a reply shows to have happened to the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing.
+    None,
+    /// This mount has changed it.
+    Own,
+    /// Another client, or a process on the server, has changed it.
+    Foreign,
+}
+
+/// The attribute cache of one file.
+#[derive(Debug, Default)]
+pub(crate) struct AttributeCache {
+    known: Option<Known>,
+    /// The number of foreign changes.
+    version: u64,
+    /// The version of the data that the kernel may have cached.
+    cached: Option<u64>,
+    /// Opens for writing.
+    writers: u32,
+    /// The last write here, until attributes arrive that were requested after it and after the last close.
+    wrote: Option<Instant>,
+    /// What the kernel was last told.
+    reported: Option<Stamp>,
+}
+
+impl AttributeCache {
+    /// The cached attributes, however old.
+    pub(crate) fn get(&self) -> Option<&Attributes> {
+        self.known.as_ref().map(|known| &known.attributes)
+    }
+
+    /// The number of foreign changes: another number than before means that the file has changed.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the attributes arrived after `asked`.
+    pub(crate) fn is_newer_than(&self, asked: Instant) -> bool {
+        self.known.is_some_and(|known| known.received >= asked && known.valid > Duration::ZERO)
+    }
+
+    /// Whether the attributes are current: within their time, and from after the last write here began. Replies
+    /// to WRITEs carry them, so a writer needs no GETATTR for its own changes.
+    pub(crate) fn is_current(&self, now: Instant, times: &AttributeTimes) -> bool {
+        let received = self.known.map(|known| known.received);
+        !self.valid(now, times).is_zero()
+            && received.is_some_and(|at| self.wrote.is_none_or(|wrote| at > wrote))
+    }
+
+    /// The kernel is told the cached attributes.
+    pub(crate) fn report(&mut self) {
+        self.reported = self.known.as_ref().map(|known| Stamp::from(&known.attributes));
+    }
+
+    /// Whether the kernel was told any attributes.
+    pub(crate) const fn is_reported(&self) -> bool {
+        self.reported.is_some()
+    }
+
+    /// Whether the kernel was told other attributes than the cached ones.
+    pub(crate) fn is_reported_otherwise(&self) -> bool {
+        self.reported.is_some()
+            && self.reported != self.known.as_ref().map(|known| Stamp::from(&known.attributes))
+    }
+
+    /// For how long from `now` on the attributes are valid.
+    pub(crate) fn valid(&self, now: Instant, times: &AttributeTimes) -> Duration {
+        match &self.known {
+            Some(known) if times.on => (known.since + known.valid).saturating_duration_since(now),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Enters the attributes of a reply that arrived at `now`.
+    pub(crate) fn update(
+        &mut self,
+        update: &AttributeUpdate,
+        now: Instant,
+        times: &AttributeTimes,
+    ) -> Change {
+        let Some(new) = &update.attributes else {
+            // They may have changed.
+            self.expire();
+            return Change::None;
+        };
+        let (min, max) = bounds(new.kind, times);
+        let Some(known) = &mut self.known else {
+            self.known = Some(Known { attributes: *new, received: now, valid: min, since: update.asked });
+            return Change::None;
+        };
+        let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));
+        // The replies of two calls overtook each other, and this one is the older.
+        if update.asked < known.received && stamp.ctime < old.ctime {
+            return Change::None;
+        }
+        known.attributes = *new;
+        known.received = now;
+        if stamp == old {
+            if update.asked >= known.since + known.valid {
+                known.valid = (known.valid * 2).clamp(min, max);
+                known.since = update.asked;
+            }
+            self.end_write(update.asked);
+            return Change::None;
+        }
+        (known.valid, known.since) = (min, update.asked);
+        let own =
+            update.before.as_ref().is_some_and(|before| Stamp::from(before) == old) || self.wrote.is_some();
+        self.end_write(update.asked);
+        if own {
+            return Change::Own;
+        }
+        self.version += 1;
+        Change::Foreign
+    }
+
+    /// Attributes that were requested after the last writer was done include its writes.
+    fn end_write(&mut self, asked: Instant) {
+        if self.writers == 0 && self.wrote.is_some_and(|last| asked > last) {
+            self.wrote = None;
+        }
+    }
+
+    /// An operation on one of the file's names has changed its link count and ctime: the attributes expire.
+    pub(crate) fn expire(&mut self) {
+        if let Some(known) = &mut self.known {
+            known.valid = Duration::ZERO;
+        }
+    }
+
+    /// The file is being written here, or was until `now`.
+    pub(crate) fn note_write(&mut self, now: Instant) {
+        self.wrote = Some(now);
+    }
+
+    /// An open for writing begins.
+    pub(crate) fn open_writer(&mut self) {
+        self.writers += 1;
+    }
+
+    /// An open for writing ends. If a reply to the last write, or a later one, has brought attributes, those
+    /// are current.
+    pub(crate) fn close_writer(&mut self) {
+        self.writers = self.writers.saturating_sub(1);
+        let received = self.known.map(|known| known.received);
+        if self.writers == 0 && self.wrote.is_some_and(|wrote| received.is_some_and(|at| at > wrote)) {
+            self.wrote = None;
+        }
+    }
+
+    /// The file is opened, and its attributes were just fetched. Returns whether the kernel may keep its cached
+    /// data.
+    pub(crate) fn open_cached(&mut self) -> bool {
+        self.cached.replace(self.version) == Some(self.version)
+    }
+
+    /// Whether the kernel may have stale data cached; the caller invalidates it.
+    pub(crate) fn take_stale_data(&mut self) -> bool {
+        match &mut self.cached {
+            Some(cached) if *cached != self.version => {
+                *cached = self.version;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+fn bounds(kind: FileKind, times: &AttributeTimes) -> (Duration, Duration) {
+    match kind {
+        FileKind::Directory => (times.directory_min, times.directory_max.max(times.directory_min)),
+        _ => (times.file_min, times.file_max.max(times.file_min)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: AttributeTimes = AttributeTimes {
+        on: true,
+        file_min: Duration::from_secs(3),
+        file_max: Duration::from_secs(60),
+        directory_min: Duration::from_secs(30),
+        directory_max: Duration::from_secs(60),
+    };
+
+    fn file(size: u64, time: i64) -> Attributes {
+        let time = Timestamp { seconds: time, nanoseconds: 0 };
+        Attributes {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size,
+            used: size,
+            rdev: (0, 0),
+            fsid: 1,
+            fileid: 1,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            change: time.as_change(),
+        }
+    }
+
+    fn before(of: &Attributes) -> PreOpAttributes {
+        PreOpAttributes { size: of.size, mtime: of.mtime, ctime: of.ctime }
+    }
+
+    fn asked(attributes: Attributes, at: Instant) -> AttributeUpdate {
+        AttributeUpdate { before: None, attributes: Some(attributes), asked: at }
+    }
+
+    #[test]
+    fn validity_doubles_while_a_file_is_unchanged() {
+        let mut now = Instant::now();
+        let mut cache = AttributeCache::default();
+        let mut valid = Vec::new();
+        for _ in 0..7 {
+            cache.update(&asked(file(1, 1), now), now, &TIMES);
+            valid.push(cache.valid(now, &TIMES).as_secs());
+            now += cache.valid(now, &TIMES);
+        }
+        assert_eq!(valid, [3, 6, 12, 24, 48, 60, 60]);
+        assert_eq!(cache.valid(now, &TIMES), Duration::ZERO);
+        cache.update(&asked(file(2, 2), now), now, &TIMES);
+        assert_eq!(cache.valid(now, &TIMES).as_secs(), 3);
+        assert_eq!(cache.valid(now, &AttributeTimes { on: false, ..TIMES }), Duration::ZERO);
+    }
+
+    #[test]
+    fn cached_data_is_kept_until_a_foreign_change() {
+        let now = Instant::now();
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(file(1, 1), now), now, &TIMES);
+        assert!(!cache.open_cached(), "the version of what was cached before is unknown");
+        assert!(cache.open_cached());
+        let own = AttributeUpdate { before: Some(before(&file(1, 1))), ..asked(file(2, 2), now) };
+        assert_eq!(cache.update(&own, now, &TIMES), Change::Own);
+        assert!(cache.open_cached());
+        assert_eq!(cache.update(&asked(file(2, 3), now), now, &TIMES), Change::Foreign);
+        assert!(!cache.open_cached());
+        assert!(!cache.take_stale_data());
+        let other = AttributeUpdate { before: Some(before(&file(2, 4))), ..asked(file(2, 5), now) };
+        assert_eq!(cache.update(&other, now, &TIMES), Change::Foreign);
+        assert!(cache.take_stale_data() && !cache.take_stale_data());
+    }
+
+    #[test]
+    fn changes_during_writes_are_own() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(file(1, 1), now), now, &TIMES);
+        cache.open_cached();
+        cache.open_writer();
+        cache.note_write(now);
+        assert_eq!(cache.update(&asked(file(5, 5), now), now, &TIMES), Change::Own);
+        cache.close_writer();
+        assert_eq!(
+            cache.update(&asked(file(6, 6), now), now, &TIMES),
+            Change::Own,
+            "requested before the close"
+        );
+        assert_eq!(cache.update(&asked(file(6, 7), later), later, &TIMES), Change::Own);
+        assert_eq!(cache.update(&asked(file(6, 8), later), later, &TIMES), Change::Foreign);
+    }
+
+    #[test]
+    fn attributes_are_current_until_they_expire_or_the_file_is_written() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut cache = AttributeCache::default();
+        assert!(!cache.is_current(now, &TIMES));
+        cache.update(&asked(file(1, 1), now), now, &TIMES);
+        assert!(cache.is_current(after(2_999), &TIMES) && !cache.is_current(after(3_000), &TIMES));
+        cache.open_writer();
+        cache.note_write(after(10));
+        assert!(!cache.is_current(after(11), &TIMES), "no reply has brought the result");
+        let own = AttributeUpdate { before: Some(before(&file(1, 1))), ..asked(file(2, 2), after(10)) };
+        cache.update(&own, after(12), &TIMES);
+        assert!(cache.is_current(after(13), &TIMES));
+        assert!(!cache.is_current(after(13), &AttributeTimes { on: false, ..TIMES }));
+    }
+
+    #[test]
+    fn attributes_of_the_last_write_are_current_after_close() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(file(0, 1), now), now, &TIMES);
+        cache.open_writer();
+        cache.note_write(after(10));
+        let own = AttributeUpdate { before: Some(before(&file(0, 1))), ..asked(file(2, 2), after(10)) };
+        assert_eq!(cache.update(&own, after(11), &TIMES), Change::Own);
+        cache.close_writer();
+        assert!(cache.is_current(after(12), &TIMES));
+        assert_eq!(cache.update(&asked(file(2, 3), after(12)), after(13), &TIMES), Change::Foreign);
+    }
+
+    #[test]
+    fn an_overtaken_reply_is_ignored() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(file(1, 1), now), now, &TIMES);
+        cache.update(
+            &AttributeUpdate { before: Some(before(&file(1, 1))), ..asked(file(9, 9), now) },
+            later,
+            &TIMES,
+        );
+        assert_eq!(cache.update(&asked(file(1, 1), now), later, &TIMES), Change::None);
+        assert_eq!(cache.get().unwrap().size, 9);
+        // The server's clock may have been set back: a later request counts.
+        let last = later + Duration::from_secs(1);
+        assert_eq!(cache.update(&asked(file(1, 1), last), last, &TIMES), Change::Foreign);
+    }
+
+    #[test]
+    fn an_update_without_attributes_expires_the_cache() {
+        let now = Instant::now();
+        let mut cache = AttributeCache::default();
+        cache.update(&asked(file(1, 1), now), now, &TIMES);
+        cache.update(&AttributeUpdate { before: None, attributes: None, asked: now }, now, &TIMES);
+        assert_eq!(cache.valid(now, &TIMES), Duration::ZERO);
+        assert!(cache.get().is_some());
+    }
+}
