@@ -20,8 +20,8 @@ pub(crate) struct Backing {
 }
 
 impl Backing {
-    /// Registers a file's grant. The kernel writes to the file with this thread's present credentials: without
-    /// CAP_FSETID ([`crate::privileges`]), so that every write clears set-id bits.
+    /// Registers a file's grant. The kernel writes to the file with this thread's present credentials:
+    /// without CAP_FSETID ([`crate::privileges`]), so that every write clears set-id bits.
     ///
     /// # Errors
     /// [`Refusal`].

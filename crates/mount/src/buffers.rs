@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 /// Free buffers that the pool keeps.
 const MAX_FREE: usize = 32;
 
-/// Smaller buffers aren't kept; malloc(3) serves those fast. A user that needs a larger buffer lets it grow, so
-/// the pool's buffers reach the sizes that are needed.
+/// Smaller buffers aren't kept; malloc(3) serves those fast. A user that needs a larger buffer lets it grow,
+/// so the pool's buffers reach the sizes that are needed.
 const MIN_CAPACITY: usize = 4 << 10;
 
 /// The free buffers.

@@ -48,8 +48,8 @@ pub(crate) struct FetchedPage {
 }
 
 impl Listing {
-    /// The entries behind the cookie `offset`, none at the end, and their page. With `plus` they have handles and
-    /// attributes, if the server has READDIRPLUS.
+    /// The entries behind the cookie `offset`, none at the end, and their page. With `plus` they have handles
+    /// and attributes, if the server has READDIRPLUS.
     pub(crate) async fn read(
         &mut self,
         session: &Session,
@@ -154,8 +154,8 @@ impl FetchedPage {
         self.begins == 0 && self.page.eof
     }
 
-    /// The index of the first entry behind `offset`, or behind the last one if the directory ends there. `None`
-    /// if another page is needed.
+    /// The index of the first entry behind `offset`, or behind the last one if the directory ends there.
+    /// `None` if another page is needed.
     fn index_for(&self, offset: u64, plus: bool) -> Option<usize> {
         if plus && !self.plus {
             return None;
@@ -166,9 +166,9 @@ impl FetchedPage {
 
     /// The number of its entries in front of `offset`.
     fn index(&self, offset: u64) -> Option<usize> {
-        // The page's own cookies come first: the one behind which it begins may be from before the listing was
-        // restarted. Of equal cookies, which only a broken server sends, the last counts, so that the reader
-        // reaches the page's end.
+        // The page's own cookies come first: the one behind which it begins may be from before the listing
+        // was restarted. Of equal cookies, which only a broken server sends, the last counts, so that the
+        // reader reaches the page's end.
         let index = self.page.entries.iter().rposition(|entry| entry.cookie == offset).map(|index| index + 1);
         index.or((self.begins == offset).then_some(0))
     }

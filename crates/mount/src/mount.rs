@@ -104,8 +104,8 @@ impl Mount {
         history.note(&session.lane());
 
         let device = Device::new(attach::attach(at, &attach_options(&options))?);
-        // From here on a mount that can't be served must be detached. Nothing here waits, so a caller that drops
-        // this future has either no mount or a served one.
+        // From here on a mount that can't be served must be detached. Nothing here waits, so a caller that
+        // drops this future has either no mount or a served one.
         let negotiated = negotiate(&device, &options);
         let served = negotiated.and_then(|negotiated| {
             nonblocking(&device).map_err(Error::Watch)?;
@@ -285,8 +285,8 @@ fn negotiate(device: &Device, options: &MountOptions) -> Result<Negotiated, Erro
             wanted |= init::PASSTHROUGH;
         }
         if !options.attributes.on {
-            // With noac every read fetches the attributes first and drops stale data. In other mounts the flag
-            // would drop a file's whole cache with every write.
+            // With noac every read fetches the attributes first and drops stale data. In other mounts the
+            // flag would drop a file's whole cache with every write.
             wanted |= init::AUTO_INVAL_DATA;
         }
         let flags = flags & wanted;

@@ -49,8 +49,8 @@ pub fn find(path: &Path) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().rfind(|mounted| mounted.at == path))
 }
 
-/// The absolute path of a mountpoint, without access to the filesystem that is mounted on it: only its parent is
-/// resolved.
+/// The absolute path of a mountpoint, without access to the filesystem that is mounted on it: only its parent
+/// is resolved.
 ///
 /// # Errors
 /// realpath(3)'s, for the parent.

@@ -4,9 +4,9 @@
 //!    [`MAX_REQUESTS`] of them it stops reading until one is done; the kernel queues the rest.
 //! 2. A request gets exactly one reply: from its task, or, if the task is aborted, from its [`ReplyGuard`].
 //! 3. FORGET and RELEASE take effect before the next request is read, in the kernel's order.
-//! 4. INTERRUPT says that the caller got a signal. As on a hard mount of the kernel's client, only a fatal signal
-//!    counts: the task is aborted if the caller is dying, now or later, because the kernel sends INTERRUPT only
-//!    once. The server may still execute the call, as with every kill between two machines.
+//! 4. INTERRUPT says that the caller got a signal. As on a hard mount of the kernel's client, only a fatal
+//!    signal counts: the task is aborted if the caller is dying, now or later, because the kernel sends
+//!    INTERRUPT only once. The server may still execute the call, as with every kill between two machines.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -106,7 +106,8 @@ impl Requests {
             loop {
                 match device.get_ref().read(&mut buffer) {
                     Ok(len) => {
-                        // A WRITE's data may be kept for long and shouldn't hold much more memory than its size.
+                        // A WRITE's data may be kept for long and shouldn't hold much more memory than its
+                        // size.
                         let message = if len <= max_len / 2 {
                             Bytes::copy_from_slice(&buffer[..len])
                         } else {
@@ -221,7 +222,8 @@ impl Requests {
     /// The caller of a request got a signal.
     fn interrupt(self: &Arc<Self>, header: &Header, unique: u64) {
         let Some((abort, pid)) = self.under_way.lock().get(&unique).cloned() else {
-            // The request isn't read yet, or done. With EAGAIN the kernel sends INTERRUPT again if it still waits.
+            // The request isn't read yet, or done. With EAGAIN the kernel sends INTERRUPT again if it still
+            // waits.
             let _ = self.filesystem.device().get_ref().reply_error(header.unique, Errno::AGAIN);
             return;
         };

@@ -7,12 +7,12 @@ const MAX_WORKERS: usize = 8;
 
 /// The runtime for [`crate::Mount`], with a worker for every two processors (at most 8).
 ///
-/// The workers lack CAP_FSETID. Where CAP_SYS_RESOURCE permits it, they are marked with PR_SET_IO_FLUSHER: under
-/// memory pressure the kernel then neither waits for this process to write back pages of its own mount, nor
-/// throttles its writes.
+/// The workers lack CAP_FSETID. Where CAP_SYS_RESOURCE permits it, they are marked with PR_SET_IO_FLUSHER:
+/// under memory pressure the kernel then neither waits for this process to write back pages of its own mount,
+/// nor throttles its writes.
 ///
-/// There isn't a worker for every processor, because applications and perhaps the server need processors, too,
-/// and a request that one worker handles alone costs less than one that passes between several.
+/// There isn't a worker for every processor, because applications and perhaps the server need processors,
+/// too, and a request that one worker handles alone costs less than one that passes between several.
 ///
 /// # Errors
 /// The operating system's.

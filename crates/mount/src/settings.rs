@@ -25,8 +25,8 @@ pub enum Direct {
     Server,
 }
 
-/// How long attributes are valid without asking the server, nfs(5)'s acregmin, acregmax, acdirmin and acdirmax.
-/// The time starts at the minimum, and doubles up to the maximum while a file is found unchanged.
+/// How long attributes are valid without asking the server, nfs(5)'s acregmin, acregmax, acdirmin and
+/// acdirmax. The time starts at the minimum, and doubles up to the maximum while a file is found unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeTimes {
     /// False: attributes aren't cached (`noac`).
@@ -75,8 +75,8 @@ pub struct MountOptions {
     pub noatime: bool,
     /// Users other than the one who mounted may use the mount. The server checks their permissions.
     pub allow_other: bool,
-    /// Access control lists are fetched (NFSACL), to learn which directories everybody may search. Without them
-    /// a mount that several users share looks up every name of every path.
+    /// Access control lists are fetched (NFSACL), to learn which directories everybody may search. Without
+    /// them a mount that several users share looks up every name of every path.
     pub acl: bool,
     /// How long attributes are cached.
     pub attributes: AttributeTimes,
@@ -84,8 +84,8 @@ pub struct MountOptions {
     pub lookup_cache: LookupCache,
     /// The meaning of O_DIRECT.
     pub direct: Direct,
-    /// Opens may be passed through in the kernel. Otherwise the mount's process reads and writes granted files
-    /// itself.
+    /// Opens may be passed through in the kernel. Otherwise the mount's process reads and writes granted
+    /// files itself.
     pub passthrough: bool,
     /// A call that times out in a soft session fails with ETIMEDOUT instead of EIO (`softerr`).
     pub softerr: bool,

@@ -1,9 +1,10 @@
-//! The users of a mount. Every request has the caller's uid and gid; the supplementary groups come from /proc.
+//! The users of a mount. Every request has the caller's uid and gid; the supplementary groups come from
+//! /proc.
 //!
 //! Calls carry the caller's own AUTH_SYS credential, and the server decides about permissions.
 //!
-//! A caller's groups are cached for [`MAX_AGE`], for at most [`MAX_CALLERS`] callers: a process may change its
-//! groups (setgroups(2)), and its PID may be reused.
+//! A caller's groups are cached for [`MAX_AGE`], for at most [`MAX_CALLERS`] callers: a process may change
+//! its groups (setgroups(2)), and its PID may be reused.
 
 use std::collections::HashMap;
 use std::fs;
@@ -125,8 +126,8 @@ fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
     line.split_ascii_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a SIGKILL is pending for the thread; the kernel turns other fatal signals into one. Also true if the
-/// thread doesn't exist.
+/// Whether a SIGKILL is pending for the thread; the kernel turns other fatal signals into one. Also true if
+/// the thread doesn't exist.
 pub(crate) fn is_dying(pid: u32) -> bool {
     let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
     kill_is_pending(&status)

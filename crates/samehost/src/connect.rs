@@ -1,12 +1,13 @@
 //! Sessions for the operands of a command, and the client's errors in words for its user.
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use client::{Credential, Error, FileKind, Follow, Found, Handle, LaneMode, Options, Session, Status, Url};
+use client::{Credential, Error, FileKind, Follow, Found, Handle, Options, Session, Status, Url};
 
-use crate::cli::{Global, LaneWord, RoadArgs};
+use crate::cli::{Global, RoadArgs};
 use crate::exit::{Exit, Failure};
 use crate::human;
 
@@ -133,11 +134,7 @@ fn top_of_export(failure: Failure, url: &Url) -> Failure {
 
 fn options(global: &Global, road: &RoadArgs) -> Options {
     Options {
-        lane: match road.lane {
-            LaneWord::Auto => LaneMode::Auto,
-            LaneWord::Off => LaneMode::Off,
-            LaneWord::Required => LaneMode::Required,
-        },
+        lane: road.lane.into(),
         run_dir: global.run_dir.clone(),
         trusted_uids: road.trust_uid.clone(),
         hard: !road.soft,
@@ -168,15 +165,15 @@ pub fn child(url: &Url, name: &[u8]) -> Url {
 }
 
 /// What the client says about `url`, with the next step.
-pub fn failure(url: &Url, error: Error) -> Failure {
-    explain(url.to_string(), url.host(), error)
+pub fn failure(url: &Url, error: impl Borrow<Error>) -> Failure {
+    explain(url.to_string(), url.host(), error.borrow())
 }
 
-fn explain(object: String, host: &str, error: Error) -> Failure {
+fn explain(object: String, host: &str, error: &Error) -> Failure {
     match error {
         Error::Status { status, .. } => {
             let failure = Failure::new(object, status);
-            match next_step(status) {
+            match next_step(*status) {
                 Some(step) => failure.next(step),
                 None => failure,
             }
@@ -188,7 +185,7 @@ fn explain(object: String, host: &str, error: Error) -> Failure {
             .exit(Exit::Unreachable)
             .next(format!("is an NFS server running on {host}, and is the port right and not blocked?")),
         Error::NoAnswer { after, .. } => {
-            Failure::new(object, format!("no answer that makes sense for {}", human::duration(after)))
+            Failure::new(object, format!("no answer that makes sense for {}", human::duration(*after)))
                 .exit(Exit::Unreachable)
                 .next(format!(
                     "is it an NFS server that listens on this port of {host}? -v shows what was tried"
@@ -196,7 +193,7 @@ fn explain(object: String, host: &str, error: Error) -> Failure {
         }
         Error::NoLane { reasons, .. } => {
             let mut reason = "no lane came up and --lane required was given".to_owned();
-            for each in &reasons {
+            for each in reasons {
                 reason.push_str("\n  ");
                 reason.push_str(&human::name(each.as_bytes()));
             }
@@ -204,7 +201,7 @@ fn explain(object: String, host: &str, error: Error) -> Failure {
         }
         Error::Mount { reason, .. } => Failure::new(object, reason),
         Error::Local { source, .. } => Failure::new(object, source),
-        Error::Partly { source, .. } => explain(object, host, *source),
+        Error::Partly { source, .. } => explain(object, host, source),
         Error::Url(error) => Failure::usage(object, error),
         Error::NoGrant { .. } | Error::Loop { .. } | Error::Protocol { .. } | Error::NotOpenFor { .. } => {
             Failure::new(object, error)

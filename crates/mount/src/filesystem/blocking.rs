@@ -11,8 +11,8 @@ use client::File;
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
-/// Calls on threads of their own at once. That is half of tokio's limit for such threads (512), so that a disk
-/// that never answers leaves some for reads and for other disks.
+/// Calls on threads of their own at once. That is half of tokio's limit for such threads (512), so that a
+/// disk that never answers leaves some for reads and for other disks.
 const MAX_CALLS: usize = 256;
 
 /// The calls under way.

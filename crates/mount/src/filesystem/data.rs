@@ -84,7 +84,7 @@ impl Filesystem {
                     open.file.commit().await.map_err(|error| self.errno(&error))?;
                 }
                 tracing::debug!(%source, done, "written in part");
-                usize::try_from(done).unwrap_or(size)
+                done
             }
             Err(error) => return Err(self.errno(&error)),
         };

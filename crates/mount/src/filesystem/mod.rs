@@ -245,8 +245,8 @@ impl Filesystem {
             inode.report_set_id();
         }
         if state.opens.has_kernel_writer() {
-            // The kernel may write by itself, through a mapping without noticing. That changes times and clears
-            // set-id bits.
+            // The kernel may write by itself, through a mapping without noticing. That changes times and
+            // clears set-id bits.
             return Duration::ZERO;
         }
         state.attributes.valid(now, &self.options.attributes)

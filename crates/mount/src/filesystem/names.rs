@@ -135,10 +135,10 @@ impl Filesystem {
         }
     }
 
-    /// The reply to a LOOKUP without the server: the name's file is known, the directory's attributes are valid
-    /// and show no foreign change since, and the user may search the directory. The kernel asks for names that
-    /// it knows in directories that not everybody may search ([`Filesystem::name_validity`]), and after the
-    /// directory's attributes had expired.
+    /// The reply to a LOOKUP without the server: the name's file is known, the directory's attributes are
+    /// valid and show no foreign change since, and the user may search the directory. The kernel asks for
+    /// names that it knows in directories that not everybody may search ([`Filesystem::name_validity`]), and
+    /// after the directory's attributes had expired.
     async fn cached_lookup(
         &self,
         request: &RequestContext,

@@ -176,8 +176,8 @@ impl Filesystem {
         session.attributes(&file.handle()).await.map_err(|error| self.errno(&error))
     }
 
-    /// Decides the reply to an open and enters the open into the tables. Nothing here waits: the reply follows
-    /// at once.
+    /// Decides the reply to an open and enters the open into the tables. Nothing here waits: the reply
+    /// follows at once.
     fn enter_open(
         &self,
         inode: &Arc<Inode>,

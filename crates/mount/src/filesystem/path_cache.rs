@@ -1,9 +1,9 @@
 //! The path cache: every name that the kernel may know, its inode, and the directory's version for which that
 //! holds.
 //!
-//! It tells which file loses its name when a name is removed or replaced; a file may have several, and an OPEN
-//! doesn't say by which one it came. It also answers LOOKUPs without the server while nobody else has changed
-//! the directory (nfs(5), lookupcache).
+//! It tells which file loses its name when a name is removed or replaced; a file may have several, and an
+//! OPEN doesn't say by which one it came. It also answers LOOKUPs without the server while nobody else has
+//! changed the directory (nfs(5), lookupcache).
 
 use std::collections::HashMap;
 use std::sync::Arc;

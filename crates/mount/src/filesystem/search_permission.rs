@@ -2,9 +2,9 @@
 //! cache names in it.
 //!
 //! Where not everybody may, each path walk is a LOOKUP, and this process decides as the kernel's NFS client
-//! does: by the server's answer to ACCESS for that user, which is cached as long as the directory's attributes
-//! ([`crate::inode::InodeState::access`]). The same holds where the server has no answer about the list (no
-//! NFSACL, or a filesystem without lists).
+//! does: by the server's answer to ACCESS for that user, which is cached as long as the directory's
+//! attributes ([`crate::inode::InodeState::access`]). The same holds where the server has no answer about the
+//! list (no NFSACL, or a filesystem without lists).
 
 use std::sync::Arc;
 use std::time::Instant;

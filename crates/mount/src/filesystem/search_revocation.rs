@@ -3,9 +3,9 @@
 //! The kernel resolves cached names without asking the filesystem, so it may have names only in directories
 //! that everybody may search ([`super::Filesystem::name_validity`]). When that ends, each name has to be
 //! invalidated. That takes the directory's lock, which chmod(2) itself holds until its reply. So the
-//! directory's own name goes first, under its parent's lock and before the reply: every later path walk to the
-//! directory is a LOOKUP, which waits until the names in it are gone, too. A process whose working directory
-//! it is may still be faster than that.
+//! directory's own name goes first, under its parent's lock and before the reply: every later path walk to
+//! the directory is a LOOKUP, which waits until the names in it are gone, too. A process whose working
+//! directory it is may still be faster than that.
 
 use std::sync::Arc;
 use std::time::Duration;

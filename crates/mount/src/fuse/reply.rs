@@ -169,8 +169,8 @@ impl FuseReply {
         self
     }
 
-    /// Appends a `struct fuse_dirent`, or with `plus` a `fuse_direntplus`. Appends nothing and returns false if
-    /// it doesn't fit into `limit` bytes.
+    /// Appends a `struct fuse_dirent`, or with `plus` a `fuse_direntplus`. Appends nothing and returns false
+    /// if it doesn't fit into `limit` bytes.
     pub(crate) fn add_dirent(
         &mut self,
         limit: usize,

@@ -86,8 +86,8 @@ impl AttributeCache {
         self.known.is_some_and(|known| known.received >= asked && known.valid > Duration::ZERO)
     }
 
-    /// Whether the attributes are current: within their time, and from after the last write here began. Replies
-    /// to WRITEs carry them, so a writer needs no GETATTR for its own changes.
+    /// Whether the attributes are current: within their time, and from after the last write here began.
+    /// Replies to WRITEs carry them, so a writer needs no GETATTR for its own changes.
     pub(crate) fn is_current(&self, now: Instant, times: &AttributeTimes) -> bool {
         let received = self.known.map(|known| known.received);
         !self.valid(now, times).is_zero()
@@ -195,8 +195,8 @@ impl AttributeCache {
         }
     }
 
-    /// The file is opened, and its attributes were just fetched. Returns whether the kernel may keep its cached
-    /// data.
+    /// The file is opened, and its attributes were just fetched. Returns whether the kernel may keep its
+    /// cached data.
     pub(crate) fn open_cached(&mut self) -> bool {
         self.cached.replace(self.version) == Some(self.version)
     }

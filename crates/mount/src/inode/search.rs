@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use client::AclEntry;
 
-/// How long an answer holds at most. A change of the list changes the ctime, which invalidates the answer, but
-/// not within one tick of a coarse clock.
+/// How long an answer holds at most. A change of the list changes the ctime, which invalidates the answer,
+/// but not within one tick of a coarse clock.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// How long nobody else asks while one request is under way, or after an error.

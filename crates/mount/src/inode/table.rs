@@ -1,7 +1,7 @@
 //! The inodes that the kernel knows, by node ID and by server handle.
 //!
-//! 1. A reply to LOOKUP, CREATE or the like, and every entry of a reply to READDIRPLUS, refers to an inode and
-//!    counts one reference. The table makes the inode, or takes the one that has the handle.
+//! 1. A reply to LOOKUP, CREATE or the like, and every entry of a reply to READDIRPLUS, refers to an inode
+//!    and counts one reference. The table makes the inode, or takes the one that has the handle.
 //! 2. FORGET returns references. At zero the inode leaves the table; an open file may keep it alive.
 //!
 //! Node IDs are never reused, so a late request can't reach another file. The kernel bounds the table: it

@@ -84,13 +84,12 @@ pub enum LaneWord {
     Required,
 }
 
-impl LaneWord {
-    /// As it is written.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-            Self::Required => "required",
+impl From<LaneWord> for client::LaneMode {
+    fn from(word: LaneWord) -> Self {
+        match word {
+            LaneWord::Auto => Self::Auto,
+            LaneWord::Off => Self::Off,
+            LaneWord::Required => Self::Required,
         }
     }
 }

@@ -14,11 +14,11 @@ use server::Status;
 use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
 
 use crate::cli::{Global, StatusArgs};
-use crate::commands::mount::MountStatus;
 use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::human;
 use crate::output::{Output, complain};
 use crate::table::{Align, Table};
+use mount::process::MountStatus;
 
 /// What `--json` writes.
 #[derive(Serialize)]

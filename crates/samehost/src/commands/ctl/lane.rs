@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use control::ProcessAnswer;
+use mount::mountinfo;
+use mount::process::{MountRequest, MountStatus};
 
 use super::report;
 use crate::cli::{Global, LaneArgs};
-use crate::commands::mount::{MountStatus, Request};
 use crate::commands::status::{self, mounts};
 use crate::exit::{Ended, Exit, Failure};
-use mount::mountinfo;
 
 /// Switches it.
 pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
@@ -18,7 +18,7 @@ pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
         .map_err(|error| Failure::new(&dir, error).next("run as the user who mounted it, or as root"))?;
     status::name_silent(&all.silent, "mount");
     let mount = chosen(all.answers, args.mount.as_deref(), &dir)?;
-    let reply = control::tell(&mount.path, &Request::Lane(args.word))
+    let reply = control::tell(&mount.path, &MountRequest::Lane(args.word.into()))
         .map_err(|error| Failure::new(mounts::shown(&mount.answer.mountpoint), error))?;
     report("lane", reply)
 }

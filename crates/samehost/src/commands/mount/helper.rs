@@ -76,7 +76,7 @@ pub fn run(
     };
     if fake {
         let Command::Mount(args) = &cli.command else { return (Code::Usage as u8).into() };
-        return match super::plan::Plan::make(&cli.global, args) {
+        return match super::plan::plan(&cli.global, args) {
             Ok(_) => ExitCode::SUCCESS,
             Err(failure) => code(Err(failure.into())),
         };

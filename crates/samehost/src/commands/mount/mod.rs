@@ -1,95 +1,76 @@
 //! `mount`: a server's directory as a filesystem.
 //!
-//! The command starts itself once more as the process that serves the filesystem (`daemon`), and waits for
-//! that one's word over a pipe (`word`): it is mounted, or why not. So the process that stays is a fresh one,
-//! with no thread or lock from before, and whoever waits learns what really happened. `--foreground` is the
-//! same without the second process.
+//! The command parses its options and prints the result; [`mount::process`] starts and runs the process that
+//! serves the filesystem.
 
-mod daemon;
 pub mod helper;
-mod place;
+mod mountpoint;
 mod plan;
+mod present;
 mod remount;
 mod source;
-mod status;
-mod word;
 
 use std::ffi::OsString;
-use std::io::BufReader;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use mount::process::{self, MountPlan, ProcessEnd, ProcessError, Started};
 
 use crate::cli::{Global, MountArgs};
 use crate::descriptors;
 use crate::exit::{Ended, Exit, Failure};
-use crate::logging;
 use crate::output::complain;
 
-pub use status::{MountStatus, Request, run_dirs};
+use present::Console;
 
-use plan::Plan;
-use word::Word;
-
-/// What a mount's process is called.
-const NAME: &str = "samehost";
-
-/// Mounts; returns when it is mounted, with `--foreground` when it is unmounted. With `-o remount` it changes
-/// what is mounted.
+/// Mounts, and returns when the filesystem is mounted, or with `--foreground` when it is unmounted. With
+/// `-o remount` it changes the options of a mounted filesystem.
 pub fn mount(global: &Global, args: &MountArgs) -> Ended {
     if let Some(change) = plan::remount(args)? {
         return remount::remount(args, &change);
     }
     descriptors::raise()?;
-    let plan = Plan::make(global, args)?;
-    for error in &plan.passed_over {
+    let (plan, ignored) = plan::plan(global, args)?;
+    for error in &ignored {
         complain(&format!("mount: {error}; passed over"));
     }
     if args.foreground {
-        return daemon::foreground(plan);
+        return serve(&plan, process::foreground);
     }
     if args.report {
-        return daemon::background(plan);
+        return serve(&plan, process::background);
     }
     start(global, args)
 }
 
-/// Starts the process that stays and waits for its word.
-fn start(global: &Global, args: &MountArgs) -> Ended {
-    let mut words: Vec<OsString> = vec!["mount".into(), "--report".into()];
-    words.extend(["--run-dir".into(), global.run_dir.clone().into()]);
-    words.extend((0..global.verbose).map(|_| "-v".into()));
-    for options in &args.options {
-        words.extend(["-o".into(), options.into()]);
+fn serve(
+    plan: &MountPlan,
+    serve: impl FnOnce(MountPlan, &Console) -> Result<ProcessEnd, ProcessError>,
+) -> Ended {
+    match serve(plan.clone(), &Console) {
+        Ok(ProcessEnd::Unmounted) => Ok(Exit::Done),
+        Ok(ProcessEnd::Interrupted) => Ok(Exit::Failed),
+        Ok(ProcessEnd::NotMounted(code)) => Ok(present::exit_of(code)),
+        Err(error) => Err(present::process_failure(plan, error).into()),
     }
-    words.extend(["--".into(), args.source.clone().into(), args.mountpoint.clone().into()]);
-    let failed = |error: std::io::Error| Failure::new("starting the mount's process", error);
-    // The very file that runs now, though it may have been replaced meanwhile; by its own name.
-    let mut child = Command::new("/proc/self/exe")
-        .arg0(NAME)
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(sys::proc_error(error)))?;
-    let Some(stdout) = child.stdout.take() else {
-        return Err(Failure::new("starting the mount's process", "it has no standard output").into());
-    };
-    match Word::last(BufReader::new(stdout), |what| complain(&format!("mount: {what}"))) {
-        Some(Ok(Word::Trying(why))) => {
-            complain(&format!("mount: {why}\n  it is being tried in the background (bg)"));
+}
+
+/// Starts the process in the background and waits for its result.
+fn start(global: &Global, args: &MountArgs) -> Ended {
+    let mut arguments: Vec<OsString> = vec!["mount".into(), "--report".into()];
+    arguments.extend(["--run-dir".into(), global.run_dir.clone().into()]);
+    arguments.extend((0..global.verbose).map(|_| "-v".into()));
+    for options in &args.options {
+        arguments.extend(["-o".into(), options.into()]);
+    }
+    arguments.extend(["--".into(), args.source.clone().into(), args.mountpoint.clone().into()]);
+    let waiting = |failure: &_, left| present::waiting(failure, Duration::from_millis(left));
+    match process::start(arguments, waiting) {
+        Ok(Started::Mounted) => Ok(Exit::Done),
+        Ok(Started::Retrying(failure)) => {
+            complain(&format!("mount: {failure}\n  it is being tried in the background (bg)"));
             Ok(Exit::Done)
         }
-        Some(Ok(_)) => Ok(Exit::Done),
-        Some(Err(failure)) => {
-            // It has nothing left to do but to end.
-            let _ = child.wait();
-            Err(failure.into())
-        }
-        None => {
-            let how = child.wait().map_err(failed)?;
-            Err(Failure::new(&args.source, format!("the mount's process ended without a word ({how})"))
-                .next(format!("see what it does: --foreground, -vv or {}=debug", logging::VARIABLE))
-                .into())
-        }
+        Ok(Started::Failed(failure)) => Err(Failure::from(failure).into()),
+        Err(error) => Err(present::start_failure(&args.source, error).into()),
     }
 }

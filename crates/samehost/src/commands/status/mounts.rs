@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use control::{Answers, MOUNT};
+use mount::process::{MountStatus, run_dirs};
 
-use crate::commands::mount::{MountStatus, run_dirs};
 use crate::exit::Stop;
 use crate::human;
 use crate::output::Output;

@@ -1,65 +1,67 @@
-//! What a mount's process says of itself, and what it can be told: the two kinds of exchange at its socket
-//! (`INSTANCE.mount` in the run directory, crate `control`).
+//! The status of a mount's process and the changes it accepts, both at its socket (`INSTANCE.mount` in the
+//! run directory, crate `control`).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use client::{LaneMode, RoadCounters};
-use control::Reply;
-use mount::{Mount, MountReport};
+use control::{Reply, Socket};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::LaneWord;
+use crate::mount::Mount;
+use crate::report::MountReport;
 
-/// A snapshot of a running mount.
+/// The status of a running mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountStatus {
     /// The version of the mount's process.
     pub version: String,
     /// What is mounted, as the user wrote it.
     pub source: String,
-    /// Where.
+    /// The mountpoint.
     pub mountpoint: PathBuf,
     /// The server's address.
     pub server: String,
-    /// The mount's process, in its own pid namespace.
+    /// The mount's process, in its own PID namespace.
     pub pid: u32,
     /// Seconds since it was mounted.
     pub uptime_seconds: u64,
-    /// The road of files that are opened now, as the last open has shown it: `lane, passed through`,
+    /// The transport of newly opened files, as the last open has shown it: `lane, passed through`,
     /// `lane, served by the mount's process` or `wire`.
     pub road: String,
     /// Whether that is the lane.
     pub local: bool,
     /// Seconds since it became so.
     pub since_seconds: u64,
-    /// Why it isn't the best road; empty if it is.
+    /// Why it isn't a faster one.
     pub reasons: Vec<String>,
     /// The server's instance, while there is a lane.
     pub instance: Option<String>,
-    /// Files that are open now.
+    /// Open files.
     pub open_files: u64,
-    /// Opens that were passed through, since it was mounted.
+    /// Opens that were passed through.
     pub opens_passed_through: u64,
-    /// Requests of the kernel, since it was mounted.
+    /// Requests of the kernel.
     pub requests: u64,
-    /// Those of them that aren't answered yet.
+    /// Requests without a reply yet.
     pub requests_under_way: u64,
-    /// What this process moved over the lane. What the kernel passes through isn't in it: nobody counts that.
-    pub lane: RoadStatus,
-    /// What it moved over the wire.
-    pub wire: RoadStatus,
-    /// Connections made anew.
+    /// What this process transferred over the lane. Reads and writes that the kernel passes through aren't
+    /// counted.
+    pub lane: TransportStatus,
+    /// What it transferred over the wire.
+    pub wire: TransportStatus,
+    /// Connections that were made again.
     pub reconnects: u64,
-    /// Open files that changed from one road to the other.
+    /// Open files that changed their transport.
     pub road_changes: u64,
-    /// The last changes of road, the oldest first.
-    pub changes: Vec<ChangeStatus>,
+    /// The last changes of the lane, the oldest first.
+    pub changes: Vec<LaneChangeStatus>,
 }
 
-/// What went over one road.
+/// What was transferred over one transport.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoadStatus {
+pub struct TransportStatus {
     /// Files opened.
     pub opens: u64,
     /// Reads.
@@ -70,11 +72,11 @@ pub struct RoadStatus {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Questions to the server.
+    /// Round trips to the server.
     pub round_trips: u64,
 }
 
-impl From<RoadCounters> for RoadStatus {
+impl From<RoadCounters> for TransportStatus {
     fn from(counters: RoadCounters) -> Self {
         Self {
             opens: counters.opens,
@@ -87,9 +89,9 @@ impl From<RoadCounters> for RoadStatus {
     }
 }
 
-/// One change of road.
+/// A change of the lane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeStatus {
+pub struct LaneChangeStatus {
     /// How many seconds ago.
     pub age_seconds: u64,
     /// Whether there was a lane from then on.
@@ -98,28 +100,36 @@ pub struct ChangeStatus {
     pub reasons: Vec<String>,
 }
 
-/// What a mount can be told.
+/// A change that a mount accepts at its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Request {
+pub enum MountRequest {
     /// Whether to use the lane.
-    Lane(LaneWord),
+    Lane(#[serde(with = "LaneModeName")] LaneMode),
 }
 
-/// What a mount's process knows of itself besides the filesystem.
-pub struct Identity {
-    /// As the user wrote it.
-    pub source: String,
-    /// Where.
-    pub at: PathBuf,
-    /// Since when.
-    pub since: Instant,
+/// The names of [`LaneMode`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "LaneMode", rename_all = "lowercase")]
+enum LaneModeName {
+    Auto,
+    Off,
+    Required,
 }
 
-/// A snapshot.
-pub fn snapshot(identity: &Identity, mount: &Mount) -> MountStatus {
+/// What is mounted where.
+#[derive(Debug)]
+pub(super) struct MountIdentity {
+    /// What is mounted, as the user wrote it.
+    pub(super) source: String,
+    pub(super) at: PathBuf,
+    pub(super) since: Instant,
+}
+
+/// The present status.
+pub(super) fn snapshot(identity: &MountIdentity, mount: &Mount) -> MountStatus {
     let report = mount.report();
-    let road = Road::of(&report);
+    let transport = NewFileTransport::of(&report);
     MountStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         source: identity.source.clone(),
@@ -127,10 +137,10 @@ pub fn snapshot(identity: &Identity, mount: &Mount) -> MountStatus {
         server: mount.session().server().to_string(),
         pid: std::process::id(),
         uptime_seconds: age(identity.since),
-        road: road.words().to_owned(),
+        road: transport.words().to_owned(),
         local: report.lane.local,
         since_seconds: age(report.changes.last().map_or(identity.since, |change| change.at)),
-        reasons: road.reasons(&report),
+        reasons: transport.reasons(&report),
         instance: report.lane.instance,
         open_files: report.open_files as u64,
         opens_passed_through: report.opens_passed,
@@ -143,7 +153,7 @@ pub fn snapshot(identity: &Identity, mount: &Mount) -> MountStatus {
         changes: report
             .changes
             .iter()
-            .map(|change| ChangeStatus {
+            .map(|change| LaneChangeStatus {
                 age_seconds: age(change.at),
                 local: change.local,
                 reasons: change.reasons.clone(),
@@ -152,20 +162,19 @@ pub fn snapshot(identity: &Identity, mount: &Mount) -> MountStatus {
     }
 }
 
-/// The road of files that are opened now.
+/// The transport of newly opened files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Road {
+enum NewFileTransport {
     /// The kernel reads and writes the server's file.
     Passed,
-    /// The mount's process does.
+    /// The mount's process reads and writes the server's file.
     Served,
-    /// The server does.
+    /// The server does, over the wire.
     Wire,
 }
 
-impl Road {
-    /// What a report amounts to.
-    pub fn of(report: &MountReport) -> Self {
+impl NewFileTransport {
+    fn of(report: &MountReport) -> Self {
         match (report.lane.local, &report.not_passed) {
             (true, None) => Self::Passed,
             (true, Some(_)) => Self::Served,
@@ -173,8 +182,7 @@ impl Road {
         }
     }
 
-    /// In words.
-    pub const fn words(self) -> &'static str {
+    const fn words(self) -> &'static str {
         match self {
             Self::Passed => "lane, passed through",
             Self::Served => "lane, served by the mount's process",
@@ -182,8 +190,8 @@ impl Road {
         }
     }
 
-    /// Why it isn't a better one.
-    pub fn reasons(self, report: &MountReport) -> Vec<String> {
+    /// Why it isn't a faster one.
+    fn reasons(self, report: &MountReport) -> Vec<String> {
         match self {
             Self::Passed => Vec::new(),
             Self::Served => report.not_passed.iter().cloned().collect(),
@@ -192,24 +200,24 @@ impl Road {
     }
 }
 
-/// The answer to whatever was asked at the socket.
-pub fn answer(identity: &Identity, mount: &Mount, request: &[u8]) -> Option<Vec<u8>> {
+/// The reply to a request at the socket; an empty one asks for the status.
+fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Option<Vec<u8>> {
     if request.is_empty() {
         return serde_json::to_vec(&snapshot(identity, mount)).ok();
     }
     let reply = match serde_json::from_slice(request) {
-        Ok(Request::Lane(word)) => {
-            let mode = match word {
-                LaneWord::Auto => LaneMode::Auto,
-                LaneWord::Off => LaneMode::Off,
-                LaneWord::Required => LaneMode::Required,
-            };
+        Ok(MountRequest::Lane(mode)) => {
             mount.set_lane_mode(mode);
-            Reply::Done(format!("{}: lane {}", identity.at.display(), word.word()))
+            let mode = match mode {
+                LaneMode::Auto => "auto",
+                LaneMode::Off => "off",
+                LaneMode::Required => "required",
+            };
+            Reply::Done(format!("{}: lane {mode}", identity.at.display()))
         }
         Err(error) => Reply::Error {
             reason: format!("the mount's process doesn't understand this: {error}"),
-            next: Some("is it of another version? mount anew".to_owned()),
+            next: Some("it may be of another version; mount again".to_owned()),
         },
     };
     serde_json::to_vec(&reply).ok()
@@ -219,8 +227,8 @@ fn age(since: Instant) -> u64 {
     since.elapsed().as_secs()
 }
 
-/// Where mounts of this user have their sockets: the run directory, or, for who may not write there, a
-/// directory of the user's own. Root sees those of all users.
+/// The directories where the mounts of this user have their sockets: the run directory, or a directory of the
+/// user's own if the user may not write there. Root gets those of all users.
 pub fn run_dirs(run_dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![run_dir.to_owned()];
     if rustix::process::geteuid().is_root() {
@@ -236,8 +244,33 @@ pub fn run_dirs(run_dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The user's own directory for sockets.
-pub fn own_run_dir() -> Option<PathBuf> {
+fn own_run_dir() -> Option<PathBuf> {
     std::env::var_os("XDG_RUNTIME_DIR")
         .filter(|dir| !dir.is_empty())
         .map(|dir| Path::new(&dir).join("samehost"))
+}
+
+/// Starts the status socket, in the run directory or else in the user's own. A mount works without it.
+pub(super) fn socket(run_dir: &Path, mount: &Arc<Mount>, identity: &Arc<MountIdentity>) -> Option<Socket> {
+    let start = |dir: &Path| {
+        let (mount, identity) = (Arc::downgrade(mount), Arc::clone(identity));
+        let instance = lane::nonce::hex(&lane::nonce::random_instance()?);
+        lane::run_dir::create(dir)?;
+        Socket::start(dir, &instance, control::MOUNT, move |request| {
+            mount.upgrade().and_then(|mount| answer(&identity, &mount, request))
+        })
+    };
+    let error = match start(run_dir) {
+        Ok(socket) => return Some(socket),
+        Err(error) => error,
+    };
+    if let Some(Ok(socket)) = own_run_dir().map(|dir| start(&dir)) {
+        return Some(socket);
+    }
+    tracing::warn!(
+        run_dir = %run_dir.display(),
+        %error,
+        "no socket for `samehost status` and `samehost ctl`"
+    );
+    None
 }

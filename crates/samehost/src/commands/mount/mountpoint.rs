@@ -1,5 +1,4 @@
-//! Where it is to be mounted: what can be wrong with the directory is found before anybody is asked for
-//! anything.
+//! The mountpoint, checked before the server is asked.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use crate::exit::Failure;
 use crate::human;
 use mount::mountinfo;
 
-/// The absolute path of a directory on which can be mounted.
+/// The absolute path of a mountpoint.
 pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let shown = human::name(mountpoint.as_os_str().as_bytes());
@@ -16,7 +15,7 @@ pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
         ErrorKind::NotFound => {
             Failure::new(&shown, "there is no such directory").next(format!("make it: mkdir -p {shown}"))
         }
-        ErrorKind::NotConnected => Failure::new(&shown, "the process of a mount that is here has died")
+        ErrorKind::NotConnected => Failure::new(&shown, "the process of the mount here has died")
             .next(format!("take the mount away: samehost umount {shown}")),
         ErrorKind::PermissionDenied => {
             Failure::new(&shown, error).next("name a directory that you may enter, or mount as root")
@@ -26,14 +25,14 @@ pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
     if !metadata.is_dir() {
         return Err(Failure::new(&shown, "it isn't a directory").next("name a directory to mount on"));
     }
-    let whole = mountpoint.canonicalize().map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::find(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let resolved = mountpoint.canonicalize().map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::find(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
     if let Some(mounted) = mounted.filter(|mounted| mounted.is_samehost()) {
         let source = human::name(mounted.source.as_bytes());
         return Err(Failure::new(&shown, format!("{source} is mounted here already"))
             .next(format!("unmount it first (samehost umount {shown}), or mount elsewhere")));
     }
-    Ok(whole)
+    Ok(resolved)
 }
 
 #[cfg(test)]
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_directory_that_is_there_will_do() {
+    fn a_mountpoint_is_an_existing_directory() {
         let scratch = tempfile::tempdir().unwrap();
         assert_eq!(check(scratch.path()).unwrap(), scratch.path().canonicalize().unwrap());
         let file = scratch.path().join("file");
