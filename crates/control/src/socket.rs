@@ -198,7 +198,7 @@ impl ControlListener {
     }
 }
 
-/// Somebody whose request isn't complete yet.
+/// A connection whose request isn't complete yet.
 struct Asker {
     stream: UnixStream,
     request: Vec<u8>,

@@ -9,7 +9,7 @@
 //! 3. The client releases it ([`GrantTable::release`]), or the lane ends and its remaining grants with it.
 //!
 //! The lane of root's mount serves many users. They share its grants ([`fairness::Shares`]), so that a user
-//! who opens thousands of files leaves grants for the others.
+//! with thousands of open files leaves grants for the others.
 //!
 //! Prefetched grants have bounds of their own ([`MAX_UNDELIVERED_PREFETCHES`], and half of all grants), so
 //! that they never displace a grant for an Open.

@@ -1,9 +1,9 @@
 //! The byte stream under record marking: one connected socket, read and written by server and client alike.
 //!
-//! A [`Transport`] owns its socket. Nobody else reads from it or writes to it, and no operation waits: a
-//! socket that isn't ready says EAGAIN (or `Pending`), and the owner's event loop says when to try again. What
-//! a transport can do beyond moving bytes is in its [`Capabilities`]. Both ends ask there, so that a transport
-//! that encrypts in user space needs no change in them.
+//! A [`Transport`] owns its socket: no other code reads from it or writes to it. No operation waits: a socket
+//! that isn't ready returns EAGAIN (or `Pending`), and the owner's event loop decides when to try again.
+//! [`Capabilities`] tells what a transport can do beyond moving bytes. Both ends ask there, so that a
+//! transport that encrypts in user space needs no change in them.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,9 +22,9 @@ pub struct Capabilities {
     /// [`Transport::send_file`] moves bytes from the page cache to the peer without a copy in user space. A
     /// transport without it sends payloads from memory only.
     pub sendfile: bool,
-    /// A receive that is shorter than what has arrived costs nothing: the rest stays in the kernel, and the
-    /// next receive can put it somewhere else. So a payload can be received straight to where it is wanted. A
-    /// transport without it is read in the largest pieces that fit.
+    /// A receive that is shorter than the data that has arrived costs nothing: the rest stays in the kernel,
+    /// and the next receive can put it somewhere else. So a payload can be received straight to its
+    /// destination. A transport without it is read in the largest pieces that fit.
     pub placed_receive: bool,
 }
 
@@ -55,10 +55,11 @@ impl<S: AsFd> AsFd for Transport<S> {
 }
 
 impl Transport<OwnedFd> {
-    /// Receives what is there, up to the length of `into`. 0 means that the peer will send no more.
+    /// Receives the data that has arrived, up to the length of `into`. 0 means that the peer will send no
+    /// more.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when nothing is there, and what recv(2) says.
+    /// [`Errno::AGAIN`] when no data has arrived, and the errors of recv(2).
     pub fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
         loop {
             match rustix::net::recv(&self.stream, &mut *into, RecvFlags::DONTWAIT) {
@@ -72,26 +73,26 @@ impl Transport<OwnedFd> {
     /// then share a segment with these.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when the socket is full, and what sendmsg(2) says.
+    /// [`Errno::AGAIN`] when the socket is full, and the errors of sendmsg(2).
     pub fn send(&self, slices: &[IoSlice<'_>], more: bool) -> Result<usize, Errno> {
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         flags.set(SendFlags::MORE, more);
         rustix::net::sendmsg(&self.stream, slices, &mut SendAncillaryBuffer::default(), flags)
     }
 
-    /// Sends up to `count` bytes of `file` from `offset` on, which moves along. 0 means that the file ends
-    /// there. Needs [`Capabilities::sendfile`].
+    /// Sends up to `count` bytes of `file` from `offset` on, and advances `offset`. 0 means that the file
+    /// ends there. Needs [`Capabilities::sendfile`].
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when the socket is full, [`Errno::INVAL`] and its like for a file that sendfile(2)
-    /// can't read, and what else sendfile(2) says.
+    /// [`Errno::AGAIN`] when the socket is full, [`Errno::INVAL`] and similar ones for a file that
+    /// sendfile(2) can't read, and the other errors of sendfile(2).
     pub fn send_file(&self, file: &OwnedFd, offset: &mut u64, count: usize) -> Result<usize, Errno> {
         rustix::fs::sendfile(&self.stream, file, Some(offset), count)
     }
 
     /// Ends the connection in both directions. The socket stays open until this is dropped.
     pub fn shutdown(&self) {
-        // It fails only where the peer has ended the connection already.
+        // It fails only if the peer has ended the connection already.
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
     }
 }
@@ -102,10 +103,10 @@ impl Transport<TcpStream> {
         self.stream.local_addr().ok().map(|address| address.port())
     }
 
-    /// Receives what is there, up to the length of `into`.
+    /// Receives the data that has arrived, up to the length of `into`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the peer will send no more, and what recv(2) says.
+    /// [`io::ErrorKind::UnexpectedEof`] when the peer will send no more, and the errors of recv(2).
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(into);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
@@ -130,7 +131,7 @@ impl Transport<TcpStream> {
     /// Sends as much of `slices` as the socket takes.
     ///
     /// # Errors
-    /// What sendmsg(2) says.
+    /// The errors of sendmsg(2).
     pub fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }

@@ -76,7 +76,7 @@ impl Budget {
             }
             stays
         });
-        self.advance(); // the one who left may have been in its peer's way
+        self.advance(); // the cancelled request may have been first in its peer's line
     }
 
     /// The next granted request. It is charged already.

@@ -1,7 +1,7 @@
 //! The callbacks of one connection that wait for their replies, by transaction id.
 //!
-//! A reply comes among the client's own calls, on whichever worker drives the connection then. It wakes the
-//! task that waits for it. A reply that comes after its [`CallbackReply`] was dropped is discarded.
+//! A reply arrives among the client's own calls, on whichever worker drives the connection then. It wakes the
+//! task that waits for it. A reply that arrives after its [`CallbackReply`] was dropped is discarded.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use xdr::Decoder;
 
 use crate::message::{REPLY, ReplyHeader, ReplyStatus};
 
-/// The most callbacks of one connection whose replies nobody has taken yet.
+/// The most callbacks of one connection that wait for a reply, or whose reply isn't taken yet.
 const MAX_PENDING: usize = 128;
 
 /// The longest reply, in bytes. A longer one is discarded.
@@ -22,7 +22,7 @@ const MAX_REPLY: usize = 64 << 10;
 /// Why a callback has no results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BackChannelError {
-    /// The connection has gone.
+    /// The connection is closed.
     #[error("the connection has gone")]
     Gone,
     /// Too many callbacks wait already, or the client leaves its replies unread.
@@ -36,22 +36,22 @@ pub enum BackChannelError {
     Malformed,
 }
 
-/// What waits on one connection.
+/// The callbacks of one connection.
 #[derive(Debug, Default)]
 pub(super) struct PendingCallbacks(Mutex<Pending>);
 
 #[derive(Debug, Default)]
 struct Pending {
-    /// Callbacks so far; the last transaction id.
+    /// The number of callbacks so far, which is the last transaction id.
     made: u32,
     by_xid: HashMap<u32, Callback>,
     closed: bool,
 }
 
-/// A callback that was made.
+/// A callback that was sent.
 #[derive(Debug)]
 enum Callback {
-    /// Its reply hasn't come. The waker is that of the task that waits, once it does.
+    /// Its reply hasn't arrived. The waker is that of the waiting task, if there is one.
     Waiting(Option<Waker>),
     /// The record of its reply.
     Replied(Vec<u8>),
@@ -78,7 +78,7 @@ impl PendingCallbacks {
         record.get(4..8).is_some_and(|kind| *kind == REPLY.to_be_bytes())
     }
 
-    /// Takes a reply. False if no callback was ever made on this connection: its peer breaks the protocol.
+    /// Takes a reply. False if no callback was ever sent on this connection: its peer breaks the protocol.
     pub fn deliver(&self, record: &[u8]) -> bool {
         let Some(xid) = record.first_chunk::<4>().map(|xid| u32::from_be_bytes(*xid)) else { return false };
         let mut pending = self.0.lock();
@@ -96,7 +96,7 @@ impl PendingCallbacks {
         was_called
     }
 
-    /// The connection has gone. Callbacks without a reply end with [`BackChannelError::Gone`].
+    /// Notes that the connection is closed. Callbacks without a reply end with [`BackChannelError::Gone`].
     pub fn close(&self) {
         let mut pending = self.0.lock();
         pending.closed = true;
@@ -114,8 +114,8 @@ impl PendingCallbacks {
     }
 }
 
-/// The results of a callback, once its reply has come. It sets no time limit, and needs no particular
-/// runtime. Dropping it forgets the callback.
+/// The results of a callback, once its reply has arrived. The future sets no time limit and needs no
+/// particular runtime. Dropping it forgets the callback.
 ///
 /// # Errors
 /// [`BackChannelError`].

@@ -69,7 +69,7 @@ impl UnreadReplies {
         let mut holders = self.holders.lock();
         let held = self.held();
         if held <= self.limit {
-            return None; // somebody else has seen to it
+            return None; // another thread has closed enough
         }
         let (&share, holder) = holders.iter_mut().max_by_key(|(_, holder)| holder.total)?;
         let (&connection, &bytes) = holder.connections.iter().max_by_key(|(_, bytes)| **bytes)?;
