@@ -3,15 +3,15 @@
 //! A probe is: register a nonce at every rendezvous of this host, send it to the server over the NFS
 //! connection, and see whether one of the rendezvous answers. It is made when the session begins; after a
 //! lane was lost, a reconnect, or (if set) every `probe_throttle` reads and writes on the wire, at the next
-//! I/O and in the background; and never more often than the pace allows. A session that must have a lane
+//! I/O and in the background; and never more often than the backoff allows. A session that must have a lane
 //! waits for the probe, and for the next one while the server comes back or drains.
 //!
 //! A lane whose server doesn't answer an Open for as long as a call may take (`timeo × (retrans + 1)`) is
 //! given up: the wire decides what becomes of the session, by its own rules.
 
 mod ask;
-mod keeper;
-mod pace;
+mod backoff;
+mod lane_manager;
 mod probe;
 
 use std::sync::Weak;
@@ -25,8 +25,8 @@ use crate::options::LaneMode;
 use crate::session::{Inner as SessionInner, Session};
 
 pub(crate) use ask::{Answer, Purpose};
-pub(crate) use keeper::Keeper;
-use keeper::Up;
+pub(crate) use lane_manager::LaneManager;
+use lane_manager::Up;
 
 /// Whether the session is local, and if not, why not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,19 +55,19 @@ impl Session {
     /// it is switched off, files with a grant go on over the wire with their next read or write; when it is
     /// switched on, a lane is looked for in the background ([`Session::probe`] waits for it).
     pub fn set_lane_mode(&self, mode: LaneMode) {
-        let keeper = &self.inner.lane;
-        let before = keeper.mode.swap(mode as u8, SeqCst);
+        let lane_manager = &self.inner.lane;
+        let before = lane_manager.mode.swap(mode as u8, SeqCst);
         if before == mode as u8 {
             return;
         }
-        match keeper.up.load_full() {
+        match lane_manager.up.load_full() {
             Some(up) if mode == LaneMode::Off => {
                 up.lane.end();
-                keeper.give_up(up.number);
+                lane_manager.give_up(up.number);
             }
-            Some(_) => keeper.announce(),
+            Some(_) => lane_manager.announce(),
             None => {
-                keeper.announce();
+                lane_manager.announce();
                 if mode != LaneMode::Off {
                     self.probe_in_background();
                 }
@@ -89,19 +89,19 @@ impl Session {
     /// one for every lane and every round. Without a lane, a probe is begun if it is due; where one is
     /// required, it is waited for, and finding none is an error.
     pub(crate) async fn lane_for_io(&self) -> Result<Option<u64>> {
-        let keeper = &self.inner.lane;
+        let lane_manager = &self.inner.lane;
         let occasion = |up: &Up| {
-            let round = keeper.pace.lock().round(Instant::now(), keeper.throttle);
+            let round = lane_manager.backoff.lock().round(Instant::now(), lane_manager.throttle);
             up.number << 32 | u64::from(round)
         };
-        if let Some(up) = keeper.live() {
+        if let Some(up) = lane_manager.live() {
             return Ok(Some(occasion(&up)));
         }
-        if keeper.mode() == LaneMode::Required {
+        if lane_manager.mode() == LaneMode::Required {
             // In a box: it is rare, and large.
             return Ok(Box::pin(self.lane_that_must_be()).await?.as_deref().map(occasion));
         }
-        if keeper.is_due(self.inner.rpc.stats().reconnects) {
+        if lane_manager.is_due(self.inner.rpc.stats().reconnects) {
             self.probe_in_background();
         }
         Ok(None)

@@ -153,19 +153,20 @@ impl Session {
     /// A file that is to be opened for reading, if it was asked for ahead and is what it was; and asks for
     /// those that come next. Waits for nothing but what was asked for already.
     pub(crate) async fn open_ahead(&self, wanted: Wanted<'_>, lane: &Lane, number: u64) -> Option<Opening> {
-        let (keeper, user) = (&self.inner.lane, self.user.lane.as_ref()?);
-        let (mut taken, request) = keeper.ahead.opening(wanted, user, Instant::now());
+        let (manager, user) = (&self.inner.lane, self.user.lane.as_ref()?);
+        let (mut taken, request) = manager.ahead.opening(wanted, user, Instant::now());
         if let Some(request) = request {
             bump(&self.inner.live.lane.round_trips);
             self.ask_ahead(lane, number, &request);
         }
         while matches!(taken, Taken::Coming) {
-            let news = keeper.ahead.news.notified();
+            let news = manager.ahead.news.notified();
             tokio::pin!(news);
             // From here on it counts, so that what comes between the look and the wait wakes us.
             news.as_mut().enable();
-            taken = keeper.ahead.look(wanted, user);
-            if matches!(taken, Taken::Coming) && tokio::time::timeout(keeper.patience(), news).await.is_err()
+            taken = manager.ahead.look(wanted, user);
+            if matches!(taken, Taken::Coming)
+                && tokio::time::timeout(manager.open_timeout(), news).await.is_err()
             {
                 return None;
             }

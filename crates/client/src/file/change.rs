@@ -20,8 +20,8 @@ impl Inner {
     /// Finds out whether there is a road by lane now: true if there is. Asks once on every occasion.
     pub(super) async fn take_road(self: &Arc<Self>) -> Result<bool> {
         let session = &self.session;
-        let keeper = &session.inner.lane;
-        if keeper.mode() == LaneMode::Off {
+        let manager = &session.inner.lane;
+        if manager.mode() == LaneMode::Off {
             return Ok(false);
         }
         let Some(occasion) = session.lane_for_io().await.map_err(|error| error.about(|| self.shown()))?
@@ -30,7 +30,7 @@ impl Inner {
         };
         // A lane that must be there is asked with every call, unless it has said that the file goes by the
         // wire for now.
-        let insists = keeper.mode() == LaneMode::Required && self.refused.lock().is_none();
+        let insists = manager.mode() == LaneMode::Required && self.refused.lock().is_none();
         if self.asked.load(SeqCst) == occasion && !insists {
             return Ok(self.has_grant());
         }
@@ -39,7 +39,7 @@ impl Inner {
     }
 
     async fn ask_for_road(self: &Arc<Self>, occasion: u64, insists: bool) -> Result<bool> {
-        let (session, keeper) = (&self.session, &self.session.inner.lane);
+        let (session, manager) = (&self.session, &self.session.inner.lane);
         let _one = self.asking.lock().await;
         if self.has_grant() {
             return Ok(true);
@@ -52,7 +52,7 @@ impl Inner {
             Answer::Granted(opening) => match opening.granted {
                 Some((grant, lane, verifier)) => {
                     *self.refused.lock() = None;
-                    let medium = keeper.medium_of(opening.attributes.as_ref());
+                    let medium = manager.medium_of(opening.attributes.as_ref());
                     let taken = self.change_to(Granted::new(grant, lane, verifier, medium)).await?;
                     if taken && self.wants_direct() {
                         Box::pin(self.take_direct()).await;

@@ -103,7 +103,7 @@ impl Inner {
 
     #[cold]
     fn give_up(self: &Arc<Self>, granted: Arc<Granted>) {
-        let keeper = &self.session.inner.lane;
+        let manager = &self.session.inner.lane;
         {
             // Whoever looks for unsynced writes finds the grant either here or there.
             let mut retired = self.retired.lock();
@@ -115,14 +115,14 @@ impl Inner {
             }
         }
         bump(&self.session.inner.live.road_changes);
-        if keeper.is_live(granted.lane) {
+        if manager.is_live(granted.lane) {
             // Only this grant was taken back: the lane may still give another, perhaps with less access.
             self.asked.store(0, SeqCst);
         } else {
-            keeper.lost(granted.lane);
+            manager.lost(granted.lane);
         }
         let file = self.clone();
-        keeper.runtime().spawn_blocking(move || {
+        manager.runtime().spawn_blocking(move || {
             for _ in 0..SETTLE_ROUNDS {
                 if file.settle_once(&granted) {
                     return;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use lane::{NewFile, OpenError, OpenRequest, Opened, Status, Target};
 
-use super::keeper::Up;
-use super::pace::pause;
+use super::backoff::pause;
+use super::lane_manager::Up;
 use crate::ahead::Wanted;
 use crate::attribute_sink::{AttributeUpdate, PreOpAttributes};
 use crate::counters::bump;
@@ -59,14 +59,14 @@ impl Session {
         (read, write): (bool, bool),
         purpose: Purpose,
     ) -> Result<Answer> {
-        let keeper = &self.inner.lane;
+        let manager = &self.inner.lane;
         let shown = || String::from_utf8_lossy(name).into_owned();
-        let without = |reason: String, answer| match keeper.mode() {
+        let without = |reason: String, answer| match manager.mode() {
             LaneMode::Required => Err(Error::NoLane { object: shown(), reasons: vec![reason] }),
             _ => Ok(answer),
         };
-        let goes_on = purpose == Purpose::Go || keeper.mode() != LaneMode::Required;
-        let (Some(credential), true) = (&self.user.lane, keeper.mode() != LaneMode::Off) else {
+        let goes_on = purpose == Purpose::Go || manager.mode() != LaneMode::Required;
+        let (Some(credential), true) = (&self.user.lane, manager.mode() != LaneMode::Off) else {
             return Ok(Answer::None);
         };
         let Some(access) = access(read, write) else { return Ok(Answer::None) };
@@ -77,8 +77,8 @@ impl Session {
                 Err(Error::NoLane { .. }) if purpose == Purpose::Go => return Ok(Answer::None),
                 Err(error) => return Err(error.about(shown)),
             }
-            let why = match keeper.live() {
-                None if keeper.mode() != LaneMode::Required => return Ok(Answer::None),
+            let why = match manager.live() {
+                None if manager.mode() != LaneMode::Required => return Ok(Answer::None),
                 // It has just gone again.
                 None => OpenError::Gone.to_string(),
                 Some(up) => match self.ask_once(&up, OpenRequest { target, access, credential }).await {
@@ -105,7 +105,9 @@ impl Session {
             };
             // The wire knows. Where there must be a lane, the next one: as often as a call would be made
             // again.
-            if keeper.mode() != LaneMode::Required || !keeper.policy.hard && rounds >= keeper.policy.retrans {
+            if manager.mode() != LaneMode::Required
+                || !manager.policy.hard && rounds >= manager.policy.retrans
+            {
                 return without(why, Answer::None);
             }
             tokio::time::sleep(pause(rounds)).await;
@@ -125,16 +127,16 @@ impl Session {
         read: bool,
         write: bool,
     ) -> Result<Option<Opening>> {
-        let keeper = &self.inner.lane;
+        let manager = &self.inner.lane;
         let (Some(credential), Some(access)) = (self.user.lane.as_ref(), access(read, write)) else {
             return Ok(None);
         };
-        let required = keeper.mode() == LaneMode::Required;
+        let required = manager.mode() == LaneMode::Required;
         let object = || String::from_utf8_lossy(new.name).into_owned();
         if required {
             self.lane_for_io().await.map_err(|error| error.about(object))?;
         }
-        let Some(up) = keeper.live().filter(|_| keeper.mode() != LaneMode::Off) else { return Ok(None) };
+        let Some(up) = manager.live().filter(|_| manager.mode() != LaneMode::Off) else { return Ok(None) };
         let request = OpenRequest { target: Target::New(new), access, credential };
         let (opened, asked) = match self.ask_once(&up, request).await {
             Asked::Opened(opened, asked) => (opened, asked),
@@ -148,7 +150,7 @@ impl Session {
             _ => return Ok(None),
         };
         let Some(handle) = Handle::new(&opened.handle) else { return Ok(None) };
-        if let (Some(sink), Some(changed)) = (&keeper.attribute_sink, &opened.directory) {
+        if let (Some(sink), Some(changed)) = (&manager.attribute_sink, &opened.directory) {
             let before = changed.before.map(|before| PreOpAttributes {
                 size: before.size,
                 mtime: before.mtime,
@@ -161,22 +163,22 @@ impl Session {
 
     /// Asks this lane, which is given up if it doesn't answer.
     async fn ask_once(&self, up: &Up, request: OpenRequest<'_>) -> Asked {
-        let keeper = &self.inner.lane;
+        let manager = &self.inner.lane;
         bump(&self.inner.live.lane.round_trips);
-        let (asked, patience) = (Instant::now(), keeper.patience());
+        let (asked, patience) = (Instant::now(), manager.open_timeout());
         match tokio::time::timeout(patience, up.lane.open(request)).await {
             Ok(Ok(opened)) => Asked::Opened(Box::new(opened), asked),
             Ok(Err(OpenError::Refused(status))) => match status {
                 Status::TooMany => self.crowded(Crowded::Server),
                 Status::Denied | Status::NoLane | Status::TryWire => Asked::NotHere(status),
                 Status::Draining => {
-                    keeper.give_up(up.number);
+                    manager.give_up(up.number);
                     Asked::Lost(status.to_string())
                 }
                 status => Asked::Refused(status),
             },
             Ok(Err(OpenError::Gone)) => {
-                keeper.give_up(up.number);
+                manager.give_up(up.number);
                 Asked::Lost(OpenError::Gone.to_string())
             }
             Ok(Err(OpenError::NoDescriptor)) => self.crowded(Crowded::Client),
@@ -184,7 +186,7 @@ impl Session {
             Err(_) => {
                 tracing::warn!(?patience, "the lane does not answer: it is given up");
                 up.lane.end();
-                keeper.give_up(up.number);
+                manager.give_up(up.number);
                 Asked::Lost(format!("the lane did not answer within {patience:?}"))
             }
         }
@@ -192,12 +194,12 @@ impl Session {
 
     /// There's no room for another file; says so in the log, now and then.
     fn crowded(&self, which: Crowded) -> Asked {
-        let keeper = &self.inner.lane;
+        let manager = &self.inner.lane;
         let now = Instant::now();
-        let mut said = keeper.said_crowded.lock();
+        let mut said = manager.said_crowded.lock();
         if said.is_none_or(|at| now.saturating_duration_since(at) >= SAY_AGAIN) {
             *said = Some(now);
-            let then = match keeper.mode() {
+            let then = match manager.mode() {
                 LaneMode::Required => "opens fail with ENFILE until files are closed",
                 _ => "further files are served over the wire until some are closed",
             };

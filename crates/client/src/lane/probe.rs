@@ -59,7 +59,7 @@ impl From<NotLocal> for Missing {
 }
 
 impl Session {
-    /// Looks for a lane now, whatever the pace says, and reports.
+    /// Looks for a lane now, whatever the backoff says, and reports.
     pub async fn probe(&self) -> LaneReport {
         if self.inner.lane.mode() != LaneMode::Off {
             self.probe_once(true).await;
@@ -80,24 +80,24 @@ impl Session {
         Ok(())
     }
 
-    /// Probes until there is a lane or the server says that there is none: at the pace, while the server
+    /// Probes until there is a lane or the server says that there is none: with the backoff, while the server
     /// stops, starts or doesn't answer; for ever in a hard session, and as long as a call may take in a soft
     /// one. `None`: it need not be any more.
     ///
     /// # Errors
     /// [`Error::NoLane`]; [`Error::Rpc`] when the session's policy gives up on the server.
     pub(super) async fn lane_that_must_be(&self) -> Result<Option<Arc<Up>>> {
-        let keeper = &self.inner.lane;
+        let manager = &self.inner.lane;
         let began = Instant::now();
         loop {
-            if keeper.mode() != LaneMode::Required {
-                return Ok(keeper.live());
+            if manager.mode() != LaneMode::Required {
+                return Ok(manager.live());
             }
             let missing = self.probe_once(true).await;
-            if let Some(up) = keeper.live() {
+            if let Some(up) = manager.live() {
                 return Ok(Some(up));
             }
-            let spent = !keeper.policy.hard && began.elapsed() >= keeper.policy.timeout();
+            let spent = !manager.policy.hard && began.elapsed() >= manager.policy.timeout();
             match missing.map(|missing| missing.cause) {
                 Some(Cause::Wire(source)) => {
                     return Err(Error::Rpc { object: "UUID_IS_LOCAL".to_owned(), source });
@@ -106,53 +106,53 @@ impl Session {
                 _ if spent => break,
                 Some(Cause::Later) => {}
                 // There was one, and it has gone already.
-                None => drop(keeper.pace.lock().failed(Instant::now(), true)),
+                None => drop(manager.backoff.lock().failed(Instant::now(), true)),
             }
-            let at = keeper.pace.lock().not_before.unwrap_or_else(Instant::now);
+            let at = manager.backoff.lock().not_before.unwrap_or_else(Instant::now);
             tokio::time::sleep_until(at.into()).await;
         }
-        Err(Error::NoLane { object: String::new(), reasons: keeper.report().reasons })
+        Err(Error::NoLane { object: String::new(), reasons: manager.report().reasons })
     }
 
     /// One probe. `wait`: for a server that looks for us, too.
     pub(super) async fn probe_once(&self, wait: bool) -> Option<Missing> {
-        let keeper = &self.inner.lane;
-        let _one = keeper.probing.lock().await;
-        if keeper.is_up() {
+        let manager = &self.inner.lane;
+        let _one = manager.probing.lock().await;
+        if manager.is_up() {
             return None;
         }
         bump(&self.inner.live.probes);
-        keeper.pace.lock().begin(self.inner.rpc.stats().reconnects);
+        manager.backoff.lock().begin(self.inner.rpc.stats().reconnects);
         let result = self.handshake(wait).await;
         self.conclude(result)
     }
 
     fn conclude(&self, result: Result<Lane, Missing>) -> Option<Missing> {
-        let keeper = &self.inner.lane;
+        let manager = &self.inner.lane;
         match result {
             Ok(lane) => {
-                let number = keeper.next.fetch_add(1, Relaxed);
+                let number = manager.next.fetch_add(1, Relaxed);
                 let session = Arc::downgrade(&self.inner);
-                let watch = keeper.runtime.spawn(watch(session, lane.clone(), number)).abort_handle();
-                keeper.was_up.store(true, Relaxed);
+                let watch = manager.runtime.spawn(watch(session, lane.clone(), number)).abort_handle();
+                manager.was_up.store(true, Relaxed);
                 // Not before: from now on whoever syncs asks whether there has been a lane.
                 lane.go_async();
-                keeper.up.store(Some(Arc::new(Up { lane, number, watch })));
-                keeper.pace.lock().succeeded();
-                keeper.reasons.lock().clear();
-                if keeper.mode() == LaneMode::Off {
+                manager.up.store(Some(Arc::new(Up { lane, number, watch })));
+                manager.backoff.lock().succeeded();
+                manager.reasons.lock().clear();
+                if manager.mode() == LaneMode::Off {
                     // Switched off meanwhile.
-                    keeper.give_up(number);
+                    manager.give_up(number);
                 } else {
-                    keeper.announce();
+                    manager.announce();
                 }
                 None
             }
             Err(missing) => {
                 tracing::debug!(reasons = ?missing.reasons, "no lane");
-                keeper.reasons.lock().clone_from(&missing.reasons);
-                let again = keeper.was_up.load(Relaxed) || matches!(missing.cause, Cause::Later);
-                keeper.pace.lock().failed(Instant::now(), again);
+                manager.reasons.lock().clone_from(&missing.reasons);
+                let again = manager.was_up.load(Relaxed) || matches!(missing.cause, Cause::Later);
+                manager.backoff.lock().failed(Instant::now(), again);
                 Some(missing)
             }
         }
@@ -161,14 +161,14 @@ impl Session {
     /// Whoever registers with a server that dies before the nonce comes has registered with nobody: as long
     /// as the connection is made anew meanwhile, it begins again.
     async fn handshake(&self, wait: bool) -> Result<Lane, Missing> {
-        let keeper = &self.inner.lane;
-        if !keeper.has_owner {
+        let manager = &self.inner.lane;
+        if !manager.has_owner {
             let reason = "a lane needs AUTH_SYS, and this session uses AUTH_NONE".to_owned();
             return Err(Missing::new(Cause::No, reason));
         }
         for _ in 0..ANEW {
             let before = self.inner.rpc.stats().reconnects;
-            let mut candidates = Rendezvous::register(keeper.rendezvous.clone())
+            let mut candidates = Rendezvous::register(manager.rendezvous.clone())
                 .await
                 .map_err(|error| Missing::new(Cause::No, format!("no nonce could be made: {error}")))?;
             self.localio(localio::Procedure::UuidIsLocal, Some(candidates.nonce())).await?;
@@ -189,7 +189,7 @@ impl Session {
             };
             // Has the server that knew the nonce said no, or has it died meanwhile? One that answers is
             // alive.
-            if keeper.mode() == LaneMode::Required && matches!(missing.cause, Cause::No) {
+            if manager.mode() == LaneMode::Required && matches!(missing.cause, Cause::No) {
                 self.localio(localio::Procedure::Null, None).await?;
                 if self.inner.rpc.stats().reconnects != before {
                     missing.cause = Cause::Later;

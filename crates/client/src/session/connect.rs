@@ -17,7 +17,7 @@ use super::{Inner, Session, User};
 use crate::counters::Live;
 use crate::error::{Error, Result};
 use crate::file::Pool;
-use crate::lane::Keeper;
+use crate::lane::LaneManager;
 use crate::options::{LaneMode, Options, ReservedPort};
 use crate::types::{ExportEntry, FsInfo, Handle};
 use crate::url::Url;
@@ -56,7 +56,7 @@ impl Session {
         let mounted = mount(&mut door, url).await?;
         let mount = door.other.map(|client| client.address());
         let mut inner = Inner {
-            lane: Keeper::new(&options, owner.lane.is_some()),
+            lane: LaneManager::new(&options, owner.lane.is_some()),
             mount,
             mounted: mounted.path,
             target: mounted.target,

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use crate::counters::{Counters, Live};
 use crate::file::Pool;
-use crate::lane::{Keeper, LaneReport};
+use crate::lane::{LaneManager, LaneReport};
 use crate::options::Options;
 use crate::types::{FsInfo, Handle};
 
@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     pub(crate) live: Arc<Live>,
     /// What was written over the wire and is not durable.
     pub(crate) unstable: Arc<Pool>,
-    pub(crate) lane: Keeper,
+    pub(crate) lane: LaneManager,
 }
 
 impl Session {

@@ -1,4 +1,4 @@
-//! What a session knows of its lane: the one that works, the files with grants of it, and why there is none.
+//! The lane of a session: the live one, the files with grants of it, and the reasons why there is none.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::task::AbortHandle;
 
 use super::LaneReport;
-use super::pace::Pace;
+use super::backoff::ProbeBackoff;
 use crate::ahead::Ahead;
 use crate::attribute_sink::AttributeSink;
 use crate::file::{Inner as FileInner, Medium};
@@ -42,30 +42,30 @@ struct Files {
 
 /// The session's end of the lane.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct LaneManager {
     /// A [`LaneMode`].
     pub(super) mode: AtomicU8,
     pub(super) attribute_sink: Option<Arc<dyn AttributeSink>>,
     pub(super) throttle: u32,
-    /// How long an Open may take, and whether the session waits for ever for a lane that it must have.
+    /// How long an Open may take, and whether the session waits without a limit for a lane that it requires.
     pub(super) policy: Policy,
     pub(super) rendezvous: RendezvousOptions,
-    /// Whether the session's owner is somebody: with AUTH_NONE there is no lane.
+    /// Whether the session has a user: with AUTH_NONE there is no lane.
     pub(super) has_owner: bool,
     pub(super) runtime: Runtime,
     pub(super) up: ArcSwapOption<Up>,
     pub(super) next: AtomicU64,
-    pub(super) pace: Mutex<Pace>,
+    pub(super) backoff: Mutex<ProbeBackoff>,
     pub(super) reasons: Mutex<Vec<String>>,
     /// One probe at a time.
     pub(super) probing: tokio::sync::Mutex<()>,
-    /// A probe in the background is under way.
+    /// A probe is running in the background.
     pub(super) background: AtomicBool,
     /// There has been a lane.
     pub(super) was_up: AtomicBool,
-    /// When the log last said that there is no room for another file.
+    /// When the log last reported that there is no room for another file.
     pub(super) said_crowded: Mutex<Option<Instant>>,
-    /// Files with grants, to be told when the lane goes.
+    /// Files with grants, which are notified when the lane ends.
     files: Mutex<Files>,
     /// The filesystem in memory (its id) that last said it can't be asked not to wait; 0: none did.
     in_memory: AtomicU64,
@@ -73,12 +73,12 @@ pub(crate) struct Keeper {
     mute: AtomicU64,
     /// What filesystems turned out not to do of the I/O modes.
     pub(crate) fallbacks: io::IoFallbacks,
-    /// Files that were asked for before they are opened.
+    /// Files that were prefetched.
     pub(crate) ahead: Ahead,
 }
 
-impl Keeper {
-    /// No lane yet. In a tokio runtime.
+impl LaneManager {
+    /// A session without a lane. Must run in a tokio runtime.
     pub(crate) fn new(options: &Options, has_owner: bool) -> Self {
         Self {
             mode: AtomicU8::new(options.lane as u8),
@@ -94,7 +94,7 @@ impl Keeper {
             runtime: Runtime::current(),
             up: ArcSwapOption::empty(),
             next: AtomicU64::new(1),
-            pace: Mutex::new(Pace::default()),
+            backoff: Mutex::new(ProbeBackoff::default()),
             reasons: Mutex::new(Vec::new()),
             probing: tokio::sync::Mutex::new(()),
             background: AtomicBool::new(false),
@@ -114,7 +114,7 @@ impl Keeper {
         last.store(fsid, Relaxed);
     }
 
-    /// What is known of the filesystem of a file with these attributes.
+    /// The properties of the filesystem of a file with these attributes.
     pub(crate) fn medium_of(&self, attributes: Option<&Attributes>) -> Medium {
         let fsid = attributes.map_or(0, |attributes| attributes.fsid);
         match fsid {
@@ -140,7 +140,7 @@ impl Keeper {
         self.was_up.load(Relaxed)
     }
 
-    /// Says how things are now.
+    /// Logs the state of the lane.
     pub(super) fn announce(&self) {
         if let Some(sink) = &self.attribute_sink {
             sink.lane_changed(&self.report());
@@ -151,7 +151,7 @@ impl Keeper {
         &self.runtime
     }
 
-    /// The lane that works, if there is one.
+    /// The live lane, if there is one.
     pub(super) fn live(&self) -> Option<Arc<Up>> {
         self.up.load_full().filter(|up| up.lane.state() == lane::LaneState::Live)
     }
@@ -176,12 +176,12 @@ impl Keeper {
         }
     }
 
-    /// Lane `number` works.
+    /// Whether lane `number` is live.
     pub(crate) fn is_live(&self, number: u64) -> bool {
         self.live().is_some_and(|up| up.number == number)
     }
 
-    /// Lane `number` doesn't work any more.
+    /// Notes that lane `number` has ended.
     pub(crate) fn lost(&self, number: u64) {
         let Some(up) = self.up.load_full().filter(|up| up.number == number) else { return };
         let before = self.up.compare_and_swap(&up, None);
@@ -192,19 +192,18 @@ impl Keeper {
                       connection was closed"
                     .to_owned(),
             ];
-            self.pace.lock().lost(Instant::now());
+            self.backoff.lock().lost(Instant::now());
             self.announce();
         }
     }
 
-    /// Gives up lane `number`, which doesn't work any more, and every grant of it: also those of files that
-    /// are idle.
+    /// Gives up lane `number`, which has ended, and every grant of it: also those of idle files.
     pub(super) fn give_up(&self, number: u64) {
         self.recall(number);
         self.lost(number);
     }
 
-    /// Takes a file with a grant into the list (or leaves it there, if it has a number); returns its number.
+    /// Adds a file with a grant to the list (or leaves it there, if it has a number). Returns its number.
     pub(crate) fn enlist(&self, file: Weak<FileInner>, number: u64) -> u64 {
         if number != 0 {
             return number;
@@ -216,17 +215,17 @@ impl Keeper {
         number
     }
 
-    /// Takes a file out of the list.
+    /// Removes a file from the list.
     pub(crate) fn strike(&self, number: u64) {
         self.files.lock().open.remove(&number);
     }
 
-    /// How long an answer may take.
-    pub(crate) fn patience(&self) -> Duration {
+    /// The timeout of an Open.
+    pub(crate) fn open_timeout(&self) -> Duration {
         self.policy.timeout()
     }
 
-    /// Tells every file to give up its grant of lane `number`.
+    /// Makes every file give up its grant of lane `number`.
     pub(super) fn recall(&self, number: u64) {
         self.ahead.forget();
         let files: Vec<Weak<FileInner>> = self.files.lock().open.values().cloned().collect();
@@ -235,6 +234,6 @@ impl Keeper {
 
     /// Whether a probe in the background is due now.
     pub(super) fn is_due(&self, reconnects: u64) -> bool {
-        self.has_owner && self.pace.lock().is_due(Instant::now(), reconnects, self.throttle)
+        self.has_owner && self.backoff.lock().is_due(Instant::now(), reconnects, self.throttle)
     }
 }

@@ -1,0 +1,140 @@
+//! The times of probes for a lane: a state machine with the clock passed in.
+
+use std::time::{Duration, Instant};
+
+/// The shortest pause between probes.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause between probes.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// When the next probe is due.
+#[derive(Debug, Default)]
+pub(super) struct ProbeBackoff {
+    failures: u32,
+    pub(super) not_before: Option<Instant>,
+    /// The number of reconnects at the last probe.
+    reconnects: u64,
+    /// READs and WRITEs over the wire since the last probe.
+    wire_ios: u64,
+    /// How often files were allowed to ask the same lane again, and when last.
+    round: u32,
+    round_began: Option<Instant>,
+}
+
+impl ProbeBackoff {
+    /// Counts one READ or WRITE over the wire. Returns whether a probe is due. `throttle` is a power of two,
+    /// or 0.
+    pub(super) fn is_due(&mut self, now: Instant, reconnects: u64, throttle: u32) -> bool {
+        self.wire_ios += 1;
+        if reconnects != self.reconnects {
+            return true;
+        }
+        if throttle != 0 && self.wire_ios >= u64::from(throttle) {
+            return true;
+        }
+        // A session that was never local is probed again only for the reasons above.
+        self.not_before.is_some_and(|at| now >= at)
+    }
+
+    /// Counts one READ or WRITE over the wire although there is a lane, which has refused the file. The file
+    /// may ask again in another round: the export's options may have changed. Returns the round.
+    pub(super) fn round(&mut self, now: Instant, throttle: u32) -> u32 {
+        self.wire_ios += 1;
+        let began = *self.round_began.get_or_insert(now);
+        let throttled = throttle != 0 && self.wire_ios >= u64::from(throttle);
+        if throttled || now.saturating_duration_since(began) >= MAX_PAUSE {
+            self.wire_ios = 0;
+            self.round = self.round.wrapping_add(1);
+            self.round_began = Some(now);
+        }
+        self.round
+    }
+
+    /// Notes the start of a probe.
+    pub(super) const fn begin(&mut self, reconnects: u64) {
+        self.reconnects = reconnects;
+        self.wire_ios = 0;
+        self.not_before = None;
+    }
+
+    /// Notes that the probe found no lane. `again` means that there was one before, so it may come back.
+    /// Returns the pause until the next probe.
+    pub(super) fn failed(&mut self, now: Instant, again: bool) -> Duration {
+        let pause = pause(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = again.then(|| now + pause);
+        pause
+    }
+
+    /// Notes that the probe found a lane.
+    pub(super) const fn succeeded(&mut self) {
+        self.failures = 0;
+        self.not_before = None;
+    }
+
+    /// Notes that the lane has ended.
+    pub(super) fn lost(&mut self, now: Instant) {
+        self.not_before = Some(now);
+    }
+}
+
+/// The pause after this many failed probes.
+pub(super) fn pause(failures: u32) -> Duration {
+    MIN_PAUSE.saturating_mul(1 << failures.min(16)).min(MAX_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_was_never_local_probes_only_for_a_reason() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(3600);
+        let mut backoff = ProbeBackoff::default();
+        backoff.begin(0);
+        backoff.failed(now, false);
+        assert!(!backoff.is_due(later, 0, 0));
+        assert!(backoff.is_due(later, 1, 0), "after a reconnect");
+        backoff.begin(1);
+        backoff.failed(now, false);
+        assert!((0..7).all(|_| !backoff.is_due(later, 1, 8)));
+        assert!(backoff.is_due(later, 1, 8), "every 8 reads and writes");
+    }
+
+    #[test]
+    fn a_file_that_was_refused_may_ask_again_now_and_then() {
+        let now = Instant::now();
+        let mut backoff = ProbeBackoff::default();
+        assert!((0..1000).all(|_| backoff.round(now, 0) == 0));
+        assert_eq!(backoff.round(now + MAX_PAUSE, 0), 1);
+        assert_eq!(backoff.round(now + MAX_PAUSE, 0), 1);
+        let mut throttled = ProbeBackoff::default();
+        let rounds: Vec<u32> = (0..9).map(|_| throttled.round(now, 4)).collect();
+        assert_eq!(rounds, [0, 0, 0, 1, 1, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn a_lost_lane_is_looked_for_at_once_and_then_ever_more_rarely() {
+        let mut now = Instant::now();
+        let mut backoff = ProbeBackoff::default();
+        backoff.begin(0);
+        backoff.succeeded();
+        assert!(!backoff.is_due(now, 0, 0));
+        backoff.lost(now);
+        let mut pauses = Vec::new();
+        for _ in 0..20 {
+            assert!(backoff.is_due(now, 0, 0));
+            backoff.begin(0);
+            backoff.failed(now, true);
+            let at = backoff.not_before.unwrap();
+            assert!(!backoff.is_due(at - Duration::from_millis(1), 0, 0));
+            pauses.push(at - now);
+            now = at;
+        }
+        assert_eq!(pauses[0], MIN_PAUSE);
+        assert_eq!(pauses[1], MIN_PAUSE * 2);
+        assert_eq!(pauses[19], MAX_PAUSE);
+    }
+}
