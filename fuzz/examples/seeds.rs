@@ -308,9 +308,10 @@ fn records() -> std::io::Result<()> {
 }
 
 fn lane_messages() -> std::io::Result<()> {
-    use lane::message::{Given, HandshakeRefusal, Reply, Request, encode};
+    use lane::message::{HandshakeRefusal, PrefetchedFile, Reply, Request, encode};
     use lane::{
-        GrantAttributes, Access, PreOpAttributes, DirectoryChange, Commitment, Credential, CreateMode, NewFile, Nonce, PrefetchTargets, Status, Target,
+        Access, Commitment, CreateMode, Credential, DirectoryChange, GrantAttributes, NewFile, Nonce,
+        PreOpAttributes, PrefetchTargets, Status, Target,
     };
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
@@ -333,7 +334,9 @@ fn lane_messages() -> std::io::Result<()> {
         credential: credential.clone(),
     };
     seed("open-entry", encode(&by_name))?;
-    for (name, how) in [("open-unchecked", CreateMode::Unchecked), ("open-exclusive", CreateMode::Exclusive([4; 8]))] {
+    for (name, how) in
+        [("open-unchecked", CreateMode::Unchecked), ("open-exclusive", CreateMode::Exclusive([4; 8]))]
+    {
         let new = NewFile { directory: b"directory", name: b"name", mode: 0o644, how };
         let open = Request::Open {
             serial: 4,
@@ -344,9 +347,12 @@ fn lane_messages() -> std::io::Result<()> {
         };
         seed(name, encode(&open))?;
     }
-    for (name, soon) in [
+    for (name, targets) in [
         ("ahead-handles", PrefetchTargets::Handles(vec![b"one", b"another"])),
-        ("ahead-entries", PrefetchTargets::Entries { directory: b"directory", names: vec![b"name", b"next", b""] }),
+        (
+            "ahead-entries",
+            PrefetchTargets::Entries { directory: b"directory", names: vec![b"name", b"next", b""] },
+        ),
     ] {
         let credential = credential.clone();
         seed(name, encode(&Request::Prefetch { serial: 3, releases: vec![5], targets, credential }))?;
@@ -374,8 +380,13 @@ fn lane_messages() -> std::io::Result<()> {
         directory: None,
     };
     seed("opened", encode(&opened))?;
-    let changed = DirectoryChange { before: Some(PreOpAttributes::default()), after: Some(GrantAttributes::default().file) };
-    for (name, directory) in [("made", changed), ("made-untold", DirectoryChange { before: None, after: None })] {
+    let changed = DirectoryChange {
+        before: Some(PreOpAttributes::default()),
+        after: Some(GrantAttributes::default().file),
+    };
+    for (name, directory) in
+        [("made", changed), ("made-untold", DirectoryChange { before: None, after: None })]
+    {
         let made = Reply::Opened {
             serial: 4,
             grant: 9,
@@ -388,7 +399,8 @@ fn lane_messages() -> std::io::Result<()> {
         seed(name, encode(&made))?;
     }
     seed("not-opened", encode(&Reply::NotOpened { serial: 1, status: Status::Symlink }))?;
-    let file = |index| PrefetchedFile { index, grant: 9, handle: b"handle", attributes: GrantAttributes::default() };
+    let file =
+        |index| PrefetchedFile { index, grant: 9, handle: b"handle", attributes: GrantAttributes::default() };
     let files = vec![file(0), file(2)];
     seed("given", encode(&Reply::Prefetched { serial: 3, generation: 2, verifier: [4; 8], files }))?;
     seed("drain", encode(&Reply::Drain))?;

@@ -183,7 +183,8 @@ impl ControlListener {
         // The directory may not exist yet.
         let Ok(access) = DirectoryAccess::of(&self.run_dir) else { return };
         if !access.is_as_safe_as(self.first, rustix::process::geteuid().as_raw()) {
-            tracing::debug!(run_dir = %self.run_dir.display(), "the new run directory gives others more power");
+            let run_dir = self.run_dir.display();
+            tracing::debug!(%run_dir, "the new run directory gives others more power");
             return;
         }
         match listen(&self.path) {

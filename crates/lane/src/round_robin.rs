@@ -59,7 +59,8 @@ mod tests {
         /// it.
         #[test]
         fn no_owner_is_crowded_out(owners in prop::collection::vec(0_u32..6, 0..300)) {
-            let things: Vec<_> = owners.iter().copied().enumerate().map(|(id, owner)| (Some(owner), id)).collect();
+            let things = owners.iter().copied().enumerate().map(|(id, owner)| (Some(owner), id));
+            let things: Vec<_> = things.collect();
             let order: Vec<usize> = round_robin(things.clone(), |_| false).collect();
             prop_assert_eq!(order.len(), things.len());
             for (place, id) in order.iter().enumerate() {

@@ -107,7 +107,12 @@ proptest! {
     }
 
     #[test]
-    fn other_requests(lowest in any::<u32>(), highest in any::<u32>(), commitment in any::<[u8; 32]>(), releases in vec(any::<u64>(), 0..=MAX_RELEASES)) {
+    fn other_requests(
+        lowest in any::<u32>(),
+        highest in any::<u32>(),
+        commitment in any::<[u8; 32]>(),
+        releases in vec(any::<u64>(), 0..=MAX_RELEASES),
+    ) {
         let commitment = Commitment(commitment);
         there_and_back(&Request::Register { lowest, highest, commitment }, &mut Vec::new());
         there_and_back(&Request::Release(releases), &mut Vec::new());
@@ -124,7 +129,16 @@ proptest! {
         attributes in attributes(),
         directory in proptest::option::of(changed().prop_map(Box::new)),
     ) {
-        let opened = Reply::Opened { serial, grant, generation, verifier, handle: &handle, attributes, directory: directory.clone() };
+        let directory_change = directory.clone();
+        let opened = Reply::Opened {
+            serial,
+            grant,
+            generation,
+            verifier,
+            handle: &handle,
+            attributes,
+            directory: directory_change,
+        };
         let mut bytes = Vec::new();
         there_and_back(&opened, &mut bytes);
         let number = if directory.is_some() { 23 } else { 18 };
@@ -143,12 +157,14 @@ proptest! {
     ) {
         let nonce = Nonce(nonce);
         let status = Status::from_number(status).unwrap();
-        there_and_back(&Reply::Local { version, nonce, instance, grants, outstanding, slots }, &mut Vec::new());
+        let local = Reply::Local { version, nonce, instance, grants, outstanding, slots };
+        there_and_back(&local, &mut Vec::new());
         there_and_back(&Reply::NotOpened { serial, status }, &mut Vec::new());
         there_and_back(&Reply::Recall { generation }, &mut Vec::new());
         there_and_back(&Reply::Drain, &mut Vec::new());
         let version = HandshakeRefusal::Version { lowest: version, highest: grants };
-        for refusal in [version, HandshakeRefusal::TooMany, HandshakeRefusal::Ambiguous, HandshakeRefusal::Draining] {
+        use HandshakeRefusal::{Ambiguous, Draining, TooMany};
+        for refusal in [version, TooMany, Ambiguous, Draining] {
             there_and_back(&Reply::Refused(refusal), &mut Vec::new());
         }
     }

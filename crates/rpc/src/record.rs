@@ -249,7 +249,10 @@ mod tests {
     proptest! {
         #[test]
         fn cuts_change_nothing(
-            records in prop::collection::vec(prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 1..5), 0..6),
+            records in prop::collection::vec(
+                prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 1..5),
+                0..6,
+            ),
             cuts in prop::collection::vec(0u8..20, 0..40),
         ) {
             let (mut stream, mut expected) = (Vec::new(), VecDeque::new());

@@ -69,8 +69,8 @@ impl Transport<OwnedFd> {
         }
     }
 
-    /// Sends as much of `slices` as the socket takes. `more` says that a file's bytes follow at once, which may
-    /// then share a segment with these.
+    /// Sends as much of `slices` as the socket takes. `more` means that a file's bytes follow at once, which
+    /// may then share a segment with these.
     ///
     /// # Errors
     /// [`Errno::AGAIN`] when the socket is full, and the errors of sendmsg(2).

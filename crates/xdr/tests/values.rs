@@ -103,7 +103,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn anything_survives(numbers in vec(any::<u64>(), 0..9), data in vec(any::<u8>(), 0..70), choice in any::<Option<i32>>()) {
+    fn anything_survives(
+        numbers in vec(any::<u64>(), 0..9),
+        data in vec(any::<u8>(), 0..70),
+        choice in any::<Option<i32>>(),
+    ) {
         same(&Array::<u64, 9>(numbers.clone()), &encoded(&Array::<u64, 9>(numbers.clone())));
         same(&List::<u64, 9>(numbers.clone()), &encoded(&List::<u64, 9>(numbers)));
         same(&Opaque::<70>(&data), &encoded(&Opaque::<70>(&data)));

@@ -65,7 +65,7 @@ pub(super) enum Waiter {
 
 impl fmt::Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(self, Self::Open(_)) { "Open" } else { "Ahead" })
+        f.write_str(if matches!(self, Self::Open(_)) { "Open" } else { "Prefetch" })
     }
 }
 
@@ -238,8 +238,8 @@ impl Grant {
         self.try_get_at(sys::thread_slot::current())
     }
 
-    /// As [`Grant::try_get`], on a thread whose [`sys::thread_slot`] is known; `None` if it isn't, or there is
-    /// none.
+    /// As [`Grant::try_get`], on a thread whose [`sys::thread_slot`] is known; `None` if it isn't, or there
+    /// is none.
     #[inline]
     #[must_use]
     pub fn try_get_at(&self, slot: Option<usize>) -> Option<InFlight<'_>> {

@@ -1,5 +1,5 @@
-//! The requester's side of a session channel's slots (RFC 8881 section 2.10.6.1): a client's for its requests,
-//! a server's for its callbacks.
+//! The requester's side of a session channel's slots (RFC 8881 section 2.10.6.1): a client's for its
+//! requests, a server's for its callbacks.
 //!
 //! A slot carries one request at a time. Its sequence id advances by one with each request that the replier
 //! has seen, and a request that it hasn't seen is followed by one with the same id.

@@ -56,7 +56,8 @@ structures! {
     Fsstat3ResOk { obj_attributes, tbytes, fbytes, abytes, tfiles, ffiles, afiles, invarsec }
     Fsinfo3Args<'a> { fsroot }
     Fsinfo3ResOk {
-        obj_attributes, rtmax, rtpref, rtmult, wtmax, wtpref, wtmult, dtpref, maxfilesize, time_delta, properties
+        obj_attributes, rtmax, rtpref, rtmult, wtmax, wtpref, wtmult, dtpref, maxfilesize, time_delta,
+        properties
     }
     Pathconf3Args<'a> { object }
     Pathconf3ResOk {
@@ -75,8 +76,10 @@ structures! {
 
 choices! {
     Nfsstat3 {
-        Ok, Ok, Ok, Ok, Ok, Ok, Ok, Ok, Perm, Noent, Io, Nxio, Acces, Exist, Xdev, Nodev, Notdir, Isdir, Inval, Fbig,
-        Nospc, Rofs, Mlink, Nametoolong, Notempty, Dquot, Stale, Remote, Badhandle, NotSync, BadCookie, Notsupp,
+        Ok, Ok, Ok, Ok, Ok, Ok, Ok, Ok, Perm, Noent, Io, Nxio, Acces, Exist, Xdev, Nodev, Notdir, Isdir,
+        Inval, Fbig,
+        Nospc, Rofs, Mlink, Nametoolong, Notempty, Dquot, Stale, Remote, Badhandle, NotSync, BadCookie,
+        Notsupp,
         Toosmall, Serverfault, Badtype, Jukebox,
     }
     Ftype3 { Reg, Dir, Blk, Chr, Lnk, Sock, Fifo }

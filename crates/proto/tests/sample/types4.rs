@@ -30,7 +30,9 @@ structures! {
     ReadPlus4ResOk<'a> { eof, contents }
     OffloadStatus4ResOk { count, complete }
     Netaddr4<'a> { netid, addr }
-    Copy4Args<'a> { src_stateid, dst_stateid, src_offset, dst_offset, count, consecutive, synchronous, source_server }
+    Copy4Args<'a> {
+        src_stateid, dst_stateid, src_offset, dst_offset, count, consecutive, synchronous, source_server
+    }
     WriteResponse4 { callback_id, count, committed, writeverf }
     Copy4ResOk { response, consecutive, synchronous }
     Clone4Args { src_stateid, dst_stateid, src_offset, dst_offset, count }
@@ -74,11 +76,18 @@ structures! {
     NfsImplId4<'a> { domain, name, date }
     ExchangeId4Args<'a> { clientowner, flags, state_protect, client_impl_id }
     ServerOwner4<'a> { minor_id, major_id }
-    ExchangeId4ResOk<'a> { clientid, sequenceid, flags, state_protect, server_owner, server_scope, server_impl_id }
-    ChannelAttrs4 { headerpadsize, maxrequestsize, maxresponsesize, maxresponsesize_cached, maxoperations, maxrequests, rdma_ird }
+    ExchangeId4ResOk<'a> {
+        clientid, sequenceid, flags, state_protect, server_owner, server_scope, server_impl_id
+    }
+    ChannelAttrs4 {
+        headerpadsize, maxrequestsize, maxresponsesize, maxresponsesize_cached, maxoperations, maxrequests,
+        rdma_ird
+    }
     AuthsysParms<'a> { stamp, machinename, uid, gid, gids }
     GssCbHandles4<'a> { service, handle_from_server, handle_from_client }
-    CreateSession4Args<'a> { clientid, sequence, flags, fore_chan_attrs, back_chan_attrs, cb_program, sec_parms }
+    CreateSession4Args<'a> {
+        clientid, sequence, flags, fore_chan_attrs, back_chan_attrs, cb_program, sec_parms
+    }
     CreateSession4ResOk { sessionid, sequence, flags, fore_chan_attrs, back_chan_attrs }
     DestroySession4Args { sessionid }
     Clientid4Args { clientid }
@@ -116,20 +125,42 @@ choices! {
     NfsLockType4 { Read, Write, Readw, Writew }
     Locker4<'a> { Existing(ExistLockOwner4), New(OpenToLockOwner4<'a>) }
     Createtype4<'a> { Blk(Specdata4), Chr(Specdata4), Lnk(Linktext4<'a>) }
-    Createhow4<'a> { Unchecked(Fattr4<'a>), Guarded(Fattr4<'a>), Exclusive(Verifier4), Exclusive41(Creatverfattr<'a>) }
+    Createhow4<'a> {
+        Unchecked(Fattr4<'a>), Guarded(Fattr4<'a>), Exclusive(Verifier4), Exclusive41(Creatverfattr<'a>)
+    }
     Openflag4<'a> { Nocreate, Create(Createhow4<'a>) }
-    OpenClaim4<'a> { Null(Component4<'a>), Previous(u32), DelegateCur(OpenClaimDelegateCur4<'a>), DelegatePrev(Component4<'a>), Fh, DelegCurFh(Stateid4), DelegPrevFh }
+    OpenClaim4<'a> {
+        Null(Component4<'a>), Previous(u32), DelegateCur(OpenClaimDelegateCur4<'a>),
+        DelegatePrev(Component4<'a>), Fh, DelegCurFh(Stateid4), DelegPrevFh
+    }
     DelegClaim4 { Previous(u32), Fh, DelegPrevFh }
     NfsSpaceLimit4 { Size(u64), Blocks(NfsModifiedLimit4) }
     OpenNoneDelegation4 { Contention(bool), Resource(bool) }
-    OpenDelegation4<'a> { None, Read(OpenReadDelegation4<'a>), Write(OpenWriteDelegation4<'a>), NoneExt(OpenNoneDelegation4) }
+    OpenDelegation4<'a> {
+        None, Read(OpenReadDelegation4<'a>), Write(OpenWriteDelegation4<'a>), NoneExt(OpenNoneDelegation4)
+    }
     StateProtect4A<'a> { None, MachCred(StateProtectOps4), Ssv(SsvSpParms4<'a>) }
     StateProtect4R { None, MachCred(StateProtectOps4) }
     CallbackSecParms4<'a> { None, Sys(AuthsysParms<'a>), Gss(GssCbHandles4<'a>) }
     ChannelDirFromClient4 { Fore, Back, ForeOrBoth, BackOrBoth }
     SecinfoStyle4 { CurrentFh, Parent }
     OffloadInfo4 { Done(WriteResponse4) }
-    Nfsstat4 { Ok, Perm, Noent, Io, Nxio, Access, Exist, Xdev, Notdir, Isdir, Inval, Fbig, Nospc, Rofs, Mlink, Nametoolong, Notempty, Dquot, Stale, Badhandle, BadCookie, Notsupp, Toosmall, Serverfault, Badtype, Delay, Same, Denied, Expired, Locked, Grace, Fhexpired, ShareDenied, Wrongsec, ClidInuse, Resource, Moved, Nofilehandle, MinorVersMismatch, StaleClientid, StaleStateid, OldStateid, BadStateid, BadSeqid, NotSame, LockRange, Symlink, Restorefh, LeaseMoved, Attrnotsupp, NoGrace, ReclaimBad, ReclaimConflict, Badxdr, LocksHeld, Openmode, Badowner, Badchar, Badname, BadRange, LockNotsupp, OpIllegal, Deadlock, FileOpen, AdminRevoked, CbPathDown, Badiomode, Badlayout, BadSessionDigest, Badsession, Badslot, CompleteAlready, ConnNotBoundToSession, DelegAlreadyWanted, BackChanBusy, Layouttrylater, Layoutunavailable, NomatchingLayout, Recallconflict, UnknownLayouttype, SeqMisordered, SequencePos, ReqTooBig, RepTooBig, RepTooBigToCache, RetryUncachedRep, UnsafeCompound, TooManyOps, OpNotInSession, HashAlgUnsupp, ClientidBusy, PnfsIoHole, SeqFalseRetry, BadHighSlot, Deadsession, EncrAlgUnsupp, PnfsNoLayout, NotOnlyOp, WrongCred, WrongType, DirdelegUnavail, RejectDeleg, Returnconflict, DelegRevoked, PartnerNotsupp, PartnerNoAuth, UnionNotsupp, OffloadDenied, WrongLfs, Badlabel, OffloadNoReqs, Noxattr, Xattr2big }
+    Nfsstat4 {
+        Ok, Perm, Noent, Io, Nxio, Access, Exist, Xdev, Notdir, Isdir, Inval, Fbig, Nospc, Rofs, Mlink,
+        Nametoolong, Notempty, Dquot, Stale, Badhandle, BadCookie, Notsupp, Toosmall, Serverfault, Badtype,
+        Delay, Same, Denied, Expired, Locked, Grace, Fhexpired, ShareDenied, Wrongsec, ClidInuse, Resource,
+        Moved, Nofilehandle, MinorVersMismatch, StaleClientid, StaleStateid, OldStateid, BadStateid,
+        BadSeqid, NotSame, LockRange, Symlink, Restorefh, LeaseMoved, Attrnotsupp, NoGrace, ReclaimBad,
+        ReclaimConflict, Badxdr, LocksHeld, Openmode, Badowner, Badchar, Badname, BadRange, LockNotsupp,
+        OpIllegal, Deadlock, FileOpen, AdminRevoked, CbPathDown, Badiomode, Badlayout, BadSessionDigest,
+        Badsession, Badslot, CompleteAlready, ConnNotBoundToSession, DelegAlreadyWanted, BackChanBusy,
+        Layouttrylater, Layoutunavailable, NomatchingLayout, Recallconflict, UnknownLayouttype,
+        SeqMisordered, SequencePos, ReqTooBig, RepTooBig, RepTooBigToCache, RetryUncachedRep, UnsafeCompound,
+        TooManyOps, OpNotInSession, HashAlgUnsupp, ClientidBusy, PnfsIoHole, SeqFalseRetry, BadHighSlot,
+        Deadsession, EncrAlgUnsupp, PnfsNoLayout, NotOnlyOp, WrongCred, WrongType, DirdelegUnavail,
+        RejectDeleg, Returnconflict, DelegRevoked, PartnerNotsupp, PartnerNoAuth, UnionNotsupp,
+        OffloadDenied, WrongLfs, Badlabel, OffloadNoReqs, Noxattr, Xattr2big
+    }
 }
 
 impl<'a> Sample<'a> for Bitmap4 {

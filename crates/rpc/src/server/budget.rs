@@ -218,7 +218,10 @@ mod tests {
         /// order, no waiting request is lost, and none waits without a reason.
         #[test]
         fn every_request_is_granted_in_order(
-            steps in prop::collection::vec((0u8..5, 1u8..=4, 1usize..=40, any::<prop::sample::Index>()), 1..120),
+            steps in prop::collection::vec(
+                (0u8..5, 1u8..=4, 1usize..=40, any::<prop::sample::Index>()),
+                1..120,
+            ),
         ) {
             let mut budget = budget();
             let (mut held, mut waiting): (Vec<MemoryRequest>, Vec<MemoryRequest>) = (Vec::new(), Vec::new());
@@ -268,7 +271,8 @@ mod tests {
         /// once.
         #[test]
         fn a_newcomer_is_served_at_once(
-            steps in prop::collection::vec((any::<bool>(), 1usize..=TOTAL), 1..60), bytes in 1usize..=TOTAL / 2,
+            steps in prop::collection::vec((any::<bool>(), 1usize..=TOTAL), 1..60),
+            bytes in 1usize..=TOTAL / 2,
         ) {
             let mut budget = budget();
             let mut held = Vec::new();

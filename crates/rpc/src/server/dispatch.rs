@@ -129,8 +129,8 @@ impl Dispatcher {
             && let Err(error) =
                 self.complete(&mut reply, caller.connection.transport.capabilities(), hand_over)
         {
-            tracing::error!(peer = %peer.address, program = header.program, procedure = header.procedure, %error,
-                "payload can't be read");
+            let CallHeader { program, procedure, .. } = header;
+            tracing::error!(peer = %peer.address, program, procedure, %error, "payload can't be read");
             status = ReplyStatus::SystemErr;
         }
         if status != ReplyStatus::Success {

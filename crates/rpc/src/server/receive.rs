@@ -107,7 +107,7 @@ pub struct Receive {
     skipped: usize,
     reach: usize,
     /// The alignment of the next large call's payload.
-    place: PayloadAlignment,
+    alignment: PayloadAlignment,
     large: Option<Large>,
 }
 
@@ -128,7 +128,7 @@ impl Receive {
             unread: 0..0,
             skipped: 0,
             reach: SMALL_REACH,
-            place: PayloadAlignment::Anywhere,
+            alignment: PayloadAlignment::Anywhere,
             large: None,
         }
     }
@@ -187,9 +187,9 @@ impl Receive {
             self.calls += 1;
             return Ok(Next::Call(Arc::clone(chunk), start..start + fragment.length));
         }
-        self.place = programs
+        self.alignment = programs
             .map_or(PayloadAlignment::Anywhere, |programs| payload_alignment::of_call(programs, rest));
-        Ok(match self.place {
+        Ok(match self.alignment {
             PayloadAlignment::NotYet => Next::Receive,
             PayloadAlignment::At { .. } => Next::Permit(rounded(fragment.length)),
             PayloadAlignment::Anywhere if fragment.length > LARGE => Next::Permit(rounded(fragment.length)),
@@ -275,7 +275,7 @@ impl Receive {
             return;
         }
         let mut bytes = memory.buffer(fragment.length);
-        let start = match std::mem::replace(&mut self.place, PayloadAlignment::Anywhere) {
+        let start = match std::mem::replace(&mut self.alignment, PayloadAlignment::Anywhere) {
             PayloadAlignment::At { at, offset } => gap(bytes.as_ptr().addr(), at, offset),
             _ => 0,
         };
@@ -295,13 +295,13 @@ impl Receive {
         }
     }
 
-    /// Receives once. `spare` is the worker's buffer, taken if needed. With `placing`, receives no more than
+    /// Receives once. `spare` is the worker's buffer, taken if needed. With `aligning`, receives no more than
     /// the next call's beginning.
     pub fn receive(
         &mut self,
         transport: &Transport<OwnedFd>,
         spare: &mut Option<Arc<Chunk>>,
-        placing: bool,
+        aligning: bool,
     ) -> Result<Received, Errno> {
         let (room, brought) = if let Some(Large::Whole { bytes, start, filled, .. }) = &mut self.large {
             let into = &mut bytes[*start + *filled..];
@@ -312,7 +312,7 @@ impl Receive {
             }
             (room, brought)
         } else {
-            if placing {
+            if aligning {
                 self.reach = self.reach.min(payload_alignment::HEAD_REACH);
             }
             let into = self.make_room(spare);

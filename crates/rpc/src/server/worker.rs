@@ -132,7 +132,7 @@ impl Worker {
         ticket: Ticket,
         flags: EventFlags,
     ) -> DriveEnd {
-        let placing = connection.transport.capabilities().placed_receive
+        let aligning = connection.transport.capabilities().placed_receive
             && engine.programs.iter().any(|program| program.aligns_payloads());
         let step = &engine.activity[self.index].steps;
         let mut replies_wait = !connection.send.state().1;
@@ -164,7 +164,7 @@ impl Worker {
                         return DriveEnd::Release;
                     }
                     step.fetch_add(1, Ordering::Relaxed);
-                    match receive.next(placing.then_some(&engine.programs[..]), verdict != Verdict::Admitted)
+                    match receive.next(aligning.then_some(&engine.programs[..]), verdict != Verdict::Admitted)
                     {
                         Ok(Next::Call(chunk, range)) => (chunk, range, false),
                         Ok(Next::Cut(chunk, range)) => (chunk, range, true),
@@ -234,7 +234,7 @@ impl Worker {
             if receive.closed || receive.queued || receive.ended || engine.is_stopping() {
                 return DriveEnd::Release;
             }
-            match receive.receive(&connection.transport, &mut self.spare, placing) {
+            match receive.receive(&connection.transport, &mut self.spare, aligning) {
                 Ok(Received::Some { .. }) => {}
                 Ok(Received::Nothing) => return DriveEnd::Release,
                 Ok(Received::End) => {
