@@ -12,9 +12,9 @@ use crate::error::Result;
 /// An object's attributes before and after an operation that changes it (RFC 1813 section 2.6, weak cache
 /// consistency).
 ///
-/// Filled by the store for failed operations, too, as far as it came. No other operation through this store
-/// that changes the object's entries, size or data fell between the two (where one did, `before` is left
-/// out); a local process on the server may have.
+/// The store fills it for failed operations, too, as far as they came. No other operation of this store on
+/// the object's entries, size or data ran between the two; where one did, `before` is absent. A local process
+/// may still have changed the object in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wcc {
     /// Before the operation.
@@ -23,18 +23,17 @@ pub struct Wcc {
     pub after: Option<Attributes>,
 }
 
-/// What one statx(2) said: attributes, and what the store itself wants to know.
+/// The result of one statx(2): the attributes, and fields that only the store needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileStatus {
     pub attributes: Attributes,
     /// Birth time, where the filesystem keeps one.
     pub birth: Option<Timestamp>,
-    /// chattr +i.
+    /// The inode is immutable (chattr +i).
     pub immutable: bool,
 }
 
-/// A status, and when the kernel was about to be asked for it: what is concluded from a ctime depends on
-/// both.
+/// A status with the time just before the kernel was asked. Conclusions from a ctime need both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimedStatus {
     pub status: FileStatus,
@@ -48,18 +47,19 @@ impl TimedStatus {
         Ok(TimedStatus { status: status(file, fsid)?, asked })
     }
 
-    /// Whether every change after it shows in the ctime.
+    /// Whether every later change of the file gets another ctime.
     pub fn is_settled(&self) -> bool {
         self.status.attributes.ctime.is_settled(self.asked)
     }
 }
 
-/// Asks the kernel about an open file (`O_PATH` will do). `fsid` is the store's number for the filesystem.
+/// The status of an open file; an `O_PATH` descriptor is enough. `fsid` is the store's number for the
+/// filesystem.
 pub(crate) fn status(file: impl AsFd, fsid: u64) -> Result<FileStatus> {
     status_at(file, c"", fsid)
 }
 
-/// As [`status`], of the file `name` in the directory `dir`; nothing is followed, nothing mounted.
+/// As [`status`], for `name` in the directory `dir`. Follows no symbolic link and triggers no automount.
 pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<FileStatus> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
@@ -67,8 +67,8 @@ pub(crate) fn status_at(dir: impl AsFd, name: &CStr, fsid: u64) -> Result<FileSt
     let mut raw = look()?;
     let mut attributes = Attributes::of(&raw, fsid);
     if attributes.ctime.is_coarse() {
-        // What it says of changes depends on the time before it was looked at. Once more costs such
-        // filesystems only.
+        // On filesystems with coarse time stamps the change attribute depends on a time taken before
+        // statx(2), so these are asked twice.
         let asked = Timestamp::now();
         raw = look()?;
         attributes = Attributes::of(&raw, fsid);

@@ -10,23 +10,23 @@ use std::sync::{Arc, OnceLock};
 use ::io::Alignment;
 use parking_lot::Mutex;
 
-/// How many data descriptors all stores of the process hold.
+/// Number of data descriptors that all stores of the process keep.
 static DATA_FILES: AtomicUsize = AtomicUsize::new(0);
 
-/// One of the data descriptors that the process may keep, for as long as this lives.
+/// Permission to keep one data descriptor, returned on drop.
 #[derive(Debug)]
 pub(crate) struct DataFilePermit(());
 
 impl DataFilePermit {
-    /// `None` when the process keeps `limit` already.
+    /// `None` when the process keeps `limit` descriptors already.
     pub fn take(limit: usize) -> Option<DataFilePermit> {
         let before = DATA_FILES.fetch_add(1, Ordering::Relaxed);
-        // From here on it is given back.
+        // From here on, dropping `share` undoes the increment.
         let share = DataFilePermit(());
         (before < limit).then_some(share)
     }
 
-    /// Beyond any limit.
+    /// Without regard to the limit.
     fn insist() -> DataFilePermit {
         DATA_FILES.fetch_add(1, Ordering::Relaxed);
         DataFilePermit(())
@@ -39,7 +39,7 @@ impl Drop for DataFilePermit {
     }
 }
 
-/// A slot for one descriptor that was opened for data.
+/// A slot for one descriptor that is open for data.
 #[derive(Debug, Default)]
 pub(crate) struct DataFile(Mutex<Option<(Arc<OwnedFd>, DataFilePermit)>>);
 
@@ -52,7 +52,7 @@ impl DataFile {
         self.0.lock().is_some()
     }
 
-    /// Keeps `file` for the next time, unless the process keeps `limit` already.
+    /// Keeps `file` for later calls, unless the slot is full or the process keeps `limit` already.
     pub fn keep(&self, file: &Arc<OwnedFd>, limit: usize) {
         let mut slot = self.0.lock();
         if slot.is_none() {
@@ -60,7 +60,7 @@ impl DataFile {
         }
     }
 
-    /// Keeps `file` unless there is another, whatever the limit.
+    /// Keeps `file` whatever the limit, unless the slot is full.
     pub fn hold(&self, file: &Arc<OwnedFd>) {
         let mut slot = self.0.lock();
         if slot.is_none() {
@@ -73,7 +73,10 @@ impl DataFile {
     }
 }
 
-/// A file's alignment, once it was asked for, and its direct descriptors.
+/// What direct I/O on a file needs: its alignment, determined once, and descriptors with `O_DIRECT`.
+///
+/// No promise depends on these descriptors, so they can be closed at any time: the error of a direct write is
+/// returned at once, and the buffered edges of a write are synced through the ordinary descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct DirectFiles {
     alignment: OnceLock<Option<Alignment>>,
@@ -82,7 +85,7 @@ pub(crate) struct DirectFiles {
 }
 
 impl DirectFiles {
-    /// The alignment; `ask` is called the first time.
+    /// The alignment. The first call determines it with `ask`.
     pub fn alignment(&self, ask: impl FnOnce() -> Option<Alignment>) -> Option<Alignment> {
         *self.alignment.get_or_init(ask)
     }

@@ -1,35 +1,33 @@
-//! What can go wrong, in words a protocol can translate one to one.
+//! Errors of store operations, each with one counterpart in the protocols.
 //!
-//! The kernel's errno says what failed in a system call; an NFS status says what failed in the client's
-//! request. The translation between the two starts here, once, so that neither protocol code nor lane ever
-//! looks at an errno.
+//! An errno says which system call failed, an NFS status which part of the request. The translation happens
+//! here once, so that neither the protocol code nor the lane sees an errno.
 
 use rustix::io::Errno;
 
-/// Why an operation on a store failed. Each variant has one counterpart among the status codes of RFC 1813
-/// section 2.6.
+/// Why an operation on a store failed. Each variant corresponds to one status code of RFC 1813 section 2.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The name leads to the directory of another export, which has this number in its handles
-    /// (`NFS3ERR_ACCES` where that can't be entered instead).
+    /// The name leads to the directory of the nested export with this number in its handles. `NFS3ERR_ACCES`
+    /// for clients that may not enter it.
     #[error("the directory of another export")]
     NestedExport(u32),
-    /// The file that the handle named is gone (`NFS3ERR_STALE`).
+    /// The handle's file no longer exists (`NFS3ERR_STALE`).
     #[error("the file is gone")]
     Stale,
-    /// The bytes aren't a handle that this store ever gave out (`NFS3ERR_BADHANDLE`).
+    /// The bytes aren't a handle that this store made (`NFS3ERR_BADHANDLE`).
     #[error("not a handle of this export")]
     BadHandle,
     /// No such name (`NFS3ERR_NOENT`).
     #[error("no such file or directory")]
     NotFound,
-    /// The name exists already (`NFS3ERR_EXIST`).
+    /// The name already exists (`NFS3ERR_EXIST`).
     #[error("the name exists already")]
     Exists,
-    /// A directory was needed (`NFS3ERR_NOTDIR`).
+    /// The object isn't a directory (`NFS3ERR_NOTDIR`).
     #[error("not a directory")]
     NotDirectory,
-    /// Something other than a directory was needed (`NFS3ERR_ISDIR`).
+    /// The object is a directory (`NFS3ERR_ISDIR`).
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries (`NFS3ERR_NOTEMPTY`).
@@ -44,10 +42,11 @@ pub enum Error {
     /// The name is empty or contains '/' or NUL (`NFS3ERR_INVAL`; Linux's knfsd says `NFS3ERR_ACCES`).
     #[error("not a file name")]
     InvalidName,
-    /// The name is longer than the filesystem allows, or a symbolic link's text is (`NFS3ERR_NAMETOOLONG`).
+    /// The name, or the target of a symbolic link, is longer than the filesystem allows
+    /// (`NFS3ERR_NAMETOOLONG`).
     #[error("the name is too long")]
     NameTooLong,
-    /// The arguments make no sense for this object (`NFS3ERR_INVAL`).
+    /// The arguments are invalid for this object (`NFS3ERR_INVAL`).
     #[error("invalid argument")]
     Invalid,
     /// The filesystem or the export is read-only (`NFS3ERR_ROFS`).
@@ -65,26 +64,25 @@ pub enum Error {
     /// The two names are on different filesystems (`NFS3ERR_XDEV`).
     #[error("not on the same filesystem")]
     CrossDevice,
-    /// The file has as many links as it can have (`NFS3ERR_MLINK`).
+    /// The file has the maximum number of links (`NFS3ERR_MLINK`).
     #[error("too many links")]
     TooManyLinks,
     /// SETATTR's guard didn't match the file's ctime (`NFS3ERR_NOT_SYNC`).
     #[error("the file changed since the client looked")]
     NotSync,
-    /// READDIR's cookie or verifier is none of ours (`NFS3ERR_BAD_COOKIE`).
+    /// READDIR's cookie or verifier is invalid (`NFS3ERR_BAD_COOKIE`).
     #[error("the directory cookie is no longer valid")]
     BadCookie,
     /// The filesystem or the store doesn't support it (`NFS3ERR_NOTSUPP`).
     #[error("not supported")]
     NotSupported,
-    /// MKNOD of a type that isn't one (`NFS3ERR_BADTYPE`).
+    /// MKNOD can't make this type (`NFS3ERR_BADTYPE`).
     #[error("not a type that can be made")]
     BadType,
     /// The device isn't there (`NFS3ERR_NXIO` or `NFS3ERR_NODEV`).
     #[error("no such device")]
     NoDevice,
-    /// Short of something for the moment (descriptors, memory), or the file is busy: try again
-    /// (`NFS3ERR_JUKEBOX`).
+    /// A temporary shortage of descriptors or memory, or a busy file (`NFS3ERR_JUKEBOX`).
     #[error("busy, try again")]
     TryLater,
     /// There is no such extended attribute (`NFS4ERR_NOXATTR`).
@@ -93,7 +91,7 @@ pub enum Error {
     /// The extended attribute is too large (`NFS4ERR_XATTR2BIG`).
     #[error("the attribute is too large")]
     TooBig,
-    /// The device failed (`NFS3ERR_IO`); also every errno that has no better translation.
+    /// The device failed (`NFS3ERR_IO`). Also the translation of every errno without a better one.
     #[error("I/O error: {0}")]
     Io(Errno),
 }
@@ -104,7 +102,7 @@ impl From<Errno> for Error {
             Errno::STALE => Error::Stale,
             Errno::NOENT => Error::NotFound,
             Errno::EXIST => Error::Exists,
-            // openat2's RESOLVE_NO_SYMLINKS and O_NOFOLLOW: a symbolic link stands where a directory was
+            // openat2(2) with RESOLVE_NO_SYMLINKS, and O_NOFOLLOW: a symbolic link where a directory was
             // expected.
             Errno::NOTDIR | Errno::LOOP => Error::NotDirectory,
             Errno::ISDIR => Error::IsDirectory,
@@ -122,8 +120,8 @@ impl From<Errno> for Error {
             Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => Error::NotSupported,
             Errno::NXIO | Errno::NODEV => Error::NoDevice,
             Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::BUSY => Error::TryLater,
-            // TXTBSY is among them, as in the Linux server: a program may run for years, and clients told to
-            // try later would try for as long.
+            // This includes TXTBSY, as in the Linux server: a program may run for years, and a client told to
+            // try later would retry for as long.
             other => Error::Io(other),
         }
     }

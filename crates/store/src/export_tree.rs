@@ -1,4 +1,4 @@
-//! The exported tree: its root, and what is needed to open files in it and to name them.
+//! The exported tree: its root, its handles, and opening of files in it.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,10 +22,7 @@ pub(crate) const STRICT_RESOLVE: ResolveFlags = ResolveFlags::BENEATH
 
 pub(crate) const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The largest number of directories between a file and the root.
-pub(crate) const MAX_DEPTH: usize = 4096;
-
-/// Bytes of a path opened in one step (`PATH_MAX` is 4096).
+/// Bytes of a path that one openat2(2) resolves (`PATH_MAX` is 4096).
 const STEP_BYTES: usize = 3800;
 
 /// One exported tree.
@@ -34,7 +31,7 @@ pub(crate) struct ExportTree {
     pub root: Arc<Node>,
     pub filesystem: Filesystem,
     pub sealer: HandleSealer,
-    /// Exports below the root.
+    /// The exports below the root.
     pub nested: NestedExports,
 }
 
@@ -50,7 +47,7 @@ impl ExportTree {
     }
 }
 
-/// As [`ExportTree::open_path`], from any directory: a read-only clone's root.
+/// As [`ExportTree::open_path`], from any directory, such as the root of a read-only clone.
 pub(crate) fn open_path_from(root: impl AsFd, path: &[CString]) -> Result<OwnedFd> {
     let mut at: Option<OwnedFd> = None;
     let mut step = Vec::new();
@@ -69,7 +66,7 @@ pub(crate) fn open_path_from(root: impl AsFd, path: &[CString]) -> Result<OwnedF
     at.ok_or(Error::Stale)
 }
 
-/// Opens a directory, of which an `O_PATH` descriptor is enough, for reading.
+/// Opens a directory for reading, given any descriptor of it.
 pub(crate) fn reopen_directory(dir: impl AsFd) -> std::result::Result<OwnedFd, Errno> {
     rustix::fs::openat(dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }

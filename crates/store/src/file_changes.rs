@@ -1,15 +1,16 @@
-//! Who else changes a leased file's names and attributes.
+//! Changes of the names and attributes of leased files.
 //!
-//! Nothing keeps a local process from doing so; it is told afterwards. fanotify(7) says whether it was this
-//! process. What this process did for the client that the lease is for is no reason to end the lease, so such
-//! changes are announced ([`FileChanges::announce`]) before they are made. Everything else is told:
-//! - any change by another process;
-//! - an unannounced change by this one, if the file has another name, mode, owner or number of names than
-//!   before. It was made for another client that was let through just before the lease was taken. What the
-//!   server does to times by itself isn't that.
+//! A local process can change them without breaking the lease, and the kernel reports it afterwards.
+//! fanotify(7) also reports whether this process made the change. A change that this process makes for the
+//! lease's own client must not end the lease, so it is announced first ([`FileChanges::announce`]). Reported
+//! are:
+//! - every change by another process;
+//! - an unannounced change by this process, if the file's name, mode, owner or number of links differs from
+//!   before. It was made for another client, whose request was admitted just before the lease was taken. Time
+//!   stamps that the server sets by itself don't count.
 //!
-//! Where fanotify isn't to be had (a container's rules, a filesystem without handles) inotify(7) tells of
-//! changes, but not whose they are: then the client's own ones end its lease, too.
+//! Where fanotify isn't available (a container's seccomp rules, a filesystem without handles), inotify(7)
+//! reports changes without their origin. There the client's own changes end its lease, too.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -23,16 +24,16 @@ use crate::error::Result;
 use crate::handle::FileHandle;
 use crate::node::Node;
 
-/// A watched file, as those who tell of it call it.
+/// A watched file, as the notification mechanism identifies it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Watch {
-    /// fanotify, which says who.
+    /// By fanotify, which reports the origin of changes.
     Fanotify(WatchedFile),
-    /// inotify, which doesn't.
+    /// By inotify, which doesn't.
     Inotify(i32),
 }
 
-/// What a file looked like: its mode, owner, group and number of names.
+/// A file's mode, owner, group and number of links.
 type Looks = (u32, u32, u32, u64);
 
 fn looks(node: &Node) -> Option<Looks> {
@@ -40,19 +41,19 @@ fn looks(node: &Node) -> Option<Looks> {
     Some((found.st_mode, found.st_uid, found.st_gid, found.st_nlink as u64))
 }
 
-/// A watched file; once, however many leases there are on it.
+/// A watched file. One entry, however many leases there are on it.
 #[derive(Debug)]
 struct Watched {
     node: Arc<Node>,
     looks: Option<Looks>,
     leases: usize,
-    /// How many announced changes are being made.
+    /// Number of announced changes in progress.
     announced: usize,
-    /// One was made whose event may not have been read yet.
+    /// An announced change is complete, but its event may not have been read yet.
     made: bool,
 }
 
-/// As many as there are leases.
+/// At most as many entries as there are leases.
 #[derive(Debug, Default)]
 struct Files {
     watched: HashMap<Watch, Watched>,
@@ -70,10 +71,10 @@ pub(crate) struct FileChanges {
 }
 
 impl FileChanges {
-    /// Watches none yet.
+    /// Watches no files yet.
     ///
     /// # Errors
-    /// When not even inotify is to be had.
+    /// When not even inotify is available.
     pub fn new() -> std::io::Result<Self> {
         let changes = Fanotify::new().inspect_err(
             |error| tracing::debug!(%error, "no fanotify: a client's own changes recall its delegations"),
@@ -82,7 +83,7 @@ impl FileChanges {
         Ok(Self { changes: changes.ok(), inotify: Arc::new(inotify), files: Mutex::default() })
     }
 
-    /// What has something to read when [`FileChanges::changed`] should be called.
+    /// Descriptors that are readable when [`FileChanges::changed`] has something to report.
     pub fn events(&self) -> Vec<Arc<OwnedFd>> {
         let told = self.changes.as_ref().map(Fanotify::events);
         [Arc::clone(&self.inotify)].into_iter().chain(told).collect()
@@ -110,7 +111,7 @@ impl FileChanges {
         Ok(watch)
     }
 
-    /// One lease less.
+    /// Ends the watch for one lease.
     pub fn unwatch(&self, watch: &Watch) {
         let mut files = self.files.lock();
         let Some(entry) = files.watched.get_mut(watch) else { return };
@@ -120,7 +121,7 @@ impl FileChanges {
         }
         if let Some(Watched { node, .. }) = files.watched.remove(watch) {
             files.by_handle.remove(node.handle());
-            // A file that is gone has taken its watch along.
+            // The kernel has already removed the watch of a deleted file.
             match (watch, &self.changes) {
                 (Watch::Fanotify(_), Some(changes)) => drop(changes.unwatch(node.file())),
                 (Watch::Fanotify(_), None) => {}
@@ -129,8 +130,8 @@ impl FileChanges {
         }
     }
 
-    /// The server is going to change a file for the client that it is leased for. None if it isn't watched.
-    /// To be ended by [`FileChanges::is_made`].
+    /// Announces that the server is about to change a file for the client that has the lease. `None` if the
+    /// file isn't watched. [`FileChanges::is_made`] ends the announcement.
     pub fn announce(&self, handle: &FileHandle) -> Option<Watch> {
         let mut files = self.files.lock();
         let watch = files.by_handle.get(handle)?.clone();
@@ -138,7 +139,7 @@ impl FileChanges {
         Some(watch)
     }
 
-    /// What was announced has been done.
+    /// Ends an announcement: the change is complete.
     pub fn is_made(&self, watch: &Watch) {
         let mut files = self.files.lock();
         let Some(entry) = files.watched.get_mut(watch) else { return };
@@ -151,11 +152,11 @@ impl FileChanges {
         }
     }
 
-    /// The files that others have changed.
+    /// The files that others have changed since the last call.
     pub fn changed(&self) -> Vec<FileHandle> {
         let mut found = Vec::new();
         let mut files = self.files.lock();
-        // The events of what has been made by now are there, and are read below.
+        // The events of these changes are already queued, and are read below.
         let made = std::mem::take(&mut files.made);
         if let Some(changes) = &self.changes {
             let read = changes.read(|change| match change {
@@ -181,13 +182,12 @@ impl FileChanges {
                 files.made.push(watch);
             }
         }
-        self.changed_untold(&files, &mut found);
+        self.changed_by_inotify(&files, &mut found);
         found
     }
 
-    /// Those that look otherwise than they did, or have been renamed, of those of which it isn't said who did
-    /// it.
-    fn changed_untold(&self, files: &Files, found: &mut Vec<FileHandle>) {
+    /// Adds the files that inotify reports and that look different from before or were renamed.
+    fn changed_by_inotify(&self, files: &Files, found: &mut Vec<FileHandle>) {
         let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
         let mut events = inotify::Reader::new(&*self.inotify, &mut buffer);
         while let Ok(event) = events.next() {
@@ -221,7 +221,7 @@ mod tests {
         let node = acting.lookup(&root, b"f").expect("there");
         let changes = FileChanges::new().expect("there is room");
         if changes.changes.is_none() {
-            // A container's rules.
+            // Forbidden by a container's rules.
             return;
         }
         let watch = changes.watch(&node).expect("may be watched");

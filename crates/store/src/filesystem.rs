@@ -1,12 +1,12 @@
-//! What is particular about a filesystem: limits that the kernel knows (`s_time_gran`, `s_maxbytes`,
-//! `s_max_links`) and no system call tells.
+//! Properties of a filesystem that the kernel knows (`s_time_gran`, `s_maxbytes`, `s_max_links`) and no
+//! system call reports.
 //!
-//! They are told by the filesystem's magic number, and where that isn't enough the choice is the one that
-//! doesn't hurt a client that believes it. A largest size that is too small would keep it from writing what
-//! could be written; one that is too large costs it an `NFS3ERR_FBIG`. So sizes are the largest possible: of
-//! ext3, and of ext4 without extents, and of ntfs3 with small clusters, they say too much. A granularity of
-//! time that is too fine makes it see its own times changed, so that is the coarsest: what can't be known is
-//! what lies behind overlayfs, FUSE and the network filesystems.
+//! They are derived from the filesystem's magic number. Where that isn't conclusive the value is one that
+//! doesn't harm a client that relies on it. A maximum file size that is too small would prevent possible
+//! writes; one that is too large costs an `NFS3ERR_FBIG`. So it is the largest possible value, which
+//! overstates ext3, ext4 without extents, and ntfs3 with small clusters. A time granularity that is too fine
+//! makes a client see its own times changed, so it is the coarsest. Nothing is known of what lies behind
+//! overlayfs, FUSE and the network filesystems.
 
 use std::os::fd::AsFd;
 
@@ -35,36 +35,38 @@ const SMB2: u64 = 0xFE53_4D42;
 
 const SECOND: u32 = 1_000_000_000;
 
-/// One filesystem's traits, read when the store opens.
+/// The properties of one filesystem, read when the store opens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filesystem {
-    /// The same after a restart where the filesystem has an identity of its own; else its device number.
+    /// The filesystem's id. It survives restarts where the filesystem has an identity of its own; else it is
+    /// the device number.
     pub fsid: u64,
-    /// The most links to one file.
+    /// Maximum number of links to a file.
     pub link_max: u32,
-    /// The longest name in bytes.
+    /// Maximum length of a name in bytes.
     pub name_max: u32,
-    /// The largest size of a file in bytes.
+    /// Maximum size of a file in bytes.
     pub max_file_size: u64,
-    /// SETATTR keeps times to so many nanoseconds.
+    /// Granularity of the times that SETATTR sets, in nanoseconds.
     pub time_delta: u32,
-    /// Hard links and symbolic links work, owners and modes are kept.
+    /// Hard and symbolic links work, and owners and modes are stored.
     pub posix: bool,
-    /// Names that differ in case only are the same.
+    /// Names that differ only in case are the same.
     pub case_insensitive: bool,
-    /// A directory's cookies mean something to one open directory only, or are positions that move when
-    /// entries before them go.
+    /// A directory cookie is valid only for the open directory that returned it, or is a position that moves
+    /// when earlier entries are removed.
     pub volatile_cookies: bool,
-    /// The inode numbers in directories are those of the files (overlayfs shows the lower ones there).
+    /// The inode numbers in directory entries are those of the files. (overlayfs reports those of the lower
+    /// layers.)
     pub true_entry_ids: bool,
-    /// Files can share their blocks (`FICLONERANGE`); of xfs, unless it was made without.
+    /// Files can share blocks (`FICLONERANGE`). On xfs, unless it was made without reflinks.
     pub clones: bool,
-    /// Time stamps are this kernel's, by this host's clock. Those of network filesystems and of FUSE are
-    /// somebody else's, and may be told late; what lies behind overlayfs isn't known.
+    /// This kernel makes the time stamps, by this host's clock. On network filesystems and FUSE another host
+    /// does, and changes may arrive late. Nothing is known of what lies behind overlayfs.
     pub stamps_itself: bool,
-    /// A write with `RWF_DSYNC` or `RWF_SYNC` does what fdatasync(2) or fsync(2) after it would for its
-    /// range: sure where writes go through the kernel's `generic_write_sync`, but network filesystems and
-    /// FUSE had their own ideas for years.
+    /// A write with `RWF_DSYNC` or `RWF_SYNC` is equivalent to a write followed by fdatasync(2) or fsync(2)
+    /// of its range. Certain for filesystems that use the kernel's `generic_write_sync`; network filesystems
+    /// and FUSE behaved differently for years.
     pub syncs_in_writes: bool,
 }
 
@@ -72,8 +74,8 @@ impl Filesystem {
     pub fn of(root: impl AsFd) -> Result<Filesystem> {
         let root = root.as_fd();
         let magic = fstatfs(root)?.f_type as u64 & 0xFFFF_FFFF;
-        // Inodes of 128 bytes have no room for birth times, nor for parts of a second. So it is with ext2,
-        // and mostly with ext3.
+        // Inodes of 128 bytes, as in ext2 and most ext3, have no room for birth times or for fractions of a
+        // second.
         let old_ext = magic == EXT && status(root, 0)?.birth.is_none();
         let vfs = fstatvfs(root)?;
         let fsid = if vfs.f_fsid == 0 { rustix::fs::fstat(root)?.st_dev } else { vfs.f_fsid };
@@ -87,9 +89,9 @@ impl Filesystem {
                 BTRFS => 65_535,
                 F2FS => 0xFFFF_FFFF,
                 MSDOS | EXFAT => 1,
-                // tmpfs and others count in 32 bits without a limit of their own.
+                // tmpfs and others have a 32-bit counter and no limit of their own.
                 TMPFS | RAMFS => u32::MAX,
-                // What pathconf(3) says when it knows nothing (LINUX_LINK_MAX).
+                // What pathconf(3) returns for an unknown filesystem (LINUX_LINK_MAX).
                 _ => 127,
             },
             name_max: u32::try_from(vfs.f_namemax).unwrap_or(255),
@@ -97,7 +99,7 @@ impl Filesystem {
                 // 2^32 - 1 blocks with extents.
                 EXT => vfs.f_bsize.saturating_mul(u64::from(u32::MAX)),
                 MSDOS => u64::from(u32::MAX),
-                // As many blocks of 4 KiB as an inode's tree can hold.
+                // The maximum number of 4 KiB blocks of an inode.
                 F2FS => 4_329_690_886_144,
                 _ => i64::MAX as u64,
             },
@@ -149,7 +151,8 @@ fn tmpfs_keeps_cookies(release: &[u8]) -> bool {
     let mut numbers = release
         .split(|byte| !byte.is_ascii_digit())
         .map(|digits| std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()));
-    matches!((numbers.next().flatten(), numbers.next().flatten()), (Some(major), Some(minor)) if (major, minor) >= (6, 6))
+    let version = (numbers.next().flatten(), numbers.next().flatten());
+    matches!(version, (Some(major), Some(minor)) if (major, minor) >= (6, 6))
 }
 
 #[cfg(test)]

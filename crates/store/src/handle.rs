@@ -1,8 +1,8 @@
-//! File handles: names for files that a client keeps for years and can't make up.
+//! File handles: persistent names for files that clients can't forge.
 //!
-//! A handle says which export it belongs to and how its file is found again, sealed with a keyed MAC
-//! (SipHash-2-4, 128 bits) over everything before it. Without the seal anybody who may reach an export could
-//! guess handles of files outside the exported directory, or below directories that are closed to him.
+//! A handle contains its export's id and what it takes to find the file again, sealed with a keyed MAC
+//! (SipHash-2-4, 128 bits) over everything before it. Without the seal a client of an export could guess
+//! handles of files outside the exported directory, or below directories that it may not search.
 //!
 //! ```text
 //!  byte  0        version, 1
@@ -15,7 +15,8 @@
 //!        6..14    fileid, big-endian
 //!        14..22   generation (from the birth time), big-endian
 //!        22       number of hints, at most 12
-//!        23..n    hints: 16 bits of a keyed hash for each component of the path, from the root, when the handle was made
+//!        23..n    hints: 16 bits of a keyed hash for each component of the path, from the root,
+//!                 when the handle was made
 //!  both: n..n+16  MAC
 //! ```
 
@@ -32,26 +33,26 @@ use crate::error::{Error, Result};
 const VERSION: u8 = 1;
 const SCHEME_KERNEL: u8 = 1;
 const SCHEME_LOCATED: u8 = 2;
-/// Bytes before the scheme's own part.
+/// Bytes before the scheme-specific part.
 const HEAD: usize = 6;
 const MAC: usize = 16;
-/// The longest kernel handle that fits.
+/// Maximum length of a kernel handle.
 const MAX_KERNEL: usize = FileHandle::MAX - HEAD - 1 - MAC;
-/// How many components of a path leave a hint in a located handle.
+/// How many path components have a hint in a located handle.
 pub(crate) const MAX_HINTS: usize = 12;
 
-/// The secret under which handles are sealed: 16 random bytes that the server keeps over restarts.
+/// The secret that seals the handles: 16 random bytes that survive restarts.
 #[derive(Clone)]
 pub struct HandleKey([u8; 16]);
 
 impl HandleKey {
-    /// From the server's state directory.
+    /// From the 16 bytes in the server's state directory.
     #[must_use]
     pub fn new(bytes: [u8; 16]) -> HandleKey {
         HandleKey(bytes)
     }
 
-    /// A keyed 128-bit hash of `parts`; `purpose` keeps hashes for different uses apart.
+    /// A keyed 128-bit hash of `parts`; `purpose` separates the hashes of different uses.
     pub(crate) fn hash(&self, purpose: u8, parts: &[&[u8]]) -> [u8; 16] {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(&[purpose]);
@@ -68,7 +69,7 @@ impl fmt::Debug for HandleKey {
     }
 }
 
-/// A file handle: at most [`FileHandle::MAX`] bytes that mean something to the store that made them only.
+/// A file handle: at most [`FileHandle::MAX`] bytes, opaque except to the store that made them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FileHandle {
     length: u8,
@@ -76,30 +77,29 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// The longest handle in bytes (RFC 1813 section 2.4, `NFS3_FHSIZE`).
+    /// Maximum length of a handle in bytes (RFC 1813 section 2.4, `NFS3_FHSIZE`).
     pub const MAX: usize = 64;
 
-    /// The handle as it goes over the wire.
+    /// The handle as sent over the wire.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Which export a handle says it belongs to. Nothing is checked: it is only good for choosing the store
-    /// to ask.
+    /// The export id in a handle, unchecked: only good for choosing the store that checks the handle.
     #[must_use]
     pub fn export_of(bytes: &[u8]) -> Option<u32> {
         let id = bytes.get(2..HEAD)?;
         (bytes[0] == VERSION).then(|| u32::from_be_bytes([id[0], id[1], id[2], id[3]]))
     }
 
-    /// Bytes from a client that may be a handle, or none: nothing is checked.
+    /// Bytes from a client that may or may not be a valid handle. `None` if they are too long.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<FileHandle> {
         FileHandle::unchecked(bytes)
     }
 
-    /// Bytes from a client, of which only the length is known to be right.
+    /// Bytes from a client, checked for their length only.
     pub(crate) fn unchecked(bytes: &[u8]) -> Option<FileHandle> {
         let mut handle = FileHandle { length: u8::try_from(bytes.len()).ok()?, bytes: [0; FileHandle::MAX] };
         handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -114,7 +114,7 @@ impl FileHandle {
 }
 
 impl Hash for FileHandle {
-    /// The last bytes are (in a genuine handle) a part of the MAC, as random as any hash.
+    /// The last bytes of a genuine handle are part of the MAC, and as random as any hash.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let bytes = self.as_bytes();
         state.write(&bytes[bytes.len().saturating_sub(8)..]);
@@ -129,25 +129,25 @@ impl fmt::Debug for FileHandle {
     }
 }
 
-/// Which file of a filesystem, as far as an unprivileged process can say it.
+/// Identifies a file of a filesystem as far as an unprivileged process can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId {
     pub fileid: u64,
-    /// Tells files apart that had the same inode number one after the other; 0 when the filesystem keeps no
+    /// Distinguishes files that had the same inode number at different times; 0 when the filesystem stores no
     /// birth time.
     pub generation: u64,
 }
 
 impl FileId {
-    /// Who a file is without the filesystem's handles: inode number and birth time; where there is no birth time
-    /// but an unopenable handle, a hash of that.
+    /// From the inode number and birth time. Without a birth time, from a hash of the kernel's handle, where
+    /// there is one.
     pub fn of(file: impl AsFd, status: &FileStatus) -> FileId {
         let generation = match status.birth {
             Some(birth) => {
                 (birth.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(birth.nanoseconds))
             }
             None => KernelHandle::of(file, c"").map_or(0, |handle| {
-                // FNV-1a: not secret, only to be the same after a restart.
+                // FNV-1a: needn't be secret, only stable over restarts.
                 handle.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
                     (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
                 })
@@ -157,7 +157,7 @@ impl FileId {
     }
 }
 
-/// What a genuine handle says.
+/// The contents of a genuine handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandleContents {
     Kernel(KernelHandle),
@@ -179,7 +179,7 @@ impl HandleSealer {
         HandleSealer { key, export_id }
     }
 
-    /// `None` when the kernel's handle is too long for NFSv3.
+    /// `None` when the kernel's handle doesn't fit.
     pub fn kernel(&self, handle: &KernelHandle) -> Option<FileHandle> {
         let kind = u8::try_from(handle.kind()).ok()?;
         let bytes = handle.as_bytes();
@@ -192,7 +192,7 @@ impl HandleSealer {
         Some(self.finish(sealed))
     }
 
-    /// Hints beyond [`MAX_HINTS`] are left out.
+    /// Hints beyond [`MAX_HINTS`] are dropped.
     pub fn located(&self, id: FileId, hints: &[u16]) -> FileHandle {
         let hints = &hints[..hints.len().min(MAX_HINTS)];
         let mut sealed = self.start(SCHEME_LOCATED);
@@ -205,23 +205,23 @@ impl HandleSealer {
         self.finish(sealed)
     }
 
-    /// The hint that a name leaves in a handle.
+    /// The hint for a name.
     pub fn hint(&self, name: &[u8]) -> u16 {
         let hash = self.key.hash(PURPOSE_HINT, &[name]);
         u16::from_be_bytes([hash[0], hash[1]])
     }
 
-    /// What a handle from a client says.
+    /// The contents of a handle from a client.
     ///
     /// # Errors
-    /// `BadHandle` unless this export made it under this key.
+    /// `BadHandle` unless this export made it with this key.
     pub fn open(&self, handle: &FileHandle) -> Result<HandleContents> {
         let bytes = handle.as_bytes();
         let body_length =
             bytes.len().checked_sub(MAC).filter(|length| *length > HEAD).ok_or(Error::BadHandle)?;
         let (body, mac) = bytes.split_at(body_length);
         let expected = self.mac(body);
-        // Without an early end, so that the time taken says nothing about how many bytes were right.
+        // Compares all bytes, so that the duration doesn't reveal how many of them match.
         let difference = expected.iter().zip(mac).fold(0, |all, (a, b)| all | (a ^ b));
         if difference != 0 || body[0] != VERSION || FileHandle::export_of(bytes) != Some(self.export_id) {
             return Err(Error::BadHandle);

@@ -1,14 +1,13 @@
-//! Whom a thread acts as.
+//! The filesystem ids of threads.
 //!
 //! The kernel checks permissions by the calling thread's filesystem ids and groups. Changing them takes three
-//! to five system calls, so a thread wears an identity until somebody else's turn comes; a server's worker
-//! that serves one user changes nothing at all. What stays on the thread between requests is always the
-//! lesser right: an ordinary user's, not the process's.
+//! to five system calls, so a thread keeps a user's ids until it needs another's; a worker that serves one
+//! user changes nothing. Between requests a thread has an ordinary user's rights, never the process's.
 //!
-//! 1. `UserIds::assume_ids`: set groups, then group, then user; nothing when worn already.
-//! 2. `as_process_user`: for what needs the process's own capabilities (opening by handle, searching the
-//!    tree), its user id for the length of a closure.
-//! 3. [`restore_process_ids`]: everything back as it was.
+//! - [`UserIds::assume_ids`] sets groups, group and user, or does nothing if they are set already.
+//! - [`as_process_user`] runs a closure with the process's own user id, for operations that need its
+//!   capabilities (opening by handle, searching the tree).
+//! - [`restore_process_ids`] undoes everything.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +21,7 @@ use sys::credentials::{set_fsgid, set_fsuid};
 
 use crate::error::{Error, Result};
 
-/// A user as the filesystem sees one, after squashing.
+/// A user as the filesystem sees it, after squashing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// User id.
@@ -55,26 +54,26 @@ impl Privilege {
     }
 }
 
-/// An identity on the thread that made it.
+/// An identity that the thread which made it may assume.
 #[derive(Debug)]
 pub(crate) struct UserIds {
     pub identity: Identity,
-    /// Stands for the identity in caches. From a secret that changes with every start, so two identities with
-    /// the same fingerprint can't be constructed.
+    /// Identifies the user in caches. Derived from a secret that changes with every start, so that a client
+    /// can't construct two identities with one fingerprint.
     pub fingerprint: u64,
-    /// Belongs to this thread.
+    /// Belongs to one thread.
     not_send: PhantomData<*const ()>,
 }
 
-/// What this thread wears now.
+/// The ids that this thread has now.
 struct ThreadIds {
     who: Option<Rc<UserIds>>,
-    /// The ids in the kernel; `None` when unknown after a failure.
+    /// The ids in the kernel; `None` when a change failed and they are unknown.
     uid: Option<u32>,
     gid: Option<u32>,
-    /// Whose groups; `None` when unknown or the process's own.
+    /// The supplementary groups; `None` when unknown or the process's own.
     groups: Option<Vec<u32>>,
-    /// What it goes back to.
+    /// The ids to restore.
     own: Option<ProcessIds>,
 }
 
@@ -94,7 +93,7 @@ thread_local! {
 static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl UserIds {
-    /// The identity, on this thread; the same object as last time when it is the same identity.
+    /// The identity for this thread; the same object as last time for the same identity.
     pub fn of(identity: &Identity) -> Rc<UserIds> {
         THREAD_IDS.with_borrow_mut(|worn| {
             if let Some(who) = &worn.who
@@ -147,8 +146,8 @@ impl ThreadIds {
 }
 
 impl ProcessIds {
-    /// Remembers what the process is, and lays down the right to exceed quotas and take reserved blocks: it
-    /// isn't among those that setfsuid takes away.
+    /// Saves the process's ids and drops `CAP_SYS_RESOURCE`, the right to exceed quotas and use reserved
+    /// blocks: setfsuid(2) doesn't drop it.
     fn leave() -> rustix::io::Result<ProcessIds> {
         let mut sets = capabilities(None)?;
         let resource = sets.effective.contains(CapabilitySet::SYS_RESOURCE);
@@ -156,20 +155,20 @@ impl ProcessIds {
             sets.effective.remove(CapabilitySet::SYS_RESOURCE);
             set_capabilities(None, sets)?;
         }
-        // The effective ids, not the filesystem's: a thread inherits those of the one that started it, which
-        // may be acting as a user.
+        // The effective ids, not the filesystem ids: a thread inherits the latter from its parent thread,
+        // which may be acting as a user.
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Ok(ProcessIds { uid, gid, groups: rustix::process::getgroups()?, resource })
     }
 }
 
-/// Runs `work` with the process's own filesystem user id, and so with its capabilities, on this thread.
-/// Afterwards, also when `work` panics, the user's is back.
+/// Runs `work` on this thread with the process's own filesystem user id and therefore its capabilities.
+/// Restores the user's id afterwards, also when `work` panics.
 ///
 /// # Errors
-/// What `work` returns; `Access` if the thread's ids are unknown.
+/// Those of `work`; `Access` if the thread's ids are unknown.
 pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    /// Puts a user id back.
+    /// Restores a user id on drop.
     struct Back(u32);
     impl Drop for Back {
         fn drop(&mut self) {
@@ -178,7 +177,7 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     }
     let user = THREAD_IDS.with_borrow_mut(|worn| match (&worn.own, worn.uid) {
         (None, _) => Ok(None),
-        // Whose ids these are is unknown since taking some on failed: nobody's turn.
+        // A change of ids failed before, so the current ids are unknown.
         (Some(_), None) => Err(Error::Access),
         (Some(own), Some(uid)) if uid == own.uid => Ok(None),
         (Some(own), Some(uid)) => {
@@ -192,18 +191,16 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     set_fsuid(own)?;
     let result = work();
     drop(back);
-    // Going back can't be refused to who could go; should it be, nothing more may happen on this thread as
-    // root.
+    // Returning to the user's id can't fail. If it did, nothing more may run on this thread as root.
     if THREAD_IDS.with_borrow(|worn| worn.uid) == Some(uid) { result } else { Err(Error::Access) }
 }
 
-/// Gives this thread back the filesystem ids, groups and capabilities that it had before it first acted as a
-/// user. For threads that do other things, too; a server's workers never need it.
+/// Restores the filesystem ids, groups and capabilities that this thread had before it first acted as a user.
+/// For threads with other duties; a server's workers don't need it.
 pub fn restore_process_ids() {
     THREAD_IDS.with_borrow_mut(|worn| {
         let Some(own) = worn.own.take() else { return };
-        // Going back to what the process is can't be refused; should it be, the thread keeps the lesser
-        // right.
+        // Returning to the process's ids can't fail. If it did, the thread would keep the lesser rights.
         let _ = set_fsuid(own.uid)
             .and_then(|()| set_fsgid(own.gid))
             .and_then(|()| set_thread_groups(&own.groups));
@@ -217,7 +214,7 @@ pub fn restore_process_ids() {
     });
 }
 
-/// The process's own user, for a store that can't act as others.
+/// The identity of the process, for a store that can't act as others.
 pub(crate) fn process_identity() -> Identity {
     Identity {
         uid: rustix::process::geteuid().as_raw(),
@@ -227,8 +224,8 @@ pub(crate) fn process_identity() -> Identity {
     }
 }
 
-/// Whether acting as others would work and be safe; the answer says what is missing. Tried on a thread of its
-/// own.
+/// Whether acting as others works and drops the process's rights; the error says what is missing. Runs on a
+/// thread of its own.
 fn can_act_as_others() -> std::result::Result<(), String> {
     let trial = || -> std::result::Result<(), String> {
         if rustix::process::geteuid() != Uid::ROOT {

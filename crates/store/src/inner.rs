@@ -84,7 +84,8 @@ impl StoreInner {
         }
     }
 
-    /// Syncs a whole file and unpins it. The caller holds the file's [`FileSyncs`](crate::uncommitted::FileSyncs).
+    /// Syncs a whole file and unpins it. The caller holds the file's
+    /// [`FileSyncs`](crate::uncommitted::FileSyncs).
     pub fn sync_whole(&self, node: &Node, file: &OwnedFd, how: Stability) -> Result<()> {
         node.uncommitted().sync_begins();
         let result = ::io::sync(file, how).map_err(Error::from);

@@ -1,14 +1,13 @@
-//! Keeping local processes out of a file, or out of writing to it, by a kernel lease (fcntl(2),
-//! `F_SETLEASE`): whoever opens the file against it waits, and is told of here.
+//! Kernel leases (fcntl(2), `F_SETLEASE`), which keep local processes from opening a file, or from opening it
+//! for writing. A process that opens the file waits, and the lease's holder is notified.
 //!
-//! The kernel asks nobody who opens a file whether he is the lease's holder, so the store must not open it
-//! either: what a lease against everybody is taken on is the one descriptor through which the file is read
-//! and written from then on. The node and that descriptor stay for as long as the lease does. A lease against
-//! writers is taken on a descriptor of its own; the store's next opening for writing meets it as anybody's
-//! would (`Error::TryLater`).
+//! The kernel treats an open by the lease's holder as any other. So the descriptor of a write lease is the
+//! only one through which the store reads and writes the file, and the node and the descriptor stay open as
+//! long as the lease. A read lease has a descriptor of its own; the store's next open for writing conflicts
+//! with it as any other would (`Error::TryLater`).
 //!
-//! A lease is about opening only. What else a local process does to a leased file, removes or renames it,
-//! links it, changes its mode or owner, is told afterwards (see `file_changes`).
+//! A lease concerns opens only. Other changes by local processes (unlink, rename, link, mode, owner) are
+//! reported afterwards; see `file_changes`.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
@@ -24,10 +23,10 @@ use crate::handle::FileHandle;
 use crate::node::Node;
 use crate::pinned_nodes::PinnedNodes;
 
-/// The nodes with a lease against everybody, by handle: they are found again whatever the cache does.
+/// The nodes with a write lease, by handle. They are found even when the cache has dropped them.
 #[derive(Debug, Default)]
 pub(crate) struct LeasedNodes {
-    /// Bounded by who takes leases: each costs a descriptor.
+    /// Bounded by the caller that takes leases: each costs a descriptor.
     nodes: Mutex<HashMap<FileHandle, Arc<Node>>>,
     count: AtomicUsize,
 }
@@ -45,7 +44,7 @@ impl LeasedNodes {
     }
 }
 
-/// A lease as the watching thread knows it.
+/// A lease as the watching thread sees it.
 #[derive(Debug)]
 struct Watched {
     handle: FileHandle,
@@ -53,7 +52,7 @@ struct Watched {
     how: LeaseType,
 }
 
-/// What the watching thread and the leases share. As many entries as there are leases.
+/// State shared by the watching thread and the leases, with one entry for each lease.
 #[derive(Debug)]
 struct Shared {
     /// By the descriptor that the lease is on.
@@ -61,7 +60,7 @@ struct Shared {
     changes: FileChanges,
 }
 
-/// Those who are told when a lease is being broken: one thread.
+/// The thread that is notified when a lease is being broken.
 #[derive(Debug)]
 pub struct Leases {
     watcher: SignalTarget,
@@ -70,8 +69,9 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Starts the thread, which calls `broken` with the file, and whether somebody wants to write to it, or
-    /// has changed its names or attributes: the lease should be dropped soon. It ends with what is returned.
+    /// Starts the thread. It calls `broken` with the file and `true` when a process wants to write to it or
+    /// has changed its names or attributes, `false` when a process wants to read it: the lease should be
+    /// dropped soon. The thread ends when the returned value is dropped.
     ///
     /// # Errors
     /// The system's.
@@ -96,9 +96,9 @@ impl Leases {
         Ok(Self { watcher, shared, end })
     }
 
-    /// The server is going to change a leased file's names or attributes for the client that the lease is
-    /// for: until what is returned is dropped, changes that this process makes aren't told. Those of others
-    /// are. None for a file without a lease.
+    /// Announces that the server is about to change a leased file's names or attributes for the client that
+    /// has the lease. Changes that this process makes before the returned value is dropped aren't reported;
+    /// those of other processes are. `None` for a file without a lease.
     #[must_use]
     pub fn own_change(&self, file: &FileHandle) -> Option<OwnChange> {
         OwnChange::begin(&self.shared, file)
@@ -107,7 +107,7 @@ impl Leases {
 
 impl Drop for Leases {
     fn drop(&mut self) {
-        // Fails only for a counter that is full: then the thread has been told.
+        // Fails only when the counter is full, and then the thread has been notified already.
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
     }
 }
@@ -125,7 +125,7 @@ fn watch(mut breaks: LeaseBreaks, shared: &Shared, broken: &impl Fn(&FileHandle,
     }
 }
 
-/// The file, and whether somebody wants to write to it, if the lease is being broken.
+/// If the lease is being broken: the file, and whether the breaking open is for writing.
 fn in_danger(watched: &Watched) -> Option<(FileHandle, bool)> {
     let left = sys::lease::after_break(watched.file.upgrade()?).ok()?;
     (left != Some(watched.how)).then_some((watched.handle, left.is_none()))
@@ -152,7 +152,7 @@ impl Drop for OwnChange {
     }
 }
 
-/// A kernel lease. Dropping it lets those in who wait.
+/// A kernel lease. Dropping it admits the processes that wait.
 #[derive(Debug)]
 pub struct Lease {
     file: Arc<OwnedFd>,
@@ -160,7 +160,7 @@ pub struct Lease {
     descriptor: RawFd,
     shared: Arc<Shared>,
     watch: Option<Watch>,
-    /// For one against everybody.
+    /// For a write lease.
     node: Option<(Arc<Node>, Arc<LeasedNodes>, Arc<PinnedNodes>)>,
 }
 
@@ -187,8 +187,8 @@ impl Lease {
     }
 
     /// After taking a write lease: makes its descriptor the only one through which the node is read and
-    /// written. No other can have been opened in between: an earlier one would have conflicted with the lease,
-    /// a later one would have met it.
+    /// written. No other can have been opened in between: an earlier one would have conflicted with the
+    /// lease, a later one would have met it.
     pub(crate) fn keep_open(&mut self, node: &Arc<Node>, nodes: &Arc<LeasedNodes>, pins: &Arc<PinnedNodes>) {
         node.data_file(false).hold(&self.file);
         node.data_file(true).hold(&self.file);
@@ -197,8 +197,8 @@ impl Lease {
         self.node = Some((Arc::clone(node), Arc::clone(nodes), Arc::clone(pins)));
     }
 
-    /// For a lease against everybody: what the file is open as, for reading and writing. There is nothing
-    /// else as long as the lease lasts.
+    /// For a write lease: the descriptor, open for reading and writing, which is the only one while the lease
+    /// lasts.
     #[must_use]
     pub fn only_file(&self) -> Option<Arc<OwnedFd>> {
         self.node.as_ref().map(|_| Arc::clone(&self.file))
@@ -215,10 +215,10 @@ impl Drop for Lease {
             nodes.change(|nodes| drop(nodes.remove(node.handle())));
             node.set_leased(false);
             drop(node.data_file(false).take());
-            // With unstable data it stays until that is synced.
+            // With uncommitted data it stays open until a sync.
             pins.close_unless_pinned(&node);
         }
-        // Closing isn't enough: who still reads keeps it open, and who keeps its locks.
+        // Closing isn't enough: current readers and lock owners hold references to the descriptor.
         let _ = sys::lease::release(&self.file);
     }
 }

@@ -1,20 +1,22 @@
 //! A POSIX filesystem made safe to serve.
 //!
-//! A [`Store`] is one exported directory as the server sees it. It hands out [`FileHandle`]s that survive
-//! restarts and can't be forged, turns them back into files, and does every operation as the user who asked,
-//! so that the kernel itself checks the permissions. Nothing here knows a protocol; errors and attributes are
-//! in words that NFSv3 and the lane translate one to one.
+//! A [`Store`] is one exported directory. It hands out [`FileHandle`]s that survive restarts and can't be
+//! forged, finds their files again, and does every operation as the requesting user, so that the kernel
+//! checks the permissions. The crate knows no protocol: its errors and attributes translate one to one to
+//! NFSv3 and the lane.
 //!
-//! How a request goes:
-//! 1. `store.as_user(&identity)` gives an [`UserContext`]: this thread now does things as that user.
-//! 2. `acting.node(handle)` gives the [`Node`]: one file, with its descriptors, from a bounded cache.
-//! 3. One operation on the node. Reading, writing and [`UserContext::grant`] make the one permission check
-//!    ([`UserContext::may`]) themselves.
+//! A request takes three steps:
+//! 1. `store.as_user(&identity)` returns a [`UserContext`]: the thread now acts as that user.
+//! 2. `context.node(handle)` returns the [`Node`]: one file with its descriptors, from a bounded cache.
+//! 3. One operation on the node. Reading, writing and [`UserContext::grant`] check permissions themselves
+//!    ([`UserContext::may`]).
 //!
-//! What the process must bring: `umask(0)` (it belongs to the whole process, so the store doesn't touch it;
-//! modes asked by clients must not be masked by the server's), `/proc` mounted, and threads of its own for
-//! acting: a thread keeps the last user's filesystem ids until it acts as another or calls
-//! [`restore_process_ids`].
+//! The process must provide:
+//! - `umask(0)`, because modes from clients must not be masked. The umask belongs to the whole process, so
+//!   the store doesn't set it.
+//! - a mounted `/proc`;
+//! - threads for acting as users. A thread keeps the last user's filesystem ids until it acts as another user
+//!   or calls [`restore_process_ids`].
 
 mod attributes;
 mod data_file;

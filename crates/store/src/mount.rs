@@ -1,18 +1,18 @@
-//! What becomes of the mount that an exported directory is on.
+//! The mount of an exported directory.
 //!
-//! A store works through clones of the mount, which nobody sees and which would keep an unmounted filesystem
-//! alive, and writable, unnoticed. Two things prevent that:
+//! A store works through clones of the mount. They are invisible to administrators and would keep an
+//! unmounted filesystem alive and writable. Two measures prevent that:
 //!
-//! 1. *The store holds the mount.* It keeps the directory open where it is attached, so that umount(8) says
-//!    that the target is busy, and `fuser -vm` who it is. Nobody checks or unplugs a disk that is being
-//!    written to.
-//! 2. *What umount can't be kept from is noticed*: a lazy unmount, a mount over the directory, and another
-//!    set of mount options (`mount -o remount,bind,ro`). The kernel says when the mounts of a namespace
-//!    change (poll(2) on /proc/self/mountinfo); whoever waits for that calls [`Store::follow_mount`].
+//! 1. *The store keeps the mount busy* by keeping the directory open where it is attached. umount(8) then
+//!    reports a busy target, and `fuser -vm` the process, before a disk in use is checked or unplugged.
+//! 2. *Changes that umount can't refuse are detected*: a lazy unmount, a mount over the directory, and new
+//!    mount options (`mount -o remount,bind,ro`). The kernel reports changes of a namespace's mounts (poll(2)
+//!    on /proc/self/mountinfo); the thread that waits for them calls
+//!    [`Store::follow_mount`](crate::Store::follow_mount).
 //!
-//! Options: the clones keep those with which they were made, so a change is carried over. A clone through
-//! which files are open for writing can't become read-only; there the store itself refuses changes, as it
-//! does for clients that may only read.
+//! A clone keeps the options that it was made with, so changes are applied to the clones, too. A clone with
+//! files open for writing can't become read-only. In that case the store refuses changes itself, as it does
+//! for clients with read-only access.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,19 +26,19 @@ use sys::mount::MountFlags;
 use crate::attributes::{Timestamp, status};
 use crate::error::Result;
 
-/// The mounts of this process's mount namespace, by their numbers.
+/// The mounts of this process's mount namespace, by mount id.
 #[derive(Clone, Debug, Default)]
 pub struct Mounts(pub(crate) HashMap<u64, MountFlags>);
 
 impl Mounts {
-    /// Reads `text` as proc_pid_mountinfo(5) describes it. Lines that can't be understood are left out.
+    /// Parses `text` as described in proc_pid_mountinfo(5), skipping malformed lines.
     #[must_use]
     pub fn parse(text: &str) -> Mounts {
         let mount = |line: &str| {
             let mut fields = line.split(' ');
             let id = fields.next()?.parse().ok()?;
             let options = fields.nth(4)?;
-            // Behind the separator: type, source, and the options of the filesystem itself.
+            // After the separator: the type, the source, and the filesystem's own options.
             let of_filesystem = fields.skip_while(|field| *field != "-").nth(3)?;
             let has = |options: &str, option| options.split(',').any(|other| other == option);
             let read_only = has(options, "ro") || has(of_filesystem, "ro");
@@ -48,20 +48,20 @@ impl Mounts {
     }
 }
 
-/// What has become of a store's mount.
+/// What has happened to a store's mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountChange {
     /// Nothing.
     Unchanged,
-    /// It has other options, and they hold from now on: what was granted before had better be taken back.
+    /// The mount options changed and now apply. Earlier grants should be recalled.
     OptionsChanged,
-    /// It was unmounted, lazily.
+    /// It was lazily unmounted.
     Unmounted,
-    /// At the directory's path something else is mounted.
+    /// Something else is mounted at the directory's path.
     Covered,
 }
 
-/// Which directory of which filesystem: the same for one that was unmounted and mounted again.
+/// Identifies a directory of a filesystem across unmounting and mounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryId {
     filesystem: u64,
@@ -70,10 +70,10 @@ pub struct DirectoryId {
 }
 
 impl DirectoryId {
-    /// The directory that stands at `path` now.
+    /// The directory that is at `path` now.
     ///
     /// # Errors
-    /// When it can't be looked at.
+    /// When it can't be examined.
     pub fn of(path: &Path) -> io::Result<DirectoryId> {
         let file = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         DirectoryId::of_open(&file).map_err(io::Error::other)
@@ -86,19 +86,19 @@ impl DirectoryId {
     }
 }
 
-/// The directory where it is attached, and how its mount is.
+/// The directory where it is attached, and the state of its mount.
 #[derive(Debug)]
 pub(crate) struct AttachedMount {
     /// `O_PATH`. While it is open the mount is busy.
     _directory: OwnedFd,
     pub id: DirectoryId,
-    /// Its mount's number; `None` where the kernel doesn't say.
+    /// The mount id; `None` where the kernel doesn't report it.
     pub mount: Option<u64>,
-    /// Its path, without symbolic links.
+    /// The path, without symbolic links.
     path: PathBuf,
     read_only: AtomicBool,
     no_exec: AtomicBool,
-    /// Goes up when anything changes that a kept answer about permissions may depend on.
+    /// Incremented by every change that cached permission decisions may depend on.
     changes: AtomicU64,
 }
 
@@ -126,15 +126,15 @@ impl AttachedMount {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Whether the path leads to another mount, as far as it leads anywhere: a directory of the mount may
-    /// have been renamed.
+    /// Whether the path leads to another mount. If the path doesn't exist any more (a directory of the mount
+    /// may have been renamed), its nearest existing ancestor decides.
     pub fn is_covered(&self) -> bool {
         let open = |path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         let there = self.path.ancestors().find_map(open).and_then(|there| mount_of(&there));
         there.is_some() && there != self.mount
     }
 
-    /// Takes on other options. Whether they are others.
+    /// Records new options, and returns whether they differ.
     pub fn set_options(&self, flags: MountFlags) -> bool {
         let read_only = self.read_only.swap(flags.read_only, Ordering::AcqRel) != flags.read_only;
         let no_exec = self.no_exec.swap(flags.no_exec, Ordering::AcqRel) != flags.no_exec;
@@ -145,7 +145,7 @@ impl AttachedMount {
     }
 }
 
-/// The number of the mount that a file is open on (proc_pid_fdinfo(5)).
+/// The id of the mount that a file was opened on (proc_pid_fdinfo(5)).
 fn mount_of(file: impl AsFd) -> Option<u64> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd())).ok()?;
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())

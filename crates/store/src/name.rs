@@ -1,19 +1,19 @@
-//! Names as clients send them.
+//! Validation of names from clients.
 //!
-//! A name is any bytes but '/' and NUL; everything else, valid UTF-8 or not, is kept as it is. What the
-//! kernel would take as a path, or as another directory than the one meant, is stopped here.
+//! A name is any sequence of bytes without '/' and NUL, valid UTF-8 or not, and is stored unchanged. Names
+//! that the kernel would interpret as a path, or as another directory than the intended one, are rejected.
 
 use std::ffi::CString;
 
 use crate::error::{Error, Result};
 
-/// The longest name in bytes on any filesystem of Linux (`NAME_MAX`).
+/// Maximum length of a name in bytes on Linux filesystems (`NAME_MAX`).
 const MAX_NAME: usize = 255;
 
-/// The longest text of a symbolic link in bytes (`PATH_MAX` without the NUL).
+/// Maximum length of a symbolic link's target in bytes (`PATH_MAX` without the NUL).
 const MAX_TARGET: usize = 4095;
 
-/// A name to look up: "." and ".." are allowed.
+/// A name to look up; "." and ".." are allowed.
 pub(crate) fn any(name: &[u8]) -> Result<CString> {
     if name.is_empty() || name.contains(&b'/') {
         return Err(Error::InvalidName);
@@ -24,8 +24,8 @@ pub(crate) fn any(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| Error::InvalidName)
 }
 
-/// A name of an entry proper: "." and ".." are answered with `dots`, for each operation has its own word for
-/// that.
+/// The name of a directory entry. "." and ".." are rejected with `dots`, because the error depends on the
+/// operation.
 pub(crate) fn entry(name: &[u8], dots: Error) -> Result<CString> {
     if name == b"." || name == b".." {
         return Err(dots);
@@ -33,7 +33,7 @@ pub(crate) fn entry(name: &[u8], dots: Error) -> Result<CString> {
     any(name)
 }
 
-/// The text of a symbolic link.
+/// The target of a symbolic link.
 pub(crate) fn link_target(target: &[u8]) -> Result<CString> {
     if target.is_empty() {
         return Err(Error::Invalid);
@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_kept_byte_for_byte_or_refused(name in proptest::collection::vec(anything::<u8>(), 0..300)) {
+        fn a_name_is_unchanged_or_refused(name in proptest::collection::vec(anything::<u8>(), 0..300)) {
             match any(&name) {
                 Ok(kept) => prop_assert_eq!(kept.as_bytes(), &name[..]),
                 Err(Error::NameTooLong) => prop_assert!(name.len() > MAX_NAME),

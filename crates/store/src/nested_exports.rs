@@ -1,18 +1,18 @@
-//! Directories below a store's root that are exports of their own.
+//! Exports whose directories lie below the root of this store.
 //!
-//! An export in an export on one filesystem has rules of its own: other clients, read-only, no lane. So what
-//! lies below its directory is reached by handles of the inner export only:
+//! A nested export on the same filesystem has rules of its own (other clients, read-only, no lane), so files
+//! below its directory are reachable only by the nested export's handles:
 //!
-//! 1. A name that leads to the inner directory is [`Error::NestedExport`], and the server goes on with the
-//!    inner export's handle if its rules let the client in. Nothing below has a name that this store follows.
-//! 2. A handle of this store whose file lies below is `Stale`. Such handles were made before the inner
-//!    directory was exported, or of a file that a local process has moved there. Where a file lies is looked
-//!    at when the handle is first used, and again when the exports have changed: of a directory by climbing
-//!    to the root, of other files if the kernel knows a path. It may know none of a file that nobody has
-//!    looked up since the server's host was started; `subtree_check` walks the path each time.
-//! 3. The inner directory, and those on the way to it, keep their names: moved away, another directory could
-//!    stand at the inner export's path when the server starts next, and the outer export's rules would hold
-//!    for the moved one.
+//! 1. A name that leads to the nested directory is [`Error::NestedExport`], and the server continues with the
+//!    nested export's handle if its rules admit the client. This store follows no name below it.
+//! 2. A handle of this store whose file lies below is `Stale`. Such a handle was made before the nested
+//!    directory was exported, or a local process moved the file there. The check is made at the first use of
+//!    a handle and when the exports have changed: for a directory by climbing to the root, for other files if
+//!    the kernel knows a path. It may know none of a file that hasn't been looked up since the host booted.
+//!    `subtree_check` walks the path each time.
+//! 3. The nested directory and those on the way to it can't be renamed or removed. Otherwise another
+//!    directory could be at the nested export's path at the next start of the server, and the outer export's
+//!    rules would apply to the renamed one.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -28,57 +28,57 @@ use crate::error::{Error, Result};
 use crate::handle::FileId;
 use crate::node::Node;
 
-/// How many directories lie between a file and the root at most, as far as we look.
-const MAX_DEPTH: usize = 4096;
+/// The largest number of directories between a file and the root.
+pub(crate) const MAX_DEPTH: usize = 4096;
 
 /// An export below a store's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NestedExport {
     /// Its directory.
     pub path: PathBuf,
-    /// The number in its handles; none if it isn't served now.
+    /// The id in its handles; `None` if it isn't served now.
     pub id: Option<u32>,
 }
 
-/// A file, as one process sees it: device and inode number.
+/// Device and inode number.
 pub(crate) type DeviceAndInode = (u64, u64);
 
-/// Where a directory is: which it is, and on which mount.
+/// A directory and the mount that it is on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectoryPlace {
     pub identity: DeviceAndInode,
     mount: Option<u64>,
 }
 
-/// The directory of another export.
+/// The directory of a nested export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nested {
     pub directory: DeviceAndInode,
-    /// The same as handles that are located in the tree have it.
+    /// The same directory as located handles identify it.
     file: FileId,
     id: Option<u32>,
-    /// The directories on the way to it, the root left out.
+    /// The directories between it and the root, without the root.
     above: Vec<DeviceAndInode>,
 }
 
-/// The other exports below a store's root.
+/// The nested exports of a store.
 #[derive(Debug)]
 pub(crate) struct NestedExports {
-    /// Where the exported directory is, before its mount was cloned.
+    /// The exported directory on its original mount, before cloning.
     root: DirectoryPlace,
     fsid: u64,
-    /// Goes up with every change; 0 while there have never been any.
+    /// Incremented by every change; 0 while there have never been any.
     round: AtomicU32,
     now: RwLock<Arc<Vec<Nested>>>,
 }
 
 impl NestedExports {
-    /// None yet, below the directory `root` of the filesystem that is called `fsid`.
+    /// None yet, below the directory `root` of the filesystem with the id `fsid`.
     pub fn new(root: DirectoryPlace, fsid: u64) -> NestedExports {
         NestedExports { root, fsid, round: AtomicU32::new(0), now: RwLock::default() }
     }
 
-    /// See [`crate::Store::set_nested_exports`]. Whether they have changed.
+    /// Replaces them, as [`crate::Store::set_nested_exports`] describes; returns whether they have changed.
     pub fn set(&self, exports: &[NestedExport]) -> Result<bool> {
         let located = exports.iter().map(|export| self.locate(export));
         let mut list: Vec<Nested> = located.filter_map(Result::transpose).collect::<Result<_>>()?;
@@ -92,11 +92,11 @@ impl NestedExports {
         Ok(true)
     }
 
-    /// Where another export's directory is, if this store leads there.
+    /// The nested directory, if it is reachable from the root on the same mount.
     fn locate(&self, export: &NestedExport) -> Result<Option<Nested>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = match openat(CWD, &export.path, flags, Mode::empty()).map_err(Error::from) {
-            // There is nothing to lead to, or not for this process.
+            // It doesn't exist, or the process may not search the way to it.
             Err(Error::NotFound | Error::NotDirectory | Error::Access) => return Ok(None),
             opened => opened?,
         };
@@ -121,7 +121,8 @@ impl NestedExports {
         Ok(None)
     }
 
-    /// What a node has to have been looked at in; the default one of nodes if nothing is to be looked at.
+    /// The round that a node must have been checked in. The initial round of nodes suffices while there are
+    /// no nested exports.
     pub fn round(&self) -> u32 {
         self.round.load(Ordering::Acquire)
     }
@@ -130,7 +131,7 @@ impl NestedExports {
         Arc::clone(&self.now.read())
     }
 
-    /// Whether a directory is that of another export: which number it has, if any.
+    /// If `directory` belongs to a nested export: the id of that export, if it is served.
     pub fn at(&self, directory: impl AsFd) -> Option<Option<u32>> {
         if self.round() == 0 || self.list().is_empty() {
             return None;
@@ -139,14 +140,14 @@ impl NestedExports {
         self.list().iter().find(|other| other.directory == here).map(|other| other.id)
     }
 
-    /// The same of a directory in use.
+    /// The same for a node.
     pub fn at_node(&self, node: &Node) -> Option<Option<u32>> {
         let list = self.list();
         let likely = list.iter().any(|other| other.directory.1 == node.fileid());
         if likely { self.at(node.file()) } else { None }
     }
 
-    /// Whether a file is the directory of another export.
+    /// Whether a file is the directory of a nested export.
     pub fn has(&self, file: FileId) -> bool {
         self.round() != 0 && self.list().iter().any(|other| other.file == file)
     }
@@ -157,7 +158,7 @@ impl NestedExports {
 }
 
 impl DirectoryPlace {
-    /// Of an open directory.
+    /// For an open directory.
     pub fn of(directory: impl AsFd) -> Result<DirectoryPlace> {
         DirectoryPlace::at(directory, c"")
     }
@@ -170,8 +171,8 @@ impl DirectoryPlace {
         Ok(DirectoryPlace { identity: (device, raw.stx_ino), mount: knows_mounts.then_some(raw.stx_mnt_id) })
     }
 
-    /// Whether one leads to the other by names, without a mount between (before Linux 5.8 nobody says: then
-    /// if both are on one filesystem).
+    /// Whether both are on the same mount (before Linux 5.8, which doesn't report mounts: on the same
+    /// filesystem).
     fn is_on_mount_of(&self, other: &DirectoryPlace) -> bool {
         match (self.mount, other.mount) {
             (Some(one), Some(two)) => one == two,

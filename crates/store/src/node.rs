@@ -1,7 +1,7 @@
-//! One file.
+//! [`Node`]: one file in use.
 //!
-//! A node preservations an `O_PATH` descriptor of its file, which is the file whatever happens to its names, and,
-//! opened when first needed, one descriptor for reading and one for writing.
+//! A node holds an `O_PATH` descriptor, which refers to the file whatever happens to its names. Descriptors
+//! for reading and writing are opened when first needed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -24,23 +24,22 @@ pub struct Node {
     id: FileId,
     /// `O_PATH`.
     file: OwnedFd,
-    /// The same on the read-only clone of the mount, for a directory through which files are granted for
-    /// reading.
+    /// The same directory on the read-only clone of the mount, through which files are granted for reading.
     reader: OnceLock<OwnedFd>,
     read: DataFile,
     write: DataFile,
     direct: DirectFiles,
     permissions: Mutex<PermissionCache>,
-    /// The cache's tick when it was last used.
+    /// The tick of the cache at the last use.
     used: AtomicU32,
     uncommitted: UncommittedState,
     syncs: FileSyncs,
-    /// There is a lease against everybody on the descriptor that is kept.
+    /// There is a write lease on the kept descriptor.
     leased: AtomicBool,
-    /// How often it is held.
+    /// Number of [`crate::PreservedFile`]s.
     preservations: AtomicUsize,
-    /// The round of `other_exports` in which it was found in none of them.
-    looked_at_in: AtomicU32,
+    /// The round of `nested_exports` in which it was found to be in none of them.
+    checked_in_round: AtomicU32,
 }
 
 impl Node {
@@ -60,7 +59,7 @@ impl Node {
             syncs: FileSyncs::default(),
             leased: AtomicBool::new(false),
             preservations: AtomicUsize::new(0),
-            looked_at_in: AtomicU32::new(0),
+            checked_in_round: AtomicU32::new(0),
         }
     }
 
@@ -103,7 +102,7 @@ impl Node {
         &self.reader
     }
 
-    /// What the kernel says of the file; `Stale` when its last name is gone and nobody preservations it.
+    /// The file's status; `Stale` when its last name is gone and it isn't preserved.
     pub(crate) fn live(&self, fsid: u64) -> Result<FileStatus> {
         let status = status(&self.file, fsid)?;
         let gone = status.attributes.nlink == 0 && self.preservations.load(Ordering::Acquire) == 0;
@@ -114,12 +113,12 @@ impl Node {
         &self.preservations
     }
 
-    pub(crate) fn looked_at_in(&self) -> u32 {
-        self.looked_at_in.load(Ordering::Relaxed)
+    pub(crate) fn checked_in_round(&self) -> u32 {
+        self.checked_in_round.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn look_at_in(&self, round: u32) {
-        self.looked_at_in.store(round, Ordering::Relaxed);
+    pub(crate) fn set_checked_in_round(&self, round: u32) {
+        self.checked_in_round.store(round, Ordering::Relaxed);
     }
 
     pub(crate) fn data_file(&self, for_writing: bool) -> &DataFile {
@@ -142,7 +141,7 @@ impl Node {
         &self.syncs
     }
 
-    /// Whether what is kept open must stay so (see `leases`).
+    /// Whether the data descriptors must stay open (see `leases`).
     pub(crate) fn is_leased(&self) -> bool {
         self.leased.load(Ordering::Acquire)
     }
@@ -155,14 +154,14 @@ impl Node {
         self.used.store(tick, Ordering::Relaxed);
     }
 
-    /// Ticks since it was last used.
+    /// Ticks since the last use.
     pub(crate) fn idle(&self, now: u32) -> u32 {
         now.wrapping_sub(self.used.load(Ordering::Relaxed))
     }
 }
 
-/// Whether a file with this mode may be one that somebody wants to start, and can be opened for writing again
-/// after it was closed: without privileges an owner who has taken his own write permission away can't.
+/// Whether a file with this mode may be a program, and can be opened for writing again after closing. Without
+/// privileges an owner without write permission can't do that.
 pub(crate) fn is_program(mode: u32, privileged: bool) -> bool {
     mode & 0o111 != 0 && (privileged || mode & 0o200 != 0)
 }

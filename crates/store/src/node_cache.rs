@@ -1,18 +1,17 @@
-//! The cache of nodes in use.
+//! The cache of nodes.
 //!
-//! A deleted file's space stays taken while any of a node's descriptors is open, so nodes don't live on their
-//! own account:
+//! The space of a deleted file is only freed when all descriptors are closed, so the lifetime of nodes is
+//! bounded:
 //!
-//! 1. A node is made by a look-up or from a handle, and stays in the cache under its handle.
-//! 2. Any operation that finds the link count at 0 takes it out and answers `Stale`.
-//! 3. The tidying thread (see `tidy`) closes data descriptors idle for some seconds (those that keep a
-//!    program from being started sooner), takes out nodes whose file is gone and those idle for longer.
-//! 4. A node with unstable data is pinned (see `uncommitted`): it may leave the cache, but is found again, and
-//!    its descriptor for writing stays until the data was synced: by a client's COMMIT, or in the end by the
-//!    tidying thread.
-//! 5. What is in use when its node leaves the cache is closed with the last use.
-//! 6. A node that a client has open is held (see [`Held`]): it stays what it is when its last name goes, and
-//!    is found by its handle until it is let go of.
+//! 1. A node is made by a look-up or from a handle, and is cached under its handle.
+//! 2. An operation that finds a link count of 0 removes the node and returns `Stale`.
+//! 3. The reaper (see `reaper`) closes data descriptors that have been idle for some seconds (sooner if they
+//!    prevent a program from being executed), and removes nodes whose file is gone and idle nodes.
+//! 4. A node with uncommitted data is pinned (see `uncommitted`). It may leave the cache, but is still found,
+//!    and its descriptor for writing stays open until a client's COMMIT or the reaper has synced the data.
+//! 5. A node that leaves the cache while in use is closed after its last use.
+//! 6. A node that a client has open is preserved (see [`crate::PreservedFile`]). It survives the removal of
+//!    its last name, and is found by its handle.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -27,36 +26,36 @@ use crate::leases::LeasedNodes;
 use crate::node::{Node, is_program};
 use crate::pinned_nodes::PinnedNodes;
 
-/// The nodes in use, at most as many as it was made for.
+/// The nodes in use, up to a capacity.
 #[derive(Debug)]
 pub(crate) struct NodeCache {
     nodes: Cache<FileHandle, Arc<Node>>,
-    /// Those with unstable data, in the cache or not.
+    /// The nodes with uncommitted data, cached or not.
     pub pins: Arc<PinnedNodes>,
-    /// Those with a lease, in the cache or not.
+    /// The nodes with a write lease, cached or not.
     pub leased: Arc<LeasedNodes>,
-    /// Those that clients have open, in the cache or not.
+    /// The nodes that clients have open, cached or not.
     preserved: Mutex<HashMap<FileHandle, Arc<Node>>>,
-    /// Goes up with every round of tidying.
+    /// Incremented by every round of the reaper.
     tick: AtomicU32,
 }
 
-/// The smallest capacity: what one call may have in use.
-const LEAST: usize = 4;
-/// Rounds (seconds) for which an idle data descriptor is kept.
-const DATA_IDLE: u32 = 3;
-/// The same for one through which unstable data went: the kernel writes back within 30 s.
-const DIRTY_IDLE: u32 = 45;
-/// The same for one that keeps a program from being started; 2 is at least one second.
-const PROGRAM_IDLE: u32 = 2;
-/// Rounds for which an idle node is kept.
-const NODE_IDLE: u32 = 60;
-/// Every so many rounds all nodes are asked whether their file still exists.
-const GONE_EVERY: u32 = 4;
+/// The smallest capacity: the number of nodes that one call may use.
+const MIN_CAPACITY: usize = 4;
+/// Rounds (seconds) before an idle data descriptor is closed.
+const DATA_IDLE_ROUNDS: u32 = 3;
+/// The same for a descriptor through which uncommitted data was written: the kernel writes back within 30 s.
+const UNCOMMITTED_IDLE_ROUNDS: u32 = 45;
+/// The same for a descriptor that prevents a program from being executed; 2 rounds are at least one second.
+const PROGRAM_IDLE_ROUNDS: u32 = 2;
+/// Rounds before an idle node is removed.
+const NODE_IDLE_ROUNDS: u32 = 60;
+/// Every so many rounds all nodes are checked for deleted files.
+const GONE_CHECK_INTERVAL: u32 = 4;
 
 impl NodeCache {
     pub fn new(capacity: usize) -> NodeCache {
-        let capacity = capacity.max(LEAST);
+        let capacity = capacity.max(MIN_CAPACITY);
         NodeCache {
             nodes: Cache::new(capacity),
             pins: Arc::new(PinnedNodes::new(capacity / 2)),
@@ -66,9 +65,9 @@ impl NodeCache {
         }
     }
 
-    /// As [`NodeCache::new`] with another capacity; what is too many goes at once. Pins that are there stay.
+    /// Changes the capacity and removes excess nodes at once. Pinned nodes stay.
     pub fn set_capacity(&self, capacity: usize) {
-        let capacity = capacity.max(LEAST);
+        let capacity = capacity.max(MIN_CAPACITY);
         self.nodes.set_capacity(capacity as u64);
         self.pins.set_limit(capacity / 2);
     }
@@ -84,7 +83,7 @@ impl NodeCache {
         Some(node)
     }
 
-    /// The node for its handle: the one that is there already, or this.
+    /// Caches a node. Returns the one with the same handle that is cached already, or this one.
     pub fn put(&self, node: Node) -> Arc<Node> {
         if let Some(existing) = self.get(node.handle()) {
             return existing;
@@ -95,14 +94,14 @@ impl NodeCache {
         node
     }
 
-    /// Takes out a node whose file is gone.
+    /// Removes a node whose file is gone.
     pub fn remove(&self, handle: &FileHandle) {
         self.nodes.remove(handle);
         self.pins.forget(handle);
     }
 
     /// Keeps a node when its file loses its last name, until as many calls of [`NodeCache::end_preserving`].
-    /// Returns the node that is preserved, should the cache have made another since.
+    /// Returns the node that is preserved already, should the cache have made another since.
     pub fn preserve(&self, node: &Arc<Node>) -> Arc<Node> {
         let mut preserved = self.preserved.lock();
         let node = Arc::clone(preserved.entry(*node.handle()).or_insert_with(|| Arc::clone(node)));
@@ -126,8 +125,8 @@ impl NodeCache {
         self.nodes.len()
     }
 
-    /// Closes the descriptors for data that no promise and no lease needs, and lets go of the files that
-    /// nobody uses now. How many descriptors that were, about.
+    /// Closes data descriptors that neither uncommitted data nor a lease needs, and removes nodes that no
+    /// call uses. Returns about how many descriptors were closed.
     pub fn release_descriptors(&self) -> usize {
         let (mut closed, mut unused) = (0, Vec::new());
         for (handle, node) in self.nodes.iter() {
@@ -138,7 +137,7 @@ impl NodeCache {
             closed += reading.iter().flatten().count();
             closed += usize::from(node.data_file(true).is_kept());
             self.pins.close_unless_pinned(&node);
-            // The cache's own, and the one here.
+            // One reference is the cache's, one is this loop's.
             if Arc::strong_count(&node) <= 2 {
                 unused.push(handle);
             }
@@ -150,7 +149,7 @@ impl NodeCache {
         closed
     }
 
-    /// One round of tidying; `sync` makes a file's unstable data durable, as
+    /// One round of the reaper. `sync` makes a file's uncommitted data durable, as
     /// [`FileSyncs::try_whole`](crate::uncommitted::FileSyncs::try_whole).
     pub fn reap(&self, privileged: bool, sync: &dyn Fn(&Node, &OwnedFd)) {
         if self.nodes.is_empty() && self.pins.is_empty() {
@@ -160,18 +159,18 @@ impl NodeCache {
         let mut gone = Vec::new();
         let mut idle = Vec::new();
         for (handle, node) in self.nodes.iter() {
-            if now.is_multiple_of(GONE_EVERY) && is_gone(&node) {
+            if now.is_multiple_of(GONE_CHECK_INTERVAL) && is_gone(&node) {
                 gone.push(handle);
-            } else if node.idle(now) >= NODE_IDLE {
+            } else if node.idle(now) >= NODE_IDLE_ROUNDS {
                 idle.push(handle);
             }
-            if node.idle(now) >= DATA_IDLE && !node.is_leased() {
+            if node.idle(now) >= DATA_IDLE_ROUNDS && !node.is_leased() {
                 node.data_file(false).take();
                 node.direct().file(false).take();
                 node.direct().file(true).take();
             }
             if node.data_file(true).is_kept()
-                && (node.idle(now) >= DATA_IDLE || blocks_a_program(&node, now, privileged))
+                && (node.idle(now) >= DATA_IDLE_ROUNDS || blocks_a_program(&node, now, privileged))
             {
                 self.pins.close_unless_pinned(&node);
             }
@@ -180,9 +179,9 @@ impl NodeCache {
             self.nodes.remove(&handle);
         }
         for node in self.pins.all() {
-            if now.is_multiple_of(GONE_EVERY) && is_gone(&node) {
+            if now.is_multiple_of(GONE_CHECK_INTERVAL) && is_gone(&node) {
                 gone.push(*node.handle());
-            } else if (node.idle(now) >= DIRTY_IDLE || blocks_a_program(&node, now, privileged))
+            } else if (node.idle(now) >= UNCOMMITTED_IDLE_ROUNDS || blocks_a_program(&node, now, privileged))
                 && let Some(file) = node.data_file(true).get()
             {
                 sync(&node, &file);
@@ -195,10 +194,9 @@ impl NodeCache {
     }
 }
 
-/// Whether the node's descriptor for writing keeps somebody from starting a program, without being used any
-/// more.
+/// Whether the node's idle descriptor for writing prevents a program from being executed (`ETXTBSY`).
 fn blocks_a_program(node: &Node, now: u32, privileged: bool) -> bool {
-    node.idle(now) >= PROGRAM_IDLE
+    node.idle(now) >= PROGRAM_IDLE_ROUNDS
         && node.live(0).is_ok_and(|status| is_program(status.attributes.mode, privileged))
 }
 

@@ -11,23 +11,23 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::error::Result;
 
-/// What came of asking for bytes without waiting.
+/// The result of a read that doesn't wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NowaitRead {
-    /// So many are here; fewer than asked are the file's last, or the rest isn't cached.
+    /// So many bytes. Fewer than requested are the file's last, or the rest isn't cached.
     Got(usize),
-    /// None is cached.
+    /// No bytes are cached.
     Miss,
-    /// The filesystem doesn't know.
+    /// The filesystem doesn't support it.
     NoAnswer,
 }
 
-/// Whether a filesystem can be asked what is cached. It can until it has said no.
+/// Whether the filesystem supports reads without waiting. Assumed until it refuses one.
 #[derive(Debug, Default)]
 pub(crate) struct NowaitSupport(AtomicBool);
 
 impl NowaitSupport {
-    /// Asks, unless it is known to be of no use.
+    /// Calls `ask`, unless it is known not to be supported.
     pub fn ask(&self, ask: impl FnOnce() -> Result<NowaitRead>) -> Result<NowaitRead> {
         if self.0.load(Ordering::Relaxed) {
             return Ok(NowaitRead::NoAnswer);
@@ -44,7 +44,7 @@ impl NowaitSupport {
 pub(crate) fn read_nowait(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<NowaitRead> {
     let range = offset.checked_add(buffer.len() as u64);
     if range.is_none_or(|end| end > ::io::MAX_OFFSET) {
-        // Beyond any file; `read_at` knows what to do there. Nothing waits.
+        // Beyond any file, where `read_at` returns without waiting.
         return Ok(NowaitRead::Got(::io::read_at(file, buffer, offset)?));
     }
     loop {

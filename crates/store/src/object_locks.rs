@@ -1,41 +1,40 @@
-//! Who changes an object, and whether somebody else did meanwhile: what weak cache consistency data hangs on.
+//! Locks on objects, and detection of overlapping changes, for weak cache consistency data.
 //!
-//! Changes of names and attributes are made one at a time, under an object's lock, so that the attributes
-//! before and after are the change's own work. Data is written without it: a write may hang as long as its
-//! device does, and would take a worker for each further write to the file. Instead everybody who changes an
-//! object enters and leaves a [`ChangeTurn`], which tells whether anybody else was inside meanwhile; then the
-//! attributes before are left out of the answer.
+//! Changes of names and attributes hold the object's lock, so that the attributes before and after differ by
+//! the change only. Writes of data don't: a write may block as long as its device does, and would block a
+//! worker for each further write to the file. Instead every change enters a [`ChangeTurn`], which detects
+//! other changes in the meantime; then the reply leaves out the attributes before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// How many locks all objects of a store share.
+/// Number of locks, shared by all objects of a store.
 const SHARDS: usize = 4096;
 
-/// The lock and the turns of the objects that share them.
+/// The lock and the turns of the objects that share it.
 #[derive(Debug, Default)]
 struct Shard {
     lock: Mutex<()>,
-    /// Lower half: how many are inside; upper half: how many have entered, wrapping.
+    /// Lower half: changes in progress. Upper half: changes begun, wrapping.
     turns: AtomicU64,
 }
 
 const ENTERED: u64 = 1 << 32;
 const INSIDE: u64 = ENTERED - 1;
 
-/// ObjectLocks by fileid.
+/// The locks, by fileid.
 #[derive(Debug)]
 pub(crate) struct ObjectLocks(Box<[Shard]>);
 
-/// One object's lock, or two objects' at once.
+/// The guards of one or two objects.
 pub(crate) type ObjectGuards<'l> = (MutexGuard<'l, ()>, Option<MutexGuard<'l, ()>>);
 
-/// Somebody is changing an object.
+/// A change in progress.
 #[derive(Debug)]
 pub(crate) struct ChangeTurn<'l> {
     turns: &'l AtomicU64,
-    /// Nobody was inside when this one entered.
+    /// No other change was in progress when this one began.
     first: bool,
     number: u32,
 }
@@ -49,15 +48,14 @@ impl ObjectLocks {
         self.0[shard(fileid)].lock.lock()
     }
 
-    /// Two objects, always in the same order, so that two renames in opposite directions don't wait for each
-    /// other.
+    /// Locks two objects, always in the same order, so that opposite renames don't deadlock.
     pub fn two(&self, a: u64, b: u64) -> ObjectGuards<'_> {
         let (low, high) = (shard(a).min(shard(b)), shard(a).max(shard(b)));
         let first = self.0[low].lock.lock();
         (first, (low != high).then(|| self.0[high].lock.lock()))
     }
 
-    /// To be called before the attributes before the change are taken.
+    /// Begins a change. Call it before taking the attributes before the change.
     pub fn enter(&self, fileid: u64) -> ChangeTurn<'_> {
         let turns = &self.0[shard(fileid)].turns;
         let before = turns.fetch_add(ENTERED + 1, Ordering::AcqRel);
@@ -66,8 +64,8 @@ impl ObjectLocks {
 }
 
 impl ChangeTurn<'_> {
-    /// Whether nobody else was inside since this one entered. To be asked when the attributes after the
-    /// change have been taken.
+    /// Whether no other change overlapped with this one. Call it after taking the attributes after the
+    /// change.
     pub fn was_alone(&self) -> bool {
         self.first && entered(self.turns.load(Ordering::Acquire)) == self.number
     }
@@ -84,7 +82,7 @@ fn entered(turns: u64) -> u32 {
 }
 
 fn shard(fileid: u64) -> usize {
-    // Fibonacci hashing: neighbouring inodes are used together.
+    // Fibonacci hashing, because neighbouring inodes are used together.
     (fileid.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize
 }
 

@@ -1,9 +1,9 @@
-//! Directories that are being read page by page.
+//! Open directories between two pages of READDIR.
 //!
-//! A client reads a large directory with many calls. Seeking in a directory that is already open is cheap on
-//! every filesystem, and on those whose cookies mean something to one open directory only (overlayfs) it is
-//! the only way. So the descriptor is put away under (directory, cookie) at the end of a page and taken out
-//! by the call that goes on there.
+//! A client reads a large directory with many calls. Seeking in an open directory is cheap on every
+//! filesystem, and the only way where cookies are valid for one open directory only (overlayfs). So the
+//! descriptor is kept under (directory, cookie) at the end of a page and reused by the call that continues
+//! there.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -14,9 +14,9 @@ use crate::data_file::DataFilePermit;
 use crate::handle::FileHandle;
 
 /// How many are kept.
-const CAPACITY: usize = 64;
-/// Rounds of tidying for which one is kept.
-const KEPT: u32 = 10;
+const MAX_OPEN_DIRS: usize = 64;
+/// Rounds of the reaper before one is closed.
+const MAX_AGE_ROUNDS: u32 = 10;
 
 struct OpenDir {
     directory: FileHandle,
@@ -26,7 +26,7 @@ struct OpenDir {
     _share: DataFilePermit,
 }
 
-/// The bounded collection of them.
+/// The kept directories.
 pub(crate) struct OpenDirs(Mutex<VecDeque<OpenDir>>);
 
 impl std::fmt::Debug for OpenDirs {
@@ -46,17 +46,17 @@ impl OpenDirs {
         all.remove(index).map(|open| open.file)
     }
 
-    /// Keeps the descriptor, unless the process keeps `limit` for data already.
+    /// Keeps the descriptor, unless the process keeps `limit` data descriptors already.
     pub fn put(&self, directory: FileHandle, cookie: u64, file: OwnedFd, limit: usize) {
         let Some(share) = DataFilePermit::take(limit) else { return };
         let mut all = self.0.lock();
-        let oldest = if all.len() >= CAPACITY { all.pop_front() } else { None };
+        let oldest = if all.len() >= MAX_OPEN_DIRS { all.pop_front() } else { None };
         all.push_back(OpenDir { directory, cookie, age: 0, file, _share: share });
         drop(all);
         drop(oldest);
     }
 
-    /// Closes all of them. How many there were.
+    /// Closes all of them; returns how many there were.
     pub fn clear(&self) -> usize {
         std::mem::take(&mut *self.0.lock()).len()
     }
@@ -64,6 +64,6 @@ impl OpenDirs {
     pub fn reap(&self) {
         let mut all = self.0.lock();
         all.iter_mut().for_each(|open| open.age += 1);
-        all.retain(|open| open.age < KEPT);
+        all.retain(|open| open.age < MAX_AGE_ROUNDS);
     }
 }

@@ -1,4 +1,5 @@
-//! Where the files of a store were seen last: a bounded memory for finding them again (see `locate`).
+//! The last known names of a store's files: a bounded cache for located handles (see
+//! `user_context::handle_resolver`).
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -14,26 +15,26 @@ use crate::export_tree::ExportTree;
 use crate::handle::{FileHandle, FileId};
 use crate::tree_scan::TreeScan;
 
-/// How many files' places are remembered.
+/// Files whose names are cached.
 const MAX_NAMES: usize = 65_536;
-/// Directories deep that a remembered path may be.
+/// Maximum depth of a cached path.
 const MAX_DEPTH: usize = 2048;
-/// Files that were searched for in vain.
+/// Maximum number of files known to be missing.
 const MAX_MISSING: usize = 4096;
-/// For how long they aren't searched for again, and a survey answers.
-const REMEMBERED: Duration = Duration::from_secs(30);
+/// For how long a missing file isn't searched for again, and a scan is valid.
+const ENTRY_LIFETIME: Duration = Duration::from_secs(30);
 
-/// Where a file was seen last.
+/// The name under which a file was last seen.
 #[derive(Debug)]
 struct CachedName {
     handle: FileHandle,
     parent: FileId,
     name: CString,
-    /// How many surveys had been begun then.
+    /// The number of scans begun before that.
     tree_scans: u64,
 }
 
-/// The places of the files of one tree.
+/// The cached names of the files of one tree.
 #[derive(Debug)]
 pub(crate) struct PathCache {
     known: Cache<FileId, Arc<CachedName>>,
@@ -54,12 +55,13 @@ impl PathCache {
         }
     }
 
-    /// The handle that a file goes by.
+    /// The handle that was given out for a file.
     pub fn handle(&self, id: FileId) -> Option<FileHandle> {
         self.known.get(&id).map(|entry| entry.handle)
     }
 
-    /// The file was seen as `name` in `parent`: the handle that it goes by, the old one if it has one.
+    /// Records that the file was seen as `name` in `parent`. Returns its handle: the existing one, or a new
+    /// one.
     pub fn note(&self, tree: &ExportTree, parent: FileId, name: &CStr, id: FileId) -> FileHandle {
         if let Some(entry) = self.known.get(&id) {
             if entry.parent != parent || entry.name.as_c_str() != name {
@@ -83,7 +85,7 @@ impl PathCache {
         self.known.insert(id, Arc::new(entry));
     }
 
-    /// The remembered path from the root.
+    /// The cached path from the root.
     pub fn path(&self, tree: &ExportTree, id: FileId) -> Option<Vec<CString>> {
         let mut path = Vec::new();
         let mut at = id;
@@ -99,7 +101,7 @@ impl PathCache {
         Some(path)
     }
 
-    /// Whether the remembered path leads through the directory of another export.
+    /// Whether the cached path leads through the directory of a nested export.
     pub fn is_in_another_export(&self, tree: &ExportTree, id: FileId) -> bool {
         let mut at = id;
         if tree.nested.round() == 0 {
@@ -117,16 +119,16 @@ impl PathCache {
         false
     }
 
-    /// Whether the file is known to be nowhere.
+    /// Whether the file was recently found to be missing.
     pub fn is_missing(&self, id: FileId) -> bool {
-        self.missing.lock().get(&id).is_some_and(|since| since.elapsed() < REMEMBERED)
+        self.missing.lock().get(&id).is_some_and(|since| since.elapsed() < ENTRY_LIFETIME)
     }
 
-    /// The file is nowhere.
+    /// Records that the file is missing.
     pub fn miss(&self, id: FileId) {
         let mut missing = self.missing.lock();
         if missing.len() >= MAX_MISSING {
-            missing.retain(|_, since| since.elapsed() < REMEMBERED);
+            missing.retain(|_, since| since.elapsed() < ENTRY_LIFETIME);
             if missing.len() >= MAX_MISSING {
                 return;
             }
@@ -134,23 +136,24 @@ impl PathCache {
         missing.insert(id, Instant::now());
     }
 
-    /// What was surveyed says nothing any more.
+    /// Invalidates the last scan.
     pub fn forget_scan(&self) {
         *self.last.lock() = None;
     }
 
-    /// The last survey of the tree, unless it is too old to say anything.
+    /// The last scan of the tree, if it is still valid.
     pub fn scan(&self) -> Option<Arc<TreeScan>> {
         let last = self.last.lock();
-        last.as_ref().filter(|(since, _)| since.elapsed() < REMEMBERED).map(|(_, scan)| Arc::clone(scan))
+        last.as_ref().filter(|(since, _)| since.elapsed() < ENTRY_LIFETIME).map(|(_, scan)| Arc::clone(scan))
     }
 
-    /// Whether the file was seen after `scan` began, so that its not being there proves nothing.
+    /// Whether the file was seen after `scan` began, so that its absence from the scan proves nothing.
     pub fn is_newer(&self, id: FileId, scan: &TreeScan) -> bool {
         self.known.get(&id).is_some_and(|entry| entry.tree_scans >= scan.number())
     }
 
-    /// The right to survey the tree. Whoever doesn't get it shall come again: waiting would take a worker.
+    /// The lock for scanning the tree. It fails at once when another thread has it, because waiting would
+    /// block a worker.
     ///
     /// # Errors
     /// `TryLater`.
@@ -158,7 +161,7 @@ impl PathCache {
         self.searching.try_lock().ok_or(Error::TryLater)
     }
 
-    /// Counts a survey that begins; the count is its number.
+    /// Counts a new scan; the count is its number.
     pub fn begin_scan(&self) -> u64 {
         self.tree_scans.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -169,15 +172,15 @@ impl PathCache {
         scan
     }
 
-    /// How many surveys were begun.
+    /// How many scans were begun.
     pub fn tree_scans(&self) -> u64 {
         self.tree_scans.load(Ordering::Relaxed)
     }
 
-    /// Forgets what is too old to be asked.
+    /// Removes expired entries.
     pub fn reap(&self) {
-        let old = self.last.lock().take_if(|(since, _)| since.elapsed() >= REMEMBERED);
+        let old = self.last.lock().take_if(|(since, _)| since.elapsed() >= ENTRY_LIFETIME);
         drop(old);
-        self.missing.lock().retain(|_, since| since.elapsed() < REMEMBERED);
+        self.missing.lock().retain(|_, since| since.elapsed() < ENTRY_LIFETIME);
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::attributes::Timestamp;
 
-/// What the kernel said about users' permissions, true while the file's ctime stands still.
+/// The answers for one ctime.
 #[derive(Debug, Default)]
 pub(crate) struct PermissionCache {
-    /// The ctime for which all of them hold.
+    /// The ctime that all answers are for.
     ctime: Timestamp,
     entries: [UserPermissions; 4],
     next: usize,
 }
 
-/// One user's permissions as far as they were asked for: bits of `rustix::fs::Access`.
+/// One user's permissions, as far as known: bits of `rustix::fs::Access`.
 #[derive(Clone, Copy, Debug, Default)]
 struct UserPermissions {
     fingerprint: u64,
@@ -20,7 +20,7 @@ struct UserPermissions {
 }
 
 impl PermissionCache {
-    /// Whether the kernel allowed `bit` to the user; `None` when it wasn't asked.
+    /// Whether the kernel granted `bit` to the user; `None` when unknown.
     pub fn get(&self, ctime: Timestamp, fingerprint: u64, bit: u32) -> Option<bool> {
         if self.ctime != ctime {
             return None;

@@ -1,4 +1,4 @@
-//! The nodes with uncommitted writes. They stay, with their descriptors for writing, until a sync.
+//! The nodes with uncommitted data. They stay open for writing until a sync (see `uncommitted`).
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,11 +11,11 @@ use crate::handle::FileHandle;
 use crate::node::Node;
 use crate::uncommitted::UncommittedWrite;
 
-/// The files with unstable data, at most as many as it was made for.
+/// The pinned nodes, up to a limit.
 #[derive(Debug)]
 pub(crate) struct PinnedNodes {
     nodes: Mutex<HashMap<FileHandle, Arc<Node>>>,
-    /// How many there are, to be asked without the lock.
+    /// The number of nodes, readable without the lock.
     count: AtomicUsize,
     limit: AtomicUsize,
 }
@@ -25,13 +25,13 @@ impl PinnedNodes {
         PinnedNodes { nodes: Mutex::default(), count: AtomicUsize::new(0), limit: AtomicUsize::new(limit) }
     }
 
-    /// How many there may be from now on.
+    /// Changes the limit.
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Before unstable data is written through `file`: pins the node, with the descriptor. `None`: there is
-    /// no room.
+    /// Pins the node and its descriptor before uncommitted data is written through `file`. `None` when the
+    /// limit is reached.
     pub fn promise<'n>(&self, node: &'n Arc<Node>, file: &Arc<OwnedFd>) -> Option<UncommittedWrite<'n>> {
         let writing = node.uncommitted().enter();
         if writing.pinned {
@@ -48,7 +48,7 @@ impl PinnedNodes {
         Some(writing)
     }
 
-    /// After a sync: lets go of the node, unless it has been written to since.
+    /// Unpins the node after a sync, unless it has been written to since.
     pub fn release(&self, node: &Node) {
         if !node.uncommitted().is_pinned() {
             return;
@@ -60,7 +60,7 @@ impl PinnedNodes {
         }
     }
 
-    /// The file is gone, and its data with it.
+    /// Unpins the node of a deleted file.
     pub fn forget(&self, handle: &FileHandle) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
@@ -82,9 +82,9 @@ impl PinnedNodes {
         self.nodes.lock().get(handle).cloned()
     }
 
-    /// Closes the node's descriptor for writing, unless a promise or a lease needs it.
+    /// Closes the node's descriptor for writing, unless uncommitted data or a lease needs it.
     pub fn close_unless_pinned(&self, node: &Node) {
-        // Under the lock: nobody can have found the slot full and pin it now.
+        // The lock keeps other threads from pinning the node between the check and the close.
         let nodes = self.nodes.lock();
         let kept = node.uncommitted().is_pinned() || node.is_leased();
         let closed = if kept { None } else { node.data_file(true).take() };
@@ -92,12 +92,12 @@ impl PinnedNodes {
         drop((closed, node.direct().file(true).take()));
     }
 
-    /// All of them.
+    /// All pinned nodes.
     pub fn all(&self) -> Vec<Arc<Node>> {
         if self.is_empty() { Vec::new() } else { self.nodes.lock().values().cloned().collect() }
     }
 
-    /// No promise is open.
+    /// Whether no node is pinned.
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }

@@ -1,7 +1,7 @@
 //! POSIX access control lists (acl(5)), as the kernel keeps them in `system.posix_acl_access` and
 //! `system.posix_acl_default`.
 
-/// The layout's version (`POSIX_ACL_XATTR_VERSION`).
+/// The version of the layout (`POSIX_ACL_XATTR_VERSION`).
 const VERSION: u32 = 2;
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
@@ -9,7 +9,7 @@ const GROUP_OBJ: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
-/// `ACL_UNDEFINED_ID`: of entries that name nobody.
+/// `ACL_UNDEFINED_ID`, in entries without a user or group.
 const NOBODY: u32 = u32::MAX;
 
 /// A POSIX access control list. Permissions are 4 to read, 2 to write, 1 to execute or search.
@@ -17,28 +17,28 @@ const NOBODY: u32 = u32::MAX;
 pub struct PosixAcl {
     /// The owner's permissions.
     pub owner: u8,
-    /// Other users', each but once.
+    /// Permissions of named users, each at most once.
     pub users: Vec<(u32, u8)>,
-    /// The file's group's.
+    /// The owning group's permissions.
     pub group: u8,
-    /// Other groups', each but once.
+    /// Permissions of named groups, each at most once.
     pub groups: Vec<(u32, u8)>,
-    /// What `users`, `group` and `groups` have at most; there must be one if either of the lists isn't empty.
+    /// Upper bound for `users`, `group` and `groups`; required if either list isn't empty.
     pub mask: Option<u8>,
-    /// Everybody else's.
+    /// All other users' permissions.
     pub other: u8,
 }
 
 impl PosixAcl {
-    /// What a mode alone says.
+    /// The list that is equivalent to a mode.
     #[must_use]
     pub fn of_mode(mode: u32) -> Self {
         let class = |shift: u32| (mode >> shift & 7) as u8;
         Self { owner: class(6), users: vec![], group: class(3), groups: vec![], mask: None, other: class(0) }
     }
 
-    /// From the kernel's bytes; `None` for what isn't a list of known entries, each of the single ones there
-    /// but once.
+    /// Parses the kernel's representation; `None` for unknown tags, and for duplicates of entries that may
+    /// occur only once.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk()?;
         if u32::from_le_bytes(*version) != VERSION || !rest.len().is_multiple_of(8) {
@@ -72,7 +72,7 @@ impl PosixAcl {
         Some(Self { owner: owner?, users, group: group?, groups, mask, other: other? })
     }
 
-    /// The bytes that the kernel takes.
+    /// The kernel's representation.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         let mut put = |tag: u16, permissions: u8, id: u32| {
@@ -80,7 +80,7 @@ impl PosixAcl {
             bytes.extend(u16::from(permissions & 7).to_le_bytes());
             bytes.extend(id.to_le_bytes());
         };
-        // In the order that the kernel wants.
+        // The kernel requires this order.
         put(USER_OBJ, self.owner, NOBODY);
         sorted(&self.users).into_iter().for_each(|(id, permissions)| put(USER, permissions, id));
         put(GROUP_OBJ, self.group, NOBODY);

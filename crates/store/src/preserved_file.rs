@@ -1,8 +1,8 @@
 //! [`PreservedFile`]: a file that clients have open, kept when it loses its last name
 //! (`OPEN4_RESULT_PRESERVE_UNLINKED`, RFC 8881 section 18.16.4 and 18.25.3), as for a local process.
 //!
-//! A preserved file costs the descriptor of its node, so their number is bounded for the whole process. Beyond
-//! the bound a file isn't preserved and is gone with its last name.
+//! A preserved file costs the descriptor of its node, so their number is bounded for the whole process.
+//! Beyond the bound a file isn't preserved and is gone with its last name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

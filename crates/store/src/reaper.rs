@@ -1,4 +1,4 @@
-//! The thread that closes what nobody uses any more: one for all stores of the process, while there are any.
+//! The thread that closes idle descriptors: one for all stores of the process.
 
 use std::sync::{Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use crate::inner::StoreInner;
 
 /// Time between two rounds.
-const ROUND: Duration = Duration::from_secs(1);
+const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The least time between two rounds for want of descriptors, if the first closed less than [`LITTLE`].
-const BETWEEN: Duration = Duration::from_millis(50);
-const LITTLE: usize = 8;
+/// Minimum time before another call of [`release_descriptors`] after one that closed less than [`FEW_DESCRIPTORS`].
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const FEW_DESCRIPTORS: usize = 8;
 
 /// The stores to look after; `None` while no thread runs.
 static STORES: Mutex<Option<Vec<Weak<StoreInner>>>> = Mutex::new(None);
 
-/// Looks after a store until it is gone. Without the thread (none could be started) descriptors are bounded
-/// all the same.
+/// Looks after a store until it is dropped. If no thread could be started, the number of descriptors is
+/// bounded all the same.
 pub(crate) fn register(store: Weak<StoreInner>) {
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     match &mut *stores {
@@ -28,26 +28,26 @@ pub(crate) fn register(store: Weak<StoreInner>) {
     }
 }
 
-/// Closes what stores keep open for the next call: the process, or the system, has no descriptor left
-/// (`EMFILE`, `ENFILE`), and a call that is at hand needs one more. It looks at all files in the caches, so
-/// after a round that found little the next one waits for [`BETWEEN`].
-pub(crate) fn make_room() {
-    static IN_VAIN: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut in_vain = IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner);
+/// Closes descriptors that stores keep for later calls, when the process or the system has none left
+/// (`EMFILE`, `ENFILE`). It examines all cached files, so after a call that closed few descriptors the next
+/// one is skipped for [`RETRY_INTERVAL`].
+pub(crate) fn release_descriptors() {
+    static LAST_IN_VAIN: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut in_vain = LAST_IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();
-    if in_vain.is_some_and(|last| now.duration_since(last) < BETWEEN) {
+    if in_vain.is_some_and(|last| now.duration_since(last) < RETRY_INTERVAL) {
         return;
     }
     let stores = STORES.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
     let closed: usize =
         stores.iter().filter_map(Weak::upgrade).map(|store| store.release_descriptors()).sum();
-    *in_vain = (closed < LITTLE).then_some(now);
+    *in_vain = (closed < FEW_DESCRIPTORS).then_some(now);
     tracing::debug!(closed, "no descriptor is left: what was kept open for later is closed");
 }
 
 fn run() {
     loop {
-        std::thread::sleep(ROUND);
+        std::thread::sleep(REAP_INTERVAL);
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(all) = &mut *stores else { return };
         all.retain(|store| store.strong_count() > 0);

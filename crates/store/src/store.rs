@@ -1,11 +1,11 @@
 //! [`Store`]: one exported directory, and how it is opened.
 //!
 //! 1. The directory is opened and, with `CAP_SYS_ADMIN`, its mount is cloned. In the clone nothing is mounted
-//!    below the directory, and renames of its path don't matter. For a read-only export the clone is read-only.
-//!    The directory itself stays open, so that the mount is busy (see `mount`).
+//!    below the directory, and renames of its path don't matter. For a read-only export the clone is
+//!    read-only. The directory itself stays open, so that the mount is busy (see `mount`).
 //! 2. A trial thread assumes another user's ids. If that fails, everything is done as the process's own user.
-//! 3. A handle of the filesystem is made and opened. If that fails, or for `subtree_check`, handles are located
-//!    in the tree.
+//! 3. A handle of the filesystem is made and opened. If that fails, or for `subtree_check`, handles are
+//!    located in the tree.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -166,8 +166,8 @@ impl Store {
     /// mount aren't reachable from here and have no effect. The calling thread must not act as a user.
     ///
     /// # Errors
-    /// `TryLater` and `Io` when a directory can't be examined; one that doesn't exist is skipped. On errors the
-    /// exports stay as they were.
+    /// `TryLater` and `Io` when a directory can't be examined; one that doesn't exist is skipped. On errors
+    /// the exports stay as they were.
     pub fn set_nested_exports(&self, exports: &[NestedExport]) -> Result<()> {
         if self.0.tree.nested.set(exports)?
             && let HandleScheme::Located(paths) = &self.0.scheme

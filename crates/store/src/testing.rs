@@ -1,11 +1,11 @@
-//! What the unit tests share.
+//! Helpers for unit tests.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::{HandleKey, Store, StoreOptions, WriteVerifier};
 
-/// A store whose handles are located, for which no privileges are needed.
+/// A store with located handles, which need no privileges.
 pub(crate) fn store(path: &Path) -> Store {
     Store::open(StoreOptions {
         path: path.to_owned(),

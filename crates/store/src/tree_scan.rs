@@ -1,10 +1,9 @@
-//! A survey: the whole tree looked through once, to answer every question about files that nobody knows the
-//! place of.
+//! A scan of the whole tree, for files of which only the handle is known.
 //!
-//! After a restart one client may hold thousands of handles whose files are gone. To search the tree for each
-//! would keep a worker busy for hours, so one search writes down what it saw: for each entry its inode
-//! number, directory and name, about 32 bytes, up to a bound. Whether an entry is the file that was asked for
-//! is looked at only when it is asked for: of a million files that would cost a system call each.
+//! After a restart one client may have thousands of handles whose files are gone. Searching the tree for each
+//! of them would occupy a worker for hours. So one scan records the inode number, directory and name of each
+//! entry, about 32 bytes, up to a bound. Whether an entry is the requested file is verified on request only:
+//! for a million entries that would be a million system calls.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -16,34 +15,34 @@ use crate::error::{Error, Result};
 use crate::export_tree::{ExportTree, STRICT_RESOLVE, reopen_directory};
 use crate::handle::FileId;
 
-/// Entries that one survey looks at.
+/// Maximum number of entries in a scan.
 const MAX_ENTRIES: usize = 1_000_000;
-/// Bytes of names that it writes down.
+/// Maximum number of bytes of names.
 const MAX_NAMES: usize = 32 << 20;
-/// Directories deep that it goes; each level keeps a descriptor open.
+/// Maximum depth; each level keeps a descriptor open.
 const MAX_DEPTH: usize = 128;
 
-/// The directory of the entries of the root.
+/// The directory index of the root's entries.
 const ROOT: u32 = u32::MAX;
 
 /// One entry of the tree.
 #[derive(Debug)]
 struct Entry {
     fileid: u64,
-    /// The index of the directory that it is in among `TreeScan::directories`.
+    /// Index of its directory in `TreeScan::directories`.
     directory: u32,
-    /// Where its name begins in `TreeScan::names`; it ends with a NUL.
+    /// Offset of its name in `TreeScan::names`, which ends with a NUL.
     name: u32,
 }
 
-/// A directory below the root: the one that it is in, and its name as in [`Entry`].
+/// A directory below the root: its parent and its name, as in [`Entry`].
 #[derive(Debug)]
 struct Directory {
     parent: u32,
     name: u32,
 }
 
-/// What one search of the tree saw.
+/// The result of a scan.
 #[derive(Debug)]
 pub(crate) struct TreeScan {
     number: u64,
@@ -53,25 +52,25 @@ pub(crate) struct TreeScan {
     names: Vec<u8>,
 }
 
-/// What a survey knows of a file.
+/// What a scan says about a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScanResult {
-    /// It is there now.
+    /// The file is at this path now.
     At(Vec<CString>),
-    /// Its inode number is another file's now: it is gone.
+    /// Another file has its inode number now: it is gone.
     Replaced,
-    /// It, or another with its inode number, was there, and isn't now.
+    /// An entry with its inode number was there and has moved or gone.
     Moved,
-    /// It wasn't there.
+    /// The scan has no entry with its inode number.
     Unseen,
 }
 
 impl TreeScan {
-    /// Looks through the tree, as whoever the thread is. What it isn't allowed to see, and what is beyond the
-    /// bounds, isn't in it.
+    /// Scans the tree with the rights of the calling thread. Entries that it may not see, and those beyond
+    /// the bounds, are missing.
     ///
     /// # Errors
-    /// `TryLater` when descriptors or memory are short: then nothing can be said.
+    /// `TryLater` when descriptors or memory are short; then the scan says nothing.
     pub fn make(tree: &ExportTree, number: u64) -> Result<TreeScan> {
         let mut scan = TreeScan { number, entries: Vec::new(), directories: Vec::new(), names: Vec::new() };
         let root = reopen_directory(tree.root.file())?;
@@ -81,16 +80,15 @@ impl TreeScan {
         Ok(scan)
     }
 
-    /// Which survey of its store it is, from 1.
+    /// The number of the scan in its store, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Writes down the entries of `dir`, the `index`th directory, and what is below; `false` when a bound is
-    /// reached.
+    /// Records the entries of `dir`, the directory with this index, and of those below; `false` when a bound
+    /// is reached.
     fn look_in(&mut self, tree: &ExportTree, dir: &OwnedFd, index: u32, depth: usize) -> Result<bool> {
-        // The names first, then the descent: reading a directory while deep below would need a buffer for
-        // each level.
+        // All names are recorded before descending, so that there is one buffer and not one for each level.
         let first = self.directories.len();
         let mut buffer = Vec::with_capacity(32 * 1024);
         let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
@@ -148,7 +146,7 @@ impl TreeScan {
         path
     }
 
-    /// Looks whether the file is where the survey saw its inode number.
+    /// Checks whether the file is where the scan saw its inode number.
     ///
     /// # Errors
     /// `TryLater`, as for [`TreeScan::make`].
@@ -173,7 +171,7 @@ fn has_number(file: &OwnedFd, fileid: u64) -> bool {
     status(file, 0).is_ok_and(|status| status.attributes.fileid == fileid)
 }
 
-/// The inode number that a file itself says, 0 if it is gone.
+/// The inode number that the file itself reports, 0 if it is gone.
 fn true_id(dir: &OwnedFd, name: &CStr) -> u64 {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(dir, name, flags, StatxFlags::INO).map_or(0, |raw| raw.stx_ino)

@@ -1,21 +1,21 @@
-//! Unstable data: which files have any, and who may say that it is safe.
+//! Uncommitted data: which files have any, and when it is safe.
 //!
 //! A WRITE that was answered UNSTABLE is a promise: the client's COMMIT either makes the data durable or
-//! says, by an error or a changed write verifier, that it was lost (RFC 1813 section 3.3.21). The kernel
-//! keeps its half of it so: a failed write-back is told once to every file description that was open when it
-//! happened, by the next fsync or synchronous write through it; one that is opened later hears of it only if
-//! nobody else has heard yet and the inode is still in memory (fsync(2), `errseq_t`). From that follow three
-//! rules:
+//! reports, by an error or a changed write verifier, that it was lost (RFC 1813 section 3.3.21). The kernel
+//! reports a failed write-back once to every file description that was open when it happened, by the next
+//! fsync or synchronous write through it. A description opened later learns of it only if it hasn't been
+//! reported to anyone and the inode is still in memory (fsync(2), `errseq_t`). Three rules follow:
 //!
-//! 1. *The descriptor lives as long as the promise.* A file with unstable data is pinned: its node and its
-//!    descriptor for writing stay, whatever the caches would rather have, until a sync. Pins are bounded.
-//!    Where there is no room for one the write is made durable before it is answered, and then nothing was
-//!    promised.
-//! 2. *Whoever hears of a failure says so before anybody can believe the opposite.* Threads share the
-//!    descriptor, so one's sync may be told of the error in another's data. The verifier is changed inside
-//!    [`FileSyncs`], and a COMMIT has that for itself: when it answers, nobody knows more than the verifier says.
-//! 3. *A WRITE is answered with the verifier from before it wrote*, a COMMIT with that from after it synced.
-//!    (The server.)
+//! 1. *The descriptor lives as long as the promise.* A file with uncommitted data is pinned: its node and its
+//!    descriptor for writing stay open until a sync, whatever the caches want to close. The number of pinned
+//!    files is bounded. Beyond the bound a write is made durable before the reply, which then promises
+//!    nothing.
+//! 2. *A failure changes the verifier before another thread can report success.* Threads share the
+//!    descriptor, so one thread's sync may return the error of another's data. The verifier is changed inside
+//!    [`FileSyncs`], which a COMMIT holds exclusively: when it replies, the verifier reflects every known
+//!    failure.
+//! 3. *A WRITE replies with the verifier from before the write*, a COMMIT with that from after the sync. (The
+//!    server does that.)
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,11 +28,11 @@ const PINNED: u32 = 1;
 const DIRTY: u32 = 2;
 const WRITER: u32 = 4;
 
-/// What is unstable of one file.
+/// The state of one file's uncommitted data.
 #[derive(Debug, Default)]
 pub(crate) struct UncommittedState(AtomicU32);
 
-/// Somebody is writing what will be unstable. From before its first byte until after the last.
+/// A write of uncommitted data in progress, from before its first byte until after the last.
 #[derive(Debug)]
 pub(crate) struct UncommittedWrite<'n> {
     uncommitted: &'n UncommittedState,
@@ -45,12 +45,12 @@ impl UncommittedState {
         UncommittedWrite { uncommitted: self, pinned: before & PINNED != 0 }
     }
 
-    /// What was written so far is about to be synced.
+    /// The data written so far is about to be synced.
     pub fn sync_begins(&self) {
         self.0.fetch_and(!DIRTY, Ordering::AcqRel);
     }
 
-    /// A promise may be open: the node and its descriptor must stay.
+    /// Whether a promise may be open, so that the node and its descriptor must stay.
     pub fn is_pinned(&self) -> bool {
         self.0.load(Ordering::Acquire) & PINNED != 0
     }
@@ -59,7 +59,7 @@ impl UncommittedState {
         self.0.fetch_or(PINNED, Ordering::AcqRel);
     }
 
-    /// Unpins if nothing was written since the last sync began, and nobody is writing.
+    /// Unpins if nothing was written since the last sync began, and no write is in progress.
     pub fn unpin_if_clean(&self) -> bool {
         self.0.compare_exchange(PINNED, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -76,7 +76,7 @@ impl Drop for UncommittedWrite<'_> {
     }
 }
 
-/// How the last sync of a whole file went.
+/// The result of the last sync of a whole file.
 #[derive(Debug)]
 struct Last {
     number: u64,
@@ -84,12 +84,12 @@ struct Last {
     result: Result<()>,
 }
 
-/// One file's syncs: who may meet an error of its write-back, and when.
+/// The syncs of one file: which thread may receive a write-back error, and when.
 #[derive(Debug)]
 pub(crate) struct FileSyncs {
-    /// Syncs of the whole file begun so far.
+    /// Number of whole-file syncs begun.
     begun: AtomicU64,
-    /// Taken for reading by synchronous writes, for writing by syncs of the whole file.
+    /// Read-locked by synchronous writes, write-locked by syncs of the whole file.
     last: RwLock<Last>,
 }
 
@@ -101,13 +101,13 @@ impl Default for FileSyncs {
 }
 
 impl FileSyncs {
-    /// Syncs the whole file, alone. Who has waited for another's sync that began after he came has had his
-    /// own by that, if it was as strong.
+    /// Syncs the whole file, exclusively. A caller that waited for a sync that began after the call, and was
+    /// at least as strong, returns its result instead.
     pub fn whole(&self, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         self.whole_after(self.begun.load(Ordering::SeqCst), how, sync)
     }
 
-    /// For somebody who came when `seen` syncs had begun.
+    /// For a caller that came when `seen` syncs had begun.
     fn whole_after(&self, seen: u64, how: Stability, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut last = self.last.write();
         if last.number > seen && (last.how >= how || last.result.is_err()) {
@@ -116,7 +116,7 @@ impl FileSyncs {
         self.run(&mut last, how, sync)
     }
 
-    /// As [`FileSyncs::whole`], unless somebody is at it.
+    /// As [`FileSyncs::whole`], unless a sync or a synchronous write is in progress.
     pub fn try_whole(&self, how: Stability, sync: impl FnOnce() -> Result<()>) -> Option<Result<()>> {
         self.last.try_write().map(|mut last| self.run(&mut last, how, sync))
     }
@@ -128,7 +128,7 @@ impl FileSyncs {
         result
     }
 
-    /// Runs a synchronous write, which may meet the error of others' data: none of the syncs of the whole
+    /// Runs a synchronous write, which may receive the error of other threads' data. No sync of the whole
     /// file runs meanwhile.
     pub fn in_write<T>(&self, write: impl FnOnce() -> T) -> T {
         let _shared = self.last.read();
@@ -162,7 +162,8 @@ mod tests {
         assert!(!uncommitted.unpin_if_clean(), "once");
     }
 
-    /// What comes of a sync for somebody who came before the last one began, and how many have run then.
+    /// The result of a sync for a caller that came before the last one began, and the number of syncs run by
+    /// then.
     fn shared(how: Stability, last: Result<()>) -> (Result<()>, u64) {
         let syncs = FileSyncs::default();
         assert_eq!(syncs.whole(how, || last), last);

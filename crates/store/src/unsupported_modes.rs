@@ -1,4 +1,4 @@
-//! What each filesystem turned out not to do of the I/O modes, once for all exports that are on it.
+//! The I/O modes that each filesystem doesn't support, shared by all exports on it.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 
-/// By device number: those of the stores that are open now, which keep their filesystems mounted. So no
-/// number is another filesystem's meanwhile, and there are no more than stores.
+/// By device number, for the stores that are open now. They keep their filesystems mounted, so no device
+/// number is reused meanwhile, and there are at most as many entries as stores.
 static KNOWN: Mutex<Vec<(u64, Weak<UnsupportedModes>)>> = Mutex::new(Vec::new());
 
-/// Those of the filesystem that `root` is on.
+/// The record for the filesystem that `root` is on.
 pub(crate) fn of(root: impl AsFd) -> Result<Arc<UnsupportedModes>> {
     let device = rustix::fs::fstat(root)?.st_dev;
     let mut known = KNOWN.lock();
@@ -38,7 +38,7 @@ mod tests {
         };
         let (one, other, proc) = (open(here.path()), open(below.path()), open("/proc".as_ref()));
         assert!(Arc::ptr_eq(&one, &other) && !Arc::ptr_eq(&one, &proc));
-        // Who comes when nobody is left finds out for himself.
+        // After the last store is closed the record starts afresh.
         let before = Arc::downgrade(&proc);
         drop(proc);
         open("/proc".as_ref());

@@ -1,26 +1,27 @@
-//! The write verifier: how a client learns that unstable data may have been lost (RFC 1813 section 3.3.7).
+//! The write verifier: by its change a client learns that uncommitted data may be lost (RFC 1813 section
+//! 3.3.7).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Eight bytes that are different after every restart and after every failed write or sync. One for the whole
-/// server, shared by its stores and its lanes.
+/// Eight bytes that change with every restart and every failed write or sync. One for the whole server,
+/// shared by its stores and lanes.
 #[derive(Debug)]
 pub struct WriteVerifier(AtomicU64);
 
 impl WriteVerifier {
-    /// A new one, unlike any before it.
+    /// A random one.
     #[must_use]
     pub fn new() -> WriteVerifier {
         WriteVerifier(AtomicU64::new(unlike(0)))
     }
 
-    /// The verifier as it is now.
+    /// The current verifier.
     #[must_use]
     pub fn get(&self) -> [u8; 8] {
         self.0.load(Ordering::SeqCst).to_be_bytes()
     }
 
-    /// Data that was acknowledged as unstable may be lost: every client must send its own again.
+    /// Changes the verifier: uncommitted data may be lost, and every client must send its own again.
     pub fn change(&self) {
         let old = self.0.load(Ordering::SeqCst);
         self.0.store(unlike(old), Ordering::SeqCst);
@@ -33,7 +34,7 @@ impl Default for WriteVerifier {
     }
 }
 
-/// A random number other than `old`; from the clock should the kernel have no random numbers to give.
+/// A random number other than `old`, or the time if the kernel has no random numbers.
 fn unlike(old: u64) -> u64 {
     let fresh = getrandom::u64().unwrap_or_else(|_| {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);

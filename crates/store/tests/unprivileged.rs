@@ -62,12 +62,12 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         // So can one that is given away as it was made.
         let asked = (AccessMode::Write, Holder::Equal);
         let made =
-            acting.create_to_give(&dir, b"given", &guarded(0o444), asked, &mut wcc()).expect("creates");
+            acting.create_granted(&dir, b"given", &guarded(0o444), asked, &mut wcc()).expect("creates");
         let CreatedFile::Open(_, grant) = made else { panic!("it is new") };
         assert_eq!(rustix::io::write(&grant.file, b"x"), Ok(1));
         // What couldn't be given isn't made.
         let asked = (AccessMode::Read, Holder::Stronger);
-        let refused = acting.create_to_give(&dir, b"refused", &guarded(0o644), asked, &mut wcc());
+        let refused = acting.create_granted(&dir, b"refused", &guarded(0o644), asked, &mut wcc());
         assert_eq!(refused.err(), Some(Error::NotSupported));
         assert_eq!(names(&acting, &dir, 1).len(), 3);
     });
@@ -89,7 +89,7 @@ fn no_set_id_program_is_made() {
             for how in [guarded(bits), CreateHow::Unchecked(mode(bits)), CreateHow::Exclusive([1; 8], bits)] {
                 assert_eq!(acting.create(&dir, b"new", &how, &mut wcc()).map(drop), refused, "{how:?}");
                 let made =
-                    acting.create_to_give(&dir, b"new", &how, (AccessMode::Write, Holder::Equal), &mut wcc());
+                    acting.create_granted(&dir, b"new", &how, (AccessMode::Write, Holder::Equal), &mut wcc());
                 assert_eq!(made.map(drop), refused, "{how:?}");
             }
             assert_eq!(acting.set_attributes(&file, &mode(bits), None, &mut wcc()), refused);

@@ -83,7 +83,7 @@ impl Grants {
             CreateMode::Exclusive(verifier) => CreateHow::Exclusive(verifier, new.mode),
         };
         let (mut wcc, asked) = (Wcc::default(), (mode(access), holder));
-        let made = acting.create_to_give(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
+        let made = acting.create_granted(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
         let (CreatedFile::Open(node, _) | CreatedFile::Closed(node)) = &made;
         let lasts = self.service.make_last(admitted, bound.nfs_peer, acting, &[node, directory]);
         lasts.map_err(failed)?;

@@ -1,12 +1,10 @@
-//! The store's half of the one check: may this user do that with this file? All roads ask here: NFSv3, NFSv4
-//! and the lane.
+//! Permission checks: may this user do that with this file? NFSv3, NFSv4 and the lane all use them.
 //!
-//! The kernel answers, asked as the user (faccessat2 on the node's descriptor). What opens a file (NFSv4's
-//! OPEN, a grant) asks it each time. What a client does with a file that it has opened, READ and WRITE, would
-//! ask it a hundred thousand times a second; for these its answer is kept for as long as the file's ctime
-//! proves that nothing has changed that decides about permissions (mode, owner, access control list). The
-//! proof needs two things: time stamps that this kernel makes (`Filesystem::stamps_itself`), and a ctime that
-//! no further change can get (`Timestamp::is_settled`).
+//! The kernel decides, asked as the user (faccessat2(2) on the node's descriptor). Operations that open a
+//! file (NFSv4's OPEN, a grant) ask it each time. READ and WRITE would ask it a hundred thousand times a
+//! second, so its answer is cached as long as the file's ctime proves that mode, owner and access control
+//! list haven't changed. The proof requires time stamps made by this kernel (`Filesystem::stamps_itself`) and
+//! a ctime that no later change can get (`Timestamp::is_settled`).
 
 use rustix::fs::Access as Rights;
 use sys::Access;
@@ -18,26 +16,26 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 
 impl UserContext<'_> {
-    /// Whether the user may open the file so. As in the Linux server, an owner may read and write his file
-    /// whatever its mode says (a process that has the file open could, too, and NFSv3 has no open), and who
-    /// may execute a file may read it.
+    /// Whether the user may read or write the file, as the Linux server decides it: an owner may, whatever
+    /// the mode says (NFSv3 has no open, and a process that has the file open could, too), and permission to
+    /// execute a file includes reading it.
     ///
-    /// An unprivileged store can't do better than its process: there the mode binds the owner, too.
+    /// In an unprivileged store the mode binds the owner, too, because it binds the process.
     ///
-    /// Costs a statx, and a faccessat2 when the file or the user is new, or the file has just changed.
-    /// [`UserContext::read`], [`UserContext::write`], [`UserContext::read_file`] and [`UserContext::grant`] make this check
-    /// themselves.
+    /// Costs a statx(2), and a faccessat2(2) when the file or the user is new or the file has just changed.
+    /// [`UserContext::read`], [`UserContext::write`], [`UserContext::read_file`] and [`UserContext::grant`]
+    /// make this check themselves.
     ///
     /// # Errors
-    /// `Access` or `Permission` (immutable files) when not; `ReadOnly` for writing where nothing may change;
-    /// `Stale`.
+    /// `Access` or `Permission` (immutable files) when not; `ReadOnly` for writing to a read-only store or
+    /// export; `Stale`.
     pub fn may(&self, node: &Node, mode: AccessMode) -> Result<()> {
         self.check(node, &self.live(node)?, mode)
     }
 
-    /// Whether the user may open the file so as any process could: what NFSv4's OPEN asks. Stricter than
-    /// [`UserContext::may`], which is asked again at each READ and WRITE: the owner isn't let pass whatever the
-    /// mode says. Who may execute a file may open it for reading, and only for that: his client has to.
+    /// Whether the user may open the file as a local process could: the check of NFSv4's OPEN. It is stricter
+    /// than [`UserContext::may`], which READ and WRITE repeat: the mode binds the owner. A user who may only
+    /// execute the file may open it for reading, because the client must read it to execute it.
     ///
     /// # Errors
     /// As for [`UserContext::may`].
@@ -53,11 +51,11 @@ impl UserContext<'_> {
         if readable && writable { Ok(()) } else { Err(Error::Access) }
     }
 
-    /// Whether the user may change any of the file's attributes: as its owner or as root, and with the right
-    /// to write, who may set its times to the present. Who may not can change none, whatever is asked for.
+    /// Whether the user may change any of the file's attributes: as owner, as root, or with permission to
+    /// write, which suffices for setting the times to now.
     ///
     /// # Errors
-    /// `Permission`, `ReadOnly`, `Stale`.
+    /// `Permission` if the user may change none of them; `ReadOnly`, `Stale`.
     pub fn may_change(&self, node: &Node) -> Result<()> {
         let status = self.live(node)?;
         self.check_changeable(&status, AccessMode::Write)?;
@@ -65,8 +63,8 @@ impl UserContext<'_> {
         if owns || self.has(node, &status, Rights::WRITE_OK)? { Ok(()) } else { Err(Error::Permission) }
     }
 
-    /// Whether the user may make and remove names in a directory. More may be asked for a certain name
-    /// (sticky directories).
+    /// Whether the user may create and remove names in a directory. A specific name may need more (sticky
+    /// directories).
     ///
     /// # Errors
     /// `Access`, `Permission`, `ReadOnly`, `Stale`.
@@ -87,8 +85,8 @@ impl UserContext<'_> {
         if read && !self.has(node, status, Rights::READ_OK)? && !self.may_execute(node, status)? {
             return Err(Error::Access);
         }
-        // A file that an unprivileged process has made without write permission for itself: what it holds
-        // open will do.
+        // An unprivileged process may have created the file without write permission for itself. The
+        // descriptor that it holds suffices.
         if write && !self.holds_for_writing(node) && !self.has(node, status, Rights::WRITE_OK)? {
             return Err(Error::Access);
         }
@@ -99,7 +97,7 @@ impl UserContext<'_> {
         Ok(status.attributes.kind == FileKind::Regular && self.has(node, status, Rights::EXEC_OK)?)
     }
 
-    /// The part of the check that isn't about the user.
+    /// The part of the check that doesn't depend on the user.
     pub(super) fn check_changeable(&self, status: &FileStatus, mode: AccessMode) -> Result<()> {
         match mode {
             AccessMode::Read => Ok(()),
@@ -109,7 +107,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// Root, or the owner: no mode keeps them from reading and writing a regular file.
+    /// The user is root or the owner, whom no mode keeps from reading and writing a regular file.
     pub(super) fn overrides(&self, status: &FileStatus) -> bool {
         self.is_privileged() && (self.is_root() || self.who.identity.uid == status.attributes.uid)
     }
@@ -118,28 +116,29 @@ impl UserContext<'_> {
         !self.is_privileged() && node.data_file(true).get().is_some()
     }
 
-    /// Whether the kernel gives the user this one right, or gave it when the file was what it is now.
+    /// Whether the kernel grants the user this permission, from the cache if possible.
     fn has(&self, node: &Node, status: &FileStatus, right: Rights) -> Result<bool> {
         let (ctime, bit) = (status.attributes.ctime, right.bits());
         let fingerprint = self.who.fingerprint.wrapping_add(self.store.attached.changes());
         if let Some(allowed) = node.permissions().lock().get(ctime, fingerprint, bit) {
             return Ok(allowed);
         }
-        // Cheap, and no for a file that is being written: the ctime may settle while the kernel is asked.
+        // A cheap check first. It fails for a file that is being written; by the second check the ctime may
+        // have settled.
         if !self.is_proof(&TimedStatus { status: *status, asked: Timestamp::now() }) {
             return self.has_now(node, right);
         }
-        // The answer is about the file as it was between this look and the next change, and any change after
-        // the look shows.
-        let look = self.look(node)?;
+        // The answer applies to the file between this status and its next change, and every change after the
+        // status changes the ctime.
+        let timed_status = self.timed_status(node)?;
         let allowed = self.has_now(node, right)?;
-        if self.is_proof(&look) {
-            node.permissions().lock().put(look.status.attributes.ctime, fingerprint, bit, allowed);
+        if self.is_proof(&timed_status) {
+            node.permissions().lock().put(timed_status.status.attributes.ctime, fingerprint, bit, allowed);
         }
         Ok(allowed)
     }
 
-    /// Whether the kernel gives the user this one right.
+    /// Asks the kernel.
     fn has_now(&self, node: &Node, right: Rights) -> Result<bool> {
         self.assume_ids()?;
         match sys::empty_path::access(node.file(), right).map_err(Error::from) {
@@ -149,18 +148,18 @@ impl UserContext<'_> {
         }
     }
 
-    /// Whether nothing can have changed as long as the file has this ctime.
-    pub(super) fn is_proof(&self, look: &TimedStatus) -> bool {
-        self.store.tree.filesystem.stamps_itself && look.is_settled()
+    /// Whether permissions can't have changed as long as the file has this ctime.
+    pub(super) fn is_proof(&self, timed_status: &TimedStatus) -> bool {
+        self.store.tree.filesystem.stamps_itself && timed_status.is_settled()
     }
 
-    /// As [`UserContext::live`], with the time.
-    pub(super) fn look(&self, node: &Node) -> Result<TimedStatus> {
+    /// As [`UserContext::live`], with the time of asking.
+    pub(super) fn timed_status(&self, node: &Node) -> Result<TimedStatus> {
         let asked = Timestamp::now();
         Ok(TimedStatus { status: self.live(node)?, asked })
     }
 
-    /// Which of the `wanted` rights the user has; those that make no sense for the type are not among them.
+    /// Which of the `wanted` permissions the user has, except those that don't apply to the file's type.
     ///
     /// # Errors
     /// `Stale`.

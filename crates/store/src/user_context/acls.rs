@@ -1,5 +1,5 @@
-//! POSIX access control lists: the kernel keeps them, checks them, and changes the mode with them. They are
-//! reached as extended attributes of the namespace `system.`.
+//! POSIX access control lists, as extended attributes of the namespace `system.`. The kernel stores and
+//! checks them and keeps the mode consistent.
 
 use std::ffi::CStr;
 use std::os::fd::AsRawFd as _;
@@ -14,7 +14,7 @@ use crate::identity::as_process_user;
 use crate::node::Node;
 use crate::posix_acl::PosixAcl;
 
-/// What the kernel keeps at most (`XATTR_SIZE_MAX`).
+/// Maximum size in the kernel (`XATTR_SIZE_MAX`).
 const MAX_SIZE: usize = 64 << 10;
 /// Room for some sixty entries.
 const USUAL_SIZE: usize = 512;
@@ -22,8 +22,8 @@ const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
 
 impl UserContext<'_> {
-    /// The file's list, and for a directory the one that new entries inherit. Without a list of its own a
-    /// file has the one that its mode makes.
+    /// The file's access list and, for a directory, its default list. A file without an access list has the
+    /// one equivalent to its mode.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -34,7 +34,7 @@ impl UserContext<'_> {
         Ok((access.unwrap_or_else(|| PosixAcl::of_mode(mode)), inherited))
     }
 
-    /// Whether new entries of a directory inherit a list.
+    /// Whether a directory has a default list, which new entries inherit.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -42,7 +42,7 @@ impl UserContext<'_> {
         self.acl(dir, DEFAULT).map(|acl| acl.is_some())
     }
 
-    /// Whether the filesystem keeps lists.
+    /// Whether the filesystem supports access control lists.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -50,8 +50,8 @@ impl UserContext<'_> {
         Ok(node.kind() != FileKind::Symlink && self.read_acl(node, ACCESS)?.is_some())
     }
 
-    /// Replaces the file's list and, of a directory, the one that new entries inherit (`None`: they inherit
-    /// nothing). The mode follows.
+    /// Replaces the file's access list and, for a directory, its default list (`None` removes it). The kernel
+    /// changes the mode accordingly.
     ///
     /// # Errors
     /// `NotSupported` by the filesystem or for a file that is neither regular nor a directory, `Permission`
@@ -78,16 +78,16 @@ impl UserContext<'_> {
         })
     }
 
-    /// A list, if there is one and the filesystem keeps any.
+    /// A list, if the file has one.
     fn acl(&self, node: &Node, name: &CStr) -> Result<Option<PosixAcl>> {
         let Some(Some(bytes)) = self.read_acl(node, name)? else { return Ok(None) };
         PosixAcl::from_bytes(&bytes).map(Some).ok_or(Error::Io(Errno::INVAL))
     }
 
-    /// The kernel's bytes; the outer `None` where the filesystem keeps no lists. Whoever may look at the file
-    /// may look at them.
+    /// The kernel's representation; the outer `None` where the filesystem doesn't support lists. Read as the
+    /// process: whoever may read the attributes may read the list.
     fn read_acl(&self, node: &Node, name: &CStr) -> Result<Option<Option<Vec<u8>>>> {
-        // The descriptor is for the path only, so it is asked by its name.
+        // getxattr(2) takes no `O_PATH` descriptor, so the file is named by a path.
         let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
         let mut bytes = vec![0; USUAL_SIZE];
         loop {

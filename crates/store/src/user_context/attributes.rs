@@ -15,7 +15,7 @@ use crate::attributes::{Attributes, FileKind, FileStatus, SetAttributes, SetTime
 use crate::error::{Error, Result};
 use crate::node::Node;
 
-/// Mode bits: a program runs with the rights of its owner, of its group.
+/// Mode bits: a program runs with the rights of its owner (set-user-ID) or group (set-group-ID).
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 
@@ -28,16 +28,15 @@ impl UserContext<'_> {
         Ok(self.live(node)?.attributes)
     }
 
-    /// Sets attributes: first the size, then owner and group, the mode (a change of owner clears set-id bits,
-    /// so the mode asked for comes after it), the times. With a `guard`, only if the file's ctime is still
-    /// that.
+    /// Sets attributes in this order: size, owner and group, mode (because a change of owner clears set-id
+    /// bits), times. With a `guard`, only if it equals the file's ctime.
     ///
-    /// A failure half-way leaves what was done before it; what can be known beforehand (ownership, the guard,
-    /// the values) is checked before anything is changed.
+    /// A failure leaves the changes made before it. What can be checked in advance (ownership, the guard, the
+    /// values) is checked before the first change.
     ///
     /// # Errors
-    /// `NotSync` when the guard doesn't match, `Permission` (also as for [`UserContext::check_set_id`]), `Access`,
-    /// `ReadOnly`, `Invalid`, `IsDirectory` for the size of a directory, `FileTooLarge`, `NoSpace`,
+    /// `NotSync` when the guard doesn't match, `Permission` (also as for [`UserContext::check_set_id`]),
+    /// `Access`, `ReadOnly`, `Invalid`, `IsDirectory` for the size of a directory, `FileTooLarge`, `NoSpace`,
     /// `NotSupported` for the mode of a symbolic link.
     pub fn set_attributes(
         &self,
@@ -54,11 +53,10 @@ impl UserContext<'_> {
         })
     }
 
-    /// Whether a file of this kind may be given `mode` here. A store without privileges makes all its files
-    /// as the user that the server runs as, and no mount of its own says `nosuid`: a set-user-ID program that
-    /// a client put there would run with the rights of that user, whoever starts it. So such a store sets no
-    /// set-user-ID bit, and a set-group-ID bit only on directories, where it means that new files inherit the
-    /// group.
+    /// Whether a file of this kind may have `mode` in this store. An unprivileged store creates all files as
+    /// the server's own user, without a `nosuid` mount of its own: a set-user-ID program from a client would
+    /// give that user's rights to everyone who executes it. So such a store sets no set-user-ID bit, and a
+    /// set-group-ID bit only on directories, where it means that new files inherit the group.
     ///
     /// # Errors
     /// `Permission`.
@@ -67,8 +65,8 @@ impl UserContext<'_> {
         if self.is_privileged() || mode & refused == 0 { Ok(()) } else { Err(Error::Permission) }
     }
 
-    /// Says that the file has changed, now: somebody has data for it that isn't here yet. Nobody's permission
-    /// is asked.
+    /// Sets the modification time to now, because a client has written data that isn't here yet. Checks no
+    /// permission.
     ///
     /// # Errors
     /// `ReadOnly`, `Io`.
@@ -79,9 +77,10 @@ impl UserContext<'_> {
         self.as_process(touch)
     }
 
-    /// The part of SETATTR that CREATE and its like need, too. The ids are worn, the lock is held.
+    /// The part of SETATTR that CREATE, MKDIR and the like use, too. The caller has assumed the user's ids
+    /// and holds the lock.
     pub(super) fn apply(&self, node: &Node, before: &FileStatus, set: &SetAttributes) -> Result<()> {
-        self.foresee(before, set)?;
+        self.check_beforehand(before, set)?;
         if let Some(size) = set.size {
             self.check(node, before, AccessMode::Write)?;
             ftruncate(&*self.data_file(node, true)?, size)?;
@@ -107,12 +106,12 @@ impl UserContext<'_> {
                 Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
             utimensat(file, c"", &times, AtFlags::EMPTY_PATH)?;
         }
-        self.let_run(node, set.mode.unwrap_or(before.attributes.mode));
+        self.close_if_program(node, set.mode.unwrap_or(before.attributes.mode));
         Ok(())
     }
 
-    /// Finds what is wrong before anything is changed.
-    fn foresee(&self, before: &FileStatus, set: &SetAttributes) -> Result<()> {
+    /// Checks what can be checked before the first change.
+    fn check_beforehand(&self, before: &FileStatus, set: &SetAttributes) -> Result<()> {
         let attributes = &before.attributes;
         if let Some(size) = set.size {
             match attributes.kind {
@@ -132,7 +131,7 @@ impl UserContext<'_> {
         if let Some(mode) = set.mode {
             self.check_set_id(attributes.kind, mode)?;
         }
-        // The kernel's "leave it".
+        // To the kernel this means "no change".
         if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
             return Err(Error::Invalid);
         }
@@ -144,10 +143,10 @@ impl UserContext<'_> {
         Ok(())
     }
 
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// `Invalid` for anything else, `Stale`.
+    /// `Invalid` for other files, `Stale`.
     pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
         if node.kind() != FileKind::Symlink {
             return Err(Error::Invalid);

@@ -1,7 +1,7 @@
 //! Reads that announce a wait for the disk, so that other calls needn't wait behind them.
 //!
-//! A read first asks the kernel for the bytes without waiting (see `nowait_read`). For cached bytes that is
-//! already the whole read.
+//! A read first asks for the bytes without waiting (see `nowait_read`). For cached bytes that is already the
+//! whole read.
 
 use std::os::fd::OwnedFd;
 
@@ -11,12 +11,12 @@ use super::context::UserContext;
 use crate::error::Result;
 use crate::nowait_read::{NowaitRead, read_nowait};
 
-/// How much of a range that isn't cached is read at a time; it is thrown away.
+/// Bytes per read when a range is only read to be cached.
 const STEP: usize = 64 << 10;
 
 impl UserContext<'_> {
-    /// Fills `buffer` from `offset`, calling `will_wait` before it waits for a disk. `size` is the file's, so
-    /// that its end is known without a second look.
+    /// Fills `buffer` from `offset`, calling `will_wait` before waiting for a disk. `size` is the file's
+    /// size, so that its end is recognised without another call.
     pub(super) fn fill(
         &self,
         file: &OwnedFd,
@@ -44,22 +44,22 @@ impl UserContext<'_> {
         let rest = offset.saturating_add(done as u64);
         match ::io::read_at(file, &mut buffer[done..], rest) {
             Ok(count) => Ok(done + count),
-            // The next read meets it again.
+            // The next read will return the error.
             Err(_) if done > 0 => Ok(done),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Sees to it that `length` bytes at `offset` are cached, as far as the file has them, so that sending
-    /// them from the file doesn't wait for a disk. Calls `will_wait` before it waits itself. It looks at both
-    /// ends of the range: what was read in one piece is mostly there in one piece or not at all. Where the
-    /// filesystem can't be asked nothing is done.
+    /// Makes sure that `length` bytes at `offset` are cached, as far as the file has them, so that sending
+    /// them from the file doesn't wait for a disk. Calls `will_wait` before waiting itself. Only both ends of
+    /// the range are checked, because a range is mostly cached as a whole or not at all. Does nothing where
+    /// the filesystem has no reads without waiting.
     ///
     /// # Errors
     /// `Io`: the range can't be read.
     pub fn warm(&self, file: &OwnedFd, offset: u64, length: u32, will_wait: impl FnOnce()) -> Result<()> {
         let Some(last) = length.checked_sub(1) else { return Ok(()) };
-        // The first before the last: the kernel tells by the order who reads on where he stopped.
+        // The first byte before the last: the kernel's read-ahead detects sequential access by the order.
         for at in [offset, offset.saturating_add(last.into())] {
             match self.store.nowait.ask(|| read_nowait(file, at, &mut [0]))? {
                 NowaitRead::Got(_) => {}
@@ -76,7 +76,7 @@ impl UserContext<'_> {
 
 /// Brings a range into the page cache and waits for it.
 fn fetch(file: &OwnedFd, offset: u64, length: u32) -> Result<()> {
-    // All of it is asked for at once; whether that works the reads will show.
+    // Requests all of it at once. A failure shows in the reads below.
     let _ = fadvise(file, offset, std::num::NonZeroU64::new(length.into()), Advice::WillNeed);
     let mut scrap = vec![0; STEP.min(length as usize)];
     let mut left = length as usize;

@@ -1,4 +1,5 @@
-//! [`UserContext`]: a thread that acts as a user in a store, and what all operations share.
+//! [`UserContext`]: the current thread acting as a user in a store, with the helpers that all operations
+//! share.
 
 use std::rc::Rc;
 
@@ -11,15 +12,15 @@ use crate::identity::{Identity, Privilege, UserIds, as_process_user};
 use crate::inner::{HandleScheme, StoreInner};
 use crate::node::Node;
 
-/// This thread acting as a user in one store. Not `Send`: the user's ids belong to the thread.
+/// The current thread acting as a user in one store. Not `Send`: the user's ids belong to the thread.
 ///
-/// Making one costs no system call, using one none as long as the thread acts as the same user.
+/// Creating one costs no system call, and neither does using one while the thread acts for the same user.
 #[derive(Debug)]
 pub struct UserContext<'s> {
     pub(super) store: &'s StoreInner,
     pub(super) who: Rc<UserIds>,
     pub(super) read_only: bool,
-    /// Unstable data that gets lost is noticed.
+    /// Lost writes of uncommitted data change the write verifier.
     pub(super) promises: bool,
     pub(super) modes: ::io::IoModes,
 }
@@ -42,14 +43,14 @@ impl<'s> UserContext<'s> {
         Ok(acting)
     }
 
-    /// From now on nobody minds if unstable data gets lost, and no descriptor is kept to notice it: what an
-    /// `async` export promises (exports(5)).
+    /// Stops tracking uncommitted data: the guarantees of an `async` export (exports(5)), whose clients
+    /// aren't told when it is lost.
     #[must_use]
     pub fn with_async_writes(self) -> Self {
         UserContext { promises: false, ..self }
     }
 
-    /// The user that operations are done as: not the one asked for when the store is unprivileged.
+    /// The user that operations are done as. In an unprivileged store that is the process's user.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.who.identity
@@ -76,7 +77,7 @@ impl<'s> UserContext<'s> {
         if self.is_privileged() { as_process_user(work) } else { work() }
     }
 
-    /// The user is root, and so are the rights.
+    /// The user is root, with root's rights.
     pub(super) fn is_root(&self) -> bool {
         self.is_privileged() && self.who.identity.uid == 0
     }
@@ -85,7 +86,7 @@ impl<'s> UserContext<'s> {
         self.store.tree.filesystem.fsid
     }
 
-    /// The node's status; a node whose file is gone leaves the cache.
+    /// The node's status. A node whose file is gone is removed from the cache.
     pub(super) fn live(&self, node: &Node) -> Result<FileStatus> {
         node.live(self.fsid()).inspect_err(|error| {
             if *error == Error::Stale {
@@ -97,11 +98,11 @@ impl<'s> UserContext<'s> {
         })
     }
 
-    /// Opens something; where there is no descriptor left for it, the caches give way, and it is tried again.
+    /// Opens a file. If no descriptor is left, the caches release theirs and it is tried again.
     pub(super) fn with_room<T>(&self, open: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         match open() {
             Err(Errno::MFILE | Errno::NFILE) => {
-                crate::reaper::make_room();
+                crate::reaper::release_descriptors();
                 open()
             }
             other => other,
@@ -112,8 +113,8 @@ impl<'s> UserContext<'s> {
         self.store.locks.one(node.fileid())
     }
 
-    /// Runs a change of `node` with the attributes taken before and after, and nobody else's change of its
-    /// names or attributes through this store between.
+    /// Runs a change of `node`, and takes the attributes before and after. No other change of its names or
+    /// attributes through this store runs in between.
     pub(super) fn changing<T>(
         &self,
         node: &Node,
@@ -124,8 +125,8 @@ impl<'s> UserContext<'s> {
         self.overlapping(node, wcc, change)
     }
 
-    /// As [`UserContext::changing`], but others may change the node meanwhile; if anybody did there are no
-    /// attributes from before.
+    /// As [`UserContext::changing`], without excluding other changes. If another one overlapped, the
+    /// attributes before are left out.
     pub(super) fn overlapping<T>(
         &self,
         node: &Node,
@@ -147,7 +148,7 @@ impl<'s> UserContext<'s> {
         result
     }
 
-    /// A name that isn't there in a directory that isn't either is another matter.
+    /// Turns `NotFound` into `Stale` if the directory itself is gone.
     pub(super) fn gone_or<T>(&self, dir: &Node, result: Result<T>) -> Result<T> {
         match result {
             Err(Error::NotFound) => self.live(dir).and(Err(Error::NotFound)),

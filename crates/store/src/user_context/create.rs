@@ -18,17 +18,17 @@ use crate::export_tree::{PATH_ONLY, STRICT_RESOLVE};
 use crate::name;
 use crate::node::Node;
 
-/// What a new file's mode is when the client doesn't say.
+/// The mode of a new file if the client sends none.
 const DEFAULT_FILE_MODE: u32 = 0o644;
 /// The same for a directory.
 const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
 
 impl UserContext<'_> {
-    /// Makes a regular file, or takes the existing one as `how` says.
+    /// Creates a regular file, or uses an existing one as `how` allows.
     ///
-    /// `Exclusive` keeps the verifier in the new file's time stamps (62 of its 64 bits: the upper bit of each
-    /// half doesn't fit all filesystems), so that a retry, even after a restart of the server, finds its own
-    /// file; the client's next call is a SETATTR that sets the real ones.
+    /// `Exclusive` stores the verifier in the new file's time stamps (62 of its 64 bits, because the upper
+    /// bit of each half doesn't fit into all filesystems). So a retry finds its own file even after a restart
+    /// of the server. The client then sets the real times with SETATTR.
     ///
     /// # Errors
     /// `Exists`, `Access`, `ReadOnly`, `NoSpace`, `Quota`, those of names, `NotDirectory`, `Stale`;
@@ -41,7 +41,8 @@ impl UserContext<'_> {
         Ok(node)
     }
 
-    /// As [`UserContext::create`]; a new file comes open for `access`, as it was made.
+    /// As [`UserContext::create`]; also returns the descriptor that a new file was created with, open for
+    /// `access`.
     pub(super) fn create_open(
         &self,
         dir: &Node,
@@ -69,7 +70,7 @@ impl UserContext<'_> {
         })
     }
 
-    /// The file is new, and open.
+    /// Completes a new file.
     fn created(
         &self,
         dir: &Node,
@@ -91,7 +92,7 @@ impl UserContext<'_> {
         )?;
         let node = self.adopt(dir, name, path_only)?.node;
         self.check_found(&node)?;
-        // The kernel had the mode already, and a new file's size is 0.
+        // The mode was set on creation, and the size is 0.
         let rest = SetAttributes { mode: None, size: set.size.filter(|size| *size > 0), ..*set };
         self.finish(node, &rest)
     }
@@ -122,8 +123,8 @@ impl UserContext<'_> {
         }
     }
 
-    /// Gives a new object the attributes that it couldn't be born with. Owner and group are root's to give
-    /// away; other clients' habit of sending them along is ignored, as by the Linux server.
+    /// Sets the attributes that couldn't be set on creation. Only root may give files away. Owner and group
+    /// from other users are ignored, as in the Linux server, because some clients always send them.
     fn finish(&self, node: Arc<Node>, set: &SetAttributes) -> Result<Arc<Node>> {
         let mut set = *set;
         if !self.is_root() {
@@ -135,7 +136,7 @@ impl UserContext<'_> {
         Ok(node)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// As for [`UserContext::create`].
@@ -147,13 +148,13 @@ impl UserContext<'_> {
             let made = mkdirat(dir.file(), &name, Mode::from_raw_mode(mode & 0o1777)).map_err(Error::from);
             self.gone_or(dir, made)?;
             let node = self.child(dir, &name)?;
-            // mkdir(2) takes no set-id bits, and inherits set-gid from the directory.
+            // mkdir(2) ignores set-id bits, and inherits set-gid from the parent.
             let set_id = (mode & 0o6000 != 0).then_some(mode);
             self.finish(node, &SetAttributes { mode: set_id, size: None, ..*set })
         })
     }
 
-    /// Makes a symbolic link to `target`, any bytes but NUL, 1 to 4095 of them. Its mode can't be chosen.
+    /// Creates a symbolic link to `target`: 1 to 4095 bytes without NUL. Its mode can't be chosen.
     ///
     /// # Errors
     /// As for [`UserContext::create`]; `Invalid` and `NameTooLong` for the target.
@@ -175,7 +176,7 @@ impl UserContext<'_> {
         })
     }
 
-    /// Makes a device, a socket or a pipe. Devices are root's.
+    /// Creates a device, a socket or a pipe. Only root may create devices.
     ///
     /// # Errors
     /// As for [`UserContext::create`]; `Permission` for devices, too.
@@ -205,11 +206,12 @@ impl UserContext<'_> {
         })
     }
 
-    /// Gives a file another name. The node's own attributes change, too: ask for them afterwards.
+    /// Creates another name for a file. This changes the node's own attributes, too, which must be asked for
+    /// afterwards.
     ///
     /// # Errors
-    /// As for [`UserContext::create`]; `Permission` for directories (as linux says) and where the kernel protects
-    /// hard links, `TooManyLinks`, `CrossDevice`.
+    /// As for [`UserContext::create`]; `Permission` for directories (as Linux returns) and where the kernel
+    /// protects hard links, `TooManyLinks`, `CrossDevice`.
     pub fn link(&self, node: &Node, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
         let name = self.entry_name(dir, name, Error::Exists, wcc)?;
         self.changing(dir, wcc, |_| {
@@ -223,8 +225,7 @@ impl UserContext<'_> {
         })
     }
 
-    /// Checks a name for a new or an old entry; when it is bad the directory's attributes are filled in all
-    /// the same.
+    /// Checks the name of an entry. If it is invalid, fills in the directory's attributes all the same.
     pub(super) fn entry_name(
         &self,
         dir: &Node,
@@ -243,13 +244,13 @@ impl UserContext<'_> {
         })
     }
 
-    /// Opens what a name means now without following it.
+    /// Opens the file with this name, without following a symbolic link.
     pub(super) fn peek(&self, dir: &Node, name: &CStr) -> Result<OwnedFd> {
         Ok(openat2(dir.file(), name, PATH_ONLY, Mode::empty(), STRICT_RESOLVE)?)
     }
 }
 
-/// The verifier as access and modification time in seconds; not negative in 32 bits.
+/// The verifier as access and modification time in seconds, each a non-negative 32-bit number.
 fn verifier_times(verifier: [u8; 8]) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = verifier;
     (u32::from_be_bytes([e, f, g, h]) & 0x7fff_ffff, u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff)

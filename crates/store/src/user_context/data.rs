@@ -1,9 +1,9 @@
-//! Reading, writing, committing: everything that needs a file open for data and keeps it. Giving it away is
-//! `grant`'s.
+//! READ, WRITE and COMMIT, and the descriptors that they keep open.
 //!
-//! What the hot calls cost when the node and its descriptor are there: READ is statx and pread (preadv2 where
-//! the filesystem can be asked not to wait, see `cold`). WRITE is statx, pwrite, statx, and a faccessat2 for
-//! users other than the owner and root, because each write moves the ctime that the kept answers hang on.
+//! System calls per operation when the node and its descriptor are cached: READ is statx and pread (preadv2
+//! where reads without waiting are supported, see `cached_reads`). WRITE is statx, pwrite and statx, and a
+//! faccessat2 for users other than the owner and root, because each write changes the ctime that cached
+//! permissions depend on.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::identity::as_process_user;
 use crate::node::{Node, is_program};
 
 impl UserContext<'_> {
-    /// Reads at `offset` into `buffer`. Beyond the end of the file, however far, 0 bytes and `eof`. The
-    /// attributes are from before the read, unless the file changed its size meanwhile.
+    /// Reads at `offset` into `buffer`. At or beyond the end of the file it returns 0 bytes and `eof`. The
+    /// attributes are from before the read, unless the file's size changed meanwhile.
     ///
     /// # Errors
-    /// `IsDirectory`, `Invalid` for other files that aren't regular, what [`UserContext::may`] says, `Io`.
+    /// `IsDirectory`, `Invalid` for other files that aren't regular, those of [`UserContext::may`], `Io`.
     pub fn read(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> Result<ReadResult> {
         self.read_or_wait(node, offset, buffer, || {})
     }
 
-    /// As [`UserContext::read`], and calls `will_wait` before it waits for a disk. Where the filesystem can't be
-    /// asked whether it would wait it isn't called.
+    /// As [`UserContext::read`], and calls `will_wait` before waiting for a disk, where the filesystem
+    /// supports reads without waiting.
     ///
     /// # Errors
     /// As for [`UserContext::read`].
@@ -55,8 +55,8 @@ impl UserContext<'_> {
         Ok(ReadResult { count, eof: count < buffer.len() || end >= attributes.size, attributes })
     }
 
-    /// The open file, for sending from it without a copy (see [`UserContext::warm`]), and its attributes, after
-    /// the same check as [`UserContext::read`] makes.
+    /// The open file, for sending from it without a copy (see [`UserContext::warm`]), and its attributes.
+    /// Checks permission as [`UserContext::read`] does.
     ///
     /// # Errors
     /// As for [`UserContext::read`].
@@ -67,15 +67,16 @@ impl UserContext<'_> {
         Ok((self.data_file(node, false)?, status.attributes))
     }
 
-    /// Writes `data` at `offset`, as durable as asked or more: [`WriteResult::committed`] says which.
+    /// Writes `data` at `offset`, at least as durably as requested; [`WriteResult::committed`] is the actual
+    /// durability.
     ///
-    /// A failure of the device or of the sync changes the write verifier; the caller answers with the one
-    /// from before the call. Writes to one file go on side by side; those that overlapped with another change
+    /// A failure of the device or of the sync changes the write verifier, and the caller replies with the one
+    /// from before the call. Writes to one file run concurrently; those that overlap with another change
     /// leave `wcc.before` out.
     ///
     /// # Errors
     /// `FileTooLarge` for an end beyond the largest offset, `NoSpace`, `Quota`, `IsDirectory`, `Invalid` for
-    /// other files that aren't regular, what [`UserContext::may`] says, `Io`.
+    /// other files that aren't regular, those of [`UserContext::may`], `Io`.
     pub fn write(
         &self,
         node: &Arc<Node>,
@@ -84,8 +85,7 @@ impl UserContext<'_> {
         stability: Stability,
         wcc: &mut Wcc,
     ) -> Result<WriteResult> {
-        // Not under the lock: one device that hangs would take as many workers as there are writes to its
-        // file.
+        // Without the lock: a device that hangs would block a worker for each write to its file.
         let written = self.overlapping(node, wcc, |before| {
             regular(node)?;
             self.check(node, before, AccessMode::Write)?;
@@ -97,7 +97,7 @@ impl UserContext<'_> {
         if written.committed != Stability::Unstable
             && let Some(after) = &wcc.after
         {
-            self.let_run(node, after.mode);
+            self.close_if_program(node, after.mode);
         }
         Ok(written)
     }
@@ -133,7 +133,7 @@ impl UserContext<'_> {
                 return Ok(WriteResult { count: write(stability)?, committed: stability });
             }
         }
-        // What can't be promised is done.
+        // There is no room for a promise, so the data is made durable.
         let committed = stability.max(Stability::DataSync);
         let count = node.syncs().in_write(|| write(committed))?;
         if !self.store.tree.filesystem.syncs_in_writes {
@@ -142,13 +142,13 @@ impl UserContext<'_> {
         Ok(WriteResult { count, committed })
     }
 
-    /// Makes all that was written to the file durable. `offset` and `count` (0: to the end) say which part
-    /// the client means; the kernel syncs whole files. The attributes before and after are the same: a COMMIT
-    /// changes none.
+    /// Makes all data written to the file durable. `offset` and `count` (0: to the end) are the range that
+    /// the client asked for; the kernel syncs whole files. The attributes before and after are the same,
+    /// because a COMMIT changes none.
     ///
     /// # Errors
-    /// As for [`UserContext::write`]. When the sync failed the write verifier has changed; the caller answers with
-    /// the one from after the call.
+    /// As for [`UserContext::write`]. When the sync failed the write verifier has changed, and the caller
+    /// replies with the one from after the call.
     pub fn commit(&self, node: &Node, offset: u64, count: u64, wcc: &mut Wcc) -> Result<()> {
         let _ = (offset, count);
         let status = self.live(node)?;
@@ -156,27 +156,27 @@ impl UserContext<'_> {
         regular(node)?;
         self.check(node, &status, AccessMode::Write)?;
         let file = match self.data_file(node, true) {
-            // It runs already; a descriptor for reading syncs as well.
+            // The program is running; a descriptor for reading syncs as well.
             Err(Error::Io(Errno::TXTBSY)) => self.data_file(node, false)?,
             other => other?,
         };
         let all = Stability::FileSync;
         node.syncs().whole(all, || self.store.sync_whole(node, &file, all))?;
-        self.let_run(node, status.attributes.mode);
+        self.close_if_program(node, status.attributes.mode);
         Ok(())
     }
 
-    /// A program can't be started while anybody has it open for writing (execve(2), `ETXTBSY`), and a client
-    /// that has closed it expects that it can. So what was written through the kept descriptor being safe, it
-    /// is closed. What can't be opened again stays.
-    pub(super) fn let_run(&self, node: &Node, mode: u32) {
+    /// Closes the descriptor for writing of a program whose data is durable. A program can't be executed
+    /// while a process has it open for writing (execve(2), `ETXTBSY`), and a client that closed it expects to
+    /// execute it. A descriptor that couldn't be opened again stays open.
+    pub(super) fn close_if_program(&self, node: &Node, mode: u32) {
         if is_program(mode, self.is_privileged()) {
             self.store.nodes.pins.close_unless_pinned(node);
         }
     }
 
-    /// A write's error in words. What failed in the device, or in the sync that was part of the write, may
-    /// have been somebody's unstable data; a full disk that says so at once has lost none.
+    /// Converts a write's error. A failure of the device, or of the sync in the write, may concern another
+    /// client's uncommitted data; a full disk that fails the call at once has lost none.
     fn failed(&self, node: &Node, error: std::io::Error, stability: Stability) -> Error {
         let error = Error::from(error);
         let refused = matches!(error, Error::NoSpace | Error::Quota) && stability == Stability::Unstable;
@@ -186,7 +186,7 @@ impl UserContext<'_> {
         error
     }
 
-    /// The node's descriptor for reading or for writing. The check has been made.
+    /// The node's descriptor for reading or writing. The caller has checked permission.
     pub(super) fn data_file(&self, node: &Node, for_writing: bool) -> Result<Arc<OwnedFd>> {
         let slot = node.data_file(for_writing);
         if let Some(file) = slot.get() {
@@ -198,15 +198,15 @@ impl UserContext<'_> {
         Ok(file)
     }
 
-    /// A file open for reading, for something other than data: where there is a lease against everybody (see
-    /// `leases`), the descriptor that it is on, for another would break it.
-    pub(super) fn open_to_look(&self, node: &Node) -> Result<Arc<OwnedFd>> {
+    /// A descriptor for reading something other than data. Under a write lease (see `leases`) it is the
+    /// lease's own, because another would break it.
+    pub(super) fn open_for_inspection(&self, node: &Node) -> Result<Arc<OwnedFd>> {
         let leased = if node.is_leased() { node.data_file(true).get() } else { None };
         leased.map_or_else(|| self.reopen(node.file(), OFlags::RDONLY).map(Arc::new), Ok)
     }
 
-    /// Opens a file of which we have an `O_PATH` descriptor, as the user. Where the kernel refuses what our
-    /// check allowed (an owner against his mode, execute permission for reading) as the process.
+    /// Opens a file as the user, given an `O_PATH` descriptor. Where the kernel refuses what our check
+    /// allowed (an owner against the mode, execute permission for reading) it is opened as the process.
     pub(super) fn reopen(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
         let open = || self.open_again(file, access);
         self.assume_ids()?;
@@ -216,7 +216,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// Opens a file of which we have an `O_PATH` descriptor, as whoever the thread is.
+    /// Opens a file with the thread's current ids, given an `O_PATH` descriptor.
     pub(crate) fn open_again(&self, file: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd> {
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = || openat(&self.store.proc, DecInt::new(file.as_raw_fd()), flags, Mode::empty());
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::{Identity, SetAttributes};
 
-    /// The lock and the turn stand for a change that hangs in the filesystem.
+    /// The lock and the turn simulate a change that hangs in the filesystem.
     #[test]
     fn a_change_that_hangs_keeps_no_writer_waiting() {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");

@@ -11,24 +11,24 @@ use rustix::path::DecInt;
 use super::context::UserContext;
 use crate::attributes::FileKind;
 use crate::error::{Error, Result};
-use crate::export_tree::{MAX_DEPTH, PATH_ONLY, STRICT_RESOLVE};
+use crate::export_tree::{PATH_ONLY, STRICT_RESOLVE};
 use crate::identity::as_process_user;
 use crate::inner::HandleScheme;
-use crate::nested_exports::DirectoryPlace;
+use crate::nested_exports::{DirectoryPlace, MAX_DEPTH};
 use crate::node::Node;
 
 impl UserContext<'_> {
-    /// Whether a file that a handle of this store names may be served by it.
+    /// Checks that a file found by a handle belongs to this export.
     ///
     /// # Errors
-    /// `Stale` if it lies in another export.
+    /// `Stale` if it is in a nested export.
     pub(crate) fn check_export(&self, node: &Node) -> Result<()> {
         let nested = &self.store.tree.nested;
         let round = nested.round();
-        if node.looked_at_in() == round {
+        if node.checked_in_round() == round {
             return Ok(());
         }
-        // What has no name left is in no directory.
+        // A file without names is in no directory.
         let is_named = || node.live(0).is_ok_and(|status| status.attributes.nlink > 0);
         if !nested.list().is_empty() && is_named() {
             match &self.store.scheme {
@@ -36,11 +36,11 @@ impl UserContext<'_> {
                 HandleScheme::Located(_) => drop(self.resolve_located(node.id(), node.handle(), None)?),
             }
         }
-        node.look_at_in(round);
+        node.set_checked_in_round(round);
         Ok(())
     }
 
-    /// What was found under a name that was followed in this store.
+    /// Checks that a file found by name belongs to this export.
     ///
     /// # Errors
     /// `NestedExport`, or `Access` where that isn't served now.
@@ -55,14 +55,14 @@ impl UserContext<'_> {
         {
             return Err(id.map_or(Error::Access, Error::NestedExport));
         }
-        node.look_at_in(round);
+        node.set_checked_in_round(round);
         Ok(())
     }
 
-    /// Whether a name may be taken from what it is a name of.
+    /// Checks that an entry may be renamed or removed.
     ///
     /// # Errors
-    /// `TryLater`, as of a directory that something is mounted on.
+    /// `TryLater` for the directories of nested exports and those on the way there, as for a mount point.
     pub(crate) fn check_name_is_free(&self, dir: &Node, name: &CStr) -> Result<()> {
         let nested = &self.store.tree.nested;
         if nested.round() == 0 {
@@ -77,8 +77,8 @@ impl UserContext<'_> {
     fn check_by_climbing(&self, node: &Node) -> Result<()> {
         let directory = match node.kind() {
             FileKind::Directory => Some(node.file().try_clone_to_owned().map_err(Error::from)?),
-            // One with several names may have some of them here and others there: then it is served by the
-            // rules of both.
+            // A file with several names may have some here and others there, and is served by the rules of
+            // both.
             _ if rustix::fs::fstat(node.file())?.st_nlink > 1 => None,
             _ => self.known_directory(node),
         };
@@ -93,7 +93,8 @@ impl UserContext<'_> {
             if here == root {
                 break;
             }
-            // What was moved out of the export is served as before: that is what `no_subtree_check` says.
+            // A directory that was moved out of the export is still served: that is the meaning of
+            // `no_subtree_check`.
             let Ok(up) = openat(&at, c"..", PATH_ONLY | OFlags::DIRECTORY, Mode::empty()) else { break };
             at = up;
             let above = DirectoryPlace::of(&at)?.identity;
@@ -105,14 +106,14 @@ impl UserContext<'_> {
         Ok(())
     }
 
-    /// A directory in which a file has a name, if the kernel knows one.
+    /// A directory in which the file has a name, if the kernel knows one.
     fn known_directory(&self, node: &Node) -> Option<OwnedFd> {
         let descriptor = DecInt::new(node.file().as_raw_fd());
         let path = rustix::fs::readlinkat(&self.store.proc, descriptor, Vec::with_capacity(256)).ok()?;
         let path = Path::new(OsStr::from_bytes(path.as_bytes())).parent()?;
         let below = path.strip_prefix("/").ok()?;
         if self.store.cloned {
-            // A path within the clone.
+            // The path is relative to the clone's root.
             let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
             openat2(
                 self.store.tree.root.file(),

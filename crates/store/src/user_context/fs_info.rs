@@ -1,4 +1,4 @@
-//! FSSTAT, FSINFO and PATHCONF, and what NFSv4 asks besides.
+//! FSSTAT, FSINFO and PATHCONF, and NFSv4's filesystem attributes.
 
 use rustix::fs::fstatvfs;
 
@@ -44,8 +44,8 @@ impl UserContext<'_> {
         })
     }
 
-    /// What the offsets and lengths of [`UserContext::clone_range`] must be multiples of, in bytes; 0 where it
-    /// isn't supported.
+    /// The alignment of offsets and lengths for [`UserContext::clone_range`] in bytes; 0 where it isn't
+    /// supported.
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -57,7 +57,7 @@ impl UserContext<'_> {
         Ok(u32::try_from(fstatvfs(node.file())?.f_bsize).unwrap_or(0))
     }
 
-    /// When the file was made, where the filesystem keeps that.
+    /// The time of the file's creation, where the filesystem stores it.
     ///
     /// # Errors
     /// `Stale`.

@@ -1,17 +1,17 @@
-//! Giving open files away.
+//! Grants: open files that are passed to other processes.
 //!
-//! Whoever holds a descriptor can open its file again (/proc/self/fd) with ids and capabilities of his own,
-//! or pass it to somebody who has more. The one thing that stops him is the mount that the descriptor belongs
-//! to. So where the holder could do more with the file than the export lets him, what is granted for reading
-//! comes from the read-only clone of the export's mount: opening it again for writing, and changing its mode
-//! or owner, fails with EROFS, also for root.
+//! The holder of a descriptor can open its file again (/proc/self/fd) with its own ids and capabilities, or
+//! pass it to a process with more rights. Only the mount of the descriptor limits that. So where the holder
+//! could do more with the file than the export allows, a grant for reading comes from the read-only clone of
+//! the export's mount: opening it again for writing, and changing its mode or owner, fails with EROFS, also
+//! for root.
 //!
-//! What open(2) would refuse the user isn't given away, for that is the promise (docs/lane.md). The wire
-//! allows more, as NFS servers have to (RFC 1813 section 4.4): an owner may read and write whatever his
-//! file's mode says, and who may execute a file may read it.
+//! A grant allows no more than open(2) would allow the user (docs/lane.md). The wire allows more, as NFS
+//! servers must (RFC 1813 section 4.4): an owner may read and write a file whatever its mode says, and a user
+//! who may execute a file may read it.
 //!
-//! The reading of a file in a directory is the common case and has a short way of its own: the name is opened
-//! as the user in one step, and what was opened is compared with what was looked at. No node is made for it.
+//! Reading a file in a directory is the common case and has a short path: the name is opened as the user in
+//! one step, and the opened file is compared with the one examined before. It needs no node.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -32,43 +32,40 @@ use crate::inner::HandleScheme;
 use crate::name;
 use crate::node::Node;
 
-/// O_NONBLOCK so that a lease on the file can't make us wait; it is switched off before the file is given
-/// away.
-const TO_GIVE: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+/// O_NONBLOCK keeps a lease on the file from blocking the open. It is cleared before the file is passed on.
+const GRANT_FLAGS: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// What may stand behind a descriptor that is given away.
+/// Which rights the receiver of a grant may have beyond those of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody who could do more with the file than he may do through the store.
+    /// None.
     Equal,
-    /// The holder couldn't, but a process to which he passes it might: root that is squashed when it asks
-    /// itself. Granted for reading through the read-only clone where there is one.
+    /// None itself, but a process that it may pass the file to has: root that is squashed when it asks
+    /// itself. Grants for reading come from the read-only clone where there is one.
     Backed,
-    /// The holder himself could. Granted for reading through the read-only clone, or not at all.
+    /// The receiver itself has more rights. Grants for reading come from the read-only clone or fail.
     Stronger,
 }
 
-/// An open file to give away.
+/// An open file to pass on.
 #[derive(Debug)]
 pub struct Grant {
-    /// A file description of its own, open for exactly what was asked. None of the flags that change how
-    /// reads and writes work are set.
+    /// A file description of its own, open for exactly the requested access, with no status flags set.
     pub file: OwnedFd,
     /// The file's handle.
     pub handle: FileHandle,
     /// The attributes.
     pub attributes: Attributes,
-    /// As long as the file's ctime is that of the attributes nothing has changed since, so that an open of
-    /// the same user would succeed again.
+    /// As long as the file has the ctime in `attributes`, an open by the same user would succeed again.
     pub lasts: bool,
 }
 
-/// A file that was to be made and given away.
+/// The result of creating a file to pass on.
 #[derive(Debug)]
 pub enum CreatedFile {
-    /// New, and open for what was asked.
+    /// New, and open for the requested access.
     Open(Arc<Node>, Grant),
-    /// To be opened yet: it was there, or has to be opened another way.
+    /// Still to be opened: the file existed, or its grant must come from the read-only clone.
     Closed(Arc<Node>),
 }
 
@@ -81,44 +78,43 @@ const fn access(mode: AccessMode) -> OFlags {
 }
 
 impl UserContext<'_> {
-    /// Opens a file as the user, with exactly the access asked, to hand it to another process.
+    /// Opens a file as the user with exactly the requested access, to pass it to another process. The kernel
+    /// checks permissions when it opens the file.
     ///
-    /// A client that may only read (see [`crate::Store::as_read_only_user`]) counts as [`Holder::Stronger`] than
-    /// his rights, whoever he is.
-    ///
-    /// The kernel decides, when it opens the file.
+    /// A client with read-only access (see [`crate::Store::as_read_only_user`]) always counts as
+    /// [`Holder::Stronger`].
     ///
     /// # Errors
-    /// What [`UserContext::may`] says, `IsDirectory`, `Invalid` for other files that aren't regular,
-    /// `NotSupported` when it has to come from a read-only mount and there is none, and for what
+    /// Those of [`UserContext::may`]; `IsDirectory`; `Invalid` for other files that aren't regular;
+    /// `NotSupported` when it has to come from a read-only mount and there is none, and for access that
     /// [`UserContext::may`] allows and open(2) doesn't.
     pub fn grant(&self, node: &Node, mode: AccessMode, holder: Holder) -> Result<Grant> {
         regular(node)?;
-        let look = self.look(node)?;
-        self.grant_with(node, &look, mode, holder)
+        let timed_status = self.timed_status(node)?;
+        self.grant_with(node, &timed_status, mode, holder)
     }
 
-    /// As [`UserContext::grant`], for what [`UserContext::find`] has just found.
+    /// As [`UserContext::grant`], for the result of [`UserContext::find`].
     ///
     /// # Errors
     /// As for [`UserContext::grant`].
     pub fn grant_found(&self, found: &LookupResult, mode: AccessMode, holder: Holder) -> Result<Grant> {
-        match &found.look {
-            Some(look) => {
+        match &found.status {
+            Some(timed_status) => {
                 regular(&found.node)?;
-                self.grant_with(&found.node, look, mode, holder)
+                self.grant_with(&found.node, timed_status, mode, holder)
             }
             None => self.grant(&found.node, mode, holder),
         }
     }
 
-    /// The short way to a grant for reading the file `name` in `dir`: five system calls, and nothing stays
-    /// open here. `None` when it can't be gone or doesn't lead to a grant; [`UserContext::find`] and
-    /// [`UserContext::grant_found`] then say why.
+    /// The short path to a grant for reading `name` in `dir`: five system calls, and no descriptor stays open
+    /// here. `None` when it isn't applicable or fails; [`UserContext::find`] and [`UserContext::grant_found`]
+    /// then return the reason.
     #[must_use]
     pub fn grant_entry(&self, dir: &Node, name: &[u8], holder: Holder) -> Option<Grant> {
         let name = name::any(name).ok().filter(|name| !matches!(name.as_bytes(), b"." | b".."))?;
-        // Elsewhere something may be mounted on the name, or a handle takes more than the file.
+        // Otherwise a mount may cover the name, or the handle takes more than the file.
         if dir.kind() != FileKind::Directory
             || !self.store.cloned
             || !matches!(self.store.scheme, HandleScheme::Kernel)
@@ -130,17 +126,17 @@ impl UserContext<'_> {
             None => dir.file(),
         };
         self.assume_ids().ok()?;
-        // Looked at before it is opened: opening a pipe wakes whoever waits for a reader.
+        // Checked before opening: opening a pipe wakes its writer.
         let asked = Timestamp::now();
         let before = status_at(dir, &name, self.fsid()).ok()?.attributes;
         if before.kind != FileKind::Regular {
             return None;
         }
-        let flags = TO_GIVE | OFlags::RDONLY | OFlags::NOFOLLOW;
+        let flags = GRANT_FLAGS | OFlags::RDONLY | OFlags::NOFOLLOW;
         let file = openat2(dir, &*name, flags, Mode::empty(), STRICT_RESOLVE).ok()?;
         let status = status(&file, self.fsid()).ok()?;
         let attributes = status.attributes;
-        // If it changed meanwhile the kernel may have decided about what it was.
+        // If the file changed meanwhile, the kernel may have decided by its earlier state.
         if attributes.fileid != before.fileid || attributes.ctime != before.ctime || attributes.nlink == 0 {
             return None;
         }
@@ -150,13 +146,13 @@ impl UserContext<'_> {
         Some(Grant { file, handle, attributes, lasts })
     }
 
-    /// As [`UserContext::create`], to hand the file to another process: the descriptor that it was made with, as
-    /// far as that is what is asked for; it does what its mode may forbid the next one. Otherwise, and where
-    /// the file was there before, only the file.
+    /// As [`UserContext::create`], to pass the file to another process. Returns the descriptor that the file
+    /// was created with, if it may be granted: that one is open even if the file's mode forbids a second
+    /// open. Otherwise, and for an existing file, returns only the node.
     ///
     /// # Errors
-    /// As for [`UserContext::create`]; `NotSupported` as for [`UserContext::grant`], with nothing made.
-    pub fn create_to_give(
+    /// As for [`UserContext::create`]; `NotSupported` as for [`UserContext::grant`], with nothing created.
+    pub fn create_granted(
         &self,
         dir: &Node,
         name: &[u8],
@@ -169,7 +165,7 @@ impl UserContext<'_> {
         match file.filter(|_| !on_clone) {
             Some(file) => {
                 let status = self.live(&node)?;
-                // What made it may do what the file's mode forbids the next one.
+                // The descriptor may allow what the mode forbids, so a later open could fail.
                 let (attributes, lasts) = (status.attributes, false);
                 Ok(CreatedFile::Open(node.clone(), Grant { file, handle: *node.handle(), attributes, lasts }))
             }
@@ -177,7 +173,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// The read-only clone, where this grant has to come from it.
+    /// The read-only clone, if this grant has to come from it.
     fn reader_for(&self, mode: AccessMode, holder: Holder) -> Result<Option<&OwnedFd>> {
         let on_one =
             if self.store.cloned { self.store.read_only } else { self.store.attached.is_read_only() };
@@ -192,7 +188,7 @@ impl UserContext<'_> {
         Ok(reader.filter(|_| must || holder == Holder::Backed))
     }
 
-    /// The directory on the read-only clone; kept with the node.
+    /// The directory on the read-only clone, cached in the node.
     fn reading_side<'n>(&self, dir: &'n Node, reader: &OwnedFd) -> Option<BorrowedFd<'n>> {
         let kept = dir.reader();
         if kept.get().is_none() {
@@ -200,27 +196,33 @@ impl UserContext<'_> {
                 return None;
             };
             let there = self.open_by_handle(&kernel, Some(reader), PATH_ONLY).ok()?;
-            // Another thread may have been faster.
+            // Another thread may have set it first.
             let _ = kept.set(there);
         }
         kept.get().map(AsFd::as_fd)
     }
 
-    fn grant_with(&self, node: &Node, look: &TimedStatus, mode: AccessMode, holder: Holder) -> Result<Grant> {
-        let status = &look.status;
+    fn grant_with(
+        &self,
+        node: &Node,
+        timed_status: &TimedStatus,
+        mode: AccessMode,
+        holder: Holder,
+    ) -> Result<Grant> {
+        let status = &timed_status.status;
         self.check_changeable(status, mode)?;
         let file = match self.reader_for(mode, holder)? {
             Some(reader) => self.open_on(reader, node, status)?,
-            None => self.open_to_give(node.file(), node, status, mode)?,
+            None => self.open_for_grant(node.file(), node, status, mode)?,
         };
-        // Of what can be switched, nothing else is on.
+        // Clears O_NONBLOCK, the only status flag that is set.
         fcntl_setfl(&file, OFlags::empty())?;
-        let (attributes, lasts) = (status.attributes, self.is_proof(look));
+        let (attributes, lasts) = (status.attributes, self.is_proof(timed_status));
         Ok(Grant { file, handle: *node.handle(), attributes, lasts })
     }
 
-    /// Opens what the kernel opens for the user. When it refuses, the wire may allow more.
-    fn open_to_give(
+    /// Opens the file as the user. Fails with `NotSupported` if only the wire's rules allow it.
+    fn open_for_grant(
         &self,
         closed: BorrowedFd<'_>,
         node: &Node,
@@ -252,6 +254,6 @@ impl UserContext<'_> {
                 closed
             }
         };
-        self.open_to_give(closed.as_fd(), node, status, AccessMode::Read)
+        self.open_for_grant(closed.as_fd(), node, status, AccessMode::Read)
     }
 }

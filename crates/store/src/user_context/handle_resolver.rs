@@ -1,20 +1,21 @@
-//! Finding files again without the filesystem's handles.
+//! Resolution of located handles, where the filesystem's own handles can't be used.
 //!
-//! An ordinary user may not open by handle, and some filesystems have none. Then a handle says who the file
-//! is (inode number and birth time) and leaves hints of the path on which it was seen. No database is kept:
+//! An ordinary user may not open by handle, and some filesystems have no handles. There a handle contains the
+//! file's identity (inode number and birth time) and hints of the path on which it was seen. There is no
+//! database:
 //!
-//! 1. While the server runs, a bounded map (`places`) says in which directory, under which name each file was
-//!    seen last. The path is put together from the map, opened in one step from the root, and what is there
-//!    must be the file.
-//! 2. If it isn't (the server was restarted, or a local process renamed something), the hints lead: in each
-//!    directory only those entries are looked into whose name has the right 16 bits. That is cheap, and
-//!    bounded to stay so.
-//! 3. If that fails, the whole tree is looked through, up to a bound, by one thread at a time; all others
-//!    that would have to are told to try later. The result (`scan`) answers for every file, for a while:
-//!    what it hasn't seen is gone. Only where it is contradicted (an entry that was there and isn't, a file
-//!    that was seen later) another is made.
+//! 1. While the server runs, a bounded cache (`path_cache`) has the directory and name under which each file
+//!    was last seen. The path is assembled from it and opened in one step from the root. The result must be
+//!    the file.
+//! 2. If it isn't, because the server was restarted or a local process renamed something, the hints are
+//!    followed: in each directory only entries are examined whose names have the right 16-bit hash. That is
+//!    cheap, and bounded.
+//! 3. If that fails, the whole tree is scanned, up to a bound, by one thread at a time; others return
+//!    `TryLater`. The scan (`tree_scan`) answers for every file for a while: a file that it hasn't seen is
+//!    gone. It is repeated only when contradicted, by an entry that has disappeared or a file that was seen
+//!    later.
 //!
-//! What isn't found from the root isn't served: that is also all there is to `subtree_check`.
+//! Files that aren't found from the root aren't served. That is also the implementation of `subtree_check`.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -31,17 +32,17 @@ use crate::inner::HandleScheme;
 use crate::path_cache::PathCache;
 use crate::tree_scan::{ScanResult, TreeScan};
 
-/// Entries that are looked at along the hints. Nobody waits for anybody there, so it must not take long.
+/// Maximum number of entries examined along the hints. Several threads may do that at once, so it must be
+/// quick.
 const MAX_HINTED: usize = 20_000;
-/// Directories deep that this goes; each level keeps a descriptor open.
+/// Maximum depth; each level keeps a descriptor open.
 const MAX_DEPTH: usize = 128;
 
 impl UserContext<'_> {
-    /// Opens the file `id` wherever it is below the root now. Returns the handle it goes by; `handle` if it
-    /// had none.
+    /// Opens the file `id` wherever it is below the root. Returns its handle, or `handle` if it has none yet.
     ///
     /// With `subtree_check` the user must be allowed to search the directories on the way. Otherwise, as with
-    /// handles of the kernel, only the file itself counts.
+    /// kernel handles, only the file itself counts.
     pub(super) fn resolve_located(
         &self,
         id: FileId,
@@ -81,7 +82,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// The path of a file of which no place is known; `None` when it is gone.
+    /// The path of a file that isn't cached; `None` when it is gone.
     fn search(&self, paths: &PathCache, id: FileId, hints: &[u16]) -> Result<Option<Vec<CString>>> {
         let tree = &self.store.tree;
         let earlier = paths.scan();
@@ -104,7 +105,7 @@ impl UserContext<'_> {
             return Ok(None);
         }
         let _alone = paths.only_searcher()?;
-        // One may have ended just now.
+        // Another thread may have finished one just now.
         let later = paths.scan().filter(|scan| Some(scan.number()) > earlier.map(|one| one.number()));
         let scan = match later {
             Some(scan) => scan,
@@ -116,8 +117,7 @@ impl UserContext<'_> {
         })
     }
 
-    /// Remembers the place of each directory on the way, and of the file under the handle that the client
-    /// has.
+    /// Caches the name of each directory on the path, and that of the file with the client's handle.
     fn note_path(&self, paths: &PathCache, path: &[CString], id: FileId, handle: &FileHandle) -> Result<()> {
         let tree = &self.store.tree;
         let mut parent = tree.root.id();
@@ -127,11 +127,11 @@ impl UserContext<'_> {
                 paths.put(id, handle, parent, name);
                 break;
             }
-            let look = || {
+            let identify = || {
                 let file = tree.open_path(&path[..=depth])?;
                 Ok(FileId::of(&file, &status(&file, tree.filesystem.fsid)?))
             };
-            let here = self.as_process(look)?;
+            let here = self.as_process(identify)?;
             if tree.nested.has(here) {
                 return Err(Error::Stale);
             }
@@ -141,7 +141,7 @@ impl UserContext<'_> {
         Ok(())
     }
 
-    /// The path at which a file was seen last, for opening it through another mount.
+    /// The path at which a file was last seen, for opening it through another mount.
     pub(super) fn known_path(&self, id: FileId) -> Option<Vec<CString>> {
         match &self.store.scheme {
             HandleScheme::Located(paths) => paths.path(&self.store.tree, id),
@@ -149,7 +149,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// Runs `walk` as the one whose search permission counts.
+    /// Runs `walk` as the user if the user needs search permission, else as the process.
     fn as_searcher<T>(&self, walk: impl FnOnce() -> Result<T>) -> Result<T> {
         if !self.is_privileged() {
             walk()
@@ -162,12 +162,12 @@ impl UserContext<'_> {
     }
 }
 
-/// One look along the hints for one file.
+/// One search along the hints.
 struct Hinted<'s> {
     tree: &'s ExportTree,
     id: FileId,
     entries_left: usize,
-    /// The handle had no room for more hints: the file may be anywhere below where they end.
+    /// The handle had no room for more hints: the file may be anywhere below the last one.
     beyond: bool,
     path: Vec<CString>,
 }
@@ -186,15 +186,14 @@ impl<'s> Hinted<'s> {
         self.look_in(&root, hints).then_some(self.path)
     }
 
-    /// Looks for the file in `dir` and below; `hints` are for the names from here on.
+    /// Searches `dir` and below; `hints` are for the names from here on.
     fn look_in(&mut self, dir: &OwnedFd, hints: &[u16]) -> bool {
         if self.path.len() >= MAX_DEPTH {
             return false;
         }
         let (hint, rest) = (hints.first(), hints.get(1..).unwrap_or_default());
         let deeper = self.beyond || !rest.is_empty();
-        // The names first, then the descent: reading a directory while deep below would need a buffer for
-        // each level.
+        // All names are read before descending, so that there is one buffer and not one for each level.
         let mut directories = Vec::new();
         let mut buffer = Vec::with_capacity(32 * 1024);
         let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());

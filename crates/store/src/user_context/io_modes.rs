@@ -1,5 +1,4 @@
-//! Reading and writing by an I/O mode: which descriptors that takes, and what becomes of a mode that the file
-//! can't do.
+//! I/O modes: the descriptors that they need, and the fallbacks for files that don't support them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,22 +16,22 @@ use crate::node::Node;
 pub(super) type DirectFile = (Arc<OwnedFd>, Alignment);
 
 impl UserContext<'_> {
-    /// From now on reads and writes go by these modes, as far as the filesystem and the file can; see
-    /// [`crate::Store::io_notes`].
+    /// Sets the modes for reads and writes, which apply as far as the filesystem and the file support them;
+    /// see [`crate::Store::io_notes`].
     #[must_use]
     pub fn with_modes(self, modes: IoModes) -> Self {
         UserContext { modes, ..self }
     }
 
-    /// The modes as far as the filesystem is known to do them.
+    /// The modes, as far as the filesystem is known to support them.
     #[must_use]
     pub fn modes(&self) -> IoModes {
         let known = |mode| self.store.fallbacks.instead_of(mode);
         IoModes { read: known(self.modes.read), write: known(self.modes.write) }
     }
 
-    /// How [`UserContext::fetch`] would read this file. Where that is buffered there are better ways:
-    /// [`UserContext::read`], and sending from [`UserContext::read_file`].
+    /// The mode that [`UserContext::fetch`] would use for this file. If it is buffered, [`UserContext::read`]
+    /// and sending from [`UserContext::read_file`] are faster.
     pub fn read_mode(&self, node: &Node) -> IoMode {
         match self.store.fallbacks.instead_of(self.modes.read) {
             IoMode::Direct if self.alignment(node).is_none() => IoMode::Buffered,
@@ -40,8 +39,8 @@ impl UserContext<'_> {
         }
     }
 
-    /// Reads `count` bytes at `offset` by the mode for reads, into memory of its own. It waits for the disk,
-    /// most likely. What it says of the file is as with [`UserContext::read`].
+    /// Reads `count` bytes at `offset` by the mode for reads, into newly allocated memory. Usually waits for
+    /// the disk. The attributes are as for [`UserContext::read`].
     ///
     /// # Errors
     /// As for [`UserContext::read`].
@@ -61,7 +60,7 @@ impl UserContext<'_> {
         Ok((payload, found))
     }
 
-    /// What direct I/O with the file asks for; `None` if it can't be done or nobody knows.
+    /// The alignment for direct I/O with the file; `None` if it isn't supported or not known.
     pub(super) fn alignment(&self, node: &Node) -> Option<Alignment> {
         node.direct().alignment(|| {
             let alignment = Alignment::of(node.file());
@@ -72,7 +71,8 @@ impl UserContext<'_> {
         })
     }
 
-    /// The node's direct descriptor, if `mode` wants one and there can be one. The check has been made.
+    /// The node's direct descriptor, if `mode` is direct and the file supports it. The caller has checked
+    /// permission.
     pub(super) fn direct_file(
         &self,
         node: &Node,
@@ -91,7 +91,7 @@ impl UserContext<'_> {
         let access = if for_writing { OFlags::WRONLY } else { OFlags::RDONLY };
         let file = match self.reopen(node.file(), access | OFlags::DIRECT) {
             Ok(file) => Arc::new(file),
-            // open(2): the filesystem doesn't support it.
+            // open(2): the filesystem doesn't support O_DIRECT.
             Err(Error::Invalid | Error::Io(Errno::INVAL)) => {
                 self.store.fallbacks.refused(IoMode::Direct);
                 return Ok(None);
@@ -103,7 +103,7 @@ impl UserContext<'_> {
     }
 }
 
-/// The descriptors as the engine wants them.
+/// The descriptors in the form that `io` takes.
 pub(super) fn files<'f>(
     node: &'f Node,
     buffered: &'f Arc<OwnedFd>,

@@ -16,8 +16,8 @@ impl UserContext<'_> {
     /// file.
     ///
     /// # Errors
-    /// `TryLater` when a process has the file open in a way that the lease excludes; `Invalid`, `NotSupported`
-    /// or `Access` where there are no leases; `Stale`.
+    /// `TryLater` when a process has the file open in a way that the lease excludes; `Invalid`,
+    /// `NotSupported` or `Access` where there are no leases; `Stale`.
     pub fn lease(&self, node: &Arc<Node>, exclusive: bool, leases: &Leases) -> Result<Lease> {
         node.live(0)?;
         // Descriptors that the store keeps for later calls would conflict with the lease, too.

@@ -1,4 +1,5 @@
-//! What a lock owner holds open on a file: a description of its own, for locks belong to descriptions.
+//! Open files for byte-range locks. Each lock owner has a file description of its own, because locks belong
+//! to descriptions.
 
 use std::os::fd::OwnedFd;
 
@@ -11,14 +12,14 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 
 impl UserContext<'_> {
-    /// Opens a file for taking locks on it, not for data: nothing is checked, so whoever gets it must have
-    /// been allowed to open the file. An `exclusive` lock needs a file that is open for writing, a shared one
-    /// gets one that isn't: that is in nobody's way who has a lease against writers. Also whether it is open
-    /// for writing: a file that can't be opened so is opened for reading.
+    /// Opens a file for locking, not for data. Checks no permission: the client must have been allowed to
+    /// open the file. An `exclusive` lock needs a file open for writing. A shared lock gets one open for
+    /// reading only, which doesn't conflict with read leases. Also returns whether it is open for writing; a
+    /// file that can't be opened for writing is opened for reading.
     ///
     /// # Errors
-    /// `Stale`, `Access` when an unprivileged process may not read the file, `TryLater` where there is a
-    /// lease against it.
+    /// `Stale`, `Access` when an unprivileged process may not read the file, `TryLater` when it conflicts
+    /// with a lease.
     pub fn lock_file(&self, node: &Node, exclusive: bool) -> Result<(OwnedFd, bool)> {
         let open = |access| self.reopen_for_locks(node, access);
         let reader = || Ok((open(OFlags::RDONLY)?, false));
@@ -27,7 +28,7 @@ impl UserContext<'_> {
         }
         match open(OFlags::RDWR) {
             Ok(file) => Ok((file, true)),
-            // Read-only mounts, running programs, and what an unprivileged process may only read.
+            // Read-only mounts, running programs, and files that an unprivileged process may only read.
             Err(Error::ReadOnly | Error::Access | Error::Permission | Error::Io(Errno::TXTBSY)) => reader(),
             Err(error) => Err(error),
         }
@@ -39,17 +40,16 @@ impl UserContext<'_> {
     }
 }
 
-/// An open file with locks that another process has left.
+/// An open file with locks, inherited from a previous process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InheritedLockFile {
-    /// Its filesystem's device number, and its inode number, as [`Node::place`].
+    /// Device and inode number, as [`Node::place`].
     pub place: (u64, u64),
     /// Whether it is open for writing.
     pub writable: bool,
 }
 
-/// Says what an open file with locks is that another process has left. A kernel lease that it may have is
-/// given back.
+/// Identifies an inherited file with locks. Releases the kernel lease that it may have.
 ///
 /// # Errors
 /// `Invalid` if it isn't a regular file.
@@ -58,16 +58,16 @@ pub fn inherited_lock_file(file: &OwnedFd) -> Result<InheritedLockFile> {
     if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
         return Err(Error::Invalid);
     }
-    // Fails where there is none.
+    // Fails if there is no lease.
     let _ = sys::lease::release(file);
     let writable = rustix::fs::fcntl_getfl(file)?.contains(OFlags::RDWR);
     Ok(InheritedLockFile { place: (found.st_dev, found.st_ino), writable })
 }
 
-/// Takes a lock without waiting; false if somebody else's is in the way.
+/// Takes a lock without waiting; `false` if it conflicts with another.
 ///
 /// # Errors
-/// `Access` when the file could only be opened for reading and the lock is exclusive.
+/// `Access` when the lock is exclusive and the file could only be opened for reading.
 pub fn lock(file: &OwnedFd, lock: &FileLock) -> Result<bool> {
     match sys::locks::lock(file, lock) {
         Err(Errno::BADF) => Err(Error::Access),
@@ -75,7 +75,7 @@ pub fn lock(file: &OwnedFd, lock: &FileLock) -> Result<bool> {
     }
 }
 
-/// Gives locks on a range back.
+/// Releases the locks on a range.
 ///
 /// # Errors
 /// `TryLater`, `Io`.
@@ -83,7 +83,7 @@ pub fn unlock(file: &OwnedFd, first: u64, last: u64) -> Result<()> {
     Ok(sys::locks::unlock(file, first, last)?)
 }
 
-/// The lock that is in the way of `lock`, if there is one.
+/// A lock that conflicts with `lock`, if there is one.
 ///
 /// # Errors
 /// `TryLater`, `Io`.

@@ -4,36 +4,27 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{Mode, OFlags, openat, openat2};
 use sys::KernelHandle;
 
 use super::context::UserContext;
 use super::types::LookupResult;
 use crate::attributes::{FileKind, TimedStatus, status};
 use crate::error::{Error, Result};
+use crate::export_tree::{PATH_ONLY, STRICT_RESOLVE};
 use crate::handle::{FileHandle, FileId, HandleContents};
 use crate::identity::as_process_user;
 use crate::inner::HandleScheme;
 use crate::name;
+use crate::nested_exports::MAX_DEPTH;
 use crate::node::Node;
 
-/// No symbolic link is followed, no mount entered, nothing above reached.
-pub(crate) const STRICT_RESOLVE: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS)
-    .union(ResolveFlags::NO_XDEV);
-
-pub(crate) const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// How many directories lie between any file and the root at most, as far as we look.
-const MAX_DEPTH: usize = 4096;
-
 impl UserContext<'_> {
-    /// The file that a handle names.
+    /// The file of a handle.
     ///
     /// # Errors
-    /// `BadHandle` for bytes that this store never gave out, `Stale` when the file is gone (or isn't below
-    /// the export any more, where `subtree_check` asks).
+    /// `BadHandle` for bytes that this store never gave out, `Stale` when the file is gone (or, with
+    /// `subtree_check`, isn't below the export any more).
     pub fn node(&self, handle: &[u8]) -> Result<Arc<Node>> {
         let handle = FileHandle::unchecked(handle).ok_or(Error::BadHandle)?;
         if handle == *self.store.tree.root.handle() {
@@ -59,8 +50,8 @@ impl UserContext<'_> {
                 }
                 let (canonical, file) = self.resolve_located(id, &handle, Some(&hints))?;
                 let node = self.keep(canonical, Some(id), file)?;
-                // `locate` finds nothing in other exports.
-                node.look_at_in(self.store.tree.nested.round());
+                // Resolution doesn't enter nested exports.
+                node.set_checked_in_round(self.store.tree.nested.round());
                 Ok(node)
             }
             // Genuine, but made before an option or the filesystem changed.
@@ -68,17 +59,17 @@ impl UserContext<'_> {
         }
     }
 
-    /// The file `name` in `dir`. "." is the directory itself, ".." the one above, which for the root is the
-    /// root.
+    /// The file `name` in `dir`. "." is the directory itself, ".." its parent, or the root for the root.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `Access` (also for what is mounted there), `NestedExport`, `InvalidName`,
+    /// `NotFound`, `NotDirectory`, `Access` (also for mount points), `NestedExport`, `InvalidName`,
     /// `NameTooLong`, `Stale`.
     pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
         self.find(dir, name).map(|found| found.node)
     }
 
-    /// As [`UserContext::lookup`], with what was learned on the way, for a [`UserContext::grant_found`] at once.
+    /// As [`UserContext::lookup`]; also returns the status if the kernel was asked, for an immediate
+    /// [`UserContext::grant_found`].
     ///
     /// # Errors
     /// As for [`UserContext::lookup`].
@@ -95,7 +86,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// A name proper, already checked, with the user's ids worn.
+    /// The entry with a valid name. The caller has assumed the user's ids.
     pub(super) fn child(&self, dir: &Node, name: &CStr) -> Result<Arc<Node>> {
         self.entry(dir, name).map(|found| found.node)
     }
@@ -106,10 +97,11 @@ impl UserContext<'_> {
         Ok(found)
     }
 
-    /// As `entry`, also what belongs to another export.
+    /// As `entry`, without checking for nested exports.
     fn entry_anywhere(&self, dir: &Node, name: &CStr) -> Result<LookupResult> {
         if let HandleScheme::Kernel = self.store.scheme {
-            // A file in use costs one system call. Not where something may be mounted on the name.
+            // Finding a node in the cache costs one system call. Not possible where a mount may cover the
+            // name.
             if self.store.cloned {
                 let kernel = KernelHandle::of(dir.file(), name)?;
                 if let Some(node) =
@@ -121,7 +113,7 @@ impl UserContext<'_> {
         }
         let file = self
             .with_room(|| openat2(dir.file(), name, PATH_ONLY, Mode::empty(), STRICT_RESOLVE))
-            .map_err(mounted_is_closed)?;
+            .map_err(mount_point_error)?;
         self.adopt(dir, name, file)
     }
 
@@ -138,42 +130,42 @@ impl UserContext<'_> {
                 )
             }
             HandleScheme::Located(paths) => {
-                let look = TimedStatus::at(&file, self.fsid())?;
-                let id = FileId::of(&file, &look.status);
+                let timed_status = TimedStatus::at(&file, self.fsid())?;
+                let id = FileId::of(&file, &timed_status.status);
                 if id == self.store.tree.root.id() {
                     return Ok(Arc::clone(&self.store.tree.root).into());
                 }
                 let handle = paths.note(&self.store.tree, dir.id(), name, id);
                 let cached = self.store.nodes.get(&handle).map(LookupResult::from);
-                cached.map_or_else(|| self.keep_found(handle, Some(id), look, file), Ok)
+                cached.map_or_else(|| self.keep_found(handle, Some(id), timed_status, file), Ok)
             }
         }
     }
 
     /// Puts an opened file in the cache.
     fn keep(&self, handle: FileHandle, id: Option<FileId>, file: OwnedFd) -> Result<Arc<Node>> {
-        let look = TimedStatus::at(&file, self.fsid())?;
-        self.keep_found(handle, id, look, file).map(|found| found.node)
+        let timed_status = TimedStatus::at(&file, self.fsid())?;
+        self.keep_found(handle, id, timed_status, file).map(|found| found.node)
     }
 
-    /// As `keep`; the kernel has been asked about the file.
+    /// As `keep`, with the status known.
     fn keep_found(
         &self,
         handle: FileHandle,
         id: Option<FileId>,
-        look: TimedStatus,
+        timed_status: TimedStatus,
         file: OwnedFd,
     ) -> Result<LookupResult> {
-        let status = &look.status;
+        let status = &timed_status.status;
         if status.attributes.nlink == 0 {
             return Err(Error::Stale);
         }
         let id = id.unwrap_or(FileId { fileid: status.attributes.fileid, generation: 0 });
         let node = self.store.nodes.put(Node::new(handle, id, status.attributes.kind, file));
-        Ok(LookupResult { node, look: Some(look) })
+        Ok(LookupResult { node, status: Some(timed_status) })
     }
 
-    /// The handle under which `name` is cached, if it is: what a removal makes worth looking at.
+    /// The cached node of `name`, if there is one, to be checked after a removal.
     pub(super) fn cached(&self, dir: &Node, name: &CStr) -> Option<Arc<Node>> {
         match &self.store.scheme {
             HandleScheme::Kernel => {
@@ -188,7 +180,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// Opening by handle needs a capability that no user has.
+    /// Opening by handle needs a capability that users don't have.
     pub(super) fn open_by_handle(
         &self,
         kernel: &KernelHandle,
@@ -210,7 +202,7 @@ impl UserContext<'_> {
         }
         self.live(dir)?;
         let up = openat(dir.file(), c"..", PATH_ONLY | OFlags::DIRECTORY, Mode::empty());
-        // In a clone the kernel itself refuses to leave through a directory that was moved outside.
+        // In a clone the kernel refuses to leave through a directory that was moved outside.
         let up =
             up.map_err(|errno| if errno == rustix::io::Errno::NOENT { Error::Stale } else { errno.into() })?;
         match &self.store.scheme {
@@ -238,7 +230,7 @@ impl UserContext<'_> {
         }
     }
 
-    /// Climbs from `dir` to the root of the export; `Stale` when it isn't met on the way.
+    /// Climbs from `dir` to the export's root; `Stale` when it isn't reached.
     fn is_below_root(&self, dir: &OwnedFd) -> Result<()> {
         let identity = |file: &OwnedFd| rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino));
         let root = rustix::fs::fstat(self.store.tree.root.file()).map(|stat| (stat.st_dev, stat.st_ino))?;
@@ -259,8 +251,8 @@ impl UserContext<'_> {
     }
 }
 
-/// Something is mounted on the name: it belongs to another filesystem, which isn't exported.
-fn mounted_is_closed(errno: rustix::io::Errno) -> Error {
+/// A mount on the name belongs to another filesystem, which isn't exported.
+fn mount_point_error(errno: rustix::io::Errno) -> Error {
     match Error::from(errno) {
         Error::CrossDevice => Error::Access,
         other => other,

@@ -1,8 +1,8 @@
-//! What quotas leave of a filesystem for one file or directory.
+//! The space that quotas leave for a file or directory.
 //!
-//! What is written to a file is charged to its owner and its group; what is made in a directory to whoever
-//! makes it, and to the directory's group if it hands that on. How much others have is nobody's business but
-//! root's: users are told of their own, members of their groups'.
+//! Data in a file is charged to its owner and group. New entries of a directory are charged to the user who
+//! creates them, and to the directory's group if they inherit it. Users see their own quota and those of
+//! their groups, root all of them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,20 +17,20 @@ use crate::node::Node;
 /// The set-group-ID bit.
 const SET_GROUP: u32 = 0o2000;
 
-/// What a quota leaves, in bytes (RFC 8881 sections 5.8.2.28 to 5.8.2.30).
+/// The space that a quota leaves, in bytes (RFC 8881 sections 5.8.2.28 to 5.8.2.30).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaAvailable {
-    /// What can still be taken before more is refused; `None`: nothing is.
+    /// What can be allocated before requests are refused; `None`: unlimited.
     pub hard: Option<u64>,
-    /// What can still be taken before the user should be warned; `None`: he needn't be.
+    /// What can be allocated before the user should be warned; `None`: unlimited.
     pub soft: Option<u64>,
-    /// What is taken, together with all files that count as this one does.
+    /// What is allocated, including all other files charged to the same quota.
     pub used: u64,
 }
 
 impl UserContext<'_> {
-    /// What the quotas in force leave for `node`: of a user's and a group's the smaller. `None` where there
-    /// are none, none that the user may know of, or none that the kernel tells (before Linux 5.14).
+    /// What the quotas in force leave for `node`: the smaller of the user's and the group's. `None` where
+    /// there are none, none that the user may see, or none that the kernel reports (before Linux 5.14).
     ///
     /// # Errors
     /// `Stale`, `Io`.
@@ -53,7 +53,7 @@ impl UserContext<'_> {
     }
 }
 
-/// To whom more in this file or directory would be charged.
+/// The user and group that more data in this file or directory would be charged to.
 fn charged(to: &Attributes, by: &Identity) -> [Holder; 2] {
     let (uid, gid) = match to.kind {
         FileKind::Directory if to.mode & SET_GROUP != 0 => (by.uid, to.gid),
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(left(&Quota { hard: 0, soft: 80, ..quota }, 9), room(None, Some(20)));
         assert_eq!(left(&Quota { hard: 0, soft: 0, ..quota }, 9), None);
         assert_eq!(left(&Quota { hard: 10, ..quota }, 9), room(Some(0), Some(0)), "root took more");
-        // The time in which the soft limit could be exceeded.
+        // During and after the grace time of the soft limit.
         for (until, hard) in [(9, 40), (8, 0)] {
             assert_eq!(left(&Quota { until, ..quota }, 9), room(Some(hard), Some(0)));
         }

@@ -1,11 +1,11 @@
 //! READDIR.
 //!
-//! A cookie is the filesystem's own position in the directory (`d_off`), so that paging survives entries that
-//! come and go meanwhile, and needs no memory here. The verifier says which directory the cookies belong to.
-//! For filesystems whose positions don't outlive an open directory, or move when entries go (see
-//! `Filesystem::volatile_cookies`), it says, too, which run of the server and which state of the directory:
-//! there a cookie is good as long as the directory is still open where the last page ended, or hasn't
-//! changed. Otherwise the client must begin again; an entry that is passed over it would never miss.
+//! A cookie is the filesystem's own position in the directory (`d_off`), so that paging survives concurrent
+//! changes and needs no memory here. The verifier identifies the directory. On filesystems whose positions
+//! don't outlive an open directory, or move when entries are removed (see `Filesystem::volatile_cookies`), it
+//! also identifies the server process and the state of the directory: there a cookie is valid while the
+//! directory is still open where the last page ended, or hasn't changed. Otherwise the client must start
+//! again, because it would never notice a skipped entry.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,24 +18,24 @@ use crate::attributes::{FileKind, FileStatus};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
-/// Room for the entries of one getdents64(2), in bytes.
+/// Buffer size for one getdents64(2), in bytes.
 const BUFFER: usize = 32 * 1024;
 
-/// Bytes of the verifier that say which directory it is of; the others say which state of it.
+/// Bytes of the verifier that identify the directory; the others identify its state.
 const WHO: usize = 4;
 
 const PURPOSE_DIRECTORY: u8 = 3;
 const PURPOSE_DIRECTORY_STATE: u8 = 4;
 
 impl UserContext<'_> {
-    /// Calls `each` with the entries after `cookie` (0: from the start), "." and ".." among them, until it
-    /// breaks or there are no more. The entry at which it breaks counts as not taken: its predecessor's
-    /// cookie continues with it.
+    /// Calls `each` with the entries after `cookie` (0: from the start), including "." and "..", until it
+    /// breaks or there are no more. The entry at which it breaks isn't consumed: the cookie of its
+    /// predecessor continues with it.
     ///
-    /// `verifier` is the one of the page before; it isn't looked at when `cookie` is 0.
+    /// `verifier` is the one of the previous page, and ignored when `cookie` is 0.
     ///
     /// # Errors
-    /// `NotDirectory`, `Access`, `BadCookie` for a verifier or a cookie that isn't ours, `Stale`, `Io`.
+    /// `NotDirectory`, `Access`, `BadCookie` for an invalid verifier or cookie, `Stale`, `Io`.
     pub fn read_dir(
         &self,
         dir: &Node,
@@ -57,16 +57,16 @@ impl UserContext<'_> {
         let file = self.open_at(dir, cookie, current)?;
         let (reached, eof) = self.walk_entries(dir, &file, cookie, each)?;
         if !eof && reached != 0 {
-            // The kernel has read ahead. It goes back now, while the way back is still the same.
+            // The kernel has read ahead. Seek back now, while the position is still valid.
             if !self.store.tree.filesystem.volatile_cookies || seek(&file, SeekFrom::Start(reached)).is_ok() {
                 self.store.dirs.put(*dir.handle(), reached, file, self.store.limits.data);
             }
         }
-        // Positions that were reached from an older state are none of this one.
+        // Cookies from an older state are invalid for the current one.
         Ok(DirPage { verifier: if current { ours } else { verifier }, eof })
     }
 
-    /// The cookie after the last entry taken, and whether it was the last of all.
+    /// The cookie after the last consumed entry, and whether it was the last of all.
     fn walk_entries(
         &self,
         dir: &Node,
@@ -80,7 +80,7 @@ impl UserContext<'_> {
         let mut reached = cookie;
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|errno| match errno {
-                // Linux's word for a directory that was removed while open.
+                // Linux returns this for a directory that was removed while open.
                 rustix::io::Errno::NOENT => Error::Stale,
                 errno => errno.into(),
             })?;
@@ -95,8 +95,8 @@ impl UserContext<'_> {
         Ok((reached, true))
     }
 
-    /// The directory open for reading, standing at `cookie`, which means something to any open directory if
-    /// it is `current`.
+    /// The directory open for reading, positioned at `cookie`. If `current`, the cookie is valid for any open
+    /// directory.
     fn open_at(&self, dir: &Node, cookie: u64, current: bool) -> Result<OwnedFd> {
         let kept = if cookie == 0 { None } else { self.store.dirs.take(dir.handle(), cookie) };
         let file = match kept {

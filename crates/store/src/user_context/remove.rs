@@ -24,7 +24,7 @@ impl UserContext<'_> {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `TryLater` for directories of other exports and those on the way there, as for mount points;
+    /// `TryLater` for directories of nested exports and those on the way there, as for mount points;
     /// `NotEmpty`, `NotDirectory`, `NotFound`, `Invalid` for "." and `Exists` for ".." (RFC 1813 section
     /// 3.3.13), `Access`, `Permission`, `ReadOnly`, `Stale`.
     pub fn rmdir(&self, dir: &Node, name: &[u8], wcc: &mut Wcc) -> Result<()> {
@@ -43,7 +43,7 @@ impl UserContext<'_> {
         })
     }
 
-    /// Moves a name, replacing what had the new one.
+    /// Renames an entry, replacing the one with the new name.
     ///
     /// # Errors
     /// `NotFound`, `Exists` or `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` for "." and ".." and for
@@ -84,7 +84,7 @@ impl UserContext<'_> {
         renameat(from_dir.file(), from, to_dir.file(), to)?;
         self.forget(victim);
         if let HandleScheme::Located(paths) = &self.store.scheme {
-            // The moved file keeps its handle; what lies below it is found through it.
+            // The renamed file keeps its handle, and files below it are found through it.
             if let Ok(file) = self.peek(to_dir, to) {
                 let id = FileId::of(&file, &status(&file, self.fsid())?);
                 paths.note(&self.store.tree, to_dir.id(), to, id);
@@ -93,10 +93,10 @@ impl UserContext<'_> {
         Ok(())
     }
 
-    /// A name is gone; if it was the last one, the node goes, and with it what keeps the file's space.
+    /// After removing a name: if it was the last one, drops the node and so frees the file's space.
     fn forget(&self, victim: Option<Arc<Node>>) {
         if let Some(node) = victim {
-            // What `live` finds gone it takes out of the cache.
+            // `live` removes a node whose file is gone from the cache.
             let _ = self.live(&node);
         }
     }

@@ -1,6 +1,6 @@
-//! A file's space, and copies within the filesystem, by the kernel's own calls: fallocate(2), lseek(2)'s
-//! `SEEK_DATA` and `SEEK_HOLE`, copy_file_range(2), `FICLONERANGE`. What they change is durable when they
-//! return, unless the store makes no promises.
+//! Space allocation and copies within the filesystem, by fallocate(2), lseek(2) with `SEEK_DATA` and
+//! `SEEK_HOLE`, copy_file_range(2) and `FICLONERANGE`. Changes are durable on return, unless the context has
+//! asynchronous writes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
-/// How much one copy_file_range(2) is asked for, in bytes: between two the copy can be seen to go on.
+/// Bytes per copy_file_range(2), so that a long copy is interruptible.
 const COPY_STEP: u64 = 64 << 20;
 
-/// What [`UserContext::seek`] looks for.
+/// What a part of a file contains (RFC 7862, `data_content4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataContent {
-    /// The next byte that is data.
+    /// Data.
     Data,
-    /// The next byte that isn't; the end of the file counts as one.
+    /// A hole, which reads as zeros. The end of the file counts as one.
     Hole,
 }
 
-/// A stretch of a file that is all data or all hole.
+/// A range of a file that is all data or all hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Which.
     pub what: DataContent,
-    /// Where it begins.
+    /// Its first byte.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub length: u64,
 }
 
 impl UserContext<'_> {
-    /// Reserves space for `length` bytes from `offset`, so that writing them can't fail for want of it; the
-    /// file grows if it ends before.
+    /// Reserves space for `length` bytes from `offset`, so that writing them can't fail for lack of space.
+    /// Extends the file if it ends before.
     ///
     /// # Errors
-    /// `NotSupported` by the filesystem, `NoSpace`, `FileTooLarge`, `Invalid` for a length of 0, what
-    /// [`UserContext::may`] says.
+    /// `NotSupported` by the filesystem, `NoSpace`, `FileTooLarge`, `Invalid` for a length of 0, those of
+    /// [`UserContext::may`].
     pub fn allocate(&self, node: &Node, offset: u64, length: u64, wcc: &mut Wcc) -> Result<()> {
         self.reshape(node, offset, length, FallocateFlags::empty(), wcc)
     }
@@ -54,7 +54,8 @@ impl UserContext<'_> {
     /// # Errors
     /// As for [`UserContext::allocate`].
     pub fn deallocate(&self, node: &Node, offset: u64, length: u64, wcc: &mut Wcc) -> Result<()> {
-        // Beyond the end there is nothing to free, and the kernel wants an end that it can count to.
+        // There is nothing to free beyond the end, and the kernel rejects ranges that end beyond the largest
+        // offset.
         let length = length.min(MAX_OFFSET.saturating_sub(offset));
         let punch = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
         self.reshape(node, offset, length, punch, wcc)
@@ -81,18 +82,18 @@ impl UserContext<'_> {
         })
     }
 
-    /// Where the next data or hole at or behind `offset` is; `None` if there is no data any more.
+    /// The offset of the next data or hole at or after `offset`; `None` if there is no more data.
     ///
     /// # Errors
-    /// `NoDevice` for an offset at or behind the end, what [`UserContext::may`] says.
+    /// `NoDevice` for an offset at or beyond the end, those of [`UserContext::may`].
     pub fn seek(&self, node: &Node, offset: u64, what: DataContent) -> Result<Option<u64>> {
         let status = self.live(node)?;
         self.file_for(node, &status, AccessMode::Read)?;
         if offset >= status.attributes.size {
             return Err(Error::NoDevice);
         }
-        // Nobody reads or writes at its offset.
-        let file = self.open_to_look(node)?;
+        // A description of its own, because seeking moves its offset.
+        let file = self.open_for_inspection(node)?;
         let from = match what {
             DataContent::Data => SeekFrom::Data(offset),
             DataContent::Hole => SeekFrom::Hole(offset),
@@ -104,18 +105,18 @@ impl UserContext<'_> {
         }
     }
 
-    /// What of `count` bytes from `offset` is data and what holes, up to the end of the file and in at most
-    /// `most` stretches; and whether they reach the end.
+    /// The extents of `count` bytes from `offset`, up to the end of the file and at most `most` of them, and
+    /// whether they reach the end.
     ///
     /// # Errors
-    /// What [`UserContext::may`] says.
+    /// Those of [`UserContext::may`].
     pub fn extents(&self, node: &Node, offset: u64, count: u64, most: usize) -> Result<(Vec<Extent>, bool)> {
         let status = self.live(node)?;
         self.file_for(node, &status, AccessMode::Read)?;
         let size = status.attributes.size;
         let end = offset.saturating_add(count).min(size);
-        // Nobody reads or writes at its offset.
-        let file = self.open_to_look(node)?;
+        // A description of its own, because seeking moves its offset.
+        let file = self.open_for_inspection(node)?;
         let (mut at, mut extents) = (offset, Vec::new());
         while at < end && extents.len() < most {
             let data = match seek(&file, SeekFrom::Data(at)) {
@@ -129,7 +130,7 @@ impl UserContext<'_> {
                 at = data;
                 continue;
             }
-            // Should somebody have made a hole just here, it is read as zeros.
+            // If a process has just punched a hole here, it is read as zeros.
             let hole = seek(&file, SeekFrom::Hole(at))
                 .map_or(end, |hole| if hole > at { hole.min(end) } else { end });
             extents.push(Extent { what: DataContent::Data, offset: at, length: hole - at });
@@ -138,12 +139,12 @@ impl UserContext<'_> {
         Ok((extents, at >= size))
     }
 
-    /// Copies up to `count` bytes (0: to the end of the source) within the filesystem; how many were copied.
-    /// Fewer are the source's end, or the filesystem took no more.
+    /// Copies up to `count` bytes (0: to the end of the source) within the filesystem and returns how many
+    /// were copied. Fewer mean the end of the source, or that the filesystem took no more.
     ///
     /// # Errors
-    /// `Invalid` for overlapping ranges of one file, `CrossDevice`, `FileTooLarge`, `NoSpace`, what
-    /// [`UserContext::may`] says of both.
+    /// `Invalid` for overlapping ranges of one file, `CrossDevice`, `FileTooLarge`, `NoSpace`, those of
+    /// [`UserContext::may`] for both.
     pub fn copy_range(
         &self,
         (source, from): (&Node, u64),
@@ -177,11 +178,11 @@ impl UserContext<'_> {
         })
     }
 
-    /// Lets a range of one file share the other's blocks (0: to the end of the source).
+    /// Makes a range of one file share the other's blocks (0: to the end of the source).
     ///
     /// # Errors
     /// `NotSupported` by the filesystem, `Invalid` for ranges that aren't aligned to its blocks or overlap,
-    /// what [`UserContext::may`] says of both.
+    /// those of [`UserContext::may`] for both.
     pub fn clone_range(
         &self,
         (source, from): (&Node, u64),
@@ -201,7 +202,7 @@ impl UserContext<'_> {
         })
     }
 
-    /// The descriptor for what `mode` asks, once it has been checked.
+    /// Checks permission, and returns the descriptor for `mode`.
     fn file_for(
         &self,
         node: &Node,
@@ -217,7 +218,7 @@ impl UserContext<'_> {
         self.data_file(node, mode == AccessMode::Write)
     }
 
-    /// Makes a change durable.
+    /// Makes a change durable, unless writes are asynchronous.
     fn settle(&self, node: &Node, file: &OwnedFd) -> Result<()> {
         if !self.promises {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Durable metadata: what a `sync` export promises for changes of names and attributes (exports(5)).
+//! Durable metadata: the guarantee of a `sync` export for changes of names and attributes (exports(5)).
 
 use rustix::io::Errno;
 
@@ -9,11 +9,11 @@ use crate::node::Node;
 use ::io::Stability;
 
 impl UserContext<'_> {
-    /// Makes what was changed of a directory's entries or of a regular file's attributes durable; the caller
-    /// was allowed to make the change, so nothing is checked. A new file is durable with its directory, which
-    /// is all that can be done for links, devices, sockets and pipes: they can't be opened for an fsync. The
-    /// same goes for directories of filesystems that know no fsync of a directory, and for what neither the
-    /// user nor the process may read.
+    /// Makes changes of a directory's entries or of a regular file's attributes durable. Checks no
+    /// permission: the caller was allowed to make the change. A new file is durable with its directory. For
+    /// links, devices, sockets and pipes nothing more can be done, because they can't be opened for an fsync.
+    /// The same applies to directories on filesystems without fsync of directories, and to files that neither
+    /// the user nor the process may read.
     ///
     /// # Errors
     /// `Io`, `NoSpace`, `Quota`; the write verifier has changed when a regular file's sync failed.
@@ -21,9 +21,8 @@ impl UserContext<'_> {
         if !matches!(node.kind(), FileKind::Directory | FileKind::Regular) {
             return Ok(());
         }
-        let file = match self.open_to_look(node) {
-            // Without privileges, what its owner may not read he may not sync either; it stays to the
-            // filesystem.
+        let file = match self.open_for_inspection(node) {
+            // An unprivileged process can't sync what it may not read.
             Err(Error::Access) => return Ok(()),
             other => other?,
         };

@@ -1,4 +1,4 @@
-//! The words in which operations are asked for and answered.
+//! Parameters and results of operations.
 
 use std::sync::Arc;
 
@@ -21,15 +21,16 @@ pub enum AccessMode {
 /// How CREATE treats a name that exists (RFC 1813 section 3.3.8, `createhow3`).
 #[derive(Clone, Copy, Debug)]
 pub enum CreateHow {
-    /// Take the existing file; a size among the attributes is applied to it, as the Linux server does.
+    /// Use the existing file, and apply a size among the attributes to it, as the Linux server does.
     Unchecked(SetAttributes),
-    /// Refuse with `Exists`.
+    /// Fail with `Exists`.
     Guarded(SetAttributes),
-    /// Refuse, unless the file was made with this verifier: then it is a retry. A new one gets this mode.
+    /// Fail, unless the file was created with this verifier, which makes the call a retry. A new file gets
+    /// this mode.
     Exclusive([u8; 8], u32),
 }
 
-/// What MKNOD makes.
+/// The type of file that MKNOD creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialFile {
     /// A block device with this major and minor number.
@@ -42,22 +43,22 @@ pub enum SpecialFile {
     Fifo,
 }
 
-/// What [`UserContext::find`](crate::UserContext::find) found.
+/// The result of [`UserContext::find`](crate::UserContext::find).
 #[derive(Clone, Debug)]
 pub struct LookupResult {
     /// The file.
     pub node: Arc<Node>,
-    /// What the kernel said of it, if it had to be asked.
-    pub(crate) look: Option<TimedStatus>,
+    /// The file's status, if the kernel was asked.
+    pub(crate) status: Option<TimedStatus>,
 }
 
 impl From<Arc<Node>> for LookupResult {
     fn from(node: Arc<Node>) -> LookupResult {
-        LookupResult { node, look: None }
+        LookupResult { node, status: None }
     }
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadResult {
     /// Bytes read.
@@ -68,10 +69,10 @@ pub struct ReadResult {
     pub attributes: Attributes,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteResult {
-    /// Bytes written; less than asked only when the filesystem took no more.
+    /// Bytes written; fewer than requested only when the filesystem took no more.
     pub count: usize,
     /// How durable they are.
     pub committed: Stability,
@@ -80,18 +81,18 @@ pub struct WriteResult {
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
-    /// The name's bytes, as the filesystem has them.
+    /// The name, as stored in the filesystem.
     pub name: &'a [u8],
     /// The inode number.
     pub fileid: u64,
-    /// Where to go on after this entry.
+    /// The position after this entry.
     pub cookie: u64,
 }
 
-/// The end of a stretch of directory reading.
+/// The result of reading a part of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirPage {
-    /// To be given back with the next cookie.
+    /// To be passed with the next cookie.
     pub verifier: [u8; 8],
     /// The directory has no more entries.
     pub eof: bool,
@@ -114,7 +115,7 @@ pub struct FsStat {
     pub available_files: u64,
 }
 
-/// What the filesystem can do (RFC 1813 section 3.3.19; transfer sizes are the server's business).
+/// The filesystem's abilities (RFC 1813 section 3.3.19; transfer sizes are determined by the server).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsInfo {
     /// The largest size of a file in bytes.
@@ -134,16 +135,16 @@ pub struct FsInfo {
 /// POSIX pathconf (RFC 1813 section 3.3.20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathConf {
-    /// Most links to a file.
+    /// Maximum number of links to a file.
     pub link_max: u32,
-    /// Longest name in bytes.
+    /// Maximum length of a name in bytes.
     pub name_max: u32,
-    /// Longer names are refused, not cut.
+    /// Longer names are rejected, not truncated.
     pub no_trunc: bool,
     /// Only a privileged user may change an owner.
     pub chown_restricted: bool,
-    /// Names that differ in case only are the same.
+    /// Names that differ only in case are the same.
     pub case_insensitive: bool,
-    /// Case is kept.
+    /// Case is preserved.
     pub case_preserving: bool,
 }

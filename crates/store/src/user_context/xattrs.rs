@@ -1,4 +1,5 @@
-//! Extended attributes of users (xattr(7), RFC 8276): the namespace `user.`, whose name the wire leaves out.
+//! Users' extended attributes (xattr(7), RFC 8276): the namespace `user.`, which names on the wire don't
+//! include.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -12,20 +13,20 @@ use crate::attributes::{FileKind, Wcc};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
-/// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX` of the kernel.
+/// The kernel's `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
 const MAX_SIZE: usize = 64 << 10;
-/// `XATTR_NAME_MAX`, the namespace included.
+/// `XATTR_NAME_MAX`, including the namespace.
 const MAX_NAME: usize = 255;
 const NAMESPACE: &[u8] = b"user.";
 
-/// How [`UserContext::set_xattr`] treats what is there.
+/// How [`UserContext::set_xattr`] treats an existing attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetXattr {
-    /// Whether it is there or not.
+    /// Create or replace it.
     Either,
-    /// Only if it isn't: else `Exists`.
+    /// Create it; `Exists` if it exists.
     Create,
-    /// Only if it is: else `NoAttribute`.
+    /// Replace it; `NoAttribute` if it doesn't exist.
     Replace,
 }
 
@@ -34,7 +35,7 @@ impl UserContext<'_> {
     ///
     /// # Errors
     /// `NoAttribute`, `NotSupported` by the filesystem or the type of file, `Access`, `NameTooLong`,
-    /// `Invalid` for an impossible name.
+    /// `Invalid` for an invalid name.
     pub fn get_xattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         let name = full_name(name)?;
         let file = self.open_for_xattrs(node)?;
@@ -98,21 +99,21 @@ impl UserContext<'_> {
         Ok(names.filter_map(|name| name.strip_prefix(NAMESPACE)).map(<[u8]>::to_vec).collect())
     }
 
-    /// Whether the filesystem keeps them.
+    /// Whether the filesystem supports them.
     #[must_use]
     pub fn supports_xattrs(&self, node: &Node) -> bool {
         !matches!(self.get_xattr(node, b"samehost"), Err(Error::NotSupported))
     }
 
-    /// A description that attributes can be reached by: an `O_PATH` one isn't. The kernel checks the rights
-    /// to the attributes themselves, as the user.
+    /// A descriptor for access to attributes, which an `O_PATH` one doesn't give. The kernel checks the
+    /// user's permissions for the attributes.
     pub(super) fn open_for_xattrs(&self, node: &Node) -> Result<Arc<OwnedFd>> {
         match node.kind() {
             FileKind::Regular | FileKind::Directory => {}
             _ => return Err(Error::NotSupported),
         }
         self.live(node)?;
-        let file = self.open_to_look(node)?;
+        let file = self.open_for_inspection(node)?;
         self.assume_ids()?;
         Ok(file)
     }
@@ -132,7 +133,7 @@ fn of_xattr(errno: Errno) -> Error {
     match errno {
         Errno::NODATA => Error::NoAttribute,
         Errno::TOOBIG | Errno::RANGE => Error::TooBig,
-        // Linux refuses what a type of file can't have so.
+        // Linux returns this for types of file that can't have user attributes.
         Errno::PERM => Error::Access,
         other => other.into(),
     }
