@@ -2,7 +2,7 @@
 //! `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
 
 use proto::{localio, mount3, nfs3::*, rpcbind};
-use rpc::message::{AuthSys, CallHeader, Credential, ReplyHeader, ReplyStatus};
+use rpc::message::{AuthSys, CallHeader, LaneCredential, ReplyHeader, ReplyStatus};
 use std::path::Path;
 use xdr::{Array, Encode, Encoder, List, Opaque};
 
@@ -276,13 +276,13 @@ fn nfs4() -> std::io::Result<()> {
 }
 
 fn records() -> std::io::Result<()> {
-    let call = |credential: &Credential| {
+    let call = |credential: &LaneCredential| {
         let mut to = Encoder::new();
         CallHeader::encode(&mut to, 7, PROGRAM, VERSION, Procedure::Getattr.number(), credential);
         to.put(&Getattr3Args { object: Opaque(b"handle") });
         to.into_vec()
     };
-    let sys = Credential::Sys(AuthSys {
+    let sys = LaneCredential::Sys(AuthSys {
         stamp: 1,
         machine_name: b"host".to_vec(),
         uid: 1000,
@@ -294,7 +294,7 @@ fn records() -> std::io::Result<()> {
         let count = u8::try_from(cuts.len()).expect("a seed is small");
         write("rpc_record", name, &[&[count], cuts, &stream].concat())
     };
-    seed("call-none", &[], fragment(&call(&Credential::None), true))?;
+    seed("call-none", &[], fragment(&call(&LaneCredential::None), true))?;
     seed("call-sys", &[3, 9, 0, 40], fragment(&call(&sys), true))?;
     let whole = call(&sys);
     let (head, tail) = whole.split_at(24);
@@ -308,17 +308,17 @@ fn records() -> std::io::Result<()> {
 }
 
 fn lane_messages() -> std::io::Result<()> {
-    use lane::message::{HandshakeRefusal, PrefetchedFile, Reply, Request, encode};
+    use lane::message::{HandshakeRefusal, PrefetchedFile, LaneReply, LaneRequest, encode};
     use lane::{
-        Access, Commitment, CreateMode, Credential, DirectoryChange, GrantAttributes, NewFile, Nonce,
-        PreOpAttributes, PrefetchTargets, Status, Target,
+        Access, Commitment, CreateMode, LaneCredential, DirectoryChange, GrantAttributes, NewFile, Nonce,
+        PreOpAttributes, PrefetchTargets, OpenStatus, Target,
     };
 
     let seed = |name: &str, bytes: Vec<u8>| write("lane_message", name, &bytes);
-    let credential = Credential { uid: 1, gid: 2, gids: vec![3, 4] };
-    let register = Request::Register { lowest: 2, highest: 3, commitment: Commitment([0xcc; 32]) };
+    let credential = LaneCredential { uid: 1, gid: 2, gids: vec![3, 4] };
+    let register = LaneRequest::Register { lowest: 2, highest: 3, commitment: Commitment([0xcc; 32]) };
     seed("register", encode(&register))?;
-    let by_handle = Request::Open {
+    let by_handle = LaneRequest::Open {
         serial: 1,
         releases: vec![7, 8],
         target: Target::Handle(b"handle"),
@@ -326,7 +326,7 @@ fn lane_messages() -> std::io::Result<()> {
         credential: credential.clone(),
     };
     seed("open-handle", encode(&by_handle))?;
-    let by_name = Request::Open {
+    let by_name = LaneRequest::Open {
         serial: 2,
         releases: vec![],
         target: Target::Entry { directory: b"directory", name: b"name" },
@@ -338,7 +338,7 @@ fn lane_messages() -> std::io::Result<()> {
         [("open-unchecked", CreateMode::Unchecked), ("open-exclusive", CreateMode::Exclusive([4; 8]))]
     {
         let new = NewFile { directory: b"directory", name: b"name", mode: 0o644, how };
-        let open = Request::Open {
+        let open = LaneRequest::Open {
             serial: 4,
             releases: vec![],
             target: Target::New(new),
@@ -355,11 +355,11 @@ fn lane_messages() -> std::io::Result<()> {
         ),
     ] {
         let credential = credential.clone();
-        seed(name, encode(&Request::Prefetch { serial: 3, releases: vec![5], targets, credential }))?;
+        seed(name, encode(&LaneRequest::Prefetch { serial: 3, releases: vec![5], targets, credential }))?;
     }
-    seed("release", encode(&Request::Release(vec![1, 2, 3])))?;
-    seed("async", encode(&Request::Async))?;
-    let local = Reply::Local {
+    seed("release", encode(&LaneRequest::Release(vec![1, 2, 3])))?;
+    seed("async", encode(&LaneRequest::Async))?;
+    let local = LaneReply::Local {
         version: 3,
         nonce: Nonce([1; 16]),
         instance: [2; 16],
@@ -368,9 +368,9 @@ fn lane_messages() -> std::io::Result<()> {
         slots: 58,
     };
     seed("local", encode(&local))?;
-    seed("refused-version", encode(&Reply::Refused(HandshakeRefusal::Version { lowest: 2, highest: 3 })))?;
-    seed("refused-draining", encode(&Reply::Refused(HandshakeRefusal::Draining)))?;
-    let opened = Reply::Opened {
+    seed("refused-version", encode(&LaneReply::Refused(HandshakeRefusal::Version { lowest: 2, highest: 3 })))?;
+    seed("refused-draining", encode(&LaneReply::Refused(HandshakeRefusal::Draining)))?;
+    let opened = LaneReply::Opened {
         serial: 1,
         grant: 9,
         generation: 2,
@@ -387,7 +387,7 @@ fn lane_messages() -> std::io::Result<()> {
     for (name, directory) in
         [("made", changed), ("made-untold", DirectoryChange { before: None, after: None })]
     {
-        let made = Reply::Opened {
+        let made = LaneReply::Opened {
             serial: 4,
             grant: 9,
             generation: 2,
@@ -398,13 +398,13 @@ fn lane_messages() -> std::io::Result<()> {
         };
         seed(name, encode(&made))?;
     }
-    seed("not-opened", encode(&Reply::NotOpened { serial: 1, status: Status::Symlink }))?;
+    seed("not-opened", encode(&LaneReply::NotOpened { serial: 1, status: OpenStatus::Symlink }))?;
     let file =
         |index| PrefetchedFile { index, grant: 9, handle: b"handle", attributes: GrantAttributes::default() };
     let files = vec![file(0), file(2)];
-    seed("given", encode(&Reply::Prefetched { serial: 3, generation: 2, verifier: [4; 8], files }))?;
-    seed("drain", encode(&Reply::Drain))?;
-    seed("recall", encode(&Reply::Recall { generation: 3 }))
+    seed("given", encode(&LaneReply::Prefetched { serial: 3, generation: 2, verifier: [4; 8], files }))?;
+    seed("drain", encode(&LaneReply::Drain))?;
+    seed("recall", encode(&LaneReply::Recall { generation: 3 }))
 }
 
 fn exports_texts() -> std::io::Result<()> {

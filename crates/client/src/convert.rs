@@ -105,15 +105,15 @@ impl From<&nfs3::WccAttr> for PreOpAttributes {
 }
 
 /// Which refusal on the wire a refusal on the lane stands for; `None` where only the wire can tell.
-pub(crate) const fn lane_refusal(status: lane::Status) -> Option<Status> {
+pub(crate) const fn lane_refusal(status: lane::OpenStatus) -> Option<Status> {
     match status {
-        lane::Status::Access => Some(Status::Access),
-        lane::Status::ReadOnly => Some(Status::ReadOnly),
-        lane::Status::Stale => Some(Status::Stale),
-        lane::Status::BadHandle => Some(Status::BadHandle),
-        lane::Status::NotFound => Some(Status::NoEntry),
-        lane::Status::NotDirectory => Some(Status::NotDirectory),
-        lane::Status::IsDirectory => Some(Status::IsDirectory),
+        lane::OpenStatus::Access => Some(Status::Access),
+        lane::OpenStatus::ReadOnly => Some(Status::ReadOnly),
+        lane::OpenStatus::Stale => Some(Status::Stale),
+        lane::OpenStatus::BadHandle => Some(Status::BadHandle),
+        lane::OpenStatus::NotFound => Some(Status::NoEntry),
+        lane::OpenStatus::NotDirectory => Some(Status::NotDirectory),
+        lane::OpenStatus::IsDirectory => Some(Status::IsDirectory),
         _ => None,
     }
 }

@@ -6,8 +6,8 @@
 
 use lane::nonce::random_instance;
 use lane::{
-    Access, Bound, Credential, GrantAttributes, GrantService, Lane, LaneOptions, LaneServer, Nonce,
-    OpenGrant, OpenRequest, Rendezvous, RendezvousOptions, Status, Target,
+    Access, Bound, GrantAttributes, GrantService, Lane, LaneCredential, LaneOptions, LaneServer, Nonce,
+    OpenGrant, OpenRequest, OpenStatus, Rendezvous, RendezvousOptions, Target,
 };
 use rustix::fs::{Mode, OFlags};
 use samehost_lane as lane;
@@ -24,8 +24,8 @@ const OPENS: u32 = 20_000;
 struct Trivial(PathBuf);
 
 impl GrantService for Trivial {
-    fn open(&self, _: &Bound, _: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
-        let file = open(&self.0).map_err(|_| Status::Io)?;
+    fn open(&self, _: &Bound, _: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
+        let file = open(&self.0).map_err(|_| OpenStatus::Io)?;
         Ok(OpenGrant {
             file,
             handle: vec![7; 32],
@@ -91,8 +91,10 @@ fn main() -> std::io::Result<()> {
             Ok(())
         })
     })?;
-    let grant =
-        runtime.block_on(lane.open(request(&Credential::default()))).map_err(std::io::Error::other)?.grant;
+    let grant = runtime
+        .block_on(lane.open(request(&LaneCredential::default())))
+        .map_err(std::io::Error::other)?
+        .grant;
     let begin = Instant::now();
     for _ in 0..10_000_000 {
         std::hint::black_box(grant.try_get());
@@ -102,7 +104,7 @@ fn main() -> std::io::Result<()> {
     server.wait().map(drop)
 }
 
-fn request(credential: &Credential) -> OpenRequest<'_> {
+fn request(credential: &LaneCredential) -> OpenRequest<'_> {
     OpenRequest {
         target: Target::Entry { directory: &[7; 32], name: b"file" },
         access: Access::Read,
@@ -111,7 +113,7 @@ fn request(credential: &Credential) -> OpenRequest<'_> {
 }
 
 async fn opens(lane: &Lane, many: u32) -> std::io::Result<()> {
-    let who = Credential::default();
+    let who = LaneCredential::default();
     for _ in 0..many {
         lane.open(request(&who)).await.map_err(std::io::Error::other)?;
     }

@@ -44,7 +44,7 @@ pub const SLOTS: usize = (SIZE - FIRST_SLOT) / SLOT_SIZE;
 
 /// A 64-bit atomic word. Accesses are sequentially consistent unless stated otherwise. Implemented by the
 /// shared memory's words and, in tests, by a model checker's.
-pub trait Word {
+pub trait SharedWord {
     /// The value.
     fn load(&self) -> u64;
     /// Stores a value.
@@ -58,7 +58,7 @@ pub trait Word {
     fn put(&self, value: u64);
 }
 
-impl Word for AtomicU64 {
+impl SharedWord for AtomicU64 {
     #[inline]
     fn load(&self) -> u64 {
         self.load(SeqCst)
@@ -90,7 +90,7 @@ impl Word for AtomicU64 {
 /// The words of one interlock.
 pub trait Words {
     /// Their type.
-    type Word: Word;
+    type Word: SharedWord;
     /// State and generation.
     fn control(&self) -> &Self::Word;
     /// Local I/O in flight in threads without a slot.

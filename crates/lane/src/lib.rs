@@ -31,11 +31,13 @@ pub mod server;
 mod socket;
 
 pub use attributes::{DirectoryChange, GrantAttributes, PreOpAttributes};
-pub use client::{Grant, InFlight, Lane, LaneState, OpenError, Opened, PrefetchSink};
+pub use client::{Grant, InFlight, Lane, LaneState, OpenError, OpenedGrant, PrefetchSink};
 pub use nonce::{Commitment, Instance, Nonce};
 pub use peer::PeerCredentials;
 pub use rendezvous::{Candidates, NotLocal, Reason, Rendezvous, RendezvousOptions};
-pub use request::{Access, CreateMode, Credential, NewFile, OpenRequest, PrefetchTargets, Status, Target};
+pub use request::{
+    Access, CreateMode, LaneCredential, NewFile, OpenRequest, OpenStatus, PrefetchTargets, Target,
+};
 pub use server::{
     Bound, GrantService, LaneInfo, LaneLimits, LaneOptions, LaneServer, LaneStartError, NfsConnection,
     NonceOutcome, OpenGrant,

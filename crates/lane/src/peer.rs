@@ -4,7 +4,7 @@
 //! reports the user of the process at the other end, as of when it connected. Root may act for other users,
 //! as an NFS client host does; all others only for themselves.
 
-use crate::request::Credential;
+use crate::request::LaneCredential;
 
 pub use sys::PeerCredentials;
 
@@ -14,7 +14,7 @@ pub use sys::PeerCredentials;
 /// itself: the claimed user, group and every further group must be its own. An id that this user namespace
 /// doesn't map (`None`, or left out) never matches.
 #[must_use]
-pub fn may_act_as(peer: &PeerCredentials, claimed: &Credential) -> bool {
+pub fn may_act_as(peer: &PeerCredentials, claimed: &LaneCredential) -> bool {
     if peer.uid == Some(0) {
         return true;
     }
@@ -30,8 +30,8 @@ mod tests {
         PeerCredentials { pid: Some(1), uid: uid.into(), gid: gid.into(), groups: groups.to_vec() }
     }
 
-    fn claim(uid: u32, gid: u32, gids: &[u32]) -> Credential {
-        Credential { uid, gid, gids: gids.to_vec() }
+    fn claim(uid: u32, gid: u32, gids: &[u32]) -> LaneCredential {
+        LaneCredential { uid, gid, gids: gids.to_vec() }
     }
 
     #[test]

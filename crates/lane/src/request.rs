@@ -89,7 +89,7 @@ impl Access {
 /// The user: the ids that the AUTH_SYS credential of the same call on the wire would have (RFC 5531 appendix
 /// A).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Credential {
+pub struct LaneCredential {
     /// The user.
     pub uid: u32,
     /// The user's first group.
@@ -106,7 +106,7 @@ pub struct OpenRequest<'a> {
     /// The access requested.
     pub access: Access,
     /// The user.
-    pub credential: &'a Credential,
+    pub credential: &'a LaneCredential,
 }
 
 impl OpenRequest<'_> {
@@ -166,7 +166,7 @@ impl<'a> PrefetchTargets<'a> {
 
 /// Why an Open was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Status {
+pub enum OpenStatus {
     /// The process at the other end of the lane may not act as this user. The wire decides.
     #[error("the lane gives this process no files of that user")]
     Denied = 1,
@@ -214,7 +214,7 @@ pub enum Status {
     Io = 15,
 }
 
-impl Status {
+impl OpenStatus {
     /// Decodes the number on the lane.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use common::{Raw, World, as_user};
-use lane::message::{self, HandshakeRefusal, Reply};
-use lane::{Credential, Nonce, Status};
+use lane::message::{self, HandshakeRefusal, LaneReply};
+use lane::{LaneCredential, Nonce, OpenStatus};
 use samehost_lane as lane;
 
 /// A lane, if the server gives one.
@@ -18,8 +18,8 @@ fn try_lane(world: &World) -> Result<(Raw, OwnedFd), HandshakeRefusal> {
     world.nonce_arrives(nonce.0);
     let (bytes, memory) = raw.receive().expect("an answer");
     match message::decode(&bytes) {
-        Ok(Reply::Local { .. }) => Ok((raw, memory.expect("the interlock's memory"))),
-        Ok(Reply::Refused(refusal)) => Err(refusal),
+        Ok(LaneReply::Local { .. }) => Ok((raw, memory.expect("the interlock's memory"))),
+        Ok(LaneReply::Refused(refusal)) => Err(refusal),
         other => panic!("{other:?}"),
     }
 }
@@ -30,8 +30,8 @@ fn all_lanes(world: &Arc<World>, uid: u32) -> Option<Vec<(Raw, OwnedFd)>> {
     as_user(uid, uid, &[], move || std::iter::from_fn(|| try_lane(&world).ok()).take(1000).collect())
 }
 
-fn as_itself(uid: u32) -> Credential {
-    Credential { uid, gid: uid, gids: vec![] }
+fn as_itself(uid: u32) -> LaneCredential {
+    LaneCredential { uid, gid: uid, gids: vec![] }
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn unacknowledged_files_count_against_their_own_user() {
                 raw.open_as(1, b"hello", as_itself(4711));
                 let (bytes, fd) = raw.receive().unwrap();
                 if fd.is_none() {
-                    let refused = Reply::NotOpened { serial: 1, status: Status::TooMany };
+                    let refused = LaneReply::NotOpened { serial: 1, status: OpenStatus::TooMany };
                     assert_eq!(message::decode(&bytes), Ok(refused));
                     break;
                 }
@@ -122,7 +122,7 @@ fn a_greedy_user_of_roots_lane_leaves_grants_for_others() {
         raw.open_as(1, b"hello", as_itself(uid));
         let (bytes, fd) = raw.receive().unwrap();
         if fd.is_none() {
-            let refused = Reply::NotOpened { serial: 1, status: Status::TooMany };
+            let refused = LaneReply::NotOpened { serial: 1, status: OpenStatus::TooMany };
             assert_eq!(message::decode(&bytes), Ok(refused));
             return false;
         }

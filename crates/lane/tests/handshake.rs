@@ -3,7 +3,7 @@
 mod common;
 
 use common::{LONG, Raw, World};
-use lane::message::{self, HandshakeRefusal, Reply, Request};
+use lane::message::{self, HandshakeRefusal, LaneReply, LaneRequest};
 use lane::{Nonce, Reason, Rendezvous, RendezvousOptions};
 use samehost_lane as lane;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn refusal(raw: &Raw) -> Option<HandshakeRefusal> {
     assert!(fd.is_none());
     assert!(raw.is_closed());
     match message::decode(&bytes) {
-        Ok(Reply::Refused(refusal)) => Some(refusal),
+        Ok(LaneReply::Refused(refusal)) => Some(refusal),
         other => panic!("{other:?} is no refusal"),
     }
 }
@@ -122,7 +122,7 @@ fn versions_are_negotiated_by_the_first_message() {
     let world = World::new();
     let register = |raw: &Raw, lowest, highest| {
         let commitment = Nonce([1; 16]).commitment();
-        raw.send(&message::encode(&Request::Register { lowest, highest, commitment }));
+        raw.send(&message::encode(&LaneRequest::Register { lowest, highest, commitment }));
     };
     for (lowest, highest) in [(4, 9), (0, 1), (9, 4), (u32::MAX, u32::MAX)] {
         let raw = world.raw();
@@ -136,10 +136,10 @@ fn versions_are_negotiated_by_the_first_message() {
     for (number, highest, common) in [(1, 77, 3), (2, 2, 2)] {
         let raw = world.raw();
         let commitment = Nonce([number; 16]).commitment();
-        raw.send(&message::encode(&Request::Register { lowest: 1, highest, commitment }));
+        raw.send(&message::encode(&LaneRequest::Register { lowest: 1, highest, commitment }));
         assert!(world.nonce_arrives([number; 16]));
         let (bytes, _) = raw.receive().unwrap();
-        assert!(matches!(message::decode(&bytes), Ok(Reply::Local { version, .. }) if version == common));
+        assert!(matches!(message::decode(&bytes), Ok(LaneReply::Local { version, .. }) if version == common));
     }
 }
 

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{FakeServer, LONG, Raw, World, as_user, by_name, content, memory, root};
-use lane::message::{self, MAX_MESSAGE, Reply, Request};
-use lane::{Credential, LaneState, Nonce, OpenError, Reason, Rendezvous, RendezvousOptions, Status};
+use lane::message::{self, LaneReply, LaneRequest, MAX_MESSAGE};
+use lane::{LaneCredential, LaneState, Nonce, OpenError, OpenStatus, Reason, Rendezvous, RendezvousOptions};
 use samehost_lane as lane;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn all_closed(reader: &OwnedFd) -> bool {
 }
 
 fn garbage() -> Vec<Vec<u8>> {
-    let register = message::encode(&Request::Register {
+    let register = message::encode(&LaneRequest::Register {
         lowest: 2,
         highest: 2,
         commitment: Nonce([3; 16]).commitment(),
@@ -35,12 +35,12 @@ fn garbage() -> Vec<Vec<u8>> {
         vec![0; 60_000],
         register[..register.len() - 1].to_vec(),
         [&register[..], &[0; 4]].concat(),
-        message::encode(&Reply::Drain),
+        message::encode(&LaneReply::Drain),
         // A list of releases with a length above the bound.
         vec![0, 0, 0, 3, 0xff, 0xff, 0xff, 0xff],
         vec![0, 0, 0, 3, 0, 0, 1, 1],
     ];
-    all.push(message::encode(&Request::Release(vec![1])));
+    all.push(message::encode(&LaneRequest::Release(vec![1])));
     all
 }
 
@@ -69,7 +69,7 @@ async fn garbage_on_a_lane_ends_that_lane() {
         raw.open(1, b"hello");
         assert!(raw.receive().unwrap().1.is_some());
         raw.send(&bytes);
-        if matches!(message::decode(&bytes), Ok(Request::Release(_))) {
+        if matches!(message::decode(&bytes), Ok(LaneRequest::Release(_))) {
             // Valid once, since the grant is open, but not twice.
             raw.send(&bytes);
         }
@@ -82,7 +82,7 @@ async fn garbage_on_a_lane_ends_that_lane() {
 #[test]
 fn unexpected_descriptors_are_closed_with_the_connection() {
     let world = World::new();
-    let register = message::encode(&Request::Register {
+    let register = message::encode(&LaneRequest::Register {
         lowest: 2,
         highest: 2,
         commitment: Nonce([4; 16]).commitment(),
@@ -106,7 +106,7 @@ fn a_client_without_receipts_loses_its_lane_and_leaks_nothing() {
     let (raw, _memory) = world.raw_lane();
     raw.open(1, b"hello");
     let (bytes, fd) = raw.receive().unwrap();
-    assert!(matches!(message::decode(&bytes), Ok(Reply::Opened { .. })));
+    assert!(matches!(message::decode(&bytes), Ok(LaneReply::Opened { .. })));
     assert!(fd.is_some());
     assert_eq!(world.open_grants(), 1);
     assert!(raw.is_closed());
@@ -124,7 +124,10 @@ fn a_client_without_receipts_gets_few_grants() {
         let (bytes, fd) = raw.receive().unwrap();
         assert_eq!(fd.is_some(), serial < 3);
         if serial >= 3 {
-            assert_eq!(message::decode(&bytes), Ok(Reply::NotOpened { serial, status: Status::TooMany }));
+            assert_eq!(
+                message::decode(&bytes),
+                Ok(LaneReply::NotOpened { serial, status: OpenStatus::TooMany })
+            );
         }
     }
 }
@@ -147,12 +150,12 @@ async fn a_client_that_never_reads_loses_its_lane() {
     let (raw, _memory) = world.raw_lane();
     let begin = Instant::now();
     // Replies fill the socket, and then the lane ends: sends fail.
-    let open = message::encode(&Request::Open {
+    let open = message::encode(&LaneRequest::Open {
         serial: 1,
         releases: vec![],
         target: lane::Target::Handle(b"nothing"),
         access: lane::Access::Read,
-        credential: Credential::default(),
+        credential: LaneCredential::default(),
     });
     while raw.try_send(&open, &[]).is_ok() {
         assert!(begin.elapsed() < LONG);
@@ -171,14 +174,14 @@ async fn a_slow_file_delays_only_its_own_lane() {
     assert!(quick.open(by_name(b"hello", &root())).await.is_ok());
     assert_eq!(world.server.status().len(), 2);
     world.gate.wait();
-    assert_eq!(waiting.await.unwrap(), Err(OpenError::Refused(Status::NotFound)));
+    assert_eq!(waiting.await.unwrap(), Err(OpenError::Refused(OpenStatus::NotFound)));
 }
 
 #[tokio::test]
 async fn a_panic_over_one_file_affects_nothing_else() {
     let world = World::new();
     let (one, two) = (world.connect().await, world.connect().await);
-    assert_eq!(one.open(by_name(b"panic", &root())).await.unwrap_err(), OpenError::Refused(Status::Io));
+    assert_eq!(one.open(by_name(b"panic", &root())).await.unwrap_err(), OpenError::Refused(OpenStatus::Io));
     assert!(one.open(by_name(b"hello", &root())).await.is_ok());
     assert!(two.open(by_name(b"hello", &root())).await.is_ok());
     world.connect().await;
@@ -217,7 +220,7 @@ async fn invalid_messages_of_a_server_in_the_handshake() {
     type Say = fn(&FakeServer, [u8; 16], &Raw);
     let table: [(&str, Say); 7] = [
         ("no message of the handshake", |_, _, raw| raw.send(&[0xff; 40])),
-        ("no message of the handshake", |_, _, raw| raw.send(&message::encode(&Reply::Drain))),
+        ("no message of the handshake", |_, _, raw| raw.send(&message::encode(&LaneReply::Drain))),
         ("no interlock memory", |fake, nonce, raw| raw.send(&fake.local(nonce))),
         ("isn't a memfd", |fake, nonce, raw| {
             let (reader, _writer) = tell_tale();
@@ -229,7 +232,7 @@ async fn invalid_messages_of_a_server_in_the_handshake() {
         }),
         ("a version that we didn't offer", |fake, nonce, raw| {
             let (nonce, instance) = (Nonce(nonce), fake.instance);
-            let local = Reply::Local { version: 4, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
+            let local = LaneReply::Local { version: 4, nonce, instance, grants: 1, outstanding: 1, slots: 0 };
             raw.try_send(&message::encode(&local), &[memory().as_fd()]).unwrap();
         }),
         ("closed the connection", |_, _, raw| {
@@ -252,18 +255,18 @@ async fn invalid_messages_of_a_server_on_a_lane() {
     type Say = fn(&Raw);
     let table: [Say; 6] = [
         |raw| raw.send(&[0xff; 4]),
-        |raw| raw.send(&message::encode(&Reply::NotOpened { serial: 77, status: Status::Io })),
+        |raw| raw.send(&message::encode(&LaneReply::NotOpened { serial: 77, status: OpenStatus::Io })),
         |raw| raw.send(&vec![0; MAX_MESSAGE + 1]),
-        |raw| raw.send(&message::encode(&Request::Release(vec![]))),
+        |raw| raw.send(&message::encode(&LaneRequest::Release(vec![]))),
         |raw| {
             let (reader, writer) = tell_tale();
-            raw.try_send(&message::encode(&Reply::Drain), &[writer.as_fd()]).unwrap();
+            raw.try_send(&message::encode(&LaneReply::Drain), &[writer.as_fd()]).unwrap();
             drop(writer);
             assert!(all_closed(&reader));
         },
         |raw| {
             let (reader, writer) = tell_tale();
-            raw.try_send(&message::encode(&Reply::Drain), &[writer.as_fd(); 8]).unwrap();
+            raw.try_send(&message::encode(&LaneReply::Drain), &[writer.as_fd(); 8]).unwrap();
             drop(writer);
             assert!(all_closed(&reader));
         },
@@ -289,7 +292,7 @@ fn a_user_gets_files_only_as_itself() {
     let its = std::sync::Arc::clone(&world);
     as_user(4711, 4712, &[27, 100], move || {
         let (raw, _memory) = its.raw_lane();
-        let claim = |uid, gid, gids: &[u32]| Credential { uid, gid, gids: gids.to_vec() };
+        let claim = |uid, gid, gids: &[u32]| LaneCredential { uid, gid, gids: gids.to_vec() };
         let table = [
             (claim(4711, 4712, &[]), true),
             (claim(4711, 4712, &[100, 27]), true),
@@ -305,7 +308,10 @@ fn a_user_gets_files_only_as_itself() {
             let (bytes, fd) = raw.receive().unwrap();
             assert_eq!(fd.is_some(), may, "{credential:?}");
             if !may {
-                assert_eq!(message::decode(&bytes), Ok(Reply::NotOpened { serial, status: Status::Denied }));
+                assert_eq!(
+                    message::decode(&bytes),
+                    Ok(LaneReply::NotOpened { serial, status: OpenStatus::Denied })
+                );
             }
         }
     });
@@ -317,10 +323,13 @@ fn the_overflow_user_never_matches() {
     let its = std::sync::Arc::clone(&world);
     as_user(65534, 65534, &[], move || {
         let (raw, _memory) = its.raw_lane();
-        raw.open_as(1, b"hello", Credential { uid: 65534, gid: 65534, gids: vec![] });
+        raw.open_as(1, b"hello", LaneCredential { uid: 65534, gid: 65534, gids: vec![] });
         let (bytes, fd) = raw.receive().unwrap();
         assert!(fd.is_none());
-        assert_eq!(message::decode(&bytes), Ok(Reply::NotOpened { serial: 1, status: Status::Denied }));
+        assert_eq!(
+            message::decode(&bytes),
+            Ok(LaneReply::NotOpened { serial: 1, status: OpenStatus::Denied })
+        );
     });
 }
 

@@ -6,7 +6,7 @@
 mod late;
 
 use late::{Late, Machine};
-use samehost_lane::interlock::{ClientSide, Control, ControlState, ServerSide, Word, Words};
+use samehost_lane::interlock::{ClientSide, Control, ControlState, ServerSide, SharedWord, Words};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use shuttle::thread;

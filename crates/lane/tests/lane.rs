@@ -4,10 +4,10 @@ mod common;
 
 use common::{FakeServer, LONG, Raw, World, by_name, content, root};
 use lane::interlock::{Control, ControlState, FIRST_SLOT, IN_FLIGHT, SLOT_SIZE, SLOTS};
-use lane::message::{self, Reply, Request};
+use lane::message::{self, LaneReply, LaneRequest};
 use lane::{
-    Access, CreateMode, Credential, GrantAttributes, LaneState, NewFile, OpenError, OpenRequest, Status,
-    Target,
+    Access, CreateMode, GrantAttributes, LaneCredential, LaneState, NewFile, OpenError, OpenRequest,
+    OpenStatus, Target,
 };
 use samehost_lane as lane;
 
@@ -36,7 +36,10 @@ async fn handshake_open_read_release() {
     let same = OpenRequest { target: Target::Handle(&opened.handle), access: Access::Read, credential: &who };
     let again = lane.open(same).await.unwrap();
     assert_eq!(content(&again.grant), "hello");
-    assert_eq!(lane.open(by_name(b"nothing", &who)).await.unwrap_err(), OpenError::Refused(Status::NotFound));
+    assert_eq!(
+        lane.open(by_name(b"nothing", &who)).await.unwrap_err(),
+        OpenError::Refused(OpenStatus::NotFound)
+    );
     drop((opened, again));
     // No Open follows that could carry the releases: they are sent by themselves.
     while world.open_grants() != 0 {
@@ -47,7 +50,7 @@ async fn handshake_open_read_release() {
 }
 
 /// An Open that creates its file if it is missing.
-fn to_make<'a>(name: &'a [u8], credential: &'a Credential) -> OpenRequest<'a> {
+fn to_make<'a>(name: &'a [u8], credential: &'a LaneCredential) -> OpenRequest<'a> {
     let new = NewFile { directory: b"root", name, mode: 0o600, how: CreateMode::Unchecked };
     OpenRequest { target: Target::New(new), access: Access::ReadWrite, credential }
 }
@@ -120,7 +123,7 @@ async fn releases_are_sent_with_the_next_open() {
     let who = root();
     let mut grants = Vec::new();
     let reply = |serial, grant| {
-        message::encode(&Reply::Opened {
+        message::encode(&LaneReply::Opened {
             serial,
             grant,
             generation: 1,
@@ -133,7 +136,7 @@ async fn releases_are_sent_with_the_next_open() {
     for grant in 10..20 {
         let (opened, ()) = tokio::join!(lane.open(by_name(b"x", &who)), async {
             let (bytes, _) = raw.receive().unwrap();
-            let Ok(Request::Open { serial, releases, .. }) = message::decode(&bytes) else { panic!() };
+            let Ok(LaneRequest::Open { serial, releases, .. }) = message::decode(&bytes) else { panic!() };
             assert_eq!(releases, []);
             raw.try_send(&reply(serial, grant), &[file.as_fd()]).unwrap();
         });
@@ -143,10 +146,10 @@ async fn releases_are_sent_with_the_next_open() {
     let mut open = Box::pin(lane.open(by_name(b"y", &who)));
     assert!(tokio::time::timeout(Duration::ZERO, &mut open).await.is_err());
     let (bytes, _) = raw.receive().unwrap();
-    let Ok(Request::Open { serial, releases, .. }) = message::decode(&bytes) else { panic!() };
+    let Ok(LaneRequest::Open { serial, releases, .. }) = message::decode(&bytes) else { panic!() };
     assert_eq!(releases, (10..20).collect::<Vec<_>>());
-    raw.send(&message::encode(&Reply::NotOpened { serial, status: Status::Access }));
-    assert_eq!(open.await.unwrap_err(), OpenError::Refused(Status::Access));
+    raw.send(&message::encode(&LaneReply::NotOpened { serial, status: OpenStatus::Access }));
+    assert_eq!(open.await.unwrap_err(), OpenError::Refused(OpenStatus::Access));
 }
 
 #[tokio::test]
@@ -190,7 +193,7 @@ async fn the_lane_s_limit_on_grants() {
         held.push(lane.open(by_name(b"hello", &who)).await.unwrap());
     }
     let refused = lane.open(by_name(b"hello", &who)).await.unwrap_err();
-    assert_eq!(refused, OpenError::Refused(Status::TooMany));
+    assert_eq!(refused, OpenError::Refused(OpenStatus::TooMany));
     held.pop();
     // The release is sent with this Open.
     held.push(lane.open(by_name(b"hello", &who)).await.unwrap());
@@ -206,7 +209,7 @@ async fn requests_above_the_bounds_are_not_sent() {
     assert_eq!(lane.open(by_name(&long, &who)).await.unwrap_err(), OpenError::TooLong);
     let handle = OpenRequest { target: Target::Handle(&long[..129]), access: Access::Read, credential: &who };
     assert_eq!(lane.open(handle).await.unwrap_err(), OpenError::TooLong);
-    let many = lane::Credential { gids: vec![1; 17], ..root() };
+    let many = lane::LaneCredential { gids: vec![1; 17], ..root() };
     assert_eq!(lane.open(by_name(b"hello", &many)).await.unwrap_err(), OpenError::TooLong);
     assert!(lane.open(by_name(&long[..255], &who)).await.is_err());
     assert_eq!(lane.state(), LaneState::Live);
@@ -432,8 +435,8 @@ async fn fake_open(lane: &lane::Lane, raw: &Raw) -> lane::Grant {
     let (file, _peer) = std::io::pipe().unwrap();
     let answer = async {
         let (bytes, _) = raw.receive().unwrap();
-        let Ok(Request::Open { serial, .. }) = message::decode(&bytes) else { panic!("no Open") };
-        let opened = Reply::Opened {
+        let Ok(LaneRequest::Open { serial, .. }) = message::decode(&bytes) else { panic!("no Open") };
+        let opened = LaneReply::Opened {
             serial,
             grant: 1,
             generation: 1,

@@ -1,10 +1,10 @@
 //! Round trips of every message, and arbitrary bytes.
 
-use lane::message::{self, HandshakeRefusal, MAX_MESSAGE, MAX_RELEASES, Reply, Request};
+use lane::message::{self, HandshakeRefusal, LaneReply, LaneRequest, MAX_MESSAGE, MAX_RELEASES};
 use lane::request::{MAX_GIDS, MAX_HANDLE, MAX_NAME};
 use lane::{
-    Access, Commitment, CreateMode, Credential, DirectoryChange, GrantAttributes, NewFile, Nonce,
-    PreOpAttributes, Status, Target,
+    Access, Commitment, CreateMode, DirectoryChange, GrantAttributes, LaneCredential, NewFile, Nonce,
+    OpenStatus, PreOpAttributes, Target,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -92,17 +92,17 @@ proptest! {
             (None, _) => Target::Handle(&directory),
         };
         let access = Access::from_number(access).unwrap();
-        let credential = Credential { uid, gid, gids };
+        let credential = LaneCredential { uid, gid, gids };
         let request = lane::OpenRequest { target, access, credential: &credential };
         assert!(request.fits());
         let mut bytes = Vec::new();
         there_and_back(
-            &Request::Open { serial, releases, target, access, credential: credential.clone() },
+            &LaneRequest::Open { serial, releases, target, access, credential: credential.clone() },
             &mut bytes,
         );
         // Truncated anywhere, it is invalid.
         for length in 0..bytes.len() {
-            assert!(message::decode::<Request<'_>>(&bytes[..length]).is_err());
+            assert!(message::decode::<LaneRequest<'_>>(&bytes[..length]).is_err());
         }
     }
 
@@ -114,9 +114,9 @@ proptest! {
         releases in vec(any::<u64>(), 0..=MAX_RELEASES),
     ) {
         let commitment = Commitment(commitment);
-        there_and_back(&Request::Register { lowest, highest, commitment }, &mut Vec::new());
-        there_and_back(&Request::Release(releases), &mut Vec::new());
-        there_and_back(&Request::Async, &mut Vec::new());
+        there_and_back(&LaneRequest::Register { lowest, highest, commitment }, &mut Vec::new());
+        there_and_back(&LaneRequest::Release(releases), &mut Vec::new());
+        there_and_back(&LaneRequest::Async, &mut Vec::new());
     }
 
     #[test]
@@ -130,7 +130,7 @@ proptest! {
         directory in proptest::option::of(changed().prop_map(Box::new)),
     ) {
         let directory_change = directory.clone();
-        let opened = Reply::Opened {
+        let opened = LaneReply::Opened {
             serial,
             grant,
             generation,
@@ -144,7 +144,7 @@ proptest! {
         let number = if directory.is_some() { 23 } else { 18 };
         assert_eq!(bytes[..4], [0, 0, 0, number]);
         for length in 0..bytes.len() {
-            assert!(message::decode::<Reply<'_>>(&bytes[..length]).is_err());
+            assert!(message::decode::<LaneReply<'_>>(&bytes[..length]).is_err());
         }
     }
 
@@ -156,16 +156,16 @@ proptest! {
         status in 1..=15_u32,
     ) {
         let nonce = Nonce(nonce);
-        let status = Status::from_number(status).unwrap();
-        let local = Reply::Local { version, nonce, instance, grants, outstanding, slots };
+        let status = OpenStatus::from_number(status).unwrap();
+        let local = LaneReply::Local { version, nonce, instance, grants, outstanding, slots };
         there_and_back(&local, &mut Vec::new());
-        there_and_back(&Reply::NotOpened { serial, status }, &mut Vec::new());
-        there_and_back(&Reply::Recall { generation }, &mut Vec::new());
-        there_and_back(&Reply::Drain, &mut Vec::new());
+        there_and_back(&LaneReply::NotOpened { serial, status }, &mut Vec::new());
+        there_and_back(&LaneReply::Recall { generation }, &mut Vec::new());
+        there_and_back(&LaneReply::Drain, &mut Vec::new());
         let version = HandshakeRefusal::Version { lowest: version, highest: grants };
         use HandshakeRefusal::{Ambiguous, Draining, TooMany};
         for refusal in [version, TooMany, Ambiguous, Draining] {
-            there_and_back(&Reply::Refused(refusal), &mut Vec::new());
+            there_and_back(&LaneReply::Refused(refusal), &mut Vec::new());
         }
     }
 
@@ -184,7 +184,7 @@ fn lengths_above_their_bounds_are_refused_before_the_data_is_read() {
         to.u32(2);
         to.u32(1);
         fill(&mut to);
-        message::decode::<Request<'_>>(to.as_slice()).map(|_| ())
+        message::decode::<LaneRequest<'_>>(to.as_slice()).map(|_| ())
     };
     let too_long = |max, len| Err(xdr::Error::TooLong { max, len });
     assert_eq!(open(&|to| to.u32(257)), too_long(MAX_RELEASES, 257));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::disk::Disk;
 use common::v4::Session;
 use common::{Client, Scratch};
-use lane::{Access, PrefetchTargets, Status, Target};
+use lane::{Access, OpenStatus, PrefetchTargets, Target};
 use proto::nfs3::Nfsstat3;
 use proto::nfs4::*;
 use samehost_server::{Config, Server};
@@ -153,7 +153,7 @@ fn the_lane_gives_nothing_that_was_taken_back() {
                 let handles = ahead(PrefetchTargets::Handles(vec![&handle]));
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
                 for target in targets {
-                    assert_eq!(open(target).await, Err(Status::Access), "{options}");
+                    assert_eq!(open(target).await, Err(OpenStatus::Access), "{options}");
                 }
                 // Whoever has one could go by nothing but the ctime.
                 for given in [entries, handles] {

@@ -12,7 +12,7 @@ use common::called::{answer, call};
 use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, NFS_OK, Ops, PUTFH, SEQUENCE, Session, compound, get};
 use common::{Client, Scratch, encoded, wait_for, what};
-use lane::{Access, Status, Target};
+use lane::{Access, OpenStatus, Target};
 use proto::nfs3::{
     Getattr3Args, Getattr3Res, Link3Args, Lookup3Args, Lookup3Res, Nfsstat3, Outcome, Procedure, Rename3Args,
     Sattr3, Setattr3Args,
@@ -203,7 +203,7 @@ fn who_is_refused_recalls_nothing() {
         let lane = lane(&scratch, &mut client).await;
         for access in [Access::Read, Access::Write] {
             let opened = open(&lane, Target::Handle(&file), access, &user(1000, 1000, &[])).await;
-            assert_eq!(opened.err(), Some(Status::Access));
+            assert_eq!(opened.err(), Some(OpenStatus::Access));
         }
     });
     // Recalls go out in their order: the first is of what may be read.
@@ -505,7 +505,7 @@ fn a_grant_and_a_delegation_exclude_each_other() {
         // By NFSv4's handle as by name.
         for target in [entry, Target::Handle(&file)] {
             drop(granted(target, Access::Read).await.expect("readers share"));
-            assert_eq!(granted(target, Access::Write).await.err(), Some(Status::TryWire));
+            assert_eq!(granted(target, Access::Write).await.err(), Some(OpenStatus::TryWire));
         }
         is_recalled(&mut one, delegation, &file);
         assert_eq!(give_back(&mut one, delegation, &file), NFS_OK);
@@ -526,7 +526,7 @@ fn a_silent_clients_delegation_gives_way_to_a_grant() {
         let lane = lane(&scratch, &mut client).await;
         let target = Target::Handle(&file);
         while let Err(status) = open(&lane, target, Access::Read, &user(0, 0, &[])).await {
-            assert_eq!(status, Status::TryWire);
+            assert_eq!(status, OpenStatus::TryWire);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });

@@ -10,7 +10,7 @@ use common::local::{lane, open, run, user};
 use common::users::as_user;
 use common::v4::{NFS_OK, Session};
 use common::{Client, Scratch, what};
-use lane::{Access, CreateMode, NewFile, Status, Target};
+use lane::{Access, CreateMode, NewFile, OpenStatus, Target};
 use proto::mount3::Mountstat3;
 use proto::nfs3::{
     self, Getattr3Args, Link3Args, Lookup3Args, Mkdir3Args, Nfsstat3, Outcome, Procedure, Remove3Args,
@@ -120,7 +120,7 @@ fn names_lead_into_the_inner_export_and_its_rules_hold_there() {
                 Target::New(NewFile { directory: &d, name: b"new", mode: 0o644, how: CreateMode::Unchecked });
             for target in [there, new, Target::Handle(&file)] {
                 let refused = open(&lane, target, access, &root_user).await.err();
-                assert_eq!(refused, Some(Status::NoLane), "{target:?}");
+                assert_eq!(refused, Some(OpenStatus::NoLane), "{target:?}");
             }
             let directory = Target::Entry { directory: &way, name: b"inner" };
             open(&lane, directory, access, &root_user).await.unwrap_err();
@@ -284,7 +284,7 @@ fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() 
                 }),
             ] {
                 let refused = open(&lane, target, access, &root_user).await.err();
-                assert_eq!(refused, Some(Status::Stale), "{target:?}");
+                assert_eq!(refused, Some(OpenStatus::Stale), "{target:?}");
             }
         }
     });

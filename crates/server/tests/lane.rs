@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::local::{lane, open, run, user};
 use common::{Client, Scratch};
-use lane::{Access, Credential, Rendezvous, RendezvousOptions, Status, Target};
+use lane::{Access, LaneCredential, OpenStatus, Rendezvous, RendezvousOptions, Target};
 use proto::localio;
 use rpc::message::{AuthStat, ReplyStatus};
 use samehost_server::Server;
@@ -99,24 +99,31 @@ fn refusals_are_those_of_the_wire() {
     run(async {
         let lane = lane(&scratch, &mut client).await;
         let admin = user(0, 0, &[]);
-        let try_open = async |name: &[u8], access, who: &Credential| {
+        let try_open = async |name: &[u8], access, who: &LaneCredential| {
             open(&lane, Target::Entry { directory: &root, name }, access, who).await.map(|_| ()).err()
         };
         assert_eq!(try_open(b"open", Access::ReadWrite, &admin).await, None);
-        assert_eq!(try_open(b"closed", Access::Read, &admin).await, Some(Status::Access), "root is squashed");
-        assert_eq!(try_open(b"closed", Access::Write, &user(1000, 1000, &[])).await, Some(Status::Access));
-        assert_eq!(try_open(b"d", Access::Read, &admin).await, Some(Status::IsDirectory));
-        assert_eq!(try_open(b"l", Access::Read, &admin).await, Some(Status::Symlink));
-        assert_eq!(try_open(b"p", Access::Read, &admin).await, Some(Status::NotRegular));
-        assert_eq!(try_open(b"missing", Access::Read, &admin).await, Some(Status::NotFound));
-        assert_eq!(try_open(b"../export/open", Access::Read, &admin).await, Some(Status::TryWire));
-        assert_eq!(try_open(b"", Access::Read, &admin).await, Some(Status::TryWire));
+        assert_eq!(
+            try_open(b"closed", Access::Read, &admin).await,
+            Some(OpenStatus::Access),
+            "root is squashed"
+        );
+        assert_eq!(
+            try_open(b"closed", Access::Write, &user(1000, 1000, &[])).await,
+            Some(OpenStatus::Access)
+        );
+        assert_eq!(try_open(b"d", Access::Read, &admin).await, Some(OpenStatus::IsDirectory));
+        assert_eq!(try_open(b"l", Access::Read, &admin).await, Some(OpenStatus::Symlink));
+        assert_eq!(try_open(b"p", Access::Read, &admin).await, Some(OpenStatus::NotRegular));
+        assert_eq!(try_open(b"missing", Access::Read, &admin).await, Some(OpenStatus::NotFound));
+        assert_eq!(try_open(b"../export/open", Access::Read, &admin).await, Some(OpenStatus::TryWire));
+        assert_eq!(try_open(b"", Access::Read, &admin).await, Some(OpenStatus::TryWire));
         let bad = open(&lane, Target::Handle(&[7; 32]), Access::Read, &admin).await;
-        assert_eq!(bad.map(|_| ()).err(), Some(Status::BadHandle));
+        assert_eq!(bad.map(|_| ()).err(), Some(OpenStatus::BadHandle));
         let file = client.lookup(&root, "open");
         std::fs::remove_file(scratch.at("open")).unwrap();
         let stale = open(&lane, Target::Handle(&file), Access::Read, &admin).await;
-        assert_eq!(stale.map(|_| ()).err(), Some(Status::Stale));
+        assert_eq!(stale.map(|_| ()).err(), Some(OpenStatus::Stale));
         let grants = server.status().grants;
         assert_eq!((grants.granted, grants.refused, grants.not_found), (1, 9, 1));
     });
@@ -144,13 +151,13 @@ fn what_open_refuses_is_not_granted_and_the_wire_serves_it() {
                 let entry = Target::Entry { directory: &root, name: name.as_bytes() };
                 for target in [entry, Target::Handle(&file)] {
                     let refused = open(&lane, target, Access::Read, &user(1000, 1000, &[])).await.err();
-                    assert_eq!(refused, Some(Status::TryWire), "{options}: {name}");
+                    assert_eq!(refused, Some(OpenStatus::TryWire), "{options}: {name}");
                 }
                 assert_eq!(client.read(&file, 0, 10).unwrap().0, b"data", "{options}: {name}");
             }
             let own = Target::Entry { directory: &root, name: b"own" };
             let refused = open(&lane, own, Access::Write, &user(1000, 1000, &[])).await.err();
-            assert_eq!(refused, Some(Status::TryWire), "{options}");
+            assert_eq!(refused, Some(OpenStatus::TryWire), "{options}");
         });
     }
 }
@@ -170,7 +177,7 @@ fn read_only_clients_get_nothing_that_can_be_written() {
             for access in [Access::Write, Access::ReadWrite] {
                 assert_eq!(
                     open(&lane, entry, access, &admin).await.map(|_| ()).err(),
-                    Some(Status::ReadOnly)
+                    Some(OpenStatus::ReadOnly)
                 );
             }
             let opened = open(&lane, entry, Access::Read, &admin).await.unwrap();
@@ -214,7 +221,7 @@ fn in_roots_hands(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::Owne
                 let opened = opened
                     .unwrap_or_else(|status| panic!("{clients}, {peer} as {claim}, {target:?}: {status}"));
                 if clients.contains("squash") && !clients.contains("no_root_squash") {
-                    assert_eq!(written, Some(Status::Access), "the export doesn't let him");
+                    assert_eq!(written, Some(OpenStatus::Access), "the export doesn't let him");
                 }
                 got.push(opened.grant.as_fd().try_clone_to_owned().unwrap());
             }
@@ -356,7 +363,7 @@ fn no_lane_addresses_and_ports() {
     run(async {
         let admin = user(0, 0, &[]);
         let entry = Target::Entry { directory: &root, name: b"f" };
-        for (last, expected) in [(1, Some(Status::NoLane)), (2, None)] {
+        for (last, expected) in [(1, Some(OpenStatus::NoLane)), (2, None)] {
             let mut client = Client::from(&server, [127, 0, 0, last].into(), 0);
             let lane = lane(&scratch, &mut client).await;
             let opened = open(&lane, entry, Access::Read, &admin).await;
@@ -398,7 +405,7 @@ fn a_reload_recalls_the_grants_of_those_whom_it_touches() {
         assert!(touched.grant.try_get().is_none());
         assert!(untouched.grant.try_get().is_some());
         let again = open(&to_first, entry, Access::ReadWrite, &admin).await;
-        assert_eq!(again.map(|_| ()).err(), Some(Status::ReadOnly));
+        assert_eq!(again.map(|_| ()).err(), Some(OpenStatus::ReadOnly));
         // A stop takes everything.
         server.stop();
         assert!(untouched.grant.try_get().is_none());
@@ -407,13 +414,13 @@ fn a_reload_recalls_the_grants_of_those_whom_it_touches() {
 
 #[test]
 fn a_nonce_that_two_registered_is_nobody_s() {
-    use lane::message::{self, Request};
+    use lane::message::{self, LaneRequest};
     use rustix::net::{SendFlags, SocketAddrUnix, connect, send};
 
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure)");
     let nonce = lane::Nonce::random().unwrap();
-    let register = Request::Register {
+    let register = LaneRequest::Register {
         lowest: *message::VERSIONS.start(),
         highest: *message::VERSIONS.end(),
         commitment: nonce.commitment(),

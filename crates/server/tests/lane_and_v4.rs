@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, NFS_OK, Session};
 use common::{Client, Scratch};
-use lane::{Access, Lane, Status, Target};
+use lane::{Access, Lane, OpenStatus, Target};
 use proto::nfs3;
 use proto::nfs4::*;
 use samehost_server::{Config, Server};
@@ -32,7 +32,7 @@ fn open_f(session: &mut Session, root: &[u8], deny: u32) -> Result<(Stateid4, Ve
 }
 
 /// Why root gets no grant.
-async fn refused(lane: &Lane, target: Target<'_>, access: Access) -> Option<Status> {
+async fn refused(lane: &Lane, target: Target<'_>, access: Access) -> Option<OpenStatus> {
     open(lane, target, access, &user(0, 0, &[])).await.err()
 }
 
@@ -49,8 +49,8 @@ fn a_grant_and_a_deny_mode_exclude_each_other() {
         let (id, file) = open_f(&mut session, &root, SHARE_DENY_WRITE).unwrap();
         // The lane takes NFSv4's handles: they are the files' own.
         for target in [entry, Target::Handle(&file)] {
-            assert_eq!(refused(&lane, target, Access::Write).await, Some(Status::TryWire));
-            assert_eq!(refused(&lane, target, Access::ReadWrite).await, Some(Status::TryWire));
+            assert_eq!(refused(&lane, target, Access::Write).await, Some(OpenStatus::TryWire));
+            assert_eq!(refused(&lane, target, Access::ReadWrite).await, Some(OpenStatus::TryWire));
             assert_eq!(refused(&lane, target, Access::Read).await, None);
         }
         session.close(&file, id);
@@ -64,7 +64,7 @@ fn a_grant_and_a_deny_mode_exclude_each_other() {
         lane.flush();
         common::wait_for("the releases", || server.status().grants.open == 0);
         open_f(&mut session, &root, SHARE_DENY_BOTH).unwrap();
-        assert_eq!(refused(&lane, entry, Access::Read).await, Some(Status::TryWire));
+        assert_eq!(refused(&lane, entry, Access::Read).await, Some(OpenStatus::TryWire));
     });
 }
 
@@ -164,11 +164,11 @@ fn a_silent_client_gives_way_to_a_grant_and_to_nobody_who_may_not_have_one() {
         let of = |name| Target::Entry { directory: &root, name };
         // The second was heard of later: when its time is up, so is the first one's.
         while let Some(status) = refused(&lane, of(b"g"), Access::Read).await {
-            assert_eq!(status, Status::TryWire);
+            assert_eq!(status, OpenStatus::TryWire);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let stranger = open(&lane, of(b"f"), Access::Read, &user(1000, 1000, &[])).await;
-        assert_eq!(stranger.err(), Some(Status::Access));
+        assert_eq!(stranger.err(), Some(OpenStatus::Access));
         let ops = first.sequence(false).op(Operation::Putfh, &Putfh4Args { object: Opaque(&file) });
         assert_eq!(first.run(&ops).status, NFS_OK, "nothing has happened to it");
     });
@@ -192,12 +192,12 @@ fn nothing_is_granted_before_old_clients_have_reclaimed() {
     run(async {
         let lane = lane(&scratch, &mut client).await;
         let target = Target::Handle(&file);
-        assert_eq!(refused(&lane, target, Access::Read).await, Some(Status::TryWire));
+        assert_eq!(refused(&lane, target, Access::Read).await, Some(OpenStatus::TryWire));
         let mut session = Session::new(&server, 2, b"one");
         let claim = OpenClaim4::Previous(0);
         session.open_shared(&file, claim, false, SHARE_ACCESS_READ, SHARE_DENY_WRITE).unwrap();
         session.reclaim_complete();
         assert_eq!(refused(&lane, target, Access::Read).await, None);
-        assert_eq!(refused(&lane, target, Access::Write).await, Some(Status::TryWire));
+        assert_eq!(refused(&lane, target, Access::Write).await, Some(OpenStatus::TryWire));
     });
 }

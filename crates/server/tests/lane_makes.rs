@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown, symlink};
 use common::local::{lane, open, run, user};
 use common::v4::{ANYBODY, Session};
 use common::{Client, Scratch};
-use lane::{Access, CreateMode, Credential, Lane, NewFile, Opened, Status, Target};
+use lane::{Access, CreateMode, Lane, LaneCredential, NewFile, OpenStatus, OpenedGrant, Target};
 use proto::nfs3;
 use proto::nfs4::{OpenClaim4, SHARE_ACCESS_READ};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
@@ -23,8 +23,8 @@ async fn make(
     name: &str,
     how: CreateMode,
     access: Access,
-    who: &Credential,
-) -> Result<Opened, Status> {
+    who: &LaneCredential,
+) -> Result<OpenedGrant, OpenStatus> {
     let new = NewFile { directory, name: name.as_bytes(), mode: 0o640, how };
     open(lane, Target::New(new), access, who).await
 }
@@ -77,11 +77,11 @@ fn a_file_is_made_as_create_makes_it_and_the_wire_stays_silent() {
 #[test]
 fn the_export_and_the_directory_refuse_what_they_refuse_on_the_wire() {
     let refusals = [
-        ("*(ro,insecure,no_root_squash)", 0o777, user(0, 0, &[]), Status::ReadOnly),
-        ("*(rw,insecure,root_squash)", 0o755, user(0, 0, &[]), Status::Access),
-        ("*(rw,insecure,all_squash)", 0o755, user(1000, 1000, &[]), Status::Access),
-        ("*(rw,insecure,no_root_squash)", 0o755, user(1000, 1000, &[]), Status::Access),
-        ("*(rw,insecure,no_lane)", 0o777, user(0, 0, &[]), Status::NoLane),
+        ("*(ro,insecure,no_root_squash)", 0o777, user(0, 0, &[]), OpenStatus::ReadOnly),
+        ("*(rw,insecure,root_squash)", 0o755, user(0, 0, &[]), OpenStatus::Access),
+        ("*(rw,insecure,all_squash)", 0o755, user(1000, 1000, &[]), OpenStatus::Access),
+        ("*(rw,insecure,no_root_squash)", 0o755, user(1000, 1000, &[]), OpenStatus::Access),
+        ("*(rw,insecure,no_lane)", 0o777, user(0, 0, &[]), OpenStatus::NoLane),
     ];
     for (clients, mode, who, status) in refusals {
         let scratch = Scratch::new();
@@ -142,7 +142,7 @@ fn a_retry_finds_its_own_file_on_either_road_and_nobody_elses() {
         let again = make(&lane, &root, "f", mine, Access::Write, &root_user).await.unwrap();
         assert_eq!(again.handle, made.handle);
         let refused = make(&lane, &root, "f", other, Access::Write, &root_user).await.map(drop);
-        assert_eq!(refused, Err(Status::TryWire), "the wire says EXIST");
+        assert_eq!(refused, Err(OpenStatus::TryWire), "the wire says EXIST");
         // Its maker has it, and sets the times: from now on it is a file like any other.
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         futimens(&made.grant, &Timestamps { last_access: now, last_modification: now }).unwrap();
@@ -175,7 +175,7 @@ fn what_is_there_is_opened_as_it_is_or_left_to_the_wire() {
         assert_eq!((opened.attributes.file.size, opened.attributes.file.mode), (4, 0o604));
         assert_eq!(std::fs::read(scratch.at("f")).unwrap(), b"data");
         for name in ["d", "l", ".", "..", ""] {
-            assert_eq!(open(name).await.map(drop), Err(Status::TryWire), "{name:?}");
+            assert_eq!(open(name).await.map(drop), Err(OpenStatus::TryWire), "{name:?}");
         }
         drop(opened);
         lane.flush();
@@ -183,7 +183,7 @@ fn what_is_there_is_opened_as_it_is_or_left_to_the_wire() {
         // A grant is an open, also of a file that was to be made.
         let denied = OpenClaim4::Null(Opaque(b"f"));
         session.open_shared(&root, denied, false, SHARE_ACCESS_READ, 2).unwrap();
-        assert_eq!(open("f").await.map(drop), Err(Status::TryWire));
+        assert_eq!(open("f").await.map(drop), Err(OpenStatus::TryWire));
         let _new = open("new").await.unwrap();
         let denied = OpenClaim4::Null(Opaque(b"new"));
         assert!(session.open_shared(&root, denied, false, SHARE_ACCESS_READ, 2).is_err());

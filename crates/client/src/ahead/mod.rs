@@ -43,7 +43,7 @@ pub(crate) use shelf::Wanted;
 /// An open file that was given ahead.
 #[derive(Debug)]
 struct Held {
-    opened: lane::Opened,
+    opened: lane::OpenedGrant,
     /// The lane's number in the session.
     lane: u64,
 }
@@ -73,7 +73,7 @@ impl Ahead {
     fn opening(
         &self,
         wanted: Wanted<'_>,
-        user: &lane::Credential,
+        user: &lane::LaneCredential,
         now: Instant,
     ) -> (Taken<Held>, Option<Request>) {
         let (taken, request, unused) = self.state.lock().opening(wanted, user, now);
@@ -83,7 +83,7 @@ impl Ahead {
     }
 
     /// Whether there is something of a file now.
-    fn look(&self, wanted: Wanted<'_>, user: &lane::Credential) -> Taken<Held> {
+    fn look(&self, wanted: Wanted<'_>, user: &lane::LaneCredential) -> Taken<Held> {
         self.state.lock().shelf.take(wanted, user)
     }
 
@@ -104,7 +104,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn take(mut self, files: Vec<(usize, lane::Opened)>) {
+    fn take(mut self, files: Vec<(usize, lane::OpenedGrant)>) {
         // So that the end has nothing to add.
         let session = std::mem::take(&mut self.session);
         let Some(session) = session.upgrade() else { return };
@@ -194,7 +194,7 @@ impl Session {
 
 /// Whether the server's decision still holds: nothing that it hangs on can have changed without another
 /// ctime.
-fn is_unchanged(opened: &lane::Opened) -> bool {
+fn is_unchanged(opened: &lane::OpenedGrant) -> bool {
     let then = opened.attributes.file.ctime;
     opened.grant.is_live()
         && rustix::fs::fstat(&opened.grant).is_ok_and(|now| {

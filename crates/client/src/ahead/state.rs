@@ -19,7 +19,7 @@ const LISTINGS: usize = 4;
 struct Followed {
     listing: Listing,
     follower: Follower,
-    user: Option<lane::Credential>,
+    user: Option<lane::LaneCredential>,
 }
 
 /// What has been listed, opened and asked for.
@@ -27,7 +27,7 @@ struct Followed {
 pub(super) struct State {
     /// The last used one first.
     listings: VecDeque<Followed>,
-    pub(super) shelf: Shelf<lane::Credential, Held>,
+    pub(super) shelf: Shelf<lane::LaneCredential, Held>,
     /// Somebody looks after what nobody opens.
     pub(super) tended: bool,
 }
@@ -81,7 +81,7 @@ impl State {
     pub(super) fn opening(
         &mut self,
         wanted: Wanted<'_>,
-        user: &lane::Credential,
+        user: &lane::LaneCredential,
         now: Instant,
     ) -> (Taken<Held>, Option<Request>, Vec<Held>) {
         let mut unused = self.purge(now);
@@ -116,7 +116,7 @@ impl State {
     fn request(
         &mut self,
         wanted: Wanted<'_>,
-        user: &lane::Credential,
+        user: &lane::LaneCredential,
         next: &[u32],
         unused: &mut Vec<Held>,
     ) -> Option<Request> {
@@ -154,7 +154,7 @@ impl State {
     }
 
     /// Which entries of the first listing to ask for.
-    fn follow(&mut self, wanted: Wanted<'_>, user: &lane::Credential) -> Vec<u32> {
+    fn follow(&mut self, wanted: Wanted<'_>, user: &lane::LaneCredential) -> Vec<u32> {
         let find = |one: &mut Followed| {
             let guess = one.follower.guess(&mut one.listing);
             match wanted {

@@ -60,7 +60,7 @@ pub(crate) struct Opening {
     /// The grant, its lane's number, and the server's write verifier.
     pub(crate) granted: Option<(lane::Grant, u64, [u8; 8])>,
     /// Why the lane, if there is one, gave none.
-    pub(crate) refused: Option<lane::Status>,
+    pub(crate) refused: Option<lane::OpenStatus>,
 }
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     write: bool,
     opened_as: Option<Attributes>,
     /// Why the lane gave no grant when it was last asked.
-    refused: Mutex<Option<lane::Status>>,
+    refused: Mutex<Option<lane::OpenStatus>>,
     /// The lane's road, while there is one.
     granted: ReadMostly<Granted>,
     /// The occasion on which a lane was last asked for a grant; 0: none.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lane::{NewFile, OpenError, OpenRequest, Opened, Status, Target};
+use lane::{NewFile, OpenError, OpenRequest, OpenStatus, OpenedGrant, Target};
 
 use super::backoff::pause;
 use super::lane_manager::Up;
@@ -34,7 +34,7 @@ pub(crate) enum Answer {
     /// A grant.
     Granted(Box<Opening>),
     /// No; the wire may know better.
-    Refused(Status),
+    Refused(OpenStatus),
     /// There is no lane, or it is gone.
     None,
 }
@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Asks the lane for a file. Where a lane is required, anything but a grant, a refusal that the wire
-    /// would repeat, and a reference to the wire ([`Status::TryWire`]) is an error, except as [`Purpose`]
+    /// would repeat, and a reference to the wire ([`OpenStatus::TryWire`]) is an error, except as [`Purpose`]
     /// says.
     pub(crate) async fn ask_lane(
         &self,
@@ -93,11 +93,11 @@ impl Session {
                     Asked::Crowded(which) if !goes_on => {
                         return Err(Error::NoGrant { object: shown(), which });
                     }
-                    Asked::Crowded(_) => return Ok(Answer::Refused(Status::TooMany)),
+                    Asked::Crowded(_) => return Ok(Answer::Refused(OpenStatus::TooMany)),
                     // Also where there must be a lane: there is one, which says that the wire has the answer.
                     // It is that of a file which the user may have by NFS's rules and not by open(2)'s, or
                     // which somebody else's open is in the way of.
-                    Asked::NotHere(status @ Status::TryWire) => return Ok(Answer::Refused(status)),
+                    Asked::NotHere(status @ OpenStatus::TryWire) => return Ok(Answer::Refused(status)),
                     Asked::NotHere(status) => return without(status.to_string(), Answer::Refused(status)),
                     Asked::Failed(error) => return without(error.to_string(), Answer::None),
                     Asked::Lost(why) => why,
@@ -144,7 +144,7 @@ impl Session {
             Asked::Crowded(which @ Crowded::Server) if required => {
                 return Err(Error::NoGrant { object: object(), which });
             }
-            Asked::NotHere(status @ (Status::Denied | Status::NoLane)) if required => {
+            Asked::NotHere(status @ (OpenStatus::Denied | OpenStatus::NoLane)) if required => {
                 return Err(Error::NoLane { object: object(), reasons: vec![status.to_string()] });
             }
             _ => return Ok(None),
@@ -169,9 +169,9 @@ impl Session {
         match tokio::time::timeout(patience, up.lane.open(request)).await {
             Ok(Ok(opened)) => Asked::Opened(Box::new(opened), asked),
             Ok(Err(OpenError::Refused(status))) => match status {
-                Status::TooMany => self.crowded(Crowded::Server),
-                Status::Denied | Status::NoLane | Status::TryWire => Asked::NotHere(status),
-                Status::Draining => {
+                OpenStatus::TooMany => self.crowded(Crowded::Server),
+                OpenStatus::Denied | OpenStatus::NoLane | OpenStatus::TryWire => Asked::NotHere(status),
+                OpenStatus::Draining => {
                     manager.give_up(up.number);
                     Asked::Lost(status.to_string())
                 }
@@ -210,7 +210,7 @@ impl Session {
 
     /// Counts an Open over lane `number` and passes its attributes to the attribute sink. They were true at
     /// some time after `asked`.
-    pub(crate) fn taken(&self, handle: Handle, opened: Opened, number: u64, asked: Instant) -> Opening {
+    pub(crate) fn taken(&self, handle: Handle, opened: OpenedGrant, number: u64, asked: Instant) -> Opening {
         bump(&self.inner.live.lane.opens);
         let attributes = Some(opened.attributes.file);
         if let Some(sink) = &self.inner.lane.attribute_sink {
@@ -228,13 +228,13 @@ fn access(read: bool, write: bool) -> Option<lane::Access> {
 /// What became of one Open.
 enum Asked {
     /// A grant, and when it was asked for.
-    Opened(Box<Opened>, Instant),
+    Opened(Box<OpenedGrant>, Instant),
     /// A refusal that the wire would repeat.
-    Refused(Status),
+    Refused(OpenStatus),
     /// There's no room for another file.
     Crowded(Crowded),
     /// The lane can't; the wire may.
-    NotHere(Status),
+    NotHere(OpenStatus),
     /// So can't this process.
     Failed(OpenError),
     /// There is no such lane any more, and why.

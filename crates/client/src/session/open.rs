@@ -122,7 +122,7 @@ impl Session {
             let target = lane::Target::Entry { directory: directory.as_bytes(), name };
             match self.ask_lane(target, path, (options.read, options.write), Purpose::Open).await? {
                 Answer::Granted(opening) => return self.opened(*opening, path, options).await,
-                Answer::Refused(lane::Status::Symlink) => {}
+                Answer::Refused(lane::OpenStatus::Symlink) => {}
                 Answer::Refused(status) => {
                     if let Some(status) = lane_refusal(status) {
                         return Err(refusal(path, status));

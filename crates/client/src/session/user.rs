@@ -18,7 +18,7 @@ use crate::options::Credential;
 pub(crate) struct User {
     pub(crate) wire: Wire,
     /// `None`: AUTH_NONE, with which there is no lane.
-    pub(crate) lane: Option<lane::Credential>,
+    pub(crate) lane: Option<lane::LaneCredential>,
 }
 
 impl User {
@@ -34,7 +34,7 @@ impl User {
                     gid,
                     gids: groups,
                 });
-                Self { wire, lane: Some(lane::Credential { uid, gid, gids }) }
+                Self { wire, lane: Some(lane::LaneCredential { uid, gid, gids }) }
             }
         }
     }

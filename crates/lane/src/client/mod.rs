@@ -8,13 +8,13 @@ mod outbox;
 mod shared;
 mod task;
 
-pub use shared::{Grant, InFlight, LaneState, OpenError, Opened, PrefetchSink};
+pub use shared::{Grant, InFlight, LaneState, OpenError, OpenedGrant, PrefetchSink};
 
 use crate::interlock::{ClientSide, Control};
 use crate::memory::InterlockMemory;
-use crate::message::{self, Request};
+use crate::message::{self, LaneRequest};
 use crate::nonce::Instance;
-use crate::request::{Credential, OpenRequest, PrefetchTargets, Target};
+use crate::request::{LaneCredential, OpenRequest, PrefetchTargets, Target};
 use crate::socket;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -75,7 +75,7 @@ impl Lane {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub async fn open(&self, request: OpenRequest<'_>) -> Result<Opened, OpenError> {
+    pub async fn open(&self, request: OpenRequest<'_>) -> Result<OpenedGrant, OpenError> {
         let shared = &*self.owner.shared;
         if !request.fits() {
             return Err(OpenError::TooLong);
@@ -115,7 +115,7 @@ impl Lane {
     pub fn ahead(
         &self,
         targets: &PrefetchTargets<'_>,
-        credential: &Credential,
+        credential: &LaneCredential,
         then: PrefetchSink,
     ) -> Result<(), OpenError> {
         let shared = &*self.owner.shared;
@@ -149,7 +149,7 @@ impl Lane {
     /// when they are answered, since this client will sync what must be. Best effort: the server may ignore
     /// it.
     pub fn go_async(&self) {
-        let _ = socket::send(&self.owner.shared.socket, &message::encode(&Request::Async), &[]);
+        let _ = socket::send(&self.owner.shared.socket, &message::encode(&LaneRequest::Async), &[]);
     }
 
     /// The current state. No system call.
@@ -225,7 +225,7 @@ impl ClientShared {
     fn prepare(
         &self,
         request: &OpenRequest<'_>,
-    ) -> (Unsent<'_>, oneshot::Receiver<Result<Opened, OpenError>>) {
+    ) -> (Unsent<'_>, oneshot::Receiver<Result<OpenedGrant, OpenError>>) {
         let mut outbox = self.outbox.lock();
         let (sender, answer) = oneshot::channel();
         let serial = outbox.wait(Waiter::Open(sender));

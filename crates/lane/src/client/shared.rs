@@ -7,9 +7,9 @@ use super::outbox::Outbox;
 use crate::attributes::{DirectoryChange, GrantAttributes};
 use crate::interlock::{ClientSide, ControlState, IoCount};
 use crate::memory::InterlockMemory;
-use crate::message::{self, MAX_RELEASES, Request};
+use crate::message::{self, LaneRequest, MAX_RELEASES};
 use crate::nonce::Instance;
-use crate::request::Status;
+use crate::request::OpenStatus;
 use crate::socket;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore, oneshot, watch};
 pub enum OpenError {
     /// The server refused it.
     #[error("{0}")]
-    Refused(Status),
+    Refused(OpenStatus),
     /// The lane has ended (or is draining): use the wire, and probe again.
     #[error("the lane is gone")]
     Gone,
@@ -44,7 +44,7 @@ pub enum OpenError {
 
 /// Receives the prefetched files, each with its index in the request, on the receiving task. Dropped instead
 /// if they will never come.
-pub type PrefetchSink = Box<dyn FnOnce(Vec<(usize, Opened)>) + Send>;
+pub type PrefetchSink = Box<dyn FnOnce(Vec<(usize, OpenedGrant)>) + Send>;
 
 /// The state of a lane, as known to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub enum LaneState {
 
 /// What waits for a reply.
 pub(super) enum Waiter {
-    Open(oneshot::Sender<Result<Opened, OpenError>>),
+    Open(oneshot::Sender<Result<OpenedGrant, OpenError>>),
     Prefetch(PrefetchSink),
 }
 
@@ -123,9 +123,9 @@ impl ClientShared {
                 return;
             }
             let more = releases.len() == MAX_RELEASES;
-            let release = Request::Release(releases);
+            let release = LaneRequest::Release(releases);
             let sent = socket::send(&self.socket, &message::encode(&release), &[]);
-            if let (Err(Errno::AGAIN), Request::Release(mut releases)) = (sent, release) {
+            if let (Err(Errno::AGAIN), LaneRequest::Release(mut releases)) = (sent, release) {
                 self.outbox.lock().releases.append(&mut releases);
                 self.flush.notify_one();
                 return;
@@ -184,7 +184,7 @@ impl Drop for LaneHandle {
 
 /// The result of a successful Open.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedGrant {
     /// The open file.
     pub grant: Grant,
     /// The file's NFS handle.

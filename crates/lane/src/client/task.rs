@@ -3,9 +3,9 @@
 //! The receiving task lives as long as the socket: a hang-up ends it, and its end (also when the runtime is
 //! shut down) ends the lane. The other task sends releases that no Open carried.
 
-use super::shared::{ClientShared, Grant, LaneHandle, LaneState, OpenError, Opened, Waiter};
+use super::shared::{ClientShared, Grant, LaneHandle, LaneState, OpenError, OpenedGrant, Waiter};
 use crate::interlock::{Control, ControlState};
-use crate::message::{self, MAX_MESSAGE, Reply};
+use crate::message::{self, LaneReply, MAX_MESSAGE};
 use crate::socket::{self, Received};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -51,7 +51,7 @@ pub(super) async fn receive(shared: Arc<ClientShared>, owner: Weak<LaneHandle>) 
                     return;
                 }
             };
-            let Ok(reply) = message::decode::<Reply<'_>>(&buffer[..length]) else {
+            let Ok(reply) = message::decode::<LaneReply<'_>>(&buffer[..length]) else {
                 debug!("lane: the server sent no message of the protocol");
                 return;
             };
@@ -73,14 +73,14 @@ pub(super) async fn receive(shared: Arc<ClientShared>, owner: Weak<LaneHandle>) 
 fn understand(
     shared: &ClientShared,
     owner: &Weak<LaneHandle>,
-    reply: Reply<'_>,
+    reply: LaneReply<'_>,
     fds: Vec<OwnedFd>,
     no_room: bool,
 ) -> Option<()> {
     let none = fds.is_empty() && !no_room;
     let mut fds = fds.into_iter();
     match reply {
-        Reply::Opened { serial, grant, generation, verifier, handle, attributes, directory } => {
+        LaneReply::Opened { serial, grant, generation, verifier, handle, attributes, directory } => {
             // The receipt, at once. A missing descriptor shows in a release.
             shared.interlock.receive();
             let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
@@ -88,7 +88,7 @@ fn understand(
                 (Some(file), Some(owner)) if file.as_raw_fd() < shared.highest_descriptor => {
                     let expected = Control { state: ControlState::Live, generation }.word();
                     let grant = Grant::new(file, grant, expected, owner, attributes.modes);
-                    Ok(Opened { grant, handle: handle.to_vec(), attributes, directory, verifier })
+                    Ok(OpenedGrant { grant, handle: handle.to_vec(), attributes, directory, verifier })
                 }
                 (None, _) if !no_room => return None,
                 (file, _) => {
@@ -101,7 +101,7 @@ fn understand(
             let _ = waiter.send(answer);
             fds.next().is_none().then_some(())?;
         }
-        Reply::Prefetched { serial, generation, verifier, files } => {
+        LaneReply::Prefetched { serial, generation, verifier, files } => {
             files.iter().for_each(|_| shared.interlock.receive());
             let Waiter::Prefetch(then) = shared.outbox.lock().answered(serial)? else { return None };
             // Descriptors come in order. The last ones are missing if this process has no room for them.
@@ -116,7 +116,7 @@ fn understand(
                         let grant = Grant::new(fd, file.grant, expected, Arc::clone(owner), attributes.modes);
                         let handle = file.handle.to_vec();
                         let directory = None;
-                        let given = Opened { grant, handle, attributes, directory, verifier };
+                        let given = OpenedGrant { grant, handle, attributes, directory, verifier };
                         opened.push((file.index as usize, given));
                     }
                     (fd, _) => {
@@ -127,13 +127,13 @@ fn understand(
             }
             then(opened);
         }
-        Reply::NotOpened { serial, status } if none => {
+        LaneReply::NotOpened { serial, status } if none => {
             let Waiter::Open(waiter) = shared.outbox.lock().answered(serial)? else { return None };
             let _ = waiter.send(Err(OpenError::Refused(status)));
         }
-        Reply::Drain if none => shared.draining(),
+        LaneReply::Drain if none => shared.draining(),
         // The interlock has told threads with I/O already.
-        Reply::Recall { generation } if none => shared.generation.store(generation, Relaxed),
+        LaneReply::Recall { generation } if none => shared.generation.store(generation, Relaxed),
         _ => return None,
     }
     Some(())

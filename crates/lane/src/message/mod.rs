@@ -10,8 +10,8 @@ mod requests;
 
 use xdr::{Decode, Decoder, Encode, Encoder, Error};
 
-pub use replies::{HandshakeRefusal, PrefetchedFile, Reply};
-pub use requests::{Request, encode_open, encode_prefetch};
+pub use replies::{HandshakeRefusal, LaneReply, PrefetchedFile};
+pub use requests::{LaneRequest, encode_open, encode_prefetch};
 
 /// The largest datagram of the protocol, in bytes.
 pub const MAX_MESSAGE: usize = 8192;
@@ -64,8 +64,8 @@ pub fn decode_any(datagram: &[u8]) {
             }
         };
     }
-    there_and_back!(Request<'_>);
-    there_and_back!(Reply<'_>);
+    there_and_back!(LaneRequest<'_>);
+    there_and_back!(LaneReply<'_>);
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     use crate::attributes::{DirectoryChange, GrantAttributes, PreOpAttributes};
     use crate::nonce::Commitment;
     use crate::request::{
-        Access, CreateMode, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_PREFETCH, NewFile,
+        Access, CreateMode, LaneCredential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_PREFETCH, NewFile,
         PrefetchTargets, Target,
     };
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_largest_messages_fit_a_datagram() {
-        let open = Request::Open {
+        let open = LaneRequest::Open {
             serial: 1,
             releases: vec![7; MAX_RELEASES],
             target: Target::New(NewFile {
@@ -102,10 +102,10 @@ mod tests {
                 how: CreateMode::Exclusive([3; 8]),
             }),
             access: Access::ReadWrite,
-            credential: Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] },
+            credential: LaneCredential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] },
         };
         assert!(encode(&open).len() <= MAX_MESSAGE);
-        let opened = Reply::Opened {
+        let opened = LaneReply::Opened {
             serial: 1,
             grant: 2,
             generation: 3,
@@ -124,17 +124,22 @@ mod tests {
             handle: &[5; MAX_HANDLE],
             attributes: GrantAttributes::default(),
         };
-        let given =
-            Reply::Prefetched { serial: 1, generation: 3, verifier: [4; 8], files: vec![file; MAX_PREFETCH] };
+        let given = LaneReply::Prefetched {
+            serial: 1,
+            generation: 3,
+            verifier: [4; 8],
+            files: vec![file; MAX_PREFETCH],
+        };
         assert!(encode(&given).len() <= MAX_MESSAGE);
     }
 
     #[test]
     fn requests_that_fit_are_encoded_and_others_reported() {
         let ahead = |targets: PrefetchTargets<'_>| {
-            let credential = Credential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] };
-            let ahead = Request::Prefetch { serial: 1, releases: vec![7; MAX_RELEASES], targets, credential };
-            assert_eq!(decode::<Request<'_>>(&encode(&ahead)).as_ref(), Ok(&ahead));
+            let credential = LaneCredential { uid: 1, gid: 2, gids: vec![3; MAX_GIDS] };
+            let ahead =
+                LaneRequest::Prefetch { serial: 1, releases: vec![7; MAX_RELEASES], targets, credential };
+            assert_eq!(decode::<LaneRequest<'_>>(&encode(&ahead)).as_ref(), Ok(&ahead));
             encode(&ahead).len()
         };
         let handles = PrefetchTargets::Handles(vec![&[1; MAX_HANDLE]; MAX_PREFETCH]);
@@ -153,12 +158,12 @@ mod tests {
 
     #[test]
     fn register_to_the_byte() {
-        let register = Request::Register { lowest: 1, highest: 2, commitment: Commitment([0xcc; 32]) };
+        let register = LaneRequest::Register { lowest: 1, highest: 2, commitment: Commitment([0xcc; 32]) };
         let mut bytes = vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2];
         bytes.extend([0xcc; 32]);
         assert_eq!(encode(&register), bytes);
-        assert_eq!(decode::<Request<'_>>(&bytes), Ok(register));
+        assert_eq!(decode::<LaneRequest<'_>>(&bytes), Ok(register));
         bytes.push(0);
-        assert_eq!(decode::<Request<'_>>(&bytes), Err(Error::Trailing(1)));
+        assert_eq!(decode::<LaneRequest<'_>>(&bytes), Err(Error::Trailing(1)));
     }
 }

@@ -3,8 +3,8 @@
 use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
 use crate::request::{
-    Access, CreateMode, Credential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_PREFETCH, NewFile, PrefetchTargets,
-    Status, Target,
+    Access, CreateMode, LaneCredential, MAX_GIDS, MAX_HANDLE, MAX_NAME, MAX_PREFETCH, NewFile, OpenStatus,
+    PrefetchTargets, Target,
 };
 
 impl Encode for Access {
@@ -20,20 +20,20 @@ impl<'a> Decode<'a> for Access {
     }
 }
 
-impl Encode for Status {
+impl Encode for OpenStatus {
     fn encode(&self, to: &mut Encoder) {
         to.u32(*self as u32);
     }
 }
 
-impl<'a> Decode<'a> for Status {
+impl<'a> Decode<'a> for OpenStatus {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         let value = from.u32()?;
         Self::from_number(value).ok_or(Error::Discriminant { of: "status", value })
     }
 }
 
-impl Encode for Credential {
+impl Encode for LaneCredential {
     fn encode(&self, to: &mut Encoder) {
         to.u32(self.uid);
         to.u32(self.gid);
@@ -42,7 +42,7 @@ impl Encode for Credential {
     }
 }
 
-impl<'a> Decode<'a> for Credential {
+impl<'a> Decode<'a> for LaneCredential {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         let (uid, gid) = (from.u32()?, from.u32()?);
         let gids = from.get::<Array<u32, MAX_GIDS>>()?.0;

@@ -5,7 +5,7 @@ use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 use super::VERSIONS;
 use crate::attributes::{DirectoryChange, GrantAttributes};
 use crate::nonce::{Instance, Nonce};
-use crate::request::{MAX_HANDLE, MAX_PREFETCH, Status};
+use crate::request::{MAX_HANDLE, MAX_PREFETCH, OpenStatus};
 
 const LOCAL: u32 = 16;
 const REFUSED: u32 = 17;
@@ -18,7 +18,7 @@ const CREATED: u32 = 23;
 
 /// A message from server to client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply<'a> {
+pub enum LaneReply<'a> {
     /// The nonce has arrived: both are ends of one NFS connection. Carries the interlock's memory.
     Local {
         /// The protocol version of everything that follows.
@@ -59,7 +59,7 @@ pub enum Reply<'a> {
         /// The request's number.
         serial: u32,
         /// The reason.
-        status: Status,
+        status: OpenStatus,
     },
     /// The server is about to stop (the interlock says so, too; this wakes a client without I/O).
     Drain,
@@ -81,7 +81,7 @@ pub enum Reply<'a> {
     },
 }
 
-/// One file of a [`Reply::Prefetched`].
+/// One file of a [`LaneReply::Prefetched`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefetchedFile<'a> {
     /// Its index in the request, from 0.
@@ -137,7 +137,7 @@ pub enum HandshakeRefusal {
     Draining,
 }
 
-impl Encode for Reply<'_> {
+impl Encode for LaneReply<'_> {
     fn encode(&self, to: &mut Encoder) {
         match self {
             Self::Local { version, nonce, instance, grants, outstanding, slots } => {
@@ -185,7 +185,7 @@ impl Encode for Reply<'_> {
     }
 }
 
-impl<'a> Decode<'a> for Reply<'a> {
+impl<'a> Decode<'a> for LaneReply<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         Ok(match from.u32()? {
             LOCAL => Self::Local {

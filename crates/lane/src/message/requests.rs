@@ -4,7 +4,7 @@ use xdr::{Array, Decode, Decoder, Encode, Encoder, Error};
 
 use super::MAX_RELEASES;
 use crate::nonce::Commitment;
-use crate::request::{Access, Credential, OpenRequest, PrefetchTargets, Target};
+use crate::request::{Access, LaneCredential, OpenRequest, PrefetchTargets, Target};
 
 const REGISTER: u32 = 1;
 const OPEN: u32 = 2;
@@ -14,7 +14,7 @@ const ASYNC: u32 = 5;
 
 /// A message from client to server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request<'a> {
+pub enum LaneRequest<'a> {
     /// The first message, and only the first.
     Register {
         /// The lowest protocol version of the client.
@@ -35,7 +35,7 @@ pub enum Request<'a> {
         /// The access requested.
         access: Access,
         /// The user.
-        credential: Credential,
+        credential: LaneCredential,
     },
     /// Grants that the client has closed. Not answered.
     Release(Vec<u64>),
@@ -49,7 +49,7 @@ pub enum Request<'a> {
         /// The files.
         targets: PrefetchTargets<'a>,
         /// The user.
-        credential: Credential,
+        credential: LaneCredential,
     },
     /// Changes of names and attributes by calls of the NFS connection needn't be durable when they are
     /// answered: client and server share the kernel, and with it every crash, and the client syncs what its
@@ -57,7 +57,7 @@ pub enum Request<'a> {
     Async,
 }
 
-/// Appends an Open without building a [`Request`]. `releases` must have at most [`MAX_RELEASES`] elements.
+/// Appends an Open without building a [`LaneRequest`]. `releases` must have at most [`MAX_RELEASES`] elements.
 pub fn encode_open(to: &mut Encoder, serial: u32, releases: &[u64], request: &OpenRequest<'_>) {
     to.u32(OPEN);
     to.u32(serial);
@@ -67,14 +67,14 @@ pub fn encode_open(to: &mut Encoder, serial: u32, releases: &[u64], request: &Op
     to.put(request.credential);
 }
 
-/// Appends a Prefetch without building a [`Request`]. `targets` must fit ([`PrefetchTargets::fits`]), and
+/// Appends a Prefetch without building a [`LaneRequest`]. `targets` must fit ([`PrefetchTargets::fits`]), and
 /// `releases` must have at most [`MAX_RELEASES`] elements.
 pub fn encode_prefetch(
     to: &mut Encoder,
     serial: u32,
     releases: &[u64],
     targets: &PrefetchTargets<'_>,
-    credential: &Credential,
+    credential: &LaneCredential,
 ) {
     to.u32(PREFETCH);
     to.u32(serial);
@@ -88,7 +88,7 @@ fn put_releases(to: &mut Encoder, releases: &[u64]) {
     releases.iter().for_each(|grant| to.u64(*grant));
 }
 
-impl Encode for Request<'_> {
+impl Encode for LaneRequest<'_> {
     fn encode(&self, to: &mut Encoder) {
         match self {
             Self::Register { lowest, highest, commitment } => {
@@ -113,7 +113,7 @@ impl Encode for Request<'_> {
     }
 }
 
-impl<'a> Decode<'a> for Request<'a> {
+impl<'a> Decode<'a> for LaneRequest<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, Error> {
         Ok(match from.u32()? {
             REGISTER => Self::Register {

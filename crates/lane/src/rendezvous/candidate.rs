@@ -4,7 +4,7 @@ use super::options::RendezvousOptions;
 use super::reason::Reason;
 use crate::client::Established;
 use crate::memory::InterlockMemory;
-use crate::message::{self, MAX_MESSAGE, Reply, Request, VERSIONS};
+use crate::message::{self, LaneReply, LaneRequest, MAX_MESSAGE, VERSIONS};
 use crate::nonce::{Commitment, Instance, Nonce};
 use crate::peer::PeerCredentials;
 use crate::socket::{self, Received};
@@ -46,7 +46,8 @@ impl Candidate {
                 None => Reason::UntrustedUnmapped { through: through(), overflow: sys::peer::overflow_uid() },
             });
         }
-        let register = Request::Register { lowest: *VERSIONS.start(), highest: *VERSIONS.end(), commitment };
+        let register =
+            LaneRequest::Register { lowest: *VERSIONS.start(), highest: *VERSIONS.end(), commitment };
         socket::send(&self.socket, &message::encode(&register), &[]).map_err(failed)?;
         Ok(self)
     }
@@ -72,10 +73,10 @@ impl Candidate {
             Ok(Received::Violation(what)) => return violation(what),
         };
         let (version, theirs, instance, outstanding, slots) = match message::decode(&buffer[..length]) {
-            Ok(Reply::Local { version, nonce, instance, outstanding, slots, .. }) => {
+            Ok(LaneReply::Local { version, nonce, instance, outstanding, slots, .. }) => {
                 (version, nonce, instance, outstanding, slots)
             }
-            Ok(Reply::Refused(refusal)) => {
+            Ok(LaneReply::Refused(refusal)) => {
                 return CandidateState::Never(Reason::Refused { through: through(), refusal });
             }
             _ => return violation("no message of the handshake"),

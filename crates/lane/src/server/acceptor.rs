@@ -7,7 +7,7 @@
 
 use super::NonceOutcome;
 use super::grant_budget::share_of;
-use crate::message::{self, HandshakeRefusal, Reply, Request, VERSIONS};
+use crate::message::{self, HandshakeRefusal, LaneReply, LaneRequest, VERSIONS};
 use crate::nonce::{Commitment, Nonce};
 use crate::peer::PeerCredentials;
 use crate::registry::{Arrival, Bounds, Claim, Registry, WaitingId};
@@ -200,7 +200,7 @@ impl Acceptor {
             Arrival::Refused => {
                 let _ = socket::send(
                     &waiting.socket,
-                    &message::encode(&Reply::Refused(HandshakeRefusal::TooMany)),
+                    &message::encode(&LaneReply::Refused(HandshakeRefusal::TooMany)),
                     &[],
                 );
                 return;
@@ -227,7 +227,8 @@ impl Acceptor {
             Ok(Received::Datagram { length, .. }) => length,
             Ok(Received::HangUp | Received::Violation(_)) | Err(_) => return self.close(id),
         };
-        let Ok(Request::Register { lowest, highest, commitment }) = message::decode(&buffer[..length]) else {
+        let Ok(LaneRequest::Register { lowest, highest, commitment }) = message::decode(&buffer[..length])
+        else {
             return self.close(id);
         };
         let Some(version) = message::negotiate(lowest, highest) else {
@@ -247,7 +248,7 @@ impl Acceptor {
         if let Some(waiting) = self.waiting.get(&id) {
             // Closing a socket with unread data gives the other end ECONNRESET instead of the refusal.
             let _ = socket::receive_bytes(&waiting.socket, &mut [0; message::MAX_MESSAGE + 1], false);
-            let _ = socket::send(&waiting.socket, &message::encode(&Reply::Refused(refusal)), &[]);
+            let _ = socket::send(&waiting.socket, &message::encode(&LaneReply::Refused(refusal)), &[]);
         }
         self.close(id);
     }

@@ -13,7 +13,7 @@
 use super::acceptor::WaitingConnection;
 use super::call_queue::{CallQueue, ClientCall};
 use super::shared::ServerShared;
-use crate::message::{self, MAX_MESSAGE, Request};
+use crate::message::{self, LaneRequest, MAX_MESSAGE};
 use crate::namespaces::{self, Namespace};
 use crate::nonce::Commitment;
 use crate::peer::PeerCredentials;
@@ -111,7 +111,7 @@ fn registered(socket: OwnedFd, through: String, expected: Commitment) -> Option<
     let Ok(Received::Datagram { length, .. }) = socket::receive_bytes(&socket, &mut buffer, false) else {
         return None;
     };
-    let Ok(Request::Register { lowest, highest, commitment }) = message::decode(&buffer[..length]) else {
+    let Ok(LaneRequest::Register { lowest, highest, commitment }) = message::decode(&buffer[..length]) else {
         return None;
     };
     if commitment != expected {

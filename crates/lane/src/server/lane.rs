@@ -15,10 +15,10 @@ use super::{Bound, GrantService, LaneInfo, LaneLimits, OpenGrant};
 use crate::grant_table::{GrantTable, Purpose};
 use crate::interlock::{Control, ControlState, SLOTS, ServerSide};
 use crate::memory::InterlockMemory;
-use crate::message::{self, MAX_MESSAGE, PrefetchedFile, Reply, Request};
+use crate::message::{self, LaneReply, LaneRequest, MAX_MESSAGE, PrefetchedFile};
 use crate::nonce::{Instance, Nonce};
 use crate::peer::may_act_as;
-use crate::request::{Access, Credential, MAX_HANDLE, OpenRequest, PrefetchTargets, Status, Target};
+use crate::request::{Access, LaneCredential, MAX_HANDLE, OpenRequest, OpenStatus, PrefetchTargets, Target};
 use crate::socket::{self, Received};
 use fairness::Peer;
 use parking_lot::Mutex;
@@ -112,7 +112,7 @@ impl LaneShared {
 
     /// Sends Local to the client. Returns whether it was sent.
     pub(super) fn say_local(&self, version: u32, nonce: Nonce, instance: Instance) -> bool {
-        let local = Reply::Local {
+        let local = LaneReply::Local {
             version,
             nonce,
             instance,
@@ -154,13 +154,13 @@ impl LaneShared {
             self.interlock.publish(*control);
             control.generation
         };
-        self.tell(&Reply::Recall { generation });
+        self.tell(&LaneReply::Recall { generation });
     }
 
     /// Refuses new grants and new I/O.
     pub(super) fn begin_drain(&self) {
         self.publish(ControlState::Draining);
-        self.tell(&Reply::Drain);
+        self.tell(&LaneReply::Drain);
     }
 
     /// Ends the lane by shutting its socket down, which its thread notices. `why` is the reason in words for
@@ -232,7 +232,7 @@ impl LaneShared {
     }
 
     /// Sends an unsolicited message. Ends the lane of a client that doesn't read it.
-    fn tell(&self, reply: &Reply<'_>) {
+    fn tell(&self, reply: &LaneReply<'_>) {
         if socket::send(&self.socket, &message::encode(reply), &[]).is_err() {
             self.end("the client didn't take what it was told");
         }
@@ -290,20 +290,20 @@ fn serve_one(
     };
     lane.busy.store(true, Relaxed);
     match message::decode(&buffer[..length])? {
-        Request::Register { .. } => Err(LaneEnd::Violation("a second Register")),
-        Request::Release(releases) => lane.release(&releases),
-        Request::Open { serial, releases, target, access, credential } => {
+        LaneRequest::Register { .. } => Err(LaneEnd::Violation("a second Register")),
+        LaneRequest::Release(releases) => lane.release(&releases),
+        LaneRequest::Open { serial, releases, target, access, credential } => {
             lane.release(&releases)?;
             match open(lane, service, refresh, &target, access, &credential)? {
                 Ok(decided) => send_grant(lane, service, serial, credential.uid, decided, reply),
                 Err(status) => refuse(lane, serial, status, reply),
             }
         }
-        Request::Prefetch { serial, releases, targets, credential } => {
+        LaneRequest::Prefetch { serial, releases, targets, credential } => {
             lane.release(&releases)?;
             ahead(lane, service, serial, &targets, &credential, reply)
         }
-        Request::Async => {
+        LaneRequest::Async => {
             // Once: every call of the NFS connection checks for it.
             if !lane.asynchronous.swap(true, Relaxed) {
                 service.async_from_now(&lane.bound);
@@ -314,10 +314,10 @@ fn serve_one(
 }
 
 /// Answers an Open with a status.
-fn refuse(lane: &LaneShared, serial: u32, status: Status, reply: &mut Encoder) -> Result<(), LaneEnd> {
+fn refuse(lane: &LaneShared, serial: u32, status: OpenStatus, reply: &mut Encoder) -> Result<(), LaneEnd> {
     lane.refused.fetch_add(1, Relaxed);
     reply.truncate(0);
-    reply.put(&Reply::NotOpened { serial, status });
+    reply.put(&LaneReply::NotOpened { serial, status });
     Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)
 }
 
@@ -336,16 +336,16 @@ fn open<'a>(
     refresh: &dyn Fn(),
     target: &Target<'_>,
     access: Access,
-    credential: &Credential,
-) -> Result<Result<Decided<'a>, Status>, LaneEnd> {
+    credential: &LaneCredential,
+) -> Result<Result<Decided<'a>, OpenStatus>, LaneEnd> {
     // Read before the check, so that a recall during the check ends this grant.
     let control = *lane.control.lock();
     if control.state != ControlState::Live {
-        return Ok(Err(Status::Draining));
+        return Ok(Err(OpenStatus::Draining));
     }
     // Checked before room is reserved, so that refused requests don't use up other users' room.
     if !may_act_as(&lane.bound.process, credential) {
-        return Ok(Err(Status::Denied));
+        return Ok(Err(OpenStatus::Denied));
     }
     let mut reservation = lane.reserve(credential.uid, Purpose::Open)?;
     if reservation.is_none() {
@@ -354,7 +354,7 @@ fn open<'a>(
         reservation = lane.reserve(credential.uid, Purpose::Open)?;
     }
     // No file was looked up or created.
-    let Some(reservation) = reservation else { return Ok(Err(Status::TooMany)) };
+    let Some(reservation) = reservation else { return Ok(Err(OpenStatus::TooMany)) };
     let granted = ask(lane, service, &OpenRequest { target: *target, access, credential });
     Ok(granted.map(|granted| Decided { generation: control.generation, granted, reservation }))
 }
@@ -364,10 +364,12 @@ fn ask(
     lane: &LaneShared,
     service: &dyn GrantService,
     request: &OpenRequest<'_>,
-) -> Result<OpenGrant, Status> {
+) -> Result<OpenGrant, OpenStatus> {
     catch_unwind(AssertUnwindSafe(|| service.open(&lane.bound, request)))
-        .unwrap_or(Err(Status::Io))
-        .and_then(|granted| if granted.handle.len() <= MAX_HANDLE { Ok(granted) } else { Err(Status::Io) })
+        .unwrap_or(Err(OpenStatus::Io))
+        .and_then(
+            |granted| if granted.handle.len() <= MAX_HANDLE { Ok(granted) } else { Err(OpenStatus::Io) },
+        )
 }
 
 /// Sends a grant, or takes it back.
@@ -385,7 +387,7 @@ fn send_grant(
     let Ok(grant) = lane.grants.lock().give(held, user, Purpose::Open, Instant::now()) else { return Ok(()) };
     reservation.commit();
     reply.truncate(0);
-    reply.put(&Reply::Opened {
+    reply.put(&LaneReply::Opened {
         serial,
         grant,
         generation,
@@ -402,7 +404,7 @@ fn send_grant(
         }
         // The kernel bounds the descriptors that a user has in flight, and counts those of the user's other
         // programs, too.
-        return refuse(lane, serial, Status::TooMany, reply);
+        return refuse(lane, serial, OpenStatus::TooMany, reply);
     }
     lane.granted.fetch_add(1, Relaxed);
     Ok(())
@@ -415,7 +417,7 @@ fn ahead(
     service: &dyn GrantService,
     serial: u32,
     targets: &PrefetchTargets<'_>,
-    credential: &Credential,
+    credential: &LaneCredential,
     reply: &mut Encoder,
 ) -> Result<(), LaneEnd> {
     // As for an Open, read before the first check.
@@ -447,7 +449,7 @@ fn ahead(
         handle,
         attributes: *attributes,
     });
-    let given = Reply::Prefetched {
+    let given = LaneReply::Prefetched {
         serial,
         generation: control.generation,
         verifier: service.verifier(),
@@ -471,7 +473,7 @@ fn ahead(
                 return Err(error.into());
             }
             // The kernel bounds the descriptors that a user has in flight. Prefetched ones can wait.
-            let none = Reply::Prefetched { serial, generation: 0, verifier: [0; 8], files: Vec::new() };
+            let none = LaneReply::Prefetched { serial, generation: 0, verifier: [0; 8], files: Vec::new() };
             reply.truncate(0);
             reply.put(&none);
             Ok(socket::send(&lane.socket, reply.as_slice(), &[])?)

@@ -19,7 +19,7 @@ pub use lane_server::LaneServer;
 use crate::attributes::{DirectoryChange, GrantAttributes};
 use crate::nonce::Instance;
 use crate::peer::PeerCredentials;
-use crate::request::{OpenRequest, Status};
+use crate::request::{OpenRequest, OpenStatus};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ pub trait GrantService: Send + Sync + 'static {
     ///
     /// # Errors
     /// The status that the client receives.
-    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status>;
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus>;
 
     /// The write verifier sent with every grant (RFC 1813 section 3.3.7).
     fn verifier(&self) -> [u8; 8];

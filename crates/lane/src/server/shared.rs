@@ -6,7 +6,7 @@ use super::grant_budget::{GrantBudget, share_of};
 use super::lane::{self, LaneShared};
 use super::lanes::{Lanes, Room};
 use super::{Bound, GrantService, LaneInfo, LaneOptions, NfsConnection, NonceOutcome};
-use crate::message::{self, HandshakeRefusal, Reply};
+use crate::message::{self, HandshakeRefusal, LaneReply};
 use crate::nonce::Nonce;
 use crate::socket;
 use parking_lot::{Condvar, Mutex};
@@ -73,7 +73,7 @@ impl ServerShared {
     ) -> NonceOutcome {
         let WaitingConnection { socket, process, version, through, .. } = waiting;
         let refuse = |socket: &OwnedFd, refusal, answer| {
-            let _ = socket::send(socket, &message::encode(&Reply::Refused(refusal)), &[]);
+            let _ = socket::send(socket, &message::encode(&LaneReply::Refused(refusal)), &[]);
             answer
         };
         let limits = self.options.limits;

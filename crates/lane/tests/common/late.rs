@@ -3,7 +3,7 @@
 //! own thread's buffer first, membarrier(2) those of all threads. Otherwise a buffer loses its oldest store
 //! at random times.
 
-use samehost_lane::interlock::Word;
+use samehost_lane::interlock::SharedWord;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread::{self, ThreadId};
@@ -79,7 +79,7 @@ pub struct Late {
     index: usize,
 }
 
-impl Word for Late {
+impl SharedWord for Late {
     fn load(&self) -> u64 {
         self.machine.act(|state| {
             let own = state.buffers.get(&thread::current().id());

@@ -2,12 +2,12 @@
 //! this crate.
 #![allow(dead_code)]
 
-use lane::message::{self, MAX_MESSAGE, Reply, Request};
+use lane::message::{self, LaneReply, LaneRequest, MAX_MESSAGE};
 use lane::nonce::random_instance;
 use lane::{
-    Access, Bound, Credential, DirectoryChange, GrantAttributes, GrantService, Lane, LaneLimits, LaneOptions,
-    LaneServer, NewFile, NfsConnection, Nonce, NotLocal, OpenGrant, OpenRequest, Rendezvous,
-    RendezvousOptions, Status, Target,
+    Access, Bound, DirectoryChange, GrantAttributes, GrantService, Lane, LaneCredential, LaneLimits,
+    LaneOptions, LaneServer, NewFile, NfsConnection, Nonce, NotLocal, OpenGrant, OpenRequest, OpenStatus,
+    Rendezvous, RendezvousOptions, Target,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -51,7 +51,7 @@ impl Drop for Counted {
 }
 
 impl GrantService for Files {
-    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
         assert_eq!(bound.nfs_peer, NFS_PEER.parse::<SocketAddr>().unwrap());
         let name = match request.target {
             Target::Handle(handle) => handle,
@@ -64,7 +64,7 @@ impl GrantService for Files {
             gate.wait();
             gate.wait();
         }
-        let name = std::str::from_utf8(name).map_err(|_| Status::BadHandle)?;
+        let name = std::str::from_utf8(name).map_err(|_| OpenStatus::BadHandle)?;
         let flags = match request.access {
             Access::Read => OFlags::RDONLY,
             Access::Write => OFlags::WRONLY,
@@ -76,7 +76,7 @@ impl GrantService for Files {
         };
         let (create, mode) = made.unwrap_or((OFlags::empty(), Mode::empty()));
         let file = rustix::fs::open(self.dir.join(name), flags | create | OFlags::CLOEXEC, mode);
-        let file = file.map_err(|_| Status::NotFound)?;
+        let file = file.map_err(|_| OpenStatus::NotFound)?;
         self.open.fetch_add(1, SeqCst);
         Ok(OpenGrant {
             file,
@@ -206,7 +206,9 @@ impl World {
         raw.register(&nonce);
         assert!(self.nonce_arrives(nonce.0));
         let (bytes, fd) = raw.receive().expect("Local");
-        assert!(matches!(message::decode(&bytes), Ok(Reply::Local { nonce: theirs, .. }) if theirs == nonce));
+        assert!(
+            matches!(message::decode(&bytes), Ok(LaneReply::Local { nonce: theirs, .. }) if theirs == nonce)
+        );
         (raw, fd.expect("the interlock's memory"))
     }
 
@@ -227,8 +229,8 @@ impl World {
 /// A raw connection, without this crate's client.
 pub struct Raw(pub OwnedFd);
 
-fn open_request(serial: u32, name: &[u8], credential: Credential) -> Vec<u8> {
-    message::encode(&Request::Open {
+fn open_request(serial: u32, name: &[u8], credential: LaneCredential) -> Vec<u8> {
+    message::encode(&LaneRequest::Open {
         serial,
         releases: vec![],
         target: Target::Handle(name),
@@ -249,7 +251,7 @@ impl Raw {
     }
 
     pub fn register(&self, nonce: &Nonce) {
-        self.send(&message::encode(&Request::Register {
+        self.send(&message::encode(&LaneRequest::Register {
             lowest: 2,
             highest: 3,
             commitment: nonce.commitment(),
@@ -257,19 +259,24 @@ impl Raw {
     }
 
     pub fn open(&self, serial: u32, name: &[u8]) {
-        self.open_as(serial, name, Credential::default());
+        self.open_as(serial, name, LaneCredential::default());
     }
 
-    pub fn open_as(&self, serial: u32, name: &[u8], credential: Credential) {
+    pub fn open_as(&self, serial: u32, name: &[u8], credential: LaneCredential) {
         self.send(&open_request(serial, name, credential));
     }
 
-    pub fn try_open_as(&self, serial: u32, name: &[u8], credential: Credential) -> rustix::io::Result<usize> {
+    pub fn try_open_as(
+        &self,
+        serial: u32,
+        name: &[u8],
+        credential: LaneCredential,
+    ) -> rustix::io::Result<usize> {
         self.try_send(&open_request(serial, name, credential), &[])
     }
 
     pub fn try_open(&self, serial: u32, name: &[u8]) -> rustix::io::Result<usize> {
-        self.try_send(&open_request(serial, name, Credential::default()), &[])
+        self.try_send(&open_request(serial, name, LaneCredential::default()), &[])
     }
 
     pub fn send(&self, bytes: &[u8]) {
@@ -317,12 +324,12 @@ impl Raw {
 }
 
 /// The credential of root's Opens.
-pub fn root() -> Credential {
-    Credential::default()
+pub fn root() -> LaneCredential {
+    LaneCredential::default()
 }
 
 /// An Open for reading by name.
-pub fn by_name<'a>(name: &'a [u8], credential: &'a Credential) -> OpenRequest<'a> {
+pub fn by_name<'a>(name: &'a [u8], credential: &'a LaneCredential) -> OpenRequest<'a> {
     OpenRequest { target: Target::Entry { directory: b"root", name }, access: Access::Read, credential }
 }
 
@@ -370,7 +377,7 @@ impl FakeServer {
 
     /// The Local that a true server would send.
     pub fn local(&self, nonce: [u8; 16]) -> Vec<u8> {
-        message::encode(&Reply::Local {
+        message::encode(&LaneReply::Local {
             version: self.version,
             nonce: Nonce(nonce),
             instance: self.instance,
@@ -385,7 +392,7 @@ impl FakeServer {
         let candidates = Rendezvous::register(self.client_options()).await.unwrap();
         let raw = self.accept();
         let (bytes, _) = raw.receive().unwrap();
-        assert!(matches!(message::decode(&bytes), Ok(Request::Register { .. })));
+        assert!(matches!(message::decode(&bytes), Ok(LaneRequest::Register { .. })));
         let memory = memory();
         // Live, first generation.
         memory.wide(0).unwrap().store(1 << 2, SeqCst);

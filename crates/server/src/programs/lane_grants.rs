@@ -9,7 +9,7 @@ use std::sync::Arc;
 use exports::Claim;
 use lane::{
     Bound, CreateMode, DirectoryChange, GrantAttributes, GrantService, NewFile, OpenGrant, OpenRequest,
-    PreOpAttributes, Status, Target,
+    OpenStatus, PreOpAttributes, Target,
 };
 use rpc::server::TcpOwner;
 use state::{AccessKind, Share};
@@ -31,7 +31,7 @@ impl Grants {
         Self { service }
     }
 
-    fn decide(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
+    fn decide(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
         let credential = request.credential;
         let claim = Claim { uid: credential.uid, gid: credential.gid, gids: &credential.gids };
         let owner = bound.process.uid.map_or(TcpOwner::Unknown, TcpOwner::User);
@@ -75,7 +75,7 @@ impl Grants {
         (directory, new): (&Node, &NewFile<'_>),
         access: lane::Access,
         holder: Holder,
-    ) -> Result<OpenGrant, Status> {
+    ) -> Result<OpenGrant, OpenStatus> {
         let how = match new.how {
             CreateMode::Unchecked => {
                 CreateHow::Unchecked(SetAttributes { mode: Some(new.mode), ..SetAttributes::default() })
@@ -106,13 +106,13 @@ impl Grants {
         found: &LookupResult,
         access: lane::Access,
         holder: Holder,
-    ) -> Result<OpenGrant, Status> {
+    ) -> Result<OpenGrant, OpenStatus> {
         match found.node.kind() {
             FileKind::Regular => {}
-            FileKind::Directory => return Err(Status::IsDirectory),
-            FileKind::Symlink => return Err(Status::Symlink),
+            FileKind::Directory => return Err(OpenStatus::IsDirectory),
+            FileKind::Symlink => return Err(OpenStatus::Symlink),
             FileKind::Block | FileKind::Character | FileKind::Socket | FileKind::Fifo => {
-                return Err(Status::NotRegular);
+                return Err(OpenStatus::NotRegular);
             }
         }
         let mode = mode(access);
@@ -126,10 +126,10 @@ impl Grants {
     }
 
     /// Has a grant counted as an open, if nobody is against it.
-    fn count(&self, file: FileHandle, access: lane::Access) -> Result<Counted, Status> {
+    fn count(&self, file: FileHandle, access: lane::Access) -> Result<Counted, OpenStatus> {
         let access = access as u8;
         let counted = self.service.state.run(|engine, now| engine.grant(now, &file, access));
-        counted.map_err(|_| Status::TryWire)?;
+        counted.map_err(|_| OpenStatus::TryWire)?;
         Ok(Counted { service: Arc::clone(&self.service), file, access })
     }
 }
@@ -173,10 +173,10 @@ fn changed(wcc: &Wcc) -> DirectoryChange {
 }
 
 impl GrantService for Grants {
-    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, Status> {
+    fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
         let decided = self.decide(bound, request);
         self.service.counters.open.count(decided.is_err(), 0);
-        if matches!(decided, Err(Status::NotFound)) {
+        if matches!(decided, Err(OpenStatus::NotFound)) {
             self.service.counters.open_not_found.add();
         }
         decided
@@ -196,30 +196,30 @@ impl GrantService for Grants {
     }
 }
 
-const fn refused(refusal: Refusal) -> Status {
+const fn refused(refusal: Refusal) -> OpenStatus {
     match refusal {
-        Refusal::BadHandle => Status::BadHandle,
-        Refusal::NotExported => Status::Stale,
+        Refusal::BadHandle => OpenStatus::BadHandle,
+        Refusal::NotExported => OpenStatus::Stale,
         // The wire has a word for it.
-        Refusal::NotKnownYet => Status::TryWire,
-        Refusal::InsecurePort => Status::Access,
-        Refusal::OtherUser => Status::Denied,
-        Refusal::NoLane => Status::NoLane,
+        Refusal::NotKnownYet => OpenStatus::TryWire,
+        Refusal::InsecurePort => OpenStatus::Access,
+        Refusal::OtherUser => OpenStatus::Denied,
+        Refusal::NoLane => OpenStatus::NoLane,
     }
 }
 
 /// What the lane has no word for is asked again on the wire, which has.
-const fn failed(error: store::Error) -> Status {
+const fn failed(error: store::Error) -> OpenStatus {
     use store::Error;
     match error {
-        Error::Stale => Status::Stale,
-        Error::BadHandle => Status::BadHandle,
-        Error::NotFound => Status::NotFound,
-        Error::NotDirectory => Status::NotDirectory,
-        Error::IsDirectory => Status::IsDirectory,
-        Error::Access | Error::Permission => Status::Access,
-        Error::ReadOnly => Status::ReadOnly,
-        Error::Io(_) => Status::Io,
-        _ => Status::TryWire,
+        Error::Stale => OpenStatus::Stale,
+        Error::BadHandle => OpenStatus::BadHandle,
+        Error::NotFound => OpenStatus::NotFound,
+        Error::NotDirectory => OpenStatus::NotDirectory,
+        Error::IsDirectory => OpenStatus::IsDirectory,
+        Error::Access | Error::Permission => OpenStatus::Access,
+        Error::ReadOnly => OpenStatus::ReadOnly,
+        Error::Io(_) => OpenStatus::Io,
+        _ => OpenStatus::TryWire,
     }
 }

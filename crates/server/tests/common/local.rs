@@ -4,7 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use super::{Client, Scratch};
-use lane::{Access, Credential, Lane, OpenError, OpenRequest, Rendezvous, RendezvousOptions, Status, Target};
+use lane::{
+    Access, Lane, LaneCredential, OpenError, OpenRequest, OpenStatus, Rendezvous, RendezvousOptions, Target,
+};
 use proto::localio;
 use rpc::message::ReplyStatus;
 
@@ -20,16 +22,16 @@ pub async fn lane(scratch: &Scratch, client: &mut Client) -> Lane {
     candidates.finish(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("{error:?}"))
 }
 
-pub fn user(uid: u32, gid: u32, gids: &[u32]) -> Credential {
-    Credential { uid, gid, gids: gids.to_vec() }
+pub fn user(uid: u32, gid: u32, gids: &[u32]) -> LaneCredential {
+    LaneCredential { uid, gid, gids: gids.to_vec() }
 }
 
 pub async fn open(
     lane: &Lane,
     target: Target<'_>,
     access: Access,
-    credential: &Credential,
-) -> Result<lane::Opened, Status> {
+    credential: &LaneCredential,
+) -> Result<lane::OpenedGrant, OpenStatus> {
     match lane.open(OpenRequest { target, access, credential }).await {
         Ok(opened) => Ok(opened),
         Err(OpenError::Refused(status)) => Err(status),
