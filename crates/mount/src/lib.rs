@@ -3,7 +3,8 @@
 //! A [`Mount`] is a server's directory in this host's tree. The kernel sends requests over /dev/fuse
 //! (`fuse`). `requests` reads them and replies, and `filesystem` handles each by calls of the client. `inode`
 //! has the state of one file, including two state machines without side effects: the attribute cache and the
-//! kernel's I/O mode. `options` parses mount options.
+//! kernel's I/O mode. `options` parses mount options. [`process`] starts and runs the process that serves a
+//! mount.
 //!
 //! If the server is on this host, a file is opened over the lane and its descriptor is handed to the kernel.
 //! Reads and writes then reach the server's filesystem without any process in between. If the kernel refuses

@@ -1,4 +1,4 @@
-//! A filesystem that is full: write(2) tells first what was written, and then the error, as on a local disk.
+//! A full filesystem: write(2) returns a short count first and then the error, as on a local disk.
 
 mod support;
 
@@ -7,9 +7,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use support::{ROADS, Served};
+use support::{Served, TRANSPORTS};
 
-/// What each write(2) of 2 MiB says until one fails, and how long the file is then.
+/// The results of write(2)s of 2 MiB until one fails, and the size of the file after that.
 fn fill(path: &Path) -> (Vec<Result<usize, Option<i32>>>, u64) {
     let (mut file, data, mut said) = (File::create(path).unwrap(), vec![7; 2 << 20], Vec::new());
     while !matches!(said.last(), Some(Err(_))) {
@@ -21,7 +21,7 @@ fn fill(path: &Path) -> (Vec<Result<usize, Option<i32>>>, u64) {
     (said, size)
 }
 
-/// A small filesystem mounted on a directory.
+/// The mountpoint of a small filesystem, unmounted on drop.
 struct Small<'a>(&'a Path);
 
 impl Drop for Small<'_> {
@@ -31,10 +31,10 @@ impl Drop for Small<'_> {
 }
 
 #[test]
-fn what_was_written_of_a_write_is_told_before_the_error() {
+fn a_partial_write_returns_its_count_before_the_error() {
     let mut served = Served::start();
     let export = served.export();
-    // A WRITE that the kernel sends to the mount carries 1 MiB: the third one finds room for a part of it.
+    // The kernel's WRITEs carry 1 MiB: the third one fits in part.
     let mounted =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=2560k", "none"]).arg(&export).status();
     assert!(mounted.unwrap().success());
@@ -42,8 +42,8 @@ fn what_was_written_of_a_write_is_told_before_the_error() {
     served.restart();
     let raw = fill(&export.join("file"));
     assert!(raw.1 > 2 << 20 && raw.0.last() == Some(&Err(Some(28))), "{raw:?}");
-    for road in ROADS {
-        let mounted = served.mount(road);
-        assert_eq!(fill(&mounted.path("file")), raw, "{road:?}");
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
+        assert_eq!(fill(&mounted.path("file")), raw, "{transport:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Set-id bits of a file that is written by a user who may not keep them: the kernel must not believe in them
-//! any more.
+//! Set-id bits of a file that is written by a user who may not keep them: the kernel must drop its cached
+//! mode.
 
 mod support;
 
@@ -8,13 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use samehost_mount::MountOptions;
-use support::{Mounted, ROADS, Served, shell_as};
+use support::{Mounted, Served, TRANSPORTS, shell_as};
 
 const OWNER: u32 = 5000;
 const WRITER: u32 = 4321;
 
-/// A copy of id(1) that belongs to [`OWNER`] and that everybody may write.
-fn plant(served: &Served, mode: u32) {
+/// Makes a copy of id(1) that belongs to [`OWNER`] and that everybody may write.
+fn create_program(served: &Served, mode: u32) {
     let program = served.export().join("program");
     let _ = fs::remove_file(&program);
     fs::copy("/usr/bin/id", &program).unwrap();
@@ -22,12 +22,12 @@ fn plant(served: &Served, mode: u32) {
     fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn mount(served: &Served, road: support::Road) -> Mounted {
-    served.mount_with(road, MountOptions { suid: true, ..MountOptions::default() })
+fn mount(served: &Served, transport: support::Transport) -> Mounted {
+    served.mount_with(transport, MountOptions { suid: true, ..MountOptions::default() })
 }
 
-/// What the script in Python says as the writer; in it `path` is the program's and `end` its length, and
-/// `look()` says what mode it has and as whom it runs.
+/// Runs a Python script as the writer and returns its output. In it `path` is the program's path and `end`
+/// its size, and `look()` prints its mode and the IDs that it runs as.
 fn as_writer(program: &Path, script: &str) -> String {
     let script = format!(
         r#"python3 - <<'END'
@@ -47,36 +47,34 @@ END"#,
 }
 
 #[test]
-fn a_program_that_was_overwritten_is_not_run_as_its_owner() {
+fn an_overwritten_program_does_not_run_as_its_owner() {
     let served = Served::start();
-    for road in ROADS {
+    for transport in TRANSPORTS {
         for (what, change) in [
             ("write", "fd = os.open(path, os.O_WRONLY); os.pwrite(fd, b'x', end); os.close(fd)"),
             ("append", "fd = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(fd, b'x'); os.close(fd)"),
             ("truncate", "fd = os.open(path, os.O_WRONLY); os.ftruncate(fd, end + 1); os.close(fd)"),
             ("truncate by name", "os.truncate(path, end + 1)"),
         ] {
-            plant(&served, 0o6777);
-            let mounted = mount(&served, road);
+            create_program(&served, 0o6777);
+            let mounted = mount(&served, transport);
             let said = as_writer(&mounted.path("program"), &format!("look()\n{change}\nlook()"));
             let before = format!("-rwsrwsrwx {OWNER} {OWNER}");
             let after = format!("-rwxrwxrwx {WRITER} {WRITER}");
-            assert_eq!(said, format!("{before}\n{after}"), "{road:?}, {what}");
+            assert_eq!(said, format!("{before}\n{after}"), "{transport:?}, {what}");
         }
     }
 }
 
-/// A file that is open for writing, and passed through where it can be, gets the bits later, from its owner's
-/// side.
+/// The bits are set on the server while the file is open for writing, and passed through if possible.
 #[test]
-fn bits_that_were_set_while_it_was_open_end_with_the_next_write_for_everybody() {
+fn bits_set_while_the_file_is_open_are_cleared_by_the_next_write() {
     let served = Served::start();
-    for road in ROADS {
-        plant(&served, 0o777);
-        let mounted = mount(&served, road);
+    for transport in TRANSPORTS {
+        create_program(&served, 0o777);
+        let mounted = mount(&served, transport);
         let server_side = served.export().join("program");
-        // On the server's side by a helper that waits for the mode: the writer tells it when the file is
-        // open.
+        // A thread sets them on the server's side when the writer has opened the file.
         let ready = served.export().join("ready");
         let _ = fs::remove_file(&ready);
         fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -94,22 +92,22 @@ fn bits_that_were_set_while_it_was_open_end_with_the_next_write_for_everybody() 
             );
             as_writer(&mounted.path("program"), &script)
         });
-        assert_eq!(said, format!("-rwxrwxrwx {WRITER} {WRITER}"), "{road:?}");
-        assert_eq!(fs::metadata(&server_side).unwrap().permissions().mode() & 0o7777, 0o777, "{road:?}");
+        assert_eq!(said, format!("-rwxrwxrwx {WRITER} {WRITER}"), "{transport:?}");
+        assert_eq!(fs::metadata(&server_side).unwrap().permissions().mode() & 0o7777, 0o777, "{transport:?}");
     }
 }
 
 #[test]
-fn root_keeps_the_bits_of_what_it_writes() {
+fn writes_by_root_keep_the_bits() {
     let served = Served::start();
-    for road in ROADS {
-        plant(&served, 0o4755);
-        let mounted = mount(&served, road);
+    for transport in TRANSPORTS {
+        create_program(&served, 0o4755);
+        let mounted = mount(&served, transport);
         let program = mounted.path("program");
         let end = fs::metadata(&program).unwrap().len();
         let file = fs::OpenOptions::new().write(true).open(&program).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, b"x", end).unwrap();
         drop(file);
-        assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o4755, "{road:?}");
+        assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o4755, "{transport:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Times of files: what a mapping writes, what is set, what reading does, and what NFSv3 can't say.
+//! File times: after writes through a mapping, set explicitly, after reads, and outside of NFSv3's range.
 
 mod support;
 
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use support::{Mounted, ROADS, Road, Served};
+use support::{Mounted, Served, TRANSPORTS, Transport};
 
 const OLD: u64 = 1_000_000_000;
 
-/// A file of 8 KiB on the server, last written at [`OLD`] and read before that.
-fn plant(served: &Served) {
+/// Makes a file of 8 KiB on the server, last written at [`OLD`] and read before that.
+fn create_file(served: &Served) {
     let path = served.export().join("file");
     fs::write(&path, vec![b'a'; 8192]).unwrap();
     let times = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(OLD));
@@ -21,7 +21,7 @@ fn plant(served: &Served) {
     File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
 }
 
-/// Runs a script in Python in which `path` is the file's; what it says.
+/// Runs a Python script in which `path` is the file's path. Returns its output.
 fn python(path: &Path, script: &str) -> String {
     let script = format!("import os, mmap\npath = '{}'\n{script}", path.display());
     let output = Command::new("python3").args(["-c", &script]).output().unwrap();
@@ -30,21 +30,21 @@ fn python(path: &Path, script: &str) -> String {
     said.trim().to_owned()
 }
 
-/// As stat(1) asks for them: one field alone, which the kernel may know.
+/// One field by stat(1), which requests that field only, so that the kernel may answer from its cache.
 fn seconds(path: &Path, field: &str) -> u64 {
     let output = Command::new("stat").args(["-c", field]).arg(path).output().unwrap();
     String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
 }
 
-fn on_every_road(test: impl Fn(Road, &Mounted, PathBuf)) {
+fn for_each_transport(test: impl Fn(Transport, &Mounted, PathBuf)) {
     let served = Served::start();
-    for road in ROADS {
-        plant(&served);
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        create_file(&served);
+        let mounted = served.mount(transport);
         let path = mounted.path("file");
-        // What the kernel knows from now on it believes for three seconds.
+        // The kernel caches these attributes for three seconds.
         assert_eq!(fs::metadata(&path).unwrap().mtime() as u64, OLD);
-        test(road, &mounted, path);
+        test(transport, &mounted, path);
         drop(mounted);
         fs::remove_file(served.export().join("file")).unwrap();
     }
@@ -53,45 +53,45 @@ fn on_every_road(test: impl Fn(Road, &Mounted, PathBuf)) {
 const MAP: &str = "fd = os.open(path, os.O_RDWR)\nmapping = mmap.mmap(fd, 8192)\n";
 
 #[test]
-fn what_a_mapping_has_written_shows_at_once_when_it_is_closed() {
-    on_every_road(|road, _, path| {
+fn times_show_a_mappings_write_after_close() {
+    for_each_transport(|transport, _, path| {
         python(&path, &format!("{MAP}mapping[4096] = 66\nmapping.close()\nos.close(fd)"));
-        assert!(seconds(&path, "%Y") > OLD && seconds(&path, "%Z") > OLD, "{road:?}");
+        assert!(seconds(&path, "%Y") > OLD && seconds(&path, "%Z") > OLD, "{transport:?}");
     });
 }
 
 #[test]
-fn a_time_that_is_set_after_a_mapping_was_written_stays() {
-    on_every_road(|road, _, path| {
+fn a_time_set_after_a_mappings_write_stays() {
+    for_each_transport(|transport, _, path| {
         let script =
             format!("{MAP}mapping[4096] = 66\nos.utime(path, (7, 1234567))\nmapping.close()\nos.close(fd)");
         python(&path, &script);
-        assert_eq!(fs::metadata(&path).unwrap().mtime(), 1_234_567, "{road:?}");
+        assert_eq!(fs::metadata(&path).unwrap().mtime(), 1_234_567, "{transport:?}");
         assert_eq!(fs::read(&path).unwrap()[4096], 66);
     });
 }
 
 #[test]
-fn times_that_nfs_has_no_word_for_are_refused() {
-    on_every_road(|road, _, path| {
+fn times_outside_of_nfsv3s_range_are_refused() {
+    for_each_transport(|transport, _, path| {
         for (seconds, ok) in [("-1", false), ("2**32", false), ("0", true), ("2**32 - 1", true)] {
             let script = format!(
                 "try:\n  os.utime(path, ({seconds}, {seconds}))\n  print(int(os.stat(path).st_mtime) == \
                  {seconds})\nexcept OSError as error:\n  print(error.errno)"
             );
-            assert_eq!(python(&path, &script), if ok { "True" } else { "22" }, "{road:?}: {seconds}");
+            assert_eq!(python(&path, &script), if ok { "True" } else { "22" }, "{transport:?}: {seconds}");
         }
     });
 }
 
 #[test]
-fn the_time_of_access_shows_what_was_read_here() {
-    on_every_road(|road, _, path| {
+fn atime_shows_reads_through_this_mount() {
+    for_each_transport(|transport, _, path| {
         let file = File::open(&path).unwrap();
         assert_eq!(file.metadata().unwrap().atime() as u64, OLD - 100);
         std::io::copy(&mut &file, &mut std::io::sink()).unwrap();
-        assert!(file.metadata().unwrap().atime() as u64 > OLD, "{road:?}: open");
+        assert!(file.metadata().unwrap().atime() as u64 > OLD, "{transport:?}: open");
         drop(file);
-        assert!(fs::metadata(&path).unwrap().atime() as u64 > OLD, "{road:?}: closed");
+        assert!(fs::metadata(&path).unwrap().atime() as u64 > OLD, "{transport:?}: closed");
     });
 }

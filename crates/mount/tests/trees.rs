@@ -1,4 +1,4 @@
-//! Trees of small files: what each file costs in round trips to the server, so that it stays what it is.
+//! Trees of small files: the round trips to the server for each file.
 
 mod support;
 
@@ -11,16 +11,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use client::Procedure::{self, Access, Commit, Create, Lookup, Read, Readdirplus, Remove, Setattr, Write};
 use samehost_mount::{AttributeTimes, MountOptions};
-use support::{Mounted, ROADS, Road, Served, wait_for};
+use support::{Mounted, Served, TRANSPORTS, Transport, wait_for};
 
 /// Files in a tree.
 const FILES: u64 = 50;
 
-/// What a directory may cost beside its files, its access control list among it.
+/// Calls for a directory besides those for its files, including its access control list.
 const AROUND: u64 = 6;
 
-/// Runs `work` and asserts which calls it took: so many of each procedure, and of the lane; and nothing else,
-/// but for what the directory takes.
+/// Runs `work` and asserts the numbers of its calls of each procedure and over the lane. Besides those it may
+/// take the directory's calls only.
 fn costs(mounted: &Mounted, what: &str, calls: &[(Procedure, u64)], lane: u64, work: impl FnOnce()) {
     let before = mounted.mount.session().counters();
     work();
@@ -41,7 +41,7 @@ fn names(directory: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     (0..FILES).map(move |number| directory.join(format!("file-{number}")))
 }
 
-/// As tar(1) unpacks, being root: times, owner and mode are set on the open file.
+/// Unpacks as tar(1) does as root: times, owner and mode are set on the open file.
 fn unpack(path: &Path) {
     let mut open = OpenOptions::new();
     let mut file = open.write(true).create_new(true).mode(0o600).open(path).unwrap();
@@ -52,18 +52,18 @@ fn unpack(path: &Path) {
 }
 
 #[test]
-fn a_file_of_a_tree_takes_no_more_round_trips_than_it_must() {
+fn each_file_of_a_tree_takes_the_fewest_round_trips() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
-        let wire = road == Road::Wire;
-        // The lane makes a file and opens it, and its data goes there, too.
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
+        let wire = transport == Transport::Wire;
+        // An Open over the lane creates the file, and its data goes over the lane, too.
         let (create, lane) = if wire { (FILES, 0) } else { (0, FILES) };
         let made =
             |setattr| [(Lookup, 0), (Create, create), (Setattr, setattr), (Write, create), (Commit, create)];
         let tree = mounted.path("unpacked");
         fs::create_dir(&tree).unwrap();
-        // One more SETATTR goes with an exclusive CREATE.
+        // An exclusive CREATE takes one more SETATTR.
         costs(&mounted, "tar x", &made(3 * FILES + create), lane, || {
             names(&tree).for_each(|path| unpack(&path))
         });
@@ -72,26 +72,26 @@ fn a_file_of_a_tree_takes_no_more_round_trips_than_it_must() {
         costs(&mounted, "cp", &made(0), lane, || {
             names(&copy).for_each(|path| fs::write(path, b"a small file").unwrap());
         });
-        // As git does when it checks out.
+        // As in a checkout of git(1).
         let written = mounted.path("written");
         fs::create_dir(&written).unwrap();
         costs(&mounted, "fstat of what is being written", &made(create), lane, || {
             for path in names(&written) {
                 let mut file = File::create_new(path).unwrap();
                 file.write_all(b"a small file").unwrap();
-                assert_eq!(file.metadata().unwrap().len(), 12, "{road:?}");
+                assert_eq!(file.metadata().unwrap().len(), 12, "{transport:?}");
             }
         });
         costs(&mounted, "stat of what was made", &[], 0, || {
             for path in names(&tree).chain(names(&copy)) {
-                assert_eq!(fs::metadata(path).unwrap().len(), 12, "{road:?}");
+                assert_eq!(fs::metadata(path).unwrap().len(), 12, "{transport:?}");
             }
         });
         costs(&mounted, "rm", &[(Remove, FILES)], 0, || {
             names(&copy).for_each(|path| fs::remove_file(path).unwrap());
         });
         drop(mounted);
-        let mounted = served.mount(road);
+        let mounted = served.mount(transport);
         let tree = mounted.path("unpacked");
         costs(&mounted, "ls -l", &[(Readdirplus, 1)], 0, || {
             let listed = fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
@@ -105,15 +105,15 @@ fn a_file_of_a_tree_takes_no_more_round_trips_than_it_must() {
     }
 }
 
-/// Where the server is on this host an fsync(2) that finds nothing written still goes to the filesystem: what
-/// the server has answered about names and attributes is in its page cache only.
+/// With a lane an fsync(2) without written data goes to the filesystem, because changes of names and
+/// attributes that the server has replied to are in its page cache only.
 #[test]
-fn who_syncs_a_directory_or_attributes_asks_the_server_if_there_is_a_lane() {
+fn fsync_of_a_directory_or_attributes_reaches_the_server_with_a_lane() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         fs::write(mounted.path("file"), b"data").unwrap();
-        let wire = road == Road::Wire;
+        let wire = transport == Transport::Wire;
         let commits = |of: &Mounted| {
             let counters = of.mount.session().counters();
             (counters.calls(Commit), counters.lane.commits)
@@ -121,24 +121,24 @@ fn who_syncs_a_directory_or_attributes_asks_the_server_if_there_is_a_lane() {
         let before = commits(&mounted);
         File::open(mounted.root()).unwrap().sync_all().unwrap();
         let names = commits(&mounted);
-        assert_eq!((names.0 - before.0, names.1 - before.1), (u64::from(!wire), 0), "{road:?}");
+        assert_eq!((names.0 - before.0, names.1 - before.1), (u64::from(!wire), 0), "{transport:?}");
         File::open(mounted.path("file")).unwrap().sync_all().unwrap();
         let file = commits(&mounted);
-        assert_eq!((file.0 - names.0, file.1 - names.1), (0, u64::from(!wire)), "{road:?}");
+        assert_eq!((file.0 - names.0, file.1 - names.1), (0, u64::from(!wire)), "{transport:?}");
         fs::remove_file(mounted.path("file")).unwrap();
     }
 }
 
-/// Of a directory that was made or listed here all names are known, as long as its attributes are believed:
-/// not what others make then.
+/// All names of a directory that was made or listed here are known while its attributes are valid; foreign
+/// changes show after that.
 #[test]
-fn what_others_make_in_a_directory_whose_names_are_known_is_seen_in_time() {
+fn foreign_files_in_a_directory_with_known_names_show_in_time() {
     let served = Served::start();
     let short = Duration::from_millis(50);
     let attributes =
         AttributeTimes { directory_min: short, directory_max: short, ..AttributeTimes::default() };
-    for road in ROADS {
-        let mounted = served.mount_with(road, MountOptions { attributes, ..MountOptions::default() });
+    for transport in TRANSPORTS {
+        let mounted = served.mount_with(transport, MountOptions { attributes, ..MountOptions::default() });
         let (made, listed) = (mounted.path("made"), mounted.path("listed"));
         fs::create_dir(&made).unwrap();
         fs::create_dir(served.export().join("listed")).unwrap();
@@ -148,22 +148,22 @@ fn what_others_make_in_a_directory_whose_names_are_known_is_seen_in_time() {
                 (mounted.path(directory).join("file"), served.export().join(directory).join("file"));
             assert!(!here.exists());
             fs::write(&there, b"others'").unwrap();
-            wait_for("somebody else's file", || here.exists());
+            wait_for("the foreign file", || here.exists());
             fs::remove_file(&here).unwrap();
-            // What was made here, however it came to its name, is there at once.
+            // Names that were made through this mount show at once.
             fs::write(&here, b"ours").unwrap();
             fs::hard_link(&here, here.with_file_name("link")).unwrap();
             fs::rename(&here, here.with_file_name("renamed")).unwrap();
             std::os::unix::fs::symlink("renamed", here.with_file_name("symlink")).unwrap();
             for name in ["link", "renamed", "symlink"] {
-                assert_eq!(fs::read(here.with_file_name(name)).unwrap(), b"ours", "{road:?}, {name}");
+                assert_eq!(fs::read(here.with_file_name(name)).unwrap(), b"ours", "{transport:?}, {name}");
             }
             fs::remove_dir_all(served.export().join(directory)).unwrap();
         }
     }
 }
 
-/// What git(1) says, run in a directory, with no configuration but its own.
+/// The output of git(1) in a directory, with the repository's configuration only.
 fn git(directory: &Path, words: &[&str]) -> String {
     let mut command = Command::new("git");
     command.arg("-C").arg(directory).args(words).env("GIT_CONFIG_GLOBAL", "/dev/null");
@@ -175,11 +175,10 @@ fn git(directory: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The road is of the data: what a look at a repository asks of names and attributes is the same by each, and
-/// an open over the lane stands where by the wire there is one for the right to open, and others for making
-/// and reading.
+/// The transport is the data's: the calls for names and attributes are the same with each. An Open over the
+/// lane takes the place of an ACCESS over the wire, and of calls to create and read files.
 #[test]
-fn git_status_sends_the_same_calls_by_every_road() {
+fn git_status_sends_the_same_calls_on_every_transport() {
     let served = Served::start();
     let repository = served.export().join("repository");
     for directory in ["one", "two", "three"] {
@@ -187,7 +186,7 @@ fn git_status_sends_the_same_calls_by_every_road() {
         fs::create_dir_all(&directory).unwrap();
         for path in names(&directory) {
             fs::write(&path, "a small file").unwrap();
-            // git reads again what is as young as its index.
+            // git reads files again that are as young as its index.
             File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
         }
     }
@@ -195,10 +194,10 @@ fn git_status_sends_the_same_calls_by_every_road() {
     git(&repository, &["add", "."]);
     git(&repository, &["commit", "-q", "-m", "all"]);
     let of_data = [Access, Create, Setattr, Read];
-    let measured = ROADS.map(|road| {
-        // A granted file tells its time of access by itself: otherwise only the wire would ask for it.
-        let mounted = served.mount_with(road, MountOptions { noatime: true, ..MountOptions::default() });
-        // The second time the mount knows what it was told the first time.
+    let measured = TRANSPORTS.map(|transport| {
+        // A granted file's descriptor tells its atime; without noatime the wire alone would fetch it.
+        let mounted = served.mount_with(transport, MountOptions { noatime: true, ..MountOptions::default() });
+        // The second run uses the mount's cache.
         ["cold", "warm"].map(|when| {
             let before = mounted.mount.session().counters();
             assert_eq!(git(&mounted.path("repository"), &["status", "--porcelain"]), "");
@@ -210,11 +209,11 @@ fn git_status_sends_the_same_calls_by_every_road() {
             (format!("{when}: {names:?}"), opens + of_data.map(of).iter().sum::<u64>())
         })
     });
-    let wire = ROADS.iter().position(|road| *road == Road::Wire).unwrap();
-    for (road, measured_here) in ROADS.iter().zip(&measured) {
+    let wire = TRANSPORTS.iter().position(|transport| *transport == Transport::Wire).unwrap();
+    for (transport, measured_here) in TRANSPORTS.iter().zip(&measured) {
         for ((names, data), (wire_names, wire_data)) in measured_here.iter().zip(&measured[wire]) {
-            assert_eq!(names, wire_names, "{road:?}");
-            assert!(data <= wire_data, "{road:?}, {names}: {data} for data, {wire_data} by the wire");
+            assert_eq!(names, wire_names, "{transport:?}");
+            assert!(data <= wire_data, "{transport:?}, {names}: {data} for data, {wire_data} by the wire");
         }
     }
 }

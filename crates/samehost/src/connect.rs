@@ -1,4 +1,4 @@
-//! Sessions for the operands of a command, and the client's errors in words for its user.
+//! Sessions for the operands of a command, and the client's errors as failures with a next step.
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -11,22 +11,21 @@ use crate::cli::{Global, RoadArgs};
 use crate::exit::{Exit, Failure};
 use crate::human;
 
-/// How long a session may take to come up. Once it is up a hard one waits for ever, but a URL that never
-/// named an NFS server shouldn't. The URL's option `retry` gives it more.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a session may take to connect. A connected hard session waits for ever, but a URL that never
+/// named an NFS server shouldn't. The URL's option `retry` overrides this.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes sessions, one for each directory that operands name, and keeps them for the next operand.
-///
-/// Bounded by the number of operands: nothing that a server sends adds to it.
+/// A cache of sessions, one for each directory that operands name. Its size is bounded by the number of
+/// operands.
 pub struct Connector {
     options: Options,
     sessions: RefCell<HashMap<String, Session>>,
 }
 
-/// A directory on a server and a name in it, which may or may not exist.
+/// A directory on a server and a name in it, which need not exist.
 #[derive(Clone)]
 pub struct Spot {
-    /// A session with that server.
+    /// A session with the server.
     pub session: Session,
     /// The directory.
     pub directory: Handle,
@@ -40,7 +39,7 @@ impl Connector {
         Self { options: options(global, road), sessions: RefCell::default() }
     }
 
-    /// The options that sessions are made with.
+    /// The options of new sessions.
     pub fn options_mut(&mut self) -> &mut Options {
         &mut self.options
     }
@@ -58,16 +57,16 @@ impl Connector {
         Ok(session)
     }
 
-    /// The file that `url` names.
+    /// Looks up the file that `url` names.
     pub async fn find(&self, url: &Url, follow: Follow) -> Result<(Session, Found), Failure> {
         let (session, found) = self.look(url, follow).await?;
         Ok((session, found.map_err(|error| failure(url, error))?))
     }
 
-    /// As [`Connector::find`]; what the server says of the path is for the caller to explain.
+    /// As [`Connector::find`], with the server's error for the path.
     pub async fn look(&self, url: &Url, follow: Follow) -> Result<(Session, client::Result<Found>), Failure> {
         let session = self.session(url).await?;
-        // A slash at the end asks for the directory behind a link, as everywhere on Unix.
+        // A trailing slash names the directory behind a link (path_resolution(7)).
         let follow = if url.path().ends_with(b"/") { Follow::Yes } else { follow };
         if follow == Follow::No
             && session.target().is_empty()
@@ -79,9 +78,9 @@ impl Connector {
         Ok((session, found))
     }
 
-    /// The symbolic link that `url` names, if it is one: some servers mount what a link leads to.
+    /// The symbolic link that `url` names, if it is one. Some servers mount the target of a link.
     async fn link(&self, url: &Url) -> Option<(Session, client::Result<Found>)> {
-        // Where the directory above isn't exported `url` is an export, and exports are no links.
+        // If the directory above isn't exported, `url` is an export, and exports aren't links.
         let spot = self.spot(url).await.ok()?;
         let found = spot.session.lookup(&spot.directory, &spot.name).await.ok()?;
         let attributes = match found.attributes {
@@ -91,16 +90,16 @@ impl Connector {
         (attributes.kind == FileKind::Symlink).then_some((spot.session, Ok(found)))
     }
 
-    /// The directory that holds what `url` names, and the name in it; the name need not exist.
+    /// The directory that contains what `url` names, and the name in it, which need not exist.
     pub async fn spot(&self, url: &Url) -> Result<Spot, Failure> {
         let (parent, name) = split(url)?;
-        let session = self.session(&parent).await.map_err(|failure| top_of_export(failure, url))?;
+        let session = self.session(&parent).await.map_err(|failure| parent_failure(failure, url))?;
         let found =
             session.walk(session.target(), Follow::Yes).await.map_err(|error| failure(&parent, error))?;
         Ok(Spot { session, directory: found.handle, name })
     }
 
-    /// Says goodbye to every server. That it doesn't hear it changes nothing.
+    /// Closes all sessions; a server that is down doesn't have to hear it.
     pub async fn close(self) {
         for session in self.sessions.into_inner().into_values() {
             session.close().await;
@@ -108,7 +107,7 @@ impl Connector {
     }
 }
 
-/// The URL of the directory above, and the last name.
+/// The URL of the parent directory, and the last name.
 fn split(url: &Url) -> Result<(Url, Vec<u8>), Failure> {
     let path = url.path();
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
@@ -121,8 +120,8 @@ fn split(url: &Url) -> Result<(Url, Vec<u8>), Failure> {
     Ok((url.with_path(&path[..start]), name.to_vec()))
 }
 
-/// Mounting the directory above was refused: then `url` is most likely an export itself.
-fn top_of_export(failure: Failure, url: &Url) -> Failure {
+/// The failure if mounting the parent was refused: `url` is most likely an export itself.
+fn parent_failure(failure: Failure, url: &Url) -> Failure {
     if failure.exit != Exit::Failed {
         return failure;
     }
@@ -140,7 +139,7 @@ fn options(global: &Global, road: &RoadArgs) -> Options {
         hard: !road.soft,
         timeo: Duration::from_millis(u64::from(road.timeo) * 100),
         retrans: road.retrans,
-        retry: PATIENCE,
+        retry: CONNECT_TIMEOUT,
         probe_throttle: road.localio_probe_throttle,
         nconnect: road.nconnect.into(),
         rsize: road.rsize,
@@ -164,7 +163,7 @@ pub fn child(url: &Url, name: &[u8]) -> Url {
     url.with_path(&path)
 }
 
-/// What the client says about `url`, with the next step.
+/// The failure of a call for `url`, with the next step.
 pub fn failure(url: &Url, error: impl Borrow<Error>) -> Failure {
     explain(url.to_string(), url.host(), error.borrow())
 }

@@ -4,18 +4,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::exit::Failure;
 
-/// The least that a client works with: the runtime, connections, a lane, and the some thirty files that it
-/// opens ahead of a reader.
-const LEAST: u64 = 64;
-/// What a client has open besides the files that it copies, at most.
+/// The least limit for a client: the runtime, connections, a lane, and some thirty prefetched opens.
+const MIN_LIMIT: u64 = 64;
+/// Descriptors that a client uses at most besides those of copied files.
 const BESIDES_COPIES: u64 = 48;
-/// What a file that is being copied takes: both of its ends.
+/// Descriptors of a file that is being copied, one for each end.
 const PER_COPY: u64 = 2;
 
-/// Raises the limit to the most that this process may have. Each file over the lane is an open file.
+/// Raises the limit as far as permitted. Each file over the lane is an open file.
 ///
 /// # Errors
-/// When that is too little for a client.
+/// The limit is too low for a client.
 pub fn raise() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -25,16 +24,16 @@ pub fn raise() -> Result<(), Failure> {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
     match getrlimit(Resource::Nofile).current {
-        Some(limit) if limit < LEAST => Err(Failure::new(
+        Some(limit) if limit < MIN_LIMIT => Err(Failure::new(
             "the limit of open files (RLIMIT_NOFILE)",
-            format!("it is {limit}, and a client needs {LEAST} at least"),
+            format!("it is {limit}, and a client needs {MIN_LIMIT} at least"),
         )
         .next("raise it with `ulimit -n`, or LimitNOFILE= in the systemd unit")),
         _ => Ok(()),
     }
 }
 
-/// How many files can be copied at the same time under the limit, `wanted` at most.
+/// The number of files that can be copied at the same time under the limit, `wanted` at most.
 pub fn copies(wanted: usize) -> usize {
     fit(getrlimit(Resource::Nofile).current, wanted)
 }
@@ -49,11 +48,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fewer_files_are_copied_at_once_where_descriptors_are_few() {
+    fn a_low_limit_reduces_concurrent_copies() {
         assert_eq!(fit(None, 16), 16);
         assert_eq!(fit(Some(1024), 16), 16);
-        assert_eq!(fit(Some(LEAST), 16), 8);
-        assert_eq!(fit(Some(LEAST), 2), 2);
+        assert_eq!(fit(Some(MIN_LIMIT), 16), 8);
+        assert_eq!(fit(Some(MIN_LIMIT), 2), 2);
         assert_eq!(fit(Some(8), 16), 1);
     }
 }

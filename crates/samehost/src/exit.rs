@@ -1,23 +1,22 @@
-//! How a command ends: the exit codes that the manual promises, and errors that a person can act on.
+//! The exit codes of commands, and errors with the object, the reason and, where there is one, the next step.
 //!
-//! Every error that reaches a user names the object, the reason and, where there is one, the next step. A
-//! [`Failure`] has a field for each, so that a call site can't forget one by writing a bare sentence.
+//! [`Failure`] has a field for each of them, so that no call site forgets one.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// The exit codes of every command. The numbers are an interface: scripts test for them.
+/// The exit codes of all commands. Scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// Everything that was asked for was done.
+    /// Done.
     Done = 0,
     /// The operation failed, or some of its operands did.
     Failed = 1,
-    /// The command line couldn't be understood. Nothing was tried.
+    /// The command line is wrong. Nothing was tried.
     Usage = 2,
-    /// There is no lane where one was asked for (`probe`, `--lane required`).
+    /// There is no lane, and one was required (`probe`, `--lane required`).
     NotLocal = 3,
-    /// The server (or, for `status`, any server) couldn't be reached.
+    /// The server couldn't be reached; for `status`, no server.
     Unreachable = 4,
 }
 
@@ -27,7 +26,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The part of every command's long help that says what the exit codes mean.
+/// The exit codes in every command's long help.
 pub const EXIT_CODES: &str = "Exit codes:
   0  done
   1  the operation failed, or some of its operands did
@@ -35,16 +34,16 @@ pub const EXIT_CODES: &str = "Exit codes:
   3  no lane came up where one was asked for (probe, --lane required)
   4  the server couldn't be reached; for status: no server is running";
 
-/// One thing that went wrong.
+/// A failure, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the process should exit with.
+    /// The exit code.
     pub exit: Exit,
-    /// The file, directory, address or option that it is about.
+    /// The file, directory, address or option.
     pub object: String,
-    /// What happened to it.
+    /// What failed.
     pub reason: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub next: Option<String>,
 }
 
@@ -84,12 +83,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why a command stopped before its end.
+/// Why a command stopped early.
 #[derive(Debug)]
 pub enum Stop {
-    /// It failed, and the user must hear about it.
+    /// It failed.
     Failed(Box<Failure>),
-    /// Whoever read our standard output went away (`samehost ls ... | head -1`). That is no error.
+    /// The reader of standard output has gone (`samehost ls ... | head -1`), which is no error.
     ReaderGone,
 }
 
@@ -99,7 +98,7 @@ impl From<Failure> for Stop {
     }
 }
 
-/// What a command returns.
+/// The result of a command.
 pub type Ended = Result<Exit, Stop>;
 
 #[cfg(test)]

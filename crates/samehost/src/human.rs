@@ -1,4 +1,4 @@
-//! Numbers, times and names as people read them.
+//! Numbers, times and names as text for people.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// `number` with a comma between each three digits.
+/// `number` with commas between groups of three digits.
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -66,7 +66,7 @@ pub fn instant(seconds: i64, nanoseconds: u32) -> String {
 }
 
 fn moment(seconds: i64, nanoseconds: u32, format: &str) -> String {
-    // A server may send any 64 bits. What isn't a date is shown as the number it is.
+    // A server may send any 64 bits. What isn't a date is shown as a number.
     let nanoseconds_or_zero = i32::try_from(nanoseconds).unwrap_or(0);
     match jiff::Timestamp::new(seconds, nanoseconds_or_zero) {
         Ok(stamp) => stamp.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string(),
@@ -74,7 +74,7 @@ fn moment(seconds: i64, nanoseconds: u32, format: &str) -> String {
     }
 }
 
-/// A file name for a message or a terminal: what isn't printable UTF-8 is shown as `\xNN`, so that a name
+/// A file name for a message or a terminal. What isn't printable UTF-8 is shown as `\xNN`, so that a name
 /// can't move the cursor or hide.
 pub fn name(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());

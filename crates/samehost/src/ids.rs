@@ -1,13 +1,12 @@
 //! User and group names for `ls -l`, from /etc/passwd and /etc/group.
 //!
-//! NFSv3 carries numbers. A name is only this machine's opinion of them, good for reading and nothing else,
-//! so the two files are enough; no name service is asked.
+//! NFSv3 carries numbers. Names are for display only, so the two files suffice, without a name service.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Files larger than this are not read: a name is not worth it.
-const LARGEST: u64 = 4 << 20;
+/// Larger files aren't read.
+const MAX_FILE: u64 = 4 << 20;
 
 /// Names by number.
 pub struct Ids {
@@ -16,12 +15,12 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The names that this machine knows.
+    /// The names in this machine's files.
     pub fn of_this_machine() -> Self {
         Self { users: load(Path::new("/etc/passwd")), groups: load(Path::new("/etc/group")) }
     }
 
-    /// No names: everything is shown as a number.
+    /// No names, only numbers.
     pub fn numeric() -> Self {
         Self { users: HashMap::new(), groups: HashMap::new() }
     }
@@ -38,7 +37,7 @@ impl Ids {
 }
 
 fn load(path: &Path) -> HashMap<u32, String> {
-    let small = std::fs::metadata(path).is_ok_and(|metadata| metadata.len() <= LARGEST);
+    let small = std::fs::metadata(path).is_ok_and(|metadata| metadata.len() <= MAX_FILE);
     if !small {
         return HashMap::new();
     }

@@ -1,5 +1,5 @@
-//! Logs: structured, to standard error, quiet unless asked. A mount in the background, which has no standard
-//! error any more, logs to the system's log.
+//! Logging: structured, to standard error. A mount in the background has no standard error and logs to the
+//! system log.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::net::UnixDatagram;
@@ -18,22 +18,22 @@ pub const VARIABLE: &str = "SAMEHOST_LOG";
 /// Where syslog(3) and the journal listen.
 const SYSLOG: &str = "/dev/log";
 
-/// Lines of this priority and more urgent ones go to standard error, the others to the system's log.
+/// Lines of this and higher priorities go to standard error, others to the system log.
 static SHOWN: AtomicU8 = AtomicU8::new(u8::MAX);
 
-/// Whose log it is.
+/// The kind of process that logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum LogSource {
     /// A command's.
     Command,
-    /// A mount's in the foreground: it says, without being asked, when its road changes.
+    /// A mount's in the foreground: changes of the lane are logged by default.
     Mount,
-    /// A mount's that is going to the background. What it says without being asked is for the system's log.
+    /// A mount's that goes to the background. Default messages go to the system log.
     BackgroundMount,
 }
 
-/// Switches logging on for the rest of the process.
-pub fn start(verbose: u8, who: Who) -> Result<(), Stop> {
+/// Starts logging for the rest of the process.
+pub fn start(verbose: u8, who: LogSource) -> Result<(), Stop> {
     let level = match verbose {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -44,10 +44,10 @@ pub fn start(verbose: u8, who: Who) -> Result<(), Stop> {
         Ok(text) => EnvFilter::try_new(text).map_err(|error| {
             Failure::usage(VARIABLE, error).next(format!("write a filter such as {VARIABLE}=info"))
         })?,
-        Err(_) if who != Who::Command && verbose == 0 => EnvFilter::new("warn,samehost_mount=info"),
+        Err(_) if who != LogSource::Command && verbose == 0 => EnvFilter::new("warn,samehost_mount=info"),
         Err(_) => EnvFilter::default().add_directive(level.into()),
     };
-    let background = who == Who::BackgroundMount;
+    let background = who == LogSource::BackgroundMount;
     if background && verbose == 0 {
         SHOWN.store(Priority::Warning as u8, Relaxed);
     }
@@ -55,7 +55,7 @@ pub fn start(verbose: u8, who: Who) -> Result<(), Stop> {
         .with_env_filter(filter)
         .with_writer(Destination)
         .with_ansi(!background && io::stderr().is_terminal());
-    // The system's log has a clock of its own.
+    // The system log adds the time.
     let set = if background {
         tracing::subscriber::set_global_default(builder.without_time().finish())
     } else {
@@ -64,12 +64,12 @@ pub fn start(verbose: u8, who: Who) -> Result<(), Stop> {
     set.map_err(|error| Failure::new("logging", error).into())
 }
 
-/// From now on to the system's log.
+/// Logs to the system log from now on.
 pub fn detach() {
     SHOWN.store(0, Relaxed);
 }
 
-/// Where lines go, decided for each.
+/// Chooses the destination of each line.
 struct Destination;
 
 impl<'a> MakeWriter<'a> for Destination {
@@ -84,7 +84,7 @@ impl<'a> MakeWriter<'a> for Destination {
     }
 }
 
-/// syslog(3)'s, of the facility "daemon".
+/// syslog(3)'s priorities with the facility "daemon".
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Priority {
@@ -105,7 +105,7 @@ impl Priority {
     }
 }
 
-/// One line, which leaves as a whole.
+/// A line, written as a whole.
 struct Line {
     priority: Priority,
     text: Vec<u8>,
@@ -124,7 +124,7 @@ impl Write for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // There is nobody to tell that a line couldn't be logged.
+        // An error of the log can't be logged.
         if self.priority as u8 <= SHOWN.load(Relaxed) {
             let _ = io::stderr().lock().write_all(&self.text);
         } else {
@@ -133,8 +133,8 @@ impl Drop for Line {
     }
 }
 
-/// One datagram (RFC 3164 section 4.1, as syslog(3) sends it to its own host). A log that doesn't keep up
-/// loses lines rather than hold up a filesystem.
+/// Sends one datagram (RFC 3164 section 4.1, as syslog(3) does on its own host). It doesn't block: a slow log
+/// loses lines instead of delaying a filesystem.
 fn to_syslog(priority: Priority, text: &[u8]) -> io::Result<()> {
     let mut datagram = format!("<{}>samehost[{}]: ", priority as u8, std::process::id()).into_bytes();
     datagram.extend_from_slice(text.trim_ascii_end());

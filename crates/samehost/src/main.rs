@@ -1,8 +1,8 @@
 //! The `samehost` command: a server, a client and what is needed to watch and measure them, in one program.
 //!
-//! Everything here is presentation: the libraries `server` and `client` do the work. [`cli`] says what can be
-//! asked, [`commands`] has one module a command, [`exit`] says how a command ends, and the rest are the
-//! pieces that commands share: output, tables, the copying of trees, the measuring loop.
+//! This crate is presentation; the libraries `server`, `client` and `mount` do the work. [`cli`] defines the
+//! command line, [`commands`] has a module for each command, and [`exit`] has exit codes and failures. The
+//! rest are parts that commands share: output, tables, the copying of trees, the measuring loop.
 
 mod cli;
 mod commands;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no error. If nobody reads them, so be it.
+            // Help and version go to standard output and are no error, nor is a failure to write them.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
@@ -53,13 +53,13 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Ended {
     let who = match &cli.command {
-        Command::Mount(args) if args.report => logging::Who::BackgroundMount,
-        Command::Mount(args) if args.foreground => logging::Who::Mount,
-        _ => logging::Who::Command,
+        Command::Mount(args) if args.report => logging::LogSource::BackgroundMount,
+        Command::Mount(args) if args.foreground => logging::LogSource::Mount,
+        _ => logging::LogSource::Command,
     };
     logging::start(cli.global.verbose, who)?;
-    // A write beyond the limit of file sizes (`ulimit -f`), be it to a granted file, is to fail with EFBIG
-    // and not to end the process without a word. Nothing is to be done about the signal itself.
+    // A write beyond the limit of file sizes (`ulimit -f`), also to a granted file, then fails with EFBIG
+    // instead of ending the process. The signal itself is ignored.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
         .map_err(|error| Failure::new("signal handlers", error))?;
     let global = cli.global;
@@ -85,7 +85,7 @@ fn run(cli: Cli) -> Ended {
     }
 }
 
-/// Runs a command on a runtime with one thread: what it waits for is the server, not a processor.
+/// Runs a command on a single-threaded runtime.
 fn block_on(command: impl Future<Output = Ended>) -> Ended {
     descriptors::raise()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

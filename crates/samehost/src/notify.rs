@@ -1,4 +1,4 @@
-//! Tells the service manager how the server is doing: sd_notify(3)'s datagrams, which need no library.
+//! Notifications for the service manager: sd_notify(3)'s datagrams, without the library.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -11,29 +11,29 @@ use server::LockStore;
 
 use crate::human;
 
-/// The server takes calls.
+/// The server, or the mount, is ready.
 pub fn ready(what: &str) {
-    // A line of its own for each variable; a line break inside would start another.
+    // Each variable is a line, so a newline in `what` is escaped.
     send(&format!("READY=1\nSTATUS={}", human::name(what.as_bytes())));
 }
 
-/// The server has begun to drain.
+/// The process is stopping.
 pub fn stopping() {
     send("STOPPING=1");
 }
 
-/// Sends `state` if a service manager listens. That it doesn't is never the server's problem.
+/// Sends `state` if there is a service manager. A failure is only logged.
 fn send(state: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send_to(&socket, state)
     {
-        tracing::debug!(%error, "the service manager can't be told");
+        tracing::debug!(%error, "the service manager can't be notified");
     }
 }
 
-/// The service manager as a keeper of locks, and what it has passed of the last server's: if it takes any
-/// descriptors, which `FDSTORE` says how many of (systemd 254, or the unit's `Environment=`). To be called
-/// first of all.
+/// The service manager's file descriptor store, which keeps the server's locks, with the ones it has passed
+/// from the last server. `None` if it stores no descriptors; `FDSTORE` is their number (systemd 254, or the
+/// unit's `Environment=`). Called before anything else opens descriptors.
 pub fn lock_store() -> Option<Arc<LockStore>> {
     let passed = sys::socket_activation::take_listen_fds();
     let most = std::env::var("FDSTORE").ok()?.parse().ok().filter(|most| *most > 0)?;

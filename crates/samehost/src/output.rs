@@ -1,8 +1,7 @@
-//! Standard output and standard error, without surprises.
+//! Standard output and standard error.
 //!
-//! Results go to standard output through one buffered writer whose errors are looked at: a full disk is an
-//! error, a reader that went away is the end. Complaints go to standard error, one at a time, and never tear
-//! a progress bar apart.
+//! Results go to standard output through one buffered writer. A full disk is an error; a closed pipe ends the
+//! command. Errors go to standard error and suspend progress bars.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -18,14 +17,14 @@ pub struct Output {
 }
 
 impl Output {
-    /// Takes standard output. There should be one at a time.
+    /// A writer for standard output. There should be only one.
     pub fn stdout() -> Self {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         Self { inner: BufWriter::with_capacity(64 * 1024, stdout.lock()), terminal }
     }
 
-    /// Whether a person is looking.
+    /// Whether standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -47,7 +46,7 @@ impl Output {
         self.line(text)
     }
 
-    /// Hands everything over. Each command ends with it; what is still buffered otherwise may be lost.
+    /// Flushes the buffer. Every command ends with it; otherwise buffered data may be lost.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.inner.flush().map_err(stop)
     }
@@ -61,30 +60,30 @@ fn stop(error: io::Error) -> Stop {
     }
 }
 
-/// Writes one complaint to standard error. If standard error is gone there's nobody left to tell.
+/// Writes an error to standard error, and ignores its failure.
 pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "samehost: {text}");
 }
 
-/// Collects what goes wrong in a command with many operands, which goes on with the next one.
+/// Reports the failures of single operands, after which a command continues.
 pub struct Reporter {
     bars: MultiProgress,
     worst: std::cell::Cell<Exit>,
 }
 
 impl Reporter {
-    /// A reporter that keeps clear of the progress bars in `bars`.
+    /// A reporter that suspends the progress bars in `bars`.
     pub fn new(bars: MultiProgress) -> Self {
         Self { bars, worst: std::cell::Cell::new(Exit::Done) }
     }
 
-    /// Tells the user about `failure` and remembers it for the exit code.
+    /// Prints `failure` and includes it in the exit code.
     pub fn report(&self, failure: &Failure) {
         self.bars.suspend(|| complain(&failure.to_string()));
         self.worst.set(self.worst.get().max(failure.exit));
     }
 
-    /// [`Self::report`]s a failure, and passes the other kind of stop on.
+    /// [`Self::report`]s a failure, and returns any other stop.
     pub fn take(&self, stop: Stop) -> Result<(), Stop> {
         match stop {
             Stop::Failed(failure) => {
@@ -95,7 +94,7 @@ impl Reporter {
         }
     }
 
-    /// The exit code so far: the highest of all that was reported.
+    /// The highest exit code of the reported failures.
     pub fn exit(&self) -> Exit {
         self.worst.get()
     }

@@ -1,6 +1,6 @@
-//! Plain text tables: columns wide enough for their longest cell, two spaces between, no lines drawn.
+//! Plain text tables: columns as wide as their longest cell, with two spaces between, without lines.
 
-/// Which edge of its column a cell stands at.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.

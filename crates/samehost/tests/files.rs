@@ -1,4 +1,4 @@
-//! Commands on files, each over both roads.
+//! Commands on files, each over both transports.
 
 mod common;
 
@@ -13,8 +13,8 @@ use common::{Server, run, samehost, tree, wait};
 
 const ROADS: [&str; 2] = ["--lane=required", "--lane=off"];
 
-/// A small tree with what makes copying hard.
-fn plant(root: &Path) {
+/// Makes a small tree with difficult cases for a copy.
+fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("deep/er/still")).unwrap();
     fs::create_dir(root.join("empty directory")).unwrap();
     fs::write(root.join("empty"), b"").unwrap();
@@ -45,11 +45,11 @@ fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn a_tree_goes_in_and_out_unchanged() {
+fn a_tree_is_unchanged_after_copies_in_and_out() {
     let server = Server::start();
     let source = server.beside("source");
     fs::create_dir(&source).unwrap();
-    plant(&source);
+    make_tree(&source);
     for (number, road) in ROADS.iter().enumerate() {
         let there = format!("{{}}copy-{number}");
         let back = server.beside(&format!("back-{number}"));
@@ -64,11 +64,11 @@ fn a_tree_goes_in_and_out_unchanged() {
 }
 
 #[test]
-fn nothing_moves_on_the_wire_over_the_lane() {
+fn data_over_the_lane_takes_no_reads_or_writes_on_the_wire() {
     let server = Server::start();
     let source = server.beside("source");
     fs::create_dir(&source).unwrap();
-    plant(&source);
+    make_tree(&source);
     server.run(&["cp", "-r", "--lane=required", path(&source), "{}copy"]).exits(0);
     server.run(&["cp", "-r", "--lane=required", "{}copy", path(&server.beside("back"))]).exits(0);
     server.run(&["cat", "--lane=required", "{}copy/large"]).exits(0);
@@ -83,10 +83,10 @@ fn nothing_moves_on_the_wire_over_the_lane() {
 }
 
 #[test]
-fn from_one_server_to_another() {
+fn a_tree_is_copied_between_servers() {
     let (one, other) = (Server::start(), Server::start());
     fs::create_dir(one.export().join("a")).unwrap();
-    plant(&one.export().join("a"));
+    make_tree(&one.export().join("a"));
     one.run(&["cp", "-r", "{}a", &other.url("b")]).exits(0);
     assert_eq!(tree(&one.export().join("a")), tree(&other.export().join("b")));
     unlock(&one.export().join("a"));
@@ -94,7 +94,7 @@ fn from_one_server_to_another() {
 }
 
 #[test]
-fn cp_goes_into_a_directory_and_over_a_file() {
+fn cp_copies_into_a_directory_and_over_a_file() {
     let server = Server::start();
     for name in ["one", "two"] {
         fs::write(server.beside(name), name).unwrap();
@@ -114,7 +114,7 @@ fn cp_goes_into_a_directory_and_over_a_file() {
     server.run(&["cp", one, two, "{}d/new"]).exits(2);
     server.run(&["cp", "{}d", path(&server.beside("out"))]).exits(1).complains(&["is a directory", "cp -r"]);
     server.run(&["cp", "{}missing", path(&server.beside("out"))]).exits(1).complains(&["no such file"]);
-    // What can't be copied doesn't keep the rest from it.
+    // A failure doesn't stop the rest.
     fs::create_dir(server.beside("out")).unwrap();
     server.run(&["cp", "{}missing", "{}one", path(&server.beside("out"))]).exits(1);
     assert_eq!(fs::read_to_string(server.beside("out/one")).unwrap(), "one");
@@ -131,9 +131,9 @@ fn a_file_is_not_copied_onto_itself() {
     }
 }
 
-/// The directory that is filled changes its times all the while: that mustn't hide which it is.
+/// The goal's times change during the copy; it must be recognised nevertheless.
 #[test]
-fn a_directory_is_not_copied_into_itself_for_ever() {
+fn a_directory_is_not_copied_into_itself() {
     let server = Server::start();
     let d = server.export().join("d");
     fs::create_dir(&d).unwrap();
@@ -144,7 +144,7 @@ fn a_directory_is_not_copied_into_itself_for_ever() {
         let (one, two, three) = (format!("one-{number}"), format!("two-{number}"), format!("three-{number}"));
         let there = |name: &str| format!("{{}}d/{name}");
         let here = |name: &str| path(&d.join(name)).to_owned();
-        // Both ends on the server; the source seen on this machine; the goal seen on this machine.
+        // Both ends on the server; a local source; a local goal.
         for (from, to, name) in
             [("{}d", there(&one), &one), (path(&d), there(&two), &two), ("{}d", here(&three), &three)]
         {
@@ -156,15 +156,15 @@ fn a_directory_is_not_copied_into_itself_for_ever() {
     }
 }
 
-/// A copy from a server that has stopped answering ends with one word and the server's exit code, wherever it
-/// goes.
+/// A copy from a server that doesn't answer any more ends with one message and the exit code for servers,
+/// whatever the goal.
 #[test]
-fn a_copy_from_a_server_that_goes_away_ends() {
+fn a_copy_from_an_unreachable_server_ends() {
     use rustix::process::Signal;
     let server = Server::start();
     fs::create_dir(server.export().join("tree")).unwrap();
     for number in 0..100 {
-        // More than anybody can copy meanwhile.
+        // More than can be copied meanwhile.
         fs::File::create(server.export().join(format!("tree/{number}"))).unwrap().set_len(1 << 42).unwrap();
     }
     let goal = server.beside("goal");
@@ -209,7 +209,7 @@ fn preserve_keeps_times_and_special_bits() {
 }
 
 #[test]
-fn nothing_below_the_goal_follows_a_link() {
+fn links_below_the_goal_are_not_followed() {
     let server = Server::start();
     let (trap, outside) = (server.beside("trap"), server.beside("outside"));
     fs::create_dir_all(server.export().join("tree/d")).unwrap();
@@ -253,7 +253,7 @@ fn ls_lists() {
 }
 
 #[test]
-fn ten_thousand_entries_are_all_there_once() {
+fn ten_thousand_entries_are_listed_once_each() {
     let server = Server::start();
     for number in 0..10_000 {
         fs::write(server.export().join(format!("{number:05}")), b"").unwrap();
@@ -265,7 +265,7 @@ fn ten_thousand_entries_are_all_there_once() {
 }
 
 #[test]
-fn stat_shows_what_the_server_says() {
+fn stat_shows_the_servers_attributes() {
     let server = Server::start();
     fs::write(server.export().join("file"), b"12345").unwrap();
     fs::set_permissions(server.export().join("file"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -296,7 +296,7 @@ fn cat_writes_every_byte() {
 }
 
 #[test]
-fn a_reader_that_had_enough_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let server = Server::start();
     fs::write(server.export().join("file"), vec![b'x'; 8 << 20]).unwrap();
     let mut child = samehost(["cat", &server.url("file")])
@@ -339,7 +339,7 @@ fn directories_are_made_moved_and_removed() {
 }
 
 #[test]
-fn df_says_what_statvfs_says() {
+fn df_agrees_with_statvfs() {
     let server = Server::start();
     let json = server.run(&["df", "--json", "{}"]).exits(0);
     let space = &serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap()[0];
@@ -349,7 +349,7 @@ fn df_says_what_statvfs_says() {
 }
 
 #[test]
-fn what_is_refused_says_so() {
+fn refusals_name_their_reason() {
     let server = Server::with(&[], "127.0.0.1(ro,insecure)");
     fs::write(server.export().join("file"), b"x").unwrap();
     for road in ROADS {
@@ -366,7 +366,7 @@ fn what_is_refused_says_so() {
         .complains(&[&elsewhere]);
 }
 
-/// 64 descriptors are enough for every command; with fewer it says so.
+/// 64 descriptors are enough for every command; with fewer it fails.
 #[test]
 fn few_descriptors_are_enough_or_refused() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! `bench` and `demo` do what they say. How fast is no matter of tests.
+//! `bench` and `demo` work. Their figures aren't tested.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::{Server, run, samehost};
 const SHORT: [&str; 6] = ["--runs", "2", "--time", "20", "--size", "4"];
 
 #[test]
-fn bench_measures_every_road() {
+fn bench_measures_every_transport() {
     let server = Server::start();
     let raw = server.beside("raw");
     fs::create_dir(&raw).unwrap();
@@ -28,12 +28,12 @@ fn bench_measures_every_road() {
             assert_eq!(row[road]["runs"].as_array().unwrap().len(), 2);
         }
     }
-    // Nothing stays behind.
+    // No scratch file is left.
     assert_eq!(fs::read_dir(&raw).unwrap().count() + fs::read_dir(server.export()).unwrap().count(), 0);
 }
 
 #[test]
-fn bench_without_a_lane_says_so() {
+fn bench_without_a_lane_reports_it() {
     let server = Server::with(&["--lane", "off"], "127.0.0.1(rw,no_root_squash,insecure)");
     let text = server.run(&[&["bench", "{}"][..], &SHORT].concat()).exits(0);
     assert!(text.text().contains("wire") && text.text().contains("local: no"), "{}", text.text());
@@ -72,7 +72,7 @@ fn the_demo_copies_the_tree_it_is_given() {
 #[test]
 fn the_demo_needs_no_privileges() {
     if !rustix::process::geteuid().is_root() {
-        return; // then the other tests are this one
+        return; // the other tests run without privileges already
     }
     // An ordinary user needn't be able to read the directory that the command was built in.
     let scratch = tempfile::tempdir().unwrap();

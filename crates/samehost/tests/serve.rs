@@ -11,7 +11,7 @@ use common::{Server, ready, run, samehost};
 use rustix::process::Signal;
 
 #[test]
-fn the_ready_line_says_what_and_where() {
+fn the_ready_line_has_exports_and_addresses() {
     let server = Server::start();
     let start = format!(
         "ready: {} on 127.0.0.1:{}; lane on, run directory {}",
@@ -23,7 +23,7 @@ fn the_ready_line_says_what_and_where() {
 }
 
 #[test]
-fn what_the_server_cannot_do_stands_below_the_ready_line_and_nowhere_else() {
+fn limitations_follow_the_ready_line_once() {
     let scratch = tempfile::tempdir().unwrap();
     let mut command =
         samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends", "--run-dir"]);
@@ -34,7 +34,7 @@ fn what_the_server_cannot_do_stands_below_the_ready_line_and_nowhere_else() {
         "--export",
         "/mis\\012sing *(ro)",
     ]);
-    // Its standard input has ended already, so that it starts, says it all, and stops.
+    // Its standard input has ended already, so it starts, prints its lines, and stops.
     let ran = run(&mut command).exits(0);
     let mut lines = ran.text().lines();
     let ready = lines.next().unwrap();
@@ -52,7 +52,7 @@ fn what_the_server_cannot_do_stands_below_the_ready_line_and_nowhere_else() {
 }
 
 #[test]
-fn a_start_that_fails_names_the_reason_and_the_next_step() {
+fn a_failed_start_names_the_reason_and_the_next_step() {
     let scratch = tempfile::tempdir().unwrap();
     let serve = |args: &[&str]| {
         let mut command = samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--run-dir"]);
@@ -83,7 +83,7 @@ fn a_start_that_fails_names_the_reason_and_the_next_step() {
 }
 
 #[test]
-fn a_limit_of_open_files_that_is_low_is_said_and_one_that_is_too_low_ends_the_start() {
+fn a_low_limit_of_open_files_is_reported_and_too_low_a_one_is_an_error() {
     let scratch = tempfile::tempdir().unwrap();
     let serve = |limit: u32| {
         let mut command = std::process::Command::new("sh");
@@ -102,17 +102,17 @@ fn a_limit_of_open_files_that_is_low_is_said_and_one_that_is_too_low_ends_the_st
 }
 
 #[test]
-fn the_limit_of_file_sizes_fails_writes_and_ends_nobody() {
+fn the_limit_of_file_sizes_fails_writes_without_ending_processes() {
     let server = Server::start();
     let large = server.beside("large");
     fs::write(&large, vec![1; 1 << 20]).unwrap();
     let large = large.to_str().unwrap();
-    // On the lane it is the client's own limit that counts: 128 times 512 bytes.
+    // Over the lane the client's limit counts: 128 times 512 bytes.
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "ulimit -f 128 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_samehost")]);
     command.args(["cp", "--lane", "required", large, &server.url("by-lane")]);
     run(command.env("SAMEHOST_RUN_DIR", server.run_dir())).exits(1).complains(&["too large"]);
-    // On the wire it is the server's.
+    // Over the wire the server's limit counts.
     let pid = server.status()["pid"].as_i64().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap());
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
@@ -123,7 +123,7 @@ fn the_limit_of_file_sizes_fails_writes_and_ends_nobody() {
 }
 
 #[test]
-fn every_way_to_stop_leaves_nothing_behind() {
+fn every_way_to_stop_removes_the_sockets() {
     for stop in [Some(Signal::TERM), Some(Signal::INT), None] {
         let mut server = Server::start();
         server.run(&["probe", "{}"]).exits(0);
@@ -163,7 +163,7 @@ fn sighup_reads_the_exports_again() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(cat("one").exits(0).stdout, b"one");
-    // A mistake changes nothing.
+    // An invalid file changes nothing.
     fs::write(&exports, "nonsense(((\n").unwrap();
     server.signal(Signal::HUP);
     assert_eq!(cat("two").exits(0).stdout, b"two");
@@ -171,19 +171,19 @@ fn sighup_reads_the_exports_again() {
 }
 
 #[test]
-fn a_reload_that_hangs_keeps_nobody_from_stopping_the_server() {
+fn a_hanging_reload_does_not_prevent_a_stop() {
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
     let scratch = tempfile::tempdir().unwrap();
     let exports = scratch.path().join("exports");
     fs::write(&exports, format!("{} *(ro)\n", scratch.path().display())).unwrap();
     let mut server = Server::with(&["--exports", exports.to_str().unwrap()], "127.0.0.1(rw,insecure)");
-    // A file that says nothing and doesn't end.
+    // A pipe without data, whose read blocks.
     fs::remove_file(&exports).unwrap();
     mknodat(CWD, &exports, FileType::Fifo, Mode::from(0o600), 0).unwrap();
     server.signal(Signal::HUP);
     let mut silent = None;
     wait_for("the reload to read the file", || {
-        // Can be opened so only when somebody reads.
+        // This open succeeds only when there is a reader.
         silent = open(&exports, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
         silent.is_some()
     });
@@ -195,17 +195,17 @@ fn a_reload_that_hangs_keeps_nobody_from_stopping_the_server() {
 }
 
 #[test]
-fn a_doubled_signal_is_one_and_a_second_one_later_leaves_at_once_and_no_sockets() {
+fn a_second_signal_stops_the_server_at_once_but_a_doubled_one_does_not() {
     for later in [false, true] {
         let mut server = Server::with(&["--grace", "60"], "127.0.0.1(rw,insecure)");
         let file = fs::File::create(server.export().join("file")).unwrap();
         file.set_len(1 << 20).unwrap();
-        // More replies than fit into sockets: the server waits for them to be read.
+        // More replies than fit into the sockets' buffers: the server waits until they are read.
         let mut slow = Wire::reading(&server, "file", 32);
         slow.0.peek(&mut [0]).unwrap();
         server.signal(Signal::TERM);
         if !later {
-            // At once: on a busy machine a second is soon over.
+            // Without a pause, because on a busy machine a second passes quickly.
             server.signal(Signal::TERM);
         }
         wait_for("the server to begin to stop", || {
@@ -227,11 +227,11 @@ fn a_doubled_signal_is_one_and_a_second_one_later_leaves_at_once_and_no_sockets(
     }
 }
 
-/// An NFS client that sends, and reads when it likes.
+/// An NFS client that doesn't have to read its replies.
 struct Wire(TcpStream);
 
 impl Wire {
-    /// Asks for `count` MiB of a file, and reads none of it.
+    /// Requests `count` MiB of a file, and reads no reply.
     fn reading(server: &Server, name: &str, count: usize) -> Self {
         let mut wire = Self(TcpStream::connect(("127.0.0.1", server.port)).unwrap());
         wire.0.set_read_timeout(Some(common::PATIENCE)).unwrap();
@@ -248,7 +248,7 @@ impl Wire {
         self.0.write_all(&record(program, procedure, args)).unwrap();
     }
 
-    /// The handle with which a reply's results begin.
+    /// The handle at the beginning of a reply's results.
     fn handle(&mut self) -> Vec<u8> {
         let mut mark = [0; 4];
         self.0.read_exact(&mut mark).unwrap();
@@ -283,7 +283,7 @@ fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let scratch = tempfile::tempdir().unwrap();
     let socket = scratch.path().join("notify");
     let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();

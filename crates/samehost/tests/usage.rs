@@ -1,4 +1,4 @@
-//! Help, usage errors, exit codes, and what is generated: nothing here needs a server.
+//! Help, usage errors, exit codes, completions and manual pages, all without a server.
 
 mod common;
 
@@ -40,13 +40,13 @@ fn every_command_has_help_with_exit_codes() {
 }
 
 #[test]
-fn the_version_is_the_packages() {
+fn the_version_is_that_of_the_package() {
     let version = run(&mut samehost(["--version"])).exits(0);
     assert_eq!(version.text(), concat!("samehost ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
-fn what_cannot_be_understood_ends_with_2() {
+fn usage_errors_exit_with_2() {
     let wrong: [&[&str]; 11] = [
         &[],
         &["frobnicate"],
@@ -69,7 +69,7 @@ fn what_cannot_be_understood_ends_with_2() {
 }
 
 #[test]
-fn nobody_at_home_ends_with_4_and_a_next_step() {
+fn an_unreachable_server_exits_with_4_and_a_next_step() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("nfs://127.0.0.1:{port}/srv");
@@ -81,7 +81,7 @@ fn nobody_at_home_ends_with_4_and_a_next_step() {
 }
 
 #[test]
-fn status_without_a_server_ends_with_4() {
+fn status_without_a_server_exits_with_4() {
     let empty = tempfile::tempdir().unwrap();
     let missing = empty.path().join("missing");
     for dir in [empty.path(), &missing] {
@@ -97,7 +97,7 @@ fn status_without_a_server_ends_with_4() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     for args in [&["completions", "bash"][..], &["man"], &["--help"]] {
         let mut child = samehost(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
@@ -142,6 +142,6 @@ fn there_is_a_man_page_for_every_command() {
 }
 
 #[test]
-fn wrong_filters_for_the_log_are_said() {
+fn invalid_log_filters_are_reported() {
     run(samehost(["man"]).env("SAMEHOST_LOG", "=")).exits(2).complains(&["SAMEHOST_LOG"]);
 }

@@ -1,4 +1,4 @@
-//! `status` and `probe`: is it local, and if not, why not?
+//! `status` and `probe`: whether the server is local, and if not, why not.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use common::{Server, samehost, wait};
 
 #[test]
-fn probe_says_yes_and_through_what() {
+fn probe_reports_a_lane() {
     let server = Server::start();
     let yes = server.run(&["probe", "{}"]).exits(0);
     let instance = server.status()["instance"].as_str().unwrap().to_owned();
@@ -22,7 +22,7 @@ fn probe_says_yes_and_through_what() {
 }
 
 #[test]
-fn probe_says_no_and_why() {
+fn probe_reports_why_there_is_no_lane() {
     let server = Server::with(&["--lane", "off"], "127.0.0.1(rw,insecure)");
     let no = server.run(&["probe", "{}"]).exits(3);
     assert!(no.text().starts_with("local: no\n  "), "{}", no.text());
@@ -30,7 +30,7 @@ fn probe_says_no_and_why() {
     let answer: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(answer["local"], false);
     assert!(!answer["reasons"].as_array().unwrap().is_empty());
-    // And so does every command that insists.
+    // So does every command with --lane required.
     server.run(&["ls", "--lane", "required", "{}"]).exits(3).complains(&["no lane", "--lane auto"]);
     server.run(&["ls", "{}"]).exits(0);
 }
@@ -39,7 +39,7 @@ fn probe_says_no_and_why() {
 fn status_names_exports_clients_lanes_and_counters() {
     let server = Server::start();
     fs::write(server.export().join("file"), vec![b'x'; 8 << 20]).unwrap();
-    // A client that is stuck in the middle of a file stays connected.
+    // A client that is blocked in the middle of a file stays connected.
     let mut client = samehost(["cat", &server.url("file")])
         .env("SAMEHOST_RUN_DIR", server.run_dir())
         .stdout(Stdio::piped())
@@ -63,7 +63,7 @@ fn status_names_exports_clients_lanes_and_counters() {
     assert!(line.contains(", over "), "{text}");
     assert_eq!(status["connections"][0]["local"], true);
     assert!(status["connections"][0]["reason"].as_str().unwrap().starts_with("over "), "{status}");
-    // Somebody who speaks no LOCALIO.
+    // A client without LOCALIO.
     let silent = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let peer = silent.local_addr().unwrap().to_string();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -86,13 +86,13 @@ fn two_servers_in_one_run_directory_are_both_shown() {
     let json = one.run(&["status", "--json"]).exits(0);
     let all: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(all["servers"].as_array().unwrap().len(), 2);
-    // And each client finds its own.
+    // Each client finds its own server.
     one.run(&["probe", "{}"]).exits(0);
     one.run(&["probe", &other.url("")]).exits(0);
 }
 
 #[test]
-fn status_names_who_hangs_and_shows_the_others() {
+fn status_names_hanging_servers_and_shows_the_others() {
     use rustix::process::Signal;
     let server = Server::start();
     let pid = server.status()["pid"].as_u64().unwrap();

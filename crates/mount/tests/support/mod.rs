@@ -1,7 +1,7 @@
-//! What the mount's tests share: a server in a process of its own (the client's tests', `served`), and mounts
-//! of it in this process.
+//! Shared parts of the mount's tests: a server in a process of its own (`served`, from the client's tests),
+//! and mounts of it in this process.
 
-#![allow(dead_code, unused_imports, reason = "each test program uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part")]
 
 #[path = "../../../client/tests/support/served.rs"]
 mod served;
@@ -21,32 +21,32 @@ impl Served {
         Self::with("no_root_squash")
     }
 
-    /// With these export options.
+    /// A server with these export options.
     pub fn with(options: &str) -> Self {
         Self::new(true, options)
     }
 
-    pub fn mount(&self, road: Road) -> Mounted {
-        self.mount_with(road, MountOptions::default())
+    pub fn mount(&self, transport: Transport) -> Mounted {
+        self.mount_with(transport, MountOptions::default())
     }
 
-    pub fn mount_with(&self, road: Road, options: MountOptions) -> Mounted {
-        Mounted::new(self, road, options)
+    pub fn mount_with(&self, transport: Transport, options: MountOptions) -> Mounted {
+        Mounted::new(self, transport, options)
     }
 }
 
-/// Which way bytes go.
+/// The transport of a mount's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Road {
+pub enum Transport {
     /// Passed through by the kernel.
     Passed,
-    /// A granted file, read and written by the mount's process.
+    /// Granted files, read and written by the mount's process.
     Served,
-    /// NFS.
+    /// NFS over TCP.
     Wire,
 }
 
-pub const ROADS: [Road; 3] = [Road::Passed, Road::Served, Road::Wire];
+pub const TRANSPORTS: [Transport; 3] = [Transport::Passed, Transport::Served, Transport::Wire];
 
 /// A mount, unmounted when it is dropped.
 pub struct Mounted {
@@ -56,25 +56,26 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    fn new(served: &Served, road: Road, options: MountOptions) -> Self {
+    fn new(served: &Served, transport: Transport, options: MountOptions) -> Self {
         let at = tempfile::tempdir().unwrap();
         fs::set_permissions(at.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let runtime = samehost_mount::runtime().unwrap();
         let url = Url::new("127.0.0.1", Some(served.port()), served.export().to_str().unwrap().as_bytes());
         let session = client::Options {
-            lane: if road == Road::Wire { LaneMode::Off } else { LaneMode::Auto },
+            lane: if transport == Transport::Wire { LaneMode::Off } else { LaneMode::Auto },
             run_dir: served.run_dir(),
             search_namespaces: false,
             timeo: Duration::from_secs(20),
             ..client::Options::default()
         };
-        let options = MountOptions { passthrough: road == Road::Passed, allow_other: true, ..options };
+        let options =
+            MountOptions { passthrough: transport == Transport::Passed, allow_other: true, ..options };
         let mount = runtime.block_on(Mount::start(&url, session, options, at.path())).expect("a mount");
-        assert_eq!(mount.report().lane.local, road != Road::Wire, "{:?}", mount.report().lane);
+        assert_eq!(mount.report().lane.local, transport != Transport::Wire, "{:?}", mount.report().lane);
         Self { at, mount, _runtime: runtime }
     }
 
-    /// A path in it.
+    /// A path in the mount.
     pub fn path(&self, name: &str) -> PathBuf {
         self.at.path().join(name)
     }
@@ -94,19 +95,19 @@ impl Drop for Mounted {
 pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < BOUND, "waited in vain for {what}");
+        assert!(start.elapsed() < BOUND, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Runs a shell script as another user; its output, and whether it succeeded.
+/// Runs a shell script as another user. Returns its output, and whether it succeeded.
 pub fn shell_as(uid: u32, gid: u32, groups: &str, script: &str) -> (String, bool) {
     let groups = if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={groups}") };
     let output = Command::new("setpriv")
         .args([&format!("--reuid={uid}"), &format!("--regid={gid}"), &groups, "sh", "-c", script])
         .output()
         .unwrap();
-    let said =
+    let output_text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    (said, output.status.success())
+    (output_text, output.status.success())
 }

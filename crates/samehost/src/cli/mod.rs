@@ -32,10 +32,11 @@ pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 
 /// An NFS server and client that notice when they share a host and then get out of the way
 ///
-/// Samehost serves local directories over NFSv3 to any client, and reads and writes them with a client of its
-/// own. When that client and its server turn out to share a kernel, the server hands the client already
-/// authorised open files over a Unix socket, the lane, and reads and writes go straight to the filesystem.
-/// When they part, I/O falls back to the wire, in the middle of a file if need be, and nothing is lost.
+/// Samehost serves local directories over NFSv3 and NFSv4 to any client, and reads and writes them with a
+/// client of its own. When that client and its server turn out to share a kernel, the server hands the client
+/// already authorised open files over a Unix socket, the lane, and reads and writes go straight to the
+/// filesystem. When they part, I/O falls back to the wire, in the middle of a file if need be, and nothing is
+/// lost.
 #[derive(Debug, Parser)]
 #[command(
     name = "samehost",
@@ -90,7 +91,7 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve local directories over NFSv3
+    /// Serve local directories over NFSv3 and NFSv4
     #[command(after_long_help = serve::LONG_HELP)]
     Serve(ServeArgs),
     /// List directories on a server

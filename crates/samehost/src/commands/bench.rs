@@ -1,4 +1,4 @@
-//! `bench`: reads and writes over the lane and over the wire, side by side.
+//! `bench`: measures reads and writes over the lane and over the wire.
 
 use crate::cli::{BenchArgs, Global, LaneWord};
 use crate::connect::Connector;
@@ -7,10 +7,10 @@ use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::Output;
 
-/// MiB of the scratch file.
+/// The size of the scratch file in MiB.
 const DEFAULT_SIZE: u32 = 64;
 
-/// Measures and prints.
+/// Measures and prints the result.
 pub async fn bench(global: &Global, args: BenchArgs) -> Ended {
     let mut lane = (args.road.lane != LaneWord::Off).then(|| Connector::new(global, &args.road));
     let mut wire = Connector::new(global, &args.road);

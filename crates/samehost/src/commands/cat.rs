@@ -1,4 +1,4 @@
-//! `cat`: files to standard output, with many reads in flight.
+//! `cat`: writes files to standard output, with several reads in flight.
 
 use client::{File, OpenOptions, Url};
 use futures_util::{StreamExt, stream};
@@ -9,10 +9,10 @@ use crate::exit::{Ended, Stop};
 use crate::output::{Output, Reporter};
 
 /// Reads in flight.
-const WINDOW: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 
-/// The largest read, whatever the server would like: it bounds what is in memory, together with [`WINDOW`].
-const LARGEST: u32 = 1 << 20;
+/// Bytes of the largest read, whatever the server prefers. With [`MAX_IN_FLIGHT`] it bounds the memory.
+const MAX_READ: u32 = 1 << 20;
 
 /// Writes every target to standard output.
 pub async fn cat(global: &Global, args: CatArgs) -> Ended {
@@ -35,23 +35,23 @@ async fn one(connector: &Connector, url: &Url, output: &mut Output) -> Result<()
     let say = |error| failure(url, error);
     let file = session.open(session.target(), &OpenOptions::reading()).await.map_err(say)?;
     let size = file.attributes().await.map_err(say)?.size;
-    let chunk = session.sizes().read_preferred.clamp(4096, LARGEST) as usize;
+    let chunk = session.sizes().read_preferred.clamp(4096, MAX_READ) as usize;
     let read = |offset| {
         let file = file.clone();
         async move { chunk_at(&file, offset, chunk).await }
     };
-    let mut chunks = stream::iter((0..size).step_by(chunk)).map(read).buffered(WINDOW);
+    let mut chunks = stream::iter((0..size).step_by(chunk)).map(read).buffered(MAX_IN_FLIGHT);
     let mut offset = 0;
     while let Some(bytes) = chunks.next().await {
         let bytes = bytes.map_err(say)?;
         output.bytes(&bytes)?;
         offset += bytes.len() as u64;
         if bytes.len() < chunk {
-            break; // the end, or a file that became shorter meanwhile
+            break; // the end, or the file was truncated meanwhile
         }
     }
     drop(chunks);
-    // What was appended since the size was asked for.
+    // Data that was appended since the size was fetched.
     loop {
         let bytes = chunk_at(&file, offset, chunk).await.map_err(say)?;
         if bytes.is_empty() {

@@ -2,23 +2,23 @@
 
 use crate::cli::{CpArgs, Global};
 use crate::connect::Connector;
-use crate::copy::{How, Progress, copy_all};
+use crate::copy::{Progress, TreeCopyOptions, copy_all};
 use crate::descriptors;
 use crate::exit::Ended;
 use crate::output::Reporter;
 
-/// Copies.
+/// Copies all sources.
 pub async fn cp(global: &Global, args: CpArgs) -> Ended {
     let connector = Connector::new(global, &args.road);
     let progress = Progress::new(args.quiet);
     let reporter = Reporter::new(progress.bars());
-    let how = How {
+    let options = TreeCopyOptions {
         recursive: args.recursive,
         preserve: args.preserve,
         commit: !args.no_commit,
         files: descriptors::copies(args.files.into()),
     };
-    let copied = copy_all(&connector, &args.places, how, &reporter, &progress).await;
+    let copied = copy_all(&connector, &args.places, options, &reporter, &progress).await;
     progress.finish();
     tracing::info!(?copied, "copied");
     copied?;

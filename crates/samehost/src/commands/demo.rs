@@ -1,4 +1,4 @@
-//! `demo`: the whole thing at work in a scratch directory.
+//! `demo`: a server and a client at work in a scratch directory.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -8,18 +8,18 @@ use client::Url;
 use super::probe;
 use crate::cli::{DemoArgs, Global, LaneWord, Place, Remote, RoadArgs};
 use crate::connect::Connector;
-use crate::copy::{Copied, How, Progress, copy_all};
+use crate::copy::{Copied, Progress, TreeCopyOptions, copy_all};
 use crate::demo::{Child, compare, generate, real};
 use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::human;
 use crate::measure::{Suite, measure};
 use crate::output::{Output, Reporter};
 
-/// MiB of the file that is measured: less than in `bench`, for slow disks, since a demo must not take a
-/// minute.
+/// The size of the measured file in MiB. It is smaller than in `bench`, because on a slow disk a demo
+/// shouldn't take a minute.
 const DEFAULT_SIZE: u32 = 32;
 
-/// Shows everything, and removes the scratch directory whatever happens.
+/// Runs the demo, and removes the scratch directory in any case.
 pub async fn demo(global: &Global, args: DemoArgs) -> Ended {
     let base = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let scratch = tempfile::Builder::new().prefix("samehost-demo-").tempdir_in(&base).map_err(|error| {
@@ -56,7 +56,7 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
     let connector = Connector::new(&global, &road);
     let url = url(&export, server.port)?;
     let session = connector.session(&url).await?;
-    // The report of a probe that waited for everything, should the one at the beginning have found nothing.
+    // A later probe may have found a lane that the first one missed.
     let report = session.probe().await;
     say(&mut output, format!("The handshake with {url}\n  {}", probe::words(&report).join("\n  ")))?;
     if !report.local {
@@ -88,7 +88,7 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
     Ok(Exit::Done)
 }
 
-/// Writes a line at once: a demo is watched.
+/// Writes and flushes a line, because a person watches.
 fn say(output: &mut Output, text: String) -> Result<(), Stop> {
     output.line(text)?;
     output.flush()
@@ -117,7 +117,7 @@ fn url(export: &Path, port: u16) -> Result<Url, Failure> {
     Ok(Url::new("127.0.0.1", Some(port), export.as_os_str().as_bytes()))
 }
 
-/// What is copied: the tree that was asked for, or a generated one and a part of a real one.
+/// The trees to copy: the one on the command line, or a generated one and a part of a real one.
 fn trees(args: &DemoArgs, scratch: &Path) -> Result<Vec<PathBuf>, Failure> {
     if let Some(tree) = &args.tree {
         let tree =
@@ -131,7 +131,7 @@ fn trees(args: &DemoArgs, scratch: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(trees)
 }
 
-/// Copies the trees in and out again, and compares what came out with what went in.
+/// Copies the trees in and out again, and compares the result with the original.
 async fn copies(
     output: &mut Output,
     connector: &Connector,
@@ -163,9 +163,9 @@ async fn copies(
 async fn copy(output: &mut Output, title: &str, connector: &Connector, places: &[Place]) -> Result<(), Stop> {
     let progress = Progress::new(false);
     let reporter = Reporter::new(progress.bars());
-    let how = How { recursive: true, preserve: false, commit: true, files: 16 };
+    let options = TreeCopyOptions { recursive: true, preserve: false, commit: true, files: 16 };
     let begin = Instant::now();
-    let copied = copy_all(connector, places, how, &reporter, &progress).await;
+    let copied = copy_all(connector, places, options, &reporter, &progress).await;
     progress.finish();
     let Copied { files, directories, links, bytes } = copied?;
     if reporter.exit() != Exit::Done {
@@ -186,7 +186,7 @@ async fn copy(output: &mut Output, title: &str, connector: &Connector, places: &
     )
 }
 
-/// What the server itself says went over the wire.
+/// The server's own count of bytes over the wire.
 fn moved(output: &mut Output, global: &Global) -> Result<(), Stop> {
     let servers = server::status::query(&global.run_dir)
         .map_err(|error| Failure::new(global.run_dir.display().to_string(), error))?;

@@ -10,7 +10,7 @@ use crate::human;
 use crate::output::{Output, Reporter};
 use crate::table::{Align, Table};
 
-/// What `--json` writes, an array of these.
+/// An element of `--json`'s array.
 #[derive(Serialize)]
 struct Space {
     url: String,
@@ -22,7 +22,7 @@ struct Space {
     available_files: u64,
 }
 
-/// Shows every target.
+/// Shows all targets.
 pub async fn df(global: &Global, args: DfArgs) -> Ended {
     let connector = Connector::new(global, &args.road);
     let reporter = Reporter::new(indicatif::MultiProgress::new());

@@ -10,14 +10,14 @@ use crate::ids::Ids;
 use crate::output::{Output, Reporter};
 use crate::table::{Align, Table};
 
-/// One line of a listing.
+/// A line of a listing.
 struct Line {
     name: Vec<u8>,
     attributes: Option<Attributes>,
     points_to: Option<Vec<u8>>,
 }
 
-/// Lists every target; one that can't be listed doesn't keep the others from it.
+/// Lists all targets; a failure of one doesn't stop the others.
 pub async fn ls(global: &Global, args: LsArgs) -> Ended {
     let connector = Connector::new(global, &args.road);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
@@ -93,7 +93,7 @@ async fn entries(
     Ok(lines)
 }
 
-/// Asks for what the listing left out: attributes, and where a link points.
+/// Fetches what READDIRPLUS didn't send: attributes, and the targets of links.
 async fn complete(
     session: &Session,
     args: &LsArgs,

@@ -1,4 +1,4 @@
-//! `completions` and `man`: what is generated from the command line's definitions, so that it can't go stale.
+//! `completions` and `man`: shell completions and manual pages, generated from the command line's definition.
 
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use crate::connect::{Connector, failure};
 use crate::exit::{Ended, Failure};
 use crate::output::Reporter;
 
-/// Makes every target.
+/// Makes all targets.
 pub async fn mkdir(global: &Global, args: MkdirArgs) -> Ended {
     let connector = Connector::new(global, &args.road);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
@@ -35,7 +35,8 @@ async fn one(connector: &Connector, url: &Url, mode: u32) -> Result<(), Failure>
         .map_err(|error| failure(url, error))
 }
 
-/// Makes what is missing of the path, from the export down. As in mkdir(1), `mode` is for the last one only.
+/// Makes the missing directories of a path, from the export down. As in mkdir(1), `mode` is for the last one
+/// only.
 async fn with_parents(connector: &Connector, url: &Url, mode: u32) -> Result<(), Failure> {
     let session = connector.session(url).await?;
     let say = |error| failure(url, error);
@@ -51,7 +52,7 @@ async fn with_parents(connector: &Connector, url: &Url, mode: u32) -> Result<(),
             Err(error) if error.status() == Some(Status::NoEntry) => {
                 let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
                 match session.make_dir(&directory, name, &set).await {
-                    // Somebody else was faster.
+                    // Another client was faster.
                     Err(error) if error.status() == Some(Status::Exists) => {
                         session.walk(&path, Follow::Yes).await.map_err(say)?
                     }

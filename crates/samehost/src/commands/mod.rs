@@ -1,4 +1,5 @@
-//! One module a command. Each takes its parsed arguments and ends with an exit code or a reason to stop.
+//! The commands, one module each. A command takes its parsed arguments and returns an exit code, or the
+//! reason why it stopped.
 
 pub mod bench;
 pub mod cat;

@@ -7,7 +7,7 @@ use crate::connect::{Connector, Spot, child, failure};
 use crate::exit::{Ended, Failure};
 use crate::output::Reporter;
 
-/// Moves all but the last target to the last, or into it when it is a directory.
+/// Renames a target to the last one, or all but the last into the last one if that is a directory.
 pub async fn mv(global: &Global, args: MvArgs) -> Ended {
     let Some((to, from)) = args.targets.split_last() else {
         return Err(Failure::usage("mv", "nothing to move").into());

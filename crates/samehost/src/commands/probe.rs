@@ -1,4 +1,4 @@
-//! `probe`: does a lane come up, and if not, why not?
+//! `probe`: whether a lane comes up, and if not, why not.
 
 use client::{LaneMode, LaneReport};
 use serde::Serialize;
@@ -19,7 +19,7 @@ struct Answer<'a> {
     reasons: &'a [String],
 }
 
-/// Connects, shakes hands, and says what came of it.
+/// Connects, tries to get a lane, and reports the result.
 pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
     if args.road.lane == LaneWord::Off {
         return Err(Failure::usage("--lane off", "leaves nothing to probe")
@@ -27,7 +27,7 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
             .into());
     }
     let mut connector = Connector::new(global, &args.road);
-    // A probe wants the report, not an error, when there is none.
+    // Without a lane a probe shows the report instead of an error.
     connector.options_mut().lane = LaneMode::Auto;
     let url = &args.target.url;
     let session = connector.session(url).await?;
@@ -51,8 +51,8 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
     Ok(if report.local { Exit::Done } else { Exit::NotLocal })
 }
 
-/// A lane report for people: `local: yes, lane through ..., instance ...`, or `local: no` with a line for
-/// each reason.
+/// A lane report as text: `local: yes, lane through ..., instance ...`, or `local: no` and a line for each
+/// reason.
 pub fn words(report: &LaneReport) -> Vec<String> {
     if report.local {
         let through = report.through.as_deref().unwrap_or("an unnamed rendezvous");

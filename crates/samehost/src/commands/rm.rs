@@ -11,12 +11,12 @@ use crate::exit::{Ended, Failure};
 use crate::output::Reporter;
 
 /// Removals in flight.
-const WINDOW: usize = 16;
+const MAX_IN_FLIGHT: usize = 16;
 
-/// Directories within directories. A server may claim any depth; no filesystem has this one.
-const DEEPEST: usize = 8192;
+/// The deepest nesting of directories. A server may claim any depth; no filesystem has this one.
+const MAX_DEPTH: usize = 8192;
 
-/// Removes every target.
+/// Removes all targets.
 pub async fn rm(global: &Global, args: RmArgs) -> Ended {
     let connector = Connector::new(global, &args.road);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
@@ -45,7 +45,7 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
     if !args.recursive {
         return Err(Failure::new(url.to_string(), "is a directory").next("use rm -r"));
     }
-    let top = Doomed {
+    let top = PendingDirectory {
         parent: spot.directory,
         name: spot.name,
         handle: found.handle,
@@ -58,21 +58,21 @@ async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporte
 }
 
 /// A directory to be removed.
-struct Doomed {
+struct PendingDirectory {
     parent: Handle,
     name: Vec<u8>,
     handle: Handle,
     url: Url,
-    /// Its filesystem and its number there.
+    /// Its filesystem and its file number.
     file: (u64, u64),
-    /// What was in it has been removed, or at least tried.
+    /// The removal of its contents was tried.
     emptied: bool,
 }
 
-/// Removes `top` from the leaves up. What can't be removed is reported, and the rest goes on.
-async fn tree(session: &Session, top: Doomed, reporter: &Reporter) {
+/// Removes `top` from the leaves up. Failures are reported and don't stop the rest.
+async fn tree(session: &Session, top: PendingDirectory, reporter: &Reporter) {
     let mut stack = vec![top];
-    // The directories that the present one is in.
+    // The ancestors of the present directory.
     let mut way = HashSet::new();
     while let Some(mut directory) = stack.pop() {
         if directory.emptied {
@@ -82,7 +82,7 @@ async fn tree(session: &Session, top: Doomed, reporter: &Reporter) {
             }
             continue;
         }
-        if stack.len() > DEEPEST {
+        if stack.len() > MAX_DEPTH {
             reporter.report(&Failure::new(directory.url.to_string(), "directories are nested too deeply"));
             continue;
         }
@@ -101,9 +101,13 @@ async fn tree(session: &Session, top: Doomed, reporter: &Reporter) {
     }
 }
 
-/// Removes everything in `directory` but its directories, and returns those.
-async fn empty(session: &Session, directory: &Doomed, reporter: &Reporter) -> Vec<Doomed> {
-    // The whole list first: not every server's cookies survive removals.
+/// Removes the entries of `directory` other than directories, and returns those.
+async fn empty(
+    session: &Session,
+    directory: &PendingDirectory,
+    reporter: &Reporter,
+) -> Vec<PendingDirectory> {
+    // The whole list first, because not every server's cookies survive removals.
     let entries = match session.read_dir(&directory.handle, true).collect().await {
         Ok(entries) => entries,
         Err(error) => {
@@ -120,7 +124,7 @@ async fn empty(session: &Session, directory: &Doomed, reporter: &Reporter) -> Ve
                 None
             })
         })
-        .buffer_unordered(WINDOW)
+        .buffer_unordered(MAX_IN_FLIGHT)
         .filter_map(|doomed| async { doomed })
         .collect()
         .await
@@ -128,10 +132,10 @@ async fn empty(session: &Session, directory: &Doomed, reporter: &Reporter) -> Ve
 
 async fn entry_of(
     session: &Session,
-    directory: &Doomed,
+    directory: &PendingDirectory,
     entry: DirEntry,
     url: &Url,
-) -> client::Result<Option<Doomed>> {
+) -> client::Result<Option<PendingDirectory>> {
     let (attributes, handle) = match (entry.attributes, entry.handle) {
         (Some(attributes), Some(handle)) => (attributes, handle),
         _ => {
@@ -146,7 +150,7 @@ async fn entry_of(
     if attributes.kind == FileKind::Directory {
         let (parent, file) = (directory.handle, (attributes.fsid, attributes.fileid));
         let url = url.clone();
-        return Ok(Some(Doomed { parent, name: entry.name, handle, url, file, emptied: false }));
+        return Ok(Some(PendingDirectory { parent, name: entry.name, handle, url, file, emptied: false }));
     }
     session.remove(&directory.handle, &entry.name).await.map(|()| None)
 }

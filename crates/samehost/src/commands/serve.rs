@@ -15,17 +15,17 @@ use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::output::{Output, complain};
 use crate::{human, notify};
 
-/// Read when neither `--export` nor `--exports` is given.
+/// The exports file if neither `--export` nor `--exports` is given.
 const DEFAULT_EXPORTS: &str = "/etc/exports";
 
-/// Signals to stop within this time are one request: timeout(1) sends two, one to the command and one to its
+/// Signals within this time are one request to stop: timeout(1) sends two, one to the command and one to its
 /// process group, and so does a terminal together with the shell.
-const ONE_REQUEST: Duration = Duration::from_secs(1);
+const REPEATED_SIGNAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM, SIGINT or, if asked for, the end of standard input.
 pub fn serve(global: &Global, args: ServeArgs) -> Ended {
     let lock_store = notify::lock_store();
-    // Taken over first, so that a signal that comes while the server starts isn't lost.
+    // The handlers come first, so that no signal during the start is lost.
     let mut signals =
         Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(|error| Failure::new("signal handlers", error))?;
     let until_stdin_ends = args.until_stdin_ends;
@@ -46,14 +46,14 @@ pub fn serve(global: &Global, args: ServeArgs) -> Ended {
     let impatient = signals.handle();
     let leftovers = server.leftovers();
     let watch = move || {
-        // A second request to stop means: now.
-        if signals.forever().any(|signal| signal != SIGHUP && asked.elapsed() >= ONE_REQUEST) {
+        // A second request stops the server at once.
+        if signals.forever().any(|signal| signal != SIGHUP && asked.elapsed() >= REPEATED_SIGNAL_INTERVAL) {
             leftovers.remove();
             complain("serve: stopped by a second signal before everything was drained");
             std::process::exit(Exit::Failed as i32);
         }
     };
-    // Where there is no thread for it the server stops without.
+    // If the thread can't be started, the server stops without it.
     let watcher = thread::Builder::new().name("signals".to_owned()).spawn(watch);
     server.stop();
     impatient.close();
@@ -88,8 +88,8 @@ fn config(global: &Global, args: ServeArgs, lock_store: Option<Arc<LockStore>>) 
     }
 }
 
-/// The ready line, `ready: /srv on [::]:2049; lane on, run directory /run/samehost`, for whose first word
-/// scripts wait, and below it a line for each thing that this server can't do.
+/// The ready line, `ready: /srv on [::]:2049; lane on, run directory /run/samehost`, and a line for each
+/// limitation of this server. Scripts wait for the first word.
 fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
     let addresses: Vec<String> = server.local_addrs().iter().map(ToString::to_string).collect();
     let exports: Vec<String> = server
@@ -113,19 +113,19 @@ fn announce(server: &Server, lane: bool, global: &Global) -> Result<(), Stop> {
     let mut say = || {
         output.line(&line)?;
         for notice in server.notices() {
-            // A path may be in it, and a path may have line breaks.
+            // A path in it may have newlines.
             output.line(format!("note: {}", human::name(notice.as_bytes())))?;
         }
         output.flush()
     };
     match say() {
-        // Whoever started the server doesn't have to listen to it.
+        // Nothing has to read the output.
         Err(Stop::ReaderGone) => Ok(()),
         other => other,
     }
 }
 
-/// The end of standard input becomes a SIGTERM to ourselves, so that there is one way to stop.
+/// Turns the end of standard input into a SIGTERM to this process, so that there is one way to stop.
 fn stop_when_stdin_ends() -> Result<(), Stop> {
     let wait = || {
         let mut scrap = [0; 512];
@@ -146,7 +146,7 @@ fn stop_when_stdin_ends() -> Result<(), Stop> {
         .map_err(|error| Failure::new("watching standard input", error).into())
 }
 
-/// The next step for each way a start can fail.
+/// The next step for each failure of a start.
 fn explain(error: StartError) -> Failure {
     let failure = Failure::new("serve", &error);
     match &error {
@@ -170,6 +170,6 @@ fn explain(error: StartError) -> Failure {
         StartError::Threads { .. } => failure.next(
             "raise it (ulimit -u, TasksMax= of the unit, pids.max of the container), or lower --threads",
         ),
-        _ => failure, // these say it themselves
+        _ => failure, // their reasons include it
     }
 }

@@ -1,4 +1,4 @@
-//! `stat`: everything a server says about a file.
+//! `stat`: all attributes of a file.
 
 use client::{Attributes, FileKind, Follow, Session, Url};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::human;
 use crate::ids::Ids;
 use crate::output::{Output, Reporter};
 
-/// What `--json` writes, an array of these.
+/// An element of `--json`'s array.
 #[derive(Serialize)]
 struct Facts {
     url: String,
@@ -45,7 +45,7 @@ impl From<client::Timestamp> for Time {
     }
 }
 
-/// Shows every target.
+/// Shows all targets.
 pub async fn stat(global: &Global, args: StatArgs) -> Ended {
     let connector = Connector::new(global, &args.road);
     let reporter = Reporter::new(indicatif::MultiProgress::new());

@@ -1,5 +1,5 @@
-//! `status`: asks every server and every mount on this host what it is doing, and answers "is it local, and
-//! if not, why not?".
+//! `status`: the status of all servers and mounts on this host, and in particular whether they are local, and
+//! if not, why not.
 
 pub mod mounts;
 
@@ -22,21 +22,21 @@ use mount::process::MountStatus;
 
 /// What `--json` writes.
 #[derive(Serialize)]
-struct Everything<'a> {
+struct StatusJson<'a> {
     servers: Vec<&'a Status>,
     mounts: Vec<&'a MountStatus>,
-    silent: Vec<Unheard>,
+    silent: Vec<SilentProcess>,
 }
 
-/// One that was asked and hasn't answered, for `--json`.
+/// A process that didn't answer, for `--json`.
 #[derive(Serialize)]
-struct Unheard {
+struct SilentProcess {
     what: &'static str,
     socket: PathBuf,
     reason: String,
 }
 
-/// Asks every server in a run directory. Where there is no such directory there is none.
+/// Asks all servers in a run directory. Without such a directory there are none.
 pub fn servers(run_dir: &Path) -> io::Result<Answers<Status>> {
     match control::query(run_dir, control::SERVER) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Answers::default()),
@@ -44,7 +44,7 @@ pub fn servers(run_dir: &Path) -> io::Result<Answers<Status>> {
     }
 }
 
-/// Says who has been asked and hasn't answered.
+/// Complains about processes that didn't answer.
 pub fn name_silent(silent: &[Unresponsive], what: &'static str) {
     for silent in silent {
         let Unresponsive { path, error } = silent;
@@ -61,7 +61,7 @@ pub fn name_silent(silent: &[Unresponsive], what: &'static str) {
     }
 }
 
-/// Asks and prints.
+/// Asks all processes and prints their status.
 pub fn status(global: &Global, args: &StatusArgs) -> Ended {
     let dir = global.run_dir.display().to_string();
     let unread = |error| Failure::new(&dir, error).next("run as the user who started them, or as root");
@@ -71,7 +71,7 @@ pub fn status(global: &Global, args: &StatusArgs) -> Ended {
     let heard = servers.silent.is_empty() && mounts.silent.is_empty();
     let mut output = Output::stdout();
     if args.json {
-        output.json(&Everything {
+        output.json(&StatusJson {
             servers: servers.answers.iter().map(|asked| &asked.answer).collect(),
             mounts: mounts.answers.iter().map(|asked| &asked.answer).collect(),
             silent: unheard(&servers, "server").chain(unheard(&mounts, "mount")).collect(),
@@ -108,8 +108,8 @@ pub fn status(global: &Global, args: &StatusArgs) -> Ended {
     })
 }
 
-fn unheard<T>(asked: &Answers<T>, what: &'static str) -> impl Iterator<Item = Unheard> {
-    asked.silent.iter().map(move |silent| Unheard {
+fn unheard<T>(asked: &Answers<T>, what: &'static str) -> impl Iterator<Item = SilentProcess> {
+    asked.silent.iter().map(move |silent| SilentProcess {
         what,
         socket: silent.path.clone(),
         reason: silent.error.to_string(),
@@ -207,7 +207,7 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A line about what wasn't simply served, if there was anything.
+/// A line about calls that weren't served normally, if there were any.
 fn strangers(output: &mut Output, status: &Status) -> Result<(), Stop> {
     let wire = &status.wire;
     if wire.refused + wire.displaced + wire.broken + wire.denied == 0 {
@@ -247,7 +247,7 @@ fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [Stri
     ]
 }
 
-/// One line a road: what went over it since the start.
+/// A line for each transport: what was transferred since the start.
 fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
     let mut table = Table::new(&[
         ("road", Align::Left),

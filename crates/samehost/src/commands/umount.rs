@@ -1,5 +1,4 @@
-//! `umount`: takes a mount out of the tree. Nothing here touches the mounted filesystem, so it works while
-//! its server is down.
+//! `umount`: unmounts a filesystem. It doesn't access the filesystem, so it works while the server is down.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,7 +13,7 @@ use crate::human;
 use crate::output::complain;
 use mount::mountinfo::{self, MountEntry};
 
-/// Unmounts each.
+/// Unmounts all mountpoints.
 pub fn umount(args: &UmountArgs) -> Ended {
     let mut exit = Exit::Done;
     for mountpoint in &args.mountpoints {
@@ -28,8 +27,8 @@ pub fn umount(args: &UmountArgs) -> Ended {
 
 fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
     let shown = human::name(mountpoint.as_os_str().as_bytes());
-    let whole = mountinfo::resolve(mountpoint).map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::find(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let resolved = mountinfo::resolve(mountpoint).map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::find(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
     let mounted = match mounted {
         None => {
             return Err(Failure::new(&shown, "nothing is mounted here")
@@ -54,11 +53,11 @@ fn one(mountpoint: &Path, args: &UmountArgs) -> Result<(), Failure> {
     }
 }
 
-/// fusermount3 unmounts for ordinary users what they have mounted.
+/// Unmounts through fusermount3, which unmounts for ordinary users what they have mounted.
 fn by_helper(shown: &str, mounted: &MountEntry, args: &UmountArgs) -> Result<(), Failure> {
     if args.force {
-        // What MNT_FORCE does for root; the file belongs to whoever mounted. Where fusectl isn't mounted
-        // there is none.
+        // The equivalent of root's MNT_FORCE. The file belongs to the user who mounted, and exists if fusectl
+        // is mounted.
         let abort = format!("/sys/fs/fuse/connections/{}/abort", mounted.minor);
         if let Err(error) = std::fs::write(&abort, "1") {
             return Err(Failure::new(&abort, error).next("unmount without --force, or as root"));
@@ -74,12 +73,12 @@ fn by_helper(shown: &str, mounted: &MountEntry, args: &UmountArgs) -> Result<(),
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim().trim_start_matches("fusermount3: ");
-    if said.contains("busy") {
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = message.trim().trim_start_matches("fusermount3: ");
+    if message.contains("busy") {
         return Err(busy(shown));
     }
-    Err(Failure::new(shown, said).next("unmount as the user who mounted it, or as root"))
+    Err(Failure::new(shown, message).next("unmount as the user who mounted it, or as root"))
 }
 
 fn explain(shown: &str, error: std::io::Error) -> Failure {

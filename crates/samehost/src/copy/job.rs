@@ -1,4 +1,4 @@
-//! One file or link from here to there.
+//! The copy of one file or symbolic link.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub struct Job {
     pub goal: Goal,
 }
 
-/// Does it and tells how it went.
+/// Copies and reports the result.
 pub async fn run(copy: &Copy<'_>, job: Job) {
     let _under_way = copy.still.read().await;
     if copy.hopeless.get() {
@@ -33,7 +33,7 @@ pub async fn run(copy: &Copy<'_>, job: Job) {
 
 async fn link(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     let target = job.item.at.read_link().await?;
-    // Not through a link that is there: the link itself is what is replaced.
+    // An existing link is replaced, not followed.
     let goal = Goal { named: false, ..job.goal.clone() };
     if let Some(there) = goal.existing().await? {
         if there.facts.kind == Kind::Directory {
@@ -66,7 +66,7 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     if let Open::Remote(file) = to {
         file.close().await.map_err(|error| say(&at, &at, error))?;
     }
-    if copy.how.preserve {
+    if copy.options.preserve {
         at.preserve(facts).await?;
     } else if existing.is_none() && mode & 0o200 == 0 {
         at.set_mode(mode).await?;
@@ -78,7 +78,8 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copying a file onto itself would empty it first, and a server can hide that two names are one file.
+/// Refuses to copy a file onto itself, which would truncate it first. A server can hide that two names are
+/// one file.
 fn refuse_same(job: &Job, there: &Item) -> Result<(), Failure> {
     let same = match (&job.item.at, &there.at) {
         (At::Remote(one), At::Remote(other)) if one.url.host() == other.url.host() => {
@@ -99,14 +100,14 @@ async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &A
         let before = seen.fetch_max(so_far.bytes, Ordering::Relaxed);
         progress.bytes(so_far.bytes.saturating_sub(before));
     };
-    // On this machine a copy is as durable as cp(1)'s: it isn't synced file by file.
-    let commit = copy.how.commit && matches!(to, Open::Remote(_));
+    // Local copies aren't synced, as with cp(1).
+    let commit = copy.options.commit && matches!(to, Open::Remote(_));
     let options = CopyOptions { commit, progress: Some(Arc::new(tell)), ..CopyOptions::default() };
     let copied = match (from, to) {
         (Open::Remote(from), Open::Remote(to)) => client::copy(from, to, &options).await,
         (Open::Remote(from), Open::Local(to)) => client::read_from(from, to, &options).await,
         (Open::Local(from), Open::Remote(to)) => client::write_to(from, to, &options).await,
-        // Refused before the walk began.
+        // The walk has refused it before.
         (Open::Local(_), Open::Local(_)) => {
             return Err(Failure::usage(goal.show(), "is on this machine, too"));
         }
@@ -117,8 +118,8 @@ async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &A
     })
 }
 
-/// What went wrong on the way from `source` to `goal`. Only a server doesn't answer or has no lane, so that
-/// is said of the end that is on one; two servers name themselves in the error.
+/// The failure of a copy from `source` to `goal`. Timeouts and missing lanes are attributed to the end that
+/// is on a server; with two servers the error names the server.
 fn say(source: &At, goal: &At, error: client::Error) -> Failure {
     let of_a_server = matches!(error, client::Error::Rpc { .. } | client::Error::NoLane { .. });
     match (source, goal) {

@@ -1,4 +1,4 @@
-//! The end of a copy that is on this machine.
+//! The local end of a copy.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
@@ -14,7 +14,7 @@ use super::side::{At, Entry, Facts, Item, Kind};
 use crate::exit::Failure;
 use crate::human;
 
-/// A path for people.
+/// A path as text.
 pub fn show(path: &Path) -> String {
     human::name(path.as_os_str().as_bytes())
 }
@@ -23,7 +23,7 @@ fn say(path: &Path, error: io::Error) -> Failure {
     Failure::new(show(path), reason(&error))
 }
 
-/// The error without Rust's "(os error 2)".
+/// An error's text without Rust's "(os error 2)".
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -48,7 +48,7 @@ pub fn facts(path: &Path, follow: Follow) -> Result<Facts, Failure> {
     metadata(path, follow).map(|metadata| of(&metadata)).map_err(|error| say(path, error))
 }
 
-/// As [`facts`], but nothing may be there.
+/// As [`facts`]; `None` if there is no such file.
 pub fn find(path: &Path, follow: Follow) -> Result<Option<Facts>, Failure> {
     match metadata(path, follow) {
         Ok(metadata) => Ok(Some(of(&metadata))),
@@ -108,14 +108,14 @@ pub fn read_link(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read_link(path).map(|target| target.into_os_string().into_vec()).map_err(|error| say(path, error))
 }
 
-/// Flags that keep an open from following a link that replaced the file, and from waiting for a pipe's other
+/// Flags of an open: it doesn't follow a link that has replaced the file, and doesn't wait for a pipe's other
 /// end.
 fn careful(follow: bool) -> i32 {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if !follow {
         flags |= OFlags::NOFOLLOW;
     }
-    // The flags' bits are C's int; no flag uses the sign.
+    // The flags are a C int without the sign bit.
     flags.bits() as i32
 }
 
@@ -128,14 +128,13 @@ pub fn open(path: &Path) -> Result<File, Failure> {
     regular(path, file)
 }
 
-/// Makes or empties a file. A link is followed only where the user `named` it.
+/// Creates or truncates a file. A link is followed only if the user `named` it.
 pub fn create(path: &Path, mode: u32, named: bool) -> Result<File, Failure> {
     let mut options = OpenOptions::new();
     options.write(true).mode(mode | 0o200).custom_flags(careful(named));
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
-            // The umask may have taken bits away. The file is ours, so this can only fail where modes mean
-            // nothing.
+            // The umask may have cleared bits. This fails only on filesystems without modes.
             let _ = file.set_permissions(Permissions::from_mode(mode | 0o200));
             Ok(file)
         }
@@ -152,7 +151,7 @@ fn regular(path: &Path, file: File) -> Result<File, Failure> {
     if metadata.is_file() { Ok(file) } else { Err(Failure::new(show(path), "is no regular file any more")) }
 }
 
-/// Makes a directory, or takes the one that is there; a link to one doesn't do.
+/// Makes a directory, or uses an existing one; a link to one is refused.
 pub fn make_dir(path: &Path, mode: u32) -> Result<(), Failure> {
     match fs::DirBuilder::new().mode(mode | 0o700).create(path) {
         Ok(()) => Ok(()),
@@ -183,7 +182,7 @@ pub fn preserve(path: &Path, facts: &Facts) -> Result<(), Failure> {
         Err(error) => return Err(say(path, error)),
     };
     if facts.kind != Kind::Link {
-        // A set-id bit for another owner than the original's would be a gift to that owner.
+        // A set-id bit would give another owner's rights than the original's.
         let mode = if given { facts.mode } else { facts.mode & 0o1777 };
         set_mode(path, mode)?;
     }

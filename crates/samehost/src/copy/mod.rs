@@ -1,12 +1,12 @@
 //! Copying trees to, from and between servers.
 //!
-//! A copy is a walk and a crowd. The [`walk`] goes through the source's directories, makes them at the goal,
-//! and queues everything else; [`job`]s, a bounded number at a time, carry files and links over. When both
-//! are done the directories get their final modes, from the deepest up, because a directory without write
-//! permission can't be filled. [`side`] hides which end is local and which is a server, [`progress`] draws.
+//! The [`walk`] goes through the source's directories, makes them at the goal, and queues everything else. A
+//! bounded number of [`job`]s copy files and links. When both are done, the directories get their final
+//! modes, from the deepest up, because a directory without write permission can't be filled. [`side`]
+//! abstracts from local and remote ends; [`progress`] draws the progress bar.
 //!
-//! Names come from a peer that may be hostile: below the goal that the user named nothing follows a symbolic
-//! link, and no name with a '/' or '..' is taken.
+//! Names come from a peer that may be hostile: below the goal that the user named no symbolic link is
+//! followed, and names with a '/' and the name '..' are refused.
 
 mod job;
 mod local;
@@ -18,14 +18,14 @@ mod walk;
 pub use progress::Progress;
 pub use walk::{Copied, copy_all};
 
-/// How to copy.
+/// The options of a copy.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
-    /// Directories with everything in them, and symbolic links as links.
+pub struct TreeCopyOptions {
+    /// Copy directories with their contents, and symbolic links as links.
     pub recursive: bool,
-    /// Time stamps, owner, group and set-id bits, too.
+    /// Preserve time stamps, owner, group and set-id bits.
     pub preserve: bool,
-    /// Make what is written to a server durable before it counts as copied.
+    /// Commit each file that is written to a server.
     pub commit: bool,
     /// Files open at the same time.
     pub files: usize,

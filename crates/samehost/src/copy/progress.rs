@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// One bar on standard error: bytes, rate, time left, files. Invisible where standard error is no terminal.
+/// A bar on standard error: bytes, rate, time left, files. It is invisible if standard error isn't a
+/// terminal.
 #[derive(Clone)]
 pub struct Progress {
     bars: MultiProgress,
@@ -27,7 +28,7 @@ impl Progress {
         Self { bars, bar }
     }
 
-    /// What complaints must keep clear of.
+    /// The bars, for output that has to suspend them.
     pub fn bars(&self) -> MultiProgress {
         self.bars.clone()
     }
@@ -42,12 +43,12 @@ impl Progress {
         self.bar.inc(bytes);
     }
 
-    /// So many files are done.
+    /// The number of files that are done.
     pub fn files(&self, done: u64) {
         self.bar.set_message(crate::human::count(done, "file"));
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

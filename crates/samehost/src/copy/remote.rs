@@ -1,4 +1,4 @@
-//! The end of a copy that is on a server.
+//! The remote end of a copy.
 
 use client::{
     Attributes, Error, File, FileKind, Follow, Found, Handle, OpenOptions, Session, SetAttributes, SetTime,
@@ -16,11 +16,11 @@ pub struct Spot {
     pub session: Session,
     /// The file.
     pub handle: Handle,
-    /// Its name for people.
+    /// Its URL.
     pub url: Url,
 }
 
-/// What `url` names; `None` if there is nothing.
+/// The file that `url` names; `None` if there is none.
 pub async fn source(connector: &Connector, url: &Url, follow: Follow) -> Result<Option<Item>, Failure> {
     let (session, found) = connector.look(url, follow).await?;
     let found = match found {
@@ -30,7 +30,7 @@ pub async fn source(connector: &Connector, url: &Url, follow: Follow) -> Result<
     item(session, url.clone(), found).await.map(Some)
 }
 
-/// The directory above `url`, and the name in it.
+/// The parent directory of `url`, and the name in it.
 pub async fn split(connector: &Connector, url: &Url) -> Result<(Spot, Vec<u8>), Failure> {
     let connect::Spot { session, directory, name } = connector.spot(url).await?;
     let mut parent = url.path();
@@ -119,8 +119,7 @@ impl Spot {
         };
         let there = item(self.session.clone(), url, found).await?;
         if there.facts.kind == Kind::Link && follow == Follow::Yes {
-            // Where the user named a link, its target decides. A link that leads nowhere is the file to be
-            // made.
+            // A link that the user named is followed. If its target doesn't exist, that file is made.
             let At::Remote(spot) = &there.at else { return Ok(Some(there)) };
             let target = spot.read_link().await?;
             return self.follow(&target).await;
@@ -128,7 +127,7 @@ impl Spot {
         Ok(Some(there))
     }
 
-    /// What a link in this directory leads to, in one step. Longer chains are left to [`Session::open`].
+    /// The target of a link in this directory. Longer chains are left to [`Session::open`].
     async fn follow(&self, target: &[u8]) -> Result<Option<Item>, Failure> {
         if target.contains(&b'/') {
             return Ok(None);
@@ -194,7 +193,7 @@ impl Spot {
             }
             Err(error) => return Err(failure(&self.url, error)),
         };
-        // A set-id bit for another owner than the original's would be a gift to that owner.
+        // A set-id bit would give another owner's rights than the original's.
         let mode = if given { facts.mode } else { facts.mode & 0o1777 };
         let set = SetAttributes {
             mode: (facts.kind != Kind::Link).then_some(mode),
@@ -206,7 +205,7 @@ impl Spot {
     }
 }
 
-/// Whether `failure` means that there's no use in going on with this server.
+/// Whether `failure` makes further calls to this server useless.
 pub fn is_gone(failure: &Failure) -> bool {
     failure.exit == Exit::Unreachable
 }

@@ -1,4 +1,4 @@
-//! The two ends of a copy: each is this machine or a server, and nobody above this module asks which.
+//! The ends of a copy, each local or on a server, behind one interface.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::connect::Connector;
 use crate::exit::Failure;
 use crate::human;
 
-/// What kind of file it is, as far as a copy cares.
+/// The types of files that a copy distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -20,14 +20,14 @@ pub enum Kind {
     Directory,
     /// A symbolic link.
     Link,
-    /// Something that isn't copied: a device, a pipe, a socket.
+    /// A device, a pipe or a socket, which isn't copied.
     Other,
 }
 
-/// What a copy needs to know of a file.
+/// The attributes of a file that a copy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// What kind of file it is.
+    /// The type.
     pub kind: Kind,
     /// The twelve mode bits.
     pub mode: u32,
@@ -35,24 +35,24 @@ pub struct Facts {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its filesystem, as the side that it is on calls it.
+    /// The filesystem, by its end's number.
     pub fsid: u64,
-    /// Its number within its filesystem.
+    /// The file's number within the filesystem.
     pub fileid: u64,
     /// Last access.
     pub atime: Timestamp,
-    /// Last change of the data.
+    /// Last modification of the data.
     pub mtime: Timestamp,
-    /// Last change of anything.
+    /// Last change of the data or the attributes.
     pub ctime: Timestamp,
 }
 
 impl Facts {
-    /// Whether two names are most likely names of one file, though one was seen through a server and one
-    /// wasn't: device numbers can't be compared then, but no two files have the same number, size and times
-    /// to the nanosecond.
+    /// Whether two names are most likely names of one file, one seen through a server and one not. Their
+    /// device numbers can't be compared, but two files hardly have the same number, size and times to the
+    /// nanosecond.
     pub fn same_file(&self, other: &Self) -> bool {
         (self.kind, self.fileid, self.size, self.mtime, self.ctime)
             == (other.kind, other.fileid, other.size, other.mtime, other.ctime)
@@ -62,48 +62,47 @@ impl Facts {
 /// A file or directory that exists.
 #[derive(Clone)]
 pub enum At {
-    /// On this machine.
+    /// Local.
     Local(PathBuf),
     /// On a server.
     Remote(remote::Spot),
 }
 
-/// A file or directory, and what is known of it.
+/// A file or directory with its attributes.
 #[derive(Clone)]
 pub struct Item {
-    /// Where it is.
+    /// Its end and name.
     pub at: At,
-    /// What it is.
+    /// Its attributes.
     pub facts: Facts,
 }
 
-/// A directory's entry: its name, and what it is or why that can't be said.
+/// A directory's entry: its name, and its item or the failure to look at it.
 pub type Entry = (Vec<u8>, Result<Item, Failure>);
 
-/// A name in a directory that something is copied to.
+/// The name in a directory to which a file is copied.
 #[derive(Clone)]
 pub struct Goal {
     /// The directory.
     pub directory: At,
     /// The name in it.
     pub name: Vec<u8>,
-    /// The user named it. What is found there may then be a symbolic link to the real goal; anywhere below it
-    /// may not.
+    /// The user named it, so a symbolic link there is followed; below it none is.
     pub named: bool,
-    /// The directory was made by this copy, so there is nothing in it that one would have to look for.
+    /// This copy has made the directory, so it has no other entries.
     pub fresh: bool,
 }
 
 /// An open file.
 pub enum Open {
-    /// On this machine.
+    /// Local.
     Local(Arc<std::fs::File>),
     /// On a server.
     Remote(client::File),
 }
 
 impl At {
-    /// Its name for people.
+    /// Its path or URL.
     pub fn show(&self) -> String {
         match self {
             At::Local(path) => local::show(path),
@@ -111,7 +110,7 @@ impl At {
         }
     }
 
-    /// A goal inside this directory, named by somebody else.
+    /// A goal inside this directory, with a name from the source.
     pub fn inside(&self, name: &[u8], fresh: bool) -> Result<Goal, Failure> {
         let dangerous =
             name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0);
@@ -125,7 +124,7 @@ impl At {
         Ok(Goal { directory: self.clone(), name: name.to_vec(), named: false, fresh })
     }
 
-    /// What it is now.
+    /// Its present attributes.
     pub async fn facts(&self) -> Result<Facts, Failure> {
         match self {
             At::Local(path) => local::facts(path, Follow::No),
@@ -133,7 +132,7 @@ impl At {
         }
     }
 
-    /// Everything in this directory, by name, in no order. What can't be looked at is an error of its own.
+    /// The entries of this directory, in no order. Each may have an error of its own.
     pub async fn list(&self) -> Result<Vec<Entry>, Failure> {
         match self {
             At::Local(path) => local::list(path),
@@ -141,7 +140,7 @@ impl At {
         }
     }
 
-    /// Where this symbolic link points.
+    /// The target of this symbolic link.
     pub async fn read_link(&self) -> Result<Vec<u8>, Failure> {
         match self {
             At::Local(path) => local::read_link(path),
@@ -157,7 +156,7 @@ impl At {
         }
     }
 
-    /// Gives it the lower nine bits of a mode.
+    /// Sets the lower nine bits of its mode.
     pub async fn set_mode(&self, mode: u32) -> Result<(), Failure> {
         match self {
             At::Local(path) => local::set_mode(path, mode),
@@ -165,7 +164,7 @@ impl At {
         }
     }
 
-    /// Gives it everything that `--preserve` keeps. Another owner is only given where that is allowed.
+    /// Sets everything that `--preserve` keeps; the owner only if that is permitted.
     pub async fn preserve(&self, facts: &Facts) -> Result<(), Failure> {
         match self {
             At::Local(path) => local::preserve(path, facts),
@@ -175,13 +174,13 @@ impl At {
 }
 
 impl Goal {
-    /// The path of a goal on this machine.
+    /// The path of a local goal.
     fn path(&self, directory: &Path) -> PathBuf {
         use std::os::unix::ffi::OsStrExt;
         directory.join(std::ffi::OsStr::from_bytes(&self.name))
     }
 
-    /// Its name for people.
+    /// Its path or URL.
     pub fn show(&self) -> String {
         match &self.directory {
             At::Local(directory) => local::show(&self.path(directory)),
@@ -189,7 +188,7 @@ impl Goal {
         }
     }
 
-    /// What stands there already.
+    /// The existing file of that name.
     pub async fn existing(&self) -> Result<Option<Item>, Failure> {
         if self.fresh {
             return Ok(None);
@@ -225,7 +224,7 @@ impl Goal {
         }
     }
 
-    /// Removes the link or file that stands there.
+    /// Removes the existing link or file.
     pub async fn remove(&self) -> Result<(), Failure> {
         match &self.directory {
             At::Local(directory) => local::remove(&self.path(directory)),
@@ -233,8 +232,8 @@ impl Goal {
         }
     }
 
-    /// Opens this file for writing: made with `mode` if it is missing, emptied if it is not. Writable for its
-    /// owner until [`At::set_mode`].
+    /// Opens this file for writing: created with `mode`, or truncated if it exists. Writable for its owner
+    /// until [`At::set_mode`].
     pub async fn create(&self, mode: u32) -> Result<(Open, At), Failure> {
         match &self.directory {
             At::Local(directory) => {
@@ -250,7 +249,7 @@ impl Goal {
     }
 }
 
-/// What the user named as a source; `None` if there is nothing.
+/// The source that the user named; `None` if it doesn't exist.
 pub async fn source(connector: &Connector, place: &Place, follow: Follow) -> Result<Option<Item>, Failure> {
     match place {
         Place::Local(path) => {
@@ -262,7 +261,7 @@ pub async fn source(connector: &Connector, place: &Place, follow: Follow) -> Res
     }
 }
 
-/// What the user named as a goal: a directory that exists, or a name for what is to be made.
+/// The goal that the user named: an existing directory, or the name of what is to be made.
 pub async fn goal(connector: &Connector, place: &Place) -> Result<Result<At, Goal>, Failure> {
     if let Some(item) = source(connector, place, Follow::Yes).await?
         && item.facts.kind == Kind::Directory
@@ -284,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_from_a_server_stay_inside() {
+    fn names_from_a_server_cannot_leave_the_goal() {
         let directory = At::Local("/tmp".into());
         for name in [&b""[..], b".", b"..", b"a/b", b"/etc/passwd", b"a\0b"] {
             assert!(directory.inside(name, false).is_err(), "{name:?}");

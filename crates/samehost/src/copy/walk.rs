@@ -1,4 +1,4 @@
-//! The walk: directories, in order, and a queue of everything else.
+//! The walk through the source's directories, and the queue of files and links.
 
 use std::cell::Cell;
 
@@ -9,23 +9,23 @@ use tokio::sync::{RwLock, mpsc};
 use super::job::{self, Job};
 use super::remote::is_gone;
 use super::side::{self, At, Facts, Goal, Item, Kind};
-use super::{How, Progress};
+use super::{Progress, TreeCopyOptions};
 use crate::cli::Place;
 use crate::connect::Connector;
 use crate::exit::Failure;
 use crate::human;
 use crate::output::Reporter;
 
-/// How far the walk may be ahead of the copying, in files. It lets the progress bar know what is to come.
-const AHEAD: usize = 8192;
+/// Files in the queue at most. A long queue lets the progress bar show what is to come.
+const MAX_QUEUE: usize = 8192;
 
-/// Directories within directories. A server may claim any depth; no filesystem has this one.
-const DEEPEST: usize = 8192;
+/// The deepest nesting of directories. A server may claim any depth; no filesystem has this one.
+const MAX_DEPTH: usize = 8192;
 
-/// How often two directories that may be one are looked at while somebody else changes them.
-const LOOKS: u32 = 16;
+/// How often two directories that may be one are compared while they change.
+const MAX_COMPARISONS: u32 = 16;
 
-/// What was copied.
+/// The counts of what was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Regular files.
@@ -38,21 +38,21 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Everything that a copy shares.
+/// The shared state of a copy.
 pub struct Copy<'a> {
-    pub how: How,
+    pub options: TreeCopyOptions,
     pub reporter: &'a Reporter,
     pub progress: &'a Progress,
     pub copied: Cell<Copied>,
-    /// A server went away: what is left would fail in the same way.
+    /// A server can't be reached: the rest would fail in the same way.
     pub hopeless: Cell<bool>,
-    /// Held for reading by every job under way, and for writing by whoever must see directories that nobody
-    /// fills.
+    /// Held for reading by each job, and for writing by a comparison of directories, during which no job may
+    /// run.
     pub still: RwLock<()>,
 }
 
 impl Copy<'_> {
-    /// Reports a failure and goes on, if there's any use in it.
+    /// Reports a failure; later ones are skipped if the server can't be reached.
     pub fn failed(&self, failure: &Failure) {
         if !self.hopeless.get() {
             self.reporter.report(failure);
@@ -60,7 +60,7 @@ impl Copy<'_> {
         self.hopeless.set(self.hopeless.get() || is_gone(failure));
     }
 
-    /// Adds to what was copied.
+    /// Adds to the counts.
     pub fn count(&self, add: impl FnOnce(&mut Copied)) {
         let mut copied = self.copied.get();
         add(&mut copied);
@@ -68,18 +68,18 @@ impl Copy<'_> {
     }
 }
 
-/// A directory that has been made and gets its mode and times when everything in it is done.
+/// A directory that gets its final mode and times when its contents are copied.
 struct Made {
     at: At,
     facts: Facts,
 }
 
-/// Copies all but the last of `places` to the last. Failures of single files are reported and the rest goes
-/// on.
+/// Copies all but the last of `places` to the last. Failures of single files are reported and don't stop the
+/// rest.
 pub async fn copy_all(
     connector: &Connector,
     places: &[Place],
-    how: How,
+    options: TreeCopyOptions,
     reporter: &Reporter,
     progress: &Progress,
 ) -> Result<Copied, Failure> {
@@ -95,14 +95,14 @@ pub async fn copy_all(
             .next("make it with mkdir first"));
     }
     let copy = Copy {
-        how,
+        options,
         reporter,
         progress,
         copied: Cell::default(),
         hopeless: Cell::new(false),
         still: RwLock::new(()),
     };
-    let (queue, jobs) = mpsc::channel(AHEAD);
+    let (queue, jobs) = mpsc::channel(MAX_QUEUE);
     let walk = async {
         let mut made = Vec::new();
         for place in from {
@@ -114,7 +114,7 @@ pub async fn copy_all(
         made
     };
     let jobs = stream::unfold(jobs, |mut jobs| async { jobs.recv().await.map(|job| (job, jobs)) });
-    let crowd = jobs.for_each_concurrent(how.files, |job| job::run(&copy, job));
+    let crowd = jobs.for_each_concurrent(options.files, |job| job::run(&copy, job));
     let (made, ()) = future::join(walk, crowd).await;
     finish(&copy, made).await;
     Ok(copy.copied.get())
@@ -129,17 +129,17 @@ async fn one(
     queue: &mpsc::Sender<Job>,
     made: &mut Vec<Made>,
 ) -> Result<(), Failure> {
-    let follow = if copy.how.recursive { Follow::No } else { Follow::Yes };
+    let follow = if copy.options.recursive { Follow::No } else { Follow::Yes };
     let Some(item) = side::source(connector, place, follow).await? else {
         return Err(Failure::new(show(place), "no such file or directory"));
     };
-    if item.facts.kind == Kind::Directory && !copy.how.recursive {
+    if item.facts.kind == Kind::Directory && !copy.options.recursive {
         return Err(Failure::new(item.at.show(), "is a directory").next("use cp -r"));
     }
     let goal = match (goal, name(place)) {
         (Err(goal), _) => goal.clone(),
         (Ok(into), Some(name)) => Goal { directory: into.clone(), name, named: true, fresh: false },
-        // "nfs://host/", ".": what has no name is copied as what is in it.
+        // "nfs://host/" and "." have no name: their contents are copied.
         (Ok(into), None) => return tree(&item, into.clone(), false, copy, queue, made).await,
     };
     if item.facts.kind == Kind::Directory {
@@ -149,7 +149,7 @@ async fn one(
     submit(item, goal, copy, queue).await
 }
 
-/// Makes the directory at the goal, or takes the one that is there.
+/// Makes the directory at the goal, or uses the existing one.
 async fn enter(item: &Item, goal: &Goal) -> Result<(At, bool), Failure> {
     if let Some(there) = goal.existing().await? {
         if there.facts.kind == Kind::Directory {
@@ -172,20 +172,20 @@ async fn tree(
     let root = Item { facts: into.facts().await?, at: into.clone() };
     refuse_root(top, &root, copy).await?;
     let mut stack = vec![(top.clone(), into, fresh, 0)];
-    // The directories that the present one is in, from the top down, and itself.
+    // The present directory and its ancestors, from the top down.
     let mut way: Vec<(u64, u64)> = Vec::new();
     while let Some((source, into, fresh, depth)) = stack.pop() {
         if copy.hopeless.get() {
             break;
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             copy.failed(&Failure::new(source.at.show(), "directories are nested too deeply"));
             continue;
         }
         way.truncate(depth);
         way.push((source.facts.fsid, source.facts.fileid));
         copy.count(|copied| copied.directories += 1);
-        if fresh || copy.how.preserve {
+        if fresh || copy.options.preserve {
             made.push(Made { at: into.clone(), facts: source.facts });
         }
         let entries = match source.at.list().await {
@@ -223,7 +223,7 @@ async fn tree(
     Ok(())
 }
 
-/// The directory that is being filled, `root`, may be inside the one that is being copied.
+/// Whether the goal `root` is the directory about to be walked, which would copy it into itself for ever.
 async fn refuse_root(source: &Item, root: &Item, copy: &Copy<'_>) -> Result<(), Failure> {
     if source.facts.fileid == root.facts.fileid && is_same(&source.at, &root.at, copy).await? {
         return Err(Failure::new(source.at.show(), "can't be copied into itself"));
@@ -231,11 +231,10 @@ async fn refuse_root(source: &Item, root: &Item, copy: &Copy<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Whether two names with one file number are names of one directory. Two handles of one server say so by
-/// themselves. Else times decide; and as every file that is copied into a directory changes its times, they
-/// are compared while no job is under way, and count only if they were the same before and after the other's.
-/// What never stands still, because others change it, counts as the same: better to refuse a copy than to
-/// make one for ever.
+/// Whether two names with one file number are names of one directory. For two names on one server the handles
+/// decide, otherwise the times. Each copied file changes its directory's times, so they are compared while no
+/// job runs, and only if they were the same before and after the other's were read. A directory that others
+/// keep changing counts as the same: a refused copy is better than an endless one.
 async fn is_same(one: &At, other: &At, copy: &Copy<'_>) -> Result<bool, Failure> {
     if let (At::Remote(one), At::Remote(other)) = (one, other)
         && (one.url.host(), one.url.port()) == (other.url.host(), other.url.port())
@@ -244,7 +243,7 @@ async fn is_same(one: &At, other: &At, copy: &Copy<'_>) -> Result<bool, Failure>
         return Ok(true);
     }
     let _still = copy.still.write().await;
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_COMPARISONS {
         let before = one.facts().await?;
         let there = other.facts().await?;
         if before.same_file(&one.facts().await?) {
@@ -261,16 +260,19 @@ async fn submit(item: Item, goal: Goal, copy: &Copy<'_>, queue: &mpsc::Sender<Jo
     if item.facts.kind == Kind::File {
         copy.progress.found(item.facts.size);
     }
-    // The crowd ends only after the queue does.
+    // The jobs end after the queue is closed.
     let _ = queue.send(Job { item, goal }).await;
     Ok(())
 }
 
-/// Modes and times of directories, deepest first.
+/// Sets the modes and times of directories, deepest first.
 async fn finish(copy: &Copy<'_>, made: Vec<Made>) {
     for Made { at, facts } in made.into_iter().rev() {
-        let ended =
-            if copy.how.preserve { at.preserve(&facts).await } else { at.set_mode(facts.mode & 0o777).await };
+        let ended = if copy.options.preserve {
+            at.preserve(&facts).await
+        } else {
+            at.set_mode(facts.mode & 0o777).await
+        };
         if let Err(failure) = ended {
             copy.failed(&failure);
         }

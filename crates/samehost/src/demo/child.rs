@@ -1,7 +1,6 @@
-//! A server in a process of its own, exactly as a user starts it.
+//! A server in a process of its own, started as a user would.
 //!
-//! Its standard input is a pipe from us: when we end, however that happens, the pipe ends and so does the
-//! server.
+//! Its standard input is a pipe from this process, so the server ends with this process in any case.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::exit::Failure;
 
-/// How long the server may take until its ready line, and after the end of its input.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the server may take to its ready line, and to its end.
+const CHILD_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running server.
 pub struct Child {
@@ -25,7 +24,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Serves `export` to this host on a free port, with everything it needs below `scratch`.
+    /// Serves `export` to this host on a free port, with its files below `scratch`.
     pub fn start(export: &Path, scratch: &Path) -> Result<Self, Failure> {
         let say = |error| Failure::new("starting the server", error);
         let program = std::env::current_exe().map_err(say)?;
@@ -51,7 +50,7 @@ impl Child {
             }
             let _ = sender.send(line);
         });
-        let line = receiver.recv_timeout(PATIENCE).unwrap_or_default();
+        let line = receiver.recv_timeout(CHILD_TIMEOUT).unwrap_or_default();
         let mut child = Self { process, ready: line.trim_end().to_owned(), port: 0 };
         match port(&child.ready) {
             Some(port) => {
@@ -71,10 +70,10 @@ impl Child {
         self.process.id()
     }
 
-    /// Ends the server: politely, then not.
+    /// Ends the server, by SIGKILL if it takes too long.
     pub fn stop(&mut self) {
         drop(self.process.stdin.take());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CHILD_TIMEOUT;
         while Instant::now() < deadline {
             match self.process.try_wait() {
                 Ok(None) => thread::sleep(Duration::from_millis(10)),
@@ -100,7 +99,7 @@ fn port(ready: &str) -> Option<u16> {
     digits.parse().ok()
 }
 
-/// A path as exports(5) wants it: what isn't plain is written as `\ooo`.
+/// A path in exports(5): special characters are written as `\ooo`.
 fn escape(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut text = String::new();

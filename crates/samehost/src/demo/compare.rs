@@ -1,4 +1,4 @@
-//! Are two trees the same? Names, kinds, modes, link targets and every byte.
+//! The comparison of two trees: names, types, modes, link targets and all data.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::exit::Failure;
 use crate::human;
 
-/// Compares `one` with `other` and returns how many files were the same; the first difference is an error.
+/// Compares `one` with `other` and returns the number of files. The first difference is an error.
 pub fn compare(one: &Path, other: &Path) -> Result<u64, Failure> {
     let differs = |what: &str| {
         let (one, other) =

@@ -1,4 +1,4 @@
-//! What the demo copies: a generated tree with all that makes copying hard, and a part of a real one.
+//! The trees that the demo copies: a generated one with difficult cases, and a part of a real one.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
-/// A tree that most Linux machines have: many small files, links, directories.
+/// A tree that most Linux machines have, with many small files, links and directories.
 const REAL: &str = "/usr/share/doc";
 
-/// How much of it is enough.
+/// Files to copy of it.
 const ENOUGH_FILES: u64 = 2000;
-/// The same in bytes.
+/// Bytes to copy of it.
 const ENOUGH_BYTES: u64 = 32 << 20;
 
-/// Directories of the real tree, as many as are enough; none where there is no such tree.
+/// As many directories of the real tree as are enough; none if there is no such tree.
 pub fn real() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(REAL) else { return Vec::new() };
     let mut candidates: Vec<PathBuf> = entries
@@ -31,7 +31,7 @@ pub fn real() -> Vec<PathBuf> {
         if files >= ENOUGH_FILES || bytes >= ENOUGH_BYTES {
             break;
         }
-        // A directory that can't be read, or alone has more than enough, is passed over.
+        // A directory that can't be read, or is too large, is skipped.
         let mut weight = Weight { files: 0, bytes: 0 };
         if weigh(&candidate, &mut weight).is_ok() && bytes + weight.bytes <= ENOUGH_BYTES {
             files += weight.files;
@@ -54,7 +54,7 @@ fn weigh(directory: &Path, weight: &mut Weight) -> io::Result<()> {
         if kind.is_dir() {
             weigh(&entry.path(), weight)?;
         } else if kind.is_file() {
-            fs::File::open(entry.path())?; // may we?
+            fs::File::open(entry.path())?; // is it readable?
             weight.files += 1;
             weight.bytes += entry.metadata()?.len();
         }
@@ -65,8 +65,7 @@ fn weigh(directory: &Path, weight: &mut Weight) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a tree in the new directory `root`: small files and large ones, empty ones, odd names, links and
-/// modes.
+/// Makes a tree in the new directory `root`: small, large and empty files, odd names, links and modes.
 pub fn generate(root: &Path) -> Result<(), Failure> {
     grow(root).map_err(|error| Failure::new(root.display().to_string(), error))
 }
@@ -102,7 +101,7 @@ fn grow(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that compress badly and are the same each time (xorshift64*).
+/// Reproducible bytes that compress badly (xorshift64*).
 struct Noise(u64);
 
 impl Noise {

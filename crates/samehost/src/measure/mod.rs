@@ -1,9 +1,8 @@
-//! Measuring reads and writes: one loop for every road, so that nothing but the road differs.
+//! Measuring reads and writes with the same loop for every transport.
 //!
-//! [`Target`] is what the loop reads and writes: a plain file, or a file of the client library on either
-//! road. [`run`](run::run) is the loop: one thread, a number of operations in flight, buffers made once and
-//! reused. [`suite`] measures all workloads over all roads, taking turns, and [`report`] holds and shows the
-//! result.
+//! A [`Target`] is a plain file, or a file of the client library over either transport. [`run`](run::run) is
+//! the loop: one thread, a number of operations in flight, reused buffers. [`suite`] measures all workloads
+//! over all transports in turns, and [`report`] holds and shows the result.
 
 mod report;
 mod run;
@@ -14,22 +13,22 @@ pub use report::{Figure, Report, Row};
 pub use suite::{Suite, measure};
 pub use target::{Raw, Served, Target};
 
-/// One pattern of access.
+/// An access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// The name in JSON.
     pub name: &'static str,
     /// The name in tables.
     pub title: &'static str,
-    /// Bytes an operation.
+    /// Bytes per operation.
     pub block: usize,
-    /// Whether each operation goes to a place of its own, or behind the one before.
+    /// Whether the operations' offsets are random or sequential.
     pub random: bool,
     /// Whether it writes.
     pub write: bool,
 }
 
-/// What `bench` and `demo` measure.
+/// The workloads of `bench` and `demo`.
 pub const WORKLOADS: [Workload; 4] = [
     Workload { name: "random-read-4k", title: "4 KiB random read", block: 4096, random: true, write: false },
     Workload { name: "random-write-4k", title: "4 KiB random write", block: 4096, random: true, write: true },

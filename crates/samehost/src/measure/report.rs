@@ -1,4 +1,4 @@
-//! What was measured, as JSON and as a table.
+//! The results of a measurement, as JSON and as a table.
 
 use serde::Serialize;
 
@@ -6,23 +6,23 @@ use super::Workload;
 use crate::human;
 use crate::table::{Align, Table};
 
-/// Several runs of one workload over one road.
+/// The runs of one workload over one transport.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Operations a second, the median of the runs.
+    /// Operations per second, the median of the runs.
     pub operations_per_second: f64,
-    /// Bytes a second at the median.
+    /// Bytes per second at the median.
     pub bytes_per_second: f64,
-    /// The slowest run, operations a second.
+    /// The slowest run, operations per second.
     pub slowest: f64,
     /// The fastest run.
     pub fastest: f64,
-    /// All runs in the order they were made.
+    /// All runs in their order.
     pub runs: Vec<f64>,
 }
 
 impl Figure {
-    /// Summarises `runs` (operations a second; at least one) of `block` bytes each.
+    /// Summarises `runs` (operations per second; at least one) of `block` bytes each.
     pub fn of(runs: Vec<f64>, block: usize) -> Self {
         let mut sorted = runs.clone();
         sorted.sort_by(f64::total_cmp);
@@ -51,12 +51,12 @@ impl Figure {
     }
 }
 
-/// One workload over all roads.
+/// A workload over all transports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The workload's name.
     pub workload: &'static str,
-    /// Bytes an operation.
+    /// Bytes per operation.
     pub block: usize,
     /// A plain file, without a server.
     pub raw: Option<Figure>,
@@ -77,7 +77,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row with what was measured.
+    /// A row of results.
     pub fn new(workload: Workload, raw: Option<Figure>, lane: Option<Figure>, wire: Option<Figure>) -> Self {
         let ratio = |a: &Option<Figure>, b: &Option<Figure>| match (a, b) {
             (Some(a), Some(b)) if b.operations_per_second > 0.0 => {
@@ -133,7 +133,7 @@ pub struct Report {
     pub depth: u16,
     /// Runs of each measurement.
     pub runs: u16,
-    /// Milliseconds a run.
+    /// Milliseconds per run.
     pub milliseconds: u32,
     /// Bytes of the file.
     pub size: u64,
@@ -142,7 +142,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report for people. Roads that weren't measured have no column.
+    /// The report as text. Transports that weren't measured have no column.
     pub fn lines(&self) -> Vec<String> {
         let has = |road: fn(&Row) -> bool| self.rows.iter().any(road);
         let raw = has(|row| row.raw.is_some());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn roads_that_were_not_measured_have_no_column() {
+    fn transports_without_results_have_no_column() {
         let wire = Figure::of(vec![1000.0], 4096);
         let report = Report {
             version: "0",

@@ -10,26 +10,26 @@ use futures_util::stream::FuturesUnordered;
 use super::{Target, Workload};
 use crate::exit::Failure;
 
-/// The clock is read once in so many operations: reading it costs as much as a tenth of a small read.
-const CLOCK_EVERY: u64 = 16;
+/// Operations between two readings of the clock, which cost a tenth of a small read.
+const CLOCK_INTERVAL: u64 = 16;
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     /// Operations.
     pub operations: u64,
-    /// In this time.
+    /// Their time.
     pub elapsed: Duration,
 }
 
 impl Done {
-    /// Operations a second.
+    /// Operations per second.
     pub fn rate(&self) -> f64 {
         self.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
-/// Where the next operation goes, and whether there is one.
+/// The offsets of operations, and the end of the run.
 struct Plan {
     blocks: u64,
     block: u64,
@@ -43,7 +43,7 @@ struct Plan {
 
 impl Plan {
     fn next(&mut self) -> Option<u64> {
-        if self.started.is_multiple_of(CLOCK_EVERY) && Instant::now() >= self.deadline {
+        if self.started.is_multiple_of(CLOCK_INTERVAL) && Instant::now() >= self.deadline {
             self.over = true;
         }
         if self.over {
@@ -54,7 +54,7 @@ impl Plan {
         Some(block * self.block)
     }
 
-    /// xorshift64*: fast, and the same places in the same order in each run.
+    /// xorshift64*: fast, and the same offsets in each run.
     fn random(&mut self) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
@@ -63,8 +63,8 @@ impl Plan {
     }
 }
 
-/// Reads or writes `target` (`size` bytes long) in the pattern of `workload` for about `time`, `depth`
-/// operations at a time. What was begun is finished, and the time for it counts.
+/// Reads or writes `target` (`size` bytes long) in the pattern of `workload` for about `time`, with `depth`
+/// operations in flight. Operations that were begun are finished and counted with their time.
 pub async fn run<T: Target>(
     target: &T,
     workload: Workload,
@@ -90,7 +90,7 @@ pub async fn run<T: Target>(
     Ok(Done { operations: plan.borrow().operations, elapsed: begin.elapsed() })
 }
 
-/// One operation at a time until the plan says that it is enough.
+/// Runs operations one after another until the run ends.
 async fn worker<T: Target>(target: &T, workload: Workload, plan: &RefCell<Plan>) -> Result<(), Failure> {
     let mut buffer = vec![0x5a; workload.block];
     let data = if workload.write { Bytes::from(buffer.clone()) } else { Bytes::new() };

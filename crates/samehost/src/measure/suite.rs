@@ -1,5 +1,4 @@
-//! All workloads over all roads, taking turns, so that a machine that gets slower meanwhile slows each of
-//! them.
+//! All workloads over all transports, in turns, so that a machine that gets slower affects each of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,14 +13,13 @@ use crate::cli::LoadArgs;
 use crate::connect::{Connector, Spot, child, failure};
 use crate::exit::Failure;
 
-/// Uncommitted bytes that the measured client may hold. They are many references to few buffers here, so this
-/// costs no memory; with the ordinary bound the wire would commit in the middle of a run, and no other road
-/// does.
-const UNSTABLE_MAX: usize = 1 << 40;
+/// Uncommitted bytes that the measured client may hold. Here they are references to few buffers and cost no
+/// memory. With the default bound only the wire would commit in the middle of a run.
+const MAX_UNSTABLE: usize = 1 << 40;
 
-/// What to measure.
+/// The parameters of a measurement.
 pub struct Suite<'a> {
-    /// Connects over the lane, if it may.
+    /// Connects over the lane, unless that is disabled.
     pub lane: Option<&'a mut Connector>,
     /// Connects over the wire.
     pub wire: &'a mut Connector,
@@ -29,7 +27,7 @@ pub struct Suite<'a> {
     pub url: &'a Url,
     /// A directory on this machine.
     pub raw: Option<PathBuf>,
-    /// How long.
+    /// The time of a run.
     pub load: &'a LoadArgs,
     /// Bytes of the file.
     pub size: u64,
@@ -42,7 +40,7 @@ struct Files {
     wire: Served,
 }
 
-/// Whose turn it is.
+/// The target of a run.
 #[derive(Clone, Copy)]
 enum Turn {
     Raw,
@@ -50,7 +48,7 @@ enum Turn {
     Wire,
 }
 
-/// Runs of one workload, operations a second.
+/// The runs of one workload, in operations per second.
 #[derive(Default)]
 struct Runs {
     raw: Vec<f64>,
@@ -63,11 +61,11 @@ pub async fn measure(suite: Suite<'_>) -> Result<Report, Failure> {
     let name = format!(".samehost-bench-{}", random_hex()?);
     let url = child(suite.url, name.as_bytes());
     let raw_dir = suite.raw.clone();
-    suite.wire.options_mut().unstable_max = UNSTABLE_MAX;
+    suite.wire.options_mut().unstable_max = MAX_UNSTABLE;
     suite.wire.options_mut().lane = LaneMode::Off;
     let spot = suite.wire.spot(&url).await?;
     let measured = with_files(suite, &url, &spot, raw_dir.map(|dir| dir.join(&name))).await;
-    // Whatever happened, the scratch file goes.
+    // The scratch file is removed also after a failure.
     if let Err(error) = spot.session.remove(&spot.directory, &spot.name).await {
         tracing::warn!(%error, "the scratch file {url} stays behind");
     }
@@ -101,7 +99,7 @@ async fn with_files(
     };
     let mut lane = None;
     if let Some(connector) = suite.lane {
-        connector.options_mut().unstable_max = UNSTABLE_MAX;
+        connector.options_mut().unstable_max = MAX_UNSTABLE;
         let session = connector.session(suite.url).await?;
         let found = session.probe().await;
         report.local = found.local;
@@ -118,8 +116,8 @@ async fn with_files(
             }
         }
     }
-    // Where the served directory is this machine's, all roads lead to one file: two files of the same bytes
-    // don't lie in memory alike, and that alone can make a difference of a third.
+    // If the served directory is local, all transports use the same file: the layout in memory differs
+    // between files with the same bytes, and that alone can make a difference of a third.
     let raw = match raw_path {
         Some(path) if path.exists() => Some(Raw::existing(&path)?),
         Some(path) => {
@@ -148,8 +146,8 @@ async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Fai
     for workload in WORKLOADS {
         let mut runs = Runs::default();
         for round in 0..load.runs {
-            // Each run leaves caches, dirty pages and a busy disk to the next: raw and lane take turns at
-            // coming first, so that each of them comes as often after the other and after the wire.
+            // Each run leaves caches, dirty pages and a busy disk to the next. Raw and lane alternate, so
+            // that each comes as often after the other and after the wire.
             let turns = if round % 2 == 0 {
                 [Turn::Raw, Turn::Lane, Turn::Wire]
             } else {
@@ -181,8 +179,8 @@ async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Fai
     Ok(rows)
 }
 
-/// One run, and afterwards, on the side, everything durable: the next run begins with nothing left to write
-/// back.
+/// One run. Its data is made durable afterwards, outside of the measured time, so that the next run has
+/// nothing left to write back.
 async fn once<T: Target>(
     target: &T,
     workload: Workload,
@@ -205,10 +203,9 @@ async fn open(session: &Session, spot: &Spot, url: &Url) -> Result<Served, Failu
     Ok(Served { file, url: url.clone() })
 }
 
-/// Real bytes everywhere: a hole would be read faster than any file. In the workloads' larger block, because
-/// ext4 keeps a file in pieces of memory as large as it was written in, and a later write of 4 KiB looks at
-/// every block of such a piece: with 1 MiB that would be two thirds of a server's time, and the comparison
-/// one of ext4 with itself.
+/// Fills the file with data, because holes are read faster. It is written in the workloads' larger block:
+/// ext4 keeps a file in folios as large as the writes, and a later write of 4 KiB visits every block of its
+/// folio. With 1 MiB that would be two thirds of a server's time, and the comparison one of ext4 with itself.
 async fn fill<T: Target>(target: &T, size: u64) -> Result<(), Failure> {
     let block = Bytes::from(vec![0xa5; 128 << 10]);
     for offset in (0..size).step_by(block.len()) {

@@ -1,4 +1,4 @@
-//! What the loop reads and writes.
+//! The targets of the measuring loop.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,19 +11,19 @@ use client::Url;
 use crate::connect;
 use crate::exit::Failure;
 
-/// A file that takes reads and writes at any offset.
+/// A file with reads and writes at any offset.
 pub trait Target {
-    /// Fills `buffer` from `offset` and gives it back; a file that ends earlier is an error.
+    /// Fills `buffer` from `offset` and returns it. An earlier end of the file is an error.
     fn read(&self, buffer: Vec<u8>, offset: u64) -> impl Future<Output = Result<Vec<u8>, Failure>>;
 
     /// Writes all of `data` at `offset`.
     fn write(&self, data: Bytes, offset: u64) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Makes what was written durable.
+    /// Makes written data durable.
     fn commit(&self) -> impl Future<Output = Result<(), Failure>>;
 }
 
-/// A plain file, without any server.
+/// A local file, without a server.
 pub struct Raw {
     file: File,
     path: PathBuf,
@@ -36,7 +36,7 @@ impl Raw {
         Self::open(path, OpenOptions::new().read(true).write(true), false)
     }
 
-    /// Makes a file at `path`, which goes when this is dropped.
+    /// Creates a file at `path`, which is removed on drop.
     pub fn scratch(path: &Path) -> Result<Self, Failure> {
         Self::open(path, OpenOptions::new().read(true).write(true).create_new(true), true)
     }
@@ -70,16 +70,16 @@ impl Target for Raw {
     }
 
     async fn commit(&self) -> Result<(), Failure> {
-        // As on the other roads: what one run leaves in the journal the next one pays for.
+        // As over the other transports, so that no run leaves work in the journal to the next one.
         self.file.sync_all().map_err(|error| self.say(error))
     }
 }
 
-/// A file of the client library. Which road it takes is the session's affair.
+/// A file of the client library. Its session determines the transport.
 pub struct Served {
     /// The file.
     pub file: client::File,
-    /// Its name for people.
+    /// Its URL.
     pub url: Url,
 }
 

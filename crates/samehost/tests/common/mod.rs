@@ -1,6 +1,6 @@
-//! Runs the command as a user would, with a bound on every wait.
+//! Running the command as a user would, with a timeout for every wait.
 
-// Each test file is a crate of its own and uses a part of this.
+// Each test file is a crate of its own and uses a part of this module.
 #![allow(dead_code)]
 
 use std::ffi::OsStr;
@@ -12,10 +12,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take. Far more than it needs: it only keeps a hang from hanging the tests.
+/// The timeout of every wait, much longer than needed: it only ends a hang.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     /// Its exit code.
@@ -32,7 +32,7 @@ impl Ran {
         std::str::from_utf8(&self.stdout).expect("output is UTF-8")
     }
 
-    /// Asserts the exit code, and shows everything when it is another.
+    /// Asserts the exit code, and shows the output if it differs.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(
@@ -45,7 +45,7 @@ impl Ran {
         self
     }
 
-    /// Asserts that standard error has all of `words`.
+    /// Asserts that standard error contains all of `words`.
     #[track_caller]
     pub fn complains(self, words: &[&str]) -> Self {
         for word in words {
@@ -55,7 +55,7 @@ impl Ran {
     }
 }
 
-/// The command, with an environment that nothing outside the test can change.
+/// The command, with an environment that doesn't depend on the caller's.
 pub fn samehost<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samehost"));
     command.args(args).env_remove("SAMEHOST_RUN_DIR").env_remove("SAMEHOST_LOG").env("TZ", "UTC");
@@ -63,7 +63,7 @@ pub fn samehost<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// Runs `command` to its end.
+/// Runs `command` until it ends.
 pub fn run(command: &mut Command) -> Ran {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
@@ -82,7 +82,7 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> 
     })
 }
 
-/// Waits for a process and returns its exit code; kills it when it takes too long.
+/// Waits for a process and returns its exit code. Kills it after the timeout.
 pub fn wait(child: &mut Child) -> Option<i32> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -98,7 +98,7 @@ pub fn wait(child: &mut Child) -> Option<i32> {
     }
 }
 
-/// `samehost serve` on a free port, with everything it needs in a directory of its own.
+/// `samehost serve` on a free port, with its files in a directory of its own.
 pub struct Server {
     child: Child,
     scratch: tempfile::TempDir,
@@ -114,7 +114,7 @@ impl Server {
         Self::with(&[], "127.0.0.1(rw,no_root_squash,insecure,no_subtree_check)")
     }
 
-    /// The same with other options.
+    /// Starts a server with other options.
     pub fn with(args: &[&str], clients: &str) -> Self {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         fs::create_dir(scratch.path().join("export")).expect("an export");
@@ -150,7 +150,7 @@ impl Server {
         format!("nfs://127.0.0.1:{}{}/{path}", self.port, self.export().display())
     }
 
-    /// Runs a command against it; `{}` at the beginning of an argument stands for the export's URL.
+    /// Runs a command; a `{}` at the beginning of an argument stands for the export's URL.
     pub fn run(&self, args: &[&str]) -> Ran {
         let args = args.iter().map(|arg| match arg.strip_prefix("{}") {
             Some(path) => self.url(path),
@@ -165,24 +165,24 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("the server is there");
     }
 
-    /// Waits for its end and returns the exit code.
+    /// Waits until it ends and returns the exit code.
     pub fn ended(&mut self) -> Option<i32> {
         wait(&mut self.child)
     }
 
-    /// Lets go of its standard input.
+    /// Closes its standard input.
     pub fn let_go(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// What its status says.
+    /// Its status.
     pub fn status(&self) -> serde_json::Value {
         let all: serde_json::Value =
             serde_json::from_slice(&self.run(&["status", "--json"]).exits(0).stdout).expect("status is JSON");
         all["servers"][0].clone()
     }
 
-    /// How often a procedure was called on the wire.
+    /// The number of calls of a procedure on the wire.
     pub fn wire_calls(&self, procedure: &str) -> u64 {
         let status = self.status();
         let wire = status["counters"]["wire"].as_object().expect("counters of the wire");
@@ -203,7 +203,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server and waits for its ready line, or for its end.
+/// Starts a server and waits for its ready line, or until it ends.
 pub fn ready(command: &mut Command) -> (Child, String) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the server starts");
     let stdout = child.stdout.take().expect("a pipe");
@@ -222,7 +222,7 @@ fn port(ready: &str) -> Option<u16> {
     behind.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
 }
 
-/// Everything below `root`: path -> kind, mode and contents, in words that can be compared.
+/// All files below `root`, by path, with type, mode and contents as comparable text.
 pub fn tree(root: &Path) -> std::collections::BTreeMap<PathBuf, String> {
     use std::os::unix::fs::PermissionsExt;
     let mut all = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `ctl io-mode`: how a server reads or writes its files.
+//! `ctl io-mode`: changes how a server reads or writes its files.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ fn understand(words: &[String]) -> Result<(Option<PathBuf>, Direction, Option<St
     Ok((export, direction, Some(mode.clone())))
 }
 
-/// The socket of the server that is meant.
+/// The socket of the one server that the arguments select.
 fn server(global: &Global, instance: Option<&str>, export: Option<&Path>) -> Result<PathBuf, Failure> {
     let dir = global.run_dir.display().to_string();
     let asked = status::servers(&global.run_dir)
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_export_may_be_left_out() {
+    fn the_export_is_optional() {
         assert_eq!(words("read direct").unwrap(), (None, Direction::Read, Some("direct".into())));
         let srv = Some(PathBuf::from("/srv"));
         assert_eq!(words("/srv write default").unwrap(), (srv, Direction::Write, None));

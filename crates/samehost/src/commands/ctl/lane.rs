@@ -1,4 +1,4 @@
-//! `ctl lane`: whether a mount uses the lane.
+//! `ctl lane`: changes whether a mount uses the lane.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::cli::{Global, LaneArgs};
 use crate::commands::status::{self, mounts};
 use crate::exit::{Ended, Exit, Failure};
 
-/// Switches it.
+/// Changes the lane mode of a mount.
 pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
     let dir = global.run_dir.display().to_string();
     let all = mounts::query(&global.run_dir)
@@ -23,16 +23,16 @@ pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
     report("lane", reply)
 }
 
-/// The mount that is meant: the one at this place, or the only one.
+/// The mount on this mountpoint, or the only one.
 fn chosen(
     mut all: Vec<ProcessAnswer<MountStatus>>,
     at: Option<&Path>,
     dir: &str,
 ) -> Result<ProcessAnswer<MountStatus>, Failure> {
     if let Some(at) = at {
-        // The mount may hang, so it isn't touched.
-        let whole = mountinfo::resolve(at).unwrap_or_else(|_| at.to_owned());
-        all.retain(|mount| mount.answer.mountpoint == whole);
+        // The filesystem may hang, so it isn't accessed.
+        let resolved = mountinfo::resolve(at).unwrap_or_else(|_| at.to_owned());
+        all.retain(|mount| mount.answer.mountpoint == resolved);
     }
     match (all.pop(), all.is_empty()) {
         (Some(only), true) => Ok(only),

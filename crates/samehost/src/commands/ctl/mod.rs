@@ -1,4 +1,4 @@
-//! `ctl`: asks a running process to do something otherwise from now on.
+//! `ctl`: changes settings of a running process.
 
 mod io_mode;
 mod lane;
@@ -9,7 +9,7 @@ use crate::cli::{CtlArgs, CtlCommand, Global};
 use crate::exit::{Ended, Exit, Failure};
 use crate::output::Output;
 
-/// Asks, and says what came of it.
+/// Runs the sub-command.
 pub fn ctl(global: &Global, args: &CtlArgs) -> Ended {
     match &args.what {
         CtlCommand::IoMode(args) => io_mode::io_mode(global, args),
@@ -17,7 +17,7 @@ pub fn ctl(global: &Global, args: &CtlArgs) -> Ended {
     }
 }
 
-/// Tells the user what a process has answered.
+/// Prints the reply of a process.
 fn report(about: &str, reply: Reply) -> Ended {
     match reply {
         Reply::Done(words) => {

@@ -1,5 +1,5 @@
-//! mount(8)'s helper: the command under the name mount.samehost, which `mount -t samehost` and fstab(5)
-//! start.
+//! mount(8)'s external helper: the command under the name mount.samehost, started by `mount -t samehost` and
+//! for entries of fstab(5).
 //!
 //! mount(8), "EXTERNAL HELPERS":
 //! `mount.samehost SOURCE DIRECTORY [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`.
@@ -15,10 +15,10 @@ use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Stop};
 use crate::output::complain;
 
-/// The names that make the command the helper: of the type that users give, and of the one that the mount
-/// table shows, by which mount(8) looks for it to remount.
+/// The names of the helper: for the type that users give, and for the one in the mount table, by which
+/// mount(8) remounts.
 const NAMES: [&str; 2] = ["mount.samehost", "mount.fuse.samehost"];
-/// What it calls itself.
+/// Its name in messages.
 const NAME: &str = NAMES[0];
 
 /// mount(8)'s exit codes.
@@ -31,17 +31,17 @@ enum Code {
     Failed = 32,
 }
 
-/// What mount(8) asks for.
+/// mount(8)'s arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct HelperArgs {
     source: OsString,
     directory: OsString,
     options: Vec<OsString>,
-    /// `-s`: pass over options that are wrong.
+    /// `-s`: ignore unknown options.
     sloppy: bool,
     /// `-f`: do everything but mount.
     fake: bool,
-    /// `-v`, as often.
+    /// The number of `-v`.
     verbose: usize,
 }
 
@@ -51,12 +51,12 @@ pub fn is_meant(program: Option<&OsStr>) -> bool {
     name.is_some_and(|name| NAMES.iter().any(|one| name == OsStr::new(one)))
 }
 
-/// Mounts as mount(8) asks, and ends with its codes.
+/// Runs `mount` with mount(8)'s arguments, and returns its exit codes.
 pub fn run(
     arguments: impl Iterator<Item = OsString>,
     mount: impl FnOnce(Cli) -> Result<Exit, Stop>,
 ) -> ExitCode {
-    let asked = match understand(arguments) {
+    let asked = match parse(arguments) {
         Ok(asked) => asked,
         Err(what) => {
             complain(&format!(
@@ -67,7 +67,7 @@ pub fn run(
         }
     };
     let fake = asked.fake;
-    let cli = match Cli::try_parse_from(words(asked)) {
+    let cli = match Cli::try_parse_from(command_line(asked)) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -95,8 +95,8 @@ fn code(ended: Result<Exit, Stop>) -> ExitCode {
     }
 }
 
-/// The command line of `samehost` that does it.
-fn words(asked: Asked) -> Vec<OsString> {
+/// The same as a command line of `samehost`.
+fn command_line(asked: HelperArgs) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["samehost".into(), "mount".into()];
     words.extend((0..asked.verbose).map(|_| "-v".into()));
     if asked.sloppy {
@@ -109,19 +109,19 @@ fn words(asked: Asked) -> Vec<OsString> {
     words
 }
 
-fn understand(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String> {
-    let mut asked = Asked::default();
-    let mut places = Vec::new();
+fn parse(arguments: impl Iterator<Item = OsString>) -> Result<HelperArgs, String> {
+    let mut asked = HelperArgs::default();
+    let mut operands = Vec::new();
     let mut arguments = arguments;
-    let mut only_places = false;
+    let mut only_operands = false;
     while let Some(argument) = arguments.next() {
         let bytes = argument.as_bytes();
-        if only_places || bytes.len() < 2 || bytes[0] != b'-' {
-            places.push(argument);
+        if only_operands || bytes.len() < 2 || bytes[0] != b'-' {
+            operands.push(argument);
             continue;
         }
         if bytes == b"--" {
-            only_places = true;
+            only_operands = true;
             continue;
         }
         let mut letters = &bytes[1..];
@@ -133,7 +133,7 @@ fn understand(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String
                 // There is no mtab to keep out of.
                 b'n' => {}
                 b'v' => asked.verbose += 1,
-                // The value is the rest of the word, or the next one.
+                // The value is the rest of the argument, or the next one.
                 b'o' | b't' | b'N' => {
                     let value = if rest.is_empty() {
                         arguments.next().ok_or_else(|| format!("-{} needs a value", char::from(*letter)))?
@@ -143,7 +143,7 @@ fn understand(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String
                     letters = &[];
                     match letter {
                         b'o' => asked.options.push(value),
-                        // The type has led here already.
+                        // The type has selected this helper already.
                         b't' => {}
                         _ => return Err("mounting in another namespace (-N) isn't possible".to_owned()),
                     }
@@ -152,9 +152,9 @@ fn understand(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String
             }
         }
     }
-    match <[OsString; 2]>::try_from(places) {
-        Ok([source, directory]) => Ok(Asked { source, directory, ..asked }),
-        Err(places) => Err(format!("a source and a directory are needed, {} given", places.len())),
+    match <[OsString; 2]>::try_from(operands) {
+        Ok([source, directory]) => Ok(HelperArgs { source, directory, ..asked }),
+        Err(operands) => Err(format!("a source and a directory are needed, {} given", operands.len())),
     }
 }
 
@@ -162,12 +162,12 @@ fn understand(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String
 mod tests {
     use super::*;
 
-    fn understood(words: &[&str]) -> Result<Asked, String> {
-        understand(words.iter().map(OsString::from))
+    fn parsed(words: &[&str]) -> Result<HelperArgs, String> {
+        parse(words.iter().map(OsString::from))
     }
 
     #[test]
-    fn the_name_makes_the_helper() {
+    fn the_helper_is_recognised_by_its_name() {
         assert!(is_meant(Some(OsStr::new("/sbin/mount.samehost"))));
         assert!(is_meant(Some(OsStr::new("/sbin/mount.fuse.samehost"))));
         assert!(!is_meant(Some(OsStr::new("/usr/local/bin/samehost"))));
@@ -175,10 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_passes_is_understood() {
-        let asked =
-            understood(&["h:/s", "/mnt", "-sfnv", "-v", "-o", "ro,soft", "-t", "samehost", "-oport=7"]);
-        let expected = Asked {
+    fn what_mount_passes_is_parsed() {
+        let asked = parsed(&["h:/s", "/mnt", "-sfnv", "-v", "-o", "ro,soft", "-t", "samehost", "-oport=7"]);
+        let expected = HelperArgs {
             source: "h:/s".into(),
             directory: "/mnt".into(),
             options: vec!["ro,soft".into(), "port=7".into()],
@@ -187,8 +186,9 @@ mod tests {
             verbose: 2,
         };
         assert_eq!(asked, Ok(expected));
-        let expected = Asked { source: "-x:/s".into(), directory: "/mnt".into(), ..Asked::default() };
-        assert_eq!(understood(&["--", "-x:/s", "/mnt"]), Ok(expected));
+        let expected =
+            HelperArgs { source: "-x:/s".into(), directory: "/mnt".into(), ..HelperArgs::default() };
+        assert_eq!(parsed(&["--", "-x:/s", "/mnt"]), Ok(expected));
         for wrong in [
             &["h:/s"][..],
             &[],
@@ -197,15 +197,15 @@ mod tests {
             &["a", "b", "-q"],
             &["a", "b", "-N", "1"],
         ] {
-            assert!(understood(wrong).is_err(), "{wrong:?}");
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
-    fn it_becomes_a_command_line_of_ours() {
-        let asked = understood(&["-x:/s", "/mnt", "-sv", "-o", "ro"]);
+    fn it_becomes_a_command_line_of_samehost() {
+        let asked = parsed(&["-x:/s", "/mnt", "-sv", "-o", "ro"]);
         assert!(asked.is_err(), "a source that looks like options must be behind --");
-        let words = words(understood(&["h:/s", "/mnt", "-sv", "-o", "ro"]).unwrap());
+        let words = command_line(parsed(&["h:/s", "/mnt", "-sv", "-o", "ro"]).unwrap());
         let cli = Cli::try_parse_from(words).unwrap();
         let Command::Mount(args) = cli.command else { panic!("{:?}", cli.command) };
         assert_eq!((args.source.as_str(), args.options.len(), cli.global.verbose), ("h:/s", 2, 1));

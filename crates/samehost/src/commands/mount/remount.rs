@@ -1,5 +1,5 @@
-//! `mount -o remount`: changes what can change about a filesystem that is mounted. Its process isn't asked:
-//! the kernel sees to it.
+//! `mount -o remount`: changes flags of a mounted filesystem. The kernel does that without the mount's
+//! process.
 
 use mount::options::Remount;
 use rustix::io::Errno;
@@ -10,12 +10,12 @@ use crate::exit::{Ended, Exit, Failure};
 use crate::human;
 use mount::mountinfo::{self, MountEntry};
 
-/// Changes it.
+/// Changes the flags.
 pub fn remount(args: &MountArgs, change: &Remount) -> Ended {
     use std::os::unix::ffi::OsStrExt;
     let shown = human::name(args.mountpoint.as_os_str().as_bytes());
-    let whole = mountinfo::resolve(&args.mountpoint).map_err(|error| Failure::new(&shown, error))?;
-    let mounted = mountinfo::find(&whole).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
+    let resolved = mountinfo::resolve(&args.mountpoint).map_err(|error| Failure::new(&shown, error))?;
+    let mounted = mountinfo::find(&resolved).map_err(|error| Failure::new("/proc/self/mountinfo", error))?;
     let Some(mounted) = mounted.filter(|mounted| mounted.is_samehost()) else {
         return Err(Failure::new(&shown, "no filesystem of Samehost is mounted here")
             .next("`samehost status` and `findmnt -t fuse.samehost` list what is")
@@ -31,7 +31,8 @@ pub fn remount(args: &MountArgs, change: &Remount) -> Ended {
     }
 }
 
-/// The flags that it has, changed. What mount(2) isn't given it takes away, but for the times of access.
+/// The mount's present flags with the change. mount(2) clears flags that aren't given, except those for
+/// access times.
 fn flags(mounted: &MountEntry, change: &Remount) -> MountFlags {
     let has = |option: &str| mounted.options.iter().any(|one| one == option);
     let mut flags = MountFlags::empty();
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_named_stays() {
+    fn flags_without_a_change_stay() {
         let mounted = MountEntry {
             at: "/mnt".into(),
             kind: mount::FSTYPE.to_owned(),

@@ -1,10 +1,10 @@
-//! What is to be mounted: `nfs://host[:port]/path`, or `host:/path` as mount(8) and fstab(5) have it.
+//! The source of a mount: `nfs://host[:port]/path`, or `host:/path` as in mount(8) and fstab(5).
 
 use client::Url;
 
 use crate::exit::Failure;
 
-/// The server and its directory. `port` is the option of that name.
+/// The URL of a source. `port` is the mount option.
 pub fn url(source: &str, port: Option<u16>) -> Result<Url, Failure> {
     let wrong = |reason: String| {
         Failure::usage(source, reason)
@@ -19,7 +19,7 @@ pub fn url(source: &str, port: Option<u16>) -> Result<Url, Failure> {
     } else {
         let (host, path) =
             source.split_once(":/").ok_or_else(|| wrong("names no directory on a server".to_owned()))?;
-        // An IPv6 address is in brackets, as its colons would mean something else.
+        // An IPv6 address is in brackets because of its colons.
         let bare = host.strip_prefix('[').map_or(Some(host), |inside| inside.strip_suffix(']'));
         match bare {
             Some(bare) if !bare.is_empty() && !bare.contains(['/', '[', ']']) => {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_writing_mean_the_same() {
+    fn both_forms_give_the_same_url() {
         for (source, port, expected) in [
             ("nfs://host/srv", None, "nfs://host/srv"),
             ("NFS://host:7/srv", None, "nfs://host:7/srv"),

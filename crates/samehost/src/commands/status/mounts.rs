@@ -1,4 +1,4 @@
-//! The mounts on this host: by which road, since when, and why not by a better one.
+//! The status of the mounts on this host: the transport, since when, and why it isn't a faster one.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use crate::human;
 use crate::output::Output;
 use crate::table::{Align, Table};
 
-/// Asks every mount of this user, and for root of everybody.
+/// Asks all mounts of this user; for root those of all users.
 pub fn query(run_dir: &Path) -> io::Result<Answers<MountStatus>> {
     let mut all: Answers<MountStatus> = Answers::default();
     for dir in run_dirs(run_dir) {
@@ -22,7 +22,7 @@ pub fn query(run_dir: &Path) -> io::Result<Answers<MountStatus>> {
     Ok(all)
 }
 
-/// One mount, in words and a table.
+/// Prints the status of a mount.
 pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
     output.line(format!(
         "mount {} on {} (samehost {}, process {}), up {}",
@@ -100,7 +100,7 @@ fn changes(status: &MountStatus) -> Table {
     table
 }
 
-/// A path for people.
+/// A path as text.
 pub fn shown(path: &Path) -> String {
     human::name(path.as_os_str().as_bytes())
 }

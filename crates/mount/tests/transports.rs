@@ -1,4 +1,4 @@
-//! A mounted filesystem on each of its roads: passed through, served from granted files, over the wire.
+//! A mounted filesystem on each transport: passed through, served from granted files, over the wire.
 
 mod support;
 
@@ -9,17 +9,17 @@ use std::process::{Command, Stdio};
 
 use client::Procedure;
 use samehost_mount::{Direct, LookupCache, MountOptions};
-use support::{ROADS, Road, Served, pattern, shell_as, wait_for};
+use support::{Served, TRANSPORTS, Transport, pattern, shell_as, wait_for};
 
 #[test]
-fn what_is_written_is_read_on_every_road_and_goes_that_road() {
+fn written_data_is_read_back_on_every_transport() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         let data = pattern(1, 3_000_000);
         fs::write(mounted.path("file"), &data).unwrap();
         assert_eq!(fs::read(mounted.path("file")).unwrap(), data);
-        assert_eq!(fs::read(served.export().join("file")).unwrap(), data, "{road:?}");
+        assert_eq!(fs::read(served.export().join("file")).unwrap(), data, "{transport:?}");
         let file = OpenOptions::new().read(true).write(true).open(mounted.path("file")).unwrap();
         file.write_all_at(b"in the middle", 1_234_567).unwrap();
         file.sync_all().unwrap();
@@ -32,16 +32,16 @@ fn what_is_written_is_read_on_every_road_and_goes_that_road() {
         let report = mounted.mount.report();
         let wire = &report.counters.wire;
         let lane = &report.counters.lane;
-        match road {
-            Road::Passed => {
+        match transport {
+            Transport::Passed => {
                 assert!(report.opens_passed >= 3 && report.opens_refused == 0, "{report:?}");
                 assert_eq!((wire.reads, wire.writes, lane.reads, lane.writes), (0, 0, 0, 0));
             }
-            Road::Served => {
+            Transport::Served => {
                 assert_eq!((report.opens_passed, wire.reads, wire.writes), (0, 0, 0));
                 assert!(lane.writes > 0 && report.not_passed.is_some());
             }
-            Road::Wire => assert!(wire.writes > 0 && lane.writes == 0 && wire.commits > 0),
+            Transport::Wire => assert!(wire.writes > 0 && lane.writes == 0 && wire.commits > 0),
         }
         fs::remove_file(mounted.path("file")).unwrap();
     }
@@ -50,8 +50,8 @@ fn what_is_written_is_read_on_every_road_and_goes_that_road() {
 #[test]
 fn an_open_file_outlives_its_name() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         for (how, name) in [("removed", "gone"), ("replaced", "other")] {
             fs::write(mounted.path(name), b"old").unwrap();
             let mut open = OpenOptions::new().read(true).write(true).open(mounted.path(name)).unwrap();
@@ -67,7 +67,7 @@ fn an_open_file_outlives_its_name() {
             open.seek(SeekFrom::Start(0)).unwrap();
             let mut all = String::new();
             open.read_to_string(&mut all).unwrap();
-            assert_eq!(all, "still here", "{how} {road:?}");
+            assert_eq!(all, "still here", "{how} {transport:?}");
             assert_eq!(open.metadata().unwrap().len(), 10);
             drop(open);
             let _ = fs::remove_file(mounted.path(name));
@@ -77,11 +77,11 @@ fn an_open_file_outlives_its_name() {
 }
 
 #[test]
-fn a_file_without_the_right_to_write_can_be_made_and_written() {
+fn a_file_created_without_write_permission_can_be_written() {
     let served = Served::start();
     fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         let script = format!(
             "set -e; cd {}; umask 022; (set -C; umask 0333; echo data > ro); ls -l ro; cat ro; python3 -c \
              'import os; fd=os.open(\"x\", os.O_RDWR|os.O_CREAT|os.O_EXCL, 0o444); os.write(fd, \
@@ -89,7 +89,7 @@ fn a_file_without_the_right_to_write_can_be_made_and_written() {
             mounted.root().display()
         );
         let (said, ok) = shell_as(4321, 4321, "", &script);
-        assert!(ok && said.contains("obj"), "{road:?}: {said}");
+        assert!(ok && said.contains("obj"), "{transport:?}: {said}");
         assert_eq!(fs::metadata(mounted.path("x")).unwrap().uid(), 4321);
         fs::remove_file(mounted.path("x")).unwrap();
         fs::remove_file(mounted.path("ro")).unwrap();
@@ -97,23 +97,26 @@ fn a_file_without_the_right_to_write_can_be_made_and_written() {
 }
 
 #[test]
-fn users_act_as_themselves_with_all_their_groups() {
+fn calls_have_the_callers_credential_with_all_groups() {
     let served = Served::start();
     fs::write(served.export().join("group"), b"for the group").unwrap();
     fs::set_permissions(served.export().join("group"), fs::Permissions::from_mode(0o660)).unwrap();
     std::os::unix::fs::chown(served.export().join("group"), Some(0), Some(777)).unwrap();
     fs::create_dir(served.export().join("private")).unwrap();
-    fs::write(served.export().join("private/inside"), b"open to all, but for the way").unwrap();
+    fs::write(served.export().join("private/inside"), b"readable by all, in a private directory").unwrap();
     fs::set_permissions(served.export().join("private"), fs::Permissions::from_mode(0o700)).unwrap();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         let read = |uid, groups: &str, name: &str| {
             shell_as(uid, uid, groups, &format!("cat {}", mounted.path(name).display())).1
         };
-        assert!(read(1000, "5,777", "group"), "{road:?}");
-        assert!(!read(1000, "5", "group") && !read(1000, "", "group"), "{road:?}");
+        assert!(read(1000, "5,777", "group"), "{transport:?}");
+        assert!(!read(1000, "5", "group") && !read(1000, "", "group"), "{transport:?}");
         assert!(read(0, "", "private/inside"));
-        assert!(!read(1000, "", "private/inside"), "{road:?}: the kernel knew the way from somebody else");
+        assert!(
+            !read(1000, "", "private/inside"),
+            "{transport:?}: the kernel had the names cached for another user"
+        );
         assert!(!shell_as(1000, 1000, "", &format!("ls {}", mounted.path("private").display())).1);
         assert!(!shell_as(1000, 1000, "", &format!("test -w {}", mounted.path("group").display())).1);
         assert!(shell_as(1000, 1000, "777", &format!("test -w {}", mounted.path("group").display())).1);
@@ -121,11 +124,10 @@ fn users_act_as_themselves_with_all_their_groups() {
 }
 
 #[test]
-fn who_may_not_search_a_directory_any_more_finds_nothing_in_it_at_once() {
+fn revoked_search_permission_takes_effect_at_once() {
     let served = Served::start();
-    let mounted = served.mount(Road::Wire);
-    // Somebody else, who says of each path whether anything is there; they walk there themselves, with
-    // nothing between.
+    let mounted = served.mount(Transport::Wire);
+    // Another user's process, which prints for each path whether it exists.
     let look = "while read -r path; do if [ -e \"$path\" ]; then echo yes; else echo no; fi; done";
     let mut looker = Command::new("setpriv")
         .args(["--reuid=1000", "--regid=1000", "--clear-groups", "sh", "-c", look])
@@ -153,7 +155,7 @@ fn who_may_not_search_a_directory_any_more_finds_nothing_in_it_at_once() {
     }
     drop((ask, answers));
     looker.wait().unwrap();
-    // Whoever removes or moves a directory meanwhile holds nobody up.
+    // Removing or renaming a directory meanwhile blocks nothing.
     let busy = mounted.path("busy");
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -167,7 +169,7 @@ fn who_may_not_search_a_directory_any_more_finds_nothing_in_it_at_once() {
         });
         scope.spawn(|| {
             for round in 0..400_u32 {
-                // It may not be there just now.
+                // The directory may not exist at this moment.
                 let _ = fs::set_permissions(
                     &busy,
                     fs::Permissions::from_mode(if round & 1 == 0 { 0o644 } else { 0o755 }),
@@ -178,10 +180,11 @@ fn who_may_not_search_a_directory_any_more_finds_nothing_in_it_at_once() {
 }
 
 #[test]
-fn opens_of_every_kind_get_along_on_one_file() {
+fn opens_of_every_kind_work_together_on_one_file() {
     let served = Served::start();
     for direct in [Direct::EndToEnd, Direct::Server] {
-        let mounted = served.mount_with(Road::Passed, MountOptions { direct, ..MountOptions::default() });
+        let mounted =
+            served.mount_with(Transport::Passed, MountOptions { direct, ..MountOptions::default() });
         fs::write(mounted.path("file"), vec![b'-'; 8192]).unwrap();
         let open = |read, write, flags| {
             let mut options = OpenOptions::new();
@@ -212,16 +215,16 @@ fn opens_of_every_kind_get_along_on_one_file() {
     }
 }
 
-/// As O_DIRECT wants it.
+/// Aligned for O_DIRECT.
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
 #[test]
-fn a_writer_comes_after_readers_whose_backing_file_is_read_only() {
+fn a_file_with_a_read_only_backing_file_can_be_opened_for_writing() {
     let served = Served::with("all_squash,anonuid=1234,anongid=1234");
     fs::write(served.export().join("file"), b"before").unwrap();
     std::os::unix::fs::chown(served.export().join("file"), Some(1234), Some(1234)).unwrap();
-    let mounted = served.mount(Road::Passed);
+    let mounted = served.mount(Transport::Passed);
     let mut reader = File::open(mounted.path("file")).unwrap();
     let writer = OpenOptions::new().read(true).write(true).open(mounted.path("file")).unwrap();
     writer.write_all_at(b"AFTER!", 0).unwrap();
@@ -236,9 +239,13 @@ fn a_writer_comes_after_readers_whose_backing_file_is_read_only() {
 }
 
 #[test]
-fn a_close_here_is_seen_by_the_next_open_there() {
+fn data_is_coherent_from_close_to_open() {
     let served = Served::start();
-    for (one, other) in [(Road::Wire, Road::Wire), (Road::Wire, Road::Passed), (Road::Served, Road::Wire)] {
+    for (one, other) in [
+        (Transport::Wire, Transport::Wire),
+        (Transport::Wire, Transport::Passed),
+        (Transport::Served, Transport::Wire),
+    ] {
         let (one, other) = (served.mount(one), served.mount(other));
         fs::write(one.path("file"), b"first").unwrap();
         for round in 0..20 {
@@ -257,9 +264,9 @@ fn a_close_here_is_seen_by_the_next_open_there() {
 }
 
 #[test]
-fn unchanged_files_are_read_from_the_kernels_cache() {
+fn unchanged_files_are_read_from_the_page_cache() {
     let served = Served::start();
-    let mounted = served.mount(Road::Wire);
+    let mounted = served.mount(Transport::Wire);
     fs::write(mounted.path("file"), pattern(3, 200_000)).unwrap();
     let reads = || mounted.mount.session().counters().calls(Procedure::Read);
     fs::read(mounted.path("file")).unwrap();
@@ -268,15 +275,15 @@ fn unchanged_files_are_read_from_the_kernels_cache() {
         assert_eq!(fs::read(mounted.path("file")).unwrap(), pattern(3, 200_000));
     }
     assert_eq!(reads(), first);
-    fs::write(served.export().join("file"), b"somebody else").unwrap();
-    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"somebody else");
+    fs::write(served.export().join("file"), b"another client").unwrap();
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"another client");
 }
 
 #[test]
-fn who_keeps_a_file_open_sees_what_others_write_in_the_end() {
+fn an_open_file_shows_foreign_writes_in_time() {
     let served = Served::start();
     fs::write(served.export().join("file"), b"first").unwrap();
-    let mounted = served.mount(Road::Wire);
+    let mounted = served.mount(Transport::Wire);
     let file = File::open(mounted.path("file")).unwrap();
     let text = || {
         let mut text = [0; 5];
@@ -289,9 +296,10 @@ fn who_keeps_a_file_open_sees_what_others_write_in_the_end() {
 }
 
 #[test]
-fn every_write_of_a_sync_mount_is_the_daemons() {
+fn writes_of_a_sync_mount_are_not_passed_through() {
     let served = Served::start();
-    let mounted = served.mount_with(Road::Passed, MountOptions { sync: true, ..MountOptions::default() });
+    let mounted =
+        served.mount_with(Transport::Passed, MountOptions { sync: true, ..MountOptions::default() });
     fs::write(mounted.path("file"), b"durable").unwrap();
     let before = mounted.mount.report().counters.lane.commits;
     let reader = File::open(mounted.path("file")).unwrap();
@@ -304,7 +312,7 @@ fn every_write_of_a_sync_mount_is_the_daemons() {
 }
 
 #[test]
-fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
+fn a_large_directory_lists_every_entry_once_and_supports_seeking() {
     let served = Served::start();
     let dir = served.export().join("many");
     fs::create_dir(&dir).unwrap();
@@ -312,7 +320,7 @@ fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
     for number in 0..MANY {
         File::create(dir.join(format!("file-with-a-name-{number:05}"))).unwrap();
     }
-    let mounted = served.mount(Road::Wire);
+    let mounted = served.mount(Transport::Wire);
     let names = |entries: fs::ReadDir| {
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
@@ -333,7 +341,7 @@ fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
     open.rewind();
     assert_eq!(open.read().unwrap().unwrap().file_name().to_owned(), all[0].1);
 
-    // Who reads it while it changes sees everything that stays, once.
+    // A reader during changes sees every entry that stays, once.
     let mut seen = std::collections::HashMap::new();
     for (number, entry) in fs::read_dir(mounted.path("many")).unwrap().enumerate() {
         *seen.entry(entry.unwrap().file_name()).or_insert(0) += 1;
@@ -356,16 +364,16 @@ fn a_large_directory_is_listed_once_each_and_can_be_sought_in() {
 }
 
 #[test]
-fn whoever_waits_for_a_server_that_is_down_can_be_killed() {
+fn a_process_waiting_for_a_dead_server_can_be_killed() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         fs::write(mounted.path("file"), b"data").unwrap();
         served.freeze();
         let mut child = Command::new("sh")
             .args([
                 "-c",
-                &format!("trap : USR1; echo ready; stat {}/missing-{road:?}", mounted.root().display()),
+                &format!("trap : USR1; echo ready; stat {}/missing-{transport:?}", mounted.root().display()),
             ])
             .stdout(Stdio::piped())
             .spawn()
@@ -375,7 +383,7 @@ fn whoever_waits_for_a_server_that_is_down_can_be_killed() {
         wait_for("the request", || mounted.mount.report().under_way > 0);
         let waiting = children(child.id());
         for pid in &waiting {
-            // A signal that kills nobody changes nothing, nor does it use up the interruption.
+            // A signal that isn't fatal changes nothing; a later one still interrupts.
             let _ = Command::new("kill").args(["-WINCH", &pid.to_string()]).status();
         }
         std::thread::sleep(std::time::Duration::from_millis(300));
@@ -385,7 +393,7 @@ fn whoever_waits_for_a_server_that_is_down_can_be_killed() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        wait_for("the request to be given up", || mounted.mount.report().under_way == 0);
+        wait_for("the request to be aborted", || mounted.mount.report().under_way == 0);
         served.thaw();
         assert_eq!(fs::read(mounted.path("file")).unwrap(), b"data");
         fs::remove_file(mounted.path("file")).unwrap();
@@ -398,10 +406,10 @@ fn children(of: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_restart_of_the_server_is_felt_by_nobody() {
+fn a_restart_of_the_server_is_transparent() {
     let mut served = Served::start();
     for clean in [true, false] {
-        let mounted = served.mount(Road::Passed);
+        let mounted = served.mount(Transport::Passed);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
         let file = file.open(mounted.path("file")).unwrap();
         file.write_all_at(b"before", 0).unwrap();
@@ -411,7 +419,7 @@ fn a_restart_of_the_server_is_felt_by_nobody() {
             served.kill()
         }
         wait_for("the lane to go", || !mounted.mount.report().lane.local);
-        // The kernel holds the file: nothing is missed.
+        // The kernel has the backing file open: its I/O continues.
         file.write_all_at(b"during", 6).unwrap();
         served.restart();
         file.write_all_at(b"after!", 12).unwrap();
@@ -423,7 +431,7 @@ fn a_restart_of_the_server_is_felt_by_nobody() {
         });
         let passed = mounted.mount.report().opens_passed;
         drop(file);
-        wait_for("passing through again", || {
+        wait_for("passthrough again", || {
             let _ = fs::read(mounted.path("file"));
             mounted.mount.report().opens_passed > passed
         });
@@ -431,9 +439,9 @@ fn a_restart_of_the_server_is_felt_by_nobody() {
 }
 
 #[test]
-fn it_can_be_unmounted_while_the_server_is_down() {
+fn unmounting_works_while_the_server_is_down() {
     let mut served = Served::start();
-    let mounted = served.mount(Road::Wire);
+    let mounted = served.mount(Transport::Wire);
     fs::write(mounted.path("file"), b"data").unwrap();
     served.kill();
     mounted.mount.unmount(false).unwrap();
@@ -441,10 +449,10 @@ fn it_can_be_unmounted_while_the_server_is_down() {
 }
 
 #[test]
-fn space_is_allocated_sought_and_copied_where_the_filesystem_can() {
+fn fallocate_lseek_and_copy_file_range_work_where_the_filesystem_has_them() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
         let (file, copy) = (file.open(mounted.path("a")).unwrap(), file.open(mounted.path("b")).unwrap());
         file.write_all_at(b"head", 0).unwrap();
@@ -455,9 +463,9 @@ fn space_is_allocated_sought_and_copied_where_the_filesystem_can() {
         let copied =
             rustix::fs::copy_file_range(&file, Some(&mut (1 << 20)), &copy, Some(&mut 0), 4).unwrap();
         assert_eq!(copied, 4);
-        assert_eq!(fs::read(mounted.path("b")).unwrap(), b"tail", "{road:?}");
+        assert_eq!(fs::read(mounted.path("b")).unwrap(), b"tail", "{transport:?}");
         let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 2 << 20);
-        if road == Road::Wire {
+        if transport == Transport::Wire {
             assert_eq!(allocated, Err(rustix::io::Errno::OPNOTSUPP));
         } else {
             allocated.unwrap();
@@ -470,12 +478,12 @@ fn space_is_allocated_sought_and_copied_where_the_filesystem_can() {
 }
 
 #[test]
-fn a_directory_can_be_removed_as_soon_as_its_removed_files_are_closed() {
+fn a_directory_is_removable_when_its_hidden_files_are_closed() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
-        // In a process of its own: what another test starts in this one has its open files, too, for a
-        // moment.
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
+        // In a process of its own, because processes that other tests start inherit this one's open files for
+        // a moment.
         let script = format!(
             "import os, errno
 os.chdir('{}')
@@ -499,15 +507,15 @@ for round in range(20):
             mounted.root().display()
         );
         let output = Command::new("python3").args(["-c", &script]).output().unwrap();
-        assert!(output.status.success(), "{road:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{transport:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
 #[test]
-fn a_hidden_file_goes_with_the_mount() {
+fn an_unmount_removes_hidden_files() {
     let served = Served::start();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         let file = File::create(mounted.path("file")).unwrap();
         fs::remove_file(mounted.path("file")).unwrap();
         assert_eq!(fs::read_dir(served.export()).unwrap().count(), 1);
@@ -526,7 +534,7 @@ fn names_in_an_unchanged_directory_are_looked_up_once() {
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
     for cache in [LookupCache::All, LookupCache::Positive, LookupCache::None] {
         let options = MountOptions { lookup_cache: cache, ..MountOptions::default() };
-        let mounted = served.mount_with(Road::Wire, options);
+        let mounted = served.mount_with(Transport::Wire, options);
         let file = mounted.path("private/file");
         let lookups = || mounted.mount.session().counters().calls(Procedure::Lookup);
         assert!(fs::symlink_metadata(&file).is_ok());
@@ -538,14 +546,13 @@ fn names_in_an_unchanged_directory_are_looked_up_once() {
             LookupCache::None => assert_eq!(lookups(), first + 20),
             LookupCache::All | LookupCache::Positive => assert_eq!(lookups(), first, "{cache:?}"),
         }
-        // Not everybody may have what somebody was told.
+        // In a private directory every path walk is a LOOKUP.
         assert!(!shell_as(1000, 1000, "", &format!("cat {}", file.display())).1);
-        // What is done here is known here.
+        // Changes through this mount update the cache.
         fs::rename(&file, mounted.path("private/moved")).unwrap();
         assert!(!file.exists() && mounted.path("private/moved").exists());
         fs::rename(mounted.path("private/moved"), &file).unwrap();
-        // What others do is seen when the directory's attributes are asked for again: at the latest by its
-        // listing.
+        // Foreign changes show when the directory's attributes are fetched again, at the latest by a listing.
         fs::remove_file(private.join("file")).unwrap();
         fs::write(private.join("new"), b"data").unwrap();
         assert_eq!(fs::read_dir(mounted.path("private")).unwrap().count(), 1);
@@ -555,28 +562,28 @@ fn names_in_an_unchanged_directory_are_looked_up_once() {
 }
 
 #[test]
-fn a_name_that_leads_to_a_file_that_is_gone_is_looked_up_again() {
+fn a_stale_handle_makes_its_name_looked_up_again() {
     let served = Served::start();
     let private = served.export().join("private");
     fs::create_dir(&private).unwrap();
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         fs::write(private.join("file"), b"old").unwrap();
         assert_eq!(fs::read(mounted.path("private/file")).unwrap(), b"old");
         fs::write(private.join("new"), b"new").unwrap();
         fs::rename(private.join("new"), private.join("file")).unwrap();
-        // The directory is still believed not to have changed; the server says that the file is gone.
-        assert_eq!(fs::read(mounted.path("private/file")).unwrap(), b"new", "{road:?}");
+        // The cached directory shows no change, but the server says that the handle is stale.
+        assert_eq!(fs::read(mounted.path("private/file")).unwrap(), b"new", "{transport:?}");
     }
 }
 
 #[test]
-fn set_id_bits_that_are_set_while_a_file_is_open_go_with_the_next_write() {
+fn set_id_bits_set_during_an_open_are_cleared_by_the_next_write() {
     let served = Served::start();
     fs::set_permissions(served.export(), fs::Permissions::from_mode(0o777)).unwrap();
-    for road in ROADS {
-        let mounted = served.mount(road);
+    for transport in TRANSPORTS {
+        let mounted = served.mount(transport);
         let script = format!(
             "python3 -c 'import os
 fd = os.open(\"{0}\", os.O_RDWR | os.O_CREAT, 0o777)
@@ -587,7 +594,7 @@ print(oct(os.fstat(fd).st_mode & 0o7777))'",
             mounted.path("program").display()
         );
         let (said, ok) = shell_as(4321, 4321, "", &script);
-        assert!(ok && said.trim() == "0o777", "{road:?}: {said}");
+        assert!(ok && said.trim() == "0o777", "{transport:?}: {said}");
         assert_eq!(fs::metadata(served.export().join("program")).unwrap().mode() & 0o7777, 0o777);
         fs::remove_file(served.export().join("program")).unwrap();
     }
