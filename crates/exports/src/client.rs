@@ -1,34 +1,33 @@
-//! Who an export is for: host, network, pattern or anybody; and which of several entries decides.
+//! The clients of an export: hosts, networks, patterns or everyone, and which of several entries applies.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::Options;
+use crate::ExportOptions;
 use crate::pattern;
 
-/// Host names, as the caller can look them up. Answers may be empty and should come quickly (from a cache):
-/// they are asked for while a client waits.
+/// Look-up of host names. Results may be empty, and should come quickly (from a cache), because a client is
+/// waiting.
 pub trait Names {
     /// The addresses of `host`.
     ///
     /// # Errors
     /// [`NotKnownYet`].
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NotKnownYet>;
-    /// The names that `address` claims to have; they are believed only if [`Names::addresses`] confirms them.
+    /// The names that `address` claims to have. They are used only if [`Names::addresses`] confirms them.
     ///
     /// # Errors
     /// [`NotKnownYet`].
     fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet>;
 }
 
-/// A name is still being looked up, so nobody can say yet which entry decides: neither that a client may nor
-/// that it may not. It is to ask again.
+/// A host name is still being looked up, so it isn't known yet which entry applies. The client should retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a host name is still being looked up")]
 pub struct NotKnownYet;
 
-/// No host names at all: only entries by address and `*` match.
+/// No host names: only entries by address and `*` match.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNames;
 
@@ -43,14 +42,14 @@ impl Names for NoNames {
 
 /// One client entry of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Client {
-    /// Who.
+pub struct ExportClient {
+    /// The hosts it applies to.
     pub spec: ClientSpec,
-    /// How.
-    pub options: Options,
+    /// Their options.
+    pub options: ExportOptions,
 }
 
-/// Who a client entry is for.
+/// The hosts that a client entry applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClientSpec {
     /// One host by its address.
@@ -71,10 +70,10 @@ pub enum ClientSpec {
 }
 
 impl ClientSpec {
-    /// Reads what stands before the parenthesis.
+    /// Parses the part before the parenthesis.
     ///
     /// # Errors
-    /// A sentence saying what is wrong and what to write instead.
+    /// A sentence with the mistake and its remedy.
     pub fn parse(word: &str) -> Result<Self, String> {
         if word.is_empty() || word == "*" {
             return Ok(Self::Anybody);
@@ -120,7 +119,7 @@ impl ClientSpec {
         Ok(Self::Host(name.to_ascii_lowercase()))
     }
 
-    /// How specific the entry is: a lower rank decides before a higher one, as in exportfs.
+    /// How specific the entry is: a lower rank takes precedence, as in exportfs.
     const fn rank(&self) -> u8 {
         match self {
             Self::Address(_) | Self::Host(_) => 0,
@@ -151,13 +150,13 @@ impl ClientSpec {
     }
 }
 
-/// The entry of `clients` that decides for `peer`: the most specific kind, and of one kind the first. Behind
-/// an entry that nobody can judge yet no other one is looked at.
+/// The entry of `clients` that applies to `peer`: the most specific kind, and the first of that kind. If an
+/// entry can't be evaluated yet, no later one is considered.
 pub(crate) fn select<'a>(
-    clients: &'a [Client],
+    clients: &'a [ExportClient],
     peer: IpAddr,
     names: &dyn Names,
-) -> Result<Option<&'a Client>, NotKnownYet> {
+) -> Result<Option<&'a ExportClient>, NotKnownYet> {
     let peer = peer.to_canonical();
     for rank in 0..=3 {
         for client in clients.iter().filter(|client| client.spec.rank() == rank) {
@@ -195,7 +194,7 @@ fn prefix_of(mask: IpAddr) -> Option<u8> {
     (bits.count_ones() == ones && ones <= width).then(|| u8::try_from(ones).unwrap_or(128))
 }
 
-/// `address` with the bits behind `prefix` cleared; `None` if its family has fewer bits.
+/// `address` with the bits after `prefix` cleared; `None` if its family has fewer bits.
 fn masked(address: IpAddr, prefix: u8) -> Option<IpAddr> {
     let prefix = u32::from(prefix);
     match address {
@@ -222,7 +221,7 @@ impl fmt::Display for ClientSpec {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ExportClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({})", self.spec, self.options)
     }
@@ -232,7 +231,7 @@ impl fmt::Display for Client {
 mod tests {
     use super::*;
 
-    /// One network, by hand.
+    /// A fixed set of names.
     struct Zone;
     impl Names for Zone {
         fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NotKnownYet> {
@@ -246,7 +245,7 @@ mod tests {
         fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet> {
             Ok(match address.to_string().as_str() {
                 "10.1.2.3" => vec!["Alpha.Example.Org.".into()],
-                // Whoever owns the reverse zone can claim any name.
+                // The owner of the reverse zone can claim any name.
                 "10.6.6.6" => vec!["alpha.example.org".into()],
                 "10.7.7.7" => return Err(NotKnownYet),
                 _ => vec![],
@@ -261,7 +260,10 @@ mod tests {
     fn decided(specs: &[&str], peer: &str) -> Result<Option<String>, NotKnownYet> {
         let clients: Vec<_> = specs
             .iter()
-            .map(|spec| Client { spec: ClientSpec::parse(spec).unwrap(), options: Options::default() })
+            .map(|spec| ExportClient {
+                spec: ClientSpec::parse(spec).unwrap(),
+                options: ExportOptions::default(),
+            })
             .collect();
         let selected = select(&clients, peer.parse().unwrap(), &Zone)?;
         Ok(selected.map(|client| client.spec.to_string()))
@@ -288,7 +290,7 @@ mod tests {
     fn what_is_not_known_yet_decides_nothing_and_lets_nothing_behind_it_decide() {
         assert_eq!(decided(&["slow.example.org", "*"], "10.1.2.3"), Err(NotKnownYet));
         assert_eq!(decided(&["*.example.org", "*"], "10.7.7.7"), Err(NotKnownYet));
-        // What comes before it decides all the same.
+        // An earlier entry applies all the same.
         assert_eq!(chosen(&["10.1.2.3", "slow.example.org"], "10.1.2.3").unwrap(), "10.1.2.3");
         assert_eq!(chosen(&["*.example.org", "10.0.0.0/8"], "10.7.7.7").unwrap(), "10.0.0.0/8");
     }

@@ -1,17 +1,17 @@
-//! What is wrong with an exports text, and where.
+//! [`ParseError`]: a mistake in an exports file, and its position.
 
 use std::fmt;
 
-/// One mistake in an exports text. A text may have many; all are reported at once.
+/// One mistake. All mistakes of a text are reported at once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ParseError {
-    /// Where the text came from: a file's path, or `--export` (`--export#2` for the second of several).
+    /// The source of the text: a file's path, or `--export` (`--export#2` for the second of several).
     pub source_name: String,
     /// The line, from 1.
     pub line: usize,
     /// The column, from 1, in bytes.
     pub column: usize,
-    /// What is wrong and what to do about it.
+    /// The mistake and its remedy.
     pub message: String,
 }
 

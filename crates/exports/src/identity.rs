@@ -1,8 +1,8 @@
-//! Identity mapping: who a claimed AUTH_SYS identity becomes under an export's squash options.
+//! Squashing: the mapping of a client's AUTH_SYS identity to the identity that the server uses.
 
-use crate::{Options, Squash};
+use crate::{ExportOptions, Squash};
 
-/// Who the client says it acts for: the ids of an AUTH_SYS credential. AUTH_NONE claims nothing.
+/// The identity that a client claims: the ids of an AUTH_SYS credential. AUTH_NONE claims none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<'a> {
     /// The user id.
@@ -13,7 +13,7 @@ pub struct Claim<'a> {
     pub gids: &'a [u32],
 }
 
-/// Who the server acts as.
+/// The identity that the server uses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Squashed {
     /// The user id.
@@ -24,11 +24,11 @@ pub struct Squashed {
     pub gids: Vec<u32>,
 }
 
-impl Options {
-    /// Maps `claim` (`None` for AUTH_NONE) to whom the server acts as.
+impl ExportOptions {
+    /// Maps `claim` (`None` for AUTH_NONE) to the identity that the server uses.
     ///
-    /// As knfsd does it: `all_squash` and AUTH_NONE make everybody the anonymous user without supplementary
-    /// groups; `root_squash` replaces uid 0, gid 0 and every supplementary group 0 each for itself.
+    /// As in knfsd, `all_squash` and AUTH_NONE map all users to the anonymous user without supplementary
+    /// groups, and `root_squash` replaces uid 0, gid 0 and each supplementary group 0 separately.
     #[must_use]
     pub fn identity(&self, claim: Option<Claim<'_>>) -> Squashed {
         let anonymous = || Squashed { uid: self.anon_uid, gid: self.anon_gid, gids: Vec::new() };
@@ -52,8 +52,8 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn options(squash: Squash) -> Options {
-        Options { squash, anon_uid: 65534, anon_gid: 65533, ..Options::default() }
+    fn options(squash: Squash) -> ExportOptions {
+        ExportOptions { squash, anon_uid: 65534, anon_gid: 65533, ..ExportOptions::default() }
     }
 
     #[test]

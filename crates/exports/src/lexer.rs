@@ -1,21 +1,21 @@
-//! From bytes to words: comments, continuation lines, quotes and octal escapes, each word with its place.
+//! From bytes to tokens: comments, continuation lines, quotes and octal escapes. Each token has its position.
 
-/// A place in the text, both from 1.
+/// A position in the text; line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub line: usize,
     pub column: usize,
 }
 
-/// A mistake at a place.
-pub(crate) type Mistake = (Place, String);
+/// A mistake at a position.
+pub(crate) type SyntaxError = (Position, String);
 
-/// A word: the bytes with quotes and escapes resolved.
+/// A token: its bytes after resolving quotes and escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct Token {
     pub bytes: Vec<u8>,
-    pub place: Place,
-    /// Whether any of it was quoted or escaped: what looks like syntax there is meant as it stands.
+    pub position: Position,
+    /// Whether any of it was quoted or escaped, so that it has no special meaning.
     pub quoted: bool,
 }
 
@@ -23,16 +23,16 @@ pub(crate) struct Word {
 #[derive(Debug, Clone)]
 pub(crate) struct Lexer<'a> {
     rest: &'a [u8],
-    place: Place,
+    position: Position,
 }
 
 impl<'a> Lexer<'a> {
     pub(crate) const fn new(text: &'a [u8]) -> Self {
-        Self { rest: text, place: Place { line: 1, column: 1 } }
+        Self { rest: text, position: Position { line: 1, column: 1 } }
     }
 
-    pub(crate) const fn place(&self) -> Place {
-        self.place
+    pub(crate) const fn position(&self) -> Position {
+        self.position
     }
 
     /// The next byte.
@@ -44,14 +44,14 @@ impl<'a> Lexer<'a> {
     pub(crate) fn bump(&mut self) {
         if let Some((&byte, rest)) = self.rest.split_first() {
             self.rest = rest;
-            self.place = match byte {
-                b'\n' => Place { line: self.place.line + 1, column: 1 },
-                _ => Place { line: self.place.line, column: self.place.column + 1 },
+            self.position = match byte {
+                b'\n' => Position { line: self.position.line + 1, column: 1 },
+                _ => Position { line: self.position.line, column: self.position.column + 1 },
             };
         }
     }
 
-    /// The length of a backslash and the line's end behind it, if they stand here.
+    /// The length of a backslash followed by the line's end, if the text continues with one.
     fn continuation(&self) -> usize {
         match self.rest {
             [b'\\', b'\n', ..] => 2,
@@ -60,13 +60,13 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Whether a word ends here: at a blank, a line's end, a continuation or the text's end.
+    /// Whether a token ends here: at a blank, a line's end, a continuation or the end of the text.
     pub(crate) fn at_blank(&self) -> bool {
         self.continuation() > 0 || matches!(self.peek(), None | Some(b' ' | b'\t' | b'\r' | b'\n'))
     }
 
-    /// Skips blanks, continuations, and a comment if one begins here; stops at the line's end. Whether it is
-    /// the end of the logical line is then what [`Lexer::peek`] shows: a newline or nothing.
+    /// Skips blanks, continuations and a comment, up to the line's end. At the end of the logical line
+    /// [`Lexer::peek`] then returns a newline or `None`.
     pub(crate) fn skip_blanks(&mut self) {
         loop {
             let skip = match self.peek() {
@@ -88,12 +88,12 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads a word up to a blank or, outside quotes, one of `stops`; at most `longest` bytes.
-    pub(crate) fn word(&mut self, stops: &[u8], longest: usize) -> Result<Word, Mistake> {
-        let mut word = Word { bytes: Vec::new(), place: self.place, quoted: false };
+    /// Reads a token up to a blank or, outside quotes, one of `stops`; at most `longest` bytes.
+    pub(crate) fn word(&mut self, stops: &[u8], longest: usize) -> Result<Token, SyntaxError> {
+        let mut word = Token { bytes: Vec::new(), position: self.position, quoted: false };
         let mut open = None;
         loop {
-            let here = self.place;
+            let here = self.position;
             let Some(byte) = self.peek() else { break };
             match byte {
                 b'\n' => break,
@@ -106,8 +106,8 @@ impl<'a> Lexer<'a> {
                 _ if open.is_none() && (self.at_blank() || stops.contains(&byte)) => break,
                 b'\\' => {
                     let byte = self.escape(here)?;
-                    // A backslash that escapes nothing is only itself.
-                    word.quoted |= self.place.column > here.column + 1;
+                    // A backslash that escapes nothing stands for itself.
+                    word.quoted |= self.position.column > here.column + 1;
                     word.bytes.push(byte);
                 }
                 0 => return Err((here, "a NUL byte cannot stand here".into())),
@@ -117,17 +117,17 @@ impl<'a> Lexer<'a> {
                 }
             }
             if word.bytes.len() > longest {
-                return Err((word.place, format!("longer than {longest} bytes")));
+                return Err((word.position, format!("longer than {longest} bytes")));
             }
         }
         match open {
-            Some(place) => Err((place, "a quote that is not closed on its line".into())),
+            Some(position) => Err((position, "a quote that is not closed on its line".into())),
             None => Ok(word),
         }
     }
 
-    /// A backslash: three octal digits behind it are a byte; else it stands for itself.
-    fn escape(&mut self, here: Place) -> Result<u8, Mistake> {
+    /// A backslash followed by three octal digits is a byte; otherwise it stands for itself.
+    fn escape(&mut self, here: Position) -> Result<u8, SyntaxError> {
         let digits = match self.rest {
             [_, digits @ ..] if digits.len() >= 3 && digits[..3].iter().all(|d| matches!(d, b'0'..=b'7')) => {
                 &digits[..3]

@@ -1,8 +1,8 @@
-//! exports(5): parsing, and which client may reach what and how; pure functions.
+//! exports(5): parsing, and which client may access what and how. Pure functions.
 //!
-//! Nothing here touches a file, a socket or a resolver: the text comes in as a string, the client as an
-//! address, and host names through the [`Names`] that the caller brings. What we don't support is an error
-//! that names the option, its line and column, and what to do instead; nothing is silently ignored.
+//! The crate opens no files or sockets. The text is passed as a string, the client as an address, and host
+//! names are looked up through the caller's [`Names`]. Unsupported options are errors with the option, its
+//! line and column, and a remedy; none is ignored.
 
 mod client;
 mod error;
@@ -13,9 +13,9 @@ mod parse;
 mod pattern;
 mod table;
 
-pub use client::{Client, ClientSpec, Names, NoNames, NotKnownYet};
+pub use client::{ClientSpec, ExportClient, Names, NoNames, NotKnownYet};
 pub use error::ParseError;
 pub use identity::{Claim, Squashed};
-pub use options::{Fsid, LocalPeers, Options, Squash};
+pub use options::{ExportOptions, Fsid, LocalPeers, Squash};
 pub use sys::IoMode;
 pub use table::{Export, Exports};

@@ -1,36 +1,36 @@
-//! The options of a client entry: what exports(5) promises for each, with its defaults.
+//! The options of a client entry, as in exports(5), with their defaults.
 
 use std::fmt;
 
 use crate::IoMode;
 
-/// The anonymous user and group unless told otherwise (exports(5)).
+/// The default anonymous user and group (exports(5)).
 pub const NOBODY: u32 = 65534;
 
-/// Who is made anonymous.
+/// Which users are mapped to the anonymous user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Squash {
-    /// Nobody (`no_root_squash`).
+    /// None (`no_root_squash`).
     None,
-    /// Ids 0 (`root_squash`, the default).
+    /// Id 0 (`root_squash`, the default).
     Root,
-    /// Everybody (`all_squash`).
+    /// All (`all_squash`).
     All,
 }
 
-/// What the user ids are worth that ordinary processes of the server's own host claim over TCP.
+/// Whether to believe the user ids that processes of the server's own host claim over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LocalPeers {
-    /// The claimed user id must be that of the process, as the kernel tells it, else the process acts as the
-    /// anonymous user; the groups are those of the user database (`local_peers=verify`, the default).
-    /// Processes of root may claim anybody, as a client host's kernel does.
+    /// The claimed user id must be that of the process, as reported by the kernel, else the process is mapped
+    /// to the anonymous user. The groups come from the user database (`local_peers=verify`, the default).
+    /// Root's processes may claim any user, as a client host's kernel does.
     #[default]
     Verify,
-    /// As from any other host: what is claimed is believed (`local_peers=trust`).
+    /// Believe the claim, as from any other host (`local_peers=trust`).
     Trust,
 }
 
-/// What names an export in file handles, instead of its path.
+/// Identifies an export in file handles, instead of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fsid {
     /// `fsid=N`; `fsid=root` is 0.
@@ -39,9 +39,9 @@ pub enum Fsid {
     Uuid([u8; 16]),
 }
 
-/// How a client may use an export.
+/// How clients may use an export.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Options {
+pub struct ExportOptions {
     /// `ro` (default) or `rw`.
     pub read_only: bool,
     /// `root_squash` (default), `no_root_squash` or `all_squash`.
@@ -50,28 +50,29 @@ pub struct Options {
     pub anon_uid: u32,
     /// `anongid=`.
     pub anon_gid: u32,
-    /// `secure` (default): only source ports below 1024; or `insecure`.
+    /// `secure` (default): only source ports below 1024. Or `insecure`.
     pub secure: bool,
-    /// `sync` (default): changes are on stable storage before the reply; or `async`.
+    /// `sync` (default): changes are on stable storage before the reply. Or `async`.
     pub sync: bool,
     /// `fsid=`.
     pub fsid: Option<Fsid>,
     /// `subtree_check`; default `no_subtree_check`.
     pub subtree_check: bool,
-    /// Our own `local_peers=verify|trust`.
+    /// `local_peers=verify|trust` (specific to this server).
     pub local_peers: LocalPeers,
-    /// Our own `all_act_as_server_user`: a server that can't act as other users serves whoever reaches the
-    /// export, and not only the user that it runs as. They all act as that user.
+    /// `all_act_as_server_user` (specific to this server): a server that can't act as other users serves all
+    /// of them as its own user, not only that user.
     pub all_act_as_server_user: bool,
-    /// Our own `lane` (default) or `no_lane`: whether files may be granted locally.
+    /// `lane` (default) or `no_lane` (specific to this server): whether files may be granted to local
+    /// clients.
     pub lane: bool,
-    /// Our own `read_io=buffered|dontcache|direct`; without it, what holds for the server.
+    /// `read_io=buffered|dontcache|direct` (specific to this server); `None`: the server's setting.
     pub read_io: Option<IoMode>,
-    /// Our own `write_io=`, likewise.
+    /// `write_io=`, likewise.
     pub write_io: Option<IoMode>,
 }
 
-impl Default for Options {
+impl Default for ExportOptions {
     fn default() -> Self {
         Self {
             read_only: true,
@@ -91,11 +92,11 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    /// Applies one option; of two that contradict each other the later wins, as in exportfs.
+impl ExportOptions {
+    /// Applies one option; of two contradicting options the later wins, as in exportfs.
     ///
     /// # Errors
-    /// A sentence that names the option and says what to do.
+    /// A sentence with the option and a remedy.
     pub fn apply(&mut self, option: &str) -> Result<(), String> {
         match option.split_once('=') {
             None => self.flag(option),
@@ -114,8 +115,8 @@ impl Options {
         match option {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
-            // In exports(5) all_squash stands beside the other two and wins over them; taken back, it leaves
-            // the default.
+            // In exports(5) all_squash is independent of the other two and takes precedence; no_all_squash
+            // restores the default.
             "root_squash" if self.squash != Squash::All => self.squash = Squash::Root,
             "no_root_squash" if self.squash != Squash::All => self.squash = Squash::None,
             "no_all_squash" if self.squash == Squash::All => self.squash = Squash::Root,
@@ -141,8 +142,8 @@ impl Options {
 }
 
 fn id(name: &str, value: &str) -> Result<u32, String> {
-    // Negative numbers stand for the top of the range, as C programs print them; -1 means "no id" to the
-    // kernel.
+    // Negative numbers stand for the upper end of the range, as C programs print them; the kernel takes -1
+    // for "no id".
     let wrapped = value.parse::<i32>().ok().filter(|id| *id < 0).map(i32::cast_unsigned);
     match wrapped.or_else(|| value.parse().ok().filter(|_| !value.starts_with('+'))) {
         Some(u32::MAX) => Err(format!("{name}={value} is no id: the kernel reads it as \"none\"")),
@@ -196,18 +197,20 @@ fn sec(value: &str) -> Result<(), String> {
     }
 }
 
-/// What to say of an option that knfsd may know and we don't.
+/// The message for an option that knfsd may have and this server doesn't.
 fn unsupported(name: &str, option: &str) -> String {
     let advice = match name {
         "wdelay" | "no_wdelay" => "remove it: writes are never delayed",
         "hide" => "remove it: other filesystems below an export are always hidden",
         "nohide" | "crossmnt" => "export the filesystem below with a line of its own",
         "secure_locks" | "insecure_locks" | "auth_nlm" | "no_auth_nlm" => {
-            "remove it: there is no lock manager"
+            "remove it: NFSv4 locks need no option, and there is no lock manager for NFSv3"
         }
         "acl" | "no_acl" => "remove it: access control lists (NFSACL) are always served",
         "mp" | "mountpoint" => "remove it, and order the server's start after the mount",
-        "pnfs" | "no_pnfs" | "refer" | "replicas" | "security_label" => "remove it: it belongs to NFSv4",
+        "pnfs" | "no_pnfs" => "remove it: parallel NFS is not supported",
+        "refer" | "replicas" => "remove it: referrals are not supported",
+        "security_label" => "remove it: security labels are not supported",
         "xprtsec" => "remove it: TLS is not supported",
         "nordirplus" => "remove it, and mount with nordirplus on the client",
         _ => {
@@ -231,8 +234,8 @@ impl fmt::Display for Fsid {
     }
 }
 
-impl fmt::Display for Options {
-    /// In exports(5) syntax: what parsing it again gives the same options.
+impl fmt::Display for ExportOptions {
+    /// In exports(5) syntax; parsing the result gives the same options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.read_only { "ro" } else { "rw" })?;
         f.write_str(match self.squash {
@@ -275,8 +278,8 @@ impl fmt::Display for Options {
 mod tests {
     use super::*;
 
-    fn apply(list: &str) -> Result<Options, String> {
-        let mut options = Options::default();
+    fn apply(list: &str) -> Result<ExportOptions, String> {
+        let mut options = ExportOptions::default();
         list.split(',').try_for_each(|option| options.apply(option))?;
         Ok(options)
     }

@@ -1,30 +1,30 @@
-//! The grammar: `path [-defaults] client(options) client(options) ...`, one export a line.
+//! The grammar: `path [-defaults] client(options) client(options) ...`, one export per line.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-use crate::lexer::{Lexer, Mistake, Place, Word};
-use crate::{Client, ClientSpec, Options};
+use crate::lexer::{Lexer, Position, SyntaxError, Token};
+use crate::{ClientSpec, ExportClient, ExportOptions};
 
-/// The longest path: the MOUNT protocol has no room for more (RFC 1813 section 5.1.1, MNTPATHLEN).
-const LONGEST_PATH: usize = 1024;
-/// The longest client or option word.
-const LONGEST_WORD: usize = 1024;
-/// The most clients of one export.
-pub(crate) const MOST_CLIENTS: usize = 4096;
+/// Maximum length of a path in the MOUNT protocol (RFC 1813 section 5.1.1, MNTPATHLEN).
+const MAX_PATH: usize = 1024;
+/// Maximum length of a client or option.
+const MAX_TOKEN: usize = 1024;
+/// Maximum number of clients of an export.
+pub(crate) const MAX_CLIENTS: usize = 4096;
 
-/// One line's export, with the places that later errors need.
+/// The export of one line, with the positions for later errors.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ExportLine {
     pub path: PathBuf,
-    pub place: Place,
-    pub clients: Vec<(Client, Place)>,
+    pub position: Position,
+    pub clients: Vec<(ExportClient, Position)>,
 }
 
-/// Reads the next line that has an export; `None` at the text's end. After an error the rest of the line is
+/// Reads the next line with an export; `None` at the end of the text. After an error the rest of the line is
 /// skipped.
-pub(crate) fn next_line(lexer: &mut Lexer<'_>) -> Option<Result<Line, Mistake>> {
+pub(crate) fn next_line(lexer: &mut Lexer<'_>) -> Option<Result<ExportLine, SyntaxError>> {
     loop {
         lexer.skip_blanks();
         match lexer.peek() {
@@ -38,12 +38,12 @@ pub(crate) fn next_line(lexer: &mut Lexer<'_>) -> Option<Result<Line, Mistake>> 
     Some(line)
 }
 
-fn line(lexer: &mut Lexer<'_>) -> Result<Line, Mistake> {
-    let word = lexer.word(b"", LONGEST_PATH)?;
-    let place = word.place;
+fn line(lexer: &mut Lexer<'_>) -> Result<ExportLine, SyntaxError> {
+    let word = lexer.word(b"", MAX_PATH)?;
+    let position = word.position;
     let path = path(word)?;
-    let mut defaults = Options::default();
-    let mut clients: Vec<(Client, Place)> = Vec::new();
+    let mut defaults = ExportOptions::default();
+    let mut clients: Vec<(ExportClient, Position)> = Vec::new();
     loop {
         lexer.skip_blanks();
         match lexer.peek() {
@@ -61,25 +61,25 @@ fn line(lexer: &mut Lexer<'_>) -> Result<Line, Mistake> {
                     ));
                 }
                 clients.push(client);
-                if clients.len() > MOST_CLIENTS {
+                if clients.len() > MAX_CLIENTS {
                     return Err((
-                        place,
-                        format!("more than {MOST_CLIENTS} clients: export to a network or pattern"),
+                        position,
+                        format!("more than {MAX_CLIENTS} clients: export to a network or pattern"),
                     ));
                 }
             }
         }
     }
     if clients.is_empty() {
-        clients.push((Client { spec: ClientSpec::Anybody, options: defaults }, place));
+        clients.push((ExportClient { spec: ClientSpec::Anybody, options: defaults }, position));
     }
-    Ok(Line { path, place, clients })
+    Ok(ExportLine { path, position, clients })
 }
 
-/// Checks an export's path and takes superfluous slashes out.
-fn path(word: Word) -> Result<PathBuf, Mistake> {
+/// Checks an export's path and removes superfluous slashes.
+fn path(word: Token) -> Result<PathBuf, SyntaxError> {
     let shown = String::from_utf8_lossy(&word.bytes).into_owned();
-    let wrong = |message: String| Err((word.place, message));
+    let wrong = |message: String| Err((word.position, message));
     if word.bytes.first() != Some(&b'/') {
         return wrong(format!("{shown:?} is not an absolute path: an export begins with one"));
     }
@@ -100,22 +100,27 @@ fn path(word: Word) -> Result<PathBuf, Mistake> {
     Ok(PathBuf::from(OsString::from_vec(clean)))
 }
 
-fn client(lexer: &mut Lexer<'_>, defaults: &Options, first: bool) -> Result<(Client, Place), Mistake> {
-    let word = lexer.word(b"(", LONGEST_WORD)?;
+fn client(
+    lexer: &mut Lexer<'_>,
+    defaults: &ExportOptions,
+    first: bool,
+) -> Result<(ExportClient, Position), SyntaxError> {
+    let word = lexer.word(b"(", MAX_TOKEN)?;
     if word.bytes.is_empty() && lexer.peek() == Some(b'(') && !first {
-        // The trap of exports(5): "host (rw)" is the host with defaults, and everybody else with rw.
+        // A common mistake with exports(5): "host (rw)" is the host with default options, and all hosts with
+        // rw.
         return Err((
-            word.place,
+            word.position,
             "a blank before '(': remove it, or write *(...) if everybody is meant".into(),
         ));
     }
     let Ok(name) = std::str::from_utf8(&word.bytes) else {
-        return Err((word.place, "a client's name is ASCII".into()));
+        return Err((word.position, "a client's name is ASCII".into()));
     };
-    let spec = ClientSpec::parse(name).map_err(|message| (word.place, message))?;
+    let spec = ClientSpec::parse(name).map_err(|message| (word.position, message))?;
     let mut own = defaults.clone();
     if lexer.peek() == Some(b'(') {
-        let opened = lexer.place();
+        let opened = lexer.position();
         lexer.bump();
         if lexer.peek() == Some(b')') {
             lexer.bump();
@@ -132,19 +137,19 @@ fn client(lexer: &mut Lexer<'_>, defaults: &Options, first: bool) -> Result<(Cli
             }
         }
         if !lexer.at_blank() {
-            return Err((lexer.place(), "a blank is missing behind ')'".into()));
+            return Err((lexer.position(), "a blank is missing behind ')'".into()));
         }
     }
-    Ok((Client { spec, options: own }, word.place))
+    Ok((ExportClient { spec, options: own }, word.position))
 }
 
 /// Reads options between commas up to a blank or `end`, and applies them.
-fn options(lexer: &mut Lexer<'_>, to: &mut Options, end: &[u8]) -> Result<(), Mistake> {
+fn options(lexer: &mut Lexer<'_>, to: &mut ExportOptions, end: &[u8]) -> Result<(), SyntaxError> {
     let stops = [b",", end].concat();
     loop {
-        let word = lexer.word(&stops, LONGEST_WORD)?;
+        let word = lexer.word(&stops, MAX_TOKEN)?;
         let shown = String::from_utf8_lossy(&word.bytes);
-        to.apply(&shown).map_err(|message| (word.place, message))?;
+        to.apply(&shown).map_err(|message| (word.position, message))?;
         match lexer.peek() {
             Some(b',') => lexer.bump(),
             _ => return Ok(()),

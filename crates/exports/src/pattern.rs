@@ -1,11 +1,11 @@
 //! Host name patterns: `*`, `?` and character classes. As exports(5) says, these match dots, too.
 
-/// The longest pattern, in bytes: a host name has at most 255.
-const LONGEST: usize = 255;
+/// Maximum length in bytes: that of a host name.
+const MAX_PATTERN: usize = 255;
 
 /// Whether `pattern` is well-formed; the error says what is wrong.
 pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
-    if pattern.len() > LONGEST {
+    if pattern.len() > MAX_PATTERN {
         return Err("longer than 255 bytes");
     }
     if !pattern.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._*?[]!^".contains(&b)) {
@@ -22,8 +22,8 @@ pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether all of `name` matches `pattern`; both in lower case. Takes at most length times length steps: only
-/// the last `*` is ever tried again.
+/// Whether all of `name` matches `pattern`; both in lower case. Takes at most length times length steps,
+/// because only the last `*` is retried.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());
     let mut retry: Option<(&[u8], &[u8])> = None;
@@ -58,7 +58,8 @@ fn step<'a>(pattern: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Reads a class behind its `[`: whether it has `byte`, and what follows. `None` if it has no end.
+/// Reads a class after its `[`: whether it contains `byte`, and the rest of the pattern. `None` if it isn't
+/// closed.
 fn class(after: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let (negated, mut rest) = match after {
         [b'!' | b'^', rest @ ..] => (true, rest),

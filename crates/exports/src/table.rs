@@ -1,26 +1,26 @@
-//! All exports of a server, from one or several texts.
+//! All exports of a server, from one or more texts.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::lexer::{Lexer, Place};
-use crate::parse::{self, MOST_CLIENTS};
-use crate::{Client, Fsid, Names, NotKnownYet, Options, ParseError, client};
+use crate::lexer::{Lexer, Position};
+use crate::parse::{self, MAX_CLIENTS};
+use crate::{ExportClient, ExportOptions, Fsid, Names, NotKnownYet, ParseError, client};
 
-/// The longest text, in bytes.
-const LONGEST_TEXT: usize = 1 << 20;
-/// The most exports.
-const MOST_EXPORTS: usize = 4096;
-/// The most errors that are reported of one text.
-const MOST_ERRORS: usize = 100;
+/// Maximum length of a text in bytes.
+const MAX_TEXT: usize = 1 << 20;
+/// Maximum number of exports.
+const MAX_EXPORTS: usize = 4096;
+/// Maximum number of errors reported for a text.
+const MAX_ERRORS: usize = 100;
 
 /// One exported directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     path: PathBuf,
-    clients: Vec<Client>,
+    clients: Vec<ExportClient>,
 }
 
 /// All exports, each path once, in the order of the text.
@@ -30,31 +30,31 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// Reads a text in exports(5) syntax, at most 1 MiB; `source_name` is what errors call it.
+    /// Parses a text in exports(5) syntax, at most 1 MiB; `source_name` is its name in errors.
     ///
     /// # Errors
-    /// Every mistake with its place, the first 100 at most.
+    /// All mistakes with their positions, at most the first 100.
     pub fn parse(text: impl AsRef<[u8]>, source_name: &str) -> Result<Self, Vec<ParseError>> {
         let text = text.as_ref();
-        let located = |(place, message): (Place, String)| ParseError {
+        let located = |(position, message): (Position, String)| ParseError {
             source_name: source_name.to_owned(),
-            line: place.line,
-            column: place.column,
+            line: position.line,
+            column: position.column,
             message,
         };
         let mut lexer = Lexer::new(text);
-        if text.len() > LONGEST_TEXT {
-            return Err(vec![located((lexer.place(), format!("longer than {LONGEST_TEXT} bytes")))]);
+        if text.len() > MAX_TEXT {
+            return Err(vec![located((lexer.position(), format!("longer than {MAX_TEXT} bytes")))]);
         }
         let (mut all, mut errors) = (Self::default(), Vec::new());
         while let Some(line) = parse::next_line(&mut lexer) {
             let added = line.and_then(|line| {
-                let place = line.place;
-                all.add(line).map_err(|(at, message)| (at.unwrap_or(place), message))
+                let position = line.position;
+                all.add(line).map_err(|(at, message)| (at.unwrap_or(position), message))
             });
             if let Err(mistake) = added {
                 errors.push(located(mistake));
-                if errors.len() == MOST_ERRORS {
+                if errors.len() == MAX_ERRORS {
                     break;
                 }
             }
@@ -62,16 +62,17 @@ impl Exports {
         if errors.is_empty() { Ok(all) } else { Err(errors) }
     }
 
-    /// Joins the exports of another text to these. A path may be in both, with different clients.
+    /// Adds the exports of another text. A path may occur in both, with different clients.
     ///
     /// # Errors
-    /// What contradicts: a client named twice for a path, an fsid used twice. Nothing is changed then.
+    /// A client that occurs twice for a path, or an fsid that is used twice. Nothing is changed then.
     pub fn merge(&mut self, other: Self) -> Result<(), String> {
         let mut joined = self.clone();
         for export in other.exports {
             let clients =
-                export.clients.into_iter().map(|client| (client, Place { line: 1, column: 1 })).collect();
-            let line = parse::Line { path: export.path, place: Place { line: 1, column: 1 }, clients };
+                export.clients.into_iter().map(|client| (client, Position { line: 1, column: 1 })).collect();
+            let line =
+                parse::ExportLine { path: export.path, position: Position { line: 1, column: 1 }, clients };
             joined.add(line).map_err(|(_, message)| message)?;
         }
         *self = joined;
@@ -84,7 +85,7 @@ impl Exports {
         &self.exports
     }
 
-    fn add(&mut self, line: parse::Line) -> Result<(), (Option<Place>, String)> {
+    fn add(&mut self, line: parse::ExportLine) -> Result<(), (Option<Position>, String)> {
         let fsid = |export: &Export| export.fsid();
         let new = Export {
             path: line.path,
@@ -111,21 +112,21 @@ impl Exports {
             }
         }
         let Some(existing) = self.exports.iter_mut().find(|export| export.path == new.path) else {
-            if self.exports.len() == MOST_EXPORTS {
-                return Err((None, format!("more than {MOST_EXPORTS} exports")));
+            if self.exports.len() == MAX_EXPORTS {
+                return Err((None, format!("more than {MAX_EXPORTS} exports")));
             }
             self.exports.push(new);
             return Ok(());
         };
-        for (client, place) in &line.clients {
+        for (client, position) in &line.clients {
             if existing.clients.iter().any(|other| other.spec == client.spec) {
                 let message =
                     format!("{}: exported to {} already: join the two", new.path.display(), client.spec);
-                return Err((Some(*place), message));
+                return Err((Some(*position), message));
             }
         }
-        if existing.clients.len() + new.clients.len() > MOST_CLIENTS {
-            return Err((None, format!("{}: more than {MOST_CLIENTS} clients", new.path.display())));
+        if existing.clients.len() + new.clients.len() > MAX_CLIENTS {
+            return Err((None, format!("{}: more than {MAX_CLIENTS} clients", new.path.display())));
         }
         existing.clients.extend(new.clients);
         Ok(())
@@ -141,7 +142,7 @@ impl Export {
 
     /// The clients, in the order of the text; never empty.
     #[must_use]
-    pub fn clients(&self) -> &[Client] {
+    pub fn clients(&self) -> &[ExportClient] {
         &self.clients
     }
 
@@ -157,24 +158,28 @@ impl Export {
         self.clients.iter().all(|client| client.options.read_only)
     }
 
-    /// Whether any client asked for subtree checks.
+    /// Whether any client has `subtree_check`.
     #[must_use]
     pub fn subtree_check(&self) -> bool {
         self.clients.iter().any(|client| client.options.subtree_check)
     }
 
-    /// How `peer` may use this export; `None` if not at all. The most specific kind of entry decides: a
-    /// single host before a network, before a pattern, before everybody; and of one kind the first.
+    /// The options for `peer`; `None` if it has no access. The most specific kind of entry applies: a single
+    /// host before a network, a pattern, and everyone; and the first of one kind.
     ///
     /// # Errors
-    /// When it takes a name that isn't known yet to say.
-    pub fn options_for(&self, peer: IpAddr, names: &dyn Names) -> Result<Option<&Options>, NotKnownYet> {
+    /// When that depends on a name that isn't known yet.
+    pub fn options_for(
+        &self,
+        peer: IpAddr,
+        names: &dyn Names,
+    ) -> Result<Option<&ExportOptions>, NotKnownYet> {
         Ok(client::select(&self.clients, peer, names)?.map(|client| &client.options))
     }
 }
 
 impl fmt::Display for Export {
-    /// As a line in exports(5) syntax: what parsing it again gives the same export.
+    /// As a line in exports(5) syntax; parsing the result gives the same export.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.path.as_os_str().as_bytes() {
             match byte {

@@ -1,9 +1,9 @@
-//! The grammar of exports(5), by table, and the precision of its errors.
+//! The grammar of exports(5), and the positions and texts of its errors.
 
 use std::net::IpAddr;
 use std::path::Path;
 
-use samehost_exports::{Exports, NoNames, Options, Squash};
+use samehost_exports::{ExportOptions, Exports, NoNames, Squash};
 
 fn one(text: &str) -> samehost_exports::Export {
     let parsed = Exports::parse(text, "t").unwrap_or_else(|errors| panic!("{text:?}: {errors:?}"));
@@ -17,7 +17,7 @@ fn error(text: &str) -> String {
     errors[0].to_string()
 }
 
-fn options(text: &str, peer: &str) -> Options {
+fn options(text: &str, peer: &str) -> ExportOptions {
     one(text).options_for(peer.parse::<IpAddr>().unwrap(), &NoNames).unwrap().unwrap().clone()
 }
 
@@ -69,9 +69,9 @@ fn defaults_of_a_line_are_for_the_clients_behind() {
         third.anon_uid == 7 && third.squash == Squash::All && !third.sync && !third.lane && !third.read_only
     );
     assert_eq!(options("/a (rw)", "192.0.2.9"), options("/a *(rw)", "192.0.2.9"));
-    assert_eq!(options("/a", "192.0.2.9"), Options::default());
-    assert_eq!(options("/a *()", "192.0.2.9"), Options::default());
-    assert_eq!(options("/a *(sec=sys)", "192.0.2.9"), Options::default());
+    assert_eq!(options("/a", "192.0.2.9"), ExportOptions::default());
+    assert_eq!(options("/a *()", "192.0.2.9"), ExportOptions::default());
+    assert_eq!(options("/a *(sec=sys)", "192.0.2.9"), ExportOptions::default());
 }
 
 #[test]

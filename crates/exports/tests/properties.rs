@@ -1,9 +1,10 @@
-//! What holds for every exports text: no panic, places inside the text, and printing is parsing's inverse.
+//! Properties for arbitrary texts: no panics, positions inside the text, and printing is the inverse of
+//! parsing.
 
 use proptest::prelude::*;
 use samehost_exports::{Exports, NoNames};
 
-/// Texts made of the pieces that the grammar knows, so that many are nearly right.
+/// Texts of random grammatical pieces, so that many are nearly valid.
 fn nearly_right() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "/a",

@@ -55,7 +55,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// How many reads and writes the block device below has completed.
+/// The numbers of reads and writes that the underlying block device has completed.
 fn device(path: &std::path::Path) -> std::io::Result<[u64; 2]> {
     let below = std::fs::metadata(path.parent().unwrap_or(path))?.dev();
     let (major, minor) = (rustix::fs::major(below), rustix::fs::minor(below));
@@ -64,13 +64,13 @@ fn device(path: &std::path::Path) -> std::io::Result<[u64; 2]> {
     Ok([numbers[0], numbers[4]])
 }
 
-/// MiB per second, the final fsync included.
+/// MiB per second, including the final fsync.
 fn stream(path: &std::path::Path, length: u64, edges: ReadWriteFlags) -> std::io::Result<f64> {
     let _ = std::fs::remove_file(path);
     let open = |more| openat(CWD, path, OFlags::WRONLY | OFlags::CREATE | more, Bits::RUSR | Bits::WUSR);
     let (file, direct) = (open(OFlags::empty())?, open(OFlags::DIRECT)?);
     let alignment = Alignment::of(&file);
-    // Bytes to be placed so that the middle is aligned whatever the offset.
+    // Memory in which the data can be placed so that the middle is aligned for any offset.
     let memory = vec![7_u8; WRITE + 2 * PAGE as usize];
     let base = memory.as_ptr().addr().wrapping_neg() % PAGE as usize;
     let begun = Instant::now();

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-/// What direct I/O requires of offsets and lengths, and of memory addresses. Both are powers of two, in bytes.
+/// What direct I/O requires of offsets and lengths, and of memory addresses. Both are powers of two, in
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Alignment {
     memory: u32,

@@ -11,12 +11,11 @@ use crate::{MAX_OFFSET, Stability};
 
 /// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read.
 ///
-/// Interrupted calls are repeated. When some bytes were read before an error the count is returned and the
-/// error is left for the next call to meet again. An offset beyond [`MAX_OFFSET`] is beyond the end of any
-/// file: 0 bytes.
+/// If an error follows after some bytes, returns their count, and the next call returns the error. An offset
+/// beyond [`MAX_OFFSET`] is beyond the end of any file: 0 bytes.
 ///
 /// # Errors
-/// What pread(2) says, when nothing was read.
+/// Those of pread(2), when nothing was read.
 pub fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let file = file.as_fd();
     let mut done = 0;
@@ -34,11 +33,11 @@ pub fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Result<us
     Ok(done)
 }
 
-/// Reads at `offset` what can be had without waiting for a disk: `None` when the bytes aren't in the page
-/// cache (or the filesystem can't tell), else the count, which may be short. 0 is the end of the file.
+/// Reads at `offset` without waiting for a disk. `None` when the bytes aren't in the page cache (or the
+/// filesystem doesn't support it), else the count, which may be short. 0 is the end of the file.
 ///
 /// # Errors
-/// What preadv2(2) says, apart from `EAGAIN` and `EOPNOTSUPP`, which are `None`.
+/// Those of preadv2(2), except `EAGAIN` and `EOPNOTSUPP`, which are `None`.
 pub fn try_read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
     if offset > MAX_OFFSET {
         return Ok(Some(0));
@@ -55,13 +54,12 @@ pub fn try_read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Resul
     }
 }
 
-/// Writes `data` at `offset`; returns how many bytes went into the file.
+/// Writes `data` at `offset`; returns how many bytes were written.
 ///
-/// Interrupted and short calls are continued. When an error comes after some bytes went, the count so far is
-/// returned; the caller's next write meets the error.
+/// If an error follows after some bytes, returns their count, and the next write returns the error.
 ///
 /// # Errors
-/// What pwrite(2) says, when nothing was written; `EFBIG` when `offset` or the end of the write is beyond
+/// Those of pwrite(2), when nothing was written; `EFBIG` when `offset` or the end of the write is beyond
 /// [`MAX_OFFSET`].
 pub fn write_at(file: impl AsFd, data: &[u8], offset: u64) -> io::Result<usize> {
     let file = file.as_fd();
@@ -82,11 +80,11 @@ pub fn write_at(file: impl AsFd, data: &[u8], offset: u64) -> io::Result<usize> 
     Ok(done)
 }
 
-/// Makes what was written to `file` so far as durable as `stability` says; `Unstable` does nothing.
+/// Makes all data written to `file` as durable as `stability` requires; `Unstable` does nothing.
 ///
 /// # Errors
-/// What fsync(2) says. The kernel reports a failed write-back once only: whoever gets an error must treat all
-/// unstable data of the file as lost.
+/// Those of fsync(2). The kernel reports a failed write-back only once: a caller that gets an error must
+/// treat all uncommitted data of the file as lost.
 pub fn sync(file: impl AsFd, stability: Stability) -> io::Result<()> {
     let once: fn(BorrowedFd<'_>) -> rustix::io::Result<()> = match stability {
         Stability::Unstable => return Ok(()),
@@ -106,8 +104,8 @@ pub fn sync(file: impl AsFd, stability: Stability) -> io::Result<()> {
 ///
 /// One system call writes and syncs (`RWF_DSYNC` for fdatasync(2), `RWF_SYNC` for fsync(2), with the time
 /// stamps also on filesystems mounted `lazytime`). That saves a call compared to write and fsync(2), and
-/// flushes only the written range: a small stable write to a file with much unstable data doesn't wait for all
-/// of it.
+/// flushes only the written range: a small stable write to a file with much unstable data doesn't wait for
+/// all of it.
 ///
 /// Continues short and interrupted calls. An unstable write that fails after some bytes returns the count so
 /// far. A stable one returns the error, because it may belong to an earlier write-back, which the kernel

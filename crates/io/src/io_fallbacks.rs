@@ -1,14 +1,14 @@
-//! What filesystems turned out not to do.
+//! Fallbacks for I/O modes that a filesystem doesn't support.
 //!
-//! A mode is a wish. Filesystems differ in what they can do, and say so only when they are asked: whoever
-//! runs a plan remembers the answer, so that a filesystem is asked once, and so that an admin can see it.
+//! Filesystems report an unsupported mode only when it is used. The first failure is remembered, so that the
+//! mode isn't tried again and the administrator can see it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::IoMode;
 
-/// What one filesystem turned out not to do. Everybody who uses it may share what one of them has found out.
+/// The modes that one filesystem doesn't support, shared by all its users.
 #[derive(Debug, Default)]
 pub struct UnsupportedModes {
     no_dontcache: AtomicBool,
@@ -16,8 +16,8 @@ pub struct UnsupportedModes {
     no_direct: AtomicBool,
 }
 
-/// What the filesystem turned out not to do, and how often this user of it (an export, a session) had
-/// something done instead.
+/// The unsupported modes of a filesystem, and how often this user of it (an export, a session) used a
+/// fallback.
 #[derive(Debug, Default)]
 pub struct IoFallbacks {
     refusals: Arc<UnsupportedModes>,
@@ -31,7 +31,7 @@ impl IoFallbacks {
         Self { refusals, copies: AtomicU64::new(0) }
     }
 
-    /// `mode`, unless the filesystem is known not to do it.
+    /// `mode`, or buffered if the filesystem is known not to support it.
     #[must_use]
     pub fn instead_of(&self, mode: IoMode) -> IoMode {
         let refused = match mode {
@@ -42,7 +42,7 @@ impl IoFallbacks {
         if refused { IoMode::Buffered } else { mode }
     }
 
-    /// It has answered that it doesn't do `mode`.
+    /// Records that the filesystem doesn't support `mode`.
     pub fn refused(&self, mode: IoMode) {
         match mode {
             IoMode::Buffered => {}
@@ -51,7 +51,7 @@ impl IoFallbacks {
         }
     }
 
-    /// It doesn't say how direct I/O with one of its files must be aligned.
+    /// Records that the filesystem doesn't report the alignment for direct I/O with one of its files.
     pub fn alignment_unknown(&self) {
         self.refusals.no_alignment.store(true, Relaxed);
     }
@@ -60,13 +60,13 @@ impl IoFallbacks {
         self.copies.fetch_add(1, Relaxed);
     }
 
-    /// How many writes had their aligned part copied because the memory it came in wasn't aligned.
+    /// How many writes had their direct part copied, because their memory wasn't aligned.
     #[must_use]
     pub fn copies(&self) -> u64 {
         self.copies.load(Relaxed)
     }
 
-    /// What is done instead of what was asked, in words for an admin; empty as long as nothing was refused.
+    /// The fallbacks in use, for the administrator; empty while nothing was refused.
     #[must_use]
     pub fn notes(&self) -> Vec<&'static str> {
         let known = [

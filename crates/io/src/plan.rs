@@ -1,44 +1,43 @@
-//! Which bytes of a request go which way: arithmetic, nothing else.
+//! Plans: which bytes of a request use which I/O mode. Pure arithmetic.
 //!
-//! O_DIRECT takes whole blocks only, at addresses that suit the device. What a client asks for is rarely so.
+//! O_DIRECT transfers only whole blocks, at addresses that suit the device, and clients' requests rarely are.
 //!
-//! - A **read** is expanded to whole blocks at both ends, and the part that was asked for is returned from
-//!   the middle.
-//! - A **write** can't be expanded: what stands in the rest of the block would have to be read first, and
-//!   somebody else may be writing it. So it is cut into at most three segments: whole blocks go directly, and
-//!   what is left at either end, less than a block each, goes through the page cache, where the kernel does
-//!   the reading and keeps others out.
+//! - A **read** is extended to whole blocks at both ends, and the requested part is returned from the middle.
+//! - A **write** can't be extended: the rest of the block would have to be read first, while another process
+//!   may be writing it. So it is divided into at most three segments. Whole blocks are written directly. What
+//!   is left at either end, less than a block each, goes through the page cache, where the kernel reads the
+//!   block and excludes other writers.
 //!
-//! A direct segment whose bytes lie at an unsuitable address is marked to be copied first; whoever receives
-//! payloads puts them where that isn't needed.
+//! A direct segment at an unsuitable address is marked to be copied first. The server avoids that by
+//! receiving payloads at suitable addresses.
 
 use crate::IoMode;
 use crate::MAX_OFFSET;
 use crate::alignment::Alignment;
 
-/// How the edges of a direct write travel. The Linux server's documentation says buffered and its code says
+/// The mode for the edges of a direct write. The Linux server's documentation says buffered and its code says
 /// DONTCACHE.
 ///
-/// Streaming writes of 47,008 bytes, where each edge is completed by the next write, were measured with both
-/// (`cargo run --release -p samehost-io --example edges DIR`; ext4 and xfs on a loop device): the device had
-/// to write 1.94 times for each of ours with buffered edges and 2.88 times with DONTCACHE, because that
-/// starts to write a page back as soon as half of it is there.
+/// Measured with streaming writes of 47,008 bytes, where each edge is completed by the next write
+/// (`cargo run --release -p samehost-io --example edges DIR`; ext4 and xfs on a loop device): the device made
+/// 1.94 writes for each of ours with buffered edges and 2.88 with DONTCACHE, which starts to write a page
+/// back as soon as half of it is there.
 pub const EDGES: IoMode = IoMode::Buffered;
 
-/// A run of bytes that goes one way.
+/// A range of bytes with one mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Which way.
+    /// The mode.
     pub mode: IoMode,
-    /// The first byte, counted from the beginning of the request.
+    /// The first byte, relative to the beginning of the request.
     pub start: usize,
-    /// How many bytes; not 0.
+    /// The number of bytes; not 0.
     pub length: usize,
     /// The bytes must be copied to aligned memory first.
     pub copy: bool,
 }
 
-/// The segments of a write, in the order of their offsets, without a gap.
+/// The segments of a write, in the order of their offsets, without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WritePlan {
     segments: [Segment; 3],
@@ -60,8 +59,8 @@ impl WritePlan {
 
 /// Plans a write of `length` bytes at `offset` from memory at `address`.
 ///
-/// It is one buffered segment where the file's alignment isn't known, where the write is shorter than the
-/// alignment, and where no whole block is in it.
+/// One buffered segment if the file's alignment isn't known, the write is shorter than the alignment, or it
+/// contains no whole block.
 #[must_use]
 pub fn write(
     offset: u64,
@@ -101,24 +100,24 @@ pub fn write(
     plan
 }
 
-/// What to read for a request, and which part of it to return.
+/// The range to read for a request, and the part of it to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
-    /// Which way.
+    /// The mode.
     pub mode: IoMode,
-    /// Where to read: at or before the request's offset.
+    /// The first byte: at or before the request's offset.
     pub offset: u64,
-    /// How many bytes: a multiple of the alignment if `mode` is direct.
+    /// The number of bytes: a multiple of the alignment if `mode` is direct.
     pub length: usize,
-    /// How many bytes to leave out at the front: less than a block.
+    /// Bytes to skip at the front: less than a block.
     pub skip: usize,
-    /// How many bytes were asked for.
+    /// The number of requested bytes.
     pub want: usize,
 }
 
 impl ReadPlan {
-    /// How many bytes of the request are there when `got` bytes of what was planned could be read before the
-    /// file ended.
+    /// How many bytes of the request were read, when `got` bytes of the plan were read before the end of the
+    /// file.
     #[must_use]
     pub fn of_use(&self, got: usize) -> usize {
         got.saturating_sub(self.skip).min(self.want)
@@ -209,7 +208,7 @@ mod tests {
                     prop_assert!(!edge.copy);
                 }
             }
-            // Whatever has a whole block in it goes directly.
+            // Every range that contains a whole block is written directly.
             let block = alignment.offset();
             let whole = offset.checked_next_multiple_of(block).and_then(|first| first.checked_add(block));
             let has_block = offset.checked_add(length as u64).is_some_and(|end| whole.is_some_and(|whole| whole <= end));
@@ -230,7 +229,7 @@ mod tests {
             } else {
                 prop_assert_eq!((plan.offset, plan.length, plan.skip), (offset, length, 0));
             }
-            // As a file of `size` bytes would answer.
+            // The result for a file of `size` bytes.
             let got = size.saturating_sub(plan.offset).min(plan.length as u64) as usize;
             let expected = size.saturating_sub(offset).min(length as u64) as usize;
             prop_assert_eq!(plan.of_use(got), expected);
@@ -239,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_three_segments_of_a_misaligned_write() {
-        // Placed so that the middle is aligned in memory, and placed anyhow.
+        // At an address where the middle is aligned, and at another.
         for (address, copy) in [(0x1000 - 24, false), (0x1000, true)] {
             let plan = write(1000, 47_008, address, IoMode::Direct, Alignment::new(512, 512));
             let shape: Vec<_> = plan.segments().iter().map(|s| (s.mode, s.start, s.length, s.copy)).collect();

@@ -1,16 +1,16 @@
-//! Trace events: what becomes of each READ, WRITE and COMMIT, by the names that Linux's knfsd gives them.
+//! Trace events for the steps of READ, WRITE and COMMIT, named as in Linux's knfsd.
 //!
-//! Each event goes two ways. As a `tracing` event at TRACE level it lands in the log
+//! Each event has two outputs. As a `tracing` event at TRACE level it goes to the log
 //! (`SAMEHOST_LOG=samehost_io=trace`). As a USDT probe of the provider `samehost` it can be attached to in a
-//! running process by perf, bpftrace, gdb or SystemTap, with the arguments handle hash, offset, length (of an
-//! error: handle hash, offset, errno or NFS status). Off, an event is two loads and two branches: a probe's
-//! instruction is behind its semaphore, and the hash is made only for somebody who looks.
+//! running process by perf, bpftrace, gdb or SystemTap, with the arguments handle hash, offset, length (for
+//! errors: handle hash, offset, errno or NFS status). A disabled event costs two loads and two branches: a
+//! probe's instruction is behind its semaphore, and the hash is only computed when needed.
 //!
-//! An event's function isn't inlined: each copy would be a probe of its own, and one whose code the linker
-//! throws away leaves its note behind, at an address that perf and bpftrace stumble over.
+//! The functions aren't inlined. Each inlined copy would be a probe of its own, and one whose code the linker
+//! discards leaves a note with an invalid address, which confuses perf and bpftrace.
 //!
-//! The hash is the CRC-32 of the handle's bytes, which is what Wireshark shows as `nfs.fh.hash` and knfsd's
-//! own trace points as `fh_hash`: one file can be followed through all three.
+//! The hash is the CRC-32 of the handle's bytes, as in Wireshark's `nfs.fh.hash` and the `fh_hash` of knfsd's
+//! trace points, so that a file can be followed through all three.
 
 use tracing::level_filters::LevelFilter;
 
@@ -23,7 +23,7 @@ pub fn handle_hash(handle: &[u8]) -> u32 {
     })
 }
 
-/// Defines one function an event.
+/// Defines one function per event.
 macro_rules! events {
     ($($(#[doc = $doc:literal])+ $name:ident($third:ident);)*) => {
         /// The names of all events.
@@ -33,7 +33,7 @@ macro_rules! events {
             $(#[doc = $doc])+
             #[inline(never)]
             pub fn $name(handle: &[u8], offset: u64, $third: u64) {
-                /// Apart, and last, for the same reason.
+                /// Out of line for the same reason.
                 #[cold]
                 #[inline(never)]
                 fn log(handle: &[u8], offset: u64, $third: u64) {
@@ -59,11 +59,11 @@ events! {
     read_vector(length);
     /// A read by O_DIRECT: the range after it was expanded to whole blocks.
     read_direct(length);
-    /// A READ's bytes are there, this many.
+    /// A READ's bytes have been read, this many.
     read_io_done(length);
     /// A READ failed.
     read_err(status);
-    /// A READ is answered.
+    /// A READ has been answered.
     read_done(length);
     /// A WRITE begins.
     write_start(length);
@@ -73,15 +73,15 @@ events! {
     write_direct(length);
     /// A segment is written through the page cache, DONTCACHE or not.
     write_vector(length);
-    /// A WRITE's bytes are in the file, this many.
+    /// A WRITE's bytes have been written, this many.
     write_io_done(length);
     /// A WRITE failed.
     write_err(status);
-    /// A WRITE is answered.
+    /// A WRITE has been answered.
     write_done(length);
     /// A COMMIT begins.
     commit_start(length);
-    /// A COMMIT is answered.
+    /// A COMMIT has been answered.
     commit_done(length);
 }
 

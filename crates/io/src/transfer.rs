@@ -1,7 +1,7 @@
-//! Runs plans.
+//! Execution of plans.
 //!
-//! One rule above all: a segment that fails or comes up short ends the request with the count so far, and
-//! nothing behind it is written. A client that is told of so many bytes must find the others as they were.
+//! A segment that fails or is short ends the request with the count so far, and nothing after it is written:
+//! a client that is told a count must find the bytes after it unchanged.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -16,8 +16,8 @@ use crate::io_fallbacks::IoFallbacks;
 use crate::plan::{self, Segment};
 use crate::{MAX_OFFSET, Stability, trace};
 
-/// `RWF_DONTCACHE` (Linux 6.14), for which rustix has no name yet. Older kernels and filesystems without it
-/// answer `EOPNOTSUPP`.
+/// `RWF_DONTCACHE` (Linux 6.14), which rustix doesn't define yet. Older kernels and filesystems without it
+/// return `EOPNOTSUPP`.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// The descriptors of one file.
@@ -25,7 +25,8 @@ const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 pub struct Files<'a> {
     /// For the page cache.
     pub buffered: BorrowedFd<'a>,
-    /// With `O_DIRECT`, and the alignment it asks for; none where that isn't wanted or isn't known.
+    /// With `O_DIRECT`, and the alignment it needs; `None` where direct I/O isn't wanted or its alignment
+    /// isn't known.
     pub direct: Option<(BorrowedFd<'a>, Alignment)>,
     /// The file's NFS handle, for trace events.
     pub handle: &'a [u8],
@@ -44,16 +45,16 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Writes `data` at `offset`, as [`plan::write`] says for `mode`, as durable as `stability` says when this
-/// returns; returns how many bytes went into the file, from the front.
+/// Writes `data` at `offset` as planned by [`plan::write`] for `mode`, with the durability that `stability`
+/// asks for. Returns how many bytes were written, from the front.
 ///
-/// An unstable write that meets an error after some bytes went returns the count so far; the caller's next
-/// write meets the error. A stable one returns the error: it may be that of an earlier write-back, which the
-/// kernel tells but once. A filesystem that refuses a mode altogether is written to in the ordinary way, now
-/// and from now on.
+/// If an error follows after some bytes, an unstable write returns their count, and the next write returns
+/// the error. A stable write returns the error, because it may belong to an earlier write-back, which the
+/// kernel reports only once. If the filesystem doesn't support the mode, this and all later writes are
+/// buffered.
 ///
 /// # Errors
-/// What pwritev2(2) and fsync(2) say; `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
+/// Those of pwritev2(2) and fsync(2); `EFBIG` when `offset` or the end of the write is beyond [`MAX_OFFSET`].
 pub fn write(
     files: Files<'_>,
     mode: IoMode,
@@ -89,7 +90,7 @@ pub fn write(
     Ok(done)
 }
 
-/// One segment on its way.
+/// A segment to be written.
 struct Run<'a> {
     files: Files<'a>,
     bytes: &'a [u8],
@@ -99,7 +100,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Writes the segment; returns how much of it went.
+    /// Writes the segment; returns how many of its bytes were written.
     fn write(&self, segment: &Segment) -> io::Result<usize> {
         let event = if segment.mode == IoMode::Direct { trace::write_direct } else { trace::write_vector };
         event(self.files.handle, self.at, self.bytes.len() as u64);
@@ -128,7 +129,7 @@ impl Run<'_> {
         write_stably_at(self.files.buffered, self.bytes, self.at, self.stability)
     }
 
-    /// One call, repeated when a signal came before it had done anything.
+    /// One system call, repeated when interrupted by a signal.
     fn once(&self, file: BorrowedFd<'_>, bytes: &[u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
         let flags = flags | buffered::sync_flags(self.stability);
         loop {
@@ -141,7 +142,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether an error says that the filesystem doesn't do `mode` at all.
+/// Whether an error means that the filesystem doesn't support `mode`.
 fn is_refusal(errno: Errno, mode: IoMode) -> bool {
     match mode {
         IoMode::Buffered => false,
@@ -150,11 +151,11 @@ fn is_refusal(errno: Errno, mode: IoMode) -> bool {
     }
 }
 
-/// Reads `length` bytes at `offset` into memory of its own, as [`plan::read`] says for `mode`: what is asked
-/// for lies in the middle of it and needn't be copied. Fewer bytes are the file's last.
+/// Reads `length` bytes at `offset` into new memory, as planned by [`plan::read`] for `mode`. The requested
+/// bytes are in the middle of that memory and needn't be copied. Fewer bytes are the file's last.
 ///
 /// # Errors
-/// What preadv2(2) says, when nothing was read.
+/// Those of preadv2(2), when nothing was read.
 pub fn fetch(
     files: Files<'_>,
     mode: IoMode,
@@ -170,10 +171,10 @@ pub fn fetch(
 }
 
 /// Reads at `offset` until `buffer` is full or the file ends; returns how many bytes were read. A direct read
-/// goes straight into `buffer` if that and the range are aligned, else through memory that is.
+/// uses `buffer` itself if that and the range are aligned, else other memory.
 ///
 /// # Errors
-/// As [`fetch`].
+/// As for [`fetch`].
 pub fn read(
     files: Files<'_>,
     mode: IoMode,
@@ -192,8 +193,8 @@ pub fn read(
     Ok(payload.len())
 }
 
-/// Reads until `into` is full or the file ends. When some bytes were read before an error the count is
-/// returned, and the next call meets the error.
+/// Reads until `into` is full or the file ends. If an error follows after some bytes, returns their count,
+/// and the next call returns the error.
 fn fill(
     files: Files<'_>,
     mode: IoMode,
@@ -227,7 +228,7 @@ fn fill(
             Ok(0) => break,
             Ok(count) => {
                 done += count;
-                // The file's last block; there is no going on from the middle of one.
+                // The file's last block. A direct read can't continue inside a block.
                 if mode == IoMode::Direct && !count.is_multiple_of(block) {
                     break;
                 }
@@ -238,9 +239,9 @@ fn fill(
                 return buffered::read_at(files.buffered, &mut into[done..], at).map(|count| done + count);
             }
             Err(_) if done > 0 => break,
-            // XFS answers so, too, for a read across the end of a file behind which it has reserved blocks
-            // for what may be written next ("Direct I/O collision with buffered writes"). A device that has
-            // failed fails again.
+            // XFS also returns this for a read across the end of a file where it has preallocated blocks
+            // ("Direct I/O collision with buffered writes"). If the device has failed, the buffered read
+            // fails, too.
             Err(Errno::IO) if mode == IoMode::Direct => {
                 trace::read_vector(files.handle, offset, into.len() as u64);
                 return buffered::read_at(files.buffered, into, offset);

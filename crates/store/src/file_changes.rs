@@ -96,8 +96,8 @@ impl FileChanges {
     pub fn watch(&self, node: &Arc<Node>) -> Result<Watch> {
         let mut files = self.files.lock();
         let told = self.changes.as_ref().and_then(|changes| changes.watch(node.file()).ok());
-        let watch = if let Some(subject) = told {
-            Watch::Fanotify(subject)
+        let watch = if let Some(file_id) = told {
+            Watch::Fanotify(file_id)
         } else {
             let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
             let flags = inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVE_SELF;
@@ -161,8 +161,8 @@ impl FileChanges {
         if let Some(changes) = &self.changes {
             let read = changes.read(|change| match change {
                 FanotifyEvent::Overflow => found.extend(files.by_handle.keys().copied()),
-                FanotifyEvent::Changed { subject, renamed, own } => {
-                    let Some(entry) = files.watched.get(&Watch::Fanotify(subject)) else { return };
+                FanotifyEvent::Changed { file_id, renamed, own } => {
+                    let Some(entry) = files.watched.get(&Watch::Fanotify(file_id)) else { return };
                     let is_announced = entry.announced > 0 || entry.made;
                     let is_otherwise = || renamed || looks(&entry.node) != entry.looks;
                     if !own || !is_announced && is_otherwise() {

@@ -8,7 +8,8 @@ use crate::inner::StoreInner;
 /// Time between two rounds.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Minimum time before another call of [`release_descriptors`] after one that closed less than [`FEW_DESCRIPTORS`].
+/// Minimum time before another call of [`release_descriptors`] after one that closed less than
+/// [`FEW_DESCRIPTORS`].
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const FEW_DESCRIPTORS: usize = 8;
 

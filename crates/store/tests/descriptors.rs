@@ -1,4 +1,4 @@
-//! A process without a descriptor left. A test of its own, for the limit is the process's.
+//! A process without free descriptors. In a test binary of its own, because the limit applies to the process.
 
 extern crate samehost_store as store;
 
@@ -17,7 +17,7 @@ fn what_is_kept_for_later_gives_way_to_the_call_at_hand() {
             std::fs::write(export.path(&format!("f{number}")), "data").expect("writes");
         }
     });
-    // As it may come when something else in the process, or on the host, has taken what was the caches'.
+    // More than the limit: other code in the process may have taken the caches' share.
     let store = export.open_with(|options| {
         options.limits = store::DescriptorLimits { nodes: 4096, data: 4096, preserved: 4096 }
     });
@@ -27,7 +27,7 @@ fn what_is_kept_for_later_gives_way_to_the_call_at_hand() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..enough }).expect("sets");
     let mut held = Vec::new();
     for number in 0..FILES {
-        // A file costs two descriptors: there are more files than descriptors.
+        // A file costs two descriptors, so there are more files than descriptors.
         let node = acting.lookup(&dir, format!("f{number}").as_bytes()).expect("finds");
         let mut buffer = [0; 4];
         acting.read(&node, 0, &mut buffer).expect("reads");

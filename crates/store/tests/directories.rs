@@ -60,7 +60,8 @@ fn what_stays_is_seen_once_though_others_come_and_go_and_the_server_restarts() {
             if end.eof {
                 break;
             }
-            // Every tenth file stays; what was just read and what is still to come goes, page by page.
+            // Every tenth file stays. The entries just read and those still to come are removed, page by
+            // page.
             local(|| {
                 for index in (page * 90..(page + 1) * 90).filter(|index| index % 10 != 0 && *index < 2000) {
                     let _ = std::fs::remove_file(export.path(&format!("file-{index:05}")));
@@ -133,7 +134,7 @@ fn dots_are_listed_and_the_root_is_its_own_parent() {
     assert_eq!(gone.err(), Some(Error::Stale));
 }
 
-/// ramfs has positions for cookies, as tmpfs had before Linux 6.6.
+/// ramfs uses positions as cookies, as tmpfs did before Linux 6.6.
 #[test]
 fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
     let export = Export::new();
@@ -148,7 +149,7 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
     let store = export.open_with(|options| options.path = export.path("ram"));
     let acting = store.as_user(&user(1000)).expect("acts");
     let dir = root_of(&acting, &store);
-    // Five entries a page; the names and where it ended.
+    // Five entries per page; the names and the last cookie.
     let page = |acting: &store::UserContext<'_>, cookie: u64, verifier: [u8; 8]| {
         let (mut names, mut last) = (Vec::new(), cookie);
         let end = acting.read_dir(&dir, cookie, verifier, &mut |entry| {
@@ -166,7 +167,7 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
     let (again, _, _) =
         page(&acting, cookie, verifier).expect("nothing has changed: any open directory will do");
     assert_eq!(second, again);
-    // What was listed goes, as with rm -r: the directory that is still open knows where it stands.
+    // Removing what was listed, as rm -r does: the open directory knows its position.
     let (_, cookie, verifier) = page(&acting, 0, [0; 8]).expect("reads");
     common::wait_for_clock_tick();
     local(|| {
@@ -179,6 +180,6 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
     let acting = store.as_user(&user(1000)).expect("acts");
     let (rest, _, _) = page(&acting, cookie, verifier).expect("reads on");
     assert_eq!(rest, second, "nothing is passed over");
-    // The same cookie once more finds no open directory, and would now be another entry.
+    // The same cookie again: no open directory is left, and it would be another entry.
     assert_eq!(page(&acting, cookie, verifier).err(), Some(Error::BadCookie));
 }

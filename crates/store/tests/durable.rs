@@ -1,4 +1,4 @@
-//! Durable metadata, for those who may change what they may not read.
+//! Durable metadata, for users who may change what they may not read.
 
 extern crate samehost_store as store;
 
@@ -18,7 +18,7 @@ fn mode(mode: u32) -> SetAttributes {
     SetAttributes { mode: Some(mode), ..SetAttributes::default() }
 }
 
-/// Makes a directory that its owner may write but not read, changes things in it, and makes each change
+/// Makes a directory that its owner may write but not read, changes its contents, and makes each change
 /// durable.
 fn work_without_reading(acting: &UserContext<'_>, store: &Store) {
     let top = root_of(acting, store);
@@ -44,7 +44,7 @@ fn an_owner_needs_no_permission_to_read() {
     let before = store.verifier();
     let acting = store.as_user(&user(1000)).expect("acts");
     work_without_reading(&acting, &store);
-    // And he is nobody else afterwards.
+    // The thread still acts as the same user.
     local(|| {
         std::fs::write(export.path("private"), "root's").expect("writes");
         std::fs::set_permissions(export.path("private"), PermissionsExt::from_mode(0o600)).expect("chmod");
@@ -81,7 +81,7 @@ fn what_cannot_be_opened_for_it_is_left_to_its_directory() {
     let top = root_of(&acting, &store);
     let link =
         acting.symlink(&top, b"link", b"/nowhere", &SetAttributes::default(), &mut wcc()).expect("links");
-    // With nobody at its other end: an open that waited for one would never return.
+    // Without a peer: an open that waits for one would never return.
     let pipe =
         acting.mknod(&top, b"pipe", SpecialFile::Fifo, &mode(0o600), &mut wcc()).expect("makes a pipe");
     assert!(local(|| std::fs::metadata(export.path("pipe")).expect("is there").file_type().is_fifo()));
@@ -108,7 +108,7 @@ fn a_file_that_was_just_removed_is_no_failure() {
 #[test]
 fn a_filesystem_without_fsync_of_directories_is_no_failure() {
     let export = Export::new();
-    // Its directories answer EINVAL.
+    // fsync of its directories returns EINVAL.
     let place = Path::new("/proc/sys/kernel");
     let error =
         local(|| std::fs::File::open(place).and_then(|dir| dir.sync_all())).expect_err("no fsync here");

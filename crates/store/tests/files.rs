@@ -1,4 +1,4 @@
-//! Data, attributes, and files that come and go.
+//! Data, attributes, creation and removal of files.
 
 extern crate samehost_store as store;
 
@@ -94,7 +94,7 @@ fn concurrent_writers_each_see_their_own_change_only() {
                 let write = |index: u64| {
                     let mut seen = wcc();
                     acting.write(&node, name * 1000 + index, b"x", Unstable, &mut seen).expect("writes");
-                    // Who wasn't alone is told nothing of before.
+                    // Without `before` if another write overlapped.
                     seen.before.map(|before| (before.change, seen.after.expect("after").change))
                 };
                 (0..200).filter_map(write).collect::<Vec<_>>()
@@ -154,7 +154,7 @@ fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
     let dir = root_of(&acting, &store);
     let again = acting.create(&dir, b"f", &mine, &mut wcc()).expect("a retry");
     assert_eq!(again.handle(), &handle);
-    // What the client does next: after that the file is like any other.
+    // The client's next call; after that the file is like any other.
     let now = Some(SetTime::Now);
     let set = SetAttributes { mode: Some(0o600), atime: now, mtime: now, ..Default::default() };
     acting.set_attributes(&again, &set, None, &mut wcc()).expect("sets");
@@ -228,7 +228,7 @@ fn names_that_are_none() {
     }
     assert_eq!(acting.rmdir(&dir, b".", &mut wcc()), Err(Error::Invalid));
     assert_eq!(acting.rmdir(&dir, b"..", &mut wcc()), Err(Error::Exists));
-    // Any other bytes are a name, and stay as they are.
+    // All other bytes are valid names and stay unchanged.
     for name in [&b"\xff\xfe\x80"[..], b" ", b"...", "\u{e9}".as_bytes(), &[b'y'; 255], b"a\nb"] {
         acting.create(&dir, name, &CreateHow::Guarded(set), &mut wcc()).expect("creates");
         assert!(common::names(&acting, &dir, 100).iter().any(|listed| listed == name));
@@ -252,8 +252,8 @@ fn renames_links_and_removals() {
     assert_eq!(acting.link(&one, &two, b"d", &mut wcc()), Err(Error::IsDirectory));
 
     let victim = acting.create(&two, b"v", &unchecked(None), &mut wcc()).expect("creates");
-    // tmpfs gives a directory its victim's coarse time stamp, so a change within the same clock tick can
-    // leave no trace.
+    // tmpfs gives a directory the coarse time stamp of a removed entry, so a change within the same clock
+    // tick may be invisible.
     common::wait_for_clock_tick();
     let (mut from, mut to) = (wcc(), wcc());
     acting.rename(&one, b"f", &two, b"v", &mut from, &mut to).expect("moves");
@@ -318,7 +318,7 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
         let how = CreateHow::Guarded(SetAttributes::default());
         *acting.create(&dir, b"f", &how, &mut Wcc::default()).expect("creates").handle()
     };
-    // With nobody else about each write's before is the after of the one before it.
+    // Without concurrency, each write's `before` is the previous write's `after`.
     let acting = store.as_user(&user(1000)).expect("acts");
     let node = acting.node(handle.as_bytes()).expect("there");
     let mut last = acting.attributes(&node).expect("attributes");
@@ -328,7 +328,7 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
         assert_eq!(wcc.before, Some(last));
         last = wcc.after.expect("after");
     }
-    // Many at once: whoever has a before was alone, so the sizes that were seen fit together.
+    // With many writers, a write with `before` ran alone, so the observed sizes are consistent.
     let alone: Vec<(u64, u64)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4_u64)
             .map(|thread| {

@@ -1,5 +1,4 @@
-//! Filesystems with ways of their own: one without file handles, one that is full, one whose space must come
-//! back.
+//! Special filesystems: without file handles, full, and with space that must be freed.
 
 extern crate samehost_store as store;
 
@@ -14,7 +13,7 @@ fn guarded() -> CreateHow {
     CreateHow::Guarded(SetAttributes::default())
 }
 
-/// overlayfs has no file handles unless asked, and directory cookies that belong to one open directory. With
+/// overlayfs has no file handles by default, and directory cookies that belong to one open directory. With
 /// all privileges the store still acts as each user there.
 #[test]
 fn a_filesystem_without_handles_is_served_all_the_same() {
@@ -79,7 +78,7 @@ fn a_full_filesystem_says_so_and_nothing_is_lost() {
     assert_eq!(acting.attributes(&node).expect("attributes").size, written);
 }
 
-/// Nobody asks for the file again, so only the tidying can notice that it is gone.
+/// No client uses the file again, so only the reaper can notice that it is gone.
 #[test]
 fn a_file_deleted_behind_the_back_gives_its_space_back_by_itself() {
     let export = Export::new();
@@ -116,7 +115,7 @@ fn limits_are_those_of_the_filesystem() {
     let dir = root_of(&acting, &store);
     let info = acting.fs_info(&dir).expect("says");
     assert_eq!((info.time_delta, info.max_file_size), (1, i64::MAX as u64), "tmpfs");
-    // A time goes in and comes out as fine as was said.
+    // A time is returned with the granularity that was promised.
     let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
     let time = store::Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
     let set = SetAttributes { mtime: Some(store::SetTime::To(time)), ..SetAttributes::default() };

@@ -1,4 +1,4 @@
-//! Grants: descriptors for other processes, with no more access than was asked for.
+//! Grants: descriptors for other processes with no more access than requested.
 
 extern crate samehost_store as store;
 
@@ -47,7 +47,7 @@ fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
     assert_eq!(refused, Some(Error::IsDirectory));
 }
 
-/// Even for root: it is the mount that refuses.
+/// Also for root, because the mount is read-only.
 fn is_for_reading_only(file: &OwnedFd) {
     local(|| {
         again(file, OFlags::RDONLY).expect("reading is fine");
@@ -77,7 +77,7 @@ fn what_a_stronger_holder_gets_for_reading_stays_so() {
         };
         for holder in [Holder::Backed, Holder::Stronger] {
             for (way, grant) in ways(holder).into_iter().enumerate() {
-                // The short way is one of the kernel's handles only.
+                // The short path needs kernel handles.
                 assert_eq!(grant.is_some(), way < 2 || !subtree_check, "{holder:?}, way {way}");
                 grant.inspect(|grant| is_for_reading_only(&grant.file));
             }
@@ -101,7 +101,7 @@ fn the_short_way_leads_to_readable_regular_files_only() {
         rustix::fs::mknodat(CWD, export.path("p"), rustix::fs::FileType::Fifo, 0o666.into(), 0)
             .expect("makes");
     });
-    // Whoever waits in open(2) for a reader of the pipe goes on waiting.
+    // A process that waits in open(2) for a reader of the pipe keeps waiting.
     let pipe = openat(CWD, export.path("p"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
     assert_eq!(pipe.err(), Some(Errno::NXIO));
     let store = export.open();
@@ -188,7 +188,7 @@ fn a_grant_of_what_was_just_found_is_checked_as_any_other() {
         std::fs::create_dir(export.path("d")).expect("makes");
     });
     for subtree_check in [false, true] {
-        // The first round finds files that nobody knows yet, the second those in the cache.
+        // The first round finds files without nodes, the second cached ones.
         let store = export.open_with(|options| options.subtree_check = subtree_check);
         for round in 0..2 {
             let grant = |uid: u32, name: &[u8], mode: AccessMode| {
@@ -204,7 +204,7 @@ fn a_grant_of_what_was_just_found_is_checked_as_any_other() {
             assert_eq!(grant(1001, b"open", AccessMode::Write), access);
             assert_eq!(grant(1001, b"open", AccessMode::ReadWrite), access);
             assert_eq!(grant(1001, b"closed", AccessMode::Read), access);
-            // These the wire allows, as NFS servers have to, and open(2) doesn't.
+            // The wire allows these, as NFS servers must, and open(2) doesn't.
             let wire = Err(Error::NotSupported);
             assert_eq!(grant(1001, b"program", AccessMode::Read), wire, "to start it isn't to open it");
             assert_eq!(grant(1001, b"program", AccessMode::ReadWrite), access);

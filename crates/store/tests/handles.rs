@@ -1,4 +1,4 @@
-//! Handles: what they survive, and what they don't.
+//! What handles survive, and what invalidates them.
 
 extern crate samehost_store as store;
 

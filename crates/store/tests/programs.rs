@@ -1,4 +1,4 @@
-//! Programs: what is written over NFS can be started on the server, and what runs there answers a writer at
+//! Programs: a program written over NFS can be executed on the server, and writing to a running one fails at
 //! once.
 
 extern crate samehost_store as store;
@@ -14,13 +14,13 @@ use io::Stability;
 use rustix::io::Errno;
 use store::{CreateHow, Error, SetAttributes, Wcc};
 
-/// Whether this process has the file open for writing. (Starting it would tell, too, but not for sure:
-/// another test's child may hold a copy of the descriptor between its fork and its exec.)
+/// Whether this process has the file open for writing. (Executing it would also show that, but not reliably:
+/// another test's child may have a copy of the descriptor between fork and exec.)
 fn open_for_writing(path: &Path) -> bool {
     let path = path.canonicalize().expect("there");
     std::fs::read_dir("/proc/self/fd").expect("mounted").flatten().any(|entry| {
         let name = entry.file_name();
-        // Through a mount clone the link shows the path below its own root.
+        // Through a mount clone the link shows the path below the clone's root.
         let same = std::fs::read_link(entry.path()).is_ok_and(|link| link.file_name() == path.file_name());
         let info = Path::new("/proc/self/fdinfo").join(name);
         let flags = std::fs::read_to_string(info).unwrap_or_default();
@@ -60,7 +60,7 @@ fn a_program_that_a_client_has_closed_is_not_held_open_for_writing() {
     let node = make("stable-program", 0o755);
     acting.write(&node, 0, b"#!/bin/sh\n", Stability::FileSync, &mut wcc()).expect("writes");
     assert!(!open_for_writing(&export.path("stable-program")));
-    // It becomes a program afterwards, as compilers do it.
+    // Made executable afterwards, as compilers do.
     let node = make("later-program", 0o644);
     acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
     acting.commit(&node, 0, 0, &mut wcc()).expect("commits");
@@ -68,7 +68,7 @@ fn a_program_that_a_client_has_closed_is_not_held_open_for_writing() {
     assert!(!open_for_writing(&export.path("later-program")));
 }
 
-/// Nobody commits (an `async` export's COMMIT doesn't come this far): the tidying does it.
+/// Without a COMMIT (that of an `async` export doesn't reach the store) the reaper closes it.
 #[test]
 fn an_idle_program_is_closed_soon_though_it_was_never_committed() {
     let export = Export::new();
@@ -78,7 +78,7 @@ fn an_idle_program_is_closed_soon_though_it_was_never_committed() {
     let how = CreateHow::Guarded(mode(0o755));
     let node = acting.create(&dir, b"idle-program", &how, &mut wcc()).expect("creates");
     acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
-    // An ordinary file's descriptor would stay for 45 s.
+    // The descriptor of an ordinary file would stay open for 45 s.
     let deadline = Instant::now() + Duration::from_secs(30);
     while open_for_writing(&export.path("idle-program")) {
         assert!(Instant::now() < deadline, "it is still open for writing");
@@ -93,7 +93,7 @@ fn a_program_that_runs_refuses_writers_at_once() {
         std::fs::copy("/bin/sleep", export.path("runs")).expect("copies");
         std::fs::set_permissions(export.path("runs"), std::fs::Permissions::from_mode(0o777)).expect("chmod");
     });
-    // A child of another test, forked while the copy was open, may hold it for a moment.
+    // A child of another test, forked while the copy was open, may have it for a moment.
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut child = loop {
         match std::process::Command::new(export.path("runs")).arg("600").spawn() {

@@ -1,5 +1,5 @@
-//! A server without privileges: one user's files, and handles that are found again in the tree. And
-//! `subtree_check`, which works the same way.
+//! An unprivileged server: one user's files, and located handles. And `subtree_check`, which uses located
+//! handles, too.
 
 extern crate samehost_store as store;
 
@@ -47,7 +47,7 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         let set = SetAttributes { uid: Some(1), ..SetAttributes::default() };
         assert_eq!(acting.set_attributes(&node, &set, None, &mut wcc()), Err(Error::Permission));
         acting.grant(&node, AccessMode::ReadWrite, Holder::Stronger).expect("granted");
-        // Without a read-only clone of the mount nothing would keep the peer from re-opening it for writing.
+        // Without a read-only clone of the mount the receiver could re-open it for writing.
         let reader = store.as_read_only_user(&root()).expect("acts");
         for holder in [Holder::Equal, Holder::Stronger] {
             assert_eq!(reader.grant(&node, AccessMode::Read, holder).err(), Some(Error::NotSupported));
@@ -55,17 +55,17 @@ fn everybody_is_the_process_and_the_reason_is_told() {
         assert_eq!(acting.grant(&node, AccessMode::Read, Holder::Stronger).err(), Some(Error::NotSupported));
         acting.grant(&node, AccessMode::Read, Holder::Backed).expect("granted");
         assert_eq!(reader.read(&node, 0, &mut buffer).expect("the wire still works").count, 5);
-        // A file that is born without write permission can be filled through what was opened at its birth.
+        // A file created without write permission can be written through the descriptor that created it.
         let closed = acting.create(&dir, b"closed", &guarded(0o444), &mut wcc()).expect("creates");
         acting.write(&closed, 0, b"x", io::Stability::Unstable, &mut wcc()).expect("writes");
         assert_eq!(names(&acting, &dir, 1).len(), 2);
-        // So can one that is given away as it was made.
+        // And so can one that is granted on creation.
         let asked = (AccessMode::Write, Holder::Equal);
         let made =
             acting.create_granted(&dir, b"given", &guarded(0o444), asked, &mut wcc()).expect("creates");
         let CreatedFile::Open(_, grant) = made else { panic!("it is new") };
         assert_eq!(rustix::io::write(&grant.file, b"x"), Ok(1));
-        // What couldn't be given isn't made.
+        // A file that couldn't be granted isn't created.
         let asked = (AccessMode::Read, Holder::Stronger);
         let refused = acting.create_granted(&dir, b"refused", &guarded(0o644), asked, &mut wcc());
         assert_eq!(refused.err(), Some(Error::NotSupported));
@@ -73,8 +73,8 @@ fn everybody_is_the_process_and_the_reason_is_told() {
     });
 }
 
-/// Its files are all the server's user's: a set-id program among them would hand that user's rights to
-/// whoever starts it.
+/// All its files belong to the server's user: a set-id program among them would give that user's rights to
+/// whoever executes it.
 #[test]
 fn no_set_id_program_is_made() {
     let export = theirs();
@@ -100,7 +100,7 @@ fn no_set_id_program_is_made() {
         let made = acting.mkdir(&dir, b"new", &mode(0o4755), &mut wcc());
         assert_eq!(made.map(drop), Err(Error::Permission));
         assert_eq!(names(&acting, &dir, 9), [b"file"], "nothing was made");
-        // On a directory the bit says whose group new files have.
+        // On a directory the bit determines the group of new files.
         let inheriting = acting.mkdir(&dir, b"d", &mode(0o2755), &mut wcc()).expect("makes");
         assert_eq!(acting.attributes(&inheriting).expect("attributes").mode, 0o2755);
         acting.set_attributes(&inheriting, &mode(0o3755), None, &mut wcc()).expect("sets");
@@ -157,7 +157,7 @@ fn handles_are_found_again_after_a_restart() {
     local(|| {
         std::fs::rename(export.path("before"), export.path("level-0/level-1/after")).expect("renames");
         std::fs::remove_file(export.path("removed")).expect("removes");
-        // Noise, and a new file that may well get the removed one's inode number.
+        // Other files, and a new file that may reuse the removed one's inode number.
         (0..300)
             .for_each(|index| std::fs::write(export.path(&format!("noise-{index}")), b"").expect("writes"));
     });
@@ -172,7 +172,7 @@ fn handles_are_found_again_after_a_restart() {
         assert_eq!(acting.node(removed.as_bytes()).err(), Some(Error::Stale));
         let dir = root_of(&acting, &store);
         assert_eq!(acting.lookup(&dir, b"file").expect("there").handle(), &file);
-        // The way up is found, too.
+        // Its parents are found, too.
         let mut at = acting.node(below.as_bytes()).expect("there");
         assert_eq!(at.kind(), store::FileKind::Regular);
         at = acting.lookup(&dir, b"level-0").expect("there");

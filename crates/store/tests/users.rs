@@ -1,4 +1,4 @@
-//! Who may do what: the kernel's rules, and the Linux server's two exceptions.
+//! Permissions: the kernel's rules, and the Linux server's two exceptions.
 
 extern crate samehost_store as store;
 
@@ -102,11 +102,11 @@ fn an_open_asks_what_a_process_would_be_asked() {
     use AccessMode::{Read, ReadWrite, Write};
     let export = Export::new();
     let cases = [
-        // Unlike READ and WRITE later, the mode binds the owner.
+        // Unlike with READ and WRITE, the mode binds the owner.
         ("mine", 0o000, 1000, [Err(Error::Access), Err(Error::Access), Err(Error::Access)]),
         ("own", 0o600, 1000, [Ok(()), Ok(()), Ok(())]),
         ("others", 0o604, 0, [Ok(()), Err(Error::Access), Err(Error::Access)]),
-        // Who may execute may read, to execute.
+        // Execute permission includes reading, in order to execute.
         ("program", 0o711, 0, [Ok(()), Err(Error::Access), Err(Error::Access)]),
         ("odd", 0o713, 0, [Ok(()), Ok(()), Err(Error::Access)]),
         ("sink", 0o702, 0, [Err(Error::Access), Ok(()), Err(Error::Access)]),
@@ -181,7 +181,7 @@ fn a_closed_directory_is_closed() {
     let made = acting.create(&dir, b"g", &CreateHow::Guarded(mode(0o644)), &mut wcc);
     assert_eq!(made.err(), Some(Error::Access));
     assert!(wcc.before.is_some() && wcc.before == wcc.after, "filled for a failure, too");
-    // Root's handle works for whoever has it, as without subtree_check in the kernel's server.
+    // As without subtree_check in the kernel's server, root's handle works for everyone who has it.
     let acting = store.as_user(&root()).expect("acts");
     let below = acting.lookup(&dir, b"f").expect("root may");
     let acting = store.as_user(&user(1000)).expect("acts");

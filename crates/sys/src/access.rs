@@ -1,7 +1,6 @@
-//! The words for what somebody may do with a file: asked over the wire, answered by a filesystem, the same
-//! ones at both ends.
+//! Access rights to a file, in one representation for protocol, server and client.
 
-/// A set of rights to a file, with the bits that NFSv3's ACCESS gives them (RFC 1813 section 3.3.4).
+/// A set of access rights, with the bits of NFSv3's ACCESS (RFC 1813 section 3.3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Access(pub u32);
 
@@ -19,7 +18,7 @@ impl Access {
     /// Execute a file.
     pub const EXECUTE: Self = Self(0x20);
 
-    /// Whether every right of `other` is in this set.
+    /// Whether this set includes every right of `other`.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -1,9 +1,9 @@
-//! A file's attributes as statx(2) tells them: what the store serves, the lane carries and the client shows
-//! are the same words, so that nothing is translated between the two ends of one kernel.
+//! A file's attributes as statx(2) reports them. The store, the lane and the client share these types, so
+//! that nothing is converted between two processes on one host.
 
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 
-/// What sort of object a file is.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -24,7 +24,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The type in the upper bits of `st_mode`. The kernel knows these seven.
+    /// The type in the upper bits of `st_mode`. The kernel has these seven.
     #[must_use]
     pub fn of_mode(mode: u32) -> Self {
         match FileType::from_raw_mode(mode) {
@@ -39,7 +39,7 @@ impl FileKind {
     }
 }
 
-/// A point in time as filesystems keep it.
+/// A time stamp of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01 00:00:00 UTC; negative before.
@@ -49,34 +49,35 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The present, by the clock that the kernel takes time stamps from (`CLOCK_REALTIME`).
+    /// The current time of the clock that time stamps are taken from (`CLOCK_REALTIME`).
     #[must_use]
     pub fn now() -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         Self { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
     }
 
-    /// In nanoseconds, wrapping after 584 years: a change attribute, made of a ctime.
+    /// In nanoseconds, wrapping after 584 years: a ctime as a change attribute.
     #[must_use]
     pub const fn as_change(self) -> u64 {
         (self.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(self.nanoseconds as u64)
     }
 
-    /// For how long after this ctime the file can change again and keep it, in nanoseconds.
+    /// For how long after this ctime the file can change again without a new ctime, in nanoseconds.
     ///
-    /// A filesystem rounds ctimes down to its own granularity, which no system call tells. Most keep
-    /// nanoseconds, and then the kernel's clock tick counts (1 to 10 ms; exFAT: 10 ms more). ext4 with inodes
-    /// of 128 bytes, ext2 and HFS+ keep seconds, FAT two. Those show by the stamp: it has no nanoseconds.
-    /// (One in a thousand million of the others looks the same, and is treated with more care than it needs.)
+    /// A filesystem rounds ctimes down to its granularity, which no system call reports. Most store
+    /// nanoseconds, and then the kernel's clock tick is the limit (1 to 10 ms; exFAT: 10 ms more). ext4 with
+    /// inodes of 128 bytes, ext2 and HFS+ store seconds, FAT two seconds. These are recognised by a stamp
+    /// without nanoseconds. (One in a thousand million of the other stamps looks the same, and is treated
+    /// with unneeded care.)
     const fn granularity(self) -> u64 {
         if self.is_coarse() { TWO_SECONDS + TICKS } else { TICKS }
     }
 
-    /// Whether every change of the file after `now` gets another ctime than this one, which the file had at
+    /// Whether every change of the file after `now` gives it a ctime other than this one, which it had at
     /// `now`.
     ///
-    /// Who concludes from an unchanged ctime that nothing has changed must have asked this first. It holds
-    /// where this kernel makes the time stamps, by the clock that `now` was read from.
+    /// A precondition for concluding from an unchanged ctime that the file hasn't changed. Valid where this
+    /// kernel makes the time stamps, by the clock that `now` was read from.
     #[must_use]
     pub fn is_settled(self, now: Self) -> bool {
         let nanoseconds =
@@ -84,19 +85,19 @@ impl Timestamp {
         nanoseconds(now) - nanoseconds(self) > i128::from(self.granularity())
     }
 
-    /// Whether the filesystem seems to keep no parts of a second: see [`Timestamp::change`].
+    /// Whether the filesystem seems to store whole seconds: see [`Timestamp::change`].
     #[must_use]
     pub const fn is_coarse(self) -> bool {
         self.nanoseconds == 0
     }
 
-    /// The change attribute of a file that had this ctime when it was looked at; `now` is a time before that.
+    /// The change attribute of a file that had this ctime when it was examined; `now` is a time before that.
     ///
-    /// It is the ctime where that keeps nanoseconds. Where it doesn't, two states of a file within two
-    /// seconds may share a ctime, and must not share a change attribute: clients would keep what they have
-    /// cached for good. There it goes up with the clock until the ctime is [settled](Self::is_settled), and
-    /// then stays, so that it is never less than it was and a state that is seen again after a change has
-    /// another. Clients ask once more than they need for a file that has just changed.
+    /// It is the ctime if that has nanoseconds. On other filesystems two states of a file within two seconds
+    /// may have the same ctime, but must not have the same change attribute: clients would keep outdated data
+    /// in their caches for good. There it increases with the clock until the ctime is
+    /// [settled](Self::is_settled), and then stays the same. So it never decreases, and differs before and
+    /// after a change. Clients revalidate a recently changed file once more than necessary.
     #[must_use]
     pub fn change(self, now: Self) -> u64 {
         if !self.is_coarse() {
@@ -109,7 +110,7 @@ impl Timestamp {
     }
 }
 
-/// The coarsest granularity of a ctime that there is (FAT), in nanoseconds.
+/// The coarsest granularity of ctimes (FAT), in nanoseconds.
 const TWO_SECONDS: u64 = 2_000_000_000;
 /// More than a clock tick and exFAT's granularity together, in nanoseconds.
 const TICKS: u64 = 50_000_000;
@@ -139,8 +140,8 @@ pub struct Attributes {
     pub used: u64,
     /// Major and minor number of a device file; zeros otherwise.
     pub rdev: (u32, u32),
-    /// The filesystem, by the server's number for it: the same after a restart where the filesystem has an
-    /// identity of its own.
+    /// The server's id for the filesystem. It survives restarts where the filesystem has an identity of its
+    /// own.
     pub fsid: u64,
     /// The file within the filesystem (inode number).
     pub fileid: u64,
@@ -150,16 +151,16 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of the data or the attributes.
     pub ctime: Timestamp,
-    /// Changes whenever data or attributes change: ctime in nanoseconds. With the kernel's multigrain time
-    /// stamps (Linux 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both looked at don't share a
-    /// value, as far as the filesystem itself keeps to that; on older kernels ctime moves in steps of a clock
-    /// tick (1 to 10 ms). The store does better where the filesystem keeps no parts of a second
-    /// ([`Timestamp::change`]). The kernel keeps its own change cookie (`STATX_CHANGE_COOKIE`) to itself.
+    /// Changes whenever data or attributes change: the ctime in nanoseconds. With the kernel's multigrain
+    /// time stamps (Linux 6.13, on ext4, xfs, btrfs and tmpfs) two states that were both examined have
+    /// different values, unless the filesystem itself rounds them. On older kernels ctime advances in clock
+    /// ticks (1 to 10 ms). The store improves on that where the filesystem stores whole seconds
+    /// ([`Timestamp::change`]). The kernel doesn't report its own change cookie (`STATX_CHANGE_COOKIE`).
     pub change: u64,
 }
 
 impl Attributes {
-    /// What a statx(2) of `STATX_BASIC_STATS` said of a file of the filesystem that is called `fsid`.
+    /// From the result of statx(2) with `STATX_BASIC_STATS`, for a file of the filesystem with this id.
     #[must_use]
     pub fn of(raw: &Statx, fsid: u64) -> Self {
         let mode = u32::from(raw.stx_mode);
@@ -265,24 +266,24 @@ mod tests {
 
     #[test]
     fn a_ctime_is_settled_when_no_further_change_can_get_it() {
-        // Nanoseconds: only the clock's tick counts.
+        // With nanoseconds the clock tick decides.
         let fine = at(100, 7);
         assert!(!fine.is_settled(at(100, 7)) && !fine.is_settled(at(100, 20_000_000)));
         assert!(fine.is_settled(at(100, 60_000_000)));
-        // None: whole seconds, or two of them as on FAT.
+        // Without them it is whole seconds, or two of them on FAT.
         let coarse = at(100, 0);
         for early in [at(100, 0), at(100, 60_000_000), at(101, 999_999_999), at(102, 10_000_000)] {
             assert!(!coarse.is_settled(early), "{early:?}");
         }
         assert!(coarse.is_settled(at(102, 60_000_000)));
-        // From the future, by a clock that was set back.
+        // A ctime in the future, after the clock was set back.
         assert!(!at(200, 5).is_settled(at(100, 0)));
     }
 
     #[test]
     fn a_change_attribute_grows_with_every_change_whatever_the_granularity() {
         assert_eq!(at(100, 7).change(at(100, 8)), at(100, 7).as_change());
-        // A file on a filesystem that keeps whole seconds, looked at before and after each of its changes.
+        // A file on a filesystem that stores whole seconds, examined before and after each of its changes.
         let (mut last, mut changed_at) = (0, at(0, 0));
         for step in 0..200_u32 {
             let now = at(100 + i64::from(step / 10), step % 10 * 100_000_000 + 1);

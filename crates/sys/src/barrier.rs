@@ -1,22 +1,22 @@
-//! membarrier(2): a memory barrier on all processors at once, at the expense of the one who asks.
+//! membarrier(2): a memory barrier on all processors, paid for by the caller.
 //!
-//! Where one side acts a million times a second and the other once a day, the one does without ordered
-//! instructions and the other makes up for it: it writes, calls [`barrier`], and then reads. Any thread that
-//! had stored something before is seen to have stored it, and any thread that loads something after sees what
-//! was written (an asymmetric Dekker).
+//! Where one side acts a million times a second and the other once a day, the frequent side uses no ordered
+//! instructions, and the rare side makes up for it: it writes, calls [`barrier`], and then reads. Stores that
+//! other threads made before the barrier are visible to it, and loads that they make after the barrier see
+//! what it wrote (an asymmetric Dekker).
 
 use rustix::io::Errno;
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 use std::sync::OnceLock;
 
-/// Whose threads are to be in order.
+/// Which threads the barrier orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BarrierScope {
-    /// This process's: `PRIVATE_EXPEDITED`, a microsecond or two. The first call takes some ten milliseconds.
+    /// Those of this process: `PRIVATE_EXPEDITED`, a microsecond or two. The first call takes some ten
+    /// milliseconds.
     Process,
-    /// Everybody's on this host: `GLOBAL`, some ten milliseconds. Needs nothing of the other processes,
-    /// neither registration nor honesty, which the expedited variant does. The kernel doesn't offer it with
-    /// `nohz_full`.
+    /// Those of all processes on this host: `GLOBAL`, some ten milliseconds. The other processes needn't
+    /// register or cooperate, unlike with the expedited variant. Not available with `nohz_full`.
     Host,
 }
 
@@ -31,25 +31,26 @@ impl BarrierScope {
     }
 }
 
-/// Whether the kernel (and whoever filters system calls) offers [`barrier`]. Asked once a process.
+/// Whether the kernel, and any seccomp filter, allow [`barrier`]. Determined once per process.
 #[must_use]
-pub fn is_offered(reach: BarrierScope) -> bool {
+pub fn is_offered(scope: BarrierScope) -> bool {
     static OFFERED: OnceLock<MembarrierQuery> = OnceLock::new();
-    OFFERED.get_or_init(membarrier_query).contains(reach.query())
+    OFFERED.get_or_init(membarrier_query).contains(scope.query())
 }
 
-/// Returns when every thread in reach has passed a point where all its memory accesses were in program order.
+/// Returns when every thread in `scope` has passed a point where all its memory accesses were in program
+/// order.
 ///
 /// # Errors
-/// What membarrier(2) says; `ENOSYS` where it isn't offered. Then nothing is in any order.
-pub fn barrier(reach: BarrierScope) -> rustix::io::Result<()> {
+/// Those of membarrier(2); `ENOSYS` where it isn't available. Then nothing is ordered.
+pub fn barrier(scope: BarrierScope) -> rustix::io::Result<()> {
     static REGISTERED: OnceLock<rustix::io::Result<()>> = OnceLock::new();
-    if !is_offered(reach) {
+    if !is_offered(scope) {
         return Err(Errno::NOSYS);
     }
-    match reach {
+    match scope {
         BarrierScope::Process => {
-            // Only the caller must have registered: the kernel then interrupts the processors that run us.
+            // Only the calling process must be registered: the kernel interrupts the processors that run it.
             (*REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited)))?;
             membarrier(MembarrierCommand::PrivateExpedited)
         }
@@ -63,8 +64,8 @@ mod tests {
 
     #[test]
     fn what_is_offered_works() {
-        for reach in [BarrierScope::Process, BarrierScope::Host] {
-            assert_eq!(barrier(reach).is_ok(), is_offered(reach), "{reach:?}");
+        for scope in [BarrierScope::Process, BarrierScope::Host] {
+            assert_eq!(barrier(scope).is_ok(), is_offered(scope), "{scope:?}");
         }
     }
 }

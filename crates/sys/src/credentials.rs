@@ -1,12 +1,12 @@
-//! The filesystem ids of one thread.
+//! The filesystem ids of a thread.
 //!
-//! For the kernel, credentials belong to a thread. The C library's wrappers change all threads of the process
-//! (setgroups) or can't report failure (setfsuid); these don't. Supplementary groups of a thread:
+//! In the kernel credentials belong to a thread. The C library's wrappers change all threads of the process
+//! (setgroups) or can't report failure (setfsuid); these functions do neither. For supplementary groups see
 //! [`rustix::thread::set_thread_groups`].
 
 use rustix::io::Errno;
 
-/// What the kernel understands as "no id": asks instead of sets.
+/// The id that setfsuid(2) and setfsgid(2) never set; they return the current one.
 const NO_ID: u32 = u32::MAX;
 
 /// This thread's filesystem user id.
@@ -21,8 +21,8 @@ pub fn fsgid() -> u32 {
     exchange_fsgid(NO_ID)
 }
 
-/// Sets this thread's filesystem user id. Going from 0 to another takes the filesystem capabilities
-/// (`CAP_DAC_OVERRIDE`, `CAP_CHOWN` ...) out of the thread's effective set, going to 0 puts them back
+/// Sets this thread's filesystem user id. A change from 0 removes the filesystem capabilities
+/// (`CAP_DAC_OVERRIDE`, `CAP_CHOWN` ...) from the thread's effective set, and a change to 0 restores them
 /// (capabilities(7)).
 ///
 /// # Errors
@@ -32,7 +32,7 @@ pub fn set_fsuid(uid: u32) -> rustix::io::Result<()> {
         return Err(Errno::INVAL);
     }
     exchange_fsuid(uid);
-    // The system call has no way to say that it failed; only asking again tells.
+    // The system call doesn't report failure, so the id is read back.
     if fsuid() == uid { Ok(()) } else { Err(Errno::PERM) }
 }
 
@@ -48,15 +48,15 @@ pub fn set_fsgid(gid: u32) -> rustix::io::Result<()> {
     if fsgid() == gid { Ok(()) } else { Err(Errno::PERM) }
 }
 
-/// setfsuid(2): sets, and returns what was before.
+/// setfsuid(2): sets the id and returns the previous one.
 fn exchange_fsuid(uid: u32) -> u32 {
-    // SAFETY: takes a number and touches no memory of ours.
+    // SAFETY: the call takes a number and accesses no memory.
     (unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) }) as u32
 }
 
-/// setfsgid(2): sets, and returns what was before.
+/// setfsgid(2): sets the id and returns the previous one.
 fn exchange_fsgid(gid: u32) -> u32 {
-    // SAFETY: takes a number and touches no memory of ours.
+    // SAFETY: the call takes a number and accesses no memory.
     (unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) }) as u32
 }
 

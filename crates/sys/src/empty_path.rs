@@ -1,4 +1,4 @@
-//! Calls on a file that is open with `O_PATH`, without a path and without /proc.
+//! System calls on `O_PATH` descriptors with `AT_EMPTY_PATH`, which need neither a path nor /proc.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -13,7 +13,7 @@ use crate::check;
 /// # Errors
 /// `EACCES` when not; `EROFS` for writing to a read-only filesystem.
 pub fn access(file: impl AsFd, access: Access) -> rustix::io::Result<()> {
-    // SAFETY: the path is a literal that ends with NUL; the call touches no other memory of ours.
+    // SAFETY: the path is a NUL-terminated literal, and the call accesses no other memory.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_faccessat2,
@@ -29,11 +29,11 @@ pub fn access(file: impl AsFd, access: Access) -> rustix::io::Result<()> {
 /// Changes the permission bits. fchmodat2(2) with `AT_EMPTY_PATH`, Linux 6.6.
 ///
 /// # Errors
-/// `ENOSYS` on an older kernel, `EOPNOTSUPP` for a symbolic link, and what chmod(2) says.
+/// `ENOSYS` on an older kernel, `EOPNOTSUPP` for a symbolic link, and those of chmod(2).
 pub fn chmod(file: impl AsFd, mode: Mode) -> rustix::io::Result<()> {
     /// The same number on every architecture but alpha.
     const SYS_FCHMODAT2: libc::c_long = 452;
-    // SAFETY: the path is a literal that ends with NUL; the call touches no other memory of ours.
+    // SAFETY: the path is a NUL-terminated literal, and the call accesses no other memory.
     let returned = unsafe {
         libc::syscall(SYS_FCHMODAT2, file.as_fd().as_raw_fd(), c"".as_ptr(), mode.bits(), libc::AT_EMPTY_PATH)
     };

@@ -1,9 +1,8 @@
-//! Fanotify of files' names and attributes as fanotify(7) tells them: which file, and whether this process
-//! made them or another.
+//! Changes of files' names and attributes, by fanotify(7): which file, and whether this process made them.
 //!
-//! inotify(7) doesn't say who, and joins one event with the next of the same kind, whoever caused them.
-//! fanotify joins the events of one process only. Without `CAP_SYS_ADMIN` (Linux 5.13) other processes'
-//! numbers are hidden, but not one's own.
+//! inotify(7) doesn't report the origin of a change, and merges equal events whatever their origin. fanotify
+//! merges the events of one process only. Without `CAP_SYS_ADMIN` (Linux 5.13) it hides the ids of other
+//! processes, but not one's own.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
@@ -12,16 +11,16 @@ use rustix::io::Errno;
 
 use crate::handle::KernelHandle;
 
-/// What is watched: new names and lost names count as attributes (`st_nlink`), and a rename as a move.
+/// The watched events. New and removed links change the attributes (`st_nlink`); a rename is a move.
 const MASK: u64 = libc::FAN_ATTRIB | libc::FAN_MOVE_SELF;
-/// Of `struct fanotify_event_metadata`.
+/// Size of `struct fanotify_event_metadata`.
 const HEADER: usize = size_of::<libc::fanotify_event_metadata>();
-/// Of `struct fanotify_event_info_header`.
+/// Size of `struct fanotify_event_info_header`.
 const INFO_HEADER: usize = size_of::<libc::fanotify_event_info_header>();
-/// The number of the filesystem, and the length and type of the handle.
-const SUBJECT_HEADER: usize = 16;
+/// Size of the filesystem id, and the handle's length and type.
+const FILE_ID_HEADER: usize = 16;
 
-/// A watched file as events name it: its filesystem's number and its handle there.
+/// Identifies a watched file in events: the filesystem id and the file handle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WatchedFile(Box<[u8]>);
 
@@ -31,17 +30,17 @@ pub enum FanotifyEvent {
     /// A file's names or attributes have changed.
     Changed {
         /// Which file.
-        subject: WatchedFile,
-        /// It was renamed, whatever else.
+        file_id: WatchedFile,
+        /// It was renamed, whatever else changed.
         renamed: bool,
-        /// This process did it; otherwise another one.
+        /// This process made the change.
         own: bool,
     },
-    /// There were too many events: any file may have changed.
+    /// Events were lost: any file may have changed.
     Overflow,
 }
 
-/// Events of the files that are watched.
+/// Events of watched files.
 #[derive(Debug)]
 pub struct Fanotify {
     events: Arc<OwnedFd>,
@@ -49,41 +48,42 @@ pub struct Fanotify {
 }
 
 impl Fanotify {
-    /// Watches nothing yet.
+    /// Watches no files yet.
     ///
     /// # Errors
     /// The kernel's: `PERM` without privileges before Linux 5.13, and in containers whose rules forbid it.
     pub fn new() -> rustix::io::Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
-        // SAFETY: takes numbers; what it returns is a new descriptor, or -1.
+        // SAFETY: the call takes numbers. If it succeeds it returns a new descriptor, which nothing else
+        // owns.
         let events = unsafe {
             let made = libc::fanotify_init(flags, libc::O_RDONLY as libc::c_uint);
             crate::check(made.into())?;
             OwnedFd::from_raw_fd(made)
         };
-        // SAFETY: takes nothing, and can't fail.
+        // SAFETY: the call has no arguments and can't fail.
         let process = unsafe { libc::getpid() };
         Ok(Self { events: Arc::new(events), process })
     }
 
-    /// Has something to read when there are events.
+    /// A descriptor that is readable when there are events.
     #[must_use]
     pub fn events(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.events)
     }
 
-    /// Watches a file, of which an `O_PATH` descriptor is enough. What is watched already stays so.
+    /// Watches a file, given any descriptor of it. Has no effect on a file that is watched already.
     ///
     /// # Errors
-    /// The kernel's: `OPNOTSUPP`, `NODEV` or `XDEV` on filesystems without handles or without a number,
-    /// `NOSPC` for too many files.
+    /// The kernel's: `OPNOTSUPP`, `NODEV` or `XDEV` on filesystems without handles or without an id, `NOSPC`
+    /// for too many files.
     pub fn watch(&self, file: BorrowedFd<'_>) -> rustix::io::Result<WatchedFile> {
-        let subject = subject(file)?;
+        let file_id = file_id(file)?;
         self.mark(libc::FAN_MARK_ADD, file)?;
-        Ok(subject)
+        Ok(file_id)
     }
 
-    /// Doesn't watch it any more.
+    /// Ends watching a file.
     ///
     /// # Errors
     /// The kernel's: `NOENT` if it wasn't watched.
@@ -92,16 +92,16 @@ impl Fanotify {
     }
 
     fn mark(&self, flags: libc::c_uint, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
-        // fanotify_mark takes no `O_PATH` descriptor by itself.
+        // fanotify_mark(2) takes no `O_PATH` descriptor.
         let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
-        // SAFETY: `path` ends with NUL, and lives for as long as the call.
+        // SAFETY: `path` is NUL-terminated and outlives the call.
         let done = unsafe {
             libc::fanotify_mark(self.events.as_raw_fd(), flags, MASK, libc::AT_FDCWD, path.as_ptr().cast())
         };
         crate::check(done.into()).map(drop)
     }
 
-    /// The events that are there now.
+    /// Passes the pending events to `each`.
     ///
     /// # Errors
     /// The kernel's.
@@ -118,7 +118,7 @@ impl Fanotify {
     }
 }
 
-/// The events in what was read.
+/// Parses the events in a buffer.
 fn parse(mut bytes: &[u8], process: i32, each: &mut impl FnMut(FanotifyEvent)) {
     while let Some(header) = bytes.get(..HEADER) {
         let length = u32_at(header, 0) as usize;
@@ -132,17 +132,17 @@ fn parse(mut bytes: &[u8], process: i32, each: &mut impl FnMut(FanotifyEvent)) {
             continue;
         }
         let own = u32_at(event, 20) as i32 == process;
-        let subject = event.get(HEADER + INFO_HEADER..).and_then(|info| {
+        let file_id = event.get(HEADER + INFO_HEADER..).and_then(|info| {
             let handle = info.get(8..12).map(|length| u32_at(length, 0) as usize)?;
-            info.get(..SUBJECT_HEADER + handle)
+            info.get(..FILE_ID_HEADER + handle)
         });
-        each(match subject {
-            Some(subject) => FanotifyEvent::Changed {
-                subject: WatchedFile(subject.into()),
+        each(match file_id {
+            Some(file_id) => FanotifyEvent::Changed {
+                file_id: WatchedFile(file_id.into()),
                 renamed: mask & libc::FAN_MOVE_SELF != 0,
                 own,
             },
-            // The kernel couldn't say which.
+            // The kernel couldn't identify the file.
             None => FanotifyEvent::Overflow,
         });
     }
@@ -152,19 +152,19 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
 }
 
-/// As fanotify(7) says: `f_fsid` of statfs(2), and the handle of name_to_handle_at(2).
-fn subject(file: BorrowedFd<'_>) -> rustix::io::Result<WatchedFile> {
-    // SAFETY: all zeros is a value of this structure of numbers, which lives for as long as the call.
+/// The identity in fanotify(7)'s form: `f_fsid` of statfs(2), and the handle of name_to_handle_at(2).
+fn file_id(file: BorrowedFd<'_>) -> rustix::io::Result<WatchedFile> {
+    // SAFETY: `statfs` consists of integers, for which zeros are valid, and outlives the call that fills it.
     let (filesystem, done) = unsafe {
         let mut filesystem: libc::statfs = std::mem::zeroed();
         let done = libc::fstatfs(file.as_raw_fd(), &raw mut filesystem);
         (filesystem, done)
     };
     crate::check(done.into())?;
-    // SAFETY: two numbers of four bytes.
+    // SAFETY: `fsid_t` is two 32-bit integers, the same size as the array.
     let number: [u8; 8] = unsafe { std::mem::transmute(filesystem.f_fsid) };
     let handle = KernelHandle::of(file.as_fd(), c"")?;
-    let mut bytes = Vec::with_capacity(SUBJECT_HEADER + handle.as_bytes().len());
+    let mut bytes = Vec::with_capacity(FILE_ID_HEADER + handle.as_bytes().len());
     bytes.extend(number);
     bytes.extend((handle.as_bytes().len() as u32).to_ne_bytes());
     bytes.extend(handle.kind().to_ne_bytes());
@@ -186,7 +186,7 @@ mod tests {
         let flags = rustix::fs::OFlags::PATH;
         let file = rustix::fs::open(&f, flags, rustix::fs::Mode::empty()).unwrap();
         let changes = match Fanotify::new() {
-            // An old kernel, or a container's rules.
+            // An old kernel, or forbidden by a container's rules.
             Err(Errno::PERM) => return,
             made => made.unwrap(),
         };
@@ -196,12 +196,12 @@ mod tests {
             changes.read(|change| all.push(change)).unwrap();
             all
         };
-        let event = |renamed, own| FanotifyEvent::Changed { subject: watched.clone(), renamed, own };
+        let event = |renamed, own| FanotifyEvent::Changed { file_id: watched.clone(), renamed, own };
         let run = |program, arguments: [&std::path::Path; 2]| {
             assert!(Command::new(program).args(arguments).status().unwrap().success());
         };
         assert_eq!(happened(), []);
-        // Of the same kind, one after the other.
+        // Equal events by different processes.
         std::fs::rename(&f, &g).unwrap();
         run("mv", [&g, &f]);
         std::fs::rename(&f, &g).unwrap();

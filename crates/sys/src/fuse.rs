@@ -1,4 +1,4 @@
-//! What the FUSE device does by ioctl(2): backing files for passthrough.
+//! Backing files for FUSE passthrough (ioctl(2) on the FUSE device).
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -10,7 +10,7 @@ const FUSE_DEV_IOC_BACKING_OPEN: libc::c_ulong = ioc(1, 0xe501, size_of::<Backin
 /// `_IOW(FUSE_DEV_IOC_MAGIC, 2, uint32_t)`.
 const FUSE_DEV_IOC_BACKING_CLOSE: libc::c_ulong = ioc(1, 0xe502, size_of::<u32>());
 
-/// An ioctl's number as asm-generic/ioctl.h makes it: `direction` 1 is to the kernel.
+/// An ioctl number as in asm-generic/ioctl.h; `direction` 1 is to the kernel.
 const fn ioc(direction: libc::c_ulong, number: libc::c_ulong, size: usize) -> libc::c_ulong {
     direction << 30 | (size as libc::c_ulong) << 16 | number
 }
@@ -23,9 +23,9 @@ struct BackingMap {
     padding: u64,
 }
 
-/// Registers an open file as a backing file of the FUSE connection; Linux 6.9. Returns its number, greater
-/// than 0, which lives until [`backing_close`] or the end of the connection. The kernel opens the file again,
-/// with this process's credentials, for every open that is answered with the number.
+/// Registers an open file as a backing file of the FUSE connection; Linux 6.9. Returns its id, greater than
+/// 0, which is valid until [`backing_close`] or the end of the connection. For every open that is answered
+/// with the id, the kernel opens the file again with this process's credentials.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN` in the initial user namespace or where passthrough wasn't negotiated,
@@ -33,7 +33,7 @@ struct BackingMap {
 /// it.
 pub fn backing_open(device: impl AsFd, file: impl AsFd) -> rustix::io::Result<u32> {
     let map = BackingMap { fd: file.as_fd().as_raw_fd(), flags: 0, padding: 0 };
-    // SAFETY: the kernel reads the struct, which is as long as the request's number says, and nothing else.
+    // SAFETY: the kernel only reads the struct, whose size is in the ioctl number.
     let returned = unsafe {
         libc::ioctl(device.as_fd().as_raw_fd(), FUSE_DEV_IOC_BACKING_OPEN as _, std::ptr::from_ref(&map))
     };
@@ -41,12 +41,12 @@ pub fn backing_open(device: impl AsFd, file: impl AsFd) -> rustix::io::Result<u3
     u32::try_from(number).map_err(|_| Errno::IO)
 }
 
-/// Takes a backing file back. Opens that use it keep it until they are closed.
+/// Unregisters a backing file. Opens that use it keep it until they are closed.
 ///
 /// # Errors
-/// `ENOENT` if there is no such number.
+/// `ENOENT` if the id isn't registered.
 pub fn backing_close(device: impl AsFd, number: u32) -> rustix::io::Result<()> {
-    // SAFETY: the kernel reads four bytes, and nothing else.
+    // SAFETY: the kernel only reads four bytes.
     let returned = unsafe {
         libc::ioctl(device.as_fd().as_raw_fd(), FUSE_DEV_IOC_BACKING_CLOSE as _, std::ptr::from_ref(&number))
     };

@@ -1,7 +1,7 @@
-//! File handles of the kernel: names for files that outlive paths, processes and reboots.
+//! The kernel's file handles, which identify files across paths, processes and reboots.
 //!
-//! name_to_handle_at(2) asks the filesystem for one, open_by_handle_at(2) opens it again. That is what lets
-//! an NFS server be stateless.
+//! name_to_handle_at(2) returns a file's handle, open_by_handle_at(2) opens it. They allow an NFS server to
+//! be stateless.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 use crate::check;
 
-/// The kernel's bound on a handle's length in bytes (`MAX_HANDLE_SZ`).
+/// The kernel's limit on a handle's length in bytes (`MAX_HANDLE_SZ`).
 pub const MAX_LENGTH: usize = 128;
 
-/// A file handle as the filesystem made it.
+/// A file handle as made by the filesystem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelHandle {
     kind: i32,
@@ -22,7 +22,7 @@ pub struct KernelHandle {
     bytes: [u8; MAX_LENGTH],
 }
 
-/// `struct file_handle` with room for the longest handle.
+/// `struct file_handle` with space for the longest handle.
 #[repr(C)]
 struct Raw {
     handle_bytes: u32,
@@ -31,8 +31,8 @@ struct Raw {
 }
 
 impl KernelHandle {
-    /// Puts a handle together that was taken apart with [`KernelHandle::kind`] and
-    /// [`KernelHandle::as_bytes`]; `None` when it is longer than [`MAX_LENGTH`].
+    /// The inverse of [`KernelHandle::kind`] and [`KernelHandle::as_bytes`]; `None` when it is longer than
+    /// [`MAX_LENGTH`].
     #[must_use]
     pub fn new(kind: i32, bytes: &[u8]) -> Option<KernelHandle> {
         let mut handle = KernelHandle { kind, length: bytes.len(), bytes: [0; MAX_LENGTH] };
@@ -46,24 +46,24 @@ impl KernelHandle {
         self.kind
     }
 
-    /// The bytes, opaque to all but the filesystem.
+    /// The bytes, opaque except to the filesystem.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// The handle of `name` in `dir`, which isn't followed when it is a symbolic link. An empty name means
-    /// `dir` itself (an `O_PATH` descriptor of any file).
+    /// The handle of `name` in `dir`, without following a symbolic link. An empty name means `dir` itself (an
+    /// `O_PATH` descriptor of any file).
     ///
     /// # Errors
     /// `EOPNOTSUPP` when the filesystem has no handles, `EOVERFLOW` for one longer than [`MAX_LENGTH`], and
-    /// what a look-up of `name` says.
+    /// those of a look-up of `name`.
     pub fn of(dir: impl AsFd, name: &CStr) -> rustix::io::Result<KernelHandle> {
         let mut raw = Raw { handle_bytes: MAX_LENGTH as u32, handle_type: 0, f_handle: [0; MAX_LENGTH] };
         let mut mount_id: libc::c_int = 0;
         let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
-        // SAFETY: `name` ends with NUL; `raw` starts with the two fields that the kernel reads and has the
-        // room that `handle_bytes` says; both outlive the call.
+        // SAFETY: `name` is NUL-terminated. `raw` begins with the two fields that the kernel reads, followed
+        // by the space that `handle_bytes` announces. Both outlive the call.
         let returned = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -82,8 +82,8 @@ impl KernelHandle {
         Ok(KernelHandle { kind: raw.handle_type, length, bytes: raw.f_handle })
     }
 
-    /// Opens the file on the filesystem, and through the mount, that `mount` is on: a descriptor that is open
-    /// for reading, not one with `O_PATH`. Needs `CAP_DAC_READ_SEARCH`.
+    /// Opens the file through the mount that `mount` is on: a descriptor that is open for reading, not an
+    /// `O_PATH` one. Needs `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
     /// `ESTALE` when the file is gone, `EPERM` without the capability, `EBADF` for an `O_PATH` descriptor.
@@ -91,7 +91,7 @@ impl KernelHandle {
         let mut raw =
             Raw { handle_bytes: self.length as u32, handle_type: self.kind, f_handle: [0; MAX_LENGTH] };
         raw.f_handle[..self.length].copy_from_slice(self.as_bytes());
-        // SAFETY: the kernel reads `handle_bytes` bytes of `f_handle`, which has them; `raw` outlives the
+        // SAFETY: the kernel reads `handle_bytes` bytes of `f_handle`, which is that long; `raw` outlives the
         // call.
         let returned = unsafe {
             libc::syscall(
@@ -102,7 +102,7 @@ impl KernelHandle {
             )
         };
         let fd = check(returned)?;
-        // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
+        // SAFETY: the kernel has just created this descriptor, so nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
     }
 }

@@ -1,8 +1,8 @@
-//! Leases on files (fcntl(2), `F_SETLEASE`): whoever opens the file in a way that the lease is against waits,
-//! the lease's holder is told by a signal, and gives it back.
+//! Kernel leases (fcntl(2), `F_SETLEASE`). A process that opens a leased file in a conflicting way waits
+//! while the holder is notified by a signal and releases the lease.
 //!
-//! The signals go to one thread, which takes them from a descriptor ([`LeaseBreaks`]) and never as signals. The
-//! kernel waits `/proc/sys/fs/lease-break-time` seconds, and then takes the lease away.
+//! The signals are directed at one thread, which reads them from a signalfd ([`LeaseBreaks`]). After
+//! `/proc/sys/fs/lease-break-time` seconds the kernel removes the lease.
 
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-/// What a lease is against.
+/// Which opens conflict with a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseType {
-    /// Opening for writing. The holder's own descriptor is open for reading only.
+    /// Opens for writing. The holder's own descriptor is open for reading only.
     Read,
-    /// Opening at all.
+    /// All opens.
     Write,
 }
 
-// What the crate libc doesn't have (fcntl.h); the same on every architecture.
+// Missing in the crate libc (fcntl.h); the same on every architecture.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
@@ -31,20 +31,20 @@ struct Owner {
     pid: libc::pid_t,
 }
 
-/// The thread that is told, by its number.
+/// The id of the thread that is notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalTarget(libc::pid_t);
 
-/// The signal: no other part of a process uses it.
+/// The signal; no other code in the process uses it.
 fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 7
 }
 
-/// Takes a lease on an open file; who breaks it is told to `watcher`.
+/// Takes a lease on an open file; `watcher` is notified when it is broken.
 ///
 /// # Errors
-/// `AGAIN` when somebody has the file open against it, `INVAL` where the filesystem has no leases, `ACCESS`
-/// for a file that belongs to another user than the thread acts as, without CAP_LEASE.
+/// `AGAIN` when the file is open in a conflicting way, `INVAL` where the filesystem has no leases, `ACCESS`
+/// for a file of another user than the thread acts as, without CAP_LEASE.
 pub fn take(file: impl AsFd, lease: LeaseType, watcher: SignalTarget) -> rustix::io::Result<()> {
     let kind = match lease {
         LeaseType::Read => libc::F_RDLCK,
@@ -52,14 +52,14 @@ pub fn take(file: impl AsFd, lease: LeaseType, watcher: SignalTarget) -> rustix:
     };
     let descriptor = file.as_fd().as_raw_fd();
     let owner = Owner { kind: F_OWNER_TID, pid: watcher.0 };
-    // Who is told must be said first: taking a lease makes the process the owner, if there is none.
-    // SAFETY: the descriptor is open, and `owner` lives for as long as the call.
+    // The owner must be set first, because taking a lease makes the process the owner if there is none.
+    // SAFETY: the descriptor is open, and `owner` outlives the call.
     crate::check(unsafe { libc::fcntl(descriptor, F_SETOWN_EX, &raw const owner) }.into())?;
     control(descriptor, F_SETSIG, signal())?;
     control(descriptor, libc::F_SETLEASE, kind).map(drop)
 }
 
-/// Gives a lease back.
+/// Releases a lease.
 ///
 /// # Errors
 /// The kernel's.
@@ -67,8 +67,7 @@ pub fn release(file: impl AsFd) -> rustix::io::Result<()> {
     control(file.as_fd().as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
 }
 
-/// What is left of a lease once those who wait for it have it their way: none of it for somebody who opens
-/// for writing.
+/// The lease that will remain after the pending break: none if the breaking open is for writing.
 ///
 /// # Errors
 /// The kernel's.
@@ -93,15 +92,15 @@ fn control(
 /// Which lease is being broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseBreak {
-    /// That of this descriptor, if it is still the same.
+    /// The lease on this descriptor, if it is still the same file.
     Of(RawFd),
-    /// Too many at once: any may be.
+    /// Signals were lost: any lease may be.
     Any,
-    /// None, but another descriptor that is waited for has something to read.
+    /// None, but one of the other descriptors is readable.
     Other,
 }
 
-/// The breaking of leases, as told to the thread that made this.
+/// The notifications of the thread that created this.
 #[derive(Debug)]
 pub struct LeaseBreaks {
     signals: OwnedFd,
@@ -110,39 +109,41 @@ pub struct LeaseBreaks {
 }
 
 impl LeaseBreaks {
-    /// The calling thread is told from now on; it must be the one that calls [`LeaseBreaks::wait`]. It returns
-    /// `None` when `end`, an [`end`] descriptor, is written to, and waits for something to read from any of
-    /// `others`, too.
+    /// Directs notifications at the calling thread, which must be the one that calls [`LeaseBreaks::wait`].
+    /// That returns `None` when `end` ([`stop_eventfds`]) is written to, and also waits for any of `others`
+    /// to become readable.
     ///
     /// # Errors
     /// The kernel's.
     pub fn new(end: OwnedFd, others: Vec<Arc<OwnedFd>>) -> rustix::io::Result<(Self, SignalTarget)> {
-        // SAFETY: `set` is a plain set of bits that `sigemptyset` fills in.
+        // SAFETY: `sigset_t` consists of integers, for which zeros are valid, and `sigemptyset` initialises
+        // it.
         let set = unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            // Too many to queue become a SIGIO.
+            // The kernel sends SIGIO when the signal queue is full.
             libc::sigaddset(&raw mut set, signal());
             libc::sigaddset(&raw mut set, libc::SIGIO);
             set
         };
-        // SAFETY: `set` lives for as long as the call, and nobody asks for the old one.
+        // SAFETY: `set` outlives the call, and a null pointer is allowed for the old set.
         let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         if blocked != 0 {
             return Err(Errno::from_raw_os_error(blocked));
         }
-        // SAFETY: `set` lives for as long as the call; what it returns is a new descriptor, or -1.
+        // SAFETY: `set` outlives the call. If it succeeds it returns a new descriptor, which nothing else
+        // owns.
         let signals = unsafe {
             let made = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             crate::check(made.into())?;
             OwnedFd::from_raw_fd(made)
         };
-        // SAFETY: takes nothing, and can't fail.
+        // SAFETY: the call has no arguments and can't fail.
         let watcher = SignalTarget(unsafe { libc::gettid() });
         Ok((Self { signals, end, others }, watcher))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next notification.
     #[must_use]
     pub fn wait(&mut self) -> Option<LeaseBreak> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
@@ -164,7 +165,7 @@ impl LeaseBreaks {
             let mut bytes = [0; SIZE];
             match rustix::io::read(&self.signals, &mut bytes[..]) {
                 Ok(SIZE) => {
-                    // SAFETY: the kernel has filled all of it in, and it is numbers only.
+                    // SAFETY: the kernel has filled all bytes, and the struct consists of integers.
                     let told: libc::signalfd_siginfo = unsafe { std::mem::transmute(bytes) };
                     let of_lease = told.ssi_signo == signal() as u32;
                     return Some(if of_lease { LeaseBreak::Of(told.ssi_fd) } else { LeaseBreak::Any });
@@ -176,7 +177,8 @@ impl LeaseBreaks {
     }
 }
 
-/// What ends a [`LeaseBreaks`] when it is written to: one end for its thread, one for whoever ends it.
+/// An eventfd that ends [`LeaseBreaks::wait`] when written to: one descriptor for the waiting thread, one for
+/// the thread that stops it.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,10 +1,10 @@
 //! What Linux offers and no crate wraps; the only crate with unsafe code.
 //!
-//! Everything that [rustix] wraps is used from there. Here is the rest: file handles, filesystem ids of a
-//! thread, a few path-less calls, memory shared with another process, what the kernel knows about the peer of
-//! a Unix socket, a shared pointer that is read without a locked instruction, and the words for what statx(2)
-//! says and for what may be done with a file. Each function is thin: one system call (or the few that belong
-//! together), its errno as it came.
+//! Everything that [rustix] wraps is used from there. This crate adds file handles, per-thread filesystem
+//! ids, calls on `O_PATH` descriptors, leases, fanotify, mount clones, shared memory, the owners of sockets,
+//! and a shared pointer that is read without locked instructions. It also defines the types for attributes,
+//! access rights and I/O modes that all other crates share. Each function is thin: one system call (or the
+//! few that belong together), with the errno unchanged.
 
 mod access;
 mod attributes;
@@ -40,11 +40,11 @@ pub use read_mostly::ReadMostly;
 pub use reflink::clone_range;
 pub use shared_memory::SharedMemory;
 pub use tcp_owner::{TcpOwner, tcp_owner};
-pub use unix_listeners::{UnixListener, abstract_listeners};
+pub use unix_listeners::{AbstractListener, abstract_listeners};
 
 use rustix::io::Errno;
 
-/// Turns what [`libc::syscall`] returned into a result.
+/// Converts the return value of a system call.
 fn check(returned: libc::c_long) -> rustix::io::Result<libc::c_long> {
     if returned == -1 {
         let error = std::io::Error::last_os_error();

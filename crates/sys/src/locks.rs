@@ -1,12 +1,12 @@
-//! Byte-range locks of open file descriptions (fcntl_locking(2), `F_OFD_*`): they belong to who holds the
-//! file open, exclude local processes, too, and go when the last descriptor is closed.
+//! Byte-range locks of open file descriptions (fcntl_locking(2), `F_OFD_*`). They belong to the description,
+//! exclude local processes, too, and are released when its last descriptor is closed.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 
 use rustix::io::Errno;
 
-/// A lock on bytes `first` to `last`, both included; `last` of [`u64::MAX`]: to the end, however far that
-/// moves.
+/// A lock on bytes `first` to `last`, both included. A `last` of [`u64::MAX`] means to the end of the file,
+/// however far that moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileLock {
     /// First byte.
@@ -17,15 +17,15 @@ pub struct FileLock {
     pub exclusive: bool,
 }
 
-/// Offsets are signed in the kernel: nothing lies beyond.
+/// The largest offset: the kernel's offsets are signed.
 const LAST: u64 = i64::MAX as u64;
 
 impl FileLock {
-    /// As the kernel takes it. What begins beyond the largest offset there is locks its last byte.
+    /// In the kernel's form. A lock that begins beyond the largest offset locks its last byte.
     fn raw(&self, kind: libc::c_int) -> libc::flock {
         let first = self.first.min(LAST);
         let length = if self.last >= LAST { 0 } else { self.last - first + 1 };
-        // SAFETY: `flock` is numbers only.
+        // SAFETY: `flock` consists of integers, for which zeros are valid.
         let mut raw: libc::flock = unsafe { std::mem::zeroed() };
         raw.l_type = kind as libc::c_short;
         raw.l_whence = libc::SEEK_SET as libc::c_short;
@@ -39,10 +39,10 @@ impl FileLock {
     }
 }
 
-/// Takes a lock without waiting; false if somebody else's is in the way.
+/// Takes a lock without waiting; `false` if it conflicts with another.
 ///
 /// # Errors
-/// The kernel's, `BADF` when the file isn't open for that.
+/// The kernel's, `BADF` when the file isn't open for that kind of lock.
 pub fn lock(file: impl AsFd, lock: &FileLock) -> rustix::io::Result<bool> {
     match control(file, libc::F_OFD_SETLK, lock.raw(lock.kind())) {
         Ok(_) => Ok(true),
@@ -51,7 +51,7 @@ pub fn lock(file: impl AsFd, lock: &FileLock) -> rustix::io::Result<bool> {
     }
 }
 
-/// Gives locks on a range back.
+/// Releases the locks on a range.
 ///
 /// # Errors
 /// The kernel's.
@@ -60,7 +60,7 @@ pub fn unlock(file: impl AsFd, first: u64, last: u64) -> rustix::io::Result<()> 
     control(file, libc::F_OFD_SETLK, range.raw(libc::F_UNLCK)).map(drop)
 }
 
-/// The lock that is in the way of `lock`, if there is one.
+/// A lock that conflicts with `lock`, if there is one.
 ///
 /// # Errors
 /// The kernel's.
@@ -76,7 +76,7 @@ pub fn test(file: impl AsFd, lock: &FileLock) -> rustix::io::Result<Option<FileL
 
 fn control(file: impl AsFd, command: libc::c_int, mut raw: libc::flock) -> rustix::io::Result<libc::flock> {
     let descriptor = file.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is open, and `raw` lives for as long as the call.
+    // SAFETY: the descriptor is open, and `raw` outlives the call.
     let done = unsafe { libc::fcntl(descriptor, command, &raw mut raw) };
     crate::check(done.into()).map(|_| raw)
 }

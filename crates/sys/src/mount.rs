@@ -1,8 +1,8 @@
-//! A private clone of a mount, attached nowhere.
+//! Detached clones of mounts, and mount options.
 //!
-//! Files opened through a clone see the same filesystem, but what is mounted below the original isn't there,
-//! and the clone's own attributes (read-only, no devices) bind every descriptor opened through it, however it
-//! is passed on.
+//! Files opened through a clone are on the same filesystem, but mounts below the original aren't visible. The
+//! clone's own options (read-only, no devices) apply to every descriptor opened through it, even when it is
+//! passed on.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -10,14 +10,14 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::check;
 
-/// What a clone may not do.
+/// Restrictions of a clone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CloneAttributes {
-    /// No writing, and no re-opening for writing through /proc either.
+    /// No writing, and no re-opening for writing through /proc.
     pub read_only: bool,
     /// Device files can't be opened.
     pub no_devices: bool,
-    /// Set-user-id and set-group-id programs run as the caller.
+    /// Set-user-ID and set-group-ID programs run as the caller.
     pub no_set_id: bool,
 }
 
@@ -35,12 +35,12 @@ const MOUNT_ATTR_NOSUID: u64 = 0x02;
 const MOUNT_ATTR_NODEV: u64 = 0x04;
 const MOUNT_ATTR_NOEXEC: u64 = 0x08;
 
-/// Options of a mount that can be set and taken away.
+/// Mount options that can be set and cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MountFlags {
-    /// Nothing can be changed through it.
+    /// No changes through this mount.
     pub read_only: bool,
-    /// Programs can't be started from it.
+    /// No execution of programs from this mount.
     pub no_exec: bool,
 }
 
@@ -63,8 +63,7 @@ pub fn set_flags(root: impl AsFd, flags: MountFlags) -> rustix::io::Result<()> {
 
 fn set_attributes(root: impl AsFd, attr_set: u64, attr_clr: u64) -> rustix::io::Result<()> {
     let attr = MountAttr { attr_set, attr_clr, propagation: 0, userns_fd: 0 };
-    // SAFETY: the path is a literal that ends with NUL; `attr` has the size that is said and outlives the
-    // call.
+    // SAFETY: the path is a NUL-terminated literal; `attr` has the size that is passed and outlives the call.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -78,7 +77,7 @@ fn set_attributes(root: impl AsFd, attr_set: u64, attr_clr: u64) -> rustix::io::
     check(returned).map(|_| ())
 }
 
-/// Clones the mount that `directory` is on, with `directory` as its root, without what is mounted below. The
+/// Clones the mount that `directory` is on, with `directory` as its root and without the mounts below. The
 /// clone lives until the descriptor and all files opened through it are closed. Needs `CAP_SYS_ADMIN`.
 ///
 /// open_tree(2), Linux 5.2; mount_setattr(2), Linux 5.12.

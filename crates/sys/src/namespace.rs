@@ -1,7 +1,7 @@
-//! Doing something inside another namespace.
+//! Running code in another network namespace.
 //!
-//! setns(2) moves one thread, and there is no dependable way back for it. So whatever needs another namespace
-//! runs on a thread of its own, which ends afterwards.
+//! setns(2) moves one thread, and there is no dependable way back. So the code runs on a thread of its own,
+//! which ends afterwards.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,38 +1,36 @@
-//! Who is at the other end of a Unix socket, as the kernel says.
+//! Credentials of the peer of a Unix socket.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// What the kernel shows for an id that this process's user namespace doesn't map, unless the system says
-/// otherwise.
+/// The id that stands for ids without a mapping in this user namespace, unless the system defines another.
 const DEFAULT_OVERFLOW: u32 = 65534;
 
-/// Most supplementary groups a process can have (`NGROUPS_MAX`).
+/// Maximum number of supplementary groups of a process (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 65536;
 
-/// The process that connected, or that called listen(2), at the moment it did.
+/// The process that connected, or that called listen(2), at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// Process id as this process's pid namespace numbers it; `None` when it isn't visible from there.
+    /// Process id in this process's pid namespace; `None` when it isn't visible there.
     pub pid: Option<u32>,
-    /// Effective user id; `None` when this user namespace doesn't map it (or it is the overflow id, which
-    /// can't be told apart).
+    /// Effective user id; `None` without a mapping in this user namespace (or for the overflow id, which is
+    /// indistinguishable).
     pub uid: Option<u32>,
     /// Effective group id; `None` as for `uid`.
     pub gid: Option<u32>,
-    /// Supplementary groups; those that this user namespace doesn't map are left out.
+    /// Supplementary groups, without those that have no mapping.
     pub groups: Vec<u32>,
 }
 
 impl PeerCredentials {
-    /// Asks `SO_PEERCRED` and `SO_PEERGROUPS` (Linux 4.13) of a connected Unix socket.
+    /// Reads `SO_PEERCRED` and `SO_PEERGROUPS` (Linux 4.13) of a connected Unix socket.
     ///
-    /// An id that equals the overflow id is nobody's: the kernel shows it for every user that this namespace
-    /// doesn't map.
+    /// The overflow id identifies no user: the kernel reports it for every user without a mapping.
     ///
     /// # Errors
-    /// What getsockopt(2) says, e.g. `ENODATA` when the socket isn't connected.
+    /// Those of getsockopt(2), e.g. `ENODATA` when the socket isn't connected.
     pub fn of(socket: impl AsFd) -> rustix::io::Result<PeerCredentials> {
         let socket = socket.as_fd().as_raw_fd();
         let mut raw = [0_u32; 3]; // struct ucred: pid, uid, gid
@@ -41,7 +39,7 @@ impl PeerCredentials {
             return Err(Errno::INVAL);
         }
         let [pid, uid, gid] = raw;
-        // An unconnected socket has no peer; the kernel shows pid 0 and ids of -1.
+        // For an unconnected socket the kernel reports pid 0 and ids of -1.
         if uid == u32::MAX || gid == u32::MAX {
             return Err(Errno::NOTCONN);
         }
@@ -57,13 +55,13 @@ impl PeerCredentials {
     }
 }
 
-/// The user id that stands for every user this namespace doesn't map (`/proc/sys/kernel/overflowuid`).
+/// The user id that stands for users without a mapping in this namespace (`/proc/sys/kernel/overflowuid`).
 #[must_use]
 pub fn overflow_uid() -> u32 {
     number_in("/proc/sys/kernel/overflowuid")
 }
 
-/// The group id that stands for every group this namespace doesn't map (`/proc/sys/kernel/overflowgid`).
+/// The group id that stands for groups without a mapping in this namespace (`/proc/sys/kernel/overflowgid`).
 #[must_use]
 pub fn overflow_gid() -> u32 {
     number_in("/proc/sys/kernel/overflowgid")
@@ -73,7 +71,7 @@ fn number_in(path: &str) -> u32 {
     std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW)
 }
 
-/// `SO_PEERGROUPS`, with as much room as it needs.
+/// `SO_PEERGROUPS`, with a buffer as large as necessary.
 fn groups_of(socket: libc::c_int) -> rustix::io::Result<Vec<u32>> {
     const SO_PEERGROUPS: libc::c_int = 59;
     let mut groups = vec![0_u32; 32];
@@ -84,17 +82,17 @@ fn groups_of(socket: libc::c_int) -> rustix::io::Result<Vec<u32>> {
                 return Ok(groups);
             }
             Err(Errno::RANGE) if groups.len() < MAX_GROUPS => groups.resize(MAX_GROUPS, 0),
-            // A peer that has none to show, or a kernel that doesn't know the question.
+            // A peer without credentials, or a kernel without the option.
             Err(Errno::NODATA | Errno::NOPROTOOPT) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// getsockopt(2) at `SOL_SOCKET` into an array of 32-bit numbers; returns the length in bytes.
+/// getsockopt(2) at level `SOL_SOCKET` into an array of 32-bit numbers; returns the length in bytes.
 fn get_option(socket: libc::c_int, option: libc::c_int, into: &mut [u32]) -> rustix::io::Result<usize> {
     let mut length = libc::socklen_t::try_from(size_of_val(into)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel writes at most `length` bytes, which `into` has; any bytes are valid for u32.
+    // SAFETY: the kernel writes at most `length` bytes, the size of `into`, and any bytes are valid for u32.
     let returned = unsafe {
         libc::getsockopt(socket, libc::SOL_SOCKET, option, into.as_mut_ptr().cast(), &raw mut length)
     };

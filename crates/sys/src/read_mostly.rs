@@ -8,11 +8,11 @@
 //! The life of a value:
 //! 1. [`ReadMostly::set`] makes it current.
 //! 2. The next `set` retires it: no later read finds it.
-//! 3. [`ReadMostly::reclaim`] releases it once no thread reads it. Dropping the `ReadMostly` releases the rest,
-//!    which no guard can outlive.
+//! 3. [`ReadMostly::reclaim`] releases it once no thread reads it. Dropping the `ReadMostly` releases the
+//!    rest, which no guard can outlive.
 //!
-//! A read takes a lock instead where membarrier(2) isn't available, in a thread without a [`thread_slot`], and
-//! while the thread holds another guard.
+//! A read takes a lock instead where membarrier(2) isn't available, in a thread without a [`thread_slot`],
+//! and while the thread holds another guard.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -32,9 +32,9 @@ struct HazardSlot(AtomicPtr<()>);
 static HAZARDS: [HazardSlot; THREAD_SLOTS] = [const { HazardSlot(AtomicPtr::new(null_mut())) }; THREAD_SLOTS];
 
 /// The protocol of a read: publish the pointer, then check that it is still current. `load` returns the
-/// current pointer (`none` for no value). The compiler must not reorder `publish` with the `load` that follows
-/// it; reordering by the processor is what the writer's barrier is for. The returned pointer may be used until
-/// the publication is withdrawn.
+/// current pointer (`none` for no value). The compiler must not reorder `publish` with the `load` that
+/// follows it; reordering by the processor is what the writer's barrier is for. The returned pointer may be
+/// used until the publication is withdrawn.
 ///
 /// A function of its own so that a model checker can run it.
 #[inline]
@@ -225,11 +225,11 @@ impl<T> Deref for ReadGuard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         match &self.value {
-            // SAFETY: the value must be alive. It was current after the hazard slot had been stored, so it was
-            // either not retired then, or is found in the slot by the `reclaim` that follows its retirement:
-            // the barrier there orders this thread's store before the scan of the slots. The slot keeps the
-            // pointer until this guard is dropped by this thread (a guard isn't `Send`), and the `ReadMostly`,
-            // which the guard borrows, keeps the `Arc`.
+            // SAFETY: the value must be alive. It was current after the hazard slot had been stored, so it
+            // was either not retired then, or is found in the slot by the `reclaim` that follows its
+            // retirement: the barrier there orders this thread's store before the scan of the slots. The slot
+            // keeps the pointer until this guard is dropped by this thread (a guard isn't `Send`), and the
+            // `ReadMostly`, which the guard borrows, keeps the `Arc`.
             Protected::Hazard(value, _) => unsafe { &**value },
             Protected::Counted(value) => value,
         }

@@ -1,4 +1,4 @@
-//! Ranges of files that share their blocks (ioctl_ficlonerange(2)).
+//! Sharing blocks between files (ioctl_ficlonerange(2)).
 
 use std::os::fd::{AsFd, AsRawFd as _};
 
@@ -14,11 +14,11 @@ struct CloneRange {
 /// `FICLONERANGE`: `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONERANGE: libc::c_ulong = 0x4020_940d;
 
-/// Lets `length` bytes (0: to the end) of `target` from `to` on share the blocks of `source` from `from` on.
+/// Makes `length` bytes (0: to the end) of `target` at `to` share the blocks of `source` at `from`.
 ///
 /// # Errors
-/// The kernel's: `OPNOTSUPP` where the filesystem can't, `INVAL` for ranges that aren't aligned to its
-/// blocks, `XDEV`.
+/// The kernel's: `OPNOTSUPP` where the filesystem doesn't support it, `INVAL` for ranges that aren't aligned
+/// to its blocks, `XDEV`.
 pub fn clone_range(
     target: impl AsFd,
     to: u64,
@@ -32,8 +32,7 @@ pub fn clone_range(
         length,
         target_offset: to,
     };
-    // SAFETY: both descriptors are open, and `range`, which has the layout that the request says, lives for
-    // as long as the call.
+    // SAFETY: both descriptors are open. `range` has the layout of the request and outlives the call.
     let done = unsafe { libc::ioctl(target.as_fd().as_raw_fd(), FICLONERANGE as _, &raw const range) };
     crate::check(done.into()).map(drop)
 }

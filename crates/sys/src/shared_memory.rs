@@ -1,9 +1,9 @@
-//! A few atomic numbers that two processes share, such that neither can crash the other through them.
+//! Atomic integers shared by two processes, of which neither can crash the other.
 //!
-//! The memory is a memfd, sealed so that it can neither shrink (a mapped page beyond the end raises SIGBUS)
-//! nor grow. Whoever gets one from a peer checks seals, size and kind before it maps it. Only atomics are
-//! handed out: the peer may write anything at any time, and a value read once must be checked as input from
-//! outside.
+//! The memory is a memfd, sealed against shrinking (access to a mapped page beyond the end raises SIGBUS) and
+//! growing. A process that receives one checks seals, size and filesystem before mapping it. Only atomics are
+//! accessible: the peer may write anything at any time, and a value must be loaded once and validated like
+//! any external input.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -13,8 +13,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// How many numbers of each width there are. The 32-bit ones come first, then, at the next multiple of 8
-/// bytes, the 64-bit ones; so no byte is ever seen as part of both.
+/// How many integers of each width there are. The 32-bit ones come first, then, at the next multiple of 8
+/// bytes, the 64-bit ones, so that no byte belongs to both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Number of 32-bit values; number `i` is at byte `4 * i`.
@@ -63,7 +63,7 @@ impl std::fmt::Display for InvalidMemory {
 
 impl std::error::Error for InvalidMemory {}
 
-/// Memory shared with another process, seen as atomic numbers.
+/// Memory shared with another process, accessible as atomic integers.
 #[derive(Debug)]
 pub struct SharedMemory {
     start: NonNull<u8>,
@@ -71,37 +71,37 @@ pub struct SharedMemory {
     file: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to this value alone, lives as long as it, and is only reached through atomics.
+// SAFETY: this value owns the mapping, which lives as long as the value and is only accessed through atomics.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for SharedMemory {}
 
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 impl SharedMemory {
-    /// New memory, all zeros, sealed, ready to be sent to the peer with [`SharedMemory::as_fd`].
+    /// New memory, zeroed and sealed, to be sent to the peer with [`SharedMemory::as_fd`].
     ///
     /// # Errors
-    /// What memfd_create(2), fallocate(2), fcntl(2) and mmap(2) say; `EINVAL` for an empty layout.
+    /// Those of memfd_create(2), fallocate(2), fcntl(2) and mmap(2); `EINVAL` for an empty layout.
     pub fn create(name: &str, layout: Layout) -> rustix::io::Result<SharedMemory> {
         if layout.size() == 0 {
             return Err(Errno::INVAL);
         }
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        // Allocated, not only sized: a page that can't be had later would be a SIGBUS, too.
+        // Allocated in advance: a page that can't be allocated later would raise SIGBUS, too.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, layout.size() as u64)?;
         rustix::fs::fcntl_add_seals(&file, SIZE_SEALS | SealFlags::SEAL)?;
         let start = map(file.as_fd(), layout)?;
         Ok(SharedMemory { start, layout, file })
     }
 
-    /// Memory that a peer sent.
+    /// Memory received from a peer.
     ///
     /// # Errors
-    /// [`InvalidMemory`] when the peer could make us crash with it, or it isn't what was agreed on.
+    /// [`InvalidMemory`] when the peer could crash this process through it, or it isn't as agreed.
     pub fn from_peer(file: OwnedFd, layout: Layout) -> Result<SharedMemory, InvalidMemory> {
-        /// `TMPFS_MAGIC`: what a memfd of ordinary pages lives on (one of huge pages lives on hugetlbfs, and
-        /// may run out of them).
+        /// `TMPFS_MAGIC`, the filesystem of a memfd with ordinary pages. (Huge pages are on hugetlbfs, which
+        /// may run out of them.)
         const TMPFS: i64 = 0x0102_1994;
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| InvalidMemory::NotMemory)?;
         let kind = rustix::fs::fstatfs(&file).map_err(|_| InvalidMemory::NotMemory)?;
@@ -120,7 +120,7 @@ impl SharedMemory {
         Ok(SharedMemory { start, layout, file })
     }
 
-    /// The layout it was made with.
+    /// The layout it was created with.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
@@ -132,9 +132,9 @@ impl SharedMemory {
         if index >= self.layout.narrow {
             return None;
         }
-        // SAFETY: inside the mapping (the index was checked, the file has the layout's size and is sealed
-        // against shrinking), aligned (the mapping starts at a page, 4 divides the offset), alive as long as
-        // `self`, and these bytes are only ever seen as this AtomicU32.
+        // SAFETY: the address is inside the mapping (the index was checked, and the file has the layout's
+        // size and is sealed against shrinking), aligned (the mapping is page-aligned and 4 divides the
+        // offset), and valid as long as `self`. These bytes are only accessed as this AtomicU32.
         Some(unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(usize::from(index) * 4).cast()) })
     }
 
@@ -158,14 +158,15 @@ impl AsFd for SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped; the references handed out borrowed `self` and are gone.
+        // SAFETY: `map` created exactly this mapping, and all references into it borrowed `self`, so none is
+        // left.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.layout.size()) };
     }
 }
 
 /// Maps the whole layout, shared.
 fn map(file: BorrowedFd<'_>, layout: Layout) -> rustix::io::Result<NonNull<u8>> {
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
+    // SAFETY: a new mapping at an address that the kernel chooses replaces no existing one.
     let start = unsafe {
         rustix::mm::mmap(
             std::ptr::null_mut(),
@@ -225,7 +226,7 @@ mod tests {
             Some(InvalidMemory::NotMappable(Errno::PERM))
         );
         let file: OwnedFd = tempfile::tempfile().expect("a file").into();
-        // On tmpfs, which /tmp is since Debian 13, it is memory, which can't be sealed.
+        // On tmpfs, where /tmp is since Debian 13, the file is memory that can't be sealed.
         let refused = SharedMemory::from_peer(file, LAYOUT).err();
         assert!(matches!(refused, Some(InvalidMemory::NotMemory | InvalidMemory::NotSealed)), "{refused:?}");
         let (a, _b) = rustix::pipe::pipe().expect("a pipe");

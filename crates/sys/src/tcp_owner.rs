@@ -1,7 +1,7 @@
-//! Whose process is at the other end of a TCP connection, if it is one of this host (`sock_diag(7)`).
+//! The owner of the other end of a TCP connection within this host (`sock_diag(7)`).
 //!
-//! A Unix socket has `SO_PEERCRED`; TCP has nothing like it. But the other end of a connection within one
-//! network namespace is a socket of the same kernel, and the kernel says to whom a socket belongs.
+//! Unix sockets have `SO_PEERCRED`, TCP has no equivalent. But the other end of a connection within one
+//! network namespace is a socket of the same kernel, which reports the owners of its sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,29 +11,29 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlag
 
 use crate::peer::overflow_uid;
 
-/// What the kernel knows of the other end of a TCP connection.
+/// The owner of the other end of a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TcpOwner {
-    /// No socket of this network namespace: another host, or a container with a network of its own.
+    /// Not a socket of this network namespace: another host, or a container with a network of its own.
     Remote,
-    /// A process of this user (who made the socket), as this process's user namespace numbers it.
+    /// The user that created the socket, as this process's user namespace maps it.
     User(u32),
-    /// A socket of this host without a user that can be told: its process has closed it, or this user
-    /// namespace doesn't map the user. It is nobody's.
+    /// A socket of this host without a known user: its process has closed it, or the user has no mapping in
+    /// this user namespace.
     Unknown,
 }
 
-/// Asks who is at the other end of `connection`, a connected TCP socket.
+/// The owner of the other end of `connection`, a connected TCP socket.
 ///
-/// The answer can be relied on only while the connection is established, so our own end is looked up as well
-/// when no other end is found: a process that closes its socket with a reset leaves what it has sent for us
-/// to read, and must not be taken for another host.
+/// The answer is reliable only while the connection is established. So if no other end is found, our own end
+/// is looked up as well: a process that closes its socket with a reset leaves readable data, and must not be
+/// taken for another host.
 ///
-/// A kernel without `sock_diag` for TCP can't tell users. Then a peer whose address is a loopback address, or
-/// the one that it connected to, is [`TcpOwner::Unknown`], and every other peer is [`TcpOwner::Remote`].
+/// A kernel without `sock_diag` for TCP can't report owners. Then a peer with a loopback address, or with the
+/// address that it connected to, is [`TcpOwner::Unknown`], and every other peer is [`TcpOwner::Remote`].
 ///
 /// # Errors
-/// When the system is short of descriptors or memory, and `ENOTCONN`: the question wasn't answered.
+/// When the system is short of descriptors or memory, and `ENOTCONN`: the owner couldn't be determined.
 pub fn tcp_owner(connection: impl AsFd) -> rustix::io::Result<TcpOwner> {
     let address = |any: SocketAddrAny| SocketAddr::try_from(any).map_err(|_| Errno::AFNOSUPPORT);
     let local = address(rustix::net::getsockname(&connection)?)?;
@@ -58,14 +58,14 @@ pub fn tcp_owner(connection: impl AsFd) -> rustix::io::Result<TcpOwner> {
         None => match netlink.look_up(local, peer)? {
             Some(Socket { state: ESTABLISHED, .. }) => Ok(by_address),
             Some(_) => Ok(TcpOwner::Unknown),
-            // Either our end was reset, or this kernel answers no such questions about TCP.
+            // Either our end was reset, or this kernel doesn't answer such requests for TCP.
             None if rustix::net::getpeername(&connection).is_ok() => Ok(by_address),
             None => Ok(TcpOwner::Unknown),
         },
     }
 }
 
-/// A socket to ask the kernel through.
+/// A netlink socket for requests.
 struct Netlink(OwnedFd);
 
 impl Netlink {
@@ -79,7 +79,7 @@ impl Netlink {
         let kernel = netlink::SocketAddrNetlink::new(0, 0);
         rustix::net::sendto(&self.0, &request(source, destination), SendFlags::empty(), &kernel)?;
         let mut answer = [0; ANSWER_SIZE];
-        // The kernel has answered before sendto(2) returns.
+        // The kernel replies before sendto(2) returns.
         let (length, _) = rustix::net::recv(&self.0, &mut answer, RecvFlags::DONTWAIT)?;
         parse(&answer[..length], destination.port())
     }
@@ -98,10 +98,10 @@ const NLM_F_REQUEST: u16 = 1;
 const HEADER: usize = 16;
 const REQUEST_SIZE: usize = HEADER + 56;
 
-/// More than `struct inet_diag_msg` and the attributes that come without being asked for.
+/// More than `struct inet_diag_msg` and the attributes that are always included.
 const ANSWER_SIZE: usize = 1024;
 
-/// A socket as the kernel describes it.
+/// A socket as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Socket {
     state: u8,
@@ -110,7 +110,7 @@ struct Socket {
     inode: u32,
 }
 
-/// The message that asks for the socket that is bound to `source` and connected to `destination`.
+/// The request for the socket that is bound to `source` and connected to `destination`.
 fn request(source: SocketAddr, destination: SocketAddr) -> [u8; REQUEST_SIZE] {
     let family = if source.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut message = [0; REQUEST_SIZE];
@@ -137,7 +137,7 @@ fn request(source: SocketAddr, destination: SocketAddr) -> [u8; REQUEST_SIZE] {
     message
 }
 
-/// An address as `struct inet_diag_sockid` holds it.
+/// An address in the form of `struct inet_diag_sockid`.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => {
@@ -149,8 +149,8 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The socket that an answer describes; none if there is none. Where no connection matches, the kernel may
-/// describe a listening socket instead, which isn't what was asked for: its peer has no port.
+/// The socket in a reply, if there is one. If no connection matches, the kernel may report a listening socket
+/// instead, recognisable by a peer without a port.
 fn parse(answer: &[u8], destination_port: u16) -> rustix::io::Result<Option<Socket>> {
     let four =
         |at: usize| answer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::BADMSG);
@@ -216,7 +216,7 @@ mod tests {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (client, _server) = connected("127.0.0.1:0").unwrap();
-        // Nobody is connected from there, but somebody listens there.
+        // There is no such connection, but a listener on the port.
         let other = SocketAddr::from(([192, 0, 2, 1], port));
         let found = Netlink::open().unwrap().look_up(other, client.local_addr().unwrap());
         assert_eq!(found, Ok(None));

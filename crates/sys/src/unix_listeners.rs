@@ -1,9 +1,7 @@
-//! Which Unix sockets of a network namespace are listened on under an abstract name, and whose they are
-//! (`sock_diag(7)`).
+//! Listening Unix sockets with abstract names in a network namespace, and their owners (`sock_diag(7)`).
 //!
-//! `/proc/net/unix` lists the same sockets, with every other Unix socket of the namespace, and doesn't say
-//! whose they are. Abstract names have no permissions: every user of the namespace may take any name that is
-//! free.
+//! `/proc/net/unix` lists these sockets among all Unix sockets of the namespace, and without owners. Abstract
+//! names have no permissions: every user in the namespace may take any free name.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -11,25 +9,28 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-/// A socket that is listened on.
+/// A listening socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnixListener {
+pub struct AbstractListener {
     /// Its name without the leading NUL.
     pub name: Vec<u8>,
-    /// Who made it, as this process's user namespace numbers it; the overflow id for a user that it doesn't
-    /// map. `None` where the kernel doesn't say (before Linux 5.3).
+    /// The user that created it, as this process's user namespace maps it; the overflow id for a user without
+    /// a mapping. `None` where the kernel doesn't report it (before Linux 5.3).
     pub uid: Option<u32>,
 }
 
-/// The sockets of type `SOCK_SEQPACKET` that are listened on under an abstract name, in the network namespace
-/// of the calling thread. Calls `found` for each, until `deadline`: a namespace can have any number of them.
-/// Some thousand are listed whatever the time, for on a machine that is busy time says little.
+/// Passes the listening `SOCK_SEQPACKET` sockets with abstract names, in the network namespace of the calling
+/// thread, to `found` until `deadline`, because a namespace can have any number of them. The first few
+/// thousand are listed whatever the deadline, because on a busy machine it may have passed early.
 ///
 /// # Errors
-/// `ENOENT`, `EPROTONOSUPPORT` or `EAFNOSUPPORT` where the kernel has no `sock_diag` for Unix sockets (they
-/// are in `/proc/net/unix` then), `EPERM` or `EACCES` where a filter of system calls is in the way, and when
-/// the system is short of descriptors or memory. What was found before is true.
-pub fn abstract_listeners(deadline: Instant, mut found: impl FnMut(UnixListener)) -> rustix::io::Result<()> {
+/// `ENOENT`, `EPROTONOSUPPORT` or `EAFNOSUPPORT` where the kernel has no `sock_diag` for Unix sockets (use
+/// `/proc/net/unix` then), `EPERM` or `EACCES` where a seccomp filter forbids it, and when the system is
+/// short of descriptors or memory. Sockets found before an error are valid.
+pub fn abstract_listeners(
+    deadline: Instant,
+    mut found: impl FnMut(AbstractListener),
+) -> rustix::io::Result<()> {
     let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
     let netlink: OwnedFd =
         rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
@@ -37,10 +38,10 @@ pub fn abstract_listeners(deadline: Instant, mut found: impl FnMut(UnixListener)
     rustix::net::sendto(&netlink, &request(), SendFlags::empty(), &kernel)?;
     let mut answer = vec![0; ANSWER_SIZE];
     for part in 0_usize.. {
-        if part >= AT_LEAST && Instant::now() >= deadline {
+        if part >= MIN_PARTS && Instant::now() >= deadline {
             break;
         }
-        // The kernel has the next part ready whenever the last one has been read.
+        // The kernel has the next part ready when the previous one has been read.
         let (length, _) = rustix::net::recv(&netlink, &mut answer, RecvFlags::DONTWAIT)?;
         if !read_part(&answer[..length], &mut found)? {
             break;
@@ -71,7 +72,7 @@ const MESSAGE: usize = HEADER + 16;
 const ATTRIBUTE: usize = 4;
 
 /// Parts that are read whatever the time: a few hundred sockets each.
-const AT_LEAST: usize = 8;
+const MIN_PARTS: usize = 8;
 
 /// More than the kernel puts into one part (32 KiB).
 const ANSWER_SIZE: usize = 64 << 10;
@@ -97,7 +98,7 @@ fn four(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Reads one part of an answer, several messages. Whether more parts follow.
-fn read_part(mut part: &[u8], found: &mut impl FnMut(UnixListener)) -> rustix::io::Result<bool> {
+fn read_part(mut part: &[u8], found: &mut impl FnMut(AbstractListener)) -> rustix::io::Result<bool> {
     while !part.is_empty() {
         let (length, kind) = (four(part, 0).ok_or(Errno::BADMSG)?, two(part, 4).ok_or(Errno::BADMSG)?);
         let length = length as usize;
@@ -121,7 +122,7 @@ fn read_part(mut part: &[u8], found: &mut impl FnMut(UnixListener)) -> rustix::i
 }
 
 /// The socket that a message describes, if it is one of those that are looked for.
-fn listener(message: &[u8]) -> Option<UnixListener> {
+fn listener(message: &[u8]) -> Option<AbstractListener> {
     if message.get(HEADER + 1) != Some(&SEQPACKET) || message.get(HEADER + 2) != Some(&LISTEN) {
         return None;
     }
@@ -139,7 +140,7 @@ fn listener(message: &[u8]) -> Option<UnixListener> {
     }
     // An abstract name begins with a NUL, a path doesn't.
     let name = name?.strip_prefix(b"\0")?.to_vec();
-    Some(UnixListener { name, uid })
+    Some(AbstractListener { name, uid })
 }
 
 #[cfg(test)]

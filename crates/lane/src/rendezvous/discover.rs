@@ -21,7 +21,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use sys::UnixListener;
+use sys::AbstractListener;
 
 /// The most servers that are tried. Their users share them.
 const MAX_CANDIDATES: usize = 64;
@@ -241,7 +241,7 @@ fn connect_abstract(name: &str) -> io::Result<OwnedFd> {
 fn listening(deadline: Instant) -> io::Result<Vec<(Option<u32>, Instance)>> {
     let overflow = sys::peer::overflow_uid();
     let mut found = Vec::new();
-    let listed = sys::abstract_listeners(deadline, |UnixListener { name, uid }| {
+    let listed = sys::abstract_listeners(deadline, |AbstractListener { name, uid }| {
         let instance = std::str::from_utf8(&name).ok().and_then(run_dir::instance_of_abstract);
         found.extend(instance.map(|instance| (uid.filter(|uid| *uid != overflow), instance)));
     });

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use exports::{Claim, ClientSpec, IoMode, LocalPeers, Names, NotKnownYet, Options, Squash};
+use exports::{Claim, ClientSpec, ExportOptions, IoMode, LocalPeers, Names, NotKnownYet, Squash};
 use lane::PeerCredentials;
 use rpc::server::TcpOwner;
 use store::{FileHandle, Holder, Identity, Store, UserContext};
@@ -93,7 +93,7 @@ pub(crate) struct Admission {
     entry: Arc<Entry>,
     address: SocketAddr,
     identity: Identity,
-    options: Options,
+    options: ExportOptions,
     modes: io::IoModes,
     /// Whether changes must be on stable storage before the reply (exports(5), `sync`).
     pub sync: bool,
@@ -218,7 +218,12 @@ impl Gate {
     }
 
     /// As whom `asking` acts.
-    fn identity(&self, entry: &Entry, options: &Options, asking: Asking<'_>) -> Result<Identity, Refusal> {
+    fn identity(
+        &self,
+        entry: &Entry,
+        options: &ExportOptions,
+        asking: Asking<'_>,
+    ) -> Result<Identity, Refusal> {
         let note = |what| self.refused.note(what, entry.export.path(), asking);
         if let Some(user) = entry.served_as() {
             // On the lane the option lets no other process in: an open file of the server's user is nobody
@@ -251,7 +256,11 @@ impl Gate {
     }
 
     /// The options that hold for a client.
-    pub(crate) fn options<'e>(&self, entry: &'e Entry, address: SocketAddr) -> Result<&'e Options, Refusal> {
+    pub(crate) fn options<'e>(
+        &self,
+        entry: &'e Entry,
+        address: SocketAddr,
+    ) -> Result<&'e ExportOptions, Refusal> {
         self.options_by(entry, address, &self.names)
     }
 
@@ -261,7 +270,7 @@ impl Gate {
         entry: &'e Entry,
         address: SocketAddr,
         names: &dyn Names,
-    ) -> Result<&'e Options, Refusal> {
+    ) -> Result<&'e ExportOptions, Refusal> {
         if entry.store.is_err() { Err(Refusal::NotExported) } else { Self::client_of(entry, address, names) }
     }
 
@@ -271,7 +280,7 @@ impl Gate {
         entry: &'e Entry,
         address: SocketAddr,
         names: &dyn Names,
-    ) -> Result<&'e Options, Refusal> {
+    ) -> Result<&'e ExportOptions, Refusal> {
         if entry.store.is_err() && entry.lost.is_none() {
             return Err(Refusal::NotExported);
         }
@@ -376,7 +385,7 @@ impl Admission {
 }
 
 /// Whom an export makes of a claim.
-fn squashed(options: &Options, claim: Option<Claim<'_>>) -> Identity {
+fn squashed(options: &ExportOptions, claim: Option<Claim<'_>>) -> Identity {
     let squashed = options.identity(claim);
     Identity { uid: squashed.uid, gid: squashed.gid, groups: squashed.gids }
 }

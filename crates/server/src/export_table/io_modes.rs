@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use exports::{IoMode, Options};
+use exports::{ExportOptions, IoMode};
 use io::IoModes;
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +63,7 @@ impl Switches {
 }
 
 /// The modes that hold for a client with `options`.
-pub(crate) fn modes(server: &Switches, export: &Switches, options: &Options) -> IoModes {
+pub(crate) fn modes(server: &Switches, export: &Switches, options: &ExportOptions) -> IoModes {
     let mode = |direction| effective(server, export, options, direction);
     IoModes { read: mode(Direction::Read), write: mode(Direction::Write) }
 }
@@ -72,7 +72,7 @@ pub(crate) fn modes(server: &Switches, export: &Switches, options: &Options) -> 
 pub(crate) fn effective(
     server: &Switches,
     export: &Switches,
-    options: &Options,
+    options: &ExportOptions,
     direction: Direction,
 ) -> IoMode {
     let option = match direction {
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn the_nearer_word_wins_and_can_be_taken_back() {
         let (server, export) = (Switches::new(IoMode::DontCache, IoMode::Buffered), Switches::default());
-        let mut options = Options::default();
-        let now = |options: &Options| modes(&server, &export, options);
+        let mut options = ExportOptions::default();
+        let now = |options: &ExportOptions| modes(&server, &export, options);
         assert_eq!(now(&options), IoModes { read: IoMode::DontCache, write: IoMode::Buffered });
         options.apply("write_io=direct").unwrap();
         assert_eq!(now(&options).write, IoMode::Direct);

@@ -6,7 +6,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ::sys::quota::{Holder, Quota, has_none, quota};
+use ::sys::quota::{Quota, QuotaOwner, is_unavailable, quota};
 
 use super::context::UserContext;
 use crate::attributes::{Attributes, FileKind};
@@ -44,7 +44,7 @@ impl UserContext<'_> {
             }
             let found = match quota(node.file(), holder) {
                 Ok(found) => found.and_then(|quota| left(&quota, now)),
-                Err(error) if has_none(error) => None,
+                Err(error) if is_unavailable(error) => None,
                 Err(error) => return Err(error.into()),
             };
             least = smaller(least, found);
@@ -54,27 +54,27 @@ impl UserContext<'_> {
 }
 
 /// The user and group that more data in this file or directory would be charged to.
-fn charged(to: &Attributes, by: &Identity) -> [Holder; 2] {
+fn charged(to: &Attributes, by: &Identity) -> [QuotaOwner; 2] {
     let (uid, gid) = match to.kind {
         FileKind::Directory if to.mode & SET_GROUP != 0 => (by.uid, to.gid),
         FileKind::Directory => (by.uid, by.gid),
         _ => (to.uid, to.gid),
     };
-    [Holder::User(uid), Holder::Group(gid)]
+    [QuotaOwner::User(uid), QuotaOwner::Group(gid)]
 }
 
-fn may_know(holder: Holder, who: &Identity) -> bool {
+fn may_know(holder: QuotaOwner, who: &Identity) -> bool {
     who.uid == 0
         || match holder {
-            Holder::User(uid) => who.uid == uid,
-            Holder::Group(gid) => who.gid == gid || who.groups.contains(&gid),
+            QuotaOwner::User(uid) => who.uid == uid,
+            QuotaOwner::Group(gid) => who.gid == gid || who.groups.contains(&gid),
         }
 }
 
 /// What a quota leaves at `now` (seconds since 1970); `None` if it limits nothing.
 fn left(quota: &Quota, now: u64) -> Option<QuotaAvailable> {
     let of = |limit: u64| (limit > 0).then(|| limit.saturating_sub(quota.used));
-    let over = quota.until > 0 && now > quota.until;
+    let over = quota.grace_end > 0 && now > quota.grace_end;
     let hard = if over { Some(0) } else { of(quota.hard) };
     let soft = of(quota.soft).or(hard);
     soft.map(|_| QuotaAvailable { hard, soft, used: quota.used })
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_a_quota_leaves() {
-        let quota = Quota { hard: 100, soft: 50, used: 60, until: 0 };
+        let quota = Quota { hard: 100, soft: 50, used: 60, grace_end: 0 };
         let room = |hard, soft| Some(QuotaAvailable { hard, soft, used: 60 });
         assert_eq!(left(&quota, 9), room(Some(40), Some(0)));
         assert_eq!(left(&Quota { soft: 0, ..quota }, 9), room(Some(40), Some(40)));
@@ -102,8 +102,8 @@ mod tests {
         assert_eq!(left(&Quota { hard: 0, soft: 0, ..quota }, 9), None);
         assert_eq!(left(&Quota { hard: 10, ..quota }, 9), room(Some(0), Some(0)), "root took more");
         // During and after the grace time of the soft limit.
-        for (until, hard) in [(9, 40), (8, 0)] {
-            assert_eq!(left(&Quota { until, ..quota }, 9), room(Some(hard), Some(0)));
+        for (grace_end, hard) in [(9, 40), (8, 0)] {
+            assert_eq!(left(&Quota { grace_end, ..quota }, 9), room(Some(hard), Some(0)));
         }
     }
 
@@ -122,14 +122,14 @@ mod tests {
         let file = Attributes { uid: 7, gid: 8, kind: FileKind::Regular, ..Attributes::default() };
         let directory = Attributes { kind: FileKind::Directory, ..file };
         let sticky = Attributes { mode: 0o2755, ..directory };
-        assert_eq!(charged(&file, &WHO), [Holder::User(7), Holder::Group(8)]);
-        assert_eq!(charged(&directory, &WHO), [Holder::User(1000), Holder::Group(100)]);
-        assert_eq!(charged(&sticky, &WHO), [Holder::User(1000), Holder::Group(8)]);
+        assert_eq!(charged(&file, &WHO), [QuotaOwner::User(7), QuotaOwner::Group(8)]);
+        assert_eq!(charged(&directory, &WHO), [QuotaOwner::User(1000), QuotaOwner::Group(100)]);
+        assert_eq!(charged(&sticky, &WHO), [QuotaOwner::User(1000), QuotaOwner::Group(8)]);
         let member = Identity { groups: vec![8], ..WHO };
-        assert!(may_know(Holder::User(1000), &WHO) && may_know(Holder::Group(100), &WHO));
-        assert!(!may_know(Holder::User(7), &WHO) && !may_know(Holder::Group(8), &WHO));
-        assert!(may_know(Holder::Group(8), &member));
+        assert!(may_know(QuotaOwner::User(1000), &WHO) && may_know(QuotaOwner::Group(100), &WHO));
+        assert!(!may_know(QuotaOwner::User(7), &WHO) && !may_know(QuotaOwner::Group(8), &WHO));
+        assert!(may_know(QuotaOwner::Group(8), &member));
         let root = Identity { uid: 0, ..WHO };
-        assert!(may_know(Holder::User(7), &root) && may_know(Holder::Group(8), &root));
+        assert!(may_know(QuotaOwner::User(7), &root) && may_know(QuotaOwner::Group(8), &root));
     }
 }

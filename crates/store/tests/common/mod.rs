@@ -1,4 +1,4 @@
-//! What the store's tests share. They need root: acting as users is what the store is for.
+//! Helpers for the store's tests. They need root, because the store acts as users.
 #![allow(dead_code)] // each test file uses its own part
 
 use std::ops::ControlFlow;
@@ -9,15 +9,15 @@ use std::os::unix::fs::PermissionsExt;
 
 use store::{HandleKey, Identity, Node, Store, StoreOptions, UserContext, WriteVerifier};
 
-/// A directory on tmpfs to export, open to everybody, removed at the end.
+/// A directory on tmpfs to export, with access for everyone, removed at the end.
 pub struct Export {
     pub dir: tempfile::TempDir,
     pub verifier: Arc<WriteVerifier>,
 }
 
 impl Export {
-    /// On tmpfs, which has file handles everywhere; or where `SAMEHOST_STORE_TESTS` says, for trying another
-    /// filesystem.
+    /// On tmpfs, which has file handles on all kernels, or at the path in `SAMEHOST_STORE_TESTS`, for testing
+    /// another filesystem.
     pub fn new() -> Export {
         let place = std::env::var_os("SAMEHOST_STORE_TESTS").unwrap_or_else(|| "/dev/shm".into());
         Export::at(Path::new(&place))
@@ -55,7 +55,7 @@ impl Export {
         Store::open(options).expect("the store opens")
     }
 
-    /// As whoever this thread is.
+    /// With the thread's current ids.
     pub fn open_as_is(&self) -> Store {
         Store::open(self.options()).expect("the store opens")
     }
@@ -73,7 +73,7 @@ pub fn root() -> Identity {
     user(0)
 }
 
-/// Does something as a process on the server would, behind the store's back.
+/// Runs `work` as a local process on the server would, without the store.
 pub fn local<T>(work: impl FnOnce() -> T) -> T {
     store::restore_process_ids();
     work()
@@ -83,7 +83,7 @@ pub fn root_of(acting: &UserContext<'_>, store: &Store) -> Arc<Node> {
     acting.node(store.root().as_bytes()).expect("the root is there")
 }
 
-/// All names from a cookie on, "." and ".." left out, `page` entries a call.
+/// All names after a cookie, without "." and "..", `page` entries per call.
 pub fn names(acting: &UserContext<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> {
     let (mut all, mut cursor, mut verifier) = (Vec::new(), 0, [0; 8]);
     loop {
@@ -109,8 +109,7 @@ pub fn names(acting: &UserContext<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> 
     }
 }
 
-/// Runs `work` on a thread that is an ordinary user in all its ids, as a server started by that user would
-/// be.
+/// Runs `work` on a thread with all ids of an ordinary user, as in a server started by that user.
 pub fn as_ordinary_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     std::thread::scope(|scope| {
@@ -135,7 +134,7 @@ impl Mounted {
         Mounted::new(at, "tmpfs", "size=8m,mode=777").expect("root may mount a tmpfs")
     }
 
-    /// `None` when the kernel or the container doesn't let us.
+    /// `None` when the kernel or the container doesn't allow it.
     pub fn new(at: PathBuf, kind: &str, options: &str) -> Option<Mounted> {
         let options = std::ffi::CString::new(options).expect("no NUL");
         let flags = rustix::mount::MountFlags::empty();
@@ -151,7 +150,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Until the kernel's coarse clock, from which most time stamps are taken, has passed this moment.
+/// Waits until the kernel's coarse clock, the source of most time stamps, has advanced past the current time.
 pub fn wait_for_clock_tick() {
     use rustix::time::{ClockId, clock_gettime};
     let now = clock_gettime(ClockId::Realtime);

@@ -1,4 +1,4 @@
-//! Reads of what isn't cached say so before they wait; reads of what is say nothing.
+//! Reads that wait for a disk announce it first; reads of cached data don't.
 
 extern crate samehost_store as store;
 
@@ -10,21 +10,21 @@ use std::path::Path;
 use common::{Export, local, root, root_of};
 
 const SIZE: usize = 1 << 20;
-/// How many files are tried: whether the kernel lets go of a page is its own decision.
+/// How many files are tried: the kernel need not drop a page.
 const TRIES: usize = 32;
 
 fn contents() -> Vec<u8> {
     (0..SIZE).map(|at| (at / 4096) as u8 ^ at as u8).collect()
 }
 
-/// Asks the kernel to forget what it has cached of a file.
+/// Asks the kernel to drop a file's cached pages.
 fn cool(path: &Path) {
     let file = File::open(path).expect("opens");
     file.sync_all().expect("syncs");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advises");
 }
 
-/// Whether the filesystem says what is cached.
+/// Whether the filesystem supports reads without waiting.
 fn can_be_asked(path: &Path) -> bool {
     let file = File::open(path).expect("opens");
     let mut byte = [0];
@@ -41,7 +41,7 @@ fn what_is_cached_or_on_tmpfs_is_read_without_a_word() {
         let store = export.open();
         let acting = store.as_user(&root()).expect("acts");
         let node = acting.lookup(&root_of(&acting, &store), b"f").expect("is there");
-        // Whatever the writing left out is cached now.
+        // Reading caches whatever writing left out.
         local(|| std::fs::read(export.path("f")).expect("reads"));
         for (offset, length) in [(0, 4096), (8192, 65536), (SIZE - 10, 100), (SIZE, 10), (SIZE + 10, 10)] {
             let mut buffer = vec![0; length];

@@ -1,4 +1,4 @@
-//! Handles of files that nobody knows the place of: one look through the tree answers for all of them.
+//! Handles of files without cached names: one tree scan answers for all of them.
 
 extern crate samehost_store as store;
 
@@ -12,7 +12,7 @@ use store::{CreateHow, Error, FileHandle, SetAttributes, Store, Wcc};
 
 const FILES: usize = 3000;
 
-/// A tree, and the handles of all its files.
+/// Makes a tree and returns the handles of all its files.
 fn fill(export: &Export) -> Vec<FileHandle> {
     local(|| {
         for index in 0..FILES {
@@ -30,8 +30,8 @@ fn fill(export: &Export) -> Vec<FileHandle> {
     (0..FILES).map(handle).collect()
 }
 
-/// Handles of the kind that unprivileged servers use; opening the store again forgets all places, as a
-/// restart does.
+/// Located handles, as an unprivileged server uses. Opening the store again empties the cache, as a restart
+/// does.
 fn located(export: &Export) -> Store {
     export.open_with(|options| options.subtree_check = true)
 }
@@ -45,10 +45,10 @@ fn thousands_of_stale_handles_after_a_restart_cost_one_look_through_the_tree() {
         (0..gone.len()).for_each(|index| {
             std::fs::remove_file(export.path(&format!("d{}/f{index}", index % 30))).expect("removes");
         });
-        // Files that get the inode numbers of those, where the filesystem uses them again.
+        // Files that may reuse the inode numbers of the removed ones.
         std::fs::create_dir(export.path("new")).expect("makes");
         (0..500).for_each(|index| std::fs::write(export.path(&format!("new/{index}")), b"").expect("writes"));
-        // And some that are where no hint leads.
+        // Files where no hint leads.
         (FILES - 100..FILES - 50).for_each(|index| {
             let from = export.path(&format!("d{}/f{index}", index % 30));
             std::fs::rename(from, export.path(&format!("moved{index}"))).expect("renames");
@@ -73,7 +73,7 @@ fn many_who_ask_at_once_wait_for_nobody() {
     local(|| {
         (0..30)
             .for_each(|index| std::fs::remove_dir_all(export.path(&format!("d{index}"))).expect("removes"));
-        // What the search has to look through.
+        // The tree for the scan.
         std::fs::create_dir(export.path("x")).expect("makes");
         (0..FILES).for_each(|index| std::fs::write(export.path(&format!("x/{index}")), b"").expect("writes"));
     });
@@ -121,7 +121,7 @@ fn what_changed_after_the_look_is_not_declared_gone() {
     assert_eq!(acting.node(handles[1].as_bytes()).expect("there").handle(), &handles[1]);
     assert_eq!(acting.node(new.as_bytes()).expect("there").handle(), &new);
     assert_eq!(store.tree_scans(), 2, "one more look found both");
-    // What this server itself removes needs no search.
+    // Files removed through the store need no scan.
     let dir = root_of(&acting, &store);
     let how = CreateHow::Guarded(SetAttributes::default());
     let short = *acting.create(&dir, b"short", &how, &mut Wcc::default()).expect("creates").handle();
