@@ -2,7 +2,7 @@
 //! `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
 
 use proto::{localio, mount3, nfs3::*, rpcbind};
-use rpc::message::{AuthSys, CallHeader, LaneCredential, ReplyHeader, ReplyStatus};
+use rpc::message::{AuthSys, CallHeader, Credential, ReplyHeader, ReplyStatus};
 use std::path::Path;
 use xdr::{Array, Encode, Encoder, List, Opaque};
 
@@ -276,13 +276,13 @@ fn nfs4() -> std::io::Result<()> {
 }
 
 fn records() -> std::io::Result<()> {
-    let call = |credential: &LaneCredential| {
+    let call = |credential: &Credential| {
         let mut to = Encoder::new();
         CallHeader::encode(&mut to, 7, PROGRAM, VERSION, Procedure::Getattr.number(), credential);
         to.put(&Getattr3Args { object: Opaque(b"handle") });
         to.into_vec()
     };
-    let sys = LaneCredential::Sys(AuthSys {
+    let sys = Credential::Sys(AuthSys {
         stamp: 1,
         machine_name: b"host".to_vec(),
         uid: 1000,
@@ -294,7 +294,7 @@ fn records() -> std::io::Result<()> {
         let count = u8::try_from(cuts.len()).expect("a seed is small");
         write("rpc_record", name, &[&[count], cuts, &stream].concat())
     };
-    seed("call-none", &[], fragment(&call(&LaneCredential::None), true))?;
+    seed("call-none", &[], fragment(&call(&Credential::None), true))?;
     seed("call-sys", &[3, 9, 0, 40], fragment(&call(&sys), true))?;
     let whole = call(&sys);
     let (head, tail) = whole.split_at(24);
