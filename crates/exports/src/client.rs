@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_kind_decides_and_then_the_first() {
+    fn the_most_specific_kind_applies_and_then_the_first() {
         let all = ["*", "*.example.org", "10.0.0.0/8", "10.1.0.0/16", "alpha.example.org", "10.1.2.3"];
         assert_eq!(chosen(&all, "10.1.2.3").unwrap(), "alpha.example.org");
         assert_eq!(chosen(&all[..4], "10.1.2.3").unwrap(), "10.0.0.0/8");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_yet_decides_nothing_and_lets_nothing_behind_it_decide() {
+    fn an_unresolved_entry_blocks_later_ones() {
         assert_eq!(decided(&["slow.example.org", "*"], "10.1.2.3"), Err(NotKnownYet));
         assert_eq!(decided(&["*.example.org", "*"], "10.7.7.7"), Err(NotKnownYet));
         // An earlier entry applies all the same.

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn local_users_are_verified_and_served_alone_unless_the_line_says_otherwise() {
+    fn local_peers_and_all_act_as_server_user() {
         let plain = apply("rw").unwrap();
         assert_eq!((plain.local_peers, plain.all_act_as_server_user), (LocalPeers::Verify, false));
         let text = "rw,local_peers=trust,all_act_as_server_user";

@@ -58,7 +58,7 @@ fn paths() {
 }
 
 #[test]
-fn defaults_of_a_line_are_for_the_clients_behind() {
+fn defaults_apply_to_the_clients_after_them() {
     let text =
         "/a -rw,no_root_squash,insecure 10.0.0.1 10.0.0.2(ro) -anonuid=7 10.0.0.3(all_squash,async,no_lane)";
     let first = options(text, "10.0.0.1");
@@ -75,7 +75,7 @@ fn defaults_of_a_line_are_for_the_clients_behind() {
 }
 
 #[test]
-fn errors_have_their_place_and_a_way_out() {
+fn errors_have_a_position_and_a_remedy() {
     for (text, expected) in [
         ("/a *(rw,crossmnt)", "t:1:9: option crossmnt is not supported: export the filesystem below"),
         ("\n/a 10.0.0.1(rw) \\\n  10.0.0.2(rw,mp=/x)", "t:3:15: option mp=/x is not supported"),
@@ -109,7 +109,7 @@ fn errors_have_their_place_and_a_way_out() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_up_to_a_bound() {
+fn all_mistakes_are_reported_up_to_a_limit() {
     let errors = Exports::parse("/a *(x)\n/b *(rw)\nc\n/d \"", "t").unwrap_err();
     assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [1, 3, 4]);
     assert_eq!(Exports::parse("x\n".repeat(1000), "t").unwrap_err().len(), 100);

@@ -1,22 +1,22 @@
-//! Memory that O_DIRECT takes: aligned to a page, which suits every device, and used again, because memory
-//! fresh from the kernel has to be cleared page by page.
+//! Page-aligned memory for O_DIRECT, which suits every device. Buffers are pooled, because the kernel clears
+//! fresh memory page by page.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Mutex;
 
-/// Every buffer begins at a multiple of this, in bytes.
+/// The alignment of buffers, in bytes.
 const PAGE: usize = 4096;
 
-/// Buffers come in multiples of this, so that they fit the next one who asks.
-const STEP: usize = 64 << 10;
+/// Allocations are multiples of this, so that pooled ones can be reused.
+const ALLOCATION_UNIT: usize = 64 << 10;
 
-/// How much memory is kept for the next time, in the whole process.
-const KEPT: usize = 4 << 20;
+/// Maximum size of the pool, in bytes.
+const MAX_POOLED: usize = 4 << 20;
 
-/// Buffers that nobody uses, [`KEPT`] bytes at most.
+/// Unused allocations, at most [`MAX_POOLED`] bytes.
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// A buffer that begins at a page's beginning. What it holds at first is of no meaning.
+/// A page-aligned buffer. Its initial contents are unspecified.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     bytes: Vec<u8>,
@@ -27,7 +27,7 @@ impl AlignedBuffer {
     /// A buffer of `length` bytes.
     #[must_use]
     pub fn new(length: usize) -> Self {
-        let room = (length + PAGE).next_multiple_of(STEP);
+        let room = (length + PAGE).next_multiple_of(ALLOCATION_UNIT);
         let pooled = POOL.lock().ok().and_then(|mut pool| {
             let fits = pool.iter().rposition(|bytes| bytes.len() == room)?;
             Some(pool.swap_remove(fits))
@@ -43,7 +43,7 @@ impl Drop for AlignedBuffer {
         let bytes = std::mem::take(&mut self.bytes);
         if let Ok(mut pool) = POOL.lock() {
             let kept: usize = pool.iter().map(Vec::len).sum();
-            if kept + bytes.len() <= KEPT {
+            if kept + bytes.len() <= MAX_POOLED {
                 pool.push(bytes);
             }
         }
@@ -63,7 +63,7 @@ impl DerefMut for AlignedBuffer {
     }
 }
 
-/// Bytes that were read into a buffer of more.
+/// A part of a buffer: the bytes that a read returns.
 #[derive(Debug)]
 pub struct Payload {
     pub(crate) buffer: AlignedBuffer,
@@ -88,12 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_are_aligned_and_not_kept_without_end() {
+    fn buffers_are_aligned_and_the_pool_is_bounded() {
         let buffers: Vec<AlignedBuffer> = (0..100).map(|n| AlignedBuffer::new(n * 1001)).collect();
         for (n, buffer) in buffers.iter().enumerate() {
             assert_eq!((buffer.len(), buffer.as_ptr().addr() % PAGE), (n * 1001, 0));
         }
         drop(buffers);
-        assert!(POOL.lock().unwrap().iter().map(Vec::len).sum::<usize>() <= KEPT);
+        assert!(POOL.lock().unwrap().iter().map(Vec::len).sum::<usize>() <= MAX_POOLED);
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_bytes_are_had_without_waiting_or_not_at_all() {
+    fn try_read_returns_cached_bytes_or_none() {
         let file = scratch(b"cached");
         let mut buffer = [0; 6];
         if let Some(count) = try_read_at(&file, &mut buffer, 0).expect("reads") {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_write_access_says_so() {
+    fn writing_a_read_only_file_fails() {
         let named = tempfile::NamedTempFile::new().expect("a scratch file");
         let read_only = std::fs::File::open(named.path()).expect("opens");
         let error = write_at(&read_only, b"x", 0).expect_err("refused");

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_refused_is_not_asked_for_again_by_anybody_and_is_said() {
+    fn a_refused_mode_is_shared_and_reported() {
         let refusals = Arc::new(UnsupportedModes::default());
         let [one, other] = [(); 2].map(|()| IoFallbacks::on(Arc::clone(&refusals)));
         assert_eq!(one.instead_of(IoMode::DontCache), IoMode::DontCache);

@@ -173,8 +173,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_write_is_covered_by_segments_that_obey_the_rules(
-            offset in offset(), length in 0usize..200_000, address in any::<u16>(), mode in mode(), alignment in alignment(),
+        fn write_plans_cover_the_request_with_valid_segments(
+            offset in offset(), length in 0usize..200_000, address in any::<u16>(),
+            mode in mode(), alignment in alignment(),
         ) {
             let address = usize::from(address);
             let plan = write(offset, length, address, mode, alignment);
@@ -211,20 +212,23 @@ mod tests {
             // Every range that contains a whole block is written directly.
             let block = alignment.offset();
             let whole = offset.checked_next_multiple_of(block).and_then(|first| first.checked_add(block));
-            let has_block = offset.checked_add(length as u64).is_some_and(|end| whole.is_some_and(|whole| whole <= end));
+            let end = offset.checked_add(length as u64);
+            let has_block = end.is_some_and(|end| whole.is_some_and(|whole| whole <= end));
             prop_assert_eq!(!direct.is_empty(), has_block && length >= alignment.memory());
         }
 
         #[test]
-        fn a_read_is_expanded_to_blocks_and_gives_back_what_was_asked(
-            offset in offset(), length in 0usize..200_000, mode in mode(), alignment in alignment(), size in 0u64..400_000,
+        fn read_plans_cover_the_request_with_whole_blocks(
+            offset in offset(), length in 0usize..200_000, mode in mode(),
+            alignment in alignment(), size in 0u64..400_000,
         ) {
             let plan = read(offset, length, mode, alignment);
             prop_assert_eq!(plan.want, length);
             if plan.mode == IoMode::Direct {
                 let block = alignment.unwrap().offset();
                 prop_assert!(plan.offset.is_multiple_of(block) && (plan.length as u64).is_multiple_of(block));
-                prop_assert!((plan.skip as u64) < block && ((plan.length - plan.skip - length) as u64) < block);
+                let behind = (plan.length - plan.skip - length) as u64;
+                prop_assert!((plan.skip as u64) < block && behind < block);
                 prop_assert_eq!(plan.offset + plan.skip as u64, offset);
             } else {
                 prop_assert_eq!((plan.offset, plan.length, plan.skip), (offset, length, 0));

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_the_crc_that_others_show() {
+    fn the_hash_is_crc32() {
         assert_eq!(handle_hash(b"123456789"), 0xCBF4_3926, "the check value of CRC-32/ISO-HDLC");
         assert_eq!(handle_hash(b""), 0);
     }

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_behind_a_segment_that_failed() {
+    fn nothing_is_written_after_a_failed_segment() {
         let file = tempfile::tempfile().expect("a scratch file");
         buffered::write_at(&file, &[b'.'; 4096], 0).expect("writes");
         let broken = failing();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_segment_that_fails_is_the_request_s_error() {
+    fn an_error_in_the_first_segment_is_returned() {
         let file = tempfile::tempfile().expect("a scratch file");
         let broken = failing();
         let alignment = Alignment::new(1, 512).expect("powers of two");

@@ -29,31 +29,31 @@ fn main() -> Result<(), Box<dyn Error>> {
         limits: store::DescriptorLimits::default(),
     })?;
     let handle = {
-        let acting = store.as_user(&Identity { uid: 2000, gid: 2000, groups: vec![] })?;
-        let root = acting.node(store.root().as_bytes())?;
+        let context = store.as_user(&Identity { uid: 2000, gid: 2000, groups: vec![] })?;
+        let root = context.node(store.root().as_bytes())?;
         let open_to_all = SetAttributes { mode: Some(0o666), ..SetAttributes::default() };
-        let node = acting.create(&root, b"file", &CreateHow::Unchecked(open_to_all), &mut Wcc::default())?;
-        acting.write(&node, 0, &[7; 65536], io::Stability::Unstable, &mut Wcc::default())?;
+        let node = context.create(&root, b"file", &CreateHow::Unchecked(open_to_all), &mut Wcc::default())?;
+        context.write(&node, 0, &[7; 65536], io::Stability::Unstable, &mut Wcc::default())?;
         *node.handle()
     };
     let identity = Identity { uid, gid: uid, groups: vec![1, 2, 3] };
     let mut buffer = [0; 4096];
     let started = Instant::now();
     for index in 0..count {
-        let acting = store.as_user(&identity)?;
+        let context = store.as_user(&identity)?;
         let offset = u64::from(index % 16) * 4096;
         match what.as_str() {
             "lookup" => {
-                let root = acting.node(store.root().as_bytes())?;
-                acting.lookup(&root, b"file")?;
+                let root = context.node(store.root().as_bytes())?;
+                context.lookup(&root, b"file")?;
             }
             "write" => {
-                let node = acting.node(handle.as_bytes())?;
-                acting.write(&node, offset, &buffer, io::Stability::Unstable, &mut Wcc::default())?;
+                let node = context.node(handle.as_bytes())?;
+                context.write(&node, offset, &buffer, io::Stability::Unstable, &mut Wcc::default())?;
             }
             "read" => {
-                let node = acting.node(handle.as_bytes())?;
-                acting.read(&node, offset, &mut buffer)?;
+                let node = context.node(handle.as_bytes())?;
+                context.read(&node, offset, &mut buffer)?;
             }
             other => return Err(format!("read, write or lookup, not {other}").into()),
         }

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_running_program_is_no_reason_to_try_for_ever() {
+    fn a_running_program_is_not_a_temporary_error() {
         assert_eq!(Error::from(Errno::TXTBSY), Error::Io(Errno::TXTBSY));
         assert_eq!(Error::from(Errno::AGAIN), Error::TryLater);
     }

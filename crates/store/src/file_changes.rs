@@ -211,14 +211,14 @@ mod tests {
     use crate::Identity;
 
     #[test]
-    fn only_announced_changes_of_this_process_are_not_told() {
+    fn only_announced_changes_of_this_process_are_not_reported() {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
         let (f, g) = (dir.path().join("f"), dir.path().join("g"));
         std::fs::write(&f, b"").expect("writes");
         let store = crate::testing::store(dir.path());
-        let acting = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("acts");
-        let root = acting.node(store.root().as_bytes()).expect("there");
-        let node = acting.lookup(&root, b"f").expect("there");
+        let context = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("acts");
+        let root = context.node(store.root().as_bytes()).expect("there");
+        let node = context.lookup(&root, b"f").expect("there");
         let changes = FileChanges::new().expect("there is room");
         if changes.changes.is_none() {
             // Forbidden by a container's rules.
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(changes.changed(), told, "another process, in the middle of it");
         elsewhere("touch", &[&g]);
         assert_eq!(changes.changed(), told, "times, too");
-        acting.touch(&node).expect("touches");
+        context.touch(&node).expect("touches");
         assert_eq!(changes.changed(), nothing, "but not the server's own");
         changes.unwatch(&watch);
         rename(&g, &f);

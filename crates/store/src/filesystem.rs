@@ -160,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_promised_as_coarse_as_they_are_kept() {
+    fn time_granularity_is_that_of_the_filesystem() {
         assert_eq!((time_delta(EXT, true), time_delta(EXT, false)), (1, 1_000_000_000));
         assert_eq!((time_delta(MSDOS, true), time_delta(EXFAT, true)), (2_000_000_000, 2_000_000_000));
         assert_eq!((time_delta(NTFS3, true), time_delta(XFS, true), time_delta(XFS, false)), (100, 1, 1));
     }
 
     #[test]
-    fn the_kernel_that_gave_tmpfs_lasting_cookies() {
+    fn tmpfs_has_stable_cookies_since_linux_6_6() {
         for release in ["6.6.0", "6.6", "6.12.9+deb13-amd64", "7.0.0-rc1", "10.1"] {
             assert!(tmpfs_keeps_cookies(release.as_bytes()), "{release}");
         }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_knows_the_mount_that_it_is_on() {
+    fn an_unmounted_directory_is_detected() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = crate::testing::store(dir.path());
         let mounts = Mounts::parse(&std::fs::read_to_string("/proc/self/mountinfo").expect("reads"));

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_in_comes_out() {
+    fn handles_round_trip() {
         let kernel = KernelHandle::new(0x81, &[5; MAX_KERNEL]).expect("fits");
         let handle = sealer(9).kernel(&kernel).expect("fits");
         assert_eq!(handle.as_bytes().len(), FileHandle::MAX);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_is_too_long_or_odd_is_left_to_the_other_scheme() {
+    fn unsuitable_kernel_handles_are_not_sealed() {
         assert!(sealer(9).kernel(&KernelHandle::new(1, &[5; MAX_KERNEL + 1]).expect("fits")).is_none());
         assert!(sealer(9).kernel(&KernelHandle::new(256, &[5; 8]).expect("fits")).is_none());
         assert!(sealer(9).kernel(&KernelHandle::new(-1, &[5; 8]).expect("fits")).is_none());

@@ -248,12 +248,12 @@ fn can_act_as_others() -> std::result::Result<(), String> {
             capabilities(None).map_err(|error| format!("capabilities can't be read ({error})"))?.effective;
         let dangerous = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
         if left.intersects(dangerous) {
-            return Err("acting as a user doesn't drop root's rights here (securebits)".into());
+            return Err("context as a user doesn't drop root's rights here (securebits)".into());
         }
         Ok(())
     };
     std::thread::scope(|scope| scope.spawn(trial).join())
-        .unwrap_or_else(|_| Err("the trial of acting as a user failed".into()))
+        .unwrap_or_else(|_| Err("the trial of context as a user failed".into()))
 }
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_started_by_one_that_acts_as_a_user_finds_back_to_the_process() {
+    fn a_child_thread_of_an_acting_thread_can_restore_the_process_ids() {
         if can_act_as_others().is_err() {
             return;
         }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_wears_what_it_was_told_last_and_can_take_it_off() {
+    fn a_thread_assumes_and_restores_ids() {
         if can_act_as_others().is_err() {
             return;
         }

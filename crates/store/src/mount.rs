@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mountinfo_is_read_as_the_manual_has_it() {
+    fn mountinfo_is_parsed() {
         let mounts = Mounts::parse(
             "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
              37 35 98:0 / /mnt\\0403 ro,noexec - ext3 /dev/root rw\n\

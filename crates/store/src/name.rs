@@ -50,7 +50,7 @@ mod tests {
     use proptest::prelude::{any as anything, prop_assert, prop_assert_eq, proptest};
 
     #[test]
-    fn each_bad_name_has_its_own_error() {
+    fn each_invalid_name_has_its_error() {
         assert_eq!(any(b""), Err(Error::InvalidName));
         assert_eq!(any(b"a/b"), Err(Error::InvalidName));
         assert_eq!(any(b"a\0"), Err(Error::InvalidName));

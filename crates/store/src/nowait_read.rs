@@ -64,7 +64,7 @@ mod tests {
     use crate::error::Error;
 
     #[test]
-    fn who_has_no_answer_is_asked_once() {
+    fn unsupported_nowait_is_tried_once() {
         let nowait = NowaitSupport::default();
         let ask = |asked| nowait.ask(|| asked);
         assert_eq!(ask(Ok(NowaitRead::Got(3))), Ok(NowaitRead::Got(3)));

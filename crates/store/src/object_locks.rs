@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opposite_orders_and_shared_locks_end() {
+    fn opposite_lock_orders_do_not_deadlock() {
         let locks = ObjectLocks::new();
         std::thread::scope(|scope| {
             scope.spawn(|| (0..2000).for_each(|_| drop(locks.two(1, 2))));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_overlaps_with_another_was_not_alone() {
+    fn overlapping_changes_are_detected() {
         let locks = ObjectLocks::new();
         let one = locks.enter(1);
         assert!(one.was_alone());

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_holds_for_its_user_and_its_ctime() {
+    fn a_cached_permission_is_for_one_user_and_ctime() {
         let at = |seconds| Timestamp { seconds, nanoseconds: 1 };
         let mut permissions = PermissionCache::default();
         permissions.put(at(5), 1, 4, true);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_what_the_kernel_has() {
+    fn acls_round_trip_in_the_kernels_format() {
         let acl = PosixAcl {
             owner: 7,
             users: vec![(1000, 6), (3, 4)],
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_a_list_of_three() {
+    fn a_mode_is_an_acl_of_three_entries() {
         let acl = PosixAcl::of_mode(0o4751);
         assert_eq!((acl.owner, acl.group, acl.other, acl.mask), (7, 5, 1, None));
     }

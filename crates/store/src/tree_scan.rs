@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_found_and_what_changed_since_is_told_apart() {
+    fn a_scan_finds_files_and_detects_later_changes() {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("a/b/c")).expect("makes");
@@ -219,21 +219,21 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_another_searches_is_sent_away_and_not_kept_waiting() {
+    fn a_concurrent_scan_returns_try_later() {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
         let store = store(dir.path());
         let inner = store.inner();
         let HandleScheme::Located(places) = &inner.scheme else { panic!("subtree_check is located") };
         let handle = inner.tree.sealer.located(FileId { fileid: u64::MAX, generation: 1 }, &[7]);
         let nobody = Identity { uid: 0, gid: 0, groups: vec![] };
-        let acting = store.as_user(&nobody).expect("acts");
+        let context = store.as_user(&nobody).expect("acts");
         let searching = places.only_searcher().expect("nobody else");
         for _ in 0..3 {
-            assert_eq!(acting.node(handle.as_bytes()).err(), Some(Error::TryLater));
+            assert_eq!(context.node(handle.as_bytes()).err(), Some(Error::TryLater));
         }
         drop(searching);
         assert_eq!(places.tree_scans(), 0);
-        assert_eq!(acting.node(handle.as_bytes()).err(), Some(Error::Stale));
+        assert_eq!(context.node(handle.as_bytes()).err(), Some(Error::Stale));
         assert_eq!(places.tree_scans(), 1);
     }
 }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_before_a_sync_began_has_its_outcome() {
+    fn waiters_share_the_result_of_a_later_sync() {
         assert_eq!(shared(Stability::FileSync, Ok(())), (Ok(()), 1));
         assert_eq!(shared(Stability::FileSync, LOST), (LOST, 1), "what was lost may have been his");
         assert_eq!(shared(Stability::DataSync, LOST), (LOST, 1));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_waits_for_synchronous_writes_and_the_tidying_thread_does_not() {
+    fn a_sync_waits_for_synchronous_writes_and_the_reaper_does_not() {
         let syncs = FileSyncs::default();
         syncs.in_write(|| assert_eq!(syncs.try_whole(Stability::DataSync, || Ok(())), None));
         let alone = syncs.whole(Stability::FileSync, || {

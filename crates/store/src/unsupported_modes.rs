@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_one_filesystem_share_what_is_known_and_those_of_others_do_not() {
+    fn stores_on_one_filesystem_share_unsupported_modes() {
         let here = tempfile::tempdir().expect("a scratch directory");
         let below = tempfile::tempdir_in(&here).expect("another in it");
         let open = |path: &std::path::Path| {

@@ -34,44 +34,44 @@ fn can_be_asked(path: &Path) -> bool {
 }
 
 #[test]
-fn what_is_cached_or_on_tmpfs_is_read_without_a_word() {
+fn cached_reads_and_tmpfs_reads_announce_no_wait() {
     for place in [std::env::temp_dir(), "/dev/shm".into()] {
         let export = Export::at(&place);
         local(|| std::fs::write(export.path("f"), contents()).expect("writes"));
         let store = export.open();
-        let acting = store.as_user(&root()).expect("acts");
-        let node = acting.lookup(&root_of(&acting, &store), b"f").expect("is there");
+        let context = store.as_user(&root()).expect("acts");
+        let node = context.lookup(&root_of(&context, &store), b"f").expect("is there");
         // Reading caches whatever writing left out.
         local(|| std::fs::read(export.path("f")).expect("reads"));
         for (offset, length) in [(0, 4096), (8192, 65536), (SIZE - 10, 100), (SIZE, 10), (SIZE + 10, 10)] {
             let mut buffer = vec![0; length];
-            let read = acting
+            let read = context
                 .read_or_wait(&node, offset as u64, &mut buffer, || panic!("waits at {offset}"))
                 .expect("reads");
             assert_eq!(read.count, SIZE.saturating_sub(offset).min(length));
             assert_eq!(buffer[..read.count], contents()[offset.min(SIZE)..][..read.count]);
             assert_eq!(read.eof, offset + length >= SIZE);
-            let (file, _) = acting.read_file(&node).expect("opens");
-            acting
+            let (file, _) = context.read_file(&node).expect("opens");
+            context
                 .warm(&file, offset as u64, length as u32, || panic!("waits at {offset}"))
                 .expect("all is there");
         }
         let mut one = [0];
         for offset in [1 << 63, u64::MAX] {
-            let read = acting.read_or_wait(&node, offset, &mut one, || panic!("waits")).expect("reads");
+            let read = context.read_or_wait(&node, offset, &mut one, || panic!("waits")).expect("reads");
             assert_eq!((read.count, read.eof), (0, true));
-            let (file, _) = acting.read_file(&node).expect("opens");
-            acting.warm(&file, offset, u32::MAX, || panic!("waits")).expect("nothing to do");
+            let (file, _) = context.read_file(&node).expect("opens");
+            context.warm(&file, offset, u32::MAX, || panic!("waits")).expect("nothing to do");
         }
     }
 }
 
 #[test]
-fn what_is_not_cached_is_announced_and_read_whole() {
+fn uncached_reads_announce_the_wait_and_return_all_data() {
     let export = Export::at(&std::env::temp_dir());
     let (mut reads, mut warmings) = (0, 0);
     let store = export.open();
-    let acting = store.as_user(&root()).expect("acts");
+    let context = store.as_user(&root()).expect("acts");
     for number in 0..TRIES {
         let name = format!("f{number}");
         let path = export.path(&name);
@@ -79,16 +79,16 @@ fn what_is_not_cached_is_announced_and_read_whole() {
         if !can_be_asked(&path) {
             return; // this filesystem can't say; the other test has what follows from that
         }
-        let node = acting.lookup(&root_of(&acting, &store), name.as_bytes()).expect("is there");
+        let node = context.lookup(&root_of(&context, &store), name.as_bytes()).expect("is there");
         cool(&path);
         let mut buffer = vec![0; 40_000];
-        let read = acting.read_or_wait(&node, 300_001, &mut buffer, || reads += 1).expect("reads");
+        let read = context.read_or_wait(&node, 300_001, &mut buffer, || reads += 1).expect("reads");
         assert_eq!(read.count, buffer.len());
         assert_eq!(buffer, contents()[300_001..340_001]);
         cool(&path);
-        let (file, _) = acting.read_file(&node).expect("opens");
-        acting.warm(&file, 0, SIZE as u32, || warmings += 1).expect("is read");
-        acting.warm(&file, 0, SIZE as u32, || panic!("it was read just now")).expect("is there");
+        let (file, _) = context.read_file(&node).expect("opens");
+        context.warm(&file, 0, SIZE as u32, || warmings += 1).expect("is read");
+        context.warm(&file, 0, SIZE as u32, || panic!("it was read just now")).expect("is there");
         if reads > 0 && warmings > 0 {
             return;
         }

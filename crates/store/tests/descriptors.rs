@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const FILES: usize = 60;
 
 #[test]
-fn what_is_kept_for_later_gives_way_to_the_call_at_hand() {
+fn caches_release_descriptors_for_a_call() {
     let export = Export::new();
     local(|| {
         for number in 0..FILES {
@@ -21,23 +21,23 @@ fn what_is_kept_for_later_gives_way_to_the_call_at_hand() {
     let store = export.open_with(|options| {
         options.limits = store::DescriptorLimits { nodes: 4096, data: 4096, preserved: 4096 }
     });
-    let acting = store.as_user(&root()).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&root()).expect("acts");
+    let dir = root_of(&context, &store);
     let enough = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..enough }).expect("sets");
     let mut held = Vec::new();
     for number in 0..FILES {
         // A file costs two descriptors, so there are more files than descriptors.
-        let node = acting.lookup(&dir, format!("f{number}").as_bytes()).expect("finds");
+        let node = context.lookup(&dir, format!("f{number}").as_bytes()).expect("finds");
         let mut buffer = [0; 4];
-        acting.read(&node, 0, &mut buffer).expect("reads");
+        context.read(&node, 0, &mut buffer).expect("reads");
         assert_eq!(&buffer, b"data");
         if number % 10 == 0 {
             held.push(node);
         }
     }
     for node in &held {
-        acting.read(node, 0, &mut [0; 4]).expect("what is in use stays");
+        context.read(node, 0, &mut [0; 4]).expect("what is in use stays");
     }
     setrlimit(Resource::Nofile, enough).expect("sets");
 }

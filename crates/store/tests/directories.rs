@@ -19,15 +19,15 @@ fn fill(export: &Export, count: usize) {
 }
 
 #[test]
-fn ten_thousand_entries_come_once_each_in_any_page_size() {
+fn each_of_ten_thousand_entries_is_listed_once() {
     for place in ["/dev/shm", "/tmp"] {
         let export = Export::at(place.as_ref());
         fill(&export, 10_000);
         let store = export.open();
-        let acting = store.as_user(&user(1000)).expect("acts");
-        let dir = root_of(&acting, &store);
+        let context = store.as_user(&user(1000)).expect("acts");
+        let dir = root_of(&context, &store);
         for page in [37, 1000, 100_000] {
-            let all = names(&acting, &dir, page);
+            let all = names(&context, &dir, page);
             assert_eq!(all.len(), 10_000, "{place}, pages of {page}");
             assert_eq!(all.iter().collect::<HashSet<_>>().len(), 10_000);
         }
@@ -35,15 +35,15 @@ fn ten_thousand_entries_come_once_each_in_any_page_size() {
 }
 
 #[test]
-fn what_stays_is_seen_once_though_others_come_and_go_and_the_server_restarts() {
+fn remaining_entries_are_listed_once_despite_changes_and_a_restart() {
     for place in ["/dev/shm", "/tmp"] {
         let export = Export::at(place.as_ref());
         fill(&export, 2_000);
         let mut store = export.open();
         let (mut cookie, mut verifier, mut seen) = (0, [0; 8], Vec::new());
         for page in 0.. {
-            let acting = store.as_user(&user(1000)).expect("acts");
-            let dir = root_of(&acting, &store);
+            let context = store.as_user(&user(1000)).expect("acts");
+            let dir = root_of(&context, &store);
             let mut taken = 0;
             let (from, mut next) = (cookie, cookie);
             let mut each = |entry: store::DirEntry<'_>| {
@@ -55,7 +55,7 @@ fn what_stays_is_seen_once_though_others_come_and_go_and_the_server_restarts() {
                 seen.push(entry.name.to_vec());
                 ControlFlow::Continue(())
             };
-            let end = acting.read_dir(&dir, from, verifier, &mut each).expect("reads on");
+            let end = context.read_dir(&dir, from, verifier, &mut each).expect("reads on");
             (cookie, verifier) = (next, end.verifier);
             if end.eof {
                 break;
@@ -81,27 +81,27 @@ fn what_stays_is_seen_once_though_others_come_and_go_and_the_server_restarts() {
 }
 
 #[test]
-fn cookies_and_verifiers_that_are_not_ours() {
+fn invalid_cookies_and_verifiers_are_refused() {
     let export = Export::new();
     fill(&export, 50);
     local(|| std::fs::create_dir(export.path("sub")).expect("makes"));
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     let mut stop_at_once = |_: store::DirEntry<'_>| ControlFlow::Break(());
     let page =
-        acting.read_dir(&dir, 0, [9; 8], &mut stop_at_once).expect("from the start any verifier will do");
+        context.read_dir(&dir, 0, [9; 8], &mut stop_at_once).expect("from the start any verifier will do");
     assert!(!page.eof);
     for (cookie, verifier) in [(1, [9; 8]), (1, [0; 8]), (u64::MAX, page.verifier), (1 << 63, page.verifier)]
     {
-        let refused = acting.read_dir(&dir, cookie, verifier, &mut stop_at_once);
+        let refused = context.read_dir(&dir, cookie, verifier, &mut stop_at_once);
         assert_eq!(refused.err(), Some(Error::BadCookie), "{cookie:#x}");
     }
-    let sub = acting.lookup(&dir, b"sub").expect("there");
-    let of_sub = acting.read_dir(&sub, 0, [0; 8], &mut stop_at_once).expect("reads").verifier;
+    let sub = context.lookup(&dir, b"sub").expect("there");
+    let of_sub = context.read_dir(&sub, 0, [0; 8], &mut stop_at_once).expect("reads").verifier;
     assert_ne!(of_sub, page.verifier, "a verifier belongs to its directory");
-    let file = acting.lookup(&dir, b"file-00000").expect("there");
-    assert_eq!(acting.read_dir(&file, 0, [0; 8], &mut stop_at_once).err(), Some(Error::NotDirectory));
+    let file = context.lookup(&dir, b"file-00000").expect("there");
+    assert_eq!(context.read_dir(&file, 0, [0; 8], &mut stop_at_once).err(), Some(Error::NotDirectory));
 }
 
 #[test]
@@ -109,12 +109,12 @@ fn dots_are_listed_and_the_root_is_its_own_parent() {
     let outer = Export::new();
     local(|| std::fs::create_dir_all(outer.path("export/sub")).expect("makes"));
     let store = outer.open_with(|options| options.path = outer.path("export"));
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let sub = acting.lookup(&dir, b"sub").expect("there");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let sub = context.lookup(&dir, b"sub").expect("there");
     let ids = |node: &store::Node| {
         let mut dots = [0, 0];
-        acting
+        context
             .read_dir(node, 0, [0; 8], &mut |entry| {
                 match entry.name {
                     b"." => dots[0] = entry.fileid,
@@ -129,14 +129,14 @@ fn dots_are_listed_and_the_root_is_its_own_parent() {
     assert_eq!(ids(&dir), [dir.fileid(), dir.fileid()]);
     assert_eq!(ids(&sub), [sub.fileid(), dir.fileid()]);
     local(|| std::fs::remove_dir(outer.path("export/sub")).expect("removes"));
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let gone = acting.read_dir(&sub, 0, [0; 8], &mut |_| ControlFlow::Continue(()));
+    let context = store.as_user(&user(1000)).expect("acts");
+    let gone = context.read_dir(&sub, 0, [0; 8], &mut |_| ControlFlow::Continue(()));
     assert_eq!(gone.err(), Some(Error::Stale));
 }
 
 /// ramfs uses positions as cookies, as tmpfs did before Linux 6.6.
 #[test]
-fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
+fn a_position_in_a_changed_directory_is_refused() {
     let export = Export::new();
     local(|| std::fs::create_dir(export.path("ram")).expect("makes"));
     let Some(_mounted) = common::Mounted::new(export.path("ram"), "ramfs", "mode=777") else {
@@ -147,12 +147,12 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
         (0..20).for_each(|index| std::fs::write(export.path(&format!("ram/{index}")), b"").expect("writes"));
     });
     let store = export.open_with(|options| options.path = export.path("ram"));
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     // Five entries per page; the names and the last cookie.
-    let page = |acting: &store::UserContext<'_>, cookie: u64, verifier: [u8; 8]| {
+    let page = |context: &store::UserContext<'_>, cookie: u64, verifier: [u8; 8]| {
         let (mut names, mut last) = (Vec::new(), cookie);
-        let end = acting.read_dir(&dir, cookie, verifier, &mut |entry| {
+        let end = context.read_dir(&dir, cookie, verifier, &mut |entry| {
             if names.len() == 5 {
                 return ControlFlow::Break(());
             }
@@ -162,13 +162,13 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
         });
         end.map(|end| (names, last, end.verifier))
     };
-    let (names, cookie, verifier) = page(&acting, 0, [0; 8]).expect("reads");
-    let (second, _, _) = page(&acting, cookie, verifier).expect("reads on");
+    let (names, cookie, verifier) = page(&context, 0, [0; 8]).expect("reads");
+    let (second, _, _) = page(&context, cookie, verifier).expect("reads on");
     let (again, _, _) =
-        page(&acting, cookie, verifier).expect("nothing has changed: any open directory will do");
+        page(&context, cookie, verifier).expect("nothing has changed: any open directory will do");
     assert_eq!(second, again);
     // Removing what was listed, as rm -r does: the open directory knows its position.
-    let (_, cookie, verifier) = page(&acting, 0, [0; 8]).expect("reads");
+    let (_, cookie, verifier) = page(&context, 0, [0; 8]).expect("reads");
     common::wait_for_clock_tick();
     local(|| {
         let plain = names.iter().filter(|name| !name.starts_with(b"."));
@@ -177,9 +177,9 @@ fn a_position_in_a_directory_that_changed_is_refused_and_passes_nothing_over() {
                 .expect("removes");
         });
     });
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let (rest, _, _) = page(&acting, cookie, verifier).expect("reads on");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let (rest, _, _) = page(&context, cookie, verifier).expect("reads on");
     assert_eq!(rest, second, "nothing is passed over");
     // The same cookie again: no open directory is left, and it would be another entry.
-    assert_eq!(page(&acting, cookie, verifier).err(), Some(Error::BadCookie));
+    assert_eq!(page(&context, cookie, verifier).err(), Some(Error::BadCookie));
 }

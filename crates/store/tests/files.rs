@@ -20,47 +20,49 @@ fn unchecked(size: Option<u64>) -> CreateHow {
 fn offsets_at_the_edges_of_64_bits() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let node = acting.create(&root_of(&acting, &store), b"f", &unchecked(None), &mut wcc()).expect("creates");
-    acting.write(&node, 0, b"0123456789", Unstable, &mut wcc()).expect("writes");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let node =
+        context.create(&root_of(&context, &store), b"f", &unchecked(None), &mut wcc()).expect("creates");
+    context.write(&node, 0, b"0123456789", Unstable, &mut wcc()).expect("writes");
     let mut buffer = [0; 16];
-    let read = acting.read(&node, 4, &mut buffer).expect("reads");
+    let read = context.read(&node, 4, &mut buffer).expect("reads");
     assert_eq!((read.count, read.eof, read.attributes.size), (6, true, 10));
-    let read = acting.read(&node, 0, &mut buffer[..4]).expect("reads");
+    let read = context.read(&node, 0, &mut buffer[..4]).expect("reads");
     assert_eq!((read.count, read.eof), (4, false));
-    let read = acting.read(&node, 6, &mut buffer[..4]).expect("reads");
+    let read = context.read(&node, 6, &mut buffer[..4]).expect("reads");
     assert_eq!((read.count, read.eof), (4, true));
     for offset in [10, 11, 1 << 40, i64::MAX as u64 - 1, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX] {
-        let read = acting.read(&node, offset, &mut buffer).expect("nothing is there, and that is no error");
+        let read = context.read(&node, offset, &mut buffer).expect("nothing is there, and that is no error");
         assert_eq!((read.count, read.eof), (0, true), "at {offset:#x}");
     }
     for offset in [i64::MAX as u64 - 3, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX] {
         let mut seen = wcc();
-        let refused = acting.write(&node, offset, b"12345", FileSync, &mut seen);
+        let refused = context.write(&node, offset, b"12345", FileSync, &mut seen);
         assert_eq!(refused.err(), Some(Error::FileTooLarge), "at {offset:#x}");
         assert_eq!(seen.before, seen.after);
-        assert_eq!(acting.write(&node, offset, b"", Unstable, &mut wcc()).map(|w| w.count), Ok(0));
-        acting.commit(&node, offset, u64::MAX, &mut wcc()).expect("syncs all there is");
+        assert_eq!(context.write(&node, offset, b"", Unstable, &mut wcc()).map(|w| w.count), Ok(0));
+        context.commit(&node, offset, u64::MAX, &mut wcc()).expect("syncs all there is");
     }
     for size in [1 << 63, u64::MAX] {
         let set = SetAttributes { size: Some(size), ..Default::default() };
-        assert_eq!(acting.set_attributes(&node, &set, None, &mut wcc()), Err(Error::FileTooLarge));
+        assert_eq!(context.set_attributes(&node, &set, None, &mut wcc()), Err(Error::FileTooLarge));
     }
-    assert_eq!(acting.attributes(&node).expect("attributes").size, 10);
+    assert_eq!(context.attributes(&node).expect("attributes").size, 10);
 }
 
 #[test]
-fn a_write_tells_what_it_changed_and_how_durable_it_is() {
+fn a_write_returns_wcc_and_durability() {
     let export = Export::new();
     let store = export.open();
     let verifier = store.verifier();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let node = acting.create(&root_of(&acting, &store), b"f", &unchecked(None), &mut wcc()).expect("creates");
-    let mut last = acting.attributes(&node).expect("attributes");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let node =
+        context.create(&root_of(&context, &store), b"f", &unchecked(None), &mut wcc()).expect("creates");
+    let mut last = context.attributes(&node).expect("attributes");
     for (index, stability) in [Unstable, DataSync, FileSync].into_iter().enumerate() {
         let mut seen = wcc();
         let written =
-            acting.write(&node, index as u64 * 100, &[7; 100], stability, &mut seen).expect("writes");
+            context.write(&node, index as u64 * 100, &[7; 100], stability, &mut seen).expect("writes");
         assert_eq!((written.count, written.committed), (100, stability));
         let (before, after) = (seen.before.expect("before"), seen.after.expect("after"));
         assert_eq!(before, last);
@@ -68,20 +70,20 @@ fn a_write_tells_what_it_changed_and_how_durable_it_is() {
         assert!(after.change > before.change, "a change is seen");
         last = after;
     }
-    acting.commit(&node, 0, 0, &mut wcc()).expect("commits");
+    context.commit(&node, 0, 0, &mut wcc()).expect("commits");
     assert_eq!(store.verifier(), verifier, "nothing was lost");
     export.verifier.change();
     assert_ne!(store.verifier(), verifier, "shared");
 }
 
 #[test]
-fn concurrent_writers_each_see_their_own_change_only() {
+fn concurrent_writes_have_consistent_wcc() {
     let export = Export::new();
     let store = export.open();
     let handle = {
-        let acting = store.as_user(&user(1000)).expect("acts");
-        *acting
-            .create(&root_of(&acting, &store), b"f", &unchecked(None), &mut wcc())
+        let context = store.as_user(&user(1000)).expect("acts");
+        *context
+            .create(&root_of(&context, &store), b"f", &unchecked(None), &mut wcc())
             .expect("creates")
             .handle()
     };
@@ -89,11 +91,11 @@ fn concurrent_writers_each_see_their_own_change_only() {
         let writer = |name: u64| {
             let (store, handle) = (&store, &handle);
             scope.spawn(move || {
-                let acting = store.as_user(&user(1000)).expect("acts");
-                let node = acting.node(handle.as_bytes()).expect("there");
+                let context = store.as_user(&user(1000)).expect("acts");
+                let node = context.node(handle.as_bytes()).expect("there");
                 let write = |index: u64| {
                     let mut seen = wcc();
-                    acting.write(&node, name * 1000 + index, b"x", Unstable, &mut seen).expect("writes");
+                    context.write(&node, name * 1000 + index, b"x", Unstable, &mut seen).expect("writes");
                     // Without `before` if another write overlapped.
                     seen.before.map(|before| (before.change, seen.after.expect("after").change))
                 };
@@ -113,26 +115,26 @@ fn concurrent_writers_each_see_their_own_change_only() {
 fn create_in_its_three_ways() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     let mode = SetAttributes { mode: Some(0o4640), ..SetAttributes::default() };
     let mut seen = wcc();
-    let node = acting.create(&dir, b"f", &CreateHow::Guarded(mode), &mut seen).expect("creates");
+    let node = context.create(&dir, b"f", &CreateHow::Guarded(mode), &mut seen).expect("creates");
     assert_ne!(seen.before, seen.after);
-    assert_eq!(acting.attributes(&node).expect("attributes").mode, 0o4640);
-    acting.write(&node, 0, b"data", Unstable, &mut wcc()).expect("writes");
+    assert_eq!(context.attributes(&node).expect("attributes").mode, 0o4640);
+    context.write(&node, 0, b"data", Unstable, &mut wcc()).expect("writes");
 
-    assert_eq!(acting.create(&dir, b"f", &CreateHow::Guarded(mode), &mut wcc()).err(), Some(Error::Exists));
-    let same = acting.create(&dir, b"f", &unchecked(None), &mut wcc()).expect("takes it");
+    assert_eq!(context.create(&dir, b"f", &CreateHow::Guarded(mode), &mut wcc()).err(), Some(Error::Exists));
+    let same = context.create(&dir, b"f", &unchecked(None), &mut wcc()).expect("takes it");
     assert_eq!(same.handle(), node.handle());
-    assert_eq!(acting.attributes(&same).expect("attributes").size, 4);
-    acting.create(&dir, b"f", &unchecked(Some(0)), &mut wcc()).expect("truncates it");
-    assert_eq!(acting.attributes(&node).expect("attributes").size, 0);
-    let grown = acting.create(&dir, b"grown", &unchecked(Some(5000)), &mut wcc()).expect("creates");
-    assert_eq!(acting.attributes(&grown).expect("attributes").size, 5000);
+    assert_eq!(context.attributes(&same).expect("attributes").size, 4);
+    context.create(&dir, b"f", &unchecked(Some(0)), &mut wcc()).expect("truncates it");
+    assert_eq!(context.attributes(&node).expect("attributes").size, 0);
+    let grown = context.create(&dir, b"grown", &unchecked(Some(5000)), &mut wcc()).expect("creates");
+    assert_eq!(context.attributes(&grown).expect("attributes").size, 5000);
 
-    acting.mkdir(&dir, b"d", &SetAttributes::default(), &mut wcc()).expect("makes");
-    assert_eq!(acting.create(&dir, b"d", &unchecked(None), &mut wcc()).err(), Some(Error::Exists));
+    context.mkdir(&dir, b"d", &SetAttributes::default(), &mut wcc()).expect("makes");
+    assert_eq!(context.create(&dir, b"d", &unchecked(None), &mut wcc()).err(), Some(Error::Exists));
     let bob = store.as_user(&user(1001)).expect("acts");
     assert_eq!(bob.create(&dir, b"f", &unchecked(Some(0)), &mut wcc()).err(), Some(Error::Access));
 }
@@ -143,31 +145,31 @@ fn an_exclusive_create_finds_its_own_file_again_even_after_a_restart() {
     let (mine, other) =
         (CreateHow::Exclusive([0xfe; 8], 0), CreateHow::Exclusive([1, 2, 3, 4, 5, 6, 7, 8], 0));
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let handle = *acting.create(&dir, b"f", &mine, &mut wcc()).expect("creates").handle();
-    assert_eq!(acting.create(&dir, b"f", &mine, &mut wcc()).expect("a retry").handle(), &handle);
-    assert_eq!(acting.create(&dir, b"f", &other, &mut wcc()).err(), Some(Error::Exists));
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let handle = *context.create(&dir, b"f", &mine, &mut wcc()).expect("creates").handle();
+    assert_eq!(context.create(&dir, b"f", &mine, &mut wcc()).expect("a retry").handle(), &handle);
+    assert_eq!(context.create(&dir, b"f", &other, &mut wcc()).err(), Some(Error::Exists));
     drop(store);
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let again = acting.create(&dir, b"f", &mine, &mut wcc()).expect("a retry");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let again = context.create(&dir, b"f", &mine, &mut wcc()).expect("a retry");
     assert_eq!(again.handle(), &handle);
     // The client's next call; after that the file is like any other.
     let now = Some(SetTime::Now);
     let set = SetAttributes { mode: Some(0o600), atime: now, mtime: now, ..Default::default() };
-    acting.set_attributes(&again, &set, None, &mut wcc()).expect("sets");
-    assert_eq!(acting.create(&dir, b"f", &mine, &mut wcc()).err(), Some(Error::Exists));
+    context.set_attributes(&again, &set, None, &mut wcc()).expect("sets");
+    assert_eq!(context.create(&dir, b"f", &mine, &mut wcc()).err(), Some(Error::Exists));
 }
 
 #[test]
 fn set_attributes_in_one_go_and_under_a_guard() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let node = acting.create(&dir, b"f", &unchecked(None), &mut wcc()).expect("creates");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let node = context.create(&dir, b"f", &unchecked(None), &mut wcc()).expect("creates");
     let at = |seconds| Some(SetTime::To(Timestamp { seconds, nanoseconds: 123_456_789 }));
     let set = SetAttributes {
         mode: Some(0o751),
@@ -177,33 +179,33 @@ fn set_attributes_in_one_go_and_under_a_guard() {
         atime: at(4_000_000_000),
         mtime: at(-5),
     };
-    acting.set_attributes(&node, &set, None, &mut wcc()).expect("sets");
-    let now = acting.attributes(&node).expect("attributes");
+    context.set_attributes(&node, &set, None, &mut wcc()).expect("sets");
+    let now = context.attributes(&node).expect("attributes");
     assert_eq!((now.mode, now.gid, now.size), (0o751, 1000, 77));
     assert_eq!((now.atime.seconds, now.mtime.seconds), (4_000_000_000, -5));
 
     let truncate = SetAttributes { size: Some(0), ..Default::default() };
     let mut seen = wcc();
     let old = Timestamp { seconds: 1, nanoseconds: 0 };
-    assert_eq!(acting.set_attributes(&node, &truncate, Some(old), &mut seen), Err(Error::NotSync));
+    assert_eq!(context.set_attributes(&node, &truncate, Some(old), &mut seen), Err(Error::NotSync));
     assert_eq!((seen.before, seen.after), (Some(now), Some(now)));
-    acting.set_attributes(&node, &truncate, Some(now.ctime), &mut wcc()).expect("the guard holds");
-    assert_eq!(acting.attributes(&node).expect("attributes").size, 0);
+    context.set_attributes(&node, &truncate, Some(now.ctime), &mut wcc()).expect("the guard holds");
+    assert_eq!(context.attributes(&node).expect("attributes").size, 0);
 
-    assert_eq!(acting.set_attributes(&dir, &truncate, None, &mut wcc()), Err(Error::IsDirectory));
+    assert_eq!(context.set_attributes(&dir, &truncate, None, &mut wcc()), Err(Error::IsDirectory));
     let bad = Some(SetTime::To(Timestamp { seconds: 0, nanoseconds: 1_000_000_000 }));
     let bad = SetAttributes { mtime: bad, ..Default::default() };
-    assert_eq!(acting.set_attributes(&node, &bad, None, &mut wcc()), Err(Error::Invalid));
+    assert_eq!(context.set_attributes(&node, &bad, None, &mut wcc()), Err(Error::Invalid));
     let nobody = SetAttributes { uid: Some(u32::MAX), ..Default::default() };
-    assert_eq!(acting.set_attributes(&node, &nobody, None, &mut wcc()), Err(Error::Invalid));
+    assert_eq!(context.set_attributes(&node, &nobody, None, &mut wcc()), Err(Error::Invalid));
 }
 
 #[test]
-fn names_that_are_none() {
+fn invalid_names_are_refused() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&root()).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&root()).expect("acts");
+    let dir = root_of(&context, &store);
     let set = SetAttributes::default();
     let long = [b'x'; 256];
     for (name, error) in [
@@ -213,25 +215,25 @@ fn names_that_are_none() {
         (b"a\0b", Error::InvalidName),
         (&long, Error::NameTooLong),
     ] {
-        assert_eq!(acting.lookup(&dir, name).err(), Some(error));
-        assert_eq!(acting.create(&dir, name, &unchecked(None), &mut wcc()).err(), Some(error));
-        assert_eq!(acting.mkdir(&dir, name, &set, &mut wcc()).err(), Some(error));
-        assert_eq!(acting.remove(&dir, name, &mut wcc()).err(), Some(error));
-        assert_eq!(acting.rename(&dir, name, &dir, b"y", &mut wcc(), &mut wcc()).err(), Some(error));
-        assert_eq!(acting.rename(&dir, b"y", &dir, name, &mut wcc(), &mut wcc()).err(), Some(error));
+        assert_eq!(context.lookup(&dir, name).err(), Some(error));
+        assert_eq!(context.create(&dir, name, &unchecked(None), &mut wcc()).err(), Some(error));
+        assert_eq!(context.mkdir(&dir, name, &set, &mut wcc()).err(), Some(error));
+        assert_eq!(context.remove(&dir, name, &mut wcc()).err(), Some(error));
+        assert_eq!(context.rename(&dir, name, &dir, b"y", &mut wcc(), &mut wcc()).err(), Some(error));
+        assert_eq!(context.rename(&dir, b"y", &dir, name, &mut wcc(), &mut wcc()).err(), Some(error));
     }
     for dots in [&b"."[..], b".."] {
-        assert_eq!(acting.create(&dir, dots, &unchecked(None), &mut wcc()).err(), Some(Error::Exists));
-        assert_eq!(acting.mkdir(&dir, dots, &set, &mut wcc()).err(), Some(Error::Exists));
-        assert_eq!(acting.remove(&dir, dots, &mut wcc()), Err(Error::IsDirectory));
-        assert_eq!(acting.rename(&dir, dots, &dir, b"y", &mut wcc(), &mut wcc()), Err(Error::Invalid));
+        assert_eq!(context.create(&dir, dots, &unchecked(None), &mut wcc()).err(), Some(Error::Exists));
+        assert_eq!(context.mkdir(&dir, dots, &set, &mut wcc()).err(), Some(Error::Exists));
+        assert_eq!(context.remove(&dir, dots, &mut wcc()), Err(Error::IsDirectory));
+        assert_eq!(context.rename(&dir, dots, &dir, b"y", &mut wcc(), &mut wcc()), Err(Error::Invalid));
     }
-    assert_eq!(acting.rmdir(&dir, b".", &mut wcc()), Err(Error::Invalid));
-    assert_eq!(acting.rmdir(&dir, b"..", &mut wcc()), Err(Error::Exists));
+    assert_eq!(context.rmdir(&dir, b".", &mut wcc()), Err(Error::Invalid));
+    assert_eq!(context.rmdir(&dir, b"..", &mut wcc()), Err(Error::Exists));
     // All other bytes are valid names and stay unchanged.
     for name in [&b"\xff\xfe\x80"[..], b" ", b"...", "\u{e9}".as_bytes(), &[b'y'; 255], b"a\nb"] {
-        acting.create(&dir, name, &CreateHow::Guarded(set), &mut wcc()).expect("creates");
-        assert!(common::names(&acting, &dir, 100).iter().any(|listed| listed == name));
+        context.create(&dir, name, &CreateHow::Guarded(set), &mut wcc()).expect("creates");
+        assert!(common::names(&context, &dir, 100).iter().any(|listed| listed == name));
     }
 }
 
@@ -239,64 +241,64 @@ fn names_that_are_none() {
 fn renames_links_and_removals() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     let set = SetAttributes::default();
-    let one = acting.mkdir(&dir, b"one", &set, &mut wcc()).expect("makes");
-    let two = acting.mkdir(&dir, b"two", &set, &mut wcc()).expect("makes");
-    let file = acting.create(&one, b"f", &unchecked(None), &mut wcc()).expect("creates");
-    acting.link(&file, &two, b"g", &mut wcc()).expect("links");
-    assert_eq!(acting.attributes(&file).expect("attributes").nlink, 2);
-    assert_eq!(acting.lookup(&two, b"g").expect("there").handle(), file.handle());
-    assert_eq!(acting.link(&file, &two, b"g", &mut wcc()), Err(Error::Exists));
-    assert_eq!(acting.link(&one, &two, b"d", &mut wcc()), Err(Error::IsDirectory));
+    let one = context.mkdir(&dir, b"one", &set, &mut wcc()).expect("makes");
+    let two = context.mkdir(&dir, b"two", &set, &mut wcc()).expect("makes");
+    let file = context.create(&one, b"f", &unchecked(None), &mut wcc()).expect("creates");
+    context.link(&file, &two, b"g", &mut wcc()).expect("links");
+    assert_eq!(context.attributes(&file).expect("attributes").nlink, 2);
+    assert_eq!(context.lookup(&two, b"g").expect("there").handle(), file.handle());
+    assert_eq!(context.link(&file, &two, b"g", &mut wcc()), Err(Error::Exists));
+    assert_eq!(context.link(&one, &two, b"d", &mut wcc()), Err(Error::IsDirectory));
 
-    let victim = acting.create(&two, b"v", &unchecked(None), &mut wcc()).expect("creates");
+    let victim = context.create(&two, b"v", &unchecked(None), &mut wcc()).expect("creates");
     // tmpfs gives a directory the coarse time stamp of a removed entry, so a change within the same clock
     // tick may be invisible.
     common::wait_for_clock_tick();
     let (mut from, mut to) = (wcc(), wcc());
-    acting.rename(&one, b"f", &two, b"v", &mut from, &mut to).expect("moves");
+    context.rename(&one, b"f", &two, b"v", &mut from, &mut to).expect("moves");
     assert_ne!(from.before, from.after);
     assert_ne!(to.before, to.after);
-    assert_eq!(acting.attributes(&victim).err(), Some(Error::Stale));
-    assert_eq!(acting.lookup(&one, b"f").err(), Some(Error::NotFound));
-    assert_eq!(acting.lookup(&two, b"v").expect("there").handle(), file.handle());
+    assert_eq!(context.attributes(&victim).err(), Some(Error::Stale));
+    assert_eq!(context.lookup(&one, b"f").err(), Some(Error::NotFound));
+    assert_eq!(context.lookup(&two, b"v").expect("there").handle(), file.handle());
 
-    assert_eq!(acting.rmdir(&dir, b"two", &mut wcc()), Err(Error::NotEmpty));
-    assert_eq!(acting.remove(&dir, b"two", &mut wcc()), Err(Error::IsDirectory));
-    assert_eq!(acting.rmdir(&two, b"v", &mut wcc()), Err(Error::NotDirectory));
-    let below = acting.rename(&dir, b"two", &two, b"below", &mut wcc(), &mut wcc());
+    assert_eq!(context.rmdir(&dir, b"two", &mut wcc()), Err(Error::NotEmpty));
+    assert_eq!(context.remove(&dir, b"two", &mut wcc()), Err(Error::IsDirectory));
+    assert_eq!(context.rmdir(&two, b"v", &mut wcc()), Err(Error::NotDirectory));
+    let below = context.rename(&dir, b"two", &two, b"below", &mut wcc(), &mut wcc());
     assert_eq!(below, Err(Error::Invalid));
-    acting.rmdir(&dir, b"one", &mut wcc()).expect("empty");
-    assert_eq!(acting.create(&one, b"f", &unchecked(None), &mut wcc()).err(), Some(Error::Stale));
-    assert_eq!(acting.lookup(&one, b"f").err(), Some(Error::Stale));
-    assert_eq!(acting.lookup(&file, b"f").err(), Some(Error::NotDirectory));
+    context.rmdir(&dir, b"one", &mut wcc()).expect("empty");
+    assert_eq!(context.create(&one, b"f", &unchecked(None), &mut wcc()).err(), Some(Error::Stale));
+    assert_eq!(context.lookup(&one, b"f").err(), Some(Error::Stale));
+    assert_eq!(context.lookup(&file, b"f").err(), Some(Error::NotDirectory));
 
-    let link = acting.symlink(&dir, b"s", b"../any\xffwhere", &set, &mut wcc()).expect("links");
-    assert_eq!(acting.readlink(&link), Ok(b"../any\xffwhere".to_vec()));
-    assert_eq!(acting.readlink(&file), Err(Error::Invalid));
-    acting.link(&link, &dir, b"s2", &mut wcc()).expect("a link to the link");
-    assert_eq!(acting.lookup(&dir, b"s2").expect("there").handle(), link.handle());
+    let link = context.symlink(&dir, b"s", b"../any\xffwhere", &set, &mut wcc()).expect("links");
+    assert_eq!(context.readlink(&link), Ok(b"../any\xffwhere".to_vec()));
+    assert_eq!(context.readlink(&file), Err(Error::Invalid));
+    context.link(&link, &dir, b"s2", &mut wcc()).expect("a link to the link");
+    assert_eq!(context.lookup(&dir, b"s2").expect("there").handle(), link.handle());
 }
 
 #[test]
-fn what_the_filesystem_says() {
+fn filesystem_information() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let stat = acting.fs_stat(&dir).expect("says");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let stat = context.fs_stat(&dir).expect("says");
     assert!(stat.total_bytes >= stat.free_bytes && stat.free_bytes >= stat.available_bytes);
     assert!(stat.total_bytes > 0);
-    let info = acting.fs_info(&dir).expect("says");
+    let info = context.fs_info(&dir).expect("says");
     assert!(info.links && info.symlinks && info.can_set_time && info.max_file_size > 1 << 40);
-    let conf = acting.pathconf(&dir).expect("says");
+    let conf = context.pathconf(&dir).expect("says");
     assert_eq!((conf.name_max, conf.no_trunc, conf.case_insensitive), (255, true, false));
 }
 
 #[test]
-fn opening_what_cannot_be_served_says_why() {
+fn open_errors_have_their_reason() {
     let export = Export::new();
     local(|| std::fs::write(export.path("f"), b"").expect("writes"));
     let open = |path| {
@@ -313,18 +315,18 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
     let export = Export::new();
     let store = export.open();
     let handle = {
-        let acting = store.as_user(&user(1000)).expect("acts");
-        let dir = root_of(&acting, &store);
+        let context = store.as_user(&user(1000)).expect("acts");
+        let dir = root_of(&context, &store);
         let how = CreateHow::Guarded(SetAttributes::default());
-        *acting.create(&dir, b"f", &how, &mut Wcc::default()).expect("creates").handle()
+        *context.create(&dir, b"f", &how, &mut Wcc::default()).expect("creates").handle()
     };
     // Without concurrency, each write's `before` is the previous write's `after`.
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let node = acting.node(handle.as_bytes()).expect("there");
-    let mut last = acting.attributes(&node).expect("attributes");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let node = context.node(handle.as_bytes()).expect("there");
+    let mut last = context.attributes(&node).expect("attributes");
     for offset in 0..10 {
         let mut wcc = Wcc::default();
-        acting.write(&node, offset, b"x", io::Stability::Unstable, &mut wcc).expect("writes");
+        context.write(&node, offset, b"x", io::Stability::Unstable, &mut wcc).expect("writes");
         assert_eq!(wcc.before, Some(last));
         last = wcc.after.expect("after");
     }
@@ -334,13 +336,15 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
             .map(|thread| {
                 let store = &store;
                 scope.spawn(move || {
-                    let acting = store.as_user(&user(1000)).expect("acts");
-                    let node = acting.node(handle.as_bytes()).expect("there");
+                    let context = store.as_user(&user(1000)).expect("acts");
+                    let node = context.node(handle.as_bytes()).expect("there");
                     let mut alone = Vec::new();
                     for round in 0..200 {
                         let mut wcc = Wcc::default();
                         let offset = 100 + round * 4 + thread;
-                        acting.write(&node, offset, b"y", io::Stability::Unstable, &mut wcc).expect("writes");
+                        context
+                            .write(&node, offset, b"y", io::Stability::Unstable, &mut wcc)
+                            .expect("writes");
                         let after = wcc.after.expect("after").size;
                         if let Some(before) = wcc.before {
                             assert_eq!(after, before.size.max(offset + 1), "nobody else grew it");
@@ -354,5 +358,5 @@ fn a_write_has_attributes_from_before_only_if_it_was_alone() {
         threads.into_iter().flat_map(|thread| thread.join().expect("ran")).collect()
     });
     assert!(alone.iter().all(|(before, after)| before <= after));
-    assert_eq!(acting.attributes(&node).expect("attributes").size, 100 + 800);
+    assert_eq!(context.attributes(&node).expect("attributes").size, 100 + 800);
 }

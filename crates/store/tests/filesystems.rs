@@ -16,7 +16,7 @@ fn guarded() -> CreateHow {
 /// overlayfs has no file handles by default, and directory cookies that belong to one open directory. With
 /// all privileges the store still acts as each user there.
 #[test]
-fn a_filesystem_without_handles_is_served_all_the_same() {
+fn a_filesystem_without_handles_is_served() {
     let export = Export::new();
     local(|| {
         for dir in ["lower", "upper", "work", "merged"] {
@@ -36,38 +36,38 @@ fn a_filesystem_without_handles_is_served_all_the_same() {
     let open = || export.open_with(|options| options.path = export.path("merged"));
     let store = open();
     assert_eq!((store.privilege(), store.has_kernel_handles()), (&Privilege::Full, false));
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let sub = acting.mkdir(&dir, b"sub", &SetAttributes::default(), &mut Wcc::default()).expect("makes");
-    let node = acting.create(&sub, b"f", &guarded(), &mut Wcc::default()).expect("creates");
-    assert_eq!(acting.attributes(&node).expect("attributes").uid, 1000);
-    acting.write(&node, 0, b"x", io::Stability::FileSync, &mut Wcc::default()).expect("writes");
-    assert_eq!(names(&acting, &dir, 7).len(), 501);
-    let (handle, lower) = (*node.handle(), *acting.lookup(&dir, b"42").expect("there").handle());
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let sub = context.mkdir(&dir, b"sub", &SetAttributes::default(), &mut Wcc::default()).expect("makes");
+    let node = context.create(&sub, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+    assert_eq!(context.attributes(&node).expect("attributes").uid, 1000);
+    context.write(&node, 0, b"x", io::Stability::FileSync, &mut Wcc::default()).expect("writes");
+    assert_eq!(names(&context, &dir, 7).len(), 501);
+    let (handle, lower) = (*node.handle(), *context.lookup(&dir, b"42").expect("there").handle());
     drop((node, sub, dir));
     drop(store);
     let store = open();
-    let acting = store.as_user(&user(1001)).expect("acts");
-    let node = acting.node(handle.as_bytes()).expect("found again");
-    let refused = acting.write(&node, 0, b"y", io::Stability::Unstable, &mut Wcc::default());
+    let context = store.as_user(&user(1001)).expect("acts");
+    let node = context.node(handle.as_bytes()).expect("found again");
+    let refused = context.write(&node, 0, b"y", io::Stability::Unstable, &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Access));
-    acting.node(lower.as_bytes()).expect("found again");
+    context.node(lower.as_bytes()).expect("found again");
 }
 
 #[test]
-fn a_full_filesystem_says_so_and_nothing_is_lost() {
+fn a_full_filesystem_loses_no_data() {
     let export = Export::new();
     local(|| std::fs::create_dir(export.path("small")).expect("makes"));
     let _mounted = Mounted::tmpfs(export.path("small"));
     let store = export.open_with(|options| options.path = export.path("small"));
     let verifier = store.verifier();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let node = context.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
     let megabyte = vec![7; 1 << 20];
     let mut written = 0;
     let error = loop {
-        match acting.write(&node, written, &megabyte, io::Stability::Unstable, &mut Wcc::default()) {
+        match context.write(&node, written, &megabyte, io::Stability::Unstable, &mut Wcc::default()) {
             Ok(done) => written += done.count as u64,
             Err(error) => break error,
         }
@@ -75,28 +75,28 @@ fn a_full_filesystem_says_so_and_nothing_is_lost() {
     };
     assert_eq!(error, Error::NoSpace);
     assert_eq!(store.verifier(), verifier, "a full disk loses nothing that was accepted");
-    assert_eq!(acting.attributes(&node).expect("attributes").size, written);
+    assert_eq!(context.attributes(&node).expect("attributes").size, written);
 }
 
 /// No client uses the file again, so only the reaper can notice that it is gone.
 #[test]
-fn a_file_deleted_behind_the_back_gives_its_space_back_by_itself() {
+fn the_space_of_a_locally_deleted_file_is_freed() {
     let export = Export::new();
     local(|| std::fs::create_dir(export.path("small")).expect("makes"));
     let _mounted = Mounted::tmpfs(export.path("small"));
     let store = export.open_with(|options| options.path = export.path("small"));
     let free = |store: &Store| {
-        let acting = store.as_user(&user(1000)).expect("acts");
-        let dir = root_of(&acting, store);
-        acting.fs_stat(&dir).expect("says").free_bytes
+        let context = store.as_user(&user(1000)).expect("acts");
+        let dir = root_of(&context, store);
+        context.fs_stat(&dir).expect("says").free_bytes
     };
     let before = free(&store);
     {
-        let acting = store.as_user(&user(1000)).expect("acts");
-        let dir = root_of(&acting, &store);
-        let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+        let context = store.as_user(&user(1000)).expect("acts");
+        let dir = root_of(&context, &store);
+        let node = context.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
         let data = vec![7; 1 << 20];
-        acting.write(&node, 0, &data, io::Stability::Unstable, &mut Wcc::default()).expect("writes");
+        context.write(&node, 0, &data, io::Stability::Unstable, &mut Wcc::default()).expect("writes");
     }
     assert!(free(&store) < before);
     local(|| std::fs::remove_file(export.path("small/f")).expect("removes"));
@@ -111,14 +111,14 @@ fn a_file_deleted_behind_the_back_gives_its_space_back_by_itself() {
 fn limits_are_those_of_the_filesystem() {
     let export = Export::at("/dev/shm".as_ref());
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let info = acting.fs_info(&dir).expect("says");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let info = context.fs_info(&dir).expect("says");
     assert_eq!((info.time_delta, info.max_file_size), (1, i64::MAX as u64), "tmpfs");
     // A time is returned with the granularity that was promised.
-    let node = acting.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
+    let node = context.create(&dir, b"f", &guarded(), &mut Wcc::default()).expect("creates");
     let time = store::Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
     let set = SetAttributes { mtime: Some(store::SetTime::To(time)), ..SetAttributes::default() };
-    acting.set_attributes(&node, &set, None, &mut Wcc::default()).expect("sets");
-    assert_eq!(acting.attributes(&node).expect("attributes").mtime, time);
+    context.set_attributes(&node, &set, None, &mut Wcc::default()).expect("sets");
+    assert_eq!(context.attributes(&node).expect("attributes").mtime, time);
 }

@@ -16,20 +16,20 @@ fn again(file: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 }
 
 #[test]
-fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
+fn a_grant_has_the_requested_access_and_its_own_offset() {
     let export = Export::new();
     local(|| std::fs::write(export.path("f"), b"0123456789").expect("writes"));
     local(|| std::os::unix::fs::chown(export.path("f"), Some(1000), None).expect("chown"));
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let node = acting.lookup(&dir, b"f").expect("there");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let node = context.lookup(&dir, b"f").expect("there");
     for (mode, flags) in [
         (AccessMode::Read, OFlags::RDONLY),
         (AccessMode::Write, OFlags::WRONLY),
         (AccessMode::ReadWrite, OFlags::RDWR),
     ] {
-        let Grant { file, .. } = acting.grant(&node, mode, Holder::Equal).expect("granted");
+        let Grant { file, .. } = context.grant(&node, mode, Holder::Equal).expect("granted");
         let has = fcntl_getfl(&file).expect("flags");
         assert_eq!(has & OFlags::RWMODE, flags);
         assert!(
@@ -38,12 +38,12 @@ fn a_grant_has_the_access_asked_and_a_position_of_its_own() {
         );
     }
     let (one, two) = (
-        acting.grant(&node, AccessMode::Read, Holder::Equal).expect("granted").file,
-        acting.grant(&node, AccessMode::Read, Holder::Equal).expect("granted").file,
+        context.grant(&node, AccessMode::Read, Holder::Equal).expect("granted").file,
+        context.grant(&node, AccessMode::Read, Holder::Equal).expect("granted").file,
     );
     rustix::io::read(&one, &mut [0; 4]).expect("reads");
     assert_eq!(rustix::fs::tell(&two).expect("tells"), 0);
-    let refused = acting.grant(&dir, AccessMode::Read, Holder::Equal).err();
+    let refused = context.grant(&dir, AccessMode::Read, Holder::Equal).err();
     assert_eq!(refused, Some(Error::IsDirectory));
 }
 
@@ -59,20 +59,20 @@ fn is_for_reading_only(file: &OwnedFd) {
 }
 
 #[test]
-fn what_a_stronger_holder_gets_for_reading_stays_so() {
+fn a_stronger_holder_cannot_reopen_for_writing() {
     let export = Export::new();
     local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
     for subtree_check in [false, true] {
         let store = export.open_with(|options| options.subtree_check = subtree_check);
-        let acting = store.as_user(&user(65534)).expect("acts");
-        let dir = root_of(&acting, &store);
-        let node = acting.lookup(&dir, b"f").expect("there");
+        let context = store.as_user(&user(65534)).expect("acts");
+        let dir = root_of(&context, &store);
+        let node = context.lookup(&dir, b"f").expect("there");
         let ways = |holder| {
-            let found = acting.find(&dir, b"f").expect("there");
+            let found = context.find(&dir, b"f").expect("there");
             [
-                acting.grant_found(&found, AccessMode::Read, holder).ok(),
-                acting.grant(&node, AccessMode::Read, holder).ok(),
-                acting.grant_entry(&dir, b"f", holder),
+                context.grant_found(&found, AccessMode::Read, holder).ok(),
+                context.grant(&node, AccessMode::Read, holder).ok(),
+                context.grant_entry(&dir, b"f", holder),
             ]
         };
         for holder in [Holder::Backed, Holder::Stronger] {
@@ -89,7 +89,7 @@ fn what_a_stronger_holder_gets_for_reading_stays_so() {
 }
 
 #[test]
-fn the_short_way_leads_to_readable_regular_files_only() {
+fn grant_entry_opens_readable_regular_files_only() {
     use std::os::unix::fs::PermissionsExt;
     let export = Export::new();
     local(|| {
@@ -105,20 +105,20 @@ fn the_short_way_leads_to_readable_regular_files_only() {
     let pipe = openat(CWD, export.path("p"), OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
     assert_eq!(pipe.err(), Some(Errno::NXIO));
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     for holder in [Holder::Equal, Holder::Stronger] {
-        let grant = acting.grant_entry(&dir, b"f", holder).expect("a regular file");
-        let node = acting.lookup(&dir, b"f").expect("there");
+        let grant = context.grant_entry(&dir, b"f", holder).expect("a regular file");
+        let node = context.lookup(&dir, b"f").expect("there");
         assert_eq!(grant.handle, *node.handle());
-        assert_eq!(grant.attributes, acting.attributes(&node).expect("attributes"));
+        assert_eq!(grant.attributes, context.attributes(&node).expect("attributes"));
         let has = fcntl_getfl(&grant.file).expect("flags");
         assert_eq!(has & OFlags::RWMODE, OFlags::RDONLY);
         assert!(!has.intersects(OFlags::NONBLOCK | OFlags::PATH), "{has:?}");
         for name in [&b"closed"[..], b"d", b"l", b"p", b"missing", b".", b"..", b"", b"d/../f"] {
-            assert!(acting.grant_entry(&dir, name, holder).is_none(), "{}", String::from_utf8_lossy(name));
+            assert!(context.grant_entry(&dir, name, holder).is_none(), "{}", String::from_utf8_lossy(name));
         }
-        assert!(acting.grant_entry(&node, b"f", holder).is_none());
+        assert!(context.grant_entry(&node, b"f", holder).is_none());
     }
 }
 
@@ -133,13 +133,13 @@ fn a_read_only_grant_cannot_be_reopened_for_writing() {
                 options.read_only = read_only;
                 options.subtree_check = subtree_check;
             });
-            let acting = store.as_read_only_user(&user(1000)).expect("acts");
-            let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
+            let context = store.as_read_only_user(&user(1000)).expect("acts");
+            let node = context.lookup(&root_of(&context, &store), b"f").expect("there");
             for mode in [AccessMode::Write, AccessMode::ReadWrite] {
-                let refused = acting.grant(&node, mode, Holder::Equal).err();
+                let refused = context.grant(&node, mode, Holder::Equal).err();
                 assert_eq!(refused, Some(Error::ReadOnly));
             }
-            let granted = acting.grant(&node, AccessMode::Read, Holder::Equal).expect("granted");
+            let granted = context.grant(&node, AccessMode::Read, Holder::Equal).expect("granted");
             is_for_reading_only(&granted.file);
         }
     }
@@ -150,30 +150,30 @@ fn a_reader_changes_nothing() {
     let export = Export::new();
     local(|| std::fs::write(export.path("f"), b"x").expect("writes"));
     let store = export.open();
-    let acting = store.as_read_only_user(&user(0)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let node = acting.lookup(&dir, b"f").expect("there");
+    let context = store.as_read_only_user(&user(0)).expect("acts");
+    let dir = root_of(&context, &store);
+    let node = context.lookup(&dir, b"f").expect("there");
     let set = store::SetAttributes { size: Some(0), ..Default::default() };
     let mut wcc = Wcc::default();
     let mut other = Wcc::default();
     let refused = Err(Error::ReadOnly);
-    assert_eq!(acting.set_attributes(&node, &set, None, &mut wcc), refused);
-    assert_eq!(acting.write(&node, 0, b"y", io::Stability::Unstable, &mut wcc).map(|_| ()), refused);
-    assert_eq!(acting.create(&dir, b"g", &store::CreateHow::Unchecked(set), &mut wcc).map(|_| ()), refused);
-    assert_eq!(acting.mkdir(&dir, b"g", &set, &mut wcc).map(|_| ()), refused);
-    assert_eq!(acting.symlink(&dir, b"g", b"t", &set, &mut wcc).map(|_| ()), refused);
-    assert_eq!(acting.mknod(&dir, b"g", store::SpecialFile::Fifo, &set, &mut wcc).map(|_| ()), refused);
-    assert_eq!(acting.remove(&dir, b"f", &mut wcc), refused);
-    assert_eq!(acting.rmdir(&dir, b"f", &mut wcc), refused);
-    assert_eq!(acting.link(&node, &dir, b"g", &mut wcc), refused);
-    assert_eq!(acting.rename(&dir, b"f", &dir, b"g", &mut wcc, &mut other), refused);
+    assert_eq!(context.set_attributes(&node, &set, None, &mut wcc), refused);
+    assert_eq!(context.write(&node, 0, b"y", io::Stability::Unstable, &mut wcc).map(|_| ()), refused);
+    assert_eq!(context.create(&dir, b"g", &store::CreateHow::Unchecked(set), &mut wcc).map(|_| ()), refused);
+    assert_eq!(context.mkdir(&dir, b"g", &set, &mut wcc).map(|_| ()), refused);
+    assert_eq!(context.symlink(&dir, b"g", b"t", &set, &mut wcc).map(|_| ()), refused);
+    assert_eq!(context.mknod(&dir, b"g", store::SpecialFile::Fifo, &set, &mut wcc).map(|_| ()), refused);
+    assert_eq!(context.remove(&dir, b"f", &mut wcc), refused);
+    assert_eq!(context.rmdir(&dir, b"f", &mut wcc), refused);
+    assert_eq!(context.link(&node, &dir, b"g", &mut wcc), refused);
+    assert_eq!(context.rename(&dir, b"f", &dir, b"g", &mut wcc, &mut other), refused);
     assert!(wcc.before.is_some() && other.after.is_some());
-    assert_eq!(acting.may(&node, AccessMode::Write), refused);
-    assert_eq!(common::names(&acting, &dir, 10), [b"f".to_vec()]);
+    assert_eq!(context.may(&node, AccessMode::Write), refused);
+    assert_eq!(common::names(&context, &dir, 10), [b"f".to_vec()]);
 }
 
 #[test]
-fn a_grant_of_what_was_just_found_is_checked_as_any_other() {
+fn grant_found_checks_permission() {
     use std::os::unix::fs::{PermissionsExt, chown};
     let export = Export::new();
     let make = |name: &str, mode: u32| {
@@ -192,11 +192,11 @@ fn a_grant_of_what_was_just_found_is_checked_as_any_other() {
         let store = export.open_with(|options| options.subtree_check = subtree_check);
         for round in 0..2 {
             let grant = |uid: u32, name: &[u8], mode: AccessMode| {
-                let acting = store.as_user(&user(uid)).expect("acts");
-                let dir = root_of(&acting, &store);
-                let found = acting.find(&dir, name).expect("there");
-                let granted = acting.grant_found(&found, mode, Holder::Equal);
-                let now = acting.attributes(&found.node).expect("attributes");
+                let context = store.as_user(&user(uid)).expect("acts");
+                let dir = root_of(&context, &store);
+                let found = context.find(&dir, name).expect("there");
+                let granted = context.grant_found(&found, mode, Holder::Equal);
+                let now = context.attributes(&found.node).expect("attributes");
                 granted.map(|grant| assert_eq!(grant.attributes, now, "round {round}"))
             };
             let access = Err(Error::Access);

@@ -39,18 +39,18 @@ fn wcc() -> Wcc {
 }
 
 #[test]
-fn a_program_that_a_client_has_closed_is_not_held_open_for_writing() {
+fn a_closed_program_is_executable() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     let make = |name: &str, bits: u32| {
-        acting.create(&dir, name.as_bytes(), &CreateHow::Guarded(mode(bits)), &mut wcc()).expect("creates")
+        context.create(&dir, name.as_bytes(), &CreateHow::Guarded(mode(bits)), &mut wcc()).expect("creates")
     };
     // WRITE, COMMIT.
     let node = make("committed-program", 0o755);
-    acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
-    acting.commit(&node, 0, 0, &mut wcc()).expect("commits");
+    context.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
+    context.commit(&node, 0, 0, &mut wcc()).expect("commits");
     assert!(!open_for_writing(&export.path("committed-program")));
     {
         let _held = std::fs::OpenOptions::new().write(true).open(export.path("committed-program"));
@@ -58,26 +58,26 @@ fn a_program_that_a_client_has_closed_is_not_held_open_for_writing() {
     }
     // A stable WRITE.
     let node = make("stable-program", 0o755);
-    acting.write(&node, 0, b"#!/bin/sh\n", Stability::FileSync, &mut wcc()).expect("writes");
+    context.write(&node, 0, b"#!/bin/sh\n", Stability::FileSync, &mut wcc()).expect("writes");
     assert!(!open_for_writing(&export.path("stable-program")));
     // Made executable afterwards, as compilers do.
     let node = make("later-program", 0o644);
-    acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
-    acting.commit(&node, 0, 0, &mut wcc()).expect("commits");
-    acting.set_attributes(&node, &mode(0o755), None, &mut wcc()).expect("chmod");
+    context.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
+    context.commit(&node, 0, 0, &mut wcc()).expect("commits");
+    context.set_attributes(&node, &mode(0o755), None, &mut wcc()).expect("chmod");
     assert!(!open_for_writing(&export.path("later-program")));
 }
 
 /// Without a COMMIT (that of an `async` export doesn't reach the store) the reaper closes it.
 #[test]
-fn an_idle_program_is_closed_soon_though_it_was_never_committed() {
+fn an_uncommitted_idle_program_is_closed() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     let how = CreateHow::Guarded(mode(0o755));
-    let node = acting.create(&dir, b"idle-program", &how, &mut wcc()).expect("creates");
-    acting.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
+    let node = context.create(&dir, b"idle-program", &how, &mut wcc()).expect("creates");
+    context.write(&node, 0, b"#!/bin/sh\n", Stability::Unstable, &mut wcc()).expect("writes");
     // The descriptor of an ordinary file would stay open for 45 s.
     let deadline = Instant::now() + Duration::from_secs(30);
     while open_for_writing(&export.path("idle-program")) {
@@ -103,14 +103,14 @@ fn a_program_that_runs_refuses_writers_at_once() {
         std::thread::sleep(Duration::from_millis(20));
     };
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let node = acting.lookup(&root_of(&acting, &store), b"runs").expect("there");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let node = context.lookup(&root_of(&context, &store), b"runs").expect("there");
     let busy = Error::Io(Errno::TXTBSY);
     let verifier = store.verifier();
     let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
-    let wrote = acting.write(&node, 0, b"x", Stability::Unstable, &mut wcc());
-    let cut = acting.set_attributes(&node, &size, None, &mut wcc());
-    let committed = acting.commit(&node, 0, 0, &mut wcc());
+    let wrote = context.write(&node, 0, b"x", Stability::Unstable, &mut wcc());
+    let cut = context.set_attributes(&node, &size, None, &mut wcc());
+    let committed = context.commit(&node, 0, 0, &mut wcc());
     local(|| {
         child.kill().expect("ours");
         child.wait().expect("ours");

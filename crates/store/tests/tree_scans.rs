@@ -21,11 +21,11 @@ fn fill(export: &Export) -> Vec<FileHandle> {
         }
     });
     let store = located(export);
-    let acting = store.as_user(&root()).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&root()).expect("acts");
+    let dir = root_of(&context, &store);
     let handle = |index: usize| {
-        let sub = acting.lookup(&dir, format!("d{}", index % 30).as_bytes()).expect("there");
-        *acting.lookup(&sub, format!("f{index}").as_bytes()).expect("there").handle()
+        let sub = context.lookup(&dir, format!("d{}", index % 30).as_bytes()).expect("there");
+        *context.lookup(&sub, format!("f{index}").as_bytes()).expect("there").handle()
     };
     (0..FILES).map(handle).collect()
 }
@@ -37,7 +37,7 @@ fn located(export: &Export) -> Store {
 }
 
 #[test]
-fn thousands_of_stale_handles_after_a_restart_cost_one_look_through_the_tree() {
+fn many_stale_handles_need_one_tree_scan() {
     let export = Export::new();
     let handles = fill(&export);
     let (gone, kept) = handles.split_at(FILES - 100);
@@ -55,19 +55,19 @@ fn thousands_of_stale_handles_after_a_restart_cost_one_look_through_the_tree() {
         });
     });
     let store = located(&export);
-    let acting = store.as_user(&root()).expect("acts");
+    let context = store.as_user(&root()).expect("acts");
     for handle in gone {
-        assert_eq!(acting.node(handle.as_bytes()).err(), Some(Error::Stale));
+        assert_eq!(context.node(handle.as_bytes()).err(), Some(Error::Stale));
     }
     assert_eq!(store.tree_scans(), 1);
     for handle in kept {
-        assert_eq!(acting.node(handle.as_bytes()).expect("found again").handle(), handle);
+        assert_eq!(context.node(handle.as_bytes()).expect("found again").handle(), handle);
     }
     assert_eq!(store.tree_scans(), 1);
 }
 
 #[test]
-fn many_who_ask_at_once_wait_for_nobody() {
+fn concurrent_requests_do_not_wait_for_a_scan() {
     let export = Export::new();
     let handles = fill(&export);
     local(|| {
@@ -83,11 +83,11 @@ fn many_who_ask_at_once_wait_for_nobody() {
         for worker in 0..8 {
             let (store, handles, sent_away) = (&store, &handles, &sent_away);
             scope.spawn(move || {
-                let acting = store.as_user(&root()).expect("acts");
+                let context = store.as_user(&root()).expect("acts");
                 for handle in handles.iter().skip(worker).step_by(8) {
                     let deadline = Instant::now() + Duration::from_secs(60);
                     loop {
-                        match acting.node(handle.as_bytes()).err() {
+                        match context.node(handle.as_bytes()).err() {
                             Some(Error::Stale) => break,
                             Some(Error::TryLater) => sent_away.fetch_add(1, Ordering::Relaxed),
                             other => panic!("{other:?}"),
@@ -103,29 +103,29 @@ fn many_who_ask_at_once_wait_for_nobody() {
 }
 
 #[test]
-fn what_changed_after_the_look_is_not_declared_gone() {
+fn files_created_after_a_scan_are_found() {
     let export = Export::new();
     let handles = fill(&export);
     local(|| std::fs::remove_file(export.path("d0/f0")).expect("removes"));
     let store = located(&export);
-    let acting = store.as_user(&root()).expect("acts");
-    assert_eq!(acting.node(handles[0].as_bytes()).err(), Some(Error::Stale));
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&root()).expect("acts");
+    assert_eq!(context.node(handles[0].as_bytes()).err(), Some(Error::Stale));
+    let dir = root_of(&context, &store);
     let how = CreateHow::Guarded(SetAttributes::default());
-    let new = *acting.create(&dir, b"new", &how, &mut Wcc::default()).expect("creates").handle();
+    let new = *context.create(&dir, b"new", &how, &mut Wcc::default()).expect("creates").handle();
     local(|| {
         std::fs::rename(export.path("d1/f1"), export.path("seen-then-moved")).expect("renames");
         std::fs::rename(export.path("new"), export.path("d2/made-then-moved")).expect("renames");
     });
-    let acting = store.as_user(&root()).expect("acts");
-    assert_eq!(acting.node(handles[1].as_bytes()).expect("there").handle(), &handles[1]);
-    assert_eq!(acting.node(new.as_bytes()).expect("there").handle(), &new);
+    let context = store.as_user(&root()).expect("acts");
+    assert_eq!(context.node(handles[1].as_bytes()).expect("there").handle(), &handles[1]);
+    assert_eq!(context.node(new.as_bytes()).expect("there").handle(), &new);
     assert_eq!(store.tree_scans(), 2, "one more look found both");
     // Files removed through the store need no scan.
-    let dir = root_of(&acting, &store);
+    let dir = root_of(&context, &store);
     let how = CreateHow::Guarded(SetAttributes::default());
-    let short = *acting.create(&dir, b"short", &how, &mut Wcc::default()).expect("creates").handle();
-    acting.remove(&dir, b"short", &mut Wcc::default()).expect("removes");
-    assert_eq!(acting.node(short.as_bytes()).err(), Some(Error::Stale));
+    let short = *context.create(&dir, b"short", &how, &mut Wcc::default()).expect("creates").handle();
+    context.remove(&dir, b"short", &mut Wcc::default()).expect("removes");
+    assert_eq!(context.node(short.as_bytes()).err(), Some(Error::Stale));
     assert_eq!(store.tree_scans(), 2);
 }

@@ -21,33 +21,36 @@ fn put(export: &Export, name: &str, bits: u32, owner: u32, group: u32) {
 }
 
 #[test]
-fn what_a_user_makes_is_his_and_closed_to_others() {
+fn new_files_belong_to_their_user() {
     let export = Export::new();
     let store = export.open();
     let (alice, bob) = (user(1000), user(1001));
-    let acting = store.as_user(&alice).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&alice).expect("acts");
+    let dir = root_of(&context, &store);
     let node =
-        acting.create(&dir, b"f", &CreateHow::Guarded(mode(0o600)), &mut Wcc::default()).expect("creates");
-    acting.write(&node, 0, b"secret", io::Stability::Unstable, &mut Wcc::default()).expect("writes");
-    let attributes = acting.attributes(&node).expect("attributes");
+        context.create(&dir, b"f", &CreateHow::Guarded(mode(0o600)), &mut Wcc::default()).expect("creates");
+    context.write(&node, 0, b"secret", io::Stability::Unstable, &mut Wcc::default()).expect("writes");
+    let attributes = context.attributes(&node).expect("attributes");
     assert_eq!((attributes.uid, attributes.gid, attributes.mode), (1000, 1000, 0o600));
 
-    let acting = store.as_user(&bob).expect("acts");
+    let context = store.as_user(&bob).expect("acts");
     let mut buffer = [0; 6];
-    assert_eq!(acting.read(&node, 0, &mut buffer).err(), Some(Error::Access));
-    let refused = acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
+    assert_eq!(context.read(&node, 0, &mut buffer).err(), Some(Error::Access));
+    let refused = context.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Access));
-    assert_eq!(acting.may(&node, AccessMode::Read), Err(Error::Access));
-    assert_eq!(acting.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Access));
-    assert_eq!(acting.set_attributes(&node, &mode(0o666), None, &mut Wcc::default()), Err(Error::Permission));
+    assert_eq!(context.may(&node, AccessMode::Read), Err(Error::Access));
+    assert_eq!(context.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Access));
+    assert_eq!(
+        context.set_attributes(&node, &mode(0o666), None, &mut Wcc::default()),
+        Err(Error::Permission)
+    );
 
-    let acting = store.as_user(&root()).expect("acts");
-    assert_eq!(acting.read(&node, 0, &mut buffer).expect("root reads").count, 6);
-    let acting = store.as_user(&alice).expect("acts");
-    acting.set_attributes(&node, &mode(0o644), None, &mut Wcc::default()).expect("her own");
-    let acting = store.as_user(&bob).expect("acts");
-    assert_eq!(acting.read(&node, 0, &mut buffer).expect("open to all now").count, 6);
+    let context = store.as_user(&root()).expect("acts");
+    assert_eq!(context.read(&node, 0, &mut buffer).expect("root reads").count, 6);
+    let context = store.as_user(&alice).expect("acts");
+    context.set_attributes(&node, &mode(0o644), None, &mut Wcc::default()).expect("her own");
+    let context = store.as_user(&bob).expect("acts");
+    assert_eq!(context.read(&node, 0, &mut buffer).expect("open to all now").count, 6);
     assert_eq!(&buffer, b"secret");
 }
 
@@ -61,10 +64,10 @@ fn groups_count() {
     for (identity, expected) in
         [(&member, Ok(())), (&primary, Ok(())), (&user(1000), Err(Error::Access)), (&member, Ok(()))]
     {
-        let acting = store.as_user(identity).expect("acts");
-        let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
-        assert_eq!(acting.may(&node, AccessMode::Read), expected, "{identity:?}");
-        assert_eq!(acting.may(&node, AccessMode::Write), Err(Error::Access), "{identity:?}");
+        let context = store.as_user(identity).expect("acts");
+        let node = context.lookup(&root_of(&context, &store), b"f").expect("there");
+        assert_eq!(context.may(&node, AccessMode::Read), expected, "{identity:?}");
+        assert_eq!(context.may(&node, AccessMode::Write), Err(Error::Access), "{identity:?}");
     }
 }
 
@@ -74,31 +77,31 @@ fn an_owner_reads_and_writes_whatever_the_mode_and_an_executable_is_readable() {
     put(&export, "mine", 0o000, 1000, 1000);
     put(&export, "program", 0o711, 0, 0);
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
-    let mine = acting.lookup(&dir, b"mine").expect("there");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
+    let mine = context.lookup(&dir, b"mine").expect("there");
     let mut buffer = [0; 4];
-    assert_eq!(acting.read(&mine, 3, &mut buffer).expect("the owner reads").count, 4);
+    assert_eq!(context.read(&mine, 3, &mut buffer).expect("the owner reads").count, 4);
     assert_eq!(
-        acting.write(&mine, 0, b"ab", io::Stability::FileSync, &mut Wcc::default()).expect("writes").count,
+        context.write(&mine, 0, b"ab", io::Stability::FileSync, &mut Wcc::default()).expect("writes").count,
         2
     );
     let all =
         Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE | Access::LOOKUP | Access::DELETE;
     assert_eq!(
-        acting.access(&mine, all).expect("answers"),
+        context.access(&mine, all).expect("answers"),
         Access::default(),
         "ACCESS tells what the mode says"
     );
-    let program = acting.lookup(&dir, b"program").expect("there");
-    assert_eq!(acting.read(&program, 0, &mut buffer).expect("who executes reads").count, 4);
-    assert_eq!(acting.access(&program, all).expect("answers"), Access::EXECUTE);
-    let refused = acting.write(&program, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
+    let program = context.lookup(&dir, b"program").expect("there");
+    assert_eq!(context.read(&program, 0, &mut buffer).expect("who executes reads").count, 4);
+    assert_eq!(context.access(&program, all).expect("answers"), Access::EXECUTE);
+    let refused = context.write(&program, 0, b"x", io::Stability::Unstable, &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Access));
 }
 
 #[test]
-fn an_open_asks_what_a_process_would_be_asked() {
+fn open_checks_permission_like_a_local_process() {
     use AccessMode::{Read, ReadWrite, Write};
     let export = Export::new();
     let cases = [
@@ -116,13 +119,13 @@ fn an_open_asks_what_a_process_would_be_asked() {
     }
     let store = export.open();
     for (name, _, _, expected) in &cases {
-        let acting = store.as_user(&user(1000)).expect("acts");
-        let node = acting.lookup(&root_of(&acting, &store), name.as_bytes()).expect("there");
-        let asked = [Read, Write, ReadWrite].map(|mode| acting.may_open(&node, mode));
+        let context = store.as_user(&user(1000)).expect("acts");
+        let node = context.lookup(&root_of(&context, &store), name.as_bytes()).expect("there");
+        let asked = [Read, Write, ReadWrite].map(|mode| context.may_open(&node, mode));
         assert_eq!(&asked, expected, "{name}");
         let reader = store.as_read_only_user(&user(1000)).expect("acts");
         assert_eq!(reader.may_open(&node, Write), Err(Error::ReadOnly), "{name}");
-        drop((acting, reader));
+        drop((context, reader));
         let root = store.as_user(&root()).expect("acts");
         assert_eq!(root.may_open(&node, ReadWrite), Ok(()), "{name}");
     }
@@ -133,20 +136,20 @@ fn access_of_a_directory_and_of_a_reader() {
     let export = Export::new();
     put(&export, "f", 0o666, 0, 0);
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     let all = Access(0x3f);
     let directory = Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE;
-    assert_eq!(acting.access(&dir, all).expect("answers"), directory);
-    let node = acting.lookup(&dir, b"f").expect("there");
-    assert_eq!(acting.access(&node, all).expect("answers"), Access::READ | Access::MODIFY | Access::EXTEND);
+    assert_eq!(context.access(&dir, all).expect("answers"), directory);
+    let node = context.lookup(&dir, b"f").expect("there");
+    assert_eq!(context.access(&node, all).expect("answers"), Access::READ | Access::MODIFY | Access::EXTEND);
     let reader = store.as_read_only_user(&user(1000)).expect("acts");
     assert_eq!(reader.access(&dir, all).expect("answers"), Access::READ | Access::LOOKUP);
     assert_eq!(reader.access(&node, all).expect("answers"), Access::READ);
 }
 
 #[test]
-fn a_decision_falls_with_a_chmod_behind_the_back() {
+fn a_local_chmod_invalidates_cached_permissions() {
     let export = Export::new();
     put(&export, "f", 0o644, 0, 0);
     let store = export.open();
@@ -155,16 +158,16 @@ fn a_decision_falls_with_a_chmod_behind_the_back() {
         local(|| {
             std::fs::set_permissions(export.path("f"), std::fs::Permissions::from_mode(bits)).expect("chmod");
         });
-        let acting = store.as_user(&user(1000)).expect("acts");
-        let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
+        let context = store.as_user(&user(1000)).expect("acts");
+        let node = context.lookup(&root_of(&context, &store), b"f").expect("there");
         for _ in 0..3 {
-            assert_eq!(acting.may(&node, AccessMode::Read).is_ok(), bits == 0o644, "round {round}");
+            assert_eq!(context.may(&node, AccessMode::Read).is_ok(), bits == 0o644, "round {round}");
         }
     }
 }
 
 #[test]
-fn a_closed_directory_is_closed() {
+fn search_permission_is_required() {
     let export = Export::new();
     local(|| {
         std::fs::create_dir(export.path("d")).expect("makes");
@@ -172,99 +175,102 @@ fn a_closed_directory_is_closed() {
         std::fs::set_permissions(export.path("d"), std::fs::Permissions::from_mode(0o700)).expect("chmod");
     });
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = acting.lookup(&root_of(&acting, &store), b"d").expect("there");
-    assert_eq!(acting.lookup(&dir, b"f").err(), Some(Error::Access));
-    let read = acting.read_dir(&dir, 0, [0; 8], &mut |_| std::ops::ControlFlow::Continue(()));
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = context.lookup(&root_of(&context, &store), b"d").expect("there");
+    assert_eq!(context.lookup(&dir, b"f").err(), Some(Error::Access));
+    let read = context.read_dir(&dir, 0, [0; 8], &mut |_| std::ops::ControlFlow::Continue(()));
     assert_eq!(read.err(), Some(Error::Access));
     let mut wcc = Wcc::default();
-    let made = acting.create(&dir, b"g", &CreateHow::Guarded(mode(0o644)), &mut wcc);
+    let made = context.create(&dir, b"g", &CreateHow::Guarded(mode(0o644)), &mut wcc);
     assert_eq!(made.err(), Some(Error::Access));
     assert!(wcc.before.is_some() && wcc.before == wcc.after, "filled for a failure, too");
     // As without subtree_check in the kernel's server, root's handle works for everyone who has it.
-    let acting = store.as_user(&root()).expect("acts");
-    let below = acting.lookup(&dir, b"f").expect("root may");
-    let acting = store.as_user(&user(1000)).expect("acts");
-    acting.may(&below, AccessMode::Read).expect("the file itself is open to all");
+    let context = store.as_user(&root()).expect("acts");
+    let below = context.lookup(&dir, b"f").expect("root may");
+    let context = store.as_user(&user(1000)).expect("acts");
+    context.may(&below, AccessMode::Read).expect("the file itself is open to all");
 }
 
 #[test]
-fn owners_and_times_are_the_owners_and_writing_clears_set_id() {
+fn setattr_permissions_and_set_id_clearing() {
     let export = Export::new();
     put(&export, "f", 0o4777, 1000, 1000);
     let store = export.open();
-    let acting = store.as_user(&user(1001)).expect("acts");
-    let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
-    let set = |set: &SetAttributes| acting.set_attributes(&node, set, None, &mut Wcc::default());
+    let context = store.as_user(&user(1001)).expect("acts");
+    let node = context.lookup(&root_of(&context, &store), b"f").expect("there");
+    let set = |set: &SetAttributes| context.set_attributes(&node, set, None, &mut Wcc::default());
     let given = Some(SetTime::To(Timestamp { seconds: 5, nanoseconds: 6 }));
     assert_eq!(set(&SetAttributes { uid: Some(1001), ..Default::default() }), Err(Error::Permission));
     assert_eq!(set(&SetAttributes { mtime: given, ..Default::default() }), Err(Error::Permission));
     set(&SetAttributes { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..Default::default() })
         .expect("may write");
-    assert_eq!(acting.attributes(&node).expect("attributes").mode, 0o4777);
-    acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("may write");
-    assert_eq!(acting.attributes(&node).expect("attributes").mode, 0o777, "no longer set-user-id");
+    assert_eq!(context.attributes(&node).expect("attributes").mode, 0o4777);
+    context.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("may write");
+    assert_eq!(context.attributes(&node).expect("attributes").mode, 0o777, "no longer set-user-id");
 
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let set = |set: &SetAttributes| acting.set_attributes(&node, set, None, &mut Wcc::default());
+    let context = store.as_user(&user(1000)).expect("acts");
+    let set = |set: &SetAttributes| context.set_attributes(&node, set, None, &mut Wcc::default());
     set(&SetAttributes { mtime: given, ..Default::default() }).expect("the owner");
-    assert_eq!(acting.attributes(&node).expect("attributes").mtime, Timestamp { seconds: 5, nanoseconds: 6 });
+    assert_eq!(
+        context.attributes(&node).expect("attributes").mtime,
+        Timestamp { seconds: 5, nanoseconds: 6 }
+    );
     assert_eq!(set(&SetAttributes { uid: Some(1001), ..Default::default() }), Err(Error::Permission));
-    let acting = store.as_user(&root()).expect("acts");
+    let context = store.as_user(&root()).expect("acts");
     let both = SetAttributes { uid: Some(1001), gid: Some(1002), mode: Some(0o4755), ..Default::default() };
-    acting.set_attributes(&node, &both, None, &mut Wcc::default()).expect("root gives away");
-    let attributes = acting.attributes(&node).expect("attributes");
+    context.set_attributes(&node, &both, None, &mut Wcc::default()).expect("root gives away");
+    let attributes = context.attributes(&node).expect("attributes");
     assert_eq!((attributes.uid, attributes.gid, attributes.mode), (1001, 1002, 0o4755));
 }
 
 #[test]
-fn devices_are_roots() {
+fn only_root_creates_devices() {
     let export = Export::new();
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let dir = root_of(&acting, &store);
+    let context = store.as_user(&user(1000)).expect("acts");
+    let dir = root_of(&context, &store);
     let null = store::SpecialFile::CharacterDevice(1, 3);
-    let refused = acting.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default());
+    let refused = context.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default());
     assert_eq!(refused.err(), Some(Error::Permission));
-    acting
+    context
         .mknod(&dir, b"pipe", store::SpecialFile::Fifo, &mode(0o600), &mut Wcc::default())
         .expect("anybody");
-    let acting = store.as_user(&root()).expect("acts");
-    let node = acting.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default()).expect("root");
-    let attributes = acting.attributes(&node).expect("attributes");
+    let context = store.as_user(&root()).expect("acts");
+    let node = context.mknod(&dir, b"null", null, &mode(0o666), &mut Wcc::default()).expect("root");
+    let attributes = context.attributes(&node).expect("attributes");
     assert_eq!((attributes.rdev, attributes.mode), ((1, 3), 0o666));
-    assert_eq!(acting.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Invalid));
-    assert_eq!(acting.read(&node, 0, &mut [0; 4]).err(), Some(Error::Invalid));
+    assert_eq!(context.grant(&node, AccessMode::Read, Holder::Equal).err(), Some(Error::Invalid));
+    assert_eq!(context.read(&node, 0, &mut [0; 4]).err(), Some(Error::Invalid));
 }
 
 #[test]
-fn an_owner_against_his_mode_is_still_an_ordinary_user() {
+fn an_owner_overriding_the_mode_has_no_other_privileges() {
     let export = Export::new();
     put(&export, "f", 0o4000, 1000, 1000);
     let store = export.open();
-    let acting = store.as_user(&user(1000)).expect("acts");
-    let node = acting.lookup(&root_of(&acting, &store), b"f").expect("there");
-    acting.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("the owner writes");
+    let context = store.as_user(&user(1000)).expect("acts");
+    let node = context.lookup(&root_of(&context, &store), b"f").expect("there");
+    context.write(&node, 0, b"x", io::Stability::Unstable, &mut Wcc::default()).expect("the owner writes");
     assert_eq!(
-        acting.attributes(&node).expect("attributes").mode,
+        context.attributes(&node).expect("attributes").mode,
         0,
         "as root the set-user-id bit would stay"
     );
 }
 
 #[test]
-fn two_users_by_turns_on_one_thread() {
+fn one_thread_alternates_between_users() {
     let export = Export::new();
     let store = export.open();
     let (alice, bob) = (user(1000), user(1001));
     let (one, two) = (store.as_user(&alice).expect("acts"), store.as_user(&bob).expect("acts"));
     let dir = root_of(&one, &store);
-    for (index, (acting, uid)) in
+    for (index, (context, uid)) in
         [(&one, 1000), (&two, 1001), (&one, 1000), (&two, 1001)].into_iter().enumerate()
     {
         let name = format!("f{index}");
         let how = CreateHow::Guarded(SetAttributes::default());
-        let node = acting.create(&dir, name.as_bytes(), &how, &mut Wcc::default()).expect("creates");
-        assert_eq!(acting.attributes(&node).expect("attributes").uid, uid);
+        let node = context.create(&dir, name.as_bytes(), &how, &mut Wcc::default()).expect("creates");
+        assert_eq!(context.attributes(&node).expect("attributes").uid, uid);
     }
 }

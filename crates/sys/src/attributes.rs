@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_told_as_the_standard_library_tells_it() {
+    fn attributes_agree_with_the_standard_library() {
         let file = tempfile::tempfile().expect("a scratch file");
         file.set_len(4321).expect("set");
         file.set_permissions(std::fs::Permissions::from_mode(0o4751)).expect("set");

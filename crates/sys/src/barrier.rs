@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_offered_works() {
+    fn an_available_barrier_succeeds() {
         for scope in [BarrierScope::Process, BarrierScope::Host] {
             assert_eq!(barrier(scope).is_ok(), is_offered(scope), "{scope:?}");
         }

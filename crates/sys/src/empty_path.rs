@@ -46,7 +46,7 @@ mod tests {
     use rustix::fs::{CWD, OFlags, open};
 
     #[test]
-    fn both_work_on_a_path_descriptor() {
+    fn access_and_chmod_work_on_path_descriptors() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let fd = open(file.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("opens");
         match chmod(&fd, Mode::from_raw_mode(0o640)) {

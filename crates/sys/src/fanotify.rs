@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_changes_and_others_are_told_apart() {
+    fn own_changes_are_marked() {
         let scratch = tempfile::tempdir().unwrap();
         let (f, g) = (scratch.path().join("f"), scratch.path().join("g"));
         std::fs::write(&f, "").unwrap();

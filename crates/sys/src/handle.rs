@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_leads_back_to_its_file() {
+    fn a_handle_opens_its_file() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("f"), b"x").expect("writes");
         let opened = std::fs::File::open(dir.path()).expect("opens");

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_opens_a_leased_file_is_told_of() {
+    fn conflicting_opens_are_reported() {
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let ((theirs, ours), (other, _)) = (stop_eventfds().unwrap(), stop_eventfds().unwrap());
         let (mut breaks, watcher) = LeaseBreaks::new(theirs, vec![Arc::new(other)]).unwrap();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_exclude_each_other() {
+    fn descriptions_exclude_each_other() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let [one, other] =
             [(); 2].map(|()| std::fs::File::options().read(true).write(true).open(file.path()).unwrap());

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_crash_us_is_refused() {
+    fn unsafe_memory_is_refused() {
         let unsealed =
             rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("makes");
         rustix::fs::ftruncate(&unsealed, LAYOUT.size() as u64).expect("sizes");

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_was_closed_is_nobodys_and_not_another_hosts() {
+    fn a_closed_socket_has_an_unknown_owner() {
         let (mut client, server) = connected("127.0.0.1:0").unwrap();
         client.write_all(b"a call").unwrap();
         drop(client);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_would_not_say_is_an_error() {
+    fn netlink_errors_are_reported() {
         assert_eq!(parse(&[], 1), Err(Errno::BADMSG));
         let mut refusal = [0; 36];
         refusal[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());

@@ -56,7 +56,7 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const REQUEST_ALL: u16 = 0x301;
 
-/// `TCP_LISTEN`, which stands for listening in every family; `SOCK_SEQPACKET`.
+/// `TCP_LISTEN`, which means listening in every family; `SOCK_SEQPACKET`.
 const LISTEN: u8 = 10;
 const SEQPACKET: u8 = 5;
 
@@ -65,19 +65,19 @@ const SHOW: u32 = 0x41;
 const NAME: u16 = 0;
 const UID: u16 = 7;
 
-/// `struct nlmsghdr`; `struct unix_diag_req` and `struct unix_diag_msg` behind it; `struct rtattr`.
+/// `struct nlmsghdr`; with `struct unix_diag_req` and `struct unix_diag_msg` after it; `struct rtattr`.
 const HEADER: usize = 16;
 const REQUEST_SIZE: usize = HEADER + 24;
 const MESSAGE: usize = HEADER + 16;
 const ATTRIBUTE: usize = 4;
 
-/// Parts that are read whatever the time: a few hundred sockets each.
+/// Parts that are read whatever the deadline: a few hundred sockets each.
 const MIN_PARTS: usize = 8;
 
-/// More than the kernel puts into one part (32 KiB).
+/// More than the kernel's largest part (32 KiB).
 const ANSWER_SIZE: usize = 64 << 10;
 
-/// The message that asks for all Unix sockets that are listened on.
+/// The request for all listening Unix sockets.
 fn request() -> [u8; REQUEST_SIZE] {
     let mut message = [0; REQUEST_SIZE];
     message[..4].copy_from_slice(&(REQUEST_SIZE as u32).to_ne_bytes());
@@ -97,7 +97,7 @@ fn four(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Reads one part of an answer, several messages. Whether more parts follow.
+/// Parses one part of a reply, which has several messages. Returns whether more parts follow.
 fn read_part(mut part: &[u8], found: &mut impl FnMut(AbstractListener)) -> rustix::io::Result<bool> {
     while !part.is_empty() {
         let (length, kind) = (four(part, 0).ok_or(Errno::BADMSG)?, two(part, 4).ok_or(Errno::BADMSG)?);
@@ -121,7 +121,7 @@ fn read_part(mut part: &[u8], found: &mut impl FnMut(AbstractListener)) -> rusti
     Ok(true)
 }
 
-/// The socket that a message describes, if it is one of those that are looked for.
+/// The socket in a message, if it is a listening `SOCK_SEQPACKET` socket with an abstract name.
 fn listener(message: &[u8]) -> Option<AbstractListener> {
     if message.get(HEADER + 1) != Some(&SEQPACKET) || message.get(HEADER + 2) != Some(&LISTEN) {
         return None;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_are_found_with_their_owners_and_nothing_else_is() {
+    fn only_listening_seqpacket_sockets_are_listed() {
         let name = |kind: &str| format!("samehost-test/{}/{kind}", std::process::id()).into_bytes();
         let (listening, silent, stream) = (name("listening"), name("silent"), name("stream"));
         let _sockets = [
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_make_no_sense_are_errors_or_nothing() {
+    fn malformed_replies_are_errors_or_ignored() {
         let none = &mut |_| panic!("nobody listens");
         assert_eq!(read_part(&[], none), Ok(true));
         assert_eq!(read_part(&[1; 7], none), Err(Errno::BADMSG));

@@ -32,15 +32,15 @@ impl<'s> UserContext<'s> {
         read_only: bool,
     ) -> Result<UserContext<'s>> {
         let identity = if store.privilege == Privilege::Full { identity } else { &store.process };
-        let acting = UserContext {
+        let context = UserContext {
             store,
             who: UserIds::of(identity),
             read_only,
             promises: true,
             modes: ::io::IoModes::default(),
         };
-        acting.assume_ids()?;
-        Ok(acting)
+        context.assume_ids()?;
+        Ok(context)
     }
 
     /// Stops tracking uncommitted data: the guarantees of an `async` export (exports(5)), whose clients

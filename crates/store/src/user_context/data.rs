@@ -239,20 +239,20 @@ mod tests {
 
     /// The lock and the turn simulate a change that hangs in the filesystem.
     #[test]
-    fn a_change_that_hangs_keeps_no_writer_waiting() {
+    fn a_hanging_change_does_not_block_writers() {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
         std::fs::write(dir.path().join("f"), b"").expect("writes");
         let store = crate::testing::store(dir.path());
-        let acting = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("acts");
-        let root = acting.node(store.root().as_bytes()).expect("there");
-        let node = acting.lookup(&root, b"f").expect("there");
+        let context = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("acts");
+        let root = context.node(store.root().as_bytes()).expect("there");
+        let node = context.lookup(&root, b"f").expect("there");
         let locks = &store.inner().locks;
         let hangs = (locks.one(node.fileid()), locks.enter(node.fileid()));
         let mut wcc = Wcc::default();
-        acting.write(&node, 0, b"x", Stability::Unstable, &mut wcc).expect("writes");
+        context.write(&node, 0, b"x", Stability::Unstable, &mut wcc).expect("writes");
         assert_eq!((wcc.before, wcc.after.map(|after| after.size)), (None, Some(1)));
         drop(hangs);
-        acting.set_attributes(&node, &SetAttributes::default(), None, &mut wcc).expect("sets");
+        context.set_attributes(&node, &SetAttributes::default(), None, &mut wcc).expect("sets");
         assert_eq!(wcc.before.map(|before| before.size), Some(1));
     }
 }

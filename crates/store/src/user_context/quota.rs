@@ -93,7 +93,7 @@ mod tests {
     const WHO: Identity = Identity { uid: 1000, gid: 100, groups: Vec::new() };
 
     #[test]
-    fn what_a_quota_leaves() {
+    fn available_space_respects_both_limits() {
         let quota = Quota { hard: 100, soft: 50, used: 60, grace_end: 0 };
         let room = |hard, soft| Some(QuotaAvailable { hard, soft, used: 60 });
         assert_eq!(left(&quota, 9), room(Some(40), Some(0)));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_one_counts() {
+    fn the_smaller_quota_applies() {
         let room = |hard, soft| Some(QuotaAvailable { hard, soft, used: 1 });
         assert_eq!(smaller(None, None), None);
         assert_eq!(smaller(None, room(None, Some(3))), room(None, Some(3)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_charged_and_who_may_know() {
+    fn charged_ids_and_visible_quotas() {
         let file = Attributes { uid: 7, gid: 8, kind: FileKind::Regular, ..Attributes::default() };
         let directory = Attributes { kind: FileKind::Directory, ..file };
         let sticky = Attributes { mode: 0o2755, ..directory };

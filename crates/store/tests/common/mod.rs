@@ -79,12 +79,12 @@ pub fn local<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-pub fn root_of(acting: &UserContext<'_>, store: &Store) -> Arc<Node> {
-    acting.node(store.root().as_bytes()).expect("the root is there")
+pub fn root_of(context: &UserContext<'_>, store: &Store) -> Arc<Node> {
+    context.node(store.root().as_bytes()).expect("the root is there")
 }
 
 /// All names after a cookie, without "." and "..", `page` entries per call.
-pub fn names(acting: &UserContext<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> {
+pub fn names(context: &UserContext<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> {
     let (mut all, mut cursor, mut verifier) = (Vec::new(), 0, [0; 8]);
     loop {
         let (mut taken, mut cookie) = (0, cursor);
@@ -100,7 +100,7 @@ pub fn names(acting: &UserContext<'_>, dir: &Node, page: usize) -> Vec<Vec<u8>> 
             ControlFlow::Continue(())
         };
         let from = cursor;
-        let end = acting.read_dir(dir, from, verifier, &mut each).expect("reads the directory");
+        let end = context.read_dir(dir, from, verifier, &mut each).expect("reads the directory");
         cursor = cookie;
         if end.eof {
             return all;
