@@ -21,7 +21,7 @@ use crate::fuse::abi::{self, init};
 use crate::fuse::attach::{self, AttachOptions};
 use crate::fuse::device::Device;
 use crate::fuse::reply::{FuseReply, Negotiated};
-use crate::fuse::request::{ControlOperation, DecodeError, Init, Operation, Request};
+use crate::fuse::request::{ControlOperation, DecodeError, FuseRequest, Init, Operation};
 use crate::inode::InodeTable;
 use crate::passthrough::Passthrough;
 use crate::privileges;
@@ -254,13 +254,14 @@ fn negotiate(device: &Device, options: &MountOptions) -> Result<Negotiated, Erro
             Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
             Err(errno) => return Err(failed("reading INIT", errno)),
         };
-        let request = Request::decode(Bytes::copy_from_slice(&buffer[..len]));
+        let request = FuseRequest::decode(Bytes::copy_from_slice(&buffer[..len]));
         let unique = match &request {
             Ok(request) => request.header.unique,
             Err(DecodeError::Refused { unique, .. }) => *unique,
             Err(error) => return Err(Error::Kernel(error.to_string())),
         };
-        let Ok(Request { operation: Operation::Control(ControlOperation::Init(offer)), .. }) = request else {
+        let Ok(FuseRequest { operation: Operation::Control(ControlOperation::Init(offer)), .. }) = request
+        else {
             let _ = device.reply_error(unique, Errno::IO);
             return Err(Error::Kernel("its first request isn't INIT".to_owned()));
         };

@@ -21,7 +21,7 @@ use tokio::io::Interest;
 use tokio::sync::Semaphore;
 
 use crate::filesystem::{Filesystem, RequestContext};
-use crate::fuse::request::{ControlOperation, DecodeError, FileOperation, Header, Operation, Request};
+use crate::fuse::request::{ControlOperation, DecodeError, FileOperation, FuseRequest, Header, Operation};
 use crate::users;
 
 /// Requests under way at once.
@@ -139,11 +139,11 @@ impl Requests {
 
     async fn begin(self: &Arc<Self>, message: Bytes) {
         self.read.fetch_add(1, Relaxed);
-        match Request::decode(message) {
-            Ok(Request { header, operation: Operation::File(operation) }) => {
+        match FuseRequest::decode(message) {
+            Ok(FuseRequest { header, operation: Operation::File(operation) }) => {
                 self.spawn(header, operation).await;
             }
-            Ok(Request { header, operation: Operation::Control(operation) }) => {
+            Ok(FuseRequest { header, operation: Operation::Control(operation) }) => {
                 self.control(&header, operation).await;
             }
             Err(DecodeError::Refused { unique, errno, .. }) => {

@@ -24,7 +24,7 @@ pub struct Connector {
 
 /// A directory on a server and a name in it, which need not exist.
 #[derive(Clone)]
-pub struct Spot {
+pub struct TargetName {
     /// A session with the server.
     pub session: Session,
     /// The directory.
@@ -81,22 +81,22 @@ impl Connector {
     /// The symbolic link that `url` names, if it is one. Some servers mount the target of a link.
     async fn link(&self, url: &Url) -> Option<(Session, client::Result<Found>)> {
         // If the directory above isn't exported, `url` is an export, and exports aren't links.
-        let spot = self.spot(url).await.ok()?;
-        let found = spot.session.lookup(&spot.directory, &spot.name).await.ok()?;
+        let target = self.target_name(url).await.ok()?;
+        let found = target.session.lookup(&target.directory, &target.name).await.ok()?;
         let attributes = match found.attributes {
             Some(attributes) => attributes,
-            None => spot.session.attributes(&found.handle).await.ok()?,
+            None => target.session.attributes(&found.handle).await.ok()?,
         };
-        (attributes.kind == FileKind::Symlink).then_some((spot.session, Ok(found)))
+        (attributes.kind == FileKind::Symlink).then_some((target.session, Ok(found)))
     }
 
     /// The directory that contains what `url` names, and the name in it, which need not exist.
-    pub async fn spot(&self, url: &Url) -> Result<Spot, Failure> {
+    pub async fn target_name(&self, url: &Url) -> Result<TargetName, Failure> {
         let (parent, name) = split(url)?;
         let session = self.session(&parent).await.map_err(|failure| parent_failure(failure, url))?;
         let found =
             session.walk(session.target(), Follow::Yes).await.map_err(|error| failure(&parent, error))?;
-        Ok(Spot { session, directory: found.handle, name })
+        Ok(TargetName { session, directory: found.handle, name })
     }
 
     /// Closes all sessions; a server that is down doesn't have to hear it.

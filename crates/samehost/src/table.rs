@@ -10,12 +10,12 @@ pub enum Align {
 }
 
 /// A table under construction.
-pub struct Table {
+pub struct TextTable {
     align: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with a row of headings.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         let heading = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(&[("name", Align::Left), ("size", Align::Right)]);
+        let mut table = TextTable::new(&[("name", Align::Left), ("size", Align::Right)]);
         table.row(["grün", "1"]);
         table.row(["b", "1,000"]);
         assert_eq!(table.lines(2), ["  name   size", "  grün      1", "  b     1,000"]);

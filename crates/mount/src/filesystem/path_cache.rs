@@ -2,8 +2,8 @@
 //! holds.
 //!
 //! It tells which file loses its name when a name is removed or replaced; a file may have several, and an
-//! OPEN doesn't say by which one it came. It also answers LOOKUPs without the server while nobody else has
-//! changed the directory (nfs(5), lookupcache).
+//! OPEN doesn't say by which one it came. It also answers LOOKUPs without the server while there is no
+//! foreign change of the directory (nfs(5), lookupcache).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::inode::Inode;
 
 #[derive(Debug)]
-struct Entry {
+struct CachedName {
     inode: Arc<Inode>,
     /// The directory's version for which this holds; `None`: the server must be asked.
     version: Option<u64>,
@@ -24,10 +24,10 @@ struct Entry {
 pub(crate) struct PathCache(Mutex<Entries>);
 
 #[derive(Debug, Default)]
-struct Entries(HashMap<u64, HashMap<Arc<[u8]>, Entry>>);
+struct Entries(HashMap<u64, HashMap<Arc<[u8]>, CachedName>>);
 
 impl Entries {
-    fn get(&self, directory: u64, name: &[u8]) -> Option<&Entry> {
+    fn get(&self, directory: u64, name: &[u8]) -> Option<&CachedName> {
         self.0.get(&directory)?.get(name)
     }
 
@@ -66,7 +66,7 @@ impl PathCache {
             None => Arc::from(name),
         };
         if before.is_none() {
-            names.insert(name.clone(), Entry { inode: inode.clone(), version });
+            names.insert(name.clone(), CachedName { inode: inode.clone(), version });
         }
         let oldest = inode.lock().names.push(directory, name);
         if let Some((directory, name)) = oldest {

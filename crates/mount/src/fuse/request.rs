@@ -1,8 +1,9 @@
 //! Decoding of the kernel's requests: `struct fuse_in_header` and the arguments behind it, in the machine's
 //! byte order.
 //!
-//! [`Request::decode`] is the only reader of a request's bytes. It separates the flags that the kernel packs
-//! into words, so handlers get typed arguments, and a request that is unknown or malformed never reaches one.
+//! [`FuseRequest::decode`] is the only reader of a request's bytes. It separates the flags that the kernel
+//! packs into words, so handlers get typed arguments, and a request that is unknown or malformed never
+//! reaches one.
 
 use bytes::{Buf as _, Bytes};
 use client::{SetAttributes, SetTime, Timestamp};
@@ -29,7 +30,7 @@ pub(crate) struct Header {
 
 /// A request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct FuseRequest {
     pub(crate) header: Header,
     pub(crate) operation: Operation,
 }
@@ -249,7 +250,7 @@ impl Arguments {
     }
 }
 
-impl Request {
+impl FuseRequest {
     /// Decodes a whole message.
     ///
     /// # Errors
@@ -491,8 +492,8 @@ mod tests {
     }
 
     fn decode(opcode: u32, body: &[u8]) -> Result<FileOperation, Errno> {
-        match Request::decode(message(opcode, body)) {
-            Ok(Request { operation: Operation::File(operation), .. }) => Ok(operation),
+        match FuseRequest::decode(message(opcode, body)) {
+            Ok(FuseRequest { operation: Operation::File(operation), .. }) => Ok(operation),
             Err(DecodeError::Refused { errno, unique: 77, .. }) => Err(errno),
             other => panic!("{other:?}"),
         }
@@ -503,9 +504,9 @@ mod tests {
         let bytes = message(opcode::LOOKUP, b"name\0");
         let header = Header { unique: 77, node: 5, uid: 1000, gid: 100, pid: 4242 };
         let operation = Operation::File(FileOperation::Lookup { name: Bytes::from_static(b"name") });
-        assert_eq!(Request::decode(bytes.clone()), Ok(Request { header, operation }));
+        assert_eq!(FuseRequest::decode(bytes.clone()), Ok(FuseRequest { header, operation }));
         let short = bytes.slice(..bytes.len() - 1);
-        assert_eq!(Request::decode(short.clone()), Err(DecodeError::NoHeader(short.len())));
+        assert_eq!(FuseRequest::decode(short.clone()), Err(DecodeError::NoHeader(short.len())));
     }
 
     #[test]

@@ -12,10 +12,10 @@ const MAX_USERS: usize = 16;
 
 /// The rights of the last users that asked.
 #[derive(Debug, Default)]
-pub(crate) struct AccessCache(Vec<Entry>);
+pub(crate) struct AccessCache(Vec<AccessEntry>);
 
 #[derive(Debug)]
-struct Entry {
+struct AccessEntry {
     user: Arc<User>,
     /// The rights that the server was asked for.
     asked: Access,
@@ -36,7 +36,7 @@ impl AccessCache {
         if self.0.len() >= MAX_USERS {
             self.0.remove(0);
         }
-        self.0.push(Entry { user: user.clone(), asked, granted, until });
+        self.0.push(AccessEntry { user: user.clone(), asked, granted, until });
     }
 
     pub(crate) fn clear(&mut self) {

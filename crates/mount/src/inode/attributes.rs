@@ -33,7 +33,7 @@ impl From<&PreOpAttributes> for Stamp {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CachedAttributes {
     attributes: Attributes,
     /// When the reply arrived. Attributes that were requested later are newer.
     received: Instant,
@@ -57,7 +57,7 @@ pub(crate) enum Change {
 /// The attribute cache of one file.
 #[derive(Debug, Default)]
 pub(crate) struct AttributeCache {
-    known: Option<Known>,
+    known: Option<CachedAttributes>,
     /// The number of foreign changes.
     version: u64,
     /// The version of the data that the kernel may have cached.
@@ -132,7 +132,8 @@ impl AttributeCache {
         };
         let (min, max) = bounds(new.kind, times);
         let Some(known) = &mut self.known else {
-            self.known = Some(Known { attributes: *new, received: now, valid: min, since: update.asked });
+            self.known =
+                Some(CachedAttributes { attributes: *new, received: now, valid: min, since: update.asked });
             return Change::None;
         };
         let (old, stamp) = (Stamp::from(&known.attributes), Stamp::from(new));

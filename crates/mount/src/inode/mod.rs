@@ -112,8 +112,8 @@ impl Inode {
         self.kind() == Some(FileKind::Directory)
     }
 
-    /// The attribute cache's version. For a directory: while it is the same, nobody else has changed the
-    /// directory's names.
+    /// The attribute cache's version. While a directory's version is the same, there was no foreign change of
+    /// its names.
     pub(crate) fn version(&self) -> u64 {
         self.lock().attributes.version()
     }

@@ -14,7 +14,7 @@ use client::AclEntry;
 /// but not within one tick of a coarse clock.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How long nobody else asks while one request is under way, or after an error.
+/// How long the list isn't fetched again while a fetch is under way, or after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// LOOKUPs in a directory before its list is fetched: most directories that are passed through once aren't
@@ -78,7 +78,7 @@ impl SearchPermission {
         self.lookups >= LOOKUP_THRESHOLD
     }
 
-    /// The list of a directory of this version is being fetched; until then nobody else fetches it.
+    /// A fetch of the list begins, for this version of the directory. No other one begins meanwhile.
     pub(crate) fn begin_fetch(&mut self, version: u64, now: Instant) {
         self.answer = Some(AclAnswer { granted: false, version, until: now + RETRY_DELAY });
     }

@@ -52,7 +52,7 @@ impl DaemonMessage {
     /// Writes the message.
     ///
     /// # Errors
-    /// The writer's: `BrokenPipe` if nobody reads the messages any more.
+    /// The writer's: `BrokenPipe` if the command that started the process is gone.
     pub fn send(&self, to: &mut impl Write) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');

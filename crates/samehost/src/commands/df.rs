@@ -8,7 +8,7 @@ use crate::connect::{Connector, failure};
 use crate::exit::{Ended, Failure};
 use crate::human;
 use crate::output::{Output, Reporter};
-use crate::table::{Align, Table};
+use crate::table::{Align, TextTable};
 
 /// An element of `--json`'s array.
 #[derive(Serialize)]
@@ -60,8 +60,8 @@ async fn space(connector: &Connector, url: &Url) -> Result<Space, Failure> {
     })
 }
 
-fn table(all: &[Space]) -> Table {
-    let mut table = Table::new(&[
+fn table(all: &[Space]) -> TextTable {
+    let mut table = TextTable::new(&[
         ("export", Align::Left),
         ("size", Align::Right),
         ("used", Align::Right),

@@ -8,7 +8,7 @@ use crate::exit::{Ended, Failure, Stop};
 use crate::human;
 use crate::ids::Ids;
 use crate::output::{Output, Reporter};
-use crate::table::{Align, Table};
+use crate::table::{Align, TextTable};
 
 /// A line of a listing.
 struct Line {
@@ -139,7 +139,7 @@ fn show_short(output: &mut Output, lines: &[Line]) -> Result<(), Stop> {
 }
 
 fn show_long(output: &mut Output, args: &LsArgs, ids: &Ids, lines: &[Line]) -> Result<(), Stop> {
-    let mut table = Table::bare(&[
+    let mut table = TextTable::bare(&[
         Align::Left,
         Align::Right,
         Align::Left,

@@ -26,10 +26,11 @@ pub async fn mkdir(global: &Global, args: MkdirArgs) -> Ended {
 }
 
 async fn one(connector: &Connector, url: &Url, mode: u32) -> Result<(), Failure> {
-    let spot = connector.spot(url).await?;
+    let target = connector.target_name(url).await?;
     let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-    spot.session
-        .make_dir(&spot.directory, &spot.name, &set)
+    target
+        .session
+        .make_dir(&target.directory, &target.name, &set)
         .await
         .map(drop)
         .map_err(|error| failure(url, error))

@@ -3,7 +3,7 @@
 use client::{FileKind, Follow, Status, Url};
 
 use crate::cli::{Global, MvArgs};
-use crate::connect::{Connector, Spot, child, failure};
+use crate::connect::{Connector, TargetName, child, failure};
 use crate::exit::{Ended, Failure};
 use crate::output::Reporter;
 
@@ -39,7 +39,7 @@ pub async fn mv(global: &Global, args: MvArgs) -> Ended {
 }
 
 /// The directory that `url` names, if it is one.
-async fn directory(connector: &Connector, url: &Url) -> Result<Option<Spot>, Failure> {
+async fn directory(connector: &Connector, url: &Url) -> Result<Option<TargetName>, Failure> {
     let session = connector.session(url).await?;
     let found = match session.walk(session.target(), Follow::Yes).await {
         Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
@@ -50,14 +50,14 @@ async fn directory(connector: &Connector, url: &Url) -> Result<Option<Spot>, Fai
         None => session.attributes(&found.handle).await.map_err(|error| failure(url, error))?,
     };
     let is_directory = attributes.kind == FileKind::Directory;
-    Ok(is_directory.then(|| Spot { session, directory: found.handle, name: Vec::new() }))
+    Ok(is_directory.then(|| TargetName { session, directory: found.handle, name: Vec::new() }))
 }
 
-async fn one(connector: &Connector, from: &Url, to: &Url, into: Option<&Spot>) -> Result<(), Failure> {
-    let source = connector.spot(from).await?;
+async fn one(connector: &Connector, from: &Url, to: &Url, into: Option<&TargetName>) -> Result<(), Failure> {
+    let source = connector.target_name(from).await?;
     let (goal, url) = match into {
-        Some(into) => (Spot { name: source.name.clone(), ..into.clone() }, child(to, &source.name)),
-        None => (connector.spot(to).await?, to.clone()),
+        Some(into) => (TargetName { name: source.name.clone(), ..into.clone() }, child(to, &source.name)),
+        None => (connector.target_name(to).await?, to.clone()),
     };
     let renamed = source.session.rename(&source.directory, &source.name, &goal.directory, &goal.name).await;
     renamed.map_err(|error| {

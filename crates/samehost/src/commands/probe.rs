@@ -11,7 +11,7 @@ use crate::output::Output;
 
 /// What `--json` writes.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ProbeJson<'a> {
     url: String,
     local: bool,
     instance: Option<&'a str>,
@@ -34,7 +34,7 @@ pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
     let report = session.probe().await;
     let mut output = Output::stdout();
     if args.json {
-        output.json(&Answer {
+        output.json(&ProbeJson {
             url: url.to_string(),
             local: report.local,
             instance: report.instance.as_deref(),

@@ -30,30 +30,34 @@ pub async fn rm(global: &Global, args: RmArgs) -> Ended {
 }
 
 async fn one(connector: &Connector, args: &RmArgs, url: &Url, reporter: &Reporter) -> Result<(), Failure> {
-    let spot = connector.spot(url).await?;
-    let found = match spot.session.lookup(&spot.directory, &spot.name).await {
+    let target = connector.target_name(url).await?;
+    let found = match target.session.lookup(&target.directory, &target.name).await {
         Err(error) if args.force && error.status() == Some(Status::NoEntry) => return Ok(()),
         found => found.map_err(|error| failure(url, error))?,
     };
     let attributes = match found.attributes {
         Some(attributes) => attributes,
-        None => spot.session.attributes(&found.handle).await.map_err(|error| failure(url, error))?,
+        None => target.session.attributes(&found.handle).await.map_err(|error| failure(url, error))?,
     };
     if attributes.kind != FileKind::Directory {
-        return spot.session.remove(&spot.directory, &spot.name).await.map_err(|error| failure(url, error));
+        return target
+            .session
+            .remove(&target.directory, &target.name)
+            .await
+            .map_err(|error| failure(url, error));
     }
     if !args.recursive {
         return Err(Failure::new(url.to_string(), "is a directory").next("use rm -r"));
     }
     let top = PendingDirectory {
-        parent: spot.directory,
-        name: spot.name,
+        parent: target.directory,
+        name: target.name,
         handle: found.handle,
         url: url.clone(),
         file: (attributes.fsid, attributes.fileid),
         emptied: false,
     };
-    tree(&spot.session, top, reporter).await;
+    tree(&target.session, top, reporter).await;
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use crate::cli::{Global, StatusArgs};
 use crate::exit::{Ended, Exit, Failure, Stop};
 use crate::human;
 use crate::output::{Output, complain};
-use crate::table::{Align, Table};
+use crate::table::{Align, TextTable};
 use mount::process::MountStatus;
 
 /// What `--json` writes.
@@ -147,7 +147,7 @@ fn show(output: &mut Output, status: &Status, procedures: bool) -> Result<(), St
 }
 
 fn exports(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("export", Align::Left),
         ("read I/O", Align::Left),
         ("write I/O", Align::Left),
@@ -184,7 +184,7 @@ fn clients(output: &mut Output, status: &Status) -> Result<(), Stop> {
     }
     let lanes: HashMap<&str, &LaneStatus> =
         status.lanes.iter().filter_map(|lane| Some((lane.nfs_peer.as_deref()?, lane))).collect();
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("client", Align::Left),
         ("local", Align::Left),
         ("process", Align::Right),
@@ -249,7 +249,7 @@ fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [Stri
 
 /// A line for each transport: what was transferred since the start.
 fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("road", Align::Left),
         ("calls", Align::Right),
         ("errors", Align::Right),
@@ -280,7 +280,7 @@ fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
 }
 
 fn counters(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("road", Align::Left),
         ("procedure", Align::Left),
         ("calls", Align::Right),
@@ -301,7 +301,7 @@ fn counters(output: &mut Output, status: &Status) -> Result<(), Stop> {
     section(output, &table)
 }
 
-fn section(output: &mut Output, table: &Table) -> Result<(), Stop> {
+fn section(output: &mut Output, table: &TextTable) -> Result<(), Stop> {
     output.line("")?;
     table.lines(2).iter().try_for_each(|line| output.line(line))
 }

@@ -87,5 +87,5 @@ fn explain(shown: &str, error: std::io::Error) -> Failure {
 
 fn busy(shown: &str) -> Failure {
     Failure::new(shown, "it is in use")
-        .next(format!("see who uses it (fuser -vm {shown}), or take it out of the tree at once with --lazy"))
+        .next(format!("see who uses it (fuser -vm {shown}), or detach it at once with --lazy"))
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::CopyOptions;
 
-use super::side::{At, Goal, Item, Kind, Open};
+use super::side::{CopyItem, EntryKind, Goal, Location, Open};
 use super::walk::Copy;
 use crate::exit::Failure;
 
 /// A regular file or a symbolic link, and where it goes.
 pub struct Job {
-    pub item: Item,
+    pub item: CopyItem,
     pub goal: Goal,
 }
 
@@ -22,7 +22,7 @@ pub async fn run(copy: &Copy<'_>, job: Job) {
         return;
     }
     let ended = match job.item.facts.kind {
-        Kind::Link => link(copy, &job).await,
+        EntryKind::Link => link(copy, &job).await,
         _ => file(copy, &job).await,
     };
     match ended {
@@ -36,10 +36,10 @@ async fn link(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     // An existing link is replaced, not followed.
     let goal = Goal { named: false, ..job.goal.clone() };
     if let Some(there) = goal.existing().await? {
-        if there.facts.kind == Kind::Directory {
+        if there.facts.kind == EntryKind::Directory {
             return Err(Failure::new(goal.show(), "is a directory and isn't replaced by a link"));
         }
-        if there.facts.kind == Kind::Link && there.at.read_link().await? == target {
+        if there.facts.kind == EntryKind::Link && there.at.read_link().await? == target {
             return Ok(());
         }
         refuse_same(job, &there)?;
@@ -54,7 +54,7 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
     let facts = &job.item.facts;
     let existing = job.goal.existing().await?;
     if let Some(there) = &existing {
-        if there.facts.kind == Kind::Directory {
+        if there.facts.kind == EntryKind::Directory {
             return Err(Failure::new(job.goal.show(), "is a directory and isn't replaced by a file"));
         }
         refuse_same(job, there)?;
@@ -80,9 +80,9 @@ async fn file(copy: &Copy<'_>, job: &Job) -> Result<(), Failure> {
 
 /// Refuses to copy a file onto itself, which would truncate it first. A server can hide that two names are
 /// one file.
-fn refuse_same(job: &Job, there: &Item) -> Result<(), Failure> {
+fn refuse_same(job: &Job, there: &CopyItem) -> Result<(), Failure> {
     let same = match (&job.item.at, &there.at) {
-        (At::Remote(one), At::Remote(other)) if one.url.host() == other.url.host() => {
+        (Location::Remote(one), Location::Remote(other)) if one.url.host() == other.url.host() => {
             one.handle == other.handle
         }
         _ => job.item.facts.same_file(&there.facts),
@@ -93,7 +93,13 @@ fn refuse_same(job: &Job, there: &Item) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &At) -> Result<u64, Failure> {
+async fn transfer(
+    copy: &Copy<'_>,
+    from: &Open,
+    to: &Open,
+    source: &Location,
+    goal: &Location,
+) -> Result<u64, Failure> {
     let seen = AtomicU64::new(0);
     let progress = copy.progress.clone();
     let tell = move |so_far: client::Progress| {
@@ -120,11 +126,13 @@ async fn transfer(copy: &Copy<'_>, from: &Open, to: &Open, source: &At, goal: &A
 
 /// The failure of a copy from `source` to `goal`. Timeouts and missing lanes are attributed to the end that
 /// is on a server; with two servers the error names the server.
-fn say(source: &At, goal: &At, error: client::Error) -> Failure {
+fn say(source: &Location, goal: &Location, error: client::Error) -> Failure {
     let of_a_server = matches!(error, client::Error::Rpc { .. } | client::Error::NoLane { .. });
     match (source, goal) {
-        (_, At::Remote(spot)) => crate::connect::failure(&spot.url, error),
-        (At::Remote(spot), At::Local(_)) if of_a_server => crate::connect::failure(&spot.url, error),
-        (_, At::Local(_)) => Failure::new(goal.show(), error),
+        (_, Location::Remote(remote)) => crate::connect::failure(&remote.url, error),
+        (Location::Remote(remote), Location::Local(_)) if of_a_server => {
+            crate::connect::failure(&remote.url, error)
+        }
+        (_, Location::Local(_)) => Failure::new(goal.show(), error),
     }
 }

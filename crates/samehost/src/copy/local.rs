@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use client::{Follow, Timestamp};
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
 
-use super::side::{At, Entry, Facts, Item, Kind};
+use super::side::{CopyEntry, CopyItem, EntryKind, Facts, Location};
 use crate::exit::Failure;
 use crate::human;
 
@@ -67,13 +67,13 @@ fn metadata(path: &Path, follow: Follow) -> io::Result<Metadata> {
 fn of(metadata: &Metadata) -> Facts {
     let file_type = metadata.file_type();
     let kind = if file_type.is_file() {
-        Kind::File
+        EntryKind::File
     } else if file_type.is_dir() {
-        Kind::Directory
+        EntryKind::Directory
     } else if file_type.is_symlink() {
-        Kind::Link
+        EntryKind::Link
     } else {
-        Kind::Other
+        EntryKind::Other
     };
     let stamp = |seconds, nanoseconds: i64| Timestamp {
         seconds,
@@ -93,12 +93,12 @@ fn of(metadata: &Metadata) -> Facts {
     }
 }
 
-pub fn list(path: &Path) -> Result<Vec<Entry>, Failure> {
+pub fn list(path: &Path) -> Result<Vec<CopyEntry>, Failure> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(path).map_err(|error| say(path, error))? {
         let entry = entry.map_err(|error| say(path, error))?;
         let here = entry.path();
-        let item = facts(&here, Follow::No).map(|facts| Item { at: At::Local(here), facts });
+        let item = facts(&here, Follow::No).map(|facts| CopyItem { at: Location::Local(here), facts });
         entries.push((entry.file_name().into_vec(), item));
     }
     Ok(entries)
@@ -181,7 +181,7 @@ pub fn preserve(path: &Path, facts: &Facts) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
         Err(error) => return Err(say(path, error)),
     };
-    if facts.kind != Kind::Link {
+    if facts.kind != EntryKind::Link {
         // A set-id bit would give another owner's rights than the original's.
         let mode = if given { facts.mode } else { facts.mode & 0o1777 };
         set_mode(path, mode)?;

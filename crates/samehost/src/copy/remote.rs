@@ -5,13 +5,13 @@ use client::{
     Status, Url,
 };
 
-use super::side::{At, Entry, Facts, Item, Kind};
+use super::side::{CopyEntry, CopyItem, EntryKind, Facts, Location};
 use crate::connect::{self, Connector, child, failure};
 use crate::exit::{Exit, Failure};
 
 /// A file on a server.
 #[derive(Clone)]
-pub struct Spot {
+pub struct RemoteFile {
     /// A session with the server.
     pub session: Session,
     /// The file.
@@ -21,7 +21,7 @@ pub struct Spot {
 }
 
 /// The file that `url` names; `None` if there is none.
-pub async fn source(connector: &Connector, url: &Url, follow: Follow) -> Result<Option<Item>, Failure> {
+pub async fn source(connector: &Connector, url: &Url, follow: Follow) -> Result<Option<CopyItem>, Failure> {
     let (session, found) = connector.look(url, follow).await?;
     let found = match found {
         Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
@@ -31,31 +31,34 @@ pub async fn source(connector: &Connector, url: &Url, follow: Follow) -> Result<
 }
 
 /// The parent directory of `url`, and the name in it.
-pub async fn split(connector: &Connector, url: &Url) -> Result<(Spot, Vec<u8>), Failure> {
-    let connect::Spot { session, directory, name } = connector.spot(url).await?;
+pub async fn split(connector: &Connector, url: &Url) -> Result<(RemoteFile, Vec<u8>), Failure> {
+    let connect::TargetName { session, directory, name } = connector.target_name(url).await?;
     let mut parent = url.path();
     while let Some(rest) = parent.strip_suffix(b"/") {
         parent = rest;
     }
     let parent = url.with_path(parent.strip_suffix(&name[..]).unwrap_or(parent));
-    Ok((Spot { session, handle: directory, url: parent }, name))
+    Ok((RemoteFile { session, handle: directory, url: parent }, name))
 }
 
-async fn item(session: Session, url: Url, found: Found) -> Result<Item, Failure> {
+async fn item(session: Session, url: Url, found: Found) -> Result<CopyItem, Failure> {
     let attributes = match found.attributes {
         Some(attributes) => attributes,
         None => session.attributes(&found.handle).await.map_err(|error| failure(&url, error))?,
     };
-    Ok(Item { facts: of(&attributes), at: At::Remote(Spot { session, handle: found.handle, url }) })
+    Ok(CopyItem {
+        facts: of(&attributes),
+        at: Location::Remote(RemoteFile { session, handle: found.handle, url }),
+    })
 }
 
 fn of(attributes: &Attributes) -> Facts {
     Facts {
         kind: match attributes.kind {
-            FileKind::Regular => Kind::File,
-            FileKind::Directory => Kind::Directory,
-            FileKind::Symlink => Kind::Link,
-            FileKind::Block | FileKind::Character | FileKind::Socket | FileKind::Fifo => Kind::Other,
+            FileKind::Regular => EntryKind::File,
+            FileKind::Directory => EntryKind::Directory,
+            FileKind::Symlink => EntryKind::Link,
+            FileKind::Block | FileKind::Character | FileKind::Socket | FileKind::Fifo => EntryKind::Other,
         },
         mode: attributes.mode & 0o7777,
         uid: attributes.uid,
@@ -69,7 +72,7 @@ fn of(attributes: &Attributes) -> Facts {
     }
 }
 
-impl Spot {
+impl RemoteFile {
     fn say(&self) -> impl Fn(Error) -> Failure + '_ {
         |error| failure(&self.url, error)
     }
@@ -82,7 +85,7 @@ impl Spot {
         self.session.attributes(&self.handle).await.map(|attributes| of(&attributes)).map_err(self.say())
     }
 
-    pub async fn list(&self) -> Result<Vec<Entry>, Failure> {
+    pub async fn list(&self) -> Result<Vec<CopyEntry>, Failure> {
         let mut listing = self.session.read_dir(&self.handle, true);
         let mut entries = Vec::new();
         while let Some(entry) = listing.next().await.map_err(self.say())? {
@@ -111,41 +114,41 @@ impl Spot {
         self.session.open_handle(&self.handle, self.url.path(), &reading).await.map_err(self.say())
     }
 
-    pub async fn existing(&self, name: &[u8], follow: Follow) -> Result<Option<Item>, Failure> {
+    pub async fn existing(&self, name: &[u8], follow: Follow) -> Result<Option<CopyItem>, Failure> {
         let url = self.child_url(name);
         let found = match self.session.lookup(&self.handle, name).await {
             Err(error) if error.status() == Some(Status::NoEntry) => return Ok(None),
             found => found.map_err(|error| failure(&url, error))?,
         };
         let there = item(self.session.clone(), url, found).await?;
-        if there.facts.kind == Kind::Link && follow == Follow::Yes {
+        if there.facts.kind == EntryKind::Link && follow == Follow::Yes {
             // A link that the user named is followed. If its target doesn't exist, that file is made.
-            let At::Remote(spot) = &there.at else { return Ok(Some(there)) };
-            let target = spot.read_link().await?;
+            let Location::Remote(remote) = &there.at else { return Ok(Some(there)) };
+            let target = remote.read_link().await?;
             return self.follow(&target).await;
         }
         Ok(Some(there))
     }
 
     /// The target of a link in this directory. Longer chains are left to [`Session::open`].
-    async fn follow(&self, target: &[u8]) -> Result<Option<Item>, Failure> {
+    async fn follow(&self, target: &[u8]) -> Result<Option<CopyItem>, Failure> {
         if target.contains(&b'/') {
             return Ok(None);
         }
         Box::pin(self.existing(target, Follow::No)).await
     }
 
-    pub async fn make_dir(&self, name: &[u8], mode: u32) -> Result<Spot, Failure> {
+    pub async fn make_dir(&self, name: &[u8], mode: u32) -> Result<RemoteFile, Failure> {
         let url = self.child_url(name);
         let set = SetAttributes { mode: Some(mode | 0o700), ..SetAttributes::default() };
         match self.session.make_dir(&self.handle, name, &set).await {
-            Ok(found) => Ok(Spot { session: self.session.clone(), handle: found.handle, url }),
+            Ok(found) => Ok(RemoteFile { session: self.session.clone(), handle: found.handle, url }),
             Err(error) if error.status() == Some(Status::Exists) => {
                 let found =
                     self.session.lookup(&self.handle, name).await.map_err(|error| failure(&url, error))?;
                 let there = item(self.session.clone(), url, found).await?;
                 match there.at {
-                    At::Remote(spot) if there.facts.kind == Kind::Directory => Ok(spot),
+                    Location::Remote(remote) if there.facts.kind == EntryKind::Directory => Ok(remote),
                     at => Err(Failure::new(at.show(), "exists and is not a directory")),
                 }
             }
@@ -162,13 +165,13 @@ impl Spot {
         self.session.remove(&self.handle, name).await.map_err(|error| failure(&self.child_url(name), error))
     }
 
-    pub async fn create(&self, name: &[u8], mode: u32, named: bool) -> Result<(File, Spot), Failure> {
+    pub async fn create(&self, name: &[u8], mode: u32, named: bool) -> Result<(File, RemoteFile), Failure> {
         let url = self.child_url(name);
         let options = OpenOptions::replacing().mode(mode | 0o200).no_follow(!named);
         let opened = self.session.open_at(&self.handle, name, &options).await;
         let file = opened.map_err(|error| failure(&url, error))?;
-        let spot = Spot { session: self.session.clone(), handle: file.handle(), url };
-        Ok((file, spot))
+        let remote = RemoteFile { session: self.session.clone(), handle: file.handle(), url };
+        Ok((file, remote))
     }
 
     pub async fn set_mode(&self, mode: u32) -> Result<(), Failure> {
@@ -196,7 +199,7 @@ impl Spot {
         // A set-id bit would give another owner's rights than the original's.
         let mode = if given { facts.mode } else { facts.mode & 0o1777 };
         let set = SetAttributes {
-            mode: (facts.kind != Kind::Link).then_some(mode),
+            mode: (facts.kind != EntryKind::Link).then_some(mode),
             atime: Some(SetTime::To(facts.atime)),
             mtime: Some(SetTime::To(facts.mtime)),
             ..SetAttributes::default()

@@ -13,7 +13,7 @@ use crate::human;
 
 /// The types of files that a copy distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A regular file.
     File,
     /// A directory.
@@ -28,7 +28,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The type.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// The twelve mode bits.
     pub mode: u32,
     /// Owner.
@@ -61,30 +61,30 @@ impl Facts {
 
 /// A file or directory that exists.
 #[derive(Clone)]
-pub enum At {
+pub enum Location {
     /// Local.
     Local(PathBuf),
     /// On a server.
-    Remote(remote::Spot),
+    Remote(remote::RemoteFile),
 }
 
 /// A file or directory with its attributes.
 #[derive(Clone)]
-pub struct Item {
+pub struct CopyItem {
     /// Its end and name.
-    pub at: At,
+    pub at: Location,
     /// Its attributes.
     pub facts: Facts,
 }
 
 /// A directory's entry: its name, and its item or the failure to look at it.
-pub type Entry = (Vec<u8>, Result<Item, Failure>);
+pub type CopyEntry = (Vec<u8>, Result<CopyItem, Failure>);
 
 /// The name in a directory to which a file is copied.
 #[derive(Clone)]
 pub struct Goal {
     /// The directory.
-    pub directory: At,
+    pub directory: Location,
     /// The name in it.
     pub name: Vec<u8>,
     /// The user named it, so a symbolic link there is followed; below it none is.
@@ -101,12 +101,12 @@ pub enum Open {
     Remote(client::File),
 }
 
-impl At {
+impl Location {
     /// Its path or URL.
     pub fn show(&self) -> String {
         match self {
-            At::Local(path) => local::show(path),
-            At::Remote(spot) => spot.url.to_string(),
+            Location::Local(path) => local::show(path),
+            Location::Remote(remote) => remote.url.to_string(),
         }
     }
 
@@ -127,48 +127,48 @@ impl At {
     /// Its present attributes.
     pub async fn facts(&self) -> Result<Facts, Failure> {
         match self {
-            At::Local(path) => local::facts(path, Follow::No),
-            At::Remote(spot) => spot.facts().await,
+            Location::Local(path) => local::facts(path, Follow::No),
+            Location::Remote(remote) => remote.facts().await,
         }
     }
 
     /// The entries of this directory, in no order. Each may have an error of its own.
-    pub async fn list(&self) -> Result<Vec<Entry>, Failure> {
+    pub async fn list(&self) -> Result<Vec<CopyEntry>, Failure> {
         match self {
-            At::Local(path) => local::list(path),
-            At::Remote(spot) => spot.list().await,
+            Location::Local(path) => local::list(path),
+            Location::Remote(remote) => remote.list().await,
         }
     }
 
     /// The target of this symbolic link.
     pub async fn read_link(&self) -> Result<Vec<u8>, Failure> {
         match self {
-            At::Local(path) => local::read_link(path),
-            At::Remote(spot) => spot.read_link().await,
+            Location::Local(path) => local::read_link(path),
+            Location::Remote(remote) => remote.read_link().await,
         }
     }
 
     /// Opens this regular file for reading.
     pub async fn open(&self) -> Result<Open, Failure> {
         match self {
-            At::Local(path) => local::open(path).map(|file| Open::Local(Arc::new(file))),
-            At::Remote(spot) => spot.open().await.map(Open::Remote),
+            Location::Local(path) => local::open(path).map(|file| Open::Local(Arc::new(file))),
+            Location::Remote(remote) => remote.open().await.map(Open::Remote),
         }
     }
 
     /// Sets the lower nine bits of its mode.
     pub async fn set_mode(&self, mode: u32) -> Result<(), Failure> {
         match self {
-            At::Local(path) => local::set_mode(path, mode),
-            At::Remote(spot) => spot.set_mode(mode).await,
+            Location::Local(path) => local::set_mode(path, mode),
+            Location::Remote(remote) => remote.set_mode(mode).await,
         }
     }
 
     /// Sets everything that `--preserve` keeps; the owner only if that is permitted.
     pub async fn preserve(&self, facts: &Facts) -> Result<(), Failure> {
         match self {
-            At::Local(path) => local::preserve(path, facts),
-            At::Remote(spot) => spot.preserve(facts).await,
+            Location::Local(path) => local::preserve(path, facts),
+            Location::Remote(remote) => remote.preserve(facts).await,
         }
     }
 }
@@ -183,96 +183,100 @@ impl Goal {
     /// Its path or URL.
     pub fn show(&self) -> String {
         match &self.directory {
-            At::Local(directory) => local::show(&self.path(directory)),
-            At::Remote(spot) => spot.child_url(&self.name).to_string(),
+            Location::Local(directory) => local::show(&self.path(directory)),
+            Location::Remote(remote) => remote.child_url(&self.name).to_string(),
         }
     }
 
     /// The existing file of that name.
-    pub async fn existing(&self) -> Result<Option<Item>, Failure> {
+    pub async fn existing(&self) -> Result<Option<CopyItem>, Failure> {
         if self.fresh {
             return Ok(None);
         }
         let follow = if self.named { Follow::Yes } else { Follow::No };
         match &self.directory {
-            At::Local(directory) => {
+            Location::Local(directory) => {
                 let path = self.path(directory);
                 let found = local::find(&path, follow)?;
-                Ok(found.map(|facts| Item { at: At::Local(path), facts }))
+                Ok(found.map(|facts| CopyItem { at: Location::Local(path), facts }))
             }
-            At::Remote(spot) => spot.existing(&self.name, follow).await,
+            Location::Remote(remote) => remote.existing(&self.name, follow).await,
         }
     }
 
-    /// Makes this directory, writable for its owner until [`At::set_mode`].
-    pub async fn make_dir(&self, mode: u32) -> Result<At, Failure> {
+    /// Makes this directory, writable for its owner until [`Location::set_mode`].
+    pub async fn make_dir(&self, mode: u32) -> Result<Location, Failure> {
         match &self.directory {
-            At::Local(directory) => {
+            Location::Local(directory) => {
                 let path = self.path(directory);
                 local::make_dir(&path, mode)?;
-                Ok(At::Local(path))
+                Ok(Location::Local(path))
             }
-            At::Remote(spot) => spot.make_dir(&self.name, mode).await.map(At::Remote),
+            Location::Remote(remote) => remote.make_dir(&self.name, mode).await.map(Location::Remote),
         }
     }
 
     /// Makes this symbolic link.
     pub async fn make_link(&self, target: &[u8]) -> Result<(), Failure> {
         match &self.directory {
-            At::Local(directory) => local::make_link(&self.path(directory), target),
-            At::Remote(spot) => spot.make_link(&self.name, target).await,
+            Location::Local(directory) => local::make_link(&self.path(directory), target),
+            Location::Remote(remote) => remote.make_link(&self.name, target).await,
         }
     }
 
     /// Removes the existing link or file.
     pub async fn remove(&self) -> Result<(), Failure> {
         match &self.directory {
-            At::Local(directory) => local::remove(&self.path(directory)),
-            At::Remote(spot) => spot.remove(&self.name).await,
+            Location::Local(directory) => local::remove(&self.path(directory)),
+            Location::Remote(remote) => remote.remove(&self.name).await,
         }
     }
 
     /// Opens this file for writing: created with `mode`, or truncated if it exists. Writable for its owner
-    /// until [`At::set_mode`].
-    pub async fn create(&self, mode: u32) -> Result<(Open, At), Failure> {
+    /// until [`Location::set_mode`].
+    pub async fn create(&self, mode: u32) -> Result<(Open, Location), Failure> {
         match &self.directory {
-            At::Local(directory) => {
+            Location::Local(directory) => {
                 let path = self.path(directory);
                 let file = local::create(&path, mode, self.named)?;
-                Ok((Open::Local(Arc::new(file)), At::Local(path)))
+                Ok((Open::Local(Arc::new(file)), Location::Local(path)))
             }
-            At::Remote(spot) => {
-                let (file, spot) = spot.create(&self.name, mode, self.named).await?;
-                Ok((Open::Remote(file), At::Remote(spot)))
+            Location::Remote(remote) => {
+                let (file, remote) = remote.create(&self.name, mode, self.named).await?;
+                Ok((Open::Remote(file), Location::Remote(remote)))
             }
         }
     }
 }
 
 /// The source that the user named; `None` if it doesn't exist.
-pub async fn source(connector: &Connector, place: &Place, follow: Follow) -> Result<Option<Item>, Failure> {
+pub async fn source(
+    connector: &Connector,
+    place: &Place,
+    follow: Follow,
+) -> Result<Option<CopyItem>, Failure> {
     match place {
         Place::Local(path) => {
             let slash = local::ends_with_slash(path);
             let found = local::find(path, if slash { Follow::Yes } else { follow })?;
-            Ok(found.map(|facts| Item { at: At::Local(path.clone()), facts }))
+            Ok(found.map(|facts| CopyItem { at: Location::Local(path.clone()), facts }))
         }
         Place::Remote(place) => remote::source(connector, &place.url, follow).await,
     }
 }
 
 /// The goal that the user named: an existing directory, or the name of what is to be made.
-pub async fn goal(connector: &Connector, place: &Place) -> Result<Result<At, Goal>, Failure> {
+pub async fn goal(connector: &Connector, place: &Place) -> Result<Result<Location, Goal>, Failure> {
     if let Some(item) = source(connector, place, Follow::Yes).await?
-        && item.facts.kind == Kind::Directory
+        && item.facts.kind == EntryKind::Directory
     {
         return Ok(Ok(item.at));
     }
     let (directory, name) = match place {
-        Place::Local(path) => local::split(path).map(|(parent, name)| (At::Local(parent), name))?,
+        Place::Local(path) => local::split(path).map(|(parent, name)| (Location::Local(parent), name))?,
         Place::Remote(place) => {
-            let (spot, name) = remote::split(connector, &place.url).await?;
-            (At::Remote(spot), name)
+            let (remote, name) = remote::split(connector, &place.url).await?;
+            (Location::Remote(remote), name)
         }
     };
     Ok(Err(Goal { directory, name, named: true, fresh: false }))
@@ -284,7 +288,7 @@ mod tests {
 
     #[test]
     fn names_from_a_server_cannot_leave_the_goal() {
-        let directory = At::Local("/tmp".into());
+        let directory = Location::Local("/tmp".into());
         for name in [&b""[..], b".", b"..", b"a/b", b"/etc/passwd", b"a\0b"] {
             assert!(directory.inside(name, false).is_err(), "{name:?}");
         }

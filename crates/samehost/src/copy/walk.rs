@@ -8,7 +8,7 @@ use tokio::sync::{RwLock, mpsc};
 
 use super::job::{self, Job};
 use super::remote::is_gone;
-use super::side::{self, At, Facts, Goal, Item, Kind};
+use super::side::{self, CopyItem, EntryKind, Facts, Goal, Location};
 use super::{Progress, TreeCopyOptions};
 use crate::cli::Place;
 use crate::connect::Connector;
@@ -70,7 +70,7 @@ impl Copy<'_> {
 
 /// A directory that gets its final mode and times when its contents are copied.
 struct Made {
-    at: At,
+    at: Location,
     facts: Facts,
 }
 
@@ -124,7 +124,7 @@ pub async fn copy_all(
 async fn one(
     connector: &Connector,
     place: &Place,
-    goal: &Result<At, Goal>,
+    goal: &Result<Location, Goal>,
     copy: &Copy<'_>,
     queue: &mpsc::Sender<Job>,
     made: &mut Vec<Made>,
@@ -133,7 +133,7 @@ async fn one(
     let Some(item) = side::source(connector, place, follow).await? else {
         return Err(Failure::new(show(place), "no such file or directory"));
     };
-    if item.facts.kind == Kind::Directory && !copy.options.recursive {
+    if item.facts.kind == EntryKind::Directory && !copy.options.recursive {
         return Err(Failure::new(item.at.show(), "is a directory").next("use cp -r"));
     }
     let goal = match (goal, name(place)) {
@@ -142,7 +142,7 @@ async fn one(
         // "nfs://host/" and "." have no name: their contents are copied.
         (Ok(into), None) => return tree(&item, into.clone(), false, copy, queue, made).await,
     };
-    if item.facts.kind == Kind::Directory {
+    if item.facts.kind == EntryKind::Directory {
         let (at, fresh) = enter(&item, &goal).await?;
         return tree(&item, at, fresh, copy, queue, made).await;
     }
@@ -150,9 +150,9 @@ async fn one(
 }
 
 /// Makes the directory at the goal, or uses the existing one.
-async fn enter(item: &Item, goal: &Goal) -> Result<(At, bool), Failure> {
+async fn enter(item: &CopyItem, goal: &Goal) -> Result<(Location, bool), Failure> {
     if let Some(there) = goal.existing().await? {
-        if there.facts.kind == Kind::Directory {
+        if there.facts.kind == EntryKind::Directory {
             return Ok((there.at, false));
         }
         return Err(Failure::new(goal.show(), "exists and is not a directory"));
@@ -162,14 +162,14 @@ async fn enter(item: &Item, goal: &Goal) -> Result<(At, bool), Failure> {
 
 /// Walks the tree below `top` into the directory `into`.
 async fn tree(
-    top: &Item,
-    into: At,
+    top: &CopyItem,
+    into: Location,
     fresh: bool,
     copy: &Copy<'_>,
     queue: &mpsc::Sender<Job>,
     made: &mut Vec<Made>,
 ) -> Result<(), Failure> {
-    let root = Item { facts: into.facts().await?, at: into.clone() };
+    let root = CopyItem { facts: into.facts().await?, at: into.clone() };
     refuse_root(top, &root, copy).await?;
     let mut stack = vec![(top.clone(), into, fresh, 0)];
     // The present directory and its ancestors, from the top down.
@@ -198,13 +198,13 @@ async fn tree(
         for (name, item) in entries {
             let entered = match (item, into.inside(&name, fresh)) {
                 (Ok(item), Ok(_))
-                    if item.facts.kind == Kind::Directory
+                    if item.facts.kind == EntryKind::Directory
                         && way.contains(&(item.facts.fsid, item.facts.fileid)) =>
                 {
                     Err(Failure::new(item.at.show(), "is inside itself and wasn't copied")
                         .next("such a directory can only come from a broken or hostile server"))
                 }
-                (Ok(item), Ok(goal)) if item.facts.kind == Kind::Directory => {
+                (Ok(item), Ok(goal)) if item.facts.kind == EntryKind::Directory => {
                     match refuse_root(&item, &root, copy).await {
                         Ok(()) => enter(&item, &goal)
                             .await
@@ -224,7 +224,7 @@ async fn tree(
 }
 
 /// Whether the goal `root` is the directory about to be walked, which would copy it into itself for ever.
-async fn refuse_root(source: &Item, root: &Item, copy: &Copy<'_>) -> Result<(), Failure> {
+async fn refuse_root(source: &CopyItem, root: &CopyItem, copy: &Copy<'_>) -> Result<(), Failure> {
     if source.facts.fileid == root.facts.fileid && is_same(&source.at, &root.at, copy).await? {
         return Err(Failure::new(source.at.show(), "can't be copied into itself"));
     }
@@ -235,8 +235,8 @@ async fn refuse_root(source: &Item, root: &Item, copy: &Copy<'_>) -> Result<(), 
 /// decide, otherwise the times. Each copied file changes its directory's times, so they are compared while no
 /// job runs, and only if they were the same before and after the other's were read. A directory that others
 /// keep changing counts as the same: a refused copy is better than an endless one.
-async fn is_same(one: &At, other: &At, copy: &Copy<'_>) -> Result<bool, Failure> {
-    if let (At::Remote(one), At::Remote(other)) = (one, other)
+async fn is_same(one: &Location, other: &Location, copy: &Copy<'_>) -> Result<bool, Failure> {
+    if let (Location::Remote(one), Location::Remote(other)) = (one, other)
         && (one.url.host(), one.url.port()) == (other.url.host(), other.url.port())
         && one.handle == other.handle
     {
@@ -253,11 +253,16 @@ async fn is_same(one: &At, other: &At, copy: &Copy<'_>) -> Result<bool, Failure>
     Ok(true)
 }
 
-async fn submit(item: Item, goal: Goal, copy: &Copy<'_>, queue: &mpsc::Sender<Job>) -> Result<(), Failure> {
-    if item.facts.kind == Kind::Other {
+async fn submit(
+    item: CopyItem,
+    goal: Goal,
+    copy: &Copy<'_>,
+    queue: &mpsc::Sender<Job>,
+) -> Result<(), Failure> {
+    if item.facts.kind == EntryKind::Other {
         return Err(Failure::new(item.at.show(), "is a device, pipe or socket and wasn't copied"));
     }
-    if item.facts.kind == Kind::File {
+    if item.facts.kind == EntryKind::File {
         copy.progress.found(item.facts.size);
     }
     // The jobs end after the queue is closed.

@@ -1,8 +1,8 @@
 //! Measuring reads and writes with the same loop for every transport.
 //!
-//! A [`Target`] is a plain file, or a file of the client library over either transport. [`run`](run::run) is
-//! the loop: one thread, a number of operations in flight, reused buffers. [`suite`] measures all workloads
-//! over all transports in turns, and [`report`] holds and shows the result.
+//! A [`MeasureTarget`] is a plain file, or a file of the client library over either transport.
+//! [`run`](run::run) is the loop: one thread, a number of operations in flight, reused buffers. [`suite`]
+//! measures all workloads over all transports in turns, and [`report`] holds and shows the result.
 
 mod report;
 mod run;
@@ -11,7 +11,7 @@ mod target;
 
 pub use report::{Figure, Report, Row};
 pub use suite::{Suite, measure};
-pub use target::{Raw, Served, Target};
+pub use target::{MeasureTarget, Raw, Served};
 
 /// An access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Workload;
 use crate::human;
-use crate::table::{Align, Table};
+use crate::table::{Align, TextTable};
 
 /// The runs of one workload over one transport.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -158,7 +158,7 @@ impl Report {
             (lane && wire, "lane/wire"),
         ];
         columns.extend(shown.iter().filter(|(shown, _)| *shown).map(|(_, title)| (*title, Align::Right)));
-        let mut table = Table::new(&columns);
+        let mut table = TextTable::new(&columns);
         for row in &self.rows {
             let ratio =
                 |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::{Target, Workload};
+use super::{MeasureTarget, Workload};
 use crate::exit::Failure;
 
 /// Operations between two readings of the clock, which cost a tenth of a small read.
@@ -65,7 +65,7 @@ impl Plan {
 
 /// Reads or writes `target` (`size` bytes long) in the pattern of `workload` for about `time`, with `depth`
 /// operations in flight. Operations that were begun are finished and counted with their time.
-pub async fn run<T: Target>(
+pub async fn run<T: MeasureTarget>(
     target: &T,
     workload: Workload,
     size: u64,
@@ -91,7 +91,11 @@ pub async fn run<T: Target>(
 }
 
 /// Runs operations one after another until the run ends.
-async fn worker<T: Target>(target: &T, workload: Workload, plan: &RefCell<Plan>) -> Result<(), Failure> {
+async fn worker<T: MeasureTarget>(
+    target: &T,
+    workload: Workload,
+    plan: &RefCell<Plan>,
+) -> Result<(), Failure> {
     let mut buffer = vec![0x5a; workload.block];
     let data = if workload.write { Bytes::from(buffer.clone()) } else { Bytes::new() };
     loop {

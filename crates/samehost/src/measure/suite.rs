@@ -8,9 +8,9 @@ use client::{LaneMode, OpenOptions, Session, Url};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::run::run;
-use super::{Figure, Raw, Report, Row, Served, Target, WORKLOADS, Workload};
+use super::{Figure, MeasureTarget, Raw, Report, Row, Served, WORKLOADS, Workload};
 use crate::cli::LoadArgs;
-use crate::connect::{Connector, Spot, child, failure};
+use crate::connect::{Connector, TargetName, child, failure};
 use crate::exit::Failure;
 
 /// Uncommitted bytes that the measured client may hold. Here they are references to few buffers and cost no
@@ -34,7 +34,7 @@ pub struct Suite<'a> {
 }
 
 /// The files that are measured.
-struct Files {
+struct MeasuredFiles {
     raw: Option<Raw>,
     lane: Option<Served>,
     wire: Served,
@@ -63,10 +63,10 @@ pub async fn measure(suite: Suite<'_>) -> Result<Report, Failure> {
     let raw_dir = suite.raw.clone();
     suite.wire.options_mut().unstable_max = MAX_UNSTABLE;
     suite.wire.options_mut().lane = LaneMode::Off;
-    let spot = suite.wire.spot(&url).await?;
-    let measured = with_files(suite, &url, &spot, raw_dir.map(|dir| dir.join(&name))).await;
+    let target = suite.wire.target_name(&url).await?;
+    let measured = with_files(suite, &url, &target, raw_dir.map(|dir| dir.join(&name))).await;
     // The scratch file is removed also after a failure.
-    if let Err(error) = spot.session.remove(&spot.directory, &spot.name).await {
+    if let Err(error) = target.session.remove(&target.directory, &target.name).await {
         tracing::warn!(%error, "the scratch file {url} stays behind");
     }
     measured
@@ -75,11 +75,11 @@ pub async fn measure(suite: Suite<'_>) -> Result<Report, Failure> {
 async fn with_files(
     suite: Suite<'_>,
     url: &Url,
-    spot: &Spot,
+    target: &TargetName,
     raw_path: Option<PathBuf>,
 ) -> Result<Report, Failure> {
     let size = suite.size;
-    let wire = open(&spot.session, spot, url).await?;
+    let wire = open(&target.session, target, url).await?;
     fill(&wire, size).await?;
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -105,8 +105,8 @@ async fn with_files(
         report.local = found.local;
         report.reasons = found.reasons;
         if found.local {
-            let spot = connector.spot(url).await?;
-            let served = open(&spot.session, &spot, url).await?;
+            let target = connector.target_name(url).await?;
+            let served = open(&target.session, &target, url).await?;
             if served.file.road() == client::Road::Lane {
                 lane = Some(served);
             } else {
@@ -127,7 +127,7 @@ async fn with_files(
         }
         None => None,
     };
-    let files = Files { raw, lane, wire };
+    let files = MeasuredFiles { raw, lane, wire };
     report.rows = rows(&files, suite.load, size).await?;
     if let Some(lane) = files.lane {
         lane.file.close().await.map_err(|error| failure(url, error))?;
@@ -136,7 +136,7 @@ async fn with_files(
     Ok(report)
 }
 
-async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Failure> {
+async fn rows(files: &MeasuredFiles, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Failure> {
     let roads = 1 + u64::from(files.raw.is_some()) + u64::from(files.lane.is_some());
     let bar = ProgressBar::new(roads * u64::from(load.runs) * WORKLOADS.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{msg:40!} {wide_bar} {eta:>4}") {
@@ -181,7 +181,7 @@ async fn rows(files: &Files, load: &LoadArgs, size: u64) -> Result<Vec<Row>, Fai
 
 /// One run. Its data is made durable afterwards, outside of the measured time, so that the next run has
 /// nothing left to write back.
-async fn once<T: Target>(
+async fn once<T: MeasureTarget>(
     target: &T,
     workload: Workload,
     load: &LoadArgs,
@@ -196,17 +196,19 @@ async fn once<T: Target>(
     Ok(done.rate())
 }
 
-async fn open(session: &Session, spot: &Spot, url: &Url) -> Result<Served, Failure> {
+async fn open(session: &Session, target: &TargetName, url: &Url) -> Result<Served, Failure> {
     let options = OpenOptions::new().read(true).write(true).create(true).mode(0o600);
-    let file =
-        session.open_at(&spot.directory, &spot.name, &options).await.map_err(|error| failure(url, error))?;
+    let file = session
+        .open_at(&target.directory, &target.name, &options)
+        .await
+        .map_err(|error| failure(url, error))?;
     Ok(Served { file, url: url.clone() })
 }
 
 /// Fills the file with data, because holes are read faster. It is written in the workloads' larger block:
 /// ext4 keeps a file in folios as large as the writes, and a later write of 4 KiB visits every block of its
 /// folio. With 1 MiB that would be two thirds of a server's time, and the comparison one of ext4 with itself.
-async fn fill<T: Target>(target: &T, size: u64) -> Result<(), Failure> {
+async fn fill<T: MeasureTarget>(target: &T, size: u64) -> Result<(), Failure> {
     let block = Bytes::from(vec![0xa5; 128 << 10]);
     for offset in (0..size).step_by(block.len()) {
         target.write(block.clone(), offset).await?;

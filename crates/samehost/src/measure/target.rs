@@ -12,7 +12,7 @@ use crate::connect;
 use crate::exit::Failure;
 
 /// A file with reads and writes at any offset.
-pub trait Target {
+pub trait MeasureTarget {
     /// Fills `buffer` from `offset` and returns it. An earlier end of the file is an error.
     fn read(&self, buffer: Vec<u8>, offset: u64) -> impl Future<Output = Result<Vec<u8>, Failure>>;
 
@@ -59,7 +59,7 @@ impl Drop for Raw {
     }
 }
 
-impl Target for Raw {
+impl MeasureTarget for Raw {
     async fn read(&self, mut buffer: Vec<u8>, offset: u64) -> Result<Vec<u8>, Failure> {
         self.file.read_exact_at(&mut buffer, offset).map_err(|error| self.say(error))?;
         Ok(buffer)
@@ -89,7 +89,7 @@ impl Served {
     }
 }
 
-impl Target for Served {
+impl MeasureTarget for Served {
     async fn read(&self, buffer: Vec<u8>, offset: u64) -> Result<Vec<u8>, Failure> {
         let wanted = buffer.len();
         let buffer = self.file.read_into(buffer, offset, wanted).await.map_err(|error| self.say(error))?;

@@ -10,7 +10,7 @@ use mount::process::{MountStatus, run_dirs};
 use crate::exit::Stop;
 use crate::human;
 use crate::output::Output;
-use crate::table::{Align, Table};
+use crate::table::{Align, TextTable};
 
 /// Asks all mounts of this user; for root those of all users.
 pub fn query(run_dir: &Path) -> io::Result<Answers<MountStatus>> {
@@ -62,8 +62,8 @@ pub fn show(output: &mut Output, status: &MountStatus) -> Result<(), Stop> {
     Ok(())
 }
 
-fn roads(status: &MountStatus) -> Table {
-    let mut table = Table::new(&[
+fn roads(status: &MountStatus) -> TextTable {
+    let mut table = TextTable::new(&[
         ("road", Align::Left),
         ("opens", Align::Right),
         ("reads", Align::Right),
@@ -88,8 +88,9 @@ fn roads(status: &MountStatus) -> Table {
     table
 }
 
-fn changes(status: &MountStatus) -> Table {
-    let mut table = Table::new(&[("changed", Align::Right), ("to", Align::Left), ("because", Align::Left)]);
+fn changes(status: &MountStatus) -> TextTable {
+    let mut table =
+        TextTable::new(&[("changed", Align::Right), ("to", Align::Left), ("because", Align::Left)]);
     for change in status.changes.iter().rev() {
         table.row([
             format!("{} ago", human::seconds(change.age_seconds)),
