@@ -8,6 +8,7 @@
 //! length and wait.
 
 mod client;
+mod metrics;
 mod socket;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use client::{Answers, ProcessAnswer, Unresponsive, ask, query, sockets, tell};
+pub use metrics::{Metric, MetricKind, MetricUnit, Metrics};
 pub use socket::Socket;
 
 /// The suffix of a server's socket.

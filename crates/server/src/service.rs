@@ -12,7 +12,7 @@ use crate::programs::drc::Drc;
 use crate::programs::localio::{Neighbours, Notes};
 use crate::programs::mount3::Mounts;
 use crate::programs::running_writes::Writes;
-use crate::status::counters::Counters;
+use crate::status::Counters;
 
 /// What the programs share.
 pub(crate) struct Service {

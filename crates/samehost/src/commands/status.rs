@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use control::{Answers, Unresponsive};
+use control::{Answers, MetricUnit, Metrics, Unresponsive};
 use serde::Serialize;
 use server::Status;
 use server::status::{ConnectionStatus, LaneStatus, ProcedureStatus};
@@ -249,24 +249,17 @@ fn client_row(connection: &ConnectionStatus, lane: Option<&LaneStatus>) -> [Stri
 
 /// A line for each transport: what was transferred since the start.
 fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut table = TextTable::new(&[
-        ("road", Align::Left),
-        ("calls", Align::Right),
-        ("errors", Align::Right),
-        ("payload", Align::Right),
-    ]);
+    let mut columns = vec![("road", Align::Left)];
+    columns.extend(titles::<ProcedureStatus>());
+    let mut table = TextTable::new(&columns);
     for (road, procedures) in &status.counters {
-        let sum = procedures.values().fold(ProcedureStatus::default(), |sum, one| ProcedureStatus {
-            ops: sum.ops.saturating_add(one.ops),
-            errors: sum.errors.saturating_add(one.errors),
-            bytes: sum.bytes.saturating_add(one.bytes),
-        });
-        table.row([
-            road.clone(),
-            human::thousands(sum.ops),
-            human::thousands(sum.errors),
-            human::bytes(sum.bytes),
-        ]);
+        let mut sums = vec![0_u64; ProcedureStatus::METRICS.len()];
+        for procedure in procedures.values() {
+            for (sum, value) in sums.iter_mut().zip(procedure.values()) {
+                *sum = sum.saturating_add(value);
+            }
+        }
+        table.row([road.clone()].into_iter().chain(cells::<ProcedureStatus>(sums)));
     }
     section(output, &table)?;
     output.line(format!(
@@ -280,25 +273,29 @@ fn roads(output: &mut Output, status: &Status) -> Result<(), Stop> {
 }
 
 fn counters(output: &mut Output, status: &Status) -> Result<(), Stop> {
-    let mut table = TextTable::new(&[
-        ("road", Align::Left),
-        ("procedure", Align::Left),
-        ("calls", Align::Right),
-        ("errors", Align::Right),
-        ("payload", Align::Right),
-    ]);
+    let mut columns = vec![("road", Align::Left), ("procedure", Align::Left)];
+    columns.extend(titles::<ProcedureStatus>());
+    let mut table = TextTable::new(&columns);
     for (road, procedures) in &status.counters {
         for (procedure, count) in procedures.iter().filter(|(_, count)| count.ops > 0) {
-            table.row([
-                road.clone(),
-                procedure.clone(),
-                human::thousands(count.ops),
-                human::thousands(count.errors),
-                human::bytes(count.bytes),
-            ]);
+            let names = [road.clone(), procedure.clone()].into_iter();
+            table.row(names.chain(cells::<ProcedureStatus>(count.values())));
         }
     }
     section(output, &table)
+}
+
+/// The columns of declared numbers.
+fn titles<M: Metrics>() -> impl Iterator<Item = (&'static str, Align)> {
+    M::METRICS.iter().map(|metric| (metric.title, Align::Right))
+}
+
+/// The values of declared numbers as they are shown.
+fn cells<M: Metrics>(values: impl IntoIterator<Item = u64>) -> impl Iterator<Item = String> {
+    M::METRICS.iter().zip(values).map(|(metric, value)| match metric.unit {
+        MetricUnit::Count => human::thousands(value),
+        MetricUnit::Bytes => human::bytes(value),
+    })
 }
 
 fn section(output: &mut Output, table: &TextTable) -> Result<(), Stop> {

@@ -42,7 +42,7 @@ use crate::programs::mount3::Mounts;
 use crate::programs::rpcbind::{self, Registrations};
 use crate::programs::running_writes::Writes;
 use crate::service::Service;
-use crate::status::counters::Counters;
+use crate::status::Counters;
 use crate::{Config, Status};
 
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.

@@ -5,6 +5,7 @@
 //! what it was granted for.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use exports::Claim;
 use lane::{
@@ -177,7 +178,7 @@ impl GrantService for Grants {
         let decided = self.decide(bound, request);
         self.service.counters.open.count(decided.is_err(), 0);
         if matches!(decided, Err(OpenStatus::NotFound)) {
-            self.service.counters.open_not_found.add();
+            self.service.counters.open_not_found.fetch_add(1, Relaxed);
         }
         decided
     }

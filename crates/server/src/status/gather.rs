@@ -1,5 +1,6 @@
 //! Where a status comes from: every part is asked for its own numbers.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
 use lane::LaneServer;
@@ -28,8 +29,8 @@ pub(crate) struct Parts<'a> {
 /// A snapshot; not of one moment, as everything goes on meanwhile.
 pub(crate) fn gather(parts: &Parts<'_>) -> Status {
     let lanes = parts.lane.map(LaneServer::status).unwrap_or_default();
-    let opens = parts.service.counters.open.status();
-    let not_found = parts.service.counters.open_not_found.get().min(opens.errors);
+    let opens = parts.service.counters.open.snapshot();
+    let not_found = parts.service.counters.open_not_found.load(Relaxed).min(opens.errors);
     let why = Why::new(parts.service, parts.lane, parts.lane_wanted, &lanes);
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),

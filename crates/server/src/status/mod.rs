@@ -1,6 +1,6 @@
 //! The answer to "what is this server doing?": a snapshot, which `control`'s socket hands out as JSON.
 
-pub(crate) mod counters;
+mod counters;
 pub(crate) mod gather;
 mod lane_reason;
 
@@ -9,6 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) use counters::Counters;
+pub use counters::ProcedureStatus;
 
 /// Asks every running server in `run_dir` for its [`Status`]; the sockets of dead servers are passed over.
 ///
@@ -113,19 +116,20 @@ pub struct ConnectionStatus {
     pub bytes_out: u64,
 }
 
-/// Connections and calls since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WireStatus {
-    /// Connections accepted.
-    pub accepted: u64,
-    /// Connections closed at once: their peer had its share of all, or nothing was free.
-    pub refused: u64,
-    /// Idle connections closed to make room for others.
-    pub displaced: u64,
-    /// Connections closed because the peer broke the protocol, stalled, or left too much unread.
-    pub broken: u64,
-    /// Calls denied because nothing is exported to the peer.
-    pub denied: u64,
+control::metrics! {
+    /// Connections and calls since the start.
+    pub struct WireStatus {
+        /// Connections accepted.
+        accepted: Counter<Count> = "accepted",
+        /// Connections closed at once: their peer had its share of all, or none was free.
+        refused: Counter<Count> = "refused",
+        /// Idle connections closed to make room for others.
+        displaced: Counter<Count> = "displaced while idle",
+        /// Connections closed because the peer broke the protocol, stalled, or left too much unread.
+        broken: Counter<Count> = "broken",
+        /// Calls denied because nothing is exported to the peer.
+        denied: Counter<Count> = "calls denied",
+    }
 }
 
 /// One entry of the mount table.
@@ -153,36 +157,26 @@ pub struct LaneStatus {
     pub grants: u64,
 }
 
-/// Grants over all lanes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantStatus {
-    /// Open now.
-    pub open: u64,
-    /// Given since the start.
-    pub granted: u64,
-    /// Refused since the start.
-    pub refused: u64,
-    /// Asked for since the start, of names that don't exist: a client that creates a file asks first.
-    #[serde(default)]
-    pub not_found: u64,
+control::metrics! {
+    /// Grants over all lanes.
+    pub struct GrantStatus {
+        /// Open now.
+        open: Gauge<Count> = "open",
+        /// Given since the start.
+        granted: Counter<Count> = "given",
+        /// Refused since the start.
+        refused: Counter<Count> = "refused",
+        /// Requested since the start for names that don't exist. A client that creates a file asks first.
+        not_found: Counter<Count> = "not found",
+    }
 }
 
-/// Counters of one procedure.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcedureStatus {
-    /// Calls.
-    pub ops: u64,
-    /// Those answered with an error.
-    pub errors: u64,
-    /// Payload bytes (READ and WRITE).
-    pub bytes: u64,
-}
-
-/// The process's memory, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryStatus {
-    /// Resident now.
-    pub resident: u64,
-    /// Resident at the peak.
-    pub peak: u64,
+control::metrics! {
+    /// The process's memory, in bytes.
+    pub struct MemoryStatus {
+        /// Resident now.
+        resident: Gauge<Bytes> = "resident",
+        /// Resident at the peak.
+        peak: Gauge<Bytes> = "at the peak",
+    }
 }
