@@ -199,6 +199,18 @@ impl Gate {
 
     /// Checks whether `asking` may use `entry`.
     pub(crate) fn admit_to(&self, entry: &Arc<Entry>, asking: Asking<'_>) -> Result<Admission, Refusal> {
+        let admitted = self.check(entry, asking);
+        let export = entry.export.path().display();
+        match &admitted {
+            Ok(Admission { identity, .. }) => {
+                tracing::debug!(%export, uid = identity.uid, gid = identity.gid, "admitted");
+            }
+            Err(refusal) => tracing::debug!(%export, %refusal, "refused"),
+        }
+        admitted
+    }
+
+    fn check(&self, entry: &Arc<Entry>, asking: Asking<'_>) -> Result<Admission, Refusal> {
         let options = self.options(entry, asking.address)?;
         if options.secure && asking.address.port() >= FIRST_UNPRIVILEGED_PORT {
             return Err(Refusal::InsecurePort);

@@ -9,5 +9,6 @@ pub(crate) mod localio;
 pub(crate) mod mount3;
 pub(crate) mod nfs3;
 pub(crate) mod nfs4;
+pub(crate) mod request;
 pub(crate) mod rpcbind;
 pub(crate) mod running_writes;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use counters::Counters;
+pub(crate) use counters::{Counters, ProcedureCounters};
 pub use counters::ProcedureStatus;
 
 /// Asks every running server in `run_dir` for its [`Status`]; the sockets of dead servers are passed over.

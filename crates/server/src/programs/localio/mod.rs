@@ -15,6 +15,7 @@ use rpc::message::{AuthStat, Credential};
 use rpc::server::{CallContext, CallError, Peer, Program, Reply};
 use xdr::Decoder;
 
+use crate::programs::request::{Done, RequestSpan};
 use crate::service::Service;
 pub(crate) use neighbours::Neighbours;
 pub(crate) use notes::{Note, Notes};
@@ -48,10 +49,11 @@ impl Program for Localio {
         _: &mut Reply,
     ) -> Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let span = RequestSpan::enter(cx, "LOCALIO", procedure.name());
         let peer = cx.peer.address;
         let nfs = NfsConnection { number: cx.peer.connection, peer, share: cx.peer.share() };
         let done = match procedure {
-            Procedure::Null => Ok(()),
+            Procedure::Null => Ok(Done { status: None, bytes: 0 }),
             Procedure::UuidIsLocal => match cx.credential {
                 Credential::Sys(sys) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
                     self.service.notes.asks(peer);
@@ -62,6 +64,7 @@ impl Program for Localio {
                         let note = Note::Refused { answer, kernel: sys.stamp == 0 };
                         self.service.notes.answered(peer, note);
                     }
+                    Done { status: Some(answer), bytes: 0 }
                 }),
                 Credential::None => {
                     self.service.notes.asks(peer);
@@ -71,7 +74,7 @@ impl Program for Localio {
             },
         };
         self.service.counters.localio(procedure).count(done.is_err(), 0);
-        done
+        span.end(&done)
     }
 
     fn closed(&self, peer: &Peer) {

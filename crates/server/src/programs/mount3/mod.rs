@@ -18,6 +18,7 @@ use xdr::{Array, Decoder, Encoder, List, Opaque};
 pub(crate) use mounts::Mounts;
 
 use crate::programs::nfs3::asking;
+use crate::programs::request::{Done, RequestSpan};
 use crate::service::Service;
 
 /// The program.
@@ -44,10 +45,11 @@ impl Program for Mount3 {
         reply: &mut Reply,
     ) -> Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let span = RequestSpan::enter(cx, "MOUNT", procedure.name());
         let done = self.run(cx, procedure, args, reply.encoder());
-        let failed = procedure == Procedure::Mnt && !matches!(reply.results(), [0, 0, 0, 0, ..]);
-        self.0.counters.mount3(procedure).count(done.is_err() || failed, 0);
-        done
+        let succeeded = matches!(done, Ok(Done { status: Mountstat3::Ok, .. }));
+        self.0.counters.mount3(procedure).count(!succeeded, 0);
+        span.end(&done)
     }
 }
 
@@ -58,11 +60,12 @@ impl Mount3 {
         procedure: Procedure,
         args: &mut Decoder<'_>,
         to: &mut Encoder,
-    ) -> Result<(), CallError> {
+    ) -> Result<Done<Mountstat3>, CallError> {
         let peer = cx.peer.address.ip();
+        let mut status = Mountstat3::Ok;
         match procedure {
             Procedure::Null => {}
-            Procedure::Mnt => self.mnt(cx, args.get::<Dirpath<'_>>()?.0, to),
+            Procedure::Mnt => status = self.mnt(cx, args.get::<Dirpath<'_>>()?.0, to),
             Procedure::Dump => {
                 let mounts = self.0.mounts.list();
                 let body = |(host, path): &(String, Vec<u8>)| (host.clone(), path.clone());
@@ -81,10 +84,10 @@ impl Mount3 {
             Procedure::Umntall => self.0.mounts.remove_all(peer),
             Procedure::Export => self.export(to),
         }
-        Ok(())
+        Ok(Done { status, bytes: 0 })
     }
 
-    fn mnt(&self, cx: &CallContext<'_>, path: &[u8], to: &mut Encoder) {
+    fn mnt(&self, cx: &CallContext<'_>, path: &[u8], to: &mut Encoder) -> Mountstat3 {
         match path::resolve(&self.0.gate, path, asking(cx)) {
             Ok(handle) => {
                 self.0.mounts.add(cx.peer.address.ip(), path);
@@ -92,12 +95,14 @@ impl Mount3 {
                     fhandle: Opaque(handle.as_bytes()),
                     auth_flavors: Array(vec![AuthFlavor::SYS.0]),
                 }));
+                Mountstat3::Ok
             }
             Err(status) => {
                 tracing::info!(
                     peer = %cx.peer.address, path = %String::from_utf8_lossy(path), ?status, "mount refused"
                 );
                 to.put(&Mountres3::Fail(status));
+                status
             }
         }
     }

@@ -16,7 +16,8 @@ use state::AccessKind;
 use store::{FileKind, PosixAcl, Wcc};
 use xdr::{Array, Decoder};
 
-use super::{Call, Fault, Result, answer, convert};
+use super::{Call, Done, Fault, Result, answer, convert, count};
+use crate::programs::request::RequestSpan;
 use crate::service::Service;
 
 /// The program.
@@ -39,16 +40,16 @@ impl Program for Nfsacl {
         reply: &mut Reply,
     ) -> std::result::Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let span = RequestSpan::enter(cx, "NFSACL", procedure.name());
         let call = Call { service: &self.0, cx };
         let done = match procedure {
-            Procedure::Null => Ok(0),
+            Procedure::Null => Ok(Done { status: Nfsstat3::Ok, bytes: 0 }),
             Procedure::Getacl => answer(&call, reply.encoder(), args.get()?, getacl),
             // What is set twice is the same.
             Procedure::Setacl => answer(&call, reply.encoder(), args.get()?, setacl),
         };
-        let failed = procedure != Procedure::Null && !matches!(reply.results(), [0, 0, 0, 0, ..]);
-        self.0.counters.nfsacl(procedure).count(done.is_err() || failed, 0);
-        done.map(drop)
+        count(self.0.counters.nfsacl(procedure), &done);
+        span.end(&done)
     }
 }
 

@@ -32,6 +32,8 @@ use xdr::{Decoder, Encode, Encoder};
 
 use crate::authorization::access::{Admission, Asking, Refusal, Road};
 use crate::programs::drc::{Key, Seen};
+use crate::programs::request::{self, RequestSpan};
+use crate::status::ProcedureCounters;
 use crate::service::{Service, refuses};
 
 pub(crate) use acl::Nfsacl;
@@ -45,6 +47,11 @@ pub(crate) struct Nfs3(pub Arc<Service>);
 /// Why a procedure fails: a status, without the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fault(Nfsstat3);
+
+/// How a call ended, as its reply says.
+type Done = request::Done<Nfsstat3>;
+/// A call's end, or why there is no reply of this program.
+type Replied = std::result::Result<Done, CallError>;
 
 /// A procedure's result before it is joined to a failure's body.
 type Result<O> = std::result::Result<O, Fault>;
@@ -177,16 +184,15 @@ impl Program for Nfs3 {
         reply: &mut Reply,
     ) -> std::result::Result<(), CallError> {
         let procedure = Procedure::from_number(procedure).ok_or(CallError::ProcedureUnavailable)?;
+        let span = RequestSpan::enter(cx, "NFS", procedure.name());
         let call = Call { service: &self.0, cx };
-        let counter = self.0.counters.nfs3(procedure);
-        let bytes = match procedure {
+        let done = match procedure {
             Procedure::Write => self.not_twice_at_a_time(&call, args, reply),
             _ if repeatable(procedure) => run(&call, procedure, args, reply),
             _ => self.once(&call, procedure, args, reply),
         };
-        let failed = !matches!(reply.results(), [0, 0, 0, 0, ..]);
-        counter.count(bytes.is_err() || failed, *bytes.as_ref().unwrap_or(&0));
-        bytes.map(|_| ())
+        count(self.0.counters.nfs3(procedure), &done);
+        span.end(&done)
     }
 }
 
@@ -197,7 +203,7 @@ impl Nfs3 {
         call: &Call<'_>,
         args: &mut Decoder<'_>,
         reply: &mut Reply,
-    ) -> std::result::Result<u64, CallError> {
+    ) -> Replied {
         let Some(_running) = self.0.writes.begin(call.cx, args.rest()) else {
             return Err(CallError::Drop);
         };
@@ -211,18 +217,20 @@ impl Nfs3 {
         procedure: Procedure,
         args: &mut Decoder<'_>,
         reply: &mut Reply,
-    ) -> std::result::Result<u64, CallError> {
+    ) -> Replied {
         let key = Key::new(call.cx, nfs3::PROGRAM, procedure.number(), args.rest());
         match self.0.drc.begin(key) {
             Seen::Before(results) => {
                 reply.encoder().raw(&results);
-                Ok(0)
+                // The status is the first word of every procedure's results.
+                let status = Decoder::new(&results).get()?;
+                Ok(Done { status, bytes: 0 })
             }
             Seen::InProgress => Err(CallError::Drop),
             Seen::New(ticket) => {
-                let bytes = run(call, procedure, args, reply)?;
+                let done = run(call, procedure, args, reply)?;
                 ticket.finish(reply.results());
-                Ok(bytes)
+                Ok(done)
             }
         }
     }
@@ -248,16 +256,11 @@ const fn repeatable(procedure: Procedure) -> bool {
     !matches!(procedure, Setattr | Create | Mkdir | Symlink | Mknod | Remove | Rmdir | Rename | Link)
 }
 
-/// Decodes, runs and encodes; returns the payload's bytes.
-fn run(
-    call: &Call<'_>,
-    procedure: Procedure,
-    args: &mut Decoder<'_>,
-    reply: &mut Reply,
-) -> std::result::Result<u64, CallError> {
+/// Decodes, runs and encodes.
+fn run(call: &Call<'_>, procedure: Procedure, args: &mut Decoder<'_>, reply: &mut Reply) -> Replied {
     let to = reply.encoder();
     match procedure {
-        Procedure::Null => Ok(0),
+        Procedure::Null => Ok(Done { status: Nfsstat3::Ok, bytes: 0 }),
         Procedure::Getattr => answer(call, to, args.get()?, attributes::getattr),
         Procedure::Setattr => answer(call, to, args.get()?, attributes::setattr),
         Procedure::Lookup => answer(call, to, args.get()?, lookup::lookup),
@@ -288,10 +291,19 @@ fn answer<A, O: Encode, F: Encode + Default>(
     to: &mut Encoder,
     args: A,
     procedure: impl FnOnce(&Call<'_>, A, &mut F) -> Result<O>,
-) -> std::result::Result<u64, CallError> {
+) -> Replied {
     let mut body = F::default();
-    to.put(&outcome(procedure(call, args, &mut body), body));
-    Ok(0)
+    let outcome = outcome(procedure(call, args, &mut body), body);
+    to.put(&outcome);
+    Ok(Done { status: outcome.status(), bytes: 0 })
+}
+
+/// Counts a call.
+fn count(counters: &ProcedureCounters, replied: &Replied) {
+    match replied {
+        Ok(done) => counters.count(done.status != Nfsstat3::Ok, done.bytes),
+        Err(_) => counters.count(true, 0),
+    }
 }
 
 /// Joins a result to a failure's body.

@@ -2,27 +2,27 @@
 //! until the socket takes them. In the other I/O modes they are read into memory that they are sent from.
 
 use io::trace;
-use proto::nfs3::{Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
+use proto::nfs3::{Nfsstat3, Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
 use rpc::server::Reply;
 use state::AccessKind;
 use store::{Node, UserContext};
 
 use super::convert::{fattr, post_op};
-use super::{Call, MAX_TRANSFER, Result, outcome};
+use super::{Call, Done, MAX_TRANSFER, Result, outcome};
 
 /// From how many bytes on a payload goes from the page cache to the socket without passing through our
 /// memory: from where on the engine sends it so.
 const SEND_FROM_FILE: u32 = 64 << 10;
 
 /// What is known of a READ once its payload is in the reply or attached to it.
-struct Done {
+struct Answer {
     attributes: PostOpAttr,
     count: u32,
     eof: bool,
 }
 
-/// Answers; returns the payload's bytes.
-pub(super) fn read(call: &Call<'_>, args: Read3Args<'_>, reply: &mut Reply) -> u64 {
+/// Answers.
+pub(super) fn read(call: &Call<'_>, args: Read3Args<'_>, reply: &mut Reply) -> Done {
     let (handle, offset) = (args.file.0, args.offset);
     trace::read_start(handle, offset, args.count.into());
     let start = reply.encoder().position();
@@ -30,14 +30,14 @@ pub(super) fn read(call: &Call<'_>, args: Read3Args<'_>, reply: &mut Reply) -> u
     match attempt(call, args, reply, start, &mut body) {
         Ok(count) => {
             trace::read_done(handle, offset, count);
-            count
+            Done { status: Nfsstat3::Ok, bytes: count }
         }
         Err(fault) => {
             trace::read_err(handle, offset, fault.0 as u64);
             let to = reply.encoder();
             to.truncate(start);
             to.put::<Read3ResHead>(&outcome(Err(fault), body));
-            0
+            Done { status: fault.0, bytes: 0 }
         }
     }
 }
@@ -66,7 +66,7 @@ fn attempt(
         let left = attributes.size.saturating_sub(args.offset);
         let count = u32::try_from(left).map_or(count, |left| left.min(count));
         let eof = u64::from(count) == left;
-        head(reply, start, &Done { attributes: Some(fattr(&attributes)), count, eof });
+        head(reply, start, &Answer { attributes: Some(fattr(&attributes)), count, eof });
         if count >= SEND_FROM_FILE {
             // Sent is what is cached: a send that waited for the disk would hold up all replies behind it.
             // What the engine reads itself, because it is less, it reads as patiently.
@@ -87,7 +87,7 @@ fn attempt(
         return Ok(count.into());
     }
     // The head has one size, so that the payload can be read to its place and the head be written before it.
-    head(reply, start, &Done { attributes: Some(NO_ATTRIBUTES), count: 0, eof: false });
+    head(reply, start, &Answer { attributes: Some(NO_ATTRIBUTES), count: 0, eof: false });
     let payload = reply.encoder().position();
     let buffer = reply.encoder().buffer();
     buffer.resize(payload + count as usize, 0);
@@ -101,7 +101,7 @@ fn attempt(
     to.truncate(payload + found.count);
     to.buffer().resize(payload + found.count + xdr::padding(found.count), 0);
     let mut front = xdr::Encoder::new();
-    front.put(&result(&Done { attributes: Some(fattr(&found.attributes)), count, eof: found.eof }));
+    front.put(&result(&Answer { attributes: Some(fattr(&found.attributes)), count, eof: found.eof }));
     to.buffer()[start..payload].copy_from_slice(front.as_slice());
     Ok(count.into())
 }
@@ -125,23 +125,23 @@ fn fetch(
     let (payload, found) = fetched?;
     let count = u32::try_from(found.count).unwrap_or(count);
     let start = reply.encoder().position();
-    head(reply, start, &Done { attributes: Some(fattr(&found.attributes)), count, eof: found.eof });
+    head(reply, start, &Answer { attributes: Some(fattr(&found.attributes)), count, eof: found.eof });
     reply.attach_bytes(Box::new(payload));
     Ok(count.into())
 }
 
-fn head(reply: &mut Reply, start: usize, done: &Done) {
+fn head(reply: &mut Reply, start: usize, answer: &Answer) {
     let to = reply.encoder();
     to.truncate(start);
-    to.put(&result(done));
+    to.put(&result(answer));
 }
 
-const fn result(done: &Done) -> Read3ResHead {
+const fn result(answer: &Answer) -> Read3ResHead {
     Outcome::Ok(Read3Head {
-        attributes: done.attributes,
-        count: done.count,
-        eof: done.eof,
-        length: done.count,
+        attributes: answer.attributes,
+        count: answer.count,
+        eof: answer.eof,
+        length: answer.count,
     })
 }
 

@@ -11,7 +11,7 @@ use store::{DirEntry, Node, UserContext};
 use xdr::{Encoder, Opaque, UNIT};
 
 use super::convert::post_op;
-use super::{Call, Fault, Result, outcome};
+use super::{Call, Done, Fault, Result, outcome};
 
 /// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads
 /// it.
@@ -28,7 +28,7 @@ struct Asked<'a> {
     dircount: u32,
 }
 
-pub(super) fn readdir(call: &Call<'_>, args: Readdir3Args<'_>, to: &mut Encoder) -> u64 {
+pub(super) fn readdir(call: &Call<'_>, args: Readdir3Args<'_>, to: &mut Encoder) -> Done {
     let asked = Asked {
         directory: args.dir.0,
         cookie: args.cookie,
@@ -41,7 +41,7 @@ pub(super) fn readdir(call: &Call<'_>, args: Readdir3Args<'_>, to: &mut Encoder)
     })
 }
 
-pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut Encoder) -> u64 {
+pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut Encoder) -> Done {
     let asked = Asked {
         directory: args.dir.0,
         cookie: args.cookie,
@@ -63,21 +63,24 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
     })
 }
 
-/// Answers; `put` encodes one entry behind its "follows" word. Returns 0, the payload's bytes: a directory
-/// has none.
+/// Answers; `put` encodes one entry behind its "follows" word.
 fn list(
     call: &Call<'_>,
     asked: &Asked<'_>,
     to: &mut Encoder,
     put: impl Fn(&UserContext<'_>, &Node, DirEntry<'_>, &mut Encoder),
-) -> u64 {
+) -> Done {
     let start = to.position();
     let mut body: PostOpAttr = None;
-    if let Err(fault) = fill(call, asked, to, &mut body, put) {
-        to.truncate(start);
-        to.put::<ReaddirResHead>(&outcome(Err(fault), body));
-    }
-    0
+    let status = match fill(call, asked, to, &mut body, put) {
+        Ok(()) => Nfsstat3::Ok,
+        Err(fault) => {
+            to.truncate(start);
+            to.put::<ReaddirResHead>(&outcome(Err(fault), body));
+            fault.0
+        }
+    };
+    Done { status, bytes: 0 }
 }
 
 /// Fills the reply; `body` is what goes with an error, too.

@@ -1,7 +1,6 @@
-//! Tests, over TCP: what is still running isn't run a second time, and not answered twice either.
+//! Tests over TCP: a call that is still running is neither run nor answered a second time.
 //!
-//! The first run is one that these tests hold in their hands: the note in the cache that it has begun. So it
-//! runs for exactly as long as they like.
+//! The first run is simulated by its entry in the cache, so that the tests decide when it ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -24,17 +23,17 @@ use crate::lifecycle::start::start_wire;
 use crate::programs::drc::{Key, Seen};
 use crate::service::Service;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// NFS3_OK and NFS3ERR_NOENT, as they begin the results.
+/// How long a reply may take.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+/// NFS3_OK and NFS3ERR_NOENT at the beginning of results.
 const OK: [u8; 4] = [0; 4];
 const NOENT: [u8; 4] = [0, 0, 0, 2];
 
-/// A server of which we have the insides.
+/// A server whose internals the test can reach.
 struct Rig {
     directory: tempfile::TempDir,
     service: Arc<Service>,
-    /// Ends with the rig.
+    /// Stopped when this is dropped.
     _wire: rpc::server::Server,
     address: SocketAddr,
     stream: TcpStream,
@@ -105,7 +104,7 @@ impl Rig {
         }
     }
 
-    /// What the server's cache knows a call of ours by.
+    /// The key of a call in the server's cache.
     fn key(&self, xid: u32, procedure: Procedure, args: &[u8]) -> Key {
         let peer = self.peer();
         let cx = CallContext::new(xid, nfs3::VERSION, &peer, &self.credential);
@@ -122,7 +121,7 @@ impl Rig {
         to.into_vec()
     }
 
-    /// Sends a call; on a connection of its own, or on the one that is there.
+    /// Sends a call on the current connection.
     fn send(&mut self, xid: u32, procedure: Procedure, args: &[u8]) {
         let record = self.record(xid, procedure, args);
         self.stream.write_all(&record).unwrap();
@@ -140,7 +139,7 @@ impl Rig {
         (xid, rest.split_off(20))
     }
 
-    /// Asserts that the call is dropped: what was sent behind it on its connection is answered, it isn't.
+    /// Asserts that the call is dropped: the next call on its connection is answered, and it isn't.
     fn assert_dropped(&mut self, xid: u32, procedure: Procedure, args: &[u8]) {
         self.send(xid, procedure, args);
         self.send(xid + 1, Procedure::Null, &[]);
@@ -152,7 +151,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     // The socket is to be ours, and this thread may be acting as a client's user.
     store::restore_process_ids();
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     stream
 }
 
@@ -163,7 +162,7 @@ fn encoded(value: &impl Encode) -> Vec<u8> {
 }
 
 #[test]
-fn a_call_that_is_running_is_not_run_again_and_its_answer_serves_both() {
+fn a_running_call_is_not_run_again_and_its_reply_serves_both() {
     let mut rig = Rig::new();
     let path = rig.directory.path().join("f");
     std::fs::write(&path, "data").unwrap();
@@ -173,22 +172,23 @@ fn a_call_that_is_running_is_not_run_again_and_its_answer_serves_both() {
     let service = Arc::clone(&rig.service);
     let Seen::New(running) = service.drc.begin(rig.key(10, Procedure::Remove, &args)) else { panic!() };
     rig.assert_dropped(10, Procedure::Remove, &args);
-    // On the connection of a client that gave the first one up.
+    // On a second connection of the same client.
     rig.stream = connect(rig.address);
     rig.assert_dropped(10, Procedure::Remove, &args);
-    assert!(path.exists(), "nobody has removed it");
-    running.finish(b"what the first run has answered.");
+    assert!(path.exists(), "it hasn't been removed");
+    let answered = [&OK[..], b"what the first run has answered."].concat();
+    running.finish(&answered);
     rig.send(10, Procedure::Remove, &args);
-    assert_eq!(rig.reply(), (10, b"what the first run has answered.".to_vec()));
-    assert!(path.exists(), "and it stays: its removal is somebody else's answer");
-    // Another call for the same is another call.
+    assert_eq!(rig.reply(), (10, answered));
+    assert!(path.exists(), "the cached reply is sent and nothing removed");
+    // The same arguments with another xid are another call.
     rig.send(20, Procedure::Remove, &args);
     assert_eq!(rig.reply().1[..4], OK);
     assert!(!path.exists());
 }
 
 #[test]
-fn a_run_that_comes_to_nothing_leaves_its_call_to_the_next() {
+fn an_aborted_run_leaves_the_call_to_the_next_one() {
     let mut rig = Rig::new();
     let root = rig.handle(None);
     let object = nfs3::Diropargs3 { dir: Opaque(&root), name: Opaque(b"missing") };
@@ -202,7 +202,7 @@ fn a_run_that_comes_to_nothing_leaves_its_call_to_the_next() {
 }
 
 #[test]
-fn a_write_that_is_running_is_not_run_beside_itself_but_may_be_run_again() {
+fn a_running_write_is_not_run_concurrently_but_can_be_repeated() {
     let mut rig = Rig::new();
     let path = rig.directory.path().join("f");
     std::fs::write(&path, "old").unwrap();
@@ -223,7 +223,7 @@ fn a_write_that_is_running_is_not_run_beside_itself_but_may_be_run_again() {
     rig.stream = connect(rig.address);
     rig.assert_dropped(10, Procedure::Write, &first);
     assert_eq!(std::fs::read(&path).unwrap(), b"old", "the retransmission wrote nothing");
-    // Other data under the same number, and the same data under another, are other calls.
+    // Other data with the same xid, and the same data with another xid, are other calls.
     rig.send(10, Procedure::Write, &other);
     assert_eq!(rig.reply().1[..4], OK);
     assert_eq!(std::fs::read(&path).unwrap(), b"two");
@@ -235,7 +235,7 @@ fn a_write_that_is_running_is_not_run_beside_itself_but_may_be_run_again() {
     assert_eq!(rig.reply().1[..4], OK);
     for _ in 0..2 {
         rig.send(10, Procedure::Write, &first);
-        assert_eq!(rig.reply().1[..4], OK, "once the first is over it may be done again");
+        assert_eq!(rig.reply().1[..4], OK, "after the first run it can be repeated");
         assert_eq!(std::fs::read(&path).unwrap(), b"one");
     }
 }

@@ -11,7 +11,7 @@ use store::{FileKind, Wcc};
 use xdr::{Decoder, Encoder};
 
 use super::convert::{stability, stable_how, wcc_data};
-use super::{Call, Fault, MAX_TRANSFER, Result, outcome};
+use super::{Call, Done, Fault, MAX_TRANSFER, Result, outcome};
 
 /// Payloads below this are written through the page cache whatever the mode: no device has smaller blocks.
 const SMALLEST_BLOCK: u32 = 512;
@@ -33,19 +33,20 @@ pub(super) fn payload_alignment(args: &[u8]) -> PayloadAlignment {
     }
 }
 
-/// Answers; returns the payload's bytes.
-pub(super) fn write(call: &Call<'_>, args: Write3Args<'_>, to: &mut Encoder) -> u64 {
+/// Answers.
+pub(super) fn write(call: &Call<'_>, args: Write3Args<'_>, to: &mut Encoder) -> Done {
     let (handle, offset) = (args.file.0, args.offset);
     trace::write_start(handle, offset, args.data.0.len() as u64);
     let mut body = WccData::default();
     let done = attempt(call, args, &mut body);
-    let count = done.as_ref().map_or(0, |ok| ok.count.into());
+    let bytes = done.as_ref().map_or(0, |ok| ok.count.into());
     match &done {
-        Ok(_) => trace::write_done(handle, offset, count),
+        Ok(_) => trace::write_done(handle, offset, bytes),
         Err(fault) => trace::write_err(handle, offset, fault.0 as u64),
     }
-    to.put(&outcome(done, body));
-    count
+    let outcome = outcome(done, body);
+    to.put(&outcome);
+    Done { status: outcome.status(), bytes }
 }
 
 fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<Write3ResOk> {

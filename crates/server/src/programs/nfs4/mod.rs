@@ -50,6 +50,7 @@ pub use operations::{MaxResult, OPERATIONS, OperationSpec, Position};
 pub(crate) use owners::Owners;
 pub(crate) use state_manager::StateManager;
 
+use crate::programs::request::RequestSpan;
 use crate::service::Service;
 
 /// The program.
@@ -99,6 +100,7 @@ impl Program for Nfs4 {
         if procedure != nfs4::COMPOUND {
             return Err(CallError::ProcedureUnavailable);
         }
+        let _span = RequestSpan::enter(cx, "NFS", "COMPOUND");
         compound::run(&self.0, cx, args, reply)
     }
 
