@@ -24,7 +24,7 @@ pub use lifecycle::descriptors::TooFew;
 pub use lifecycle::errors::{ReloadError, StartError};
 pub use lifecycle::lock_store::{LockStore, is_lock};
 pub use lifecycle::running::Reloaded;
-pub use lifecycle::stale_sockets::Leftovers;
+pub use lifecycle::stale_sockets::StaleSockets;
 use programs::nfs4;
 pub use programs::nfs4::{MaxResult, OPERATIONS, OperationSpec, Position};
 pub use status::Status;

@@ -1,4 +1,4 @@
-//! What the programs share: the gate, the counters, and the memory of what was done.
+//! State that the programs share: access check, counters, duplicate-request cache, NFSv4 state.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,44 +6,47 @@ use std::sync::Arc;
 use state::AccessKind;
 use store::{AccessMode, Node, UserContext, WriteVerifier};
 
-use crate::authorization::access::{Admission, Gate};
+use crate::authorization::access::{AccessControl, ExportAccess};
 use crate::nfs4::{Owners, StateManager};
 use crate::programs::drc::Drc;
-use crate::programs::localio::{Neighbours, Notes};
-use crate::programs::mount3::Mounts;
-use crate::programs::running_writes::Writes;
+use crate::programs::localio::{AsyncClients, LaneAttempts};
+use crate::programs::mount3::MountList;
+use crate::programs::running_writes::RunningWrites;
 use crate::status::Counters;
 
-/// What the programs share.
+/// State that the programs share.
 pub(crate) struct Service {
-    pub gate: Gate,
+    pub access: AccessControl,
     pub counters: Counters,
     pub drc: Drc,
-    /// WRITEs in progress; their replies aren't kept, for once it is done a WRITE can be done again.
-    pub writes: Writes,
-    pub mounts: Mounts,
-    /// Clients of NFSv4, and what they have open and locked.
+    /// WRITEs in progress. Their replies aren't cached, since a WRITE that is over can be repeated.
+    pub writes: RunningWrites,
+    pub mounts: MountList,
+    /// NFSv4's clients and their state.
     pub state: Arc<StateManager>,
-    /// How NFSv4 calls owners and groups.
+    /// The names of owners and groups in NFSv4.
     pub owners: Owners,
-    /// How connections fared on their way to a lane.
-    pub notes: Notes,
-    /// Connections whose clients share this kernel, and sync what they want to last.
-    pub neighbours: Neighbours,
+    /// The last attempt of each connection to get a lane.
+    pub lane_attempts: LaneAttempts,
+    /// Connections of clients that share this kernel and sync their changes themselves.
+    pub async_clients: AsyncClients,
     pub verifier: Arc<WriteVerifier>,
 }
 
 impl Service {
     /// Whether changes of names and attributes must be on stable storage before the reply to this client: on
-    /// a `sync` export, as with knfsd, unless the client syncs for itself.
-    pub(crate) fn must_last(&self, admitted: &Admission, client: SocketAddr) -> bool {
-        admitted.sync && !self.neighbours.has(client)
+    /// a `sync` export, as with knfsd, unless the client syncs them itself.
+    pub(crate) fn must_sync_metadata(&self, admitted: &ExportAccess, client: SocketAddr) -> bool {
+        admitted.sync && !self.async_clients.contains(client)
     }
 
-    /// Whether a user may do at all what the state of others may have to make way for. It is asked before
-    /// they are, on all roads: no delegation is recalled, and no silent client ended, for somebody whom the
-    /// file's permissions refuse anyhow.
-    pub(crate) fn may_touch(acting: &UserContext<'_>, node: &Node, touch: AccessKind) -> store::Result<()> {
+    /// Checks the file's permissions before an access that may conflict with the state of other clients. No
+    /// delegation is recalled and no silent client expired for a user whom the permissions refuse.
+    pub(crate) fn check_permission(
+        acting: &UserContext<'_>,
+        node: &Node,
+        touch: AccessKind,
+    ) -> store::Result<()> {
         match touch {
             AccessKind::Read => acting.may(node, AccessMode::Read),
             AccessKind::Write => acting.may(node, AccessMode::Write),
@@ -56,18 +59,18 @@ impl Service {
         }
     }
 
-    /// Makes the metadata of `changed` durable where it must last.
+    /// Makes the metadata of `changed` durable if it must be before the reply.
     ///
     /// # Errors
     /// As for [`UserContext::sync_metadata`].
-    pub(crate) fn make_last(
+    pub(crate) fn sync_metadata(
         &self,
-        admitted: &Admission,
+        admitted: &ExportAccess,
         client: SocketAddr,
         acting: &UserContext<'_>,
         changed: &[&Node],
     ) -> store::Result<()> {
-        if self.must_last(admitted, client) {
+        if self.must_sync_metadata(admitted, client) {
             for node in changed {
                 acting.sync_metadata(node)?;
             }
@@ -76,7 +79,7 @@ impl Service {
     }
 }
 
-/// Whether this says that a user may not, as opposed to that it can't be said now.
-pub(crate) const fn refuses(right: store::Result<()>) -> bool {
+/// Whether this is a refusal by permissions, and not another failure.
+pub(crate) const fn is_permission_denied(right: store::Result<()>) -> bool {
     matches!(right, Err(store::Error::Access | store::Error::Permission | store::Error::ReadOnly))
 }

@@ -44,11 +44,11 @@ pub fn serve(global: &Global, args: ServeArgs) -> Ended {
     let asked = Instant::now();
     notify::stopping();
     let impatient = signals.handle();
-    let leftovers = server.leftovers();
+    let stale_sockets = server.stale_sockets();
     let watch = move || {
         // A second request stops the server at once.
         if signals.forever().any(|signal| signal != SIGHUP && asked.elapsed() >= REPEATED_SIGNAL_INTERVAL) {
-            leftovers.remove();
+            stale_sockets.remove();
             complain("serve: stopped by a second signal before everything was drained");
             std::process::exit(Exit::Failed as i32);
         }

@@ -1,10 +1,10 @@
-//! The one check: whether a client may use an export, and as whom.
+//! The one access check: whether a client may use an export, and as which user.
 //!
-//! Every call on the wire and every Open on the lane comes through [`Gate::admit`]; there is no second way to
-//! a store. It looks at the export table (which export, this client's entry, its options), the client's
-//! address and port, whose process it is where the kernel can say ([`crate::authorization::local_users`]), and the squash
-//! options; what the file's own permissions say is then the store's part of the check, made by the kernel as
-//! the user that [`Admission::acting`] acts as.
+//! Every call on the wire and every Open on the lane passes [`AccessControl::admit`]; there is no other way
+//! to a store. The check takes into account the export table (export, client entry, options), the client's
+//! address and port, the owner of its process where the kernel knows it
+//! ([`crate::authorization::local_users`]), and the squash options. The file's own permissions are checked by
+//! the kernel when the store acts as the user.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,80 +17,82 @@ use rpc::server::TcpOwner;
 use store::{FileHandle, Holder, Identity, Store, UserContext};
 
 use crate::authorization::local_users::{self, Memberships};
-use crate::authorization::refusal_log::{Refused, What};
+use crate::authorization::refusal_log::{LoggedRefusal, RefusalLog};
 use crate::authorization::resolver::Resolver;
-use crate::export_table::io_modes::{self, Direction, Switches};
-use crate::export_table::{Entry, Table};
+use crate::export_table::io_modes::{self, Direction, IoModeSettings};
+use crate::export_table::{ExportEntry, ExportTable};
 
-/// The first port that needs no privilege to use.
+/// The first port that a process without privileges can bind.
 pub(crate) const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
-/// The road on which a client asks.
+/// How a request reaches the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Road {
+pub(crate) enum Transport {
     Wire,
     Lane,
 }
 
-/// Who asks. The address is that of the NFS connection, on the lane, too: it is bound to one.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct Requester<'a> {
+    /// The client's end of the NFS connection. A lane has the address of the connection that it is bound to.
     pub address: SocketAddr,
-    /// Whose process asks. On the lane, where the kernel is asked about the Unix socket, never
-    /// [`TcpOwner::Remote`].
+    /// The owner of the client's process. Never [`TcpOwner::Remote`] on the lane, where the kernel reports
+    /// the owner of the Unix socket.
     pub owner: TcpOwner,
+    /// The user named in the credential; `None` with AUTH_NONE.
     pub claim: Option<Claim<'a>>,
-    pub road: Road,
+    pub transport: Transport,
 }
 
-/// Why a client is turned away before the store is asked.
+/// Why a request is refused before it reaches the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// No handle of ours.
+    /// The file handle isn't one of this server's.
     #[error("no file handle of this server")]
     BadHandle,
-    /// The export is gone, or not for this client (any more): RFC 1813 has no other word for access that was
-    /// revoked.
+    /// The export has been removed, or isn't (or is no longer) exported to this client. RFC 1813 has no other
+    /// error for revoked access.
     #[error("not exported to this client")]
     NotExported,
-    /// Whether it is exported to this client takes a host name that is still being looked up: ask again.
+    /// The decision needs a host name whose lookup is still pending: the client must retry.
     #[error("a host name in the exports is still being looked up")]
     NotKnownYet,
-    /// The export wants a reserved source port.
+    /// The export requires a reserved source port.
     #[error("the export is for ports below 1024 only (option insecure)")]
     InsecurePort,
-    /// The server can't act as other users, and this is neither the user that it runs as nor root.
+    /// The server can't act as other users, and the client is neither the server's own user nor root.
     #[error("served is only the user that the server runs as (option all_act_as_server_user)")]
     OtherUser,
-    /// The export keeps its files off the lane.
+    /// The export doesn't allow its files on the lane.
     #[error("the export forbids the lane (option no_lane)")]
     NoLane,
 }
 
-/// The gate: the table, and the names that its rules are made of.
+/// The access check and its state: the export table, and the names and users that its rules refer to.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    table: ArcSwap<Table>,
-    /// Counts the tables.
+pub(crate) struct AccessControl {
+    table: ArcSwap<ExportTable>,
+    /// How often the table was replaced.
     tables: AtomicU64,
-    /// The host names in the exports, and those of clients.
+    /// Host names: of the exports' clients, and of the addresses that connect.
     pub names: Resolver,
-    /// The groups of users of this host.
+    /// The groups of this host's users.
     memberships: Memberships,
-    /// Which users of this host were turned away.
-    refused: Refused,
-    /// Whether every export verifies what processes of this host claim.
+    /// Refusals of local users that were logged.
+    refused: RefusalLog,
+    /// Whether every export verifies the claims of processes of this host.
     verifies_claims: AtomicBool,
-    /// The I/O modes where no export says otherwise.
-    pub io: Switches,
-    /// Whether any client's writes go directly.
+    /// The I/O modes of exports that don't set their own.
+    pub io: IoModeSettings,
+    /// Whether writes of any client use direct I/O.
     direct_writes: AtomicBool,
 }
 
-/// A client let in.
+/// A client's access to an export, as one user.
 #[derive(Debug, Clone)]
-pub(crate) struct Admission {
-    entry: Arc<Entry>,
+pub(crate) struct ExportAccess {
+    entry: Arc<ExportEntry>,
     address: SocketAddr,
     identity: Identity,
     options: ExportOptions,
@@ -99,31 +101,31 @@ pub(crate) struct Admission {
     pub sync: bool,
 }
 
-impl Gate {
-    pub(crate) fn new(table: Table, io: Switches) -> Self {
-        let gate = Self {
+impl AccessControl {
+    pub(crate) fn new(table: ExportTable, io: IoModeSettings) -> Self {
+        let access = Self {
             table: ArcSwap::from_pointee(table),
             tables: AtomicU64::new(0),
             names: Resolver::default(),
             memberships: Memberships::default(),
-            refused: Refused::default(),
+            refused: RefusalLog::default(),
             verifies_claims: AtomicBool::new(false),
             io,
             direct_writes: AtomicBool::new(false),
         };
-        gate.claims_changed();
-        gate.modes_changed();
-        gate.look_up_hosts();
-        gate
+        access.claims_changed();
+        access.modes_changed();
+        access.look_up_hosts();
+        access
     }
 
-    /// The table as it is now.
-    pub(crate) fn table(&self) -> Arc<Table> {
+    /// The current table.
+    pub(crate) fn table(&self) -> Arc<ExportTable> {
         self.table.load_full()
     }
 
-    /// Puts another table in place; whoever is being served from the old one is finished with it first.
-    pub(crate) fn replace(&self, table: Table) {
+    /// Replaces the table. Requests that are running finish with the old one.
+    pub(crate) fn replace(&self, table: ExportTable) {
         self.table.store(Arc::new(table));
         self.tables.fetch_add(1, Ordering::Release);
         self.claims_changed();
@@ -134,13 +136,13 @@ impl Gate {
         self.look_up_hosts();
     }
 
-    /// A number that changes whenever an export's clients may have changed: with the table, and with the host
-    /// names that are known.
+    /// A number that changes whenever the clients of an export may have changed: with the table, and with the
+    /// known host names.
     pub(crate) fn generation(&self) -> u64 {
         self.tables.load(Ordering::Acquire).wrapping_add(self.names.changes())
     }
 
-    /// To be called when modes have changed.
+    /// Must be called after an I/O mode was changed.
     pub(crate) fn modes_changed(&self) {
         let direct = self.table().entries().iter().any(|entry| {
             let mut options = entry.export.clients().iter().map(|client| &client.options);
@@ -150,7 +152,7 @@ impl Gate {
         self.direct_writes.store(direct, Ordering::Relaxed);
     }
 
-    /// To be called when there is another table.
+    /// Must be called after the table was replaced.
     fn claims_changed(&self) {
         let verifies = self.table().entries().iter().all(|entry| {
             let mut clients = entry.export.clients().iter();
@@ -160,19 +162,19 @@ impl Gate {
         self.verifies_claims.store(verifies, Ordering::Relaxed);
     }
 
-    /// Whether a request is of the user that it claims, where it is about no file: NFSv4's clients and
-    /// sessions belong to a user and to no export. Where exports differ all claims are believed; what becomes
-    /// of files each export decides for its own ([`Gate::admit`]).
+    /// Whether to believe the user that a request claims, where the request concerns no file: NFSv4's clients
+    /// and sessions belong to a user and not to an export. If the exports differ, all claims are believed;
+    /// access to files is decided by each export ([`AccessControl::admit`]).
     pub(crate) fn believes(&self, owner: TcpOwner, uid: u32) -> bool {
         local_users::is_own_claim(owner, uid) || !self.verifies_claims.load(Ordering::Relaxed)
     }
 
-    /// Whether payloads of WRITEs had better lie in memory as they will lie in the file.
+    /// Whether WRITE payloads should be aligned in memory as they will be in the file.
     pub(crate) fn has_direct_writes(&self) -> bool {
         self.direct_writes.load(Ordering::Relaxed)
     }
 
-    /// Has the table's host names looked up before the first client needs them.
+    /// Starts to look up the table's host names before the first client needs them.
     fn look_up_hosts(&self) {
         for entry in self.table().entries() {
             for client in entry.export.clients() {
@@ -183,26 +185,30 @@ impl Gate {
         }
     }
 
-    /// Checks whether `asking` may use the export that `handle` says it belongs to.
-    pub(crate) fn admit(&self, handle: &[u8], asking: Asking<'_>) -> Result<Admission, Refusal> {
+    /// Checks whether `requester` may use the export that `handle` belongs to.
+    pub(crate) fn admit(&self, handle: &[u8], requester: Requester<'_>) -> Result<ExportAccess, Refusal> {
         let id = FileHandle::export_of(handle).ok_or(Refusal::BadHandle)?;
         let table = self.table.load();
         let entry = table.get(id).ok_or(Refusal::NotExported)?;
-        self.admit_to(entry, asking)
+        self.admit_to(entry, requester)
     }
 
-    /// Checks whether `asking` may use the export of that number, to which a name in another export has led.
-    pub(crate) fn enter(&self, export: u32, asking: Asking<'_>) -> Result<Admission, Refusal> {
+    /// Checks whether `requester` may use the export with this number, reached by a name in another export.
+    pub(crate) fn enter(&self, export: u32, requester: Requester<'_>) -> Result<ExportAccess, Refusal> {
         let table = self.table.load();
-        self.admit_to(table.get(export).ok_or(Refusal::NotExported)?, asking)
+        self.admit_to(table.get(export).ok_or(Refusal::NotExported)?, requester)
     }
 
-    /// Checks whether `asking` may use `entry`.
-    pub(crate) fn admit_to(&self, entry: &Arc<Entry>, asking: Asking<'_>) -> Result<Admission, Refusal> {
-        let admitted = self.check(entry, asking);
+    /// Checks whether `requester` may use `entry`, and logs the decision at debug level.
+    pub(crate) fn admit_to(
+        &self,
+        entry: &Arc<ExportEntry>,
+        requester: Requester<'_>,
+    ) -> Result<ExportAccess, Refusal> {
+        let admitted = self.check(entry, requester);
         let export = entry.export.path().display();
         match &admitted {
-            Ok(Admission { identity, .. }) => {
+            Ok(ExportAccess { identity, .. }) => {
                 tracing::debug!(%export, uid = identity.uid, gid = identity.gid, "admitted");
             }
             Err(refusal) => tracing::debug!(%export, %refusal, "refused"),
@@ -210,18 +216,18 @@ impl Gate {
         admitted
     }
 
-    fn check(&self, entry: &Arc<Entry>, asking: Asking<'_>) -> Result<Admission, Refusal> {
-        let options = self.options(entry, asking.address)?;
-        if options.secure && asking.address.port() >= FIRST_UNPRIVILEGED_PORT {
+    fn check(&self, entry: &Arc<ExportEntry>, requester: Requester<'_>) -> Result<ExportAccess, Refusal> {
+        let options = self.options(entry, requester.address)?;
+        if options.secure && requester.address.port() >= FIRST_UNPRIVILEGED_PORT {
             return Err(Refusal::InsecurePort);
         }
-        if asking.road == Road::Lane && !options.lane {
+        if requester.transport == Transport::Lane && !options.lane {
             return Err(Refusal::NoLane);
         }
-        let identity = self.identity(entry, options, asking)?;
-        Ok(Admission {
+        let identity = self.identity(entry, options, requester)?;
+        Ok(ExportAccess {
             entry: Arc::clone(entry),
-            address: asking.address,
+            address: requester.address,
             identity,
             options: options.clone(),
             modes: io_modes::modes(&self.io, &entry.io, options),
@@ -229,33 +235,34 @@ impl Gate {
         })
     }
 
-    /// As whom `asking` acts.
+    /// The user as whom `requester` acts.
     fn identity(
         &self,
-        entry: &Entry,
+        entry: &ExportEntry,
         options: &ExportOptions,
-        asking: Asking<'_>,
+        requester: Requester<'_>,
     ) -> Result<Identity, Refusal> {
-        let note = |what| self.refused.note(what, entry.export.path(), asking);
+        let note = |what| self.refused.note(what, entry.export.path(), requester);
         if let Some(user) = entry.served_as() {
-            // On the lane the option lets no other process in: an open file of the server's user is nobody
-            // else's.
+            // On the lane the option admits no other user's process: a descriptor that the server's user has
+            // opened must not reach other users.
             let is_open = options.all_act_as_server_user
-                && (asking.road == Road::Wire || local_users::is_process_served_as(user, asking.owner));
-            if !is_open && !local_users::is_served_as(user, asking.owner, asking.claim) {
-                note(What::OtherUser);
+                && (requester.transport == Transport::Wire
+                    || local_users::is_process_served_as(user, requester.owner));
+            if !is_open && !local_users::is_served_as(user, requester.owner, requester.claim) {
+                note(LoggedRefusal::OtherUser);
                 return Err(Refusal::OtherUser);
             }
         }
-        let verifies = asking.road == Road::Wire
+        let verifies = requester.transport == Transport::Wire
             && options.local_peers == LocalPeers::Verify
             && options.squash != Squash::All
             && entry.served_as().is_none();
-        match (asking.owner, asking.claim) {
+        match (requester.owner, requester.claim) {
             (TcpOwner::User(1..) | TcpOwner::Unknown, Some(claim)) if verifies => {
-                if !local_users::is_own_claim(asking.owner, claim.uid) {
+                if !local_users::is_own_claim(requester.owner, claim.uid) {
                     if claim.uid != options.anon_uid {
-                        note(What::FalseClaim);
+                        note(LoggedRefusal::FalseClaim);
                     }
                     return Ok(squashed(options, None));
                 }
@@ -267,29 +274,29 @@ impl Gate {
         }
     }
 
-    /// The options that hold for a client.
+    /// The options that apply to a client.
     pub(crate) fn options<'e>(
         &self,
-        entry: &'e Entry,
+        entry: &'e ExportEntry,
         address: SocketAddr,
     ) -> Result<&'e ExportOptions, Refusal> {
         self.options_by(entry, address, &self.names)
     }
 
-    /// The options that hold for a client, by these names.
+    /// The options that apply to a client, with host names resolved by `names`.
     pub(crate) fn options_by<'e>(
         &self,
-        entry: &'e Entry,
+        entry: &'e ExportEntry,
         address: SocketAddr,
         names: &dyn Names,
     ) -> Result<&'e ExportOptions, Refusal> {
         if entry.store.is_err() { Err(Refusal::NotExported) } else { Self::client_of(entry, address, names) }
     }
 
-    /// As [`Gate::options_by`], for an export whose filesystem may have been unmounted meanwhile: its clients
-    /// are still its clients, and learn that their files are gone.
+    /// As [`AccessControl::options_by`], also for an export whose filesystem has been unmounted: its clients
+    /// remain its clients and get errors for their files.
     pub(crate) fn client_of<'e>(
-        entry: &'e Entry,
+        entry: &'e ExportEntry,
         address: SocketAddr,
         names: &dyn Names,
     ) -> Result<&'e ExportOptions, Refusal> {
@@ -302,9 +309,9 @@ impl Gate {
         }
     }
 
-    /// Whether the exports as they are now say the same of a client as when it was admitted: for what goes on
-    /// behind its answer.
-    pub(crate) fn still_admits(&self, admitted: &Admission) -> bool {
+    /// Whether a client would be admitted now with the same rights as before. For work that continues after
+    /// the reply.
+    pub(crate) fn still_admits(&self, admitted: &ExportAccess) -> bool {
         let table = self.table.load();
         let Some(entry) = table.get(admitted.entry.id) else { return false };
         let (Ok(now), Ok(then)) = (&entry.store, &admitted.entry.store) else { return false };
@@ -315,8 +322,8 @@ impl Gate {
             }
     }
 
-    /// Whether a client may do something else under one table than under the other, or nobody can say.
-    pub(crate) fn differs(&self, before: &Table, after: &Table, address: SocketAddr) -> bool {
+    /// Whether a client's rights differ between two tables, or can't be determined yet.
+    pub(crate) fn differs(&self, before: &ExportTable, after: &ExportTable, address: SocketAddr) -> bool {
         before.entries().iter().any(|old| {
             let new = after.get(old.id).ok_or(Refusal::NotExported);
             let new = new.and_then(|new| self.options(new, address));
@@ -327,7 +334,7 @@ impl Gate {
     }
 }
 
-impl Admission {
+impl ExportAccess {
     /// The handle of the exported directory.
     pub(crate) fn root(&self) -> Result<FileHandle, store::Error> {
         self.store().map(Store::root)
@@ -338,7 +345,7 @@ impl Admission {
         self.entry.export.path()
     }
 
-    /// The file that is found from the exported directory by `way`, whoever may go there.
+    /// The file at the path `way` below the exported directory. No permission is checked.
     pub(crate) fn walk<'w>(
         &self,
         way: impl IntoIterator<Item = &'w [u8]>,
@@ -358,7 +365,7 @@ impl Admission {
         self.entry.store.as_deref().map_err(|_| store::Error::Stale)
     }
 
-    /// From now on this thread acts as the client's user in the export's store.
+    /// Makes this thread act as the client's user in the export's store.
     pub(crate) fn acting(&self) -> Result<UserContext<'_>, store::Error> {
         let store = self.store()?;
         let acting = if self.options.read_only {
@@ -370,10 +377,12 @@ impl Admission {
         Ok(if self.sync { acting } else { acting.with_async_writes() })
     }
 
-    /// What may stand behind a descriptor that the process `peer` gets: could it do more with the file, by
-    /// the ids that the kernel knows it by, than this export lets it when it asks as itself? (By whom it
-    /// claims to be here nothing is decided: root may claim anybody.) And could root, as which some process
-    /// may run where the peer runs?
+    /// How the rights of the process `peer` compare with what this export allows.
+    ///
+    /// A descriptor can be reopened with the ids that the kernel knows the process by. The result says
+    /// whether these ids could do more with the file than the export lets the process do as itself, and
+    /// whether root could, which some process in the peer's container may run as. The credential's claim
+    /// plays no part: root may claim any user.
     pub(crate) fn holder(&self, peer: &PeerCredentials) -> Result<Holder, store::Error> {
         let store = self.store()?;
         let becomes =
@@ -390,13 +399,13 @@ impl Admission {
         Ok(if store.effective_identity(&root).uid == 0 { Holder::Equal } else { Holder::Backed })
     }
 
-    /// Whether two handles that were admitted are of one export.
+    /// Whether both are access to the same export.
     pub(crate) fn same_export(&self, other: &Self) -> bool {
         self.entry.id == other.entry.id
     }
 }
 
-/// Whom an export makes of a claim.
+/// The identity that an export's squash options make of a claim.
 fn squashed(options: &ExportOptions, claim: Option<Claim<'_>>) -> Identity {
     let squashed = options.identity(claim);
     Identity { uid: squashed.uid, gid: squashed.gid, groups: squashed.gids }
@@ -407,31 +416,31 @@ mod tests {
     use exports::Exports;
 
     use super::*;
-    use crate::export_table::Opening;
+    use crate::export_table::StoreSettings;
 
     #[test]
-    fn a_holder_is_measured_by_what_the_export_makes_of_him() {
+    fn a_holder_is_compared_with_its_squashed_identity() {
         let dir = tempfile::tempdir().unwrap();
-        let opening = Opening {
+        let opening = StoreSettings {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
         };
         let holder = |options: &str, uid: Option<u32>, gid: u32, groups: &[u32]| {
             let text = format!("{} *(rw,insecure,{options})", dir.path().display());
-            let gate = Gate::new(
-                Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default()),
-                Switches::default(),
+            let access = AccessControl::new(
+                ExportTable::open(&Exports::parse(&text, "t").unwrap(), &opening, &ExportTable::default()),
+                IoModeSettings::default(),
             );
-            // Whom it claims to be is all the same.
+            // The claim makes no difference.
             let claim = Some(Claim { uid: 1000, gid: 1000, gids: &[] });
-            let asking = Asking {
+            let requester = Requester {
                 address: SocketAddr::from(([127, 0, 0, 1], 1)),
                 owner: TcpOwner::User(0),
                 claim,
-                road: Road::Lane,
+                transport: Transport::Lane,
             };
-            let admission = gate.admit_to(&gate.table().entries()[0], asking).unwrap();
+            let admission = access.admit_to(&access.table().entries()[0], requester).unwrap();
             let peer = PeerCredentials { pid: None, uid, gid: Some(gid), groups: groups.to_vec() };
             admission.holder(&peer).unwrap()
         };
@@ -466,65 +475,71 @@ mod tests {
     }
 
     #[test]
-    fn an_admission_lasts_until_the_exports_say_something_else_of_that_client() {
+    fn an_admission_ends_when_the_exports_change_for_its_client() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let opening = Opening {
+        let opening = StoreSettings {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
         };
-        let next = |clients: [&str; 2], before: &Table| {
+        let next = |clients: [&str; 2], before: &ExportTable| {
             let lines = dirs.iter().zip(clients).filter(|(_, clients)| !clients.is_empty());
             let lines = lines.map(|(dir, clients)| format!("{} {clients}\n", dir.path().display()));
-            Table::open(&Exports::parse(lines.collect::<String>(), "t").unwrap(), &opening, before)
+            ExportTable::open(&Exports::parse(lines.collect::<String>(), "t").unwrap(), &opening, before)
         };
         let address = SocketAddr::from(([192, 0, 2, 1], 700));
-        let asking = Asking { address, owner: TcpOwner::Remote, claim: None, road: Road::Wire };
-        let gate = Gate::new(next(["192.0.2.1(rw)", ""], &Table::default()), Switches::default());
-        let reload = |clients| gate.replace(next(clients, &gate.table()));
-        let admit = || gate.admit_to(&gate.table().entries()[0], asking).unwrap();
+        let requester =
+            Requester { address, owner: TcpOwner::Remote, claim: None, transport: Transport::Wire };
+        let access = AccessControl::new(
+            next(["192.0.2.1(rw)", ""], &ExportTable::default()),
+            IoModeSettings::default(),
+        );
+        let reload = |clients| access.replace(next(clients, &access.table()));
+        let admit = || access.admit_to(&access.table().entries()[0], requester).unwrap();
         let admitted = admit();
-        assert!(gate.still_admits(&admitted));
+        assert!(access.still_admits(&admitted));
         reload(["192.0.2.1(rw) 192.0.2.2(rw)", "192.0.2.1(rw)"]);
-        assert!(gate.still_admits(&admitted), "others' entries are nothing to it");
+        assert!(access.still_admits(&admitted), "entries of other clients don't matter");
         for clients in [["192.0.2.1(ro) 192.0.2.2(rw)", ""], ["192.0.2.2(rw)", ""], ["", "192.0.2.1(rw)"]] {
             reload(["192.0.2.1(rw)", ""]);
             let admitted = admit();
             reload(clients);
-            assert!(!gate.still_admits(&admitted), "{clients:?}");
+            assert!(!access.still_admits(&admitted), "{clients:?}");
         }
     }
 
     #[test]
-    fn who_cannot_be_told_yet_is_neither_let_in_nor_turned_away() {
+    fn a_client_with_a_pending_name_lookup_is_told_to_retry() {
         let dir = tempfile::tempdir().unwrap();
-        let opening = Opening {
+        let opening = StoreSettings {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
         };
         let table = |clients: &str| {
             let text = format!("{} {clients}", dir.path().display());
-            Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default())
+            ExportTable::open(&Exports::parse(&text, "t").unwrap(), &opening, &ExportTable::default())
         };
         let address = SocketAddr::from(([192, 0, 2, 1], 700));
-        let asking = Asking { address, owner: TcpOwner::Remote, claim: None, road: Road::Wire };
-        let gate = Gate {
+        let requester =
+            Requester { address, owner: TcpOwner::Remote, claim: None, transport: Transport::Wire };
+        let access = AccessControl {
             table: ArcSwap::from_pointee(table("slow.example(rw) *(ro)")),
             tables: AtomicU64::new(0),
             names: Resolver::in_vain(),
             memberships: Memberships::default(),
-            refused: Refused::default(),
+            refused: RefusalLog::default(),
             verifies_claims: AtomicBool::new(false),
-            io: Switches::default(),
+            io: IoModeSettings::default(),
             direct_writes: AtomicBool::new(false),
         };
-        let refused = |gate: &Gate| gate.admit_to(&gate.table().entries()[0], asking).map(drop);
-        assert_eq!(refused(&gate), Err(Refusal::NotKnownYet));
-        // A lane whose client can't be told is asked anew.
-        assert!(gate.differs(&table("*(ro)"), &gate.table(), address));
-        assert!(!gate.differs(&table("*(ro)"), &table("*(ro)"), address));
-        gate.replace(table("192.0.2.1(rw) slow.example(rw)"));
-        assert_eq!(refused(&gate), Ok(()));
+        let refused =
+            |access: &AccessControl| access.admit_to(&access.table().entries()[0], requester).map(drop);
+        assert_eq!(refused(&access), Err(Refusal::NotKnownYet));
+        // A lane of a client that can't be decided about is recalled.
+        assert!(access.differs(&table("*(ro)"), &access.table(), address));
+        assert!(!access.differs(&table("*(ro)"), &table("*(ro)"), address));
+        access.replace(table("192.0.2.1(rw) slow.example(rw)"));
+        assert_eq!(refused(&access), Ok(()));
     }
 }

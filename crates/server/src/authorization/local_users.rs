@@ -1,16 +1,18 @@
-//! What a request's user is worth: whose process is at the other end of the connection (the kernel says so,
-//! for processes of this host), and which user it claims to act for (AUTH_SYS says so, and proves nothing).
+//! Verification of AUTH_SYS claims by the owner of the client's process.
+//!
+//! AUTH_SYS names a user and proves nothing. For connections from this host the kernel knows the owner of the
+//! process at the other end.
 //!
 //! 1. A server that can't act as other users does everything as the user that it runs as. It serves that user
-//!    and root, unless the export says that everybody acts as that user ([`is_served_as`]).
-//! 2. A server that can act as others believes the claims of other hosts, as every server of AUTH_SYS does,
-//!    and those of root's processes on this host: an NFS client host's kernel is one. Any other process of
-//!    this host may claim to be its own user only, unless the export trusts it ([`is_own_claim`]); else it is
-//!    the anonymous user. `sock_diag` tells the user and not the groups, so these come from the host's user
-//!    database, as with rpc.mountd's `--manage-gids` ([`Memberships`]).
+//!    and root, unless the export makes everybody act as that user ([`is_served_as`]).
+//! 2. A server that can act as other users believes the claims of other hosts, as every AUTH_SYS server does,
+//!    and those of local processes of root, such as the kernel of an NFS client host. Any other local process
+//!    may claim its own user only, unless the export trusts it ([`is_own_claim`]); otherwise it becomes the
+//!    anonymous user. `sock_diag` reports the user and not the groups. Groups therefore come from the host's
+//!    user database, as with rpc.mountd's `--manage-gids` ([`Memberships`]).
 //!
-//! On the lane the kernel tells user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`), and the lane checks a claim
-//! against both itself.
+//! On the lane the kernel reports user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`), and the lane itself
+//! checks claims against both.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -24,22 +26,23 @@ use rpc::server::TcpOwner;
 
 use crate::authorization::lookups::Lookups;
 
-/// How long calls wait for a user's groups that were never known.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How many users' groups are remembered.
+/// How long a call waits for the first lookup of a user's groups.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many users' groups are cached.
 const MAX_USERS: usize = 4096;
-/// How many groups of one user count; further ones are left out.
+/// How many groups of one user are used; the others are ignored.
 const MAX_GROUPS: usize = 1024;
-/// For how long a thread believes what it has been told last, without asking the shared memory.
-const KEPT: Duration = Duration::from_secs(1);
+/// For how long a thread uses its own last answer without consulting the shared cache.
+const THREAD_CACHE_TIME: Duration = Duration::from_secs(1);
 
 /// Whether a server that does everything as the user `server` serves this process and this claim: both must
-/// be that user's or root's. Without a claim (AUTH_NONE) nobody is served.
+/// be that user or root. Requests without a claim (AUTH_NONE) aren't served.
 pub(crate) fn is_served_as(server: u32, owner: TcpOwner, claim: Option<Claim<'_>>) -> bool {
     is_process_served_as(server, owner) && claim.is_some_and(|claim| claim.uid == server || claim.uid == 0)
 }
 
-/// The part of [`is_served_as`] that is about the process. Processes of other hosts are left to their claims.
+/// The part of [`is_served_as`] that concerns the process. Processes of other hosts are judged by their
+/// claims.
 pub(crate) const fn is_process_served_as(server: u32, owner: TcpOwner) -> bool {
     match owner {
         TcpOwner::Remote => true,
@@ -60,15 +63,15 @@ pub(crate) const fn is_own_claim(owner: TcpOwner, uid: u32) -> bool {
 /// A user's groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Membership {
-    /// The group of the user's entry; none for users that nobody knows.
+    /// The group in the user's database entry; `None` for users without an entry.
     primary: Option<u32>,
-    /// All groups, the primary one among them.
+    /// All groups, including the primary one.
     groups: Vec<u32>,
 }
 
 impl Membership {
-    /// The claim, with groups that the user is in: the claimed primary group if it is one of them, else that
-    /// of the user's entry, and for users without an entry `anonymous`.
+    /// The claim with the groups of the database. The primary group is the claimed one if the user is a
+    /// member, else that of the user's entry, and `anonymous` for users without an entry.
     pub(crate) fn of<'a>(&'a self, claim: Claim<'_>, anonymous: u32) -> Claim<'a> {
         let own = self.groups.contains(&claim.gid).then_some(claim.gid);
         let gid = own.or(self.primary).unwrap_or(anonymous);
@@ -76,9 +79,9 @@ impl Membership {
     }
 }
 
-/// What a thread was told last.
-struct Told {
-    /// Which round of which [`Memberships`].
+/// The membership that a thread used last.
+struct CachedMembership {
+    /// The round of the [`Memberships`] that it comes from.
     round: u64,
     uid: u32,
     until: Instant,
@@ -86,10 +89,10 @@ struct Told {
 }
 
 thread_local! {
-    static TOLD: RefCell<Option<Told>> = const { RefCell::new(None) };
+    static LAST_MEMBERSHIP: RefCell<Option<CachedMembership>> = const { RefCell::new(None) };
 }
 
-/// Rounds of all [`Memberships`] of the process, so that none has the number of another.
+/// The next round number; unique among all [`Memberships`] of the process.
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 
 /// The groups of the users whose claims are verified, from the host's user database.
@@ -102,26 +105,26 @@ pub(crate) struct Memberships {
 impl Default for Memberships {
     fn default() -> Self {
         Self {
-            lookups: Lookups::new(look_up, PATIENCE, MAX_USERS),
+            lookups: Lookups::new(look_up, LOOKUP_TIMEOUT, MAX_USERS),
             round: AtomicU64::new(ROUNDS.fetch_add(1, Ordering::Relaxed)),
         }
     }
 }
 
 impl Memberships {
-    /// For a reload of the exports, which reloads what the host's databases say, too.
+    /// Looks all groups up again. For reloads of the exports.
     pub(crate) fn ask_again(&self) {
         self.lookups.ask_again();
         self.round.store(ROUNDS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// The user's groups. A thread that serves one user asks the memory that all threads share once a second.
+    /// The user's groups. A thread that serves one user consults the shared cache once a second.
     ///
     /// # Errors
-    /// [`NotKnownYet`] while they are being looked up for the first time.
+    /// [`NotKnownYet`] while the first lookup is pending.
     pub(crate) fn of(&self, uid: u32) -> Result<Arc<Membership>, NotKnownYet> {
         let (round, now) = (self.round.load(Ordering::Relaxed), Instant::now());
-        let told = TOLD.with_borrow(|told| {
+        let told = LAST_MEMBERSHIP.with_borrow(|told| {
             let told =
                 told.as_ref().filter(|told| (told.round, told.uid) == (round, uid) && now < told.until);
             told.map(|told| Arc::clone(&told.membership))
@@ -130,13 +133,18 @@ impl Memberships {
             return Ok(membership);
         }
         let membership = self.lookups.ask(&uid).map_err(|_| NotKnownYet)?;
-        let told = Told { round, uid, until: now + KEPT, membership: Arc::clone(&membership) };
-        TOLD.set(Some(told));
+        let told = CachedMembership {
+            round,
+            uid,
+            until: now + THREAD_CACHE_TIME,
+            membership: Arc::clone(&membership),
+        };
+        LAST_MEMBERSHIP.set(Some(told));
         Ok(membership)
     }
 }
 
-/// Asks the user database; `None` if it can't say.
+/// Queries the user database; `None` if it fails.
 fn look_up(uid: &u32) -> Option<Membership> {
     let asked = User::from_uid(Uid::from_raw(*uid)).and_then(|user| {
         let Some(user) = user else { return Ok(Membership::default()) };
@@ -163,7 +171,7 @@ mod tests {
             (TcpOwner::User(1000), claim(0), true),
             (TcpOwner::User(0), claim(1000), true),
             (TcpOwner::User(0), claim(0), true),
-            // A root's client host says truly for whom it asks.
+            // A process of root is believed, and this user isn't served.
             (TcpOwner::User(0), claim(1001), false),
             (TcpOwner::User(1000), claim(1001), false),
             (TcpOwner::User(1001), claim(1000), false),

@@ -1,14 +1,12 @@
-//! Questions to the host's databases (names of hosts, of users), which may take long to answer: asked on
-//! threads of their own, and the answers remembered.
+//! A cache of queries to the host's databases (names of hosts, of users), answered by threads of its own.
 //!
-//! 1. What was never known is waited for, by everybody who needs it, until the patience that the lookups were
-//!    made with has passed since it was first asked. From then on it is *not known yet*, at once, until the
-//!    answer is there: a slow database costs nobody more than that.
-//! 2. What is known serves, however old it is. When it is older than [`FRESH`], or [`Lookups::ask_again`] was
-//!    called, it is asked for again meanwhile. Few callers wait at a time: they are workers, of which there
-//!    are few, and a stranger can make them ask.
-//! 3. A lookup that fails says nothing: the last answer goes on serving. Without one the answer is empty, so
-//!    that what nobody can answer keeps nobody waiting.
+//! 1. Callers wait for the first answer to a query until a timeout has passed since it was first made. From
+//!    then on the result is *not known yet* at once, until the answer arrives. Only [`MAX_CALLERS`] wait at a
+//!    time: they are worker threads, and a stranger can cause queries.
+//! 2. A known answer is used regardless of its age. If it is older than [`FRESH`], or
+//!    [`Lookups::ask_again`] was called, it is refreshed in the background.
+//! 3. A lookup that fails leaves the last answer in use. Without a last answer the answer is empty, so that
+//!    callers don't wait for what can't be answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -19,102 +17,101 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// How long an answer is good; after that it is asked for again while the old one still serves.
+/// The age from which an answer is refreshed.
 const FRESH: Duration = Duration::from_secs(60);
-/// When a lookup that failed is tried again.
+/// How long after a failed lookup the next one is made.
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// How many answers are remembered; of more, those that were not needed for the longest time go.
+/// How many answers are cached; the least recently used ones are evicted.
 pub(crate) const MAX_REMEMBERED: usize = 16_384;
-/// How many lookups may wait for a thread. Fewer than are remembered: what is being asked is not forgotten.
+/// How many lookups may wait for a thread. Fewer than the cache holds: pending queries aren't evicted.
 const MAX_WAITING: usize = 1024;
-/// How many lookups there are at a time, so that a slow one doesn't hold up the others.
+/// How many lookups run at a time, so that a slow one doesn't delay the others.
 const MAX_THREADS: usize = 4;
 
-/// How many callers wait at a time; for one more nothing is known yet.
+/// How many callers wait at a time; a further caller gets [`NotYet`].
 const MAX_CALLERS: usize = 4;
 
-/// The answer isn't there yet.
+/// The answer hasn't arrived yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotYet;
 
-/// A question that was asked.
+/// The state of one query.
 #[derive(Debug)]
-struct Known<A> {
+struct CacheEntry<A> {
     /// The last answer.
     answer: Option<Arc<A>>,
-    /// Since when the lookup that is waiting or under way is.
+    /// When the pending or running lookup was requested.
     asked: Option<Instant>,
-    /// When to ask again.
+    /// When to look it up again.
     due: Instant,
-    /// When somebody needed it.
+    /// When it was last used.
     used: Instant,
 }
 
-/// Behind the lock.
+/// The state behind the lock.
 #[derive(Debug)]
-struct Memory<Q, A> {
-    known: HashMap<Q, Known<A>>,
+struct Cache<Q, A> {
+    known: HashMap<Q, CacheEntry<A>>,
     waiting: VecDeque<Q>,
     threads: usize,
     idle: usize,
-    /// Callers that wait for an answer.
+    /// Callers that are waiting for an answer.
     callers: usize,
-    /// Counts the calls of [`Lookups::ask_again`]: an answer to what was asked before the last one is not
+    /// The number of calls of [`Lookups::ask_again`]: answers to lookups from before the last call aren't
     /// fresh.
     round: u64,
     closed: bool,
 }
 
-/// Answers a question; `None` if nobody can say.
+/// Looks a query up; `None` on failure.
 type LookUp<Q, A> = dyn Fn(&Q) -> Option<A> + Send + Sync;
 
 struct Shared<Q, A> {
-    memory: Mutex<Memory<Q, A>>,
-    /// Something waits for a thread, or the lookups are gone.
+    memory: Mutex<Cache<Q, A>>,
+    /// A query is waiting for a thread, or the lookups were dropped.
     work: Condvar,
-    /// An answer has come.
+    /// An answer has arrived.
     news: Condvar,
     look_up: Box<LookUp<Q, A>>,
     patience: Duration,
     max_remembered: usize,
-    /// Counts the answers that weren't those before.
+    /// The number of answers that differed from the previous one.
     changes: AtomicU64,
 }
 
-/// Remembers answers `A` to questions `Q`; an empty answer is the default one. The threads start with the
-/// first question.
-pub(crate) struct Lookups<Q: Question, A: Answer>(Arc<Shared<Q, A>>);
+/// A cache of answers `A` to queries `Q`. The empty answer is `A::default()`. Threads are started by the
+/// first query.
+pub(crate) struct Lookups<Q: Query, A: QueryAnswer>(Arc<Shared<Q, A>>);
 
-/// What can be asked.
-pub(crate) trait Question: fmt::Debug + Clone + Eq + Hash + Send + 'static {}
-impl<Q: fmt::Debug + Clone + Eq + Hash + Send + 'static> Question for Q {}
+/// The key of a lookup.
+pub(crate) trait Query: fmt::Debug + Clone + Eq + Hash + Send + 'static {}
+impl<Q: fmt::Debug + Clone + Eq + Hash + Send + 'static> Query for Q {}
 
-/// What can be answered.
-pub(crate) trait Answer: fmt::Debug + Default + PartialEq + Send + Sync + 'static {}
-impl<A: fmt::Debug + Default + PartialEq + Send + Sync + 'static> Answer for A {}
+/// The result of a lookup.
+pub(crate) trait QueryAnswer: fmt::Debug + Default + PartialEq + Send + Sync + 'static {}
+impl<A: fmt::Debug + Default + PartialEq + Send + Sync + 'static> QueryAnswer for A {}
 
-impl<Q: Question, A: Answer> fmt::Debug for Lookups<Q, A> {
+impl<Q: Query, A: QueryAnswer> fmt::Debug for Lookups<Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lookups").field(&self.0.memory).finish()
     }
 }
 
-impl<Q: Question, A: Answer> Drop for Lookups<Q, A> {
+impl<Q: Query, A: QueryAnswer> Drop for Lookups<Q, A> {
     fn drop(&mut self) {
         self.0.memory.lock().closed = true;
         self.0.work.notify_all();
     }
 }
 
-impl<Q: Question, A: Answer> Lookups<Q, A> {
-    /// Questions are answered by `look_up`; `patience` is how long a caller waits for an answer that was
-    /// never known.
+impl<Q: Query, A: QueryAnswer> Lookups<Q, A> {
+    /// Queries are answered by `look_up`; a caller waits up to `patience` for a first answer.
     pub(crate) fn new(
         look_up: impl Fn(&Q) -> Option<A> + Send + Sync + 'static,
         patience: Duration,
         max_remembered: usize,
     ) -> Self {
-        let memory = Memory {
+        let memory = Cache {
             known: HashMap::new(),
             waiting: VecDeque::new(),
             threads: 0,
@@ -134,7 +131,7 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
         }))
     }
 
-    /// Whatever is needed from now on is asked for again; until the answers are there the old ones serve.
+    /// Refreshes every answer that is needed from now on; the old ones are used until then.
     pub(crate) fn ask_again(&self) {
         let mut memory = self.0.memory.lock();
         memory.round += 1;
@@ -142,22 +139,22 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
         memory.known.values_mut().for_each(|known| known.due = now);
     }
 
-    /// Somebody will need the answer to `question`.
+    /// Requests the answer to `question` without waiting for it.
     pub(crate) fn expect(&self, question: &Q) {
         self.0.want(&mut self.0.memory.lock(), question);
     }
 
-    /// A number that changes whenever an answer has become another one.
+    /// A number that changes whenever an answer has changed.
     pub(crate) fn changes(&self) -> u64 {
         self.0.changes.load(Ordering::Acquire)
     }
 
-    /// The answer to a question.
+    /// The answer to a query; waits for the first one.
     pub(crate) fn ask(&self, question: &Q) -> Result<Arc<A>, NotYet> {
         self.ask_for(question, self.0.patience)
     }
 
-    /// The answer to a question, if it is known.
+    /// The answer to a query, if it is known.
     pub(crate) fn ask_at_once(&self, question: &Q) -> Result<Arc<A>, NotYet> {
         self.ask_for(question, Duration::ZERO)
     }
@@ -170,8 +167,7 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
             if let Some(answer) = &known.answer {
                 return Ok(Arc::clone(answer));
             }
-            // Counted from when it was asked first, so that nobody waits for what others have waited for in
-            // vain.
+            // Counted from the first request, so that later callers don't wait the full time again.
             let deadline = known.asked.ok_or(NotYet)? + patience;
             if Instant::now() >= deadline || memory.callers >= MAX_CALLERS {
                 return Err(NotYet);
@@ -183,9 +179,9 @@ impl<Q: Question, A: Answer> Lookups<Q, A> {
     }
 }
 
-impl<Q: Question, A: Answer> Shared<Q, A> {
-    /// Sees to it that `question` is asked if that is due. If there are too many already it isn't, this time.
-    fn want(self: &Arc<Self>, memory: &mut Memory<Q, A>, question: &Q) {
+impl<Q: Query, A: QueryAnswer> Shared<Q, A> {
+    /// Queues the lookup of `question` if it is due and the queue isn't full.
+    fn want(self: &Arc<Self>, memory: &mut Cache<Q, A>, question: &Q) {
         let now = Instant::now();
         if let Some(known) = memory.known.get_mut(question) {
             known.used = now;
@@ -205,13 +201,13 @@ impl<Q: Question, A: Answer> Shared<Q, A> {
             }
         }
         let known = memory.known.entry(question.clone());
-        known.or_insert(Known { answer: None, asked: None, due: now, used: now }).asked = Some(now);
+        known.or_insert(CacheEntry { answer: None, asked: None, due: now, used: now }).asked = Some(now);
         memory.waiting.push_back(question.clone());
         self.work.notify_one();
     }
 
-    /// Sees to it that there is a thread for one more question, or at least any.
-    fn has_thread(self: &Arc<Self>, memory: &mut Memory<Q, A>) -> bool {
+    /// Starts a thread for one more query, up to [`MAX_THREADS`]. Returns whether there is any thread.
+    fn has_thread(self: &Arc<Self>, memory: &mut Cache<Q, A>) -> bool {
         if memory.idle <= memory.waiting.len() && memory.threads < MAX_THREADS {
             let shared = Arc::clone(self);
             match std::thread::Builder::new().name("names".into()).spawn(move || shared.work()) {
@@ -222,7 +218,7 @@ impl<Q: Question, A: Answer> Shared<Q, A> {
         memory.threads > 0
     }
 
-    /// A thread: answers what waits, until the lookups are gone.
+    /// A thread: answers pending queries until the lookups are dropped.
     fn work(&self) {
         let mut memory = self.memory.lock();
         while !memory.closed {
@@ -264,7 +260,7 @@ mod tests {
 
     type Numbers = Lookups<String, Vec<u8>>;
 
-    /// Lookups that are answered, one after another, with what is sent.
+    /// Lookups that are answered, one after another, with the values that are sent.
     fn by_hand(patience: Duration) -> (Numbers, SyncSender<Option<Vec<u8>>>) {
         let (sender, answers) = sync_channel(64);
         let answers = Mutex::new(answers);
@@ -275,7 +271,7 @@ mod tests {
         lookups.ask(&question.to_owned()).map(|answer| answer.to_vec())
     }
 
-    /// Waits until nothing is being looked up.
+    /// Waits until no lookup is pending.
     fn settle(lookups: &Numbers) {
         let mut memory = lookups.0.memory.lock();
         while memory.known.values().any(|known| known.asked.is_some()) {
@@ -285,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_waits_for_the_first_answer() {
+    fn callers_wait_for_the_first_answer() {
         let (lookups, answers) = by_hand(LONG);
         std::thread::scope(|scope| {
             let asking: Vec<_> = (0..4).map(|_| scope.spawn(|| ask(&lookups, "a"))).collect();
@@ -297,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_not_known_yet_and_then_it_is() {
+    fn a_slow_answer_is_not_known_yet_and_then_it_is() {
         let (lookups, answers) = by_hand(Duration::ZERO);
         assert_eq!(ask(&lookups, "a"), Err(NotYet));
         assert_eq!(ask(&lookups, "a"), Err(NotYet));
@@ -330,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn old_answers_serve_until_new_ones_are_there_and_failures_are_none() {
+    fn old_answers_are_used_until_new_ones_arrive_and_after_failures() {
         let (lookups, answers) = by_hand(LONG);
         answers.send(Some(vec![1])).unwrap();
         assert_eq!(ask(&lookups, "a"), Ok(vec![1]));
         for (answer, then) in [
             (None, vec![1]),
             (Some(vec![2]), vec![2]),
-            // That there is no such thing (any more) is an answer.
+            // An empty answer replaces the old one.
             (Some(vec![]), vec![]),
         ] {
             let before = ask(&lookups, "a");
@@ -347,13 +343,13 @@ mod tests {
             settle(&lookups);
             assert_eq!(ask(&lookups, "a"), Ok(then));
         }
-        // Without an answer ever, a failure is an empty one: nobody waits any more.
+        // Without a previous answer a failure gives an empty one, and callers no longer wait.
         answers.send(None).unwrap();
         assert_eq!(ask(&lookups, "b"), Ok(vec![]));
     }
 
     #[test]
-    fn an_answer_to_what_was_asked_before_asking_again_is_not_fresh() {
+    fn an_answer_to_a_lookup_from_before_the_refresh_is_not_fresh() {
         let (lookups, answers) = by_hand(LONG);
         lookups.expect(&"a".to_owned());
         while !lookups.0.memory.lock().waiting.is_empty() {
@@ -369,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_is_bounded_and_what_is_in_use_stays() {
+    fn the_cache_is_bounded_and_recently_used_answers_stay() {
         let counted = Arc::new(AtomicUsize::new(0));
         let kept = Arc::clone(&counted);
         let look_up = move |question: &String| {

@@ -1,5 +1,5 @@
-//! Which users of this host were turned away or made anonymous, for the log: once each, so that a user who
-//! asks for ever fills nothing.
+//! Log lines about local users that were refused or made anonymous: one line for each user and export, so
+//! that repeated requests can't fill the log.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -7,47 +7,47 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use rpc::server::TcpOwner;
 
-use crate::authorization::access::Asking;
+use crate::authorization::access::Requester;
 
-/// How many are told apart; of further ones nothing is logged until the exports are read again.
+/// How many lines are remembered; beyond that nothing is logged until the exports are reloaded.
 const MAX_NOTED: usize = 256;
 
-/// What has become of somebody.
+/// What happened to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum What {
-    /// The server serves the user that it runs as, and root.
+pub(crate) enum LoggedRefusal {
+    /// It was refused: the server serves the user that it runs as, and root.
     OtherUser,
-    /// The process isn't of the user that it claims to be.
+    /// It was made anonymous: the process belongs to another user than the claimed one.
     FalseClaim,
 }
 
-/// Those that the log has.
+/// What has been logged.
 #[derive(Debug, Default)]
-pub(crate) struct Refused(Mutex<HashSet<(What, PathBuf, TcpOwner)>>);
+pub(crate) struct RefusalLog(Mutex<HashSet<(LoggedRefusal, PathBuf, TcpOwner)>>);
 
-impl Refused {
-    /// Logs it, unless it is known of the same user and export.
-    pub(crate) fn note(&self, what: What, export: &Path, asking: Asking<'_>) {
+impl RefusalLog {
+    /// Logs a refusal, unless the same one has been logged for this user and export.
+    pub(crate) fn note(&self, what: LoggedRefusal, export: &Path, requester: Requester<'_>) {
         let mut noted = self.0.lock();
-        let one = (what, export.to_owned(), asking.owner);
+        let one = (what, export.to_owned(), requester.owner);
         if noted.len() < MAX_NOTED && noted.insert(one) {
-            let claimed = asking.claim.map(|claim| claim.uid);
+            let claimed = requester.claim.map(|claim| claim.uid);
             let words = match what {
-                What::OtherUser => {
+                LoggedRefusal::OtherUser => {
                     "refused: served is only the user that the server runs as (option all_act_as_server_user)"
                 }
-                What::FalseClaim => {
+                LoggedRefusal::FalseClaim => {
                     "made anonymous: the process isn't of the user that it claims to be (option local_peers)"
                 }
             };
             tracing::warn!(
-                peer = %asking.address, process = ?asking.owner, ?claimed, export = %export.display(),
+                peer = %requester.address, process = ?requester.owner, ?claimed, export = %export.display(),
                 "{words}; this is logged once for each user"
             );
         }
     }
 
-    /// Everybody is logged again: the rules may be others.
+    /// Forgets what was logged, since the rules may have changed.
     pub(crate) fn forget(&self) {
         self.0.lock().clear();
     }
@@ -56,23 +56,23 @@ impl Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authorization::access::Road;
+    use crate::authorization::access::Transport;
 
     #[test]
-    fn whoever_is_turned_away_ever_so_often_is_remembered_once_and_all_are_bounded() {
-        let refused = Refused::default();
-        let asking = |uid| Asking {
+    fn repeated_refusals_are_remembered_once_and_bounded() {
+        let refused = RefusalLog::default();
+        let requester = |uid| Requester {
             address: "127.0.0.1:1".parse().unwrap(),
             owner: TcpOwner::User(uid),
             claim: None,
-            road: Road::Wire,
+            transport: Transport::Wire,
         };
         for _ in 0..3 {
-            refused.note(What::OtherUser, Path::new("/a"), asking(1));
+            refused.note(LoggedRefusal::OtherUser, Path::new("/a"), requester(1));
         }
         assert_eq!(refused.0.lock().len(), 1);
         for uid in 0..2000 {
-            refused.note(What::OtherUser, Path::new("/a"), asking(uid));
+            refused.note(LoggedRefusal::OtherUser, Path::new("/a"), requester(uid));
         }
         assert_eq!(refused.0.lock().len(), MAX_NOTED);
         refused.forget();

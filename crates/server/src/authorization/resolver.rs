@@ -1,5 +1,4 @@
-//! Host names for the export rules, as [`Lookups`]: that there is no such name is an answer, that nobody
-//! could say is none.
+//! Host names for the export rules, as [`Lookups`]. "No such name" is an answer; a failed query is none.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,106 +8,106 @@ use exports::{Names, NotKnownYet};
 
 use crate::authorization::lookups::{Lookups, MAX_REMEMBERED};
 
-/// How long calls wait for a name that was never known.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a call waits for the first lookup of a name.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is asked.
+/// A query to the resolver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Question {
+enum NameQuery {
     Addresses(String),
     Names(IpAddr),
 }
 
-/// What is found. Nothing, too, is an answer.
+/// What was found; empty if there is no such name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Answer {
+struct NameAnswer {
     addresses: Vec<IpAddr>,
     names: Vec<String>,
 }
 
-/// Remembers names and addresses.
+/// A cache of names and addresses.
 #[derive(Debug)]
-pub(crate) struct Resolver(Lookups<Question, Answer>);
+pub(crate) struct Resolver(Lookups<NameQuery, NameAnswer>);
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self(Lookups::new(look_up, PATIENCE, MAX_REMEMBERED))
+        Self(Lookups::new(look_up, LOOKUP_TIMEOUT, MAX_REMEMBERED))
     }
 }
 
 impl Names for Resolver {
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NotKnownYet> {
-        let answer = self.0.ask(&Question::Addresses(host.to_owned())).map_err(|_| NotKnownYet)?;
+        let answer = self.0.ask(&NameQuery::Addresses(host.to_owned())).map_err(|_| NotKnownYet)?;
         Ok(answer.addresses.clone())
     }
 
     fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet> {
-        let answer = self.0.ask(&Question::Names(address)).map_err(|_| NotKnownYet)?;
+        let answer = self.0.ask(&NameQuery::Names(address)).map_err(|_| NotKnownYet)?;
         Ok(answer.names.clone())
     }
 }
 
-/// The same names, but nobody waits for any.
+/// The names that are known; never waits.
 #[derive(Debug)]
 pub(crate) struct AtOnce<'r>(&'r Resolver);
 
 impl Names for AtOnce<'_> {
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NotKnownYet> {
         let answer =
-            (self.0).0.ask_at_once(&Question::Addresses(host.to_owned())).map_err(|_| NotKnownYet)?;
+            (self.0).0.ask_at_once(&NameQuery::Addresses(host.to_owned())).map_err(|_| NotKnownYet)?;
         Ok(answer.addresses.clone())
     }
 
     fn names(&self, address: IpAddr) -> Result<Vec<String>, NotKnownYet> {
-        let answer = (self.0).0.ask_at_once(&Question::Names(address)).map_err(|_| NotKnownYet)?;
+        let answer = (self.0).0.ask_at_once(&NameQuery::Names(address)).map_err(|_| NotKnownYet)?;
         Ok(answer.names.clone())
     }
 }
 
 impl Resolver {
-    /// The names that are known already.
+    /// The names that are known, without waiting.
     pub(crate) const fn at_once(&self) -> AtOnce<'_> {
         AtOnce(self)
     }
 
-    /// A number that changes whenever a name or an address has become another one.
+    /// A number that changes whenever a name or an address has changed.
     pub(crate) fn changes(&self) -> u64 {
         self.0.changes()
     }
 
-    /// Its name server never answers, and nobody waits for it.
+    /// A resolver whose name server never answers, with no time to wait.
     #[cfg(test)]
     pub(crate) fn in_vain() -> Self {
-        let never = |_: &Question| loop {
+        let never = |_: &NameQuery| loop {
             std::thread::park();
         };
         Self(Lookups::new(never, Duration::ZERO, 16))
     }
 
-    /// For a reload of the exports, which reloads the names in them, too.
+    /// Looks all names up again. For reloads of the exports.
     pub(crate) fn ask_again(&self) {
         self.0.ask_again();
     }
 
-    /// Somebody will need the addresses of `host`.
+    /// Starts to look up the addresses of `host`.
     pub(crate) fn expect(&self, host: &str) {
-        self.0.expect(&Question::Addresses(host.to_owned()));
+        self.0.expect(&NameQuery::Addresses(host.to_owned()));
     }
 }
 
-fn look_up(question: &Question) -> Option<Answer> {
+fn look_up(question: &NameQuery) -> Option<NameAnswer> {
     let found = match question {
-        Question::Addresses(host) => lookup_host(host).map(|found| Answer {
+        NameQuery::Addresses(host) => lookup_host(host).map(|found| NameAnswer {
             addresses: found.map(|address| address.to_canonical()).collect(),
             names: Vec::new(),
         }),
-        Question::Names(address) => {
-            lookup_addr(address).map(|name| Answer { addresses: Vec::new(), names: vec![name] })
+        NameQuery::Names(address) => {
+            lookup_addr(address).map(|name| NameAnswer { addresses: Vec::new(), names: vec![name] })
         }
     };
     match found {
         Ok(answer) => Some(answer),
-        Err(error) if says_no(&error) => Some(Answer::default()),
+        Err(error) if says_no(&error) => Some(NameAnswer::default()),
         Err(error) => {
             tracing::info!(?question, error = %std::io::Error::from(error), "a lookup failed");
             None
@@ -116,7 +115,7 @@ fn look_up(question: &Question) -> Option<Answer> {
     }
 }
 
-/// Whether the error says that there's no such name, as opposed to that nobody could say.
+/// Whether the error means that there is no such name, and not that the query failed.
 fn says_no(error: &LookupError) -> bool {
     matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData)
 }

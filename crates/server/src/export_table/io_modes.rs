@@ -1,8 +1,8 @@
-//! Which I/O mode holds for whom, and how that is changed while the server runs.
+//! The I/O mode that applies to a client of an export.
 //!
-//! From strong to weak: what `samehost ctl io-mode EXPORT` has set for the export; the export's own option
-//! for the client (`read_io=`, `write_io=`); what `samehost ctl io-mode` has set for the server; what it was
-//! started with. Both settings of ctl last until they are taken back or the server ends; a reload keeps them.
+//! In the order of precedence: what `samehost ctl io-mode EXPORT` has set for the export; the export's option
+//! for the client (`read_io=`, `write_io=`); what `samehost ctl io-mode` has set for the server; the server's
+//! start options. Settings by ctl last until they are reset or the server ends; a reload keeps them.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -29,14 +29,14 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// A mode for each direction, or none: changed by one thread while others look.
+/// An optional mode for each direction, which one thread may change while others read it.
 #[derive(Debug, Default)]
-pub(crate) struct Switches {
+pub(crate) struct IoModeSettings {
     read: AtomicU8,
     write: AtomicU8,
 }
 
-impl Switches {
+impl IoModeSettings {
     pub(crate) fn new(read: IoMode, write: IoMode) -> Self {
         let switches = Self::default();
         switches.set(Direction::Read, Some(read));
@@ -62,16 +62,16 @@ impl Switches {
     }
 }
 
-/// The modes that hold for a client with `options`.
-pub(crate) fn modes(server: &Switches, export: &Switches, options: &ExportOptions) -> IoModes {
+/// The modes that apply to a client with `options`.
+pub(crate) fn modes(server: &IoModeSettings, export: &IoModeSettings, options: &ExportOptions) -> IoModes {
     let mode = |direction| effective(server, export, options, direction);
     IoModes { read: mode(Direction::Read), write: mode(Direction::Write) }
 }
 
-/// The mode that holds in one direction.
+/// The mode that applies to one direction.
 pub(crate) fn effective(
-    server: &Switches,
-    export: &Switches,
+    server: &IoModeSettings,
+    export: &IoModeSettings,
     options: &ExportOptions,
     direction: Direction,
 ) -> IoMode {
@@ -87,15 +87,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearer_word_wins_and_can_be_taken_back() {
-        let (server, export) = (Switches::new(IoMode::DontCache, IoMode::Buffered), Switches::default());
+    fn the_more_specific_setting_wins_and_can_be_reset() {
+        let (server, export) =
+            (IoModeSettings::new(IoMode::DontCache, IoMode::Buffered), IoModeSettings::default());
         let mut options = ExportOptions::default();
         let now = |options: &ExportOptions| modes(&server, &export, options);
         assert_eq!(now(&options), IoModes { read: IoMode::DontCache, write: IoMode::Buffered });
         options.apply("write_io=direct").unwrap();
         assert_eq!(now(&options).write, IoMode::Direct);
         server.set(Direction::Write, Some(IoMode::DontCache));
-        assert_eq!(now(&options).write, IoMode::Direct, "the export's option is nearer");
+        assert_eq!(now(&options).write, IoMode::Direct, "the export's option is more specific");
         export.set(Direction::Write, Some(IoMode::Buffered));
         assert_eq!(now(&options).write, IoMode::Buffered);
         export.set(Direction::Write, None);

@@ -1,7 +1,7 @@
-//! The export table: what is exported now, each export with its number and its open store.
+//! The export table: each export with its number and its open store.
 //!
-//! A table never changes; a reload builds the next one and takes over the stores of what stayed the same, so
-//! that handles, open files and clients don't notice.
+//! A table is immutable. A reload builds a new one and takes over the stores of unchanged exports, so that
+//! handles, open files and clients stay valid.
 
 pub(crate) mod io_modes;
 pub(crate) mod mounts;
@@ -14,65 +14,65 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::export_table::io_modes::Switches;
+use crate::export_table::io_modes::IoModeSettings;
 use exports::{Export, Exports, Fsid};
 use store::{DirectoryId, HandleKey, Mounts, NestedExport, Store, StoreOptions, WriteVerifier};
 
-/// Numbers from here on are hashes of a path or UUID; those below are `fsid=` numbers as they stand.
+/// Numbers from here on are hashes of a path or UUID; smaller ones are `fsid=` numbers.
 const HASHED: u32 = 1 << 31;
 
-/// The most files that one store keeps open.
-const MOST_NODES: usize = 4096;
+/// How many files one store keeps open.
+const MAX_STORE_NODES: usize = 4096;
 
-/// What every store is opened with.
+/// The settings that all stores have in common.
 #[derive(Debug, Clone)]
-pub(crate) struct Opening {
+pub(crate) struct StoreSettings {
     pub key: HandleKey,
     pub verifier: Arc<WriteVerifier>,
-    /// Descriptors of all stores together.
+    /// Limits for all stores together.
     pub limits: store::DescriptorLimits,
 }
 
 /// One export and its store.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ExportEntry {
     pub export: Export,
-    /// The export's number in every handle: the same after a restart as long as the path (or fsid=) is.
+    /// The export's number in every handle: stable across restarts as long as the path (or `fsid=`) is.
     pub id: u32,
-    /// The store, or why there's none, in words.
+    /// The store, or why there is none, in words.
     pub store: Result<Arc<Store>, String>,
-    /// The I/O modes that were set for it while the server runs.
-    pub io: Arc<Switches>,
-    /// Which directory the store is of.
+    /// The I/O modes that were set for it at run time.
+    pub io: Arc<IoModeSettings>,
+    /// Device and inode of the directory that the store serves.
     directory: Option<(u64, u64)>,
-    /// Which directory it was of, before its filesystem was unmounted or covered.
+    /// The directory that it served before its filesystem was unmounted or covered.
     pub lost: Option<DirectoryId>,
 }
 
-/// An export whose directory lies in another's.
+/// An export whose directory lies in another export's.
 #[derive(Debug, Clone)]
-pub(crate) struct Nested {
-    pub inner: Arc<Entry>,
-    pub outer: Arc<Entry>,
-    /// The way from the outer export's directory to the one in which the inner's has its name.
+pub(crate) struct ExportNesting {
+    pub inner: Arc<ExportEntry>,
+    pub outer: Arc<ExportEntry>,
+    /// The path from the outer export's directory to the parent of the inner one's.
     pub way: Vec<Vec<u8>>,
     pub name: Vec<u8>,
 }
 
 /// All exports.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
-    entries: Vec<Arc<Entry>>,
-    by_id: HashMap<u32, Arc<Entry>>,
-    nested: Vec<Nested>,
-    /// By the number of an export, those that lie in it and in no other one between.
+pub(crate) struct ExportTable {
+    entries: Vec<Arc<ExportEntry>>,
+    by_id: HashMap<u32, Arc<ExportEntry>>,
+    nested: Vec<ExportNesting>,
+    /// By export number, the exports that lie in it with no other export between.
     inner: HashMap<u32, Vec<NestedExport>>,
 }
 
-impl Table {
+impl ExportTable {
     /// Opens a store for every export, or takes it over from `previous`. An export that can't be opened stays
-    /// in the table with its problem: the others are served all the same.
-    pub(crate) fn open(exports: &Exports, opening: &Opening, previous: &Self) -> Self {
+    /// in the table with the reason, and doesn't affect the others.
+    pub(crate) fn open(exports: &Exports, opening: &StoreSettings, previous: &Self) -> Self {
         let mut table = Self::default();
         let limits = opening.for_each_of(exports.list().len());
         let mounts = mounts::read().unwrap_or_default();
@@ -93,38 +93,38 @@ impl Table {
             }
             let io = previous.get(id).map(|old| Arc::clone(&old.io)).unwrap_or_default();
             let export = export.clone();
-            table.add(Arc::new(Entry { export, id, store, io, directory, lost: None }));
+            table.add(Arc::new(ExportEntry { export, id, store, io, directory, lost: None }));
         }
         table.relate();
         table
     }
 
-    /// A table of these.
-    pub(crate) fn of(entries: Vec<Arc<Entry>>) -> Self {
+    /// A table of these entries.
+    pub(crate) fn of(entries: Vec<Arc<ExportEntry>>) -> Self {
         let mut table = Self::default();
         entries.into_iter().for_each(|entry| table.add(entry));
         table.relate();
         table
     }
 
-    fn add(&mut self, entry: Arc<Entry>) {
+    fn add(&mut self, entry: Arc<ExportEntry>) {
         self.by_id.entry(entry.id).or_insert_with(|| Arc::clone(&entry));
         self.entries.push(entry);
     }
 
-    /// The numbers of the exports that have no store any more in `after`, or another one.
+    /// The numbers of the exports whose store is gone or replaced in `after`.
     pub(crate) fn withdrawn(&self, after: &Self) -> Vec<u32> {
-        let store = |entry: &Arc<Entry>| entry.store.as_ref().ok().map(Arc::as_ptr);
+        let store = |entry: &Arc<ExportEntry>| entry.store.as_ref().ok().map(Arc::as_ptr);
         let had = self.entries.iter().filter(|entry| entry.store.is_ok());
         had.filter(|old| after.get(old.id).and_then(store) != store(old)).map(|old| old.id).collect()
     }
 
-    /// Finds out which exports lie in which.
+    /// Determines which exports lie in which.
     fn relate(&mut self) {
         self.nested = self.entries.iter().filter_map(|entry| self.nest(entry)).collect();
         for entry in &self.entries {
             let Some(outer) = self.around(entry).map(|outer| outer.id) else { continue };
-            // One without a store is closed all the same: its rules aren't those of the export around it.
+            // One without a store is inaccessible, too: the outer export's rules don't apply to it.
             let id = entry.store.is_ok().then_some(entry.id);
             let inner = NestedExport { path: entry.export.path().to_owned(), id };
             self.inner.entry(outer).or_default().push(inner);
@@ -132,15 +132,15 @@ impl Table {
         self.part();
     }
 
-    /// Tells each store which exports lie in it. One that can't be told isn't served: it would give away what
-    /// isn't its own.
+    /// Tells each store which exports lie in it. A store for which this fails isn't served: it would expose
+    /// files of other exports.
     fn part(&mut self) {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
             let Ok(store) = &entry.store else { continue };
             let Err(error) = store.set_nested_exports(self.inner_of(entry.id)) else { continue };
             let problem = format!("the exports in it can't be looked at: {error}");
-            let closed = Arc::new(Entry {
+            let closed = Arc::new(ExportEntry {
                 export: entry.export.clone(),
                 id: entry.id,
                 store: Err(problem),
@@ -155,48 +155,48 @@ impl Table {
     }
 
     /// The nearest export around `inner`.
-    fn around(&self, inner: &Entry) -> Option<&Arc<Entry>> {
-        let around = |outer: &&Arc<Entry>| {
+    fn around(&self, inner: &ExportEntry) -> Option<&Arc<ExportEntry>> {
+        let around = |outer: &&Arc<ExportEntry>| {
             outer.store.is_ok()
                 && outer.export.path() != inner.export.path()
                 && inner.export.path().starts_with(outer.export.path())
         };
-        let depth = |outer: &&Arc<Entry>| outer.export.path().components().count();
+        let depth = |outer: &&Arc<ExportEntry>| outer.export.path().components().count();
         self.entries.iter().filter(around).max_by_key(depth)
     }
 
-    /// Where `inner` lies in the nearest export around it, if there is one.
-    fn nest(&self, inner: &Arc<Entry>) -> Option<Nested> {
+    /// The position of `inner` in the nearest export around it, if there is one.
+    fn nest(&self, inner: &Arc<ExportEntry>) -> Option<ExportNesting> {
         let outer = self.around(inner)?;
         let below = inner.export.path().strip_prefix(outer.export.path()).ok()?;
         let mut way: Vec<_> = below.iter().map(|part| part.as_bytes().to_vec()).collect();
         let name = way.pop().filter(|_| inner.store.is_ok())?;
-        Some(Nested { inner: Arc::clone(inner), outer: Arc::clone(outer), way, name })
+        Some(ExportNesting { inner: Arc::clone(inner), outer: Arc::clone(outer), way, name })
     }
 
-    /// Exports that lie in another one.
-    pub(crate) fn nested(&self) -> &[Nested] {
+    /// The exports that lie in another one.
+    pub(crate) fn nested(&self) -> &[ExportNesting] {
         &self.nested
     }
 
-    /// The exports that lie in another one, of the number `outer`, with none between.
+    /// The exports that lie in the export with the number `outer`, with none between.
     pub(crate) fn inner_of(&self, outer: u32) -> &[NestedExport] {
         self.inner.get(&outer).map_or(&[], Vec::as_slice)
     }
 
-    /// The export of a number.
-    pub(crate) fn get(&self, id: u32) -> Option<&Arc<Entry>> {
+    /// The export with a number.
+    pub(crate) fn get(&self, id: u32) -> Option<&Arc<ExportEntry>> {
         self.by_id.get(&id)
     }
 
-    /// All exports, in the order of their text.
-    pub(crate) fn entries(&self) -> &[Arc<Entry>] {
+    /// All exports, in the order of the configuration.
+    pub(crate) fn entries(&self) -> &[Arc<ExportEntry>] {
         &self.entries
     }
 
-    /// What isn't served, and why, one sentence each.
+    /// One sentence for each export that isn't served, with the reason.
     pub(crate) fn unserved(&self) -> Vec<String> {
-        let sentence = |entry: &Arc<Entry>| {
+        let sentence = |entry: &Arc<ExportEntry>| {
             entry
                 .problem()
                 .map(|problem| format!("{} is not served: {problem}", entry.export.path().display()))
@@ -205,17 +205,20 @@ impl Table {
     }
 }
 
-impl Opening {
-    /// What each of so many stores may keep. Each gets as much as any other: which of them will be busy can't
-    /// be known.
+impl StoreSettings {
+    /// The limits of each of `stores` stores. All get the same, since nothing says which of them will be
+    /// busy.
     fn for_each_of(&self, stores: usize) -> store::DescriptorLimits {
-        store::DescriptorLimits { nodes: (self.limits.nodes / stores.max(1)).min(MOST_NODES), ..self.limits }
+        store::DescriptorLimits {
+            nodes: (self.limits.nodes / stores.max(1)).min(MAX_STORE_NODES),
+            ..self.limits
+        }
     }
 }
 
-impl Entry {
-    /// The same with a new store.
-    pub(crate) fn reopened(&self, opening: &Opening, table: &Table, mounts: &Mounts) -> Self {
+impl ExportEntry {
+    /// The same entry with a newly opened store.
+    pub(crate) fn reopened(&self, opening: &StoreSettings, table: &ExportTable, mounts: &Mounts) -> Self {
         let limits = opening.for_each_of(table.entries.len());
         Self {
             export: self.export.clone(),
@@ -227,7 +230,7 @@ impl Entry {
         }
     }
 
-    /// The same without its store, until the directory that is `lost` is back.
+    /// The same entry without a store, until the directory `lost` is back.
     pub(crate) fn without_store(&self, lost: Option<DirectoryId>, why: Option<&str>) -> Self {
         Self {
             export: self.export.clone(),
@@ -239,7 +242,7 @@ impl Entry {
         }
     }
 
-    /// Whether this entry's store can serve `export`, too.
+    /// Whether this entry's store can serve `export`.
     fn serves_like(&self, export: &Export, directory: Option<(u64, u64)>) -> bool {
         self.store.is_ok()
             && self.directory == directory
@@ -248,12 +251,12 @@ impl Entry {
             && self.export.subtree_check() == export.subtree_check()
     }
 
-    /// The user that everything is done as, where the store can't act as others.
+    /// The user that everything is done as, if the store can't act as others.
     pub(crate) fn served_as(&self) -> Option<u32> {
         self.store.as_ref().ok().and_then(|store| store.only_user())
     }
 
-    /// The problem that keeps this export from being served.
+    /// Why this export can't be served.
     pub(crate) fn problem(&self) -> Option<String> {
         self.store.as_ref().err().cloned()
     }
@@ -262,7 +265,7 @@ impl Entry {
 fn open(
     export: &Export,
     id: u32,
-    opening: &Opening,
+    opening: &StoreSettings,
     limits: store::DescriptorLimits,
     mounts: &Mounts,
 ) -> Result<Arc<Store>, String> {
@@ -276,18 +279,18 @@ fn open(
         limits,
     };
     let store = Store::open(options).map_err(|error| error.to_string())?;
-    // So that it knows its mount's options. What becomes of the mount is noticed later.
+    // For the mount's options. Later changes of the mount are noticed by `mounts`.
     let _ = store.follow_mount(mounts);
     Ok(Arc::new(store))
 }
 
-/// The device and inode of an exported directory, to notice when something else stands there.
+/// The device and inode of an exported directory, to notice when another one takes its place.
 fn directory(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn number(export: &Export) -> u32 {
-    // A hash with a fixed key: it must be the same in the next run. It is no secret and protects nothing.
+    // A hash with a fixed key, since it must be the same in the next run. It is no secret.
     let hashed = |bytes: &[u8]| {
         let mut hasher = siphasher::sip::SipHasher24::new();
         hasher.write(bytes);

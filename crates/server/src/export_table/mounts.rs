@@ -1,15 +1,15 @@
-//! Exports whose mounts change while they are served.
+//! Changes of the mounts that exports are on.
 //!
-//! umount(8) of an exported filesystem says that it is busy, because the store holds it (`store::Mounts`).
-//! What remains is a lazy unmount, a mount over the exported directory, and other mount options. The kernel
-//! says that something has changed (poll(2) on /proc/self/mountinfo), and within moments:
+//! umount(8) of an exported filesystem fails with EBUSY, because the store holds it (`store::Mounts`). Lazy
+//! unmounts, mounts over the exported directory and remounts with other options remain possible. The kernel
+//! reports them (poll(2) on /proc/self/mountinfo), and the server reacts within moments:
 //!
-//! 1. an export whose directory isn't where it was any more is served no more, and nothing of it stays open:
-//!    what NFSv4 clients had there ends, and what was granted is recalled. The status says why;
-//! 2. when the same filesystem is back it is served again. Another one is served when the exports are read
-//!    again (SIGHUP): then an admin has said so. The empty directory below an unmounted disk is no place for
-//!    clients' files;
-//! 3. `ro` and `noexec` hold from then on, or don't any more, and grants are recalled.
+//! 1. An export whose directory is no longer at its path isn't served any more. Everything in it is closed:
+//!    NFSv4 state ends and grants are recalled. The status shows the reason.
+//! 2. When the same filesystem is back it is served again. Another filesystem is served only after a reload
+//!    of the exports (SIGHUP), when an administrator has confirmed it: clients' files must not go to the
+//!    empty directory below an unmounted disk.
+//! 3. Changed `ro` and `noexec` options take effect, and grants are recalled.
 
 use std::fs::File;
 use std::io;
@@ -20,33 +20,32 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use store::{DirectoryId, MountChange, Mounts};
 
-use crate::export_table::{Entry, Opening, Table};
-use crate::lifecycle::running::Running;
+use crate::export_table::{ExportEntry, ExportTable, StoreSettings};
+use crate::lifecycle::running::RunningServer;
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
-/// Between two looks: where containers come and go mounts change all the time.
+/// The pause between two checks: mounts change all the time where containers come and go.
 const REST: Duration = Duration::from_millis(20);
 
-/// The mounts as they are now.
+/// The current mounts.
 pub(crate) fn read() -> io::Result<Mounts> {
     std::fs::read_to_string(MOUNTINFO).map(|text| Mounts::parse(&text))
 }
 
-/// What changed mounts mean for a table.
+/// The effect of changed mounts on a table.
 #[derive(Debug)]
-pub(crate) struct Followup {
-    /// The next table, if any export's store isn't what it was.
-    pub table: Option<Table>,
+pub(crate) struct MountChanges {
+    /// The next table, if an export has lost its store or got a new one.
+    pub table: Option<ExportTable>,
     /// Sentences for the log.
     pub news: Vec<String>,
 }
 
-impl Table {
-    /// Finds out what has become of the exports' mounts; `None` when nothing has. May wait for a filesystem
-    /// that hangs.
-    pub(crate) fn follow(&self, mounts: &Mounts, opening: &Opening) -> Option<Followup> {
+impl ExportTable {
+    /// Checks the exports' mounts; `None` if nothing has changed. May block on a filesystem that hangs.
+    pub(crate) fn follow(&self, mounts: &Mounts, opening: &StoreSettings) -> Option<MountChanges> {
         let (mut news, mut changed) = (Vec::new(), false);
-        let follow = |entry: &Arc<Entry>| {
+        let follow = |entry: &Arc<ExportEntry>| {
             let path = entry.export.path().display();
             let gone = match &entry.store {
                 Ok(store) => match store.follow_mount(mounts) {
@@ -87,22 +86,22 @@ impl Table {
         };
         let entries: Vec<_> = self.entries().iter().map(follow).collect();
         let table = changed.then(|| Self::of(entries));
-        (!news.is_empty()).then_some(Followup { table, news })
+        (!news.is_empty()).then_some(MountChanges { table, news })
     }
 }
 
-/// The thread that hears of changed mounts. It ends when this is dropped.
+/// The thread that waits for changed mounts. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct MountWatch {
     end: OwnedFd,
 }
 
-impl Watch {
-    /// Starts it; it looks at once, for something may have changed while the server started.
+impl MountWatch {
+    /// Starts the thread. It checks at once, since mounts may have changed while the server started.
     ///
     /// # Errors
-    /// Without /proc, or when there is no thread or descriptor to be had.
-    pub(crate) fn start(running: Weak<Running>) -> io::Result<Self> {
+    /// Without /proc, or without a thread or descriptor.
+    pub(crate) fn start(running: Weak<RunningServer>) -> io::Result<Self> {
         let mountinfo = File::open(MOUNTINFO)?;
         let end = eventfd(0, EventfdFlags::CLOEXEC)?;
         let ended = end.try_clone()?;
@@ -128,9 +127,9 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for MountWatch {
     fn drop(&mut self) {
-        // Fails only for a counter that is full: then the thread has been told.
+        // Fails only if the eventfd's counter is full, and then the thread has been woken.
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! What can be changed while the server runs (`samehost ctl`), asked for at its socket.
+//! Changes of a running server (`samehost ctl`), requested through its control socket.
 
 use std::path::PathBuf;
 
@@ -6,24 +6,24 @@ use control::Reply;
 use serde::{Deserialize, Serialize};
 
 use crate::export_table::io_modes::Direction;
-use crate::lifecycle::running::Running;
+use crate::lifecycle::running::RunningServer;
 
-/// A change that is asked for, as JSON on the socket.
+/// A requested change, as JSON on the socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
     /// Another I/O mode.
     IoMode {
-        /// For this export; without one for the server, where no export says otherwise.
+        /// The export; without one, all exports that don't set a mode of their own.
         export: Option<PathBuf>,
         /// For reads or for writes.
         direction: Direction,
-        /// `buffered`, `dontcache` or `direct`; without one, what was set before by this way is taken back.
+        /// `buffered`, `dontcache` or `direct`; without one, the previous change is reset.
         mode: Option<String>,
     },
 }
 
-impl Running {
+impl RunningServer {
     /// Makes a change.
     pub(crate) fn change(&self, change: Change) -> Reply {
         match change {
@@ -32,18 +32,18 @@ impl Running {
                     Ok(mode) => mode,
                     Err(reason) => return Reply::Error { reason, next: None },
                 };
-                let gate = &self.service.gate;
+                let access = &self.service.access;
                 let Some(path) = export else {
                     let started_with = match direction {
                         Direction::Read => self.config.read_io,
                         Direction::Write => self.config.write_io,
                     };
                     let mode = mode.unwrap_or(started_with);
-                    gate.io.set(direction, Some(mode));
+                    access.io.set(direction, Some(mode));
                     self.modes_changed();
                     return Reply::Done(format!("{direction} mode {mode}, where no export says otherwise"));
                 };
-                let table = gate.table();
+                let table = access.table();
                 let Some(entry) = table.entries().iter().find(|entry| entry.export.path() == path) else {
                     return Reply::Error {
                         reason: format!("{} is not exported by this server", path.display()),
@@ -60,9 +60,9 @@ impl Running {
         }
     }
 
-    /// What was granted was granted by the modes of then.
+    /// Applies changed modes. Grants were given by the old modes and are recalled.
     fn modes_changed(&self) {
-        self.service.gate.modes_changed();
+        self.service.access.modes_changed();
         if let Some(lane) = &self.lane {
             lane.recall(|_| true);
         }

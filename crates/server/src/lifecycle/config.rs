@@ -1,4 +1,4 @@
-//! What a server is told at start.
+//! The configuration of a server.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,52 +9,53 @@ use exports::IoMode;
 
 use crate::lifecycle::lock_store::LockStore;
 
-/// The port of NFS, for all three programs.
+/// The port of NFS, which all programs share.
 pub const DEFAULT_PORT: u16 = 2049;
 
-/// Where the server's Unix sockets live unless told otherwise.
+/// The default directory of the server's Unix sockets.
 pub const DEFAULT_RUN_DIR: &str = "/run/samehost";
 
-/// What a server is told at start. Everything but the exports has a sensible default.
+/// The configuration of a server. Everything but the exports has a default.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Addresses to listen on, one port for all programs; port 0 picks a free one. Default `[::]:2049`, which
-    /// takes IPv4 clients, too; where the kernel has no IPv6, an unspecified IPv6 address falls back to
+    /// accepts IPv4 clients, too. Without IPv6 in the kernel, an unspecified IPv6 address falls back to
     /// `0.0.0.0`.
     pub listen: Vec<SocketAddr>,
-    /// Lines in exports(5) syntax, each an `--export`.
+    /// Lines in exports(5) syntax (`--export`).
     pub exports: Vec<String>,
-    /// Files in exports(5) syntax; read again by [`Server::reload`](crate::Server::reload).
+    /// Files in exports(5) syntax, reread by [`Server::reload`](crate::Server::reload).
     pub export_files: Vec<PathBuf>,
-    /// Where the lane's and the status socket are made (default `/run/samehost`); created if missing.
+    /// The directory of the lane's and the control socket (default `/run/samehost`); created if missing.
     pub run_dir: PathBuf,
-    /// Where the handle key is kept; `None` chooses [`default_state_dir`].
+    /// The directory of the handle key and NFSv4's records; `None` chooses [`default_state_dir`].
     pub state_dir: Option<PathBuf>,
-    /// Whether to offer the lane at all (`--lane off` clears it).
+    /// Whether to offer the lane (`--lane off` clears it).
     pub lane: bool,
-    /// Open files that clients of this host may have over the lane, all of them together. Local users share
-    /// them, one client gets a quarter at most, and the users of one client share that.
+    /// How many open files the clients of this host may have over the lane altogether. Local users share
+    /// them; one client gets a quarter at most, which its users share.
     pub lane_grants: usize,
-    /// How files are read where no export says otherwise (`read_io=`).
+    /// The I/O mode of reads in exports without `read_io=`.
     pub read_io: IoMode,
-    /// How files are written where no export says otherwise (`write_io=`).
+    /// The I/O mode of writes in exports without `write_io=`.
     pub write_io: IoMode,
-    /// Whether to register MOUNT and NFS with the rpcbind of this host, where one runs.
+    /// Whether to register MOUNT and NFS with this host's rpcbind, if one runs.
     pub rpcbind: bool,
     /// Worker threads for calls on the wire, 1 to 256.
     pub threads: usize,
-    /// How many TCP connections there may be at once.
+    /// How many TCP connections may be open at once.
     pub max_connections: usize,
-    /// How long an NFSv4 client may be silent before others may have what it has open and locked: its lease.
+    /// The lease of NFSv4 clients: how long a client may be silent before it loses its opens and locks to
+    /// others.
     pub lease: Duration,
-    /// The domain behind users' and groups' names in NFSv4; `None` takes idmapd's, or the host's.
+    /// The domain of users' and groups' names in NFSv4; `None` takes idmapd's, or the host's.
     pub nfs4_domain: Option<String>,
-    /// Whether NFSv4 clients are told owners and groups by name (`name@domain`) instead of by number.
+    /// Whether NFSv4 clients get owners and groups by name (`name@domain`) instead of by number.
     pub nfs4_names: bool,
-    /// Who keeps NFSv4's locks when this process is gone, and what the last one has left there.
+    /// The service manager that keeps NFSv4's locks across restarts.
     pub lock_store: Option<Arc<LockStore>>,
-    /// How long [`Server::start`](crate::Server::start) waits for addresses on which another server listens
-    /// that may be stopping (default 10 s; zero: not at all).
+    /// How long [`Server::start`](crate::Server::start) waits for addresses that are in use, in case the
+    /// server that uses them is stopping (default 10 s; zero: not at all).
     pub takeover: Duration,
     /// How long [`Server::stop`](crate::Server::stop) waits for lanes, then for calls in execution.
     pub grace: Duration,
@@ -85,8 +86,8 @@ impl Default for Config {
     }
 }
 
-/// Where the handle key is kept unless told otherwise: `/var/lib/samehost` for root, else
-/// `$XDG_STATE_HOME/samehost` or `~/.local/state/samehost`; `None` if none of these can be named.
+/// The default state directory: `/var/lib/samehost` for root, else `$XDG_STATE_HOME/samehost` or
+/// `~/.local/state/samehost`; `None` if neither variable is an absolute path.
 #[must_use]
 pub fn default_state_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {

@@ -1,14 +1,14 @@
-//! Why a server can't start, and why a reload changed nothing.
+//! Errors of starting and reloading a server.
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::export_table::sources::Unreadable;
+use crate::export_table::sources::SourcesError;
 
 /// Why a server can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The exports are wrong.
+    /// The exports have errors.
     #[error("{}", list(.0))]
     Exports(Vec<exports::ParseError>),
     /// An exports file can't be read.
@@ -22,16 +22,16 @@ pub enum StartError {
     /// Nothing is exported.
     #[error("nothing is exported: give --export 'PATH CLIENT(OPTIONS)' or --exports FILE")]
     NoExports,
-    /// Without /proc no file can be served: what is open can't be opened again for reading or writing.
+    /// Without /proc no file can be served: files that are open can't be reopened for reading or writing.
     #[error("/proc/self/fd: {source}")]
     NoProc {
         /// Why.
         source: io::Error,
     },
-    /// None of the exports can be served; each with its reason.
+    /// None of the exports can be served; one sentence each.
     #[error("none of the exports can be served: {}", .0.join("; "))]
     NothingServed(Vec<String>),
-    /// An address can't be listened on.
+    /// The server can't listen on an address.
     #[error("cannot listen on {addresses}: {source}")]
     Listen {
         /// The addresses.
@@ -39,7 +39,7 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
-    /// The threads that answer calls can't be made.
+    /// The worker threads can't be started.
     #[error("no thread can be made ({source}): the limit of processes is too low")]
     Threads {
         /// Why.
@@ -53,23 +53,23 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
-    /// The process may have too few open files.
+    /// The process's limit of open files is too low.
     #[error(transparent)]
     Descriptors(#[from] crate::lifecycle::descriptors::TooFew),
-    /// Anything else that the system refuses.
+    /// Another system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The object of the call.
         what: &'static str,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Why a reload changed nothing: the server goes on with the exports it has.
+/// Why a reload failed: the server keeps its exports.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The exports are wrong.
+    /// The exports have errors.
     #[error("{}", list(.0))]
     Exports(Vec<exports::ParseError>),
     /// An exports file can't be read.
@@ -86,20 +86,20 @@ fn list(errors: &[exports::ParseError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-impl From<Unreadable> for StartError {
-    fn from(unreadable: Unreadable) -> Self {
+impl From<SourcesError> for StartError {
+    fn from(unreadable: SourcesError) -> Self {
         match unreadable {
-            Unreadable::Wrong(errors) => Self::Exports(errors),
-            Unreadable::File(path, source) => Self::ExportsFile { path, source },
+            SourcesError::Wrong(errors) => Self::Exports(errors),
+            SourcesError::File(path, source) => Self::ExportsFile { path, source },
         }
     }
 }
 
-impl From<Unreadable> for ReloadError {
-    fn from(unreadable: Unreadable) -> Self {
+impl From<SourcesError> for ReloadError {
+    fn from(unreadable: SourcesError) -> Self {
         match unreadable {
-            Unreadable::Wrong(errors) => Self::Exports(errors),
-            Unreadable::File(path, source) => Self::ExportsFile { path, source },
+            SourcesError::Wrong(errors) => Self::Exports(errors),
+            SourcesError::File(path, source) => Self::ExportsFile { path, source },
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The addresses to listen on: what the configuration says, made into what sockets need.
+//! The addresses to listen on, one for each socket.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-/// Sockets are of one family each, so `[::]` becomes both families' "all addresses", on one port; just IPv4's
-/// where the kernel has no IPv6.
+/// The addresses with `[::]` replaced by the unspecified addresses of both families, on one port, since each
+/// socket has one family; by IPv4's alone if the kernel has no IPv6.
 ///
 /// # Errors
 /// When no free port can be found for a port of 0.
@@ -26,12 +26,12 @@ pub(crate) fn expand(addresses: &[SocketAddr]) -> io::Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
-/// Whether an address could be listened on now.
+/// Checks whether a socket can listen on an address.
 ///
 /// # Errors
-/// Why not.
+/// The error of the system call.
 pub(crate) fn is_free(address: SocketAddr) -> io::Result<()> {
-    // [`expand`] makes IPv4's of it where there is no IPv6.
+    // Without IPv6 this is IPv4's address.
     let addresses = expand(&[address])?;
     addresses.into_iter().try_for_each(|address| TcpListener::bind(address).map(drop))
 }

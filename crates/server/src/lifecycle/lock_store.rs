@@ -1,10 +1,10 @@
-//! Locks that outlive the process: the service manager keeps the open files on which they were made.
+//! Locks that outlive the process, kept by the service manager with the open files that hold them.
 //!
-//! An open-file-description lock goes with the last descriptor of its description. When the server is killed
-//! all of them would go, and a local process could have what an NFS client holds, before the client can
-//! reclaim it. systemd keeps descriptors for a service (sd_notify(3), `FDSTORE=1`) and passes them to the
-//! next process that it starts for it (sd_listen_fds(3)). So each open file with locks is sent there, under a
-//! name that says whose it is, and taken back when its locks have gone.
+//! An open-file-description lock is released with the last descriptor of its description. If the server is
+//! killed, all of them would be released, and a local process could take a lock before the NFS client that
+//! held it can reclaim it. systemd keeps descriptors for a service (sd_notify(3), `FDSTORE=1`) and passes
+//! them to the service's next process (sd_listen_fds(3)). Each open file with locks is therefore stored
+//! there, under a name that identifies its owner, and removed when its locks are released.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -15,44 +15,44 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// What the names of all our descriptors begin with.
+/// The prefix of the names of all stored descriptors.
 const NAME: &str = "nfs4-locks";
 
-/// The service manager, as far as it keeps open files with locks.
+/// The service manager's store of open files with locks.
 #[derive(Debug)]
 pub struct LockStore {
     manager: SocketAddr,
-    /// How many more it takes.
+    /// How many more descriptors it accepts.
     room: AtomicUsize,
-    /// What the last process has left, by its names.
+    /// The descriptors that the previous process has left, by name.
     inherited: Mutex<Vec<(String, OwnedFd)>>,
-    /// This process leaves them to the next one.
+    /// Whether this process leaves its descriptors to the next one.
     left: AtomicBool,
-    /// Tells this process's names from others', and from each other.
+    /// A random number, so that this process's names differ from those of other processes.
     process: u64,
     next: AtomicU64,
 }
 
-/// Whether a descriptor that the service manager passes is one with locks, by its name.
+/// Whether a descriptor passed by the service manager holds locks, by its name.
 #[must_use]
 pub fn is_lock(name: &str) -> bool {
     parse(name).is_some()
 }
 
-/// Whose locks they are, out of a name.
+/// The owner of the locks, from a name.
 fn parse(name: &str) -> Option<u64> {
     let owner = name.strip_prefix(NAME)?.strip_prefix('-')?.split('-').next()?;
     u64::from_str_radix(owner, 16).ok()
 }
 
 impl LockStore {
-    /// The manager that listens at that address (`NOTIFY_SOCKET`), and takes that many descriptors
-    /// (`FileDescriptorStoreMax=`). `inherited` is what it has passed, by its names; only those of which
-    /// [`is_lock`] is true are looked at.
+    /// The manager that listens at this address (`NOTIFY_SOCKET`) and accepts `most` descriptors
+    /// (`FileDescriptorStoreMax=`). `inherited` are the descriptors that it has passed, by name; those for
+    /// which [`is_lock`] is false are ignored.
     #[must_use]
     pub fn new(manager: SocketAddr, most: usize, inherited: Vec<(String, OwnedFd)>) -> Self {
         let mut process = [0; 8];
-        // Without random numbers names might come again, and one too many be taken back.
+        // Without random numbers a name might repeat, and a wrong descriptor be removed.
         let _ = getrandom::fill(&mut process);
         Self {
             manager,
@@ -64,15 +64,15 @@ impl LockStore {
         }
     }
 
-    /// Has an open file kept whose locks belong to `owner`; none if there is no room.
-    pub(crate) fn keep(self: &Arc<Self>, owner: u64, file: BorrowedFd<'_>) -> Option<Stored> {
+    /// Stores an open file whose locks belong to `owner`; `None` if there is no room.
+    pub(crate) fn keep(self: &Arc<Self>, owner: u64, file: BorrowedFd<'_>) -> Option<StoredLock> {
         let less = |room: usize| room.checked_sub(1);
         self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).ok()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name = format!("{NAME}-{owner:016x}-{:016x}-{number}", self.process);
-        // Nobody has to watch whether it hangs up.
+        // The manager need not poll it for hang-up.
         let message = format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0");
-        let stored = Stored { store: Arc::clone(self), name };
+        let stored = StoredLock { store: Arc::clone(self), name };
         match self.send(&message, &[file]) {
             Ok(()) => Some(stored),
             Err(error) => {
@@ -83,17 +83,17 @@ impl LockStore {
         }
     }
 
-    /// What the last process has left, whose they are first.
-    pub(crate) fn take_inherited(self: &Arc<Self>) -> Vec<(u64, Stored, OwnedFd)> {
+    /// The descriptors that the previous process has left, each with its owner.
+    pub(crate) fn take_inherited(self: &Arc<Self>) -> Vec<(u64, StoredLock, OwnedFd)> {
         let inherited = std::mem::take(&mut *self.inherited.lock());
         let known = inherited.into_iter().filter_map(|(name, file)| {
             let owner = parse(&name)?;
-            Some((owner, Stored { store: Arc::clone(self), name }, file))
+            Some((owner, StoredLock { store: Arc::clone(self), name }, file))
         });
         known.collect()
     }
 
-    /// From now on nothing is taken back: the next process is to find it.
+    /// From now on stored descriptors are left to the next process.
     pub(crate) fn leave(&self) {
         self.left.store(true, Ordering::Release);
     }
@@ -107,27 +107,28 @@ impl LockStore {
             control.push(SendAncillaryMessage::ScmRights(files));
         }
         let bytes = [std::io::IoSlice::new(message.as_bytes())];
-        // A manager that is busy for long mustn't hold up locks.
+        // A busy manager must not delay locks.
         sendmsg(socket.as_fd(), &bytes, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         Ok(())
     }
 }
 
-/// An open file that the service manager keeps; until this is dropped, or for the next process.
+/// An open file in the service manager's store. Dropping this removes it, unless it is left to the next
+/// process.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredLock {
     store: Arc<LockStore>,
     name: String,
 }
 
-impl Stored {
-    /// Whether it is left to the next process, with its locks.
+impl StoredLock {
+    /// Whether the file and its locks are left to the next process.
     pub(crate) fn is_left(&self) -> bool {
         self.store.left.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Stored {
+impl Drop for StoredLock {
     fn drop(&mut self) {
         if self.is_left() {
             return;

@@ -1,4 +1,4 @@
-//! Starting, reloading and stopping a server.
+//! The life cycle of a server: start, reload, stop.
 
 pub(crate) mod change;
 pub mod config;
@@ -22,56 +22,55 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use store::HandleKey;
 
-use crate::authorization::access::Gate;
-use crate::export_table::io_modes::Switches;
+use crate::authorization::access::AccessControl;
+use crate::export_table::io_modes::IoModeSettings;
 use crate::export_table::mounts;
-use crate::export_table::sources::Sources;
-use crate::export_table::{Opening, Table};
+use crate::export_table::sources::ExportSources;
+use crate::export_table::{ExportTable, StoreSettings};
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::errors::{ReloadError, StartError};
 use crate::lifecycle::reloads::Reloads;
-use crate::lifecycle::running::{Reloaded, Running};
-use crate::lifecycle::stale_sockets::Leftovers;
+use crate::lifecycle::running::{Reloaded, RunningServer};
+use crate::lifecycle::stale_sockets::StaleSockets;
 use crate::lifecycle::start::{
     handle_key, identity, start_lane, start_wire, state_directory, wait_for_addresses,
 };
 use crate::nfs4::{Owners, StateManager};
 use crate::programs::drc::Drc;
-use crate::programs::localio::{Neighbours, Notes};
-use crate::programs::mount3::Mounts;
+use crate::programs::localio::{AsyncClients, LaneAttempts};
+use crate::programs::mount3::MountList;
 use crate::programs::rpcbind::{self, Registrations};
-use crate::programs::running_writes::Writes;
+use crate::programs::running_writes::RunningWrites;
 use crate::service::Service;
 use crate::status::Counters;
 use crate::{Config, Status};
 
 /// A running server. Dropping it stops it without grace; [`Server::stop`] is the graceful way.
 ///
-/// Its life:
-/// 1. [`Server::start`]: the exports are read and their stores opened, the lane listens, the wire listens
-///    (from now on clients are answered), rpcbind is told, the status socket listens.
+/// 1. [`Server::start`]: reads the exports, opens their stores, listens for lanes and for TCP connections
+///    (from now on clients are answered), registers with rpcbind, and opens the control socket.
 /// 2. [`Server::reload`], any number of times.
-/// 3. [`Server::stop`]: rpcbind is told, the lanes drain, copies stop, the calls in execution finish, the
-///    sockets go.
+/// 3. [`Server::stop`]: unregisters, drains the lanes, stops copies, finishes running calls, and removes the
+///    sockets.
 pub struct Server {
-    // In the order in which dropping them is right.
+    // In the order in which they must be dropped.
     status_socket: Option<control::Socket>,
     registrations: Option<Registrations>,
-    _watch: Option<mounts::Watch>,
-    running: Arc<Running>,
+    _watch: Option<mounts::MountWatch>,
+    running: Arc<RunningServer>,
     reloads: Arc<Reloads>,
 }
 
 impl Server {
     /// Starts everything that `config` names; when this returns, clients are answered.
     ///
-    /// Sets the process's umask to 0 and its limit of open files to the most it may have.
+    /// Sets the process's umask to 0 and its limit of open files to the hard limit.
     ///
     /// # Errors
-    /// [`StartError`]; nothing is left running then.
+    /// [`StartError`]; nothing is left running.
     pub fn start(config: Config) -> Result<Self, StartError> {
         let limit = process::prepare();
-        let sources = Sources::of(&config);
+        let sources = ExportSources::of(&config);
         let exports = sources.read()?;
         if exports.list().is_empty() {
             return Err(StartError::NoExports);
@@ -88,10 +87,10 @@ impl Server {
         let key = handle_key(&config)?;
         let Descriptors { nodes, data, state: preserved, .. } = descriptors;
         let limits = store::DescriptorLimits { nodes, data, preserved };
-        let opening = Opening { key: HandleKey::new(key), verifier: Arc::default(), limits };
+        let opening = StoreSettings { key: HandleKey::new(key), verifier: Arc::default(), limits };
         let instance = lane::nonce::random_instance()
             .map_err(|source| StartError::System { what: "random numbers", source })?;
-        let table = Table::open(&exports, &opening, &Table::default());
+        let table = ExportTable::open(&exports, &opening, &ExportTable::default());
         if table.entries().iter().all(|entry| entry.store.is_err()) {
             return Err(StartError::NothingServed(table.unserved()));
         }
@@ -101,16 +100,16 @@ impl Server {
         recovered.damaged.iter().for_each(|what| tracing::error!("no record of an NFSv4 client: {what}"));
         problems.extend(recovered.problem(records.is_some()));
         let service = Arc::new(Service {
-            gate: Gate::new(table, Switches::new(config.read_io, config.write_io)),
+            access: AccessControl::new(table, IoModeSettings::new(config.read_io, config.write_io)),
             counters: Counters::default(),
             drc: Drc::default(),
-            writes: Writes::default(),
-            mounts: Mounts::default(),
+            writes: RunningWrites::default(),
+            mounts: MountList::default(),
             state: StateManager::new(identity, config.lease, preserved, records, recovered)
                 .map_err(|source| StartError::System { what: "a thread for callbacks", source })?,
             owners: Owners::new(config.nfs4_domain.clone(), config.nfs4_names),
-            notes: Notes::default(),
-            neighbours: Neighbours::default(),
+            lane_attempts: LaneAttempts::default(),
+            async_clients: AsyncClients::default(),
             verifier: Arc::clone(&opening.verifier),
         });
         if let Some(store) = &config.lock_store {
@@ -124,7 +123,7 @@ impl Server {
             problems.extend(more);
             registrations
         });
-        let running = Arc::new(Running {
+        let running = Arc::new(RunningServer {
             config,
             instance,
             since: Instant::now(),
@@ -137,7 +136,7 @@ impl Server {
             reloading: Mutex::new(()),
         });
         let status_socket = running.status_socket();
-        let watch = mounts::Watch::start(Arc::downgrade(&running)).map_err(|error| {
+        let watch = mounts::MountWatch::start(Arc::downgrade(&running)).map_err(|error| {
             let problem =
                 format!("mounts that change are noticed at a reload only: /proc/self/mountinfo: {error}");
             running.problems.lock().push(problem);
@@ -151,30 +150,30 @@ impl Server {
         self.running.wire.local_addrs()
     }
 
-    /// This run of the server, as the lane announces it.
+    /// The identifier of this run of the server, as the lane announces it.
     #[must_use]
     pub fn instance(&self) -> [u8; 16] {
         self.running.instance
     }
 
-    /// What this server can't do, one sentence each; to be said at start.
+    /// What this server can't do, one sentence each, to be reported at start.
     #[must_use]
     pub fn notices(&self) -> Vec<String> {
         self.running.notices()
     }
 
-    /// Reads the exports again. Connections, lanes and handles of what is still exported stay; who may do
-    /// less than before is asked anew at his next call, and the grants on his lanes end.
+    /// Rereads the exports. Connections, lanes and handles of what is still exported stay valid. Clients that
+    /// have fewer rights than before are checked at their next call, and their grants are recalled.
     ///
     /// # Errors
-    /// [`ReloadError`]; the exports are then as they were.
+    /// [`ReloadError`]; the exports are unchanged.
     pub fn reload(&self) -> Result<Reloaded, ReloadError> {
         self.running.reload()
     }
 
-    /// Has a thread of its own [reload](Self::reload), so that the caller isn't held up by an export on a
-    /// mount that hangs. One at a time: what is asked for meanwhile is one more. What came of it goes to the
-    /// log (`tracing`).
+    /// [Reloads](Self::reload) on a separate thread, so that an export on a mount that hangs doesn't block
+    /// the caller. Reloads run one at a time; requests during a reload lead to one more. The result goes to
+    /// the log (`tracing`).
     pub fn reload_in_background(&self) {
         let running = Arc::downgrade(&self.running);
         let started = self.reloads.request(move || {
@@ -195,26 +194,25 @@ impl Server {
         }
     }
 
-    /// The sockets that are left in the run directory if the process ends before [`Server::stop`] has
+    /// The sockets that remain in the run directory if the process ends before [`Server::stop`] has
     /// returned.
     #[must_use]
-    pub fn leftovers(&self) -> Leftovers {
+    pub fn stale_sockets(&self) -> StaleSockets {
         let running = &self.running;
-        Leftovers {
+        StaleSockets {
             run_dir: running.config.run_dir.clone(),
             instance: lane::nonce::hex(&running.instance).to_string(),
         }
     }
 
-    /// A snapshot.
+    /// A snapshot of the server's state.
     #[must_use]
     pub fn status(&self) -> Status {
         self.running.status()
     }
 
-    /// Stops gracefully: drains the lanes, stops copies that go on behind their answer, then drains the calls
-    /// in execution, each bounded by [`Config::grace`], unsets the rpcbind registrations and removes the
-    /// sockets.
+    /// Stops gracefully: removes the rpcbind registrations, drains the lanes, stops asynchronous copies, then
+    /// drains the running calls, each step bounded by [`Config::grace`], and removes the sockets.
     pub fn stop(mut self) {
         drop(self.registrations.take());
         let grace = self.running.config.grace;
@@ -234,8 +232,8 @@ impl Server {
         drop(self.status_socket.take());
     }
 
-    /// Serves until SIGTERM or SIGINT, then stops gracefully; SIGHUP reloads. What a reload did or why it
-    /// failed goes to the log (`tracing`).
+    /// Serves until SIGTERM or SIGINT, then stops gracefully; SIGHUP reloads. The result of a reload goes to
+    /// the log (`tracing`).
     ///
     /// # Errors
     /// When the signal handlers can't be installed.
@@ -254,7 +252,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both are without effect after a graceful stop.
+        // None of these has an effect after a graceful stop.
         if let Some(lane) = &self.running.lane {
             lane.drain(Duration::ZERO);
         }

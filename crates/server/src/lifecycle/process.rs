@@ -1,4 +1,4 @@
-//! What the server asks of its own process: file mode mask, descriptors, signals, memory.
+//! Settings and measurements of the server's own process: umask, descriptors, signals, memory.
 
 use std::sync::Arc;
 use std::sync::Once;
@@ -10,8 +10,7 @@ use signal_hook::consts::SIGXFSZ;
 
 use crate::status::MemoryStatus;
 
-/// Modes come from clients and must not be masked; descriptors are needed for much. Returns how many there
-/// may be.
+/// Clears the umask, since modes come from clients, and raises the limit of open files. Returns the limit.
 pub(crate) fn prepare() -> usize {
     umask(Mode::empty());
     let limit = getrlimit(Resource::Nofile);
@@ -26,13 +25,13 @@ pub(crate) fn prepare() -> usize {
     getrlimit(Resource::Nofile).current.map_or(UNLIMITED, |limit| usize::try_from(limit).unwrap_or(UNLIMITED))
 }
 
-/// What stands for no limit of open files: the kernel's own (`/proc/sys/fs/nr_open`) unless it was raised.
+/// Stands for "unlimited": the kernel's own limit (`/proc/sys/fs/nr_open`), unless it was raised.
 const UNLIMITED: usize = 1 << 20;
 
-/// As many descriptors as the kernel's table gets room for at once (8 bytes each).
+/// The number of descriptors for which the kernel's table is grown in advance (8 bytes each).
 const ROOM: u64 = 1 << 16;
 
-/// Lets the kernel grow the descriptor table now. It grows by doubling, and in a process with threads each
+/// Makes the kernel grow the descriptor table now. It grows by doubling, and in a process with threads each
 /// step waits for an RCU grace period: 10 ms and more, several times, in the first seconds of a server whose
 /// caches fill.
 fn make_room_for_descriptors() {
@@ -45,9 +44,9 @@ fn make_room_for_descriptors() {
     }
 }
 
-/// A write beyond the limit of file sizes (`ulimit -f`) fails with EFBIG, which is the client's affair,
-/// instead of ending the process. A handler that does nothing, for to ignore a signal would be inherited by
-/// child processes.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with EFBIG, which is reported to the
+/// client, instead of ending the process. The signal gets a handler that does nothing, since an ignored
+/// signal would be inherited by child processes.
 fn survive_file_size_limit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -57,7 +56,7 @@ fn survive_file_size_limit() {
     });
 }
 
-/// Resident memory, now and at the peak; zeros if /proc doesn't say.
+/// Resident memory, now and at the peak; zeros without /proc.
 pub(crate) fn memory() -> MemoryStatus {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kibibytes = |name: &str| {

@@ -1,13 +1,14 @@
-//! Reloads on a thread of their own. An exported directory may be on a mount that hangs, and then so does
-//! whoever looks at it; the thread that waits for signals, which is the one that asks for reloads, must hear
-//! the next one all the same.
+//! Reloads on a thread of their own, one at a time.
+//!
+//! A reload blocks if an exported directory is on a mount that hangs. The thread that requests reloads is the
+//! one that waits for signals, and must not block.
 
 use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Reloads that were asked for.
+/// Requested reloads.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
     state: Mutex<State>,
@@ -18,12 +19,12 @@ enum State {
     #[default]
     Idle,
     Running,
-    /// Asked for again meanwhile, however often: one more will do, for it sees what is there by then.
+    /// Requested again, once or more, while one is running. A single further reload covers all requests.
     Again,
 }
 
 impl Reloads {
-    /// Runs `reload` soon; one at a time.
+    /// Runs `reload` on a thread, now or after the one that is running.
     pub(crate) fn request(self: &Arc<Self>, reload: impl Fn() + Send + 'static) -> io::Result<()> {
         let mut state = self.state.lock();
         if *state != State::Idle {
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_and_one_more_for_all_that_were_asked_for_meanwhile() {
+    fn requests_during_a_reload_lead_to_one_more() {
         let reloads = Arc::new(Reloads::default());
         let ((began, beginnings), (go, going)) = (sync_channel(4), sync_channel(4));
         let going = Mutex::new(going);

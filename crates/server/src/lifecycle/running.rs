@@ -1,5 +1,4 @@
-//! What a running server consists of, and what can be asked of it from any thread: a reload, a status, its
-//! notices.
+//! The parts of a running server, and what any thread may request from it: reload, status, notices.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -13,43 +12,43 @@ use parking_lot::Mutex;
 use store::{Privilege, Store};
 
 use crate::Config;
-use crate::export_table::mounts::{self, Followup};
-use crate::export_table::sources::Sources;
-use crate::export_table::{Opening, Table};
+use crate::export_table::mounts::{self, MountChanges};
+use crate::export_table::sources::ExportSources;
+use crate::export_table::{ExportTable, StoreSettings};
 use crate::lifecycle::errors::ReloadError;
 use crate::service::Service;
 use crate::status::{self, Status};
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Exports that are new.
+    /// New exports.
     pub added: Vec<PathBuf>,
-    /// Exports that are gone.
+    /// Exports that were removed.
     pub removed: Vec<PathBuf>,
-    /// Exports whose store was kept, with whatever options they have now.
+    /// Exports whose store was kept; their options may have changed.
     pub kept: Vec<PathBuf>,
     /// What can't be served, in words.
     pub notices: Vec<String>,
 }
 
-/// What [`crate::Server`] and the status socket's thread share.
-pub(crate) struct Running {
+/// State shared by [`crate::Server`] and the control socket's thread.
+pub(crate) struct RunningServer {
     pub config: Config,
     pub instance: Instance,
     pub since: Instant,
-    pub sources: Sources,
-    pub opening: Opening,
+    pub sources: ExportSources,
+    pub opening: StoreSettings,
     pub service: Arc<Service>,
     pub lane: Option<Arc<LaneServer>>,
     pub wire: rpc::server::Server,
-    /// What didn't work at start.
+    /// What failed at start, one sentence each.
     pub problems: Mutex<Vec<String>>,
-    /// One reload at a time.
+    /// Held during a reload.
     pub reloading: Mutex<()>,
 }
 
-impl Running {
+impl RunningServer {
     pub(crate) fn status_socket(self: &Arc<Self>) -> Option<Socket> {
         let running = Arc::downgrade(self);
         let directory = &self.config.run_dir;
@@ -57,8 +56,7 @@ impl Running {
         // The umask is 0 by now.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
         let started = made.and_then(|()| {
-            // The socket's owner outlives its thread, but only just: a status asked in between is an empty
-            // one.
+            // While the server is being dropped, a request gets an empty answer.
             Socket::start(directory, &instance, control::SERVER, move |request| {
                 running.upgrade().and_then(|running| running.answer(request))
             })
@@ -92,7 +90,7 @@ impl Running {
     }
 
     pub(crate) fn notices(&self) -> Vec<String> {
-        let mut notices = notices_of(&self.service.gate.table());
+        let mut notices = notices_of(&self.service.access.table());
         notices.extend(self.lane.iter().flat_map(|lane| lane.problems().iter().cloned()));
         notices.extend(self.problems.lock().iter().cloned());
         notices
@@ -101,8 +99,8 @@ impl Running {
     pub(crate) fn reload(&self) -> Result<Reloaded, ReloadError> {
         let _one = self.reloading.lock();
         let exports = self.sources.read()?;
-        let before = self.service.gate.table();
-        let after = self.put_in_place(&before, Table::open(&exports, &self.opening, &before));
+        let before = self.service.access.table();
+        let after = self.put_in_place(&before, ExportTable::open(&exports, &self.opening, &before));
         let mut reloaded = Reloaded { notices: notices_of(&after), ..Reloaded::default() };
         for entry in after.entries() {
             let old = before.get(entry.id).and_then(|old| old.store.as_ref().ok());
@@ -120,14 +118,14 @@ impl Running {
         Ok(reloaded)
     }
 
-    /// Serves by another table from now on. What clients have by exports that are gone, or have another
-    /// directory now, ends.
-    fn put_in_place(&self, before: &Table, after: Table) -> Arc<Table> {
+    /// Replaces the export table. Grants and NFSv4 state in exports that are gone, or that have another
+    /// directory now, end.
+    fn put_in_place(&self, before: &ExportTable, after: ExportTable) -> Arc<ExportTable> {
         let withdrawn = before.withdrawn(&after);
-        self.service.gate.replace(after);
-        let after = self.service.gate.table();
+        self.service.access.replace(after);
+        let after = self.service.access.table();
         if let Some(lane) = &self.lane {
-            let differs = |lane: &LaneInfo| self.service.gate.differs(before, &after, lane.bound.nfs_peer);
+            let differs = |lane: &LaneInfo| self.service.access.differs(before, &after, lane.bound.nfs_peer);
             lane.recall(|lane| !withdrawn.is_empty() || differs(lane));
         }
         if !withdrawn.is_empty() {
@@ -136,8 +134,8 @@ impl Running {
         after
     }
 
-    /// To be called when the mounts of this process's namespace have changed. Waits for filesystems that
-    /// hang.
+    /// Must be called after the mounts of this process's namespace have changed. May block on a filesystem
+    /// that hangs.
     pub(crate) fn follow_mounts(&self) {
         let _one = self.reloading.lock();
         let mounts = match mounts::read() {
@@ -148,20 +146,20 @@ impl Running {
                 return;
             }
         };
-        let before = self.service.gate.table();
-        let Some(Followup { table, news }) = before.follow(&mounts, &self.opening) else { return };
+        let before = self.service.access.table();
+        let Some(MountChanges { table, news }) = before.follow(&mounts, &self.opening) else { return };
         news.iter().for_each(|news| tracing::warn!("{news}"));
         if let Some(table) = table {
             self.put_in_place(&before, table);
         }
         if let Some(lane) = &self.lane {
-            // What was granted was granted by what the mounts were.
+            // Grants depend on the options of the mounts.
             lane.recall(|_| true);
         }
     }
 
     pub(crate) fn status(&self) -> Status {
-        status::gather::gather(&status::gather::Parts {
+        status::gather::gather(&status::gather::StatusSources {
             instance: &self.instance,
             since: self.since,
             notices: self.notices(),
@@ -173,9 +171,9 @@ impl Running {
     }
 }
 
-/// What can't be served, and what can't be done for those that are: each sentence once, with the exports that
-/// it is about.
-fn notices_of(table: &Table) -> Vec<String> {
+/// Exports that aren't served, and limitations of those that are: each sentence once, with the exports that
+/// it applies to.
+fn notices_of(table: &ExportTable) -> Vec<String> {
     let (mut notices, mut served) = (table.unserved(), 0);
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
     for entry in table.entries() {
@@ -190,13 +188,13 @@ fn notices_of(table: &Table) -> Vec<String> {
         }
     }
     notices.extend(said.into_iter().map(|(sentence, paths)| {
-        // Where it is so for all of them, the paths say nothing.
+        // A sentence that applies to all exports needs no paths.
         if paths.len() == served { sentence } else { format!("{}: {sentence}", paths.join(", ")) }
     }));
     notices
 }
 
-/// What can't be done for an export that is served, in words.
+/// The limitations of an export that is served, one sentence each.
 fn limits_of(store: &Store, export: &Export) -> Vec<String> {
     let mut limits = Vec::new();
     let all = export.clients().iter().filter(|client| client.options.all_act_as_server_user);
@@ -244,22 +242,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_is_said_once_for_all_exports_that_it_is_about() {
+    fn a_sentence_appears_once_for_all_its_exports() {
         let [there, missing] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let gone = missing.path().display().to_string();
         drop(missing);
         let text = format!("{} *\n{gone}/a *\n{gone}/b *\n", there.path().display());
-        let opening = Opening {
+        let opening = StoreSettings {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
         };
-        let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
+        let table =
+            ExportTable::open(&Exports::parse(&text, "t").unwrap(), &opening, &ExportTable::default());
         let notices = notices_of(&table);
         for path in ["/a is not served: ", "/b is not served: "] {
             assert_eq!(notices.iter().filter(|notice| notice.contains(path)).count(), 1, "{notices:?}");
         }
-        // The limits of the only one that is served, if there are any here, need no path.
+        // Limitations of the only served export, if there are any, need no path.
         assert!(!notices.iter().any(|notice| notice.contains(&there.path().display().to_string())));
     }
 }

@@ -1,4 +1,4 @@
-//! Starting the parts: key, lane, wire.
+//! Start of the parts: handle key, lane, TCP server.
 
 use std::hash::Hasher as _;
 use std::io;
@@ -12,23 +12,23 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::listen;
 use crate::Config;
-use crate::authorization::admission::ByExports;
+use crate::authorization::admission::ExportAdmission;
 use crate::lifecycle::config::default_state_dir;
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::StartError;
 use crate::nfs4::Nfs4;
-use crate::programs::lane_grants::Grants;
+use crate::programs::lane_grants::LaneGrantService;
 use crate::programs::localio::Localio;
 use crate::programs::mount3::Mount3;
 use crate::programs::nfs3::{Nfs3, Nfsacl};
 use crate::service::Service;
 
-/// How often an address that is in use is tried again.
+/// How often an address in use is tried again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Who the server says it is to NFSv4 clients: the same after a restart with the same state directory and
-/// addresses. The addresses tell servers apart that share a directory: of two that say the same clients make
-/// one (RFC 8881 section 2.10.5), and use the sessions of either with both.
+/// The server owner that NFSv4 clients see: the same after a restart with the same state directory and
+/// addresses. The addresses distinguish servers that share a directory: clients treat servers with the same
+/// owner as one (RFC 8881 section 2.10.5), and use the sessions of either with both.
 pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write(b"NFSv4 server owner");
@@ -36,7 +36,7 @@ pub(crate) fn identity(key: &[u8; 16], config: &Config) -> [u8; 16] {
     hasher.finish128().as_bytes()
 }
 
-/// The directory of what outlives a run.
+/// The directory of persistent state.
 pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, StartError> {
     config.state_dir.clone().or_else(default_state_dir).ok_or_else(|| StartError::StateDir {
         path: PathBuf::from("(none)"),
@@ -50,7 +50,7 @@ pub(crate) fn handle_key(config: &Config) -> Result<[u8; 16], StartError> {
         .map_err(|error| StartError::StateDir { path: error.path, source: error.source })
 }
 
-/// Starts the lane; without it the wire serves all the same.
+/// Starts the lane. If this fails, clients use the wire.
 pub(crate) fn start_lane(
     config: &Config,
     descriptors: &Descriptors,
@@ -63,11 +63,11 @@ pub(crate) fn start_lane(
     }
     let mut options = LaneOptions::new(config.run_dir.clone(), instance);
     options.limits.lanes = descriptors.lanes;
-    options.limits.waiting = descriptors.knocking;
+    options.limits.waiting = descriptors.pending_lanes;
     options.limits.under_way = descriptors.under_way();
     options.limits.grants = config.lane_grants;
     options.limits.lane_grants = u32::try_from(config.lane_grants / 4).unwrap_or(u32::MAX).max(1);
-    match LaneServer::start(options, Arc::new(Grants::new(Arc::clone(service)))) {
+    match LaneServer::start(options, Arc::new(LaneGrantService::new(Arc::clone(service)))) {
         Ok(lane) => Some(Arc::new(lane)),
         Err(error) => {
             problems.push(format!("no lane: {error}; clients of this host use the wire"));
@@ -89,7 +89,7 @@ pub(crate) fn start_wire(
     };
     let mut builder = rpc::server::Server::builder()
         .limits(limits)
-        .admission(Arc::new(ByExports(Arc::clone(service))))
+        .admission(Arc::new(ExportAdmission(Arc::clone(service))))
         .program(Arc::new(Nfs3(Arc::clone(service))))
         .program(Arc::new(Nfs4(Arc::clone(service))))
         .program(Arc::new(Nfsacl(Arc::clone(service))))
@@ -107,8 +107,8 @@ pub(crate) fn start_wire(
     })
 }
 
-/// Waits until nobody else listens on the addresses, for [`Config::takeover`] at most: a server that this one
-/// is to replace may still be draining. Nothing of its state may be read before.
+/// Waits until the addresses are free, up to [`Config::takeover`]: the server that this one replaces may
+/// still be draining. Its state must not be read before.
 pub(crate) fn wait_for_addresses(config: &Config) -> Result<(), StartError> {
     let deadline = Instant::now() + config.takeover;
     let mut said = false;

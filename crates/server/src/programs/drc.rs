@@ -1,11 +1,11 @@
-//! The duplicate-request cache: a call that can't be done twice and is sent twice is done once and answered
+//! The duplicate-request cache (DRC): a non-idempotent call that is sent twice runs once and is answered
 //! twice.
 //!
-//! A client that lost its connection sends its calls again on the next one, with the same xid. Which calls
-//! are the same is told by [`Key`]; what was answered is kept for a while, bounded in bytes and time. The
-//! bytes are shared by peer: when they are used up, the peer that has the most loses its oldest reply, so
-//! that nobody's flood of calls makes another client's retransmission run twice. [`Core`] decides and takes
-//! its clock as an argument; [`Drc`] is a lock around it.
+//! A client that lost its connection sends its calls again on the next one, with the same xid. [`Key`]
+//! identifies a call. Replies are kept for a while, bounded in bytes and time. The bytes are shared by peer:
+//! when they are used up, the peer with the most loses its oldest reply, so that a flood of calls by one
+//! client can't make another client's retransmission run twice. [`Core`] decides and takes its clock as an
+//! argument; [`Drc`] is a lock around it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -17,16 +17,16 @@ use fairness::{Peer, Shares};
 use parking_lot::Mutex;
 use rpc::server::CallContext;
 
-/// How many bytes all replies together may take, with what is needed to find them.
+/// The bytes that all replies together may take, including [`OVERHEAD`] for each.
 const MAX_BYTES: usize = 2 << 20;
-/// What it takes to find a reply, in bytes.
+/// The bytes that are charged for the entry of a reply.
 const OVERHEAD: usize = 256;
 /// How long a reply is kept: twice the time after which clients give a connection up.
 const LIFE: Duration = Duration::from_secs(120);
 
-/// What makes two calls the same. The port is not part of it (a new connection may have another), the
-/// program's arguments and the credential are, as a checksum with a key of this run. Users of one host have
-/// its address in common, so whose process asks is a part, too: a reply is for its own caller.
+/// The identity of a call. The port is not part of it, since a new connection may have another one. The
+/// arguments and the credential are, as a checksum with a key of this run. Users of one host share its
+/// address, so the owner of the process is part of it, too: a reply is for its own caller only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     address: IpAddr,
@@ -58,13 +58,14 @@ impl Key {
     }
 }
 
-/// What the cache knows of a call.
+/// What the cache has about a call.
 pub(crate) enum Seen<'d> {
-    /// Nothing: run it, then finish the ticket. Dropping the ticket unfinished forgets the call.
+    /// Nothing: the caller must run it and finish the ticket. Dropping the ticket unfinished forgets the
+    /// call.
     New(Ticket<'d>),
-    /// It is running: the answer of that run serves both.
+    /// It is running, and the reply of that run serves both.
     InProgress,
-    /// It was run and answered with this.
+    /// It was answered with these results.
     Before(Arc<[u8]>),
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct Drc {
     core: Mutex<Core>,
 }
 
-/// A call that is being run.
+/// A call that is running.
 pub(crate) struct Ticket<'d> {
     drc: &'d Drc,
     key: Key,
@@ -93,7 +94,7 @@ impl Drc {
 }
 
 impl Ticket<'_> {
-    /// Keeps the reply for a retransmission.
+    /// Keeps the results for a retransmission.
     pub(crate) fn finish(mut self, results: &[u8]) {
         self.reply = Some(results.into());
     }
@@ -105,7 +106,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// What [`Core::begin`] says.
+/// The result of [`Core::begin`].
 #[derive(Debug, PartialEq, Eq)]
 enum Known {
     New,
@@ -113,11 +114,11 @@ enum Known {
     Before(Arc<[u8]>),
 }
 
-/// The deciding part. Calls in progress are as many as the engine runs at once; replies are bounded here.
+/// The cache without its lock and clock. Running calls are bounded by the number of workers, replies here.
 #[derive(Debug)]
 struct Core {
     calls: HashMap<Key, Option<Arc<[u8]>>>,
-    /// The answered ones of each peer, oldest first. A peer without any has no entry.
+    /// The answered calls of each peer, oldest first. A peer without any has no entry.
     answered: HashMap<Peer, VecDeque<(Key, Instant)>>,
     bytes: Shares,
 }
@@ -161,7 +162,7 @@ impl Core {
         }
     }
 
-    /// Forgets what `peer` was answered too long ago.
+    /// Forgets the expired replies of `peer`.
     fn expire(&mut self, peer: &Peer, now: Instant) {
         let is_over = |(_, since): &(Key, Instant)| now.saturating_duration_since(*since) >= LIFE;
         while self.answered.get(peer).and_then(VecDeque::front).is_some_and(is_over) {
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_makes_room_first() {
+    fn expired_replies_make_room_first() {
         let (mut core, now) = (Core::default(), Instant::now());
         let old = Key { peer: Peer::V4([192, 0, 2, 1]), ..key(1) };
         core.begin(old, now);

@@ -1,8 +1,8 @@
-//! The lane's questions, answered by the same check as the wire's, and its grants, which count as opens.
+//! Opens over the lane, decided by the same access check as calls on the wire.
 //!
-//! What clients of NFSv4 have open may keep a file from a grant, as it would from an open: then the wire is
-//! asked, which has a word for every reason. And while a file is granted, nobody is given an open that denies
-//! what it was granted for.
+//! A grant counts as an open in the NFSv4 state. An open with a conflicting share denial, or a delegation,
+//! prevents a grant; the client is then sent to the wire, which has an error for every reason. While a file
+//! is granted, no open that denies its access is given to other clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,15 +19,15 @@ use store::{
     SetAttributes, UserContext, Wcc,
 };
 
-use crate::authorization::access::{Admission, Asking, Refusal, Road};
+use crate::authorization::access::{ExportAccess, Refusal, Requester, Transport};
 use crate::service::Service;
 
-/// Answers the lane.
-pub(crate) struct Grants {
+/// Decides the lane's requests.
+pub(crate) struct LaneGrantService {
     service: Arc<Service>,
 }
 
-impl Grants {
+impl LaneGrantService {
     pub(crate) const fn new(service: Arc<Service>) -> Self {
         Self { service }
     }
@@ -36,21 +36,21 @@ impl Grants {
         let credential = request.credential;
         let claim = Claim { uid: credential.uid, gid: credential.gid, gids: &credential.gids };
         let owner = bound.process.uid.map_or(TcpOwner::Unknown, TcpOwner::User);
-        let asking = Asking { address: bound.nfs_peer, owner, claim: Some(claim), road: Road::Lane };
+        let requester =
+            Requester { address: bound.nfs_peer, owner, claim: Some(claim), transport: Transport::Lane };
         let handle = match request.target {
             Target::Handle(handle)
             | Target::Entry { directory: handle, .. }
             | Target::New(NewFile { directory: handle, .. }) => handle,
         };
-        let admitted = self.service.gate.admit(handle, asking).map_err(refused)?;
+        let admitted = self.service.access.admit(handle, requester).map_err(refused)?;
         let holder = admitted.holder(&bound.process).map_err(failed)?;
         let acting = admitted.acting().map_err(failed)?;
         let node = acting.node(handle).map_err(failed)?;
         if let Target::New(new) = request.target {
             return self.make(bound, &admitted, &acting, (&node, &new), request.access, holder);
         }
-        // This way the file is known only when it is open. Where somebody may have something against it, that
-        // is too late.
+        // This way the file is known only once it is open, which is too late where NFSv4 state may conflict.
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
             && !self.service.state.restricts()
             && let Some(grant) = acting.grant_entry(&node, name, holder)
@@ -65,13 +65,13 @@ impl Grants {
         self.open_found(&acting, &found, request.access, holder)
     }
 
-    /// Makes a file as NFSv3's CREATE does, and opens it. Whatever stops it on the way has stopped the open
-    /// and not the making: the client asks over the wire, where its verifier (or the name, where there is
-    /// none) leads to the file.
+    /// Creates a file as NFSv3's CREATE does, and opens it. If the open fails after the file was created, the
+    /// client repeats the request over the wire, where its verifier (or without one, the name) finds the
+    /// file.
     fn make(
         &self,
         bound: &Bound,
-        admitted: &Admission,
+        admitted: &ExportAccess,
         acting: &UserContext<'_>,
         (directory, new): (&Node, &NewFile<'_>),
         access: lane::Access,
@@ -86,7 +86,7 @@ impl Grants {
         let (mut wcc, asked) = (Wcc::default(), (mode(access), holder));
         let made = acting.create_granted(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
         let (CreatedFile::Open(node, _) | CreatedFile::Closed(node)) = &made;
-        let lasts = self.service.make_last(admitted, bound.nfs_peer, acting, &[node, directory]);
+        let lasts = self.service.sync_metadata(admitted, bound.nfs_peer, acting, &[node, directory]);
         lasts.map_err(failed)?;
         let granted_file = match made {
             CreatedFile::Open(_, grant) => {
@@ -100,7 +100,7 @@ impl Grants {
         Ok(OpenGrant { directory: Some(Box::new(changed(&wcc))), ..granted_file })
     }
 
-    /// Grants what a name or a handle has led to.
+    /// Grants the file that a name or a handle has led to.
     fn open_found(
         &self,
         acting: &UserContext<'_>,
@@ -119,36 +119,36 @@ impl Grants {
         let mode = mode(access);
         if self.service.state.restricts() {
             let touch = AccessKind::Open(Share { access: access as u8, deny: 0 });
-            Service::may_touch(acting, &found.node, touch).map_err(failed)?;
+            Service::check_permission(acting, &found.node, touch).map_err(failed)?;
         }
         let counted = self.count(*found.node.handle(), access)?;
         let grant = acting.grant_found(found, mode, holder).map_err(failed)?;
         Ok(granted(grant, acting.modes(), counted))
     }
 
-    /// Has a grant counted as an open, if nobody is against it.
-    fn count(&self, file: FileHandle, access: lane::Access) -> Result<Counted, OpenStatus> {
+    /// Registers a grant as an open, unless NFSv4 state conflicts with it.
+    fn count(&self, file: FileHandle, access: lane::Access) -> Result<CountedOpen, OpenStatus> {
         let access = access as u8;
         let counted = self.service.state.run(|engine, now| engine.grant(now, &file, access));
         counted.map_err(|_| OpenStatus::TryWire)?;
-        Ok(Counted { service: Arc::clone(&self.service), file, access })
+        Ok(CountedOpen { service: Arc::clone(&self.service), file, access })
     }
 }
 
-/// A grant that counts as an open until this is dropped.
-struct Counted {
+/// A grant's registration as an open. Ends when this is dropped.
+struct CountedOpen {
     service: Arc<Service>,
     file: FileHandle,
     access: u8,
 }
 
-impl Drop for Counted {
+impl Drop for CountedOpen {
     fn drop(&mut self) {
         self.service.state.run(|engine, _| engine.release_grant(&self.file, self.access));
     }
 }
 
-fn granted(grant: Grant, modes: io::IoModes, counted: Counted) -> OpenGrant {
+fn granted(grant: Grant, modes: io::IoModes, counted: CountedOpen) -> OpenGrant {
     let handle = grant.handle.as_bytes().to_vec();
     let attributes = GrantAttributes { file: grant.attributes, modes };
     let lasts = grant.lasts;
@@ -163,7 +163,7 @@ const fn mode(access: lane::Access) -> AccessMode {
     }
 }
 
-/// What has become of a directory, in the lane's words.
+/// The change of a directory as the lane reports it.
 fn changed(wcc: &Wcc) -> DirectoryChange {
     let before = wcc.before.map(|before| PreOpAttributes {
         size: before.size,
@@ -173,7 +173,7 @@ fn changed(wcc: &Wcc) -> DirectoryChange {
     DirectoryChange { before, after: wcc.after }
 }
 
-impl GrantService for Grants {
+impl GrantService for LaneGrantService {
     fn open(&self, bound: &Bound, request: &OpenRequest<'_>) -> Result<OpenGrant, OpenStatus> {
         let decided = self.decide(bound, request);
         self.service.counters.open.count(decided.is_err(), 0);
@@ -188,12 +188,12 @@ impl GrantService for Grants {
     }
 
     fn async_from_now(&self, bound: &Bound) {
-        self.service.neighbours.came(bound.lane, bound.nfs_peer);
+        self.service.async_clients.add(bound.lane, bound.nfs_peer);
     }
 
     fn ended(&self, bound: &Bound, why: &str) {
-        self.service.neighbours.went(bound.lane, bound.nfs_peer);
-        self.service.notes.lane_ended(bound.nfs_peer, why);
+        self.service.async_clients.remove(bound.lane, bound.nfs_peer);
+        self.service.lane_attempts.lane_ended(bound.nfs_peer, why);
     }
 }
 
@@ -201,7 +201,7 @@ const fn refused(refusal: Refusal) -> OpenStatus {
     match refusal {
         Refusal::BadHandle => OpenStatus::BadHandle,
         Refusal::NotExported => OpenStatus::Stale,
-        // The wire has a word for it.
+        // The wire has an error for it.
         Refusal::NotKnownYet => OpenStatus::TryWire,
         Refusal::InsecurePort => OpenStatus::Access,
         Refusal::OtherUser => OpenStatus::Denied,
@@ -209,7 +209,7 @@ const fn refused(refusal: Refusal) -> OpenStatus {
     }
 }
 
-/// What the lane has no word for is asked again on the wire, which has.
+/// A store's error as a lane status. Errors that the lane doesn't have are reported by the wire.
 const fn failed(error: store::Error) -> OpenStatus {
     use store::Error;
     match error {

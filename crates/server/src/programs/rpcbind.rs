@@ -1,5 +1,5 @@
-//! Registration with rpcbind (RFC 1833), so that clients which ask it find MOUNT and NFS. Where no rpcbind
-//! runs there's none, and nothing is missing: our port is the well-known one or named in the URL.
+//! Registration with rpcbind (RFC 1833), so that clients that use it find MOUNT and NFS. Without rpcbind on
+//! the host nothing is registered: the port is the well-known one or part of the URL.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -11,14 +11,14 @@ use proto::{mount3, nfs3};
 use rpc::message::{CallHeader, Credential, ReplyHeader, ReplyStatus};
 use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
-/// rpcbind's socket: on it, it knows who registers.
+/// rpcbind's Unix socket, where it knows the user that registers.
 const SOCKET: &str = "/run/rpcbind.sock";
-/// How long to wait for rpcbind, each time.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest reply that is read: far above an address.
-const LONGEST: usize = 8 << 10;
+/// The timeout of each exchange with rpcbind.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum size of a reply in bytes: far above that of an address.
+const MAX_REPLY: usize = 8 << 10;
 
-/// What we have registered. Dropping it takes the registrations back.
+/// The registrations that were made. Dropping this removes them.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     made: Vec<Registration>,
@@ -31,8 +31,8 @@ struct Registration {
     address: SocketAddr,
 }
 
-/// Registers both programs at all of `addresses`; `None` where no rpcbind runs. The strings are what didn't
-/// work.
+/// Registers both programs at all of `addresses`; `None` if no rpcbind runs. The strings describe what
+/// failed.
 pub(crate) fn register(addresses: &[SocketAddr]) -> Option<(Registrations, Vec<String>)> {
     let mut rpcbind = match Rpcbind::connect() {
         Ok(rpcbind) => rpcbind,
@@ -110,29 +110,29 @@ impl Rpcbind {
     fn connect() -> io::Result<Self> {
         let stream: Box<dyn Stream> = match UnixStream::connect(SOCKET) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 Box::new(stream)
             }
             Err(_) => {
                 let address = SocketAddr::from((Ipv4Addr::LOCALHOST, rpcbind::PORT));
-                let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 Box::new(stream)
             }
         };
         Ok(Self { stream, xid: std::process::id() })
     }
 
-    /// SET; false if somebody else is registered and alive. What a dead server left behind makes room.
+    /// SET; false if another server is registered and alive. A dead server's registration is replaced.
     fn register(&mut self, registration: &Registration) -> io::Result<bool> {
         if self.call(Procedure::Set, registration)? {
             return Ok(true);
         }
-        let present = self.call::<Text>(Procedure::Getaddr, registration)?.0;
+        let present = self.call::<OwnedString>(Procedure::Getaddr, registration)?.0;
         let dead = from_universal(&present).is_none_or(|other| {
-            // Our own port, which we listen on, or one that nobody listens on.
+            // This server's own port, or one without a listener.
             other.port() == registration.address.port() || refused(other)
         });
         if !dead {
@@ -168,7 +168,7 @@ impl Rpcbind {
     }
 
     fn record(&mut self) -> io::Result<Vec<u8>> {
-        let mut reader = rpc::record::Reader::new(LONGEST);
+        let mut reader = rpc::record::Reader::new(MAX_REPLY);
         let mut buffer = [0; 1024];
         loop {
             let count = self.stream.read(&mut buffer)?;
@@ -182,16 +182,16 @@ impl Rpcbind {
     }
 }
 
-/// A string of rpcbind's, kept.
-struct Text(Vec<u8>);
+/// A string from rpcbind.
+struct OwnedString(Vec<u8>);
 
-impl<'a> Decode<'a> for Text {
+impl<'a> Decode<'a> for OwnedString {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, xdr::Error> {
         from.opaque(rpcbind::MAX_STRING).map(|text| Self(text.to_vec()))
     }
 }
 
-/// Whether nobody listens at an address of this host.
+/// Whether an address of this host has no listener.
 fn refused(mut address: SocketAddr) -> bool {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
@@ -200,7 +200,7 @@ fn refused(mut address: SocketAddr) -> bool {
         });
     }
     matches!(
-        TcpStream::connect_timeout(&address, PATIENCE),
+        TcpStream::connect_timeout(&address, TIMEOUT),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused
     )
 }

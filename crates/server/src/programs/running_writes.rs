@@ -1,9 +1,8 @@
-//! The WRITEs that are running: none of them is to run a second time beside itself.
+//! The WRITEs that are running. A retransmission must not run concurrently with the original.
 //!
 //! A WRITE may be repeated, but not while it is still running: the client would take the retransmission's
-//! answer, write something newer to the same place, and the first run would overwrite that. There are never
-//! more of them than the engine has workers, so a short list that is looked through costs less than a hash of
-//! the call: this is done for each WRITE.
+//! reply, write newer data to the same range, and the first run would overwrite that. There are never more
+//! running WRITEs than workers, so a linear search of a short list is cheaper than hashing each call.
 
 use std::net::IpAddr;
 
@@ -11,24 +10,24 @@ use parking_lot::Mutex;
 use rpc::message::Credential;
 use rpc::server::CallContext;
 
-/// How much of a WRITE's arguments tells it from another with the same xid: all but its data, and some of
-/// that.
+/// The bytes of a WRITE's arguments that distinguish it from another with the same xid: all but the data, and
+/// some of the data.
 const FRONT: usize = 192;
 
-/// The list.
+/// The list of running WRITEs.
 #[derive(Debug, Default)]
-pub(crate) struct Writes(Mutex<List>);
+pub(crate) struct RunningWrites(Mutex<List>);
 
 #[derive(Debug, Default)]
 struct List {
-    running: Vec<(u64, Write)>,
+    running: Vec<(u64, WriteCall)>,
     tickets: u64,
 }
 
 /// One WRITE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Write {
-    // First what differs most.
+struct WriteCall {
+    // The most distinctive field first.
     xid: u32,
     peer: IpAddr,
     /// The caller's stamp, uid and gid.
@@ -37,7 +36,7 @@ struct Write {
     front: [u8; FRONT],
 }
 
-impl Write {
+impl WriteCall {
     fn new(cx: &CallContext<'_>, args: &[u8]) -> Self {
         let caller = match cx.credential {
             Credential::None => None,
@@ -50,17 +49,17 @@ impl Write {
     }
 }
 
-/// A WRITE that is running, until this is dropped.
+/// A running WRITE; it is over when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Running<'w> {
-    writes: &'w Writes,
+pub(crate) struct WriteGuard<'w> {
+    writes: &'w RunningWrites,
     ticket: u64,
 }
 
-impl Writes {
-    /// Notes that a WRITE with these undecoded arguments is running; `None` if it is running already.
-    pub(crate) fn begin(&self, cx: &CallContext<'_>, args: &[u8]) -> Option<Running<'_>> {
-        let write = Write::new(cx, args);
+impl RunningWrites {
+    /// Registers a WRITE with these undecoded arguments; `None` if it is already running.
+    pub(crate) fn begin(&self, cx: &CallContext<'_>, args: &[u8]) -> Option<WriteGuard<'_>> {
+        let write = WriteCall::new(cx, args);
         let mut list = self.0.lock();
         if list.running.iter().any(|(_, other)| *other == write) {
             return None;
@@ -68,11 +67,11 @@ impl Writes {
         list.tickets += 1;
         let ticket = list.tickets;
         list.running.push((ticket, write));
-        Some(Running { writes: self, ticket })
+        Some(WriteGuard { writes: self, ticket })
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         let mut list = self.writes.0.lock();
         if let Some(index) = list.running.iter().position(|(ticket, _)| *ticket == self.ticket) {
@@ -88,7 +87,7 @@ mod tests {
     use rpc::server::Peer;
 
     #[test]
-    fn every_part_of_a_write_counts() {
+    fn every_part_of_a_write_is_compared() {
         let peer = |host| Peer {
             connection: 1,
             address: ([192, 0, 2, host], 700).into(),
@@ -101,7 +100,7 @@ mod tests {
         let (here, there, one, two) = (peer(1), peer(2), user(1), user(2));
         let other_port = Peer { connection: 2, address: ([192, 0, 2, 1], 701).into(), ..here };
         let cx = |xid, peer, user| CallContext::new(xid, 3, peer, user);
-        let writes = Writes::default();
+        let writes = RunningWrites::default();
         let long = [7; FRONT + 10];
         let first = writes.begin(&cx(1, &here, &one), &long).expect("new");
         assert!(writes.begin(&cx(1, &here, &one), &long).is_none());

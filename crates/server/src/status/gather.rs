@@ -1,4 +1,4 @@
-//! Where a status comes from: every part is asked for its own numbers.
+//! Collection of a status from the parts of a running server.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
@@ -6,17 +6,17 @@ use std::time::{Instant, SystemTime};
 use lane::LaneServer;
 use store::Store;
 
-use super::lane_reason::Why;
+use super::lane_reason::LaneReasons;
 use super::{
     ConnectionStatus, ExportStatus, GrantStatus, IoStatus, LaneStatus, MountStatus, Status, WireStatus,
 };
-use crate::export_table::Entry;
+use crate::export_table::ExportEntry;
 use crate::export_table::io_modes::{Direction, effective};
 use crate::lifecycle::process;
 use crate::service::Service;
 
-/// The parts.
-pub(crate) struct Parts<'a> {
+/// The parts that a status is collected from.
+pub(crate) struct StatusSources<'a> {
     pub instance: &'a [u8],
     pub since: Instant,
     pub notices: Vec<String>,
@@ -26,12 +26,12 @@ pub(crate) struct Parts<'a> {
     pub wire: &'a rpc::server::Server,
 }
 
-/// A snapshot; not of one moment, as everything goes on meanwhile.
-pub(crate) fn gather(parts: &Parts<'_>) -> Status {
+/// A snapshot. The parts are read one after the other while the server runs.
+pub(crate) fn gather(parts: &StatusSources<'_>) -> Status {
     let lanes = parts.lane.map(LaneServer::status).unwrap_or_default();
     let opens = parts.service.counters.open.snapshot();
     let not_found = parts.service.counters.open_not_found.load(Relaxed).min(opens.errors);
-    let why = Why::new(parts.service, parts.lane, parts.lane_wanted, &lanes);
+    let why = LaneReasons::new(parts.service, parts.lane, parts.lane_wanted, &lanes);
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance: lane::nonce::hex(parts.instance),
@@ -66,7 +66,7 @@ pub(crate) fn gather(parts: &Parts<'_>) -> Status {
 }
 
 fn exports(service: &Service) -> Vec<ExportStatus> {
-    let table = service.gate.table();
+    let table = service.access.table();
     table
         .entries()
         .iter()
@@ -82,7 +82,7 @@ fn exports(service: &Service) -> Vec<ExportStatus> {
         .collect()
 }
 
-fn store(entry: &Entry) -> Option<&Store> {
+fn store(entry: &ExportEntry) -> Option<&Store> {
     entry.store.as_deref().ok()
 }
 
@@ -91,15 +91,15 @@ fn words(notes: &[&str]) -> Vec<String> {
 }
 
 fn server_io(service: &Service) -> IoStatus {
-    let mode = |direction| service.gate.io.get(direction).unwrap_or_default().to_string();
+    let mode = |direction| service.access.io.get(direction).unwrap_or_default().to_string();
     IoStatus { read: mode(Direction::Read), write: mode(Direction::Write) }
 }
 
-fn export_io(service: &Service, entry: &Entry) -> IoStatus {
+fn export_io(service: &Service, entry: &ExportEntry) -> IoStatus {
     let modes = |direction| {
         let mut modes: Vec<String> = Vec::new();
         for client in entry.export.clients() {
-            let mode = effective(&service.gate.io, &entry.io, &client.options, direction).to_string();
+            let mode = effective(&service.access.io, &entry.io, &client.options, direction).to_string();
             if !modes.contains(&mode) {
                 modes.push(mode);
             }
@@ -109,7 +109,7 @@ fn export_io(service: &Service, entry: &Entry) -> IoStatus {
     IoStatus { read: modes(Direction::Read), write: modes(Direction::Write) }
 }
 
-fn connections(wire: &rpc::server::Server, mut why: Why<'_>) -> Vec<ConnectionStatus> {
+fn connections(wire: &rpc::server::Server, mut why: LaneReasons<'_>) -> Vec<ConnectionStatus> {
     wire.connections()
         .into_iter()
         .map(|connection| {
@@ -142,7 +142,7 @@ fn wire(wire: &rpc::server::Server) -> WireStatus {
     }
 }
 
-/// Whole seconds since a moment of the system's clock; 0 if that was set back.
+/// Whole seconds since a time of the system's clock; 0 if the clock was set back.
 fn age(since: SystemTime) -> u64 {
     since.elapsed().unwrap_or_default().as_secs()
 }

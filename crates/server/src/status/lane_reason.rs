@@ -1,25 +1,25 @@
-//! "Is it local, and if not, why not?", in words: a reason for each connection.
+//! The reason, in words, why a connection has a lane or none.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use lane::{LaneInfo, LaneServer, NonceOutcome};
 
-use crate::programs::localio::Note;
+use crate::programs::localio::LaneAttempt;
 use crate::service::Service;
 
-/// Answers for one snapshot.
-pub(crate) struct Why<'a> {
+/// The reasons for one snapshot.
+pub(crate) struct LaneReasons<'a> {
     service: &'a Service,
     lane: Option<&'a LaneServer>,
-    /// Whether the lane was asked for at all.
+    /// Whether the lane was configured.
     wanted: bool,
     bound: HashMap<SocketAddr, &'a LaneInfo>,
-    /// By address: whether some export gives files to it, and whether all that do keep them off the lane.
+    /// By address: whether some export is for it, and all of those forbid the lane.
     no_lane: HashMap<IpAddr, bool>,
 }
 
-impl<'a> Why<'a> {
+impl<'a> LaneReasons<'a> {
     pub(crate) fn new(
         service: &'a Service,
         lane: Option<&'a LaneServer>,
@@ -30,7 +30,7 @@ impl<'a> Why<'a> {
         Self { service, lane, wanted, bound, no_lane: HashMap::new() }
     }
 
-    /// Whether the connection has a lane, and how, or why not.
+    /// Whether the connection has a lane, and the reason.
     pub(crate) fn of(&mut self, peer: SocketAddr) -> (bool, String) {
         let lane = self.bound.get(&peer).copied();
         let mut reason = match (self.lane, lane) {
@@ -39,7 +39,7 @@ impl<'a> Why<'a> {
             (Some(_), Some(lane)) => format!("over {}", lane.through),
             (Some(server), None) => self
                 .service
-                .notes
+                .lane_attempts
                 .get(peer)
                 .map_or_else(|| self.never_asked(peer), |note| said(&note, server)),
         };
@@ -58,22 +58,22 @@ impl<'a> Why<'a> {
     }
 
     fn keeps_off(&mut self, peer: SocketAddr) -> bool {
-        let gate = &self.service.gate;
+        let access = &self.service.access;
         *self.no_lane.entry(peer.ip()).or_insert_with(|| {
-            let table = gate.table();
+            let table = access.table();
             let mut options =
-                table.entries().iter().filter_map(|entry| gate.options(entry, peer).ok()).peekable();
+                table.entries().iter().filter_map(|entry| access.options(entry, peer).ok()).peekable();
             options.peek().is_some() && options.all(|options| !options.lane)
         })
     }
 }
 
-fn said(note: &Note, server: &LaneServer) -> String {
+fn said(note: &LaneAttempt, server: &LaneServer) -> String {
     let words = match note {
-        Note::Asked => "asked just now",
-        Note::Anonymous => "asked without AUTH_SYS: a lane is for users who say who they are",
-        Note::Ended(why) => return format!("had a lane until: {why}"),
-        Note::Refused { answer, kernel } => match answer {
+        LaneAttempt::Asked => "asked just now",
+        LaneAttempt::Anonymous => "asked without AUTH_SYS: a lane is for users who say who they are",
+        LaneAttempt::Ended(why) => return format!("had a lane until: {why}"),
+        LaneAttempt::Refused { answer, kernel } => match answer {
             NonceOutcome::Unknown if *kernel => {
                 "a Linux kernel client asked: its LOCALIO works with the kernel's server only"
             }
@@ -89,7 +89,7 @@ fn said(note: &Note, server: &LaneServer) -> String {
             NonceOutcome::Spent => "asked with a nonce that was used before",
             NonceOutcome::TooMany => "asked, but its user, or this server, has as many lanes as there may be",
             NonceOutcome::Draining => "asked while the server was stopping",
-            // Local is no refusal.
+            // `Local` is never recorded as a refusal.
             NonceOutcome::Failed | NonceOutcome::Local => "asked, but went before its lane was up",
         },
     };

@@ -1,4 +1,4 @@
-//! The answer to "what is this server doing?": a snapshot, which `control`'s socket hands out as JSON.
+//! The status of a running server: a snapshot, which the control socket returns as JSON.
 
 mod counters;
 pub(crate) mod gather;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use counters::{Counters, ProcedureCounters};
 pub use counters::ProcedureStatus;
+pub(crate) use counters::{Counters, ProcedureCounters};
 
-/// Asks every running server in `run_dir` for its [`Status`]; the sockets of dead servers are passed over.
+/// The [`Status`] of every running server in `run_dir`; sockets of dead servers are ignored.
 ///
 /// # Errors
-/// As [`control::query`], and when one of them doesn't answer.
+/// As [`control::query`], and if a server doesn't answer.
 pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
     let asked = control::query(run_dir, control::SERVER)?.all()?;
     Ok(asked.into_iter().map(|asked| asked.answer).collect())
@@ -27,7 +27,7 @@ pub fn query(run_dir: &Path) -> io::Result<Vec<Status>> {
 pub struct Status {
     /// The server's version.
     pub version: String,
-    /// This run of the server, 32 hexadecimal digits.
+    /// The identifier of this run of the server, 32 hexadecimal digits.
     pub instance: String,
     /// Its process id, in its own pid namespace.
     pub pid: u32,
@@ -35,25 +35,25 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// The addresses it listens on.
     pub listen: Vec<String>,
-    /// What it can't do, in words, as said at start.
+    /// What it can't do, in words, as reported at start.
     pub notices: Vec<String>,
-    /// How files are read and written where no export says otherwise.
+    /// The I/O modes of exports that don't set their own.
     #[serde(default)]
     pub io: IoStatus,
     /// The exports.
     pub exports: Vec<ExportStatus>,
     /// The TCP connections.
     pub connections: Vec<ConnectionStatus>,
-    /// What became of connections and calls that weren't simply served.
+    /// Totals of connections, and of calls that were denied.
     #[serde(default)]
     pub wire: WireStatus,
-    /// What MOUNT remembers of who mounted what (`showmount -a`).
+    /// The mounts that the MOUNT program has on record (`showmount -a`).
     pub mounts: Vec<MountStatus>,
     /// The lanes.
     pub lanes: Vec<LaneStatus>,
     /// Grants over all lanes.
     pub grants: GrantStatus,
-    /// Counters per road and procedure since the start: road (`wire`, `lane`) -> procedure name -> counters.
+    /// Counters since the start: transport (`wire`, `lane`) -> procedure name -> counters.
     pub counters: BTreeMap<String, BTreeMap<String, ProcedureStatus>>,
     /// The process's memory.
     pub memory: MemoryStatus,
@@ -68,27 +68,26 @@ pub struct ExportStatus {
     pub id: u32,
     /// Its clients with their options, in exports(5) syntax.
     pub clients: Vec<String>,
-    /// Why it can't be served now, if it can't.
+    /// Why it isn't served, if it isn't.
     pub problem: Option<String>,
-    /// How its files are read and written.
+    /// The I/O modes of its files.
     #[serde(default)]
     pub io: IoStatus,
-    /// What the filesystem doesn't do of that, and what is done instead, in words: known once it has
-    /// happened.
+    /// Fallbacks where the filesystem doesn't support a mode, in words; known once one has been needed.
     #[serde(default)]
     pub io_notes: Vec<String>,
-    /// How many direct writes had to be copied to aligned memory first.
+    /// How many direct writes were copied to aligned memory first.
     #[serde(default)]
     pub copied_writes: u64,
 }
 
-/// The I/O modes: `buffered`, `dontcache` or `direct`. Several, with commas, where an export's clients have
-/// different ones.
+/// The I/O modes: `buffered`, `dontcache` or `direct`; several, separated by commas, if an export's clients
+/// have different ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoStatus {
-    /// Of READ.
+    /// The mode of READ.
     pub read: String,
-    /// Of WRITE.
+    /// The mode of WRITE.
     pub write: String,
 }
 
@@ -103,7 +102,7 @@ pub struct ConnectionStatus {
     /// Whether it has a lane.
     #[serde(default)]
     pub local: bool,
-    /// How it has its lane, or why it has none, in words.
+    /// How it got its lane, or why it has none, in words.
     #[serde(default)]
     pub reason: String,
     /// Seconds since it was accepted.
@@ -146,11 +145,11 @@ pub struct MountStatus {
 pub struct LaneStatus {
     /// The NFS connection that the lane is bound to, if the handshake has come that far.
     pub nfs_peer: Option<String>,
-    /// The process at the other end, as this server's pid namespace sees it (0: not at all).
+    /// The client's process in this server's pid namespace; 0 if it isn't visible there.
     pub pid: i32,
-    /// Its user id; 4294967295 if this server's user namespace has none for it.
+    /// Its user id; 4294967295 if it isn't mapped in this server's user namespace.
     pub uid: u32,
-    /// Seconds since it came up.
+    /// Seconds since it was established.
     #[serde(default)]
     pub age_seconds: u64,
     /// Open grants.

@@ -1,10 +1,10 @@
-//! The LOCALIO program: a client's nonce comes in over its NFS connection and is handed to the lane.
+//! The LOCALIO program: receives a client's nonce over its NFS connection and passes it to the lane.
 //!
-//! The answer is void whether or not the nonce is known, as the kernel's is. When it goes out, the lane's
+//! The result is void whether or not the nonce is known, as the kernel's is. When it is sent, the lane's
 //! message, if there is one, is already in the client's Unix socket.
 
-mod neighbours;
-mod notes;
+mod async_clients;
+mod lane_attempts;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use xdr::Decoder;
 
 use crate::programs::request::{Done, RequestSpan};
 use crate::service::Service;
-pub(crate) use neighbours::Neighbours;
-pub(crate) use notes::{Note, Notes};
+pub(crate) use async_clients::AsyncClients;
+pub(crate) use lane_attempts::{LaneAttempt, LaneAttempts};
 
 /// The program.
 pub(crate) struct Localio {
@@ -56,19 +56,19 @@ impl Program for Localio {
             Procedure::Null => Ok(Done { status: None, bytes: 0 }),
             Procedure::UuidIsLocal => match cx.credential {
                 Credential::Sys(sys) => args.get::<UuidIsLocalArgs>().map_err(CallError::from).map(|args| {
-                    self.service.notes.asks(peer);
+                    self.service.lane_attempts.asks(peer);
                     let answer = self.lane.answer(Nonce(args.uuid), nfs);
                     if answer != NonceOutcome::Local {
-                        // The kernel's client has written 0 there since Linux 5.1; everybody else a time or a
-                        // number.
-                        let note = Note::Refused { answer, kernel: sys.stamp == 0 };
-                        self.service.notes.answered(peer, note);
+                        // The kernel's client has sent a stamp of 0 since Linux 5.1; other clients send a
+                        // time or a number.
+                        let note = LaneAttempt::Refused { answer, kernel: sys.stamp == 0 };
+                        self.service.lane_attempts.answered(peer, note);
                     }
                     Done { status: Some(answer), bytes: 0 }
                 }),
                 Credential::None => {
-                    self.service.notes.asks(peer);
-                    self.service.notes.answered(peer, Note::Anonymous);
+                    self.service.lane_attempts.asks(peer);
+                    self.service.lane_attempts.answered(peer, LaneAttempt::Anonymous);
                     Err(CallError::Denied(AuthStat::TooWeak))
                 }
             },
@@ -78,8 +78,8 @@ impl Program for Localio {
     }
 
     fn closed(&self, peer: &Peer) {
-        // The lane first: its end is noted while there is a note.
+        // The lane first: its end is recorded in the attempt.
         self.lane.connection_closed(peer.connection);
-        self.service.notes.closed(peer.address);
+        self.service.lane_attempts.closed(peer.address);
     }
 }

@@ -1,4 +1,4 @@
-//! The MOUNT program, version 3 (RFC 1813 appendix I): from a path to a handle, and what `showmount` shows.
+//! The MOUNT program, version 3 (RFC 1813 appendix I): handles for paths, and the lists for `showmount`.
 
 mod mounts;
 mod path;
@@ -15,9 +15,9 @@ use rpc::server::{CallContext, CallError, Program, Reply};
 use std::os::unix::ffi::OsStrExt as _;
 use xdr::{Array, Decoder, Encoder, List, Opaque};
 
-pub(crate) use mounts::Mounts;
+pub(crate) use mounts::MountList;
 
-use crate::programs::nfs3::asking;
+use crate::programs::nfs3::requester;
 use crate::programs::request::{Done, RequestSpan};
 use crate::service::Service;
 
@@ -88,7 +88,7 @@ impl Mount3 {
     }
 
     fn mnt(&self, cx: &CallContext<'_>, path: &[u8], to: &mut Encoder) -> Mountstat3 {
-        match path::resolve(&self.0.gate, path, asking(cx)) {
+        match path::resolve(&self.0.access, path, requester(cx)) {
             Ok(handle) => {
                 self.0.mounts.add(cx.peer.address.ip(), path);
                 to.put(&Mountres3::Ok(Mountres3Ok {
@@ -107,9 +107,9 @@ impl Mount3 {
         }
     }
 
-    /// Every export with the names of its clients: what anybody may know, as with every NFSv3 server.
+    /// Every export with its clients. Any peer may request it, as with every NFSv3 server.
     fn export(&self, to: &mut Encoder) {
-        let table = self.0.gate.table();
+        let table = self.0.access.table();
         let names: Vec<Vec<String>> = table
             .entries()
             .iter()

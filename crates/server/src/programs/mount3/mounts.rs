@@ -1,22 +1,22 @@
-//! Who mounted what, as far as MOUNT knows: for `showmount -a` and the status, and for nothing else. Clients
-//! come and go without telling, so the oldest entry makes room for the newest.
+//! The list of mounts that MOUNT knows of, for `showmount -a` and the status only. Clients may disappear
+//! without UMNT, so the list is bounded and the oldest entry is dropped first.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-/// How many entries are kept.
+/// The maximum number of entries.
 const MAX_MOUNTS: usize = 1024;
 
-/// The mount table.
+/// The list of mounts.
 #[derive(Debug, Default)]
-pub(crate) struct Mounts {
+pub(crate) struct MountList {
     entries: Mutex<VecDeque<(IpAddr, Vec<u8>)>>,
 }
 
-impl Mounts {
-    /// Notes a mount; the same one twice is one.
+impl MountList {
+    /// Adds a mount; a duplicate replaces the older entry.
     pub(crate) fn add(&self, host: IpAddr, path: &[u8]) {
         let mut entries = self.entries.lock();
         entries.retain(|(other, at)| (*other, at.as_slice()) != (host, path));
@@ -26,12 +26,12 @@ impl Mounts {
         entries.push_back((host, path.to_vec()));
     }
 
-    /// Forgets a mount.
+    /// Removes a mount.
     pub(crate) fn remove(&self, host: IpAddr, path: &[u8]) {
         self.entries.lock().retain(|(other, at)| (*other, at.as_slice()) != (host, path));
     }
 
-    /// Forgets all mounts of a host.
+    /// Removes all mounts of a host.
     pub(crate) fn remove_all(&self, host: IpAddr) {
         self.entries.lock().retain(|(other, _)| *other != host);
     }
@@ -47,8 +47,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_come_go_and_are_bounded() {
-        let (mounts, host) = (Mounts::default(), IpAddr::from([127, 0, 0, 1]));
+    fn mounts_are_added_removed_and_bounded() {
+        let (mounts, host) = (MountList::default(), IpAddr::from([127, 0, 0, 1]));
         mounts.add(host, b"/a");
         mounts.add(host, b"/a");
         mounts.add(host, b"/b");

@@ -1,4 +1,4 @@
-//! From MNT's path to a handle: the export that is nearest above it, and the way down from there.
+//! Resolution of MNT's path: the nearest export above it, and the walk from there.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
@@ -7,15 +7,19 @@ use proto::mount3::Mountstat3;
 use store::{FileHandle, FileKind};
 
 use super::status;
-use crate::authorization::access::{Asking, Gate, Refusal};
-use crate::export_table::Entry;
+use crate::authorization::access::{AccessControl, Refusal, Requester};
+use crate::export_table::ExportEntry;
 
-/// The most components of a path: each costs a lookup.
+/// The maximum number of components of a path, since each costs a lookup.
 const MAX_DEPTH: usize = 256;
 
-/// Resolves `path` for a client. A directory inside an export can be mounted, too, if the client's user can
-/// walk there; symbolic links on the way are not followed, for they could lead out of the export.
-pub(super) fn resolve(gate: &Gate, path: &[u8], asking: Asking<'_>) -> Result<FileHandle, Mountstat3> {
+/// Resolves `path` for a client. A directory below an export's can be mounted if the client's user can reach
+/// it. Symbolic links on the way aren't followed, since they could lead out of the export.
+pub(super) fn resolve(
+    access: &AccessControl,
+    path: &[u8],
+    requester: Requester<'_>,
+) -> Result<FileHandle, Mountstat3> {
     if path.first() != Some(&b'/') {
         return Err(Mountstat3::Inval);
     }
@@ -23,20 +27,21 @@ pub(super) fn resolve(gate: &Gate, path: &[u8], asking: Asking<'_>) -> Result<Fi
     if wanted.len() > MAX_DEPTH {
         return Err(Mountstat3::Nametoolong);
     }
-    let table = gate.table();
-    let depth = |entry: &Arc<Entry>| components(entry.export.path().as_os_str().as_bytes()).len();
-    let above =
-        |entry: &&Arc<Entry>| wanted.starts_with(&components(entry.export.path().as_os_str().as_bytes()));
+    let table = access.table();
+    let depth = |entry: &Arc<ExportEntry>| components(entry.export.path().as_os_str().as_bytes()).len();
+    let above = |entry: &&Arc<ExportEntry>| {
+        wanted.starts_with(&components(entry.export.path().as_os_str().as_bytes()))
+    };
     let mut candidates: Vec<_> = table.entries().iter().filter(above).collect();
     candidates.sort_by_key(|entry| std::cmp::Reverse(depth(entry)));
     let mut refusal = Mountstat3::Acces;
     for entry in candidates {
         if entry.store.is_err() {
-            // Exported, but not there (now): the client is told that rather than led to the export above.
+            // Exported, but not available: an error is better than a directory of the outer export.
             refusal = Mountstat3::Noent;
             break;
         }
-        match gate.admit_to(entry, asking) {
+        match access.admit_to(entry, requester) {
             Ok(admitted) => {
                 let acting = admitted.acting().map_err(status)?;
                 let root = admitted.root().map_err(status)?;
@@ -54,7 +59,7 @@ pub(super) fn resolve(gate: &Gate, path: &[u8], asking: Asking<'_>) -> Result<Fi
                 };
             }
             Err(Refusal::NotExported) => {}
-            // Not "no", and MOUNT has no "later".
+            // Not a refusal, and MOUNT has no status for "try later".
             Err(Refusal::NotKnownYet) => return Err(Mountstat3::Serverfault),
             Err(_) => break,
         }

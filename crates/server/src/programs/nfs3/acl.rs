@@ -1,7 +1,7 @@
-//! The NFSACL program: a file's POSIX access control lists, with NFSv3's handles and by the same one check.
+//! The NFSACL program: a file's POSIX access control lists, with NFSv3's handles and the same access check.
 //!
-//! The kernel keeps the lists and decides by them. A mount asks for them where it wants to know whether the
-//! mode bits tell the whole truth; kernel clients ask for getfacl(1) and setfacl(1).
+//! The kernel stores and enforces the lists. Mounts request them to learn whether the mode bits are
+//! sufficient, kernel clients on behalf of getfacl(1) and setfacl(1).
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Program for Nfsacl {
         let done = match procedure {
             Procedure::Null => Ok(Done { status: Nfsstat3::Ok, bytes: 0 }),
             Procedure::Getacl => answer(&call, reply.encoder(), args.get()?, getacl),
-            // What is set twice is the same.
+            // Idempotent.
             Procedure::Setacl => answer(&call, reply.encoder(), args.get()?, setacl),
         };
         count(self.0.counters.nfsacl(procedure), &done);
@@ -87,7 +87,7 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
     }
     if access.is_none() || lists.mask & NFS_DFACL == 0 {
         let (now, inherits) = acting.acls(&node)?;
-        // An empty list is none: the mode is left.
+        // An empty list removes the list and leaves the mode.
         access = access.or_else(|| {
             let mode = acting.attributes(&node).ok()?.mode;
             Some(if lists.mask & NFS_ACL != 0 { PosixAcl::of_mode(mode) } else { now })
@@ -102,7 +102,7 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
     let done = acting.set_acls(&node, &access, inherited.as_ref(), &mut Wcc::default());
     *body = convert::post_op(&acting, &node);
     done?;
-    call.commit(&admitted, &acting, &[&node])?;
+    call.sync_metadata(&admitted, &acting, &[&node])?;
     Ok(*body)
 }
 
@@ -111,8 +111,8 @@ fn check_mask(mask: u32) -> Result<()> {
     if mask & !ALL == 0 { Ok(()) } else { Err(Fault(Nfsstat3::Inval)) }
 }
 
-/// A list's entries; `flag` goes with each tag. There is always a mask: Solaris knows no list without one,
-/// and Linux takes one that says what the group's entry says for none.
+/// A list's entries; `flag` is set in each tag. There is always a mask: Solaris requires one, and Linux
+/// treats a mask equal to the group's entry as none.
 fn entries(acl: &PosixAcl, flag: u32) -> Vec<Aclent> {
     let entry = |tag, id, perm: u8| Aclent { tag: tag | flag, id, perm: perm.into() };
     let mut entries = vec![entry(USER_OBJ, 0, acl.owner)];
@@ -124,7 +124,7 @@ fn entries(acl: &PosixAcl, flag: u32) -> Vec<Aclent> {
     entries
 }
 
-/// The list of these entries; `None` of none.
+/// The list with these entries; `None` without any.
 fn acl(entries: &[Aclent]) -> Result<Option<PosixAcl>> {
     if entries.is_empty() {
         return Ok(None);
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_go_there_and_back() {
+    fn lists_survive_a_round_trip() {
         let lists = [
             PosixAcl::of_mode(0o751),
             PosixAcl {

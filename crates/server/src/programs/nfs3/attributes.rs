@@ -37,7 +37,7 @@ pub(super) fn setattr(call: &Call<'_>, args: Setattr3Args<'_>, body: &mut WccDat
     let done = acting.set_attributes(&node, &set, guard, &mut wcc);
     *body = wcc_data(&wcc);
     done?;
-    call.commit(&admitted, &acting, &[&node])?;
+    call.sync_metadata(&admitted, &acting, &[&node])?;
     Ok(*body)
 }
 

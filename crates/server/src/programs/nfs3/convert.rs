@@ -1,4 +1,4 @@
-//! Between the store's words and RFC 1813's.
+//! Conversion between the store's types and RFC 1813's.
 
 use proto::nfs3::{
     Fattr3, Ftype3, Nfsstat3, Nfstime3, PostOpAttr, Sattr3, SetTime, Specdata3, StableHow, WccAttr, WccData,
@@ -7,7 +7,7 @@ use store::{Attributes, FileKind, Node, SetAttributes, Timestamp, UserContext, W
 
 use super::{Fault, Result};
 
-/// The most nanoseconds in a time stamp.
+/// The maximum of a time stamp's nanoseconds.
 const MAX_NANOSECONDS: u32 = 999_999_999;
 
 /// A store's error as a status.
@@ -38,13 +38,13 @@ pub(super) const fn status(error: store::Error) -> Nfsstat3 {
         Error::BadType => Nfsstat3::Badtype,
         Error::NoDevice => Nfsstat3::Nxio,
         Error::TryLater => Nfsstat3::Jukebox,
-        // Extended attributes, which NFSv3 knows nothing of.
+        // Extended attributes don't exist in NFSv3.
         Error::NoAttribute | Error::TooBig | Error::Io(_) => Nfsstat3::Io,
     }
 }
 
-/// The status of a change to a directory entry that stands in the way of something else (a mount point, a
-/// swap file): "try later" would make the client try for ever, so it is told what knfsd tells.
+/// The status of a change to a directory entry that is in use (a mount point, a swap file). JUKEBOX would
+/// make the client retry forever, so it gets the same error as from knfsd.
 pub(super) const fn entry_status(error: store::Error) -> Nfsstat3 {
     match error {
         store::Error::TryLater => Nfsstat3::Acces,
@@ -52,7 +52,7 @@ pub(super) const fn entry_status(error: store::Error) -> Nfsstat3 {
     }
 }
 
-/// A time on the wire: 32 bits of seconds, which wrap as every NFSv3 server's do.
+/// A time on the wire: 32 bits of seconds, which wrap as with every NFSv3 server.
 const fn nfstime(time: Timestamp) -> Nfstime3 {
     Nfstime3 { seconds: time.seconds as u32, nseconds: time.nanoseconds }
 }
@@ -97,7 +97,7 @@ pub(super) const fn fattr(from: &Attributes) -> Fattr3 {
     }
 }
 
-/// A node's attributes as they are now; none if they can't be had.
+/// A node's current attributes; `None` if they can't be read.
 pub(super) fn post_op(acting: &UserContext<'_>, node: &Node) -> PostOpAttr {
     acting.attributes(node).ok().as_ref().map(fattr)
 }
@@ -133,7 +133,7 @@ pub(super) fn set_attributes(from: &Sattr3) -> Result<SetAttributes> {
     })
 }
 
-/// How durable a WRITE is asked to be.
+/// The durability that a WRITE requests.
 pub(super) const fn stability(how: StableHow) -> io::Stability {
     match how {
         StableHow::Unstable => io::Stability::Unstable,
@@ -142,7 +142,7 @@ pub(super) const fn stability(how: StableHow) -> io::Stability {
     }
 }
 
-/// How durable a WRITE has been made.
+/// The durability that a WRITE has reached.
 pub(super) const fn stable_how(stability: io::Stability) -> StableHow {
     match stability {
         io::Stability::Unstable => StableHow::Unstable,

@@ -13,7 +13,7 @@ use xdr::{Encode, Encoder, Opaque};
 use super::convert::{post_op, set_attributes, wcc_data};
 use super::{Call, Fault, Result};
 
-/// What was made; the handle is its own, the wire type borrows it.
+/// A new object. It owns its handle; the wire type borrows it.
 pub(super) struct NewObject {
     handle: FileHandle,
     attributes: PostOpAttr,
@@ -30,7 +30,7 @@ impl Encode for NewObject {
     }
 }
 
-/// What the four have in common: `make` is the store's operation.
+/// The common part of the four procedures; `make` is the store's operation.
 fn new_object(
     call: &Call<'_>,
     place: Diropargs3<'_>,
@@ -45,7 +45,7 @@ fn new_object(
     let made = make(&acting, &directory, place.name.0, &mut wcc);
     *body = wcc_data(&wcc);
     let made = made?;
-    call.commit(&admitted, &acting, &[&made, &directory])?;
+    call.sync_metadata(&admitted, &acting, &[&made, &directory])?;
     Ok(NewObject { handle: *made.handle(), attributes: post_op(&acting, &made), directory: *body })
 }
 
@@ -53,12 +53,12 @@ pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData)
     let how = match args.how {
         Createhow3::Unchecked(set) => CreateHow::Unchecked(set_attributes(&set)?),
         Createhow3::Guarded(set) => CreateHow::Guarded(set_attributes(&set)?),
-        // The mode comes behind it, by a SETATTR.
+        // The mode follows in a SETATTR.
         Createhow3::Exclusive(verifier) => CreateHow::Exclusive(verifier, 0),
     };
     new_object(call, args.where_, body, |acting, directory, name, wcc| {
         if let CreateHow::Unchecked(_) = how {
-            // It may be there, and be cut to nothing.
+            // The file may exist and be truncated.
             call.check_conflicts_at(acting, directory, name, AccessKind::Write)?;
         }
         Ok(acting.create(directory, name, &how, wcc)?)

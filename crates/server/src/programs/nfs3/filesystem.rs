@@ -8,7 +8,7 @@ use proto::nfs3::{
 use super::convert::post_op;
 use super::{Call, MAX_TRANSFER, Result};
 
-/// Transfers are best in multiples of a page.
+/// The suggested multiple of transfer sizes: a page.
 const MULTIPLE: u32 = 4096;
 /// The preferred size of READDIR's results.
 const PREFERRED_READDIR: u32 = 64 << 10;
@@ -27,7 +27,7 @@ pub(super) fn fsstat(call: &Call<'_>, args: Fsstat3Args<'_>, body: &mut PostOpAt
         tfiles: stat.total_files,
         ffiles: stat.free_files,
         afiles: stat.available_files,
-        // Volatile: it may change at any time.
+        // The values may change at any time.
         invarsec: 0,
     })
 }

@@ -9,7 +9,7 @@ use super::{Call, Fault, Result};
 
 pub(super) fn rename(call: &Call<'_>, args: Rename3Args<'_>, body: &mut Rename3Body) -> Result<Rename3Body> {
     let admitted = call.admit(args.from.dir.0)?;
-    // Both exports' rules hold, even though a rename between two is refused in the end.
+    // Both exports are checked first, although a rename between two is always refused.
     if !call.admit(args.to.dir.0)?.same_export(&admitted) {
         return Err(Fault(Nfsstat3::Xdev));
     }
@@ -22,7 +22,7 @@ pub(super) fn rename(call: &Call<'_>, args: Rename3Args<'_>, body: &mut Rename3B
     let done = acting.rename(&from, args.from.name.0, &to, args.to.name.0, &mut from_wcc, &mut to_wcc);
     *body = Rename3Body { fromdir_wcc: wcc_data(&from_wcc), todir_wcc: wcc_data(&to_wcc) };
     done.map_err(|error| Fault(entry_status(error)))?;
-    call.commit(&admitted, &acting, &[&from, &to])?;
+    call.sync_metadata(&admitted, &acting, &[&from, &to])?;
     Ok(*body)
 }
 
@@ -39,6 +39,6 @@ pub(super) fn link(call: &Call<'_>, args: Link3Args<'_>, body: &mut Link3Body) -
     let done = acting.link(&file, &directory, args.link.name.0, &mut wcc);
     *body = Link3Body { file_attributes: post_op(&acting, &file), linkdir_wcc: wcc_data(&wcc) };
     done.map_err(|error| Fault(entry_status(error)))?;
-    call.commit(&admitted, &acting, &[&file, &directory])?;
+    call.sync_metadata(&admitted, &acting, &[&file, &directory])?;
     Ok(*body)
 }

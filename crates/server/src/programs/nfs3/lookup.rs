@@ -5,10 +5,10 @@ use store::FileHandle;
 use xdr::{Encode, Encoder, Opaque};
 
 use super::convert::post_op;
-use super::{Call, Fault, Result, asking};
+use super::{Call, Fault, Result, requester};
 use crate::authorization::access::Refusal;
 
-/// What LOOKUP found; the handle is its own, the wire type borrows it.
+/// LOOKUP's result. It owns its handle; the wire type borrows it.
 pub(super) struct Found {
     handle: FileHandle,
     attributes: PostOpAttr,
@@ -38,14 +38,14 @@ pub(super) fn lookup(call: &Call<'_>, args: Lookup3Args<'_>, body: &mut PostOpAt
     Ok(Found { handle: *found.handle(), attributes: call.current(&acting, &found), directory: *body })
 }
 
-/// The directory of an export in another one: its own handle, if its own rules let the client in. It is on
-/// the same filesystem, so the client notices nothing but that handle.
+/// The directory of an export that lies in another one, with the inner export's handle, if the inner export
+/// admits the client. Both are on the same filesystem, so only the handle differs for the client.
 fn enter(call: &Call<'_>, export: u32, directory: PostOpAttr) -> Result<Found> {
     let refused = |refusal| match refusal {
         Refusal::NotExported => Fault(Nfsstat3::Acces),
         other => other.into(),
     };
-    let admitted = call.service.gate.enter(export, asking(call.cx)).map_err(refused)?;
+    let admitted = call.service.access.enter(export, requester(call.cx)).map_err(refused)?;
     let handle = admitted.root()?;
     let acting = admitted.acting()?;
     let root = acting.node(handle.as_bytes())?;
@@ -53,23 +53,23 @@ fn enter(call: &Call<'_>, export: u32, directory: PostOpAttr) -> Result<Found> {
 }
 
 /// A symbolic link's text.
-pub(super) struct Text {
+pub(super) struct LinkText {
     attributes: PostOpAttr,
     text: Vec<u8>,
 }
 
-impl Encode for Text {
+impl Encode for LinkText {
     fn encode(&self, to: &mut Encoder) {
         let data: Nfspath3<'_> = Opaque(&self.text);
         to.put(&Readlink3ResOk { symlink_attributes: self.attributes, data });
     }
 }
 
-pub(super) fn readlink(call: &Call<'_>, args: Readlink3Args<'_>, body: &mut PostOpAttr) -> Result<Text> {
+pub(super) fn readlink(call: &Call<'_>, args: Readlink3Args<'_>, body: &mut PostOpAttr) -> Result<LinkText> {
     let admitted = call.admit(args.symlink.0)?;
     let acting = admitted.acting()?;
     let node = acting.node(args.symlink.0)?;
     let text = acting.readlink(&node);
     *body = post_op(&acting, &node);
-    Ok(Text { attributes: *body, text: text? })
+    Ok(LinkText { attributes: *body, text: text? })
 }

@@ -1,9 +1,9 @@
-//! The NFS program, version 3 (RFC 1813): from a call's arguments to its results.
+//! The NFS program, version 3 (RFC 1813).
 //!
-//! A procedure is a function from its arguments to `Result<its ok body, Fault>`; the body of a failed one is
-//! filled on the way, so that weak cache consistency data and attributes go out with errors, too. The
-//! dispatch here decodes, runs, encodes and counts, and keeps the duplicate-request cache around what can't
-//! be done twice.
+//! A procedure is a function from its arguments to `Result<its ok body, Fault>`. It fills the body of a
+//! failure on the way, so that errors carry weak cache consistency data and attributes, too. The dispatch
+//! here decodes, runs, encodes and counts, and uses the duplicate-request cache for procedures that aren't
+//! idempotent.
 
 mod acl;
 mod attributes;
@@ -30,11 +30,11 @@ use state::AccessKind;
 use store::{Node, UserContext};
 use xdr::{Decoder, Encode, Encoder};
 
-use crate::authorization::access::{Admission, Asking, Refusal, Road};
+use crate::authorization::access::{ExportAccess, Refusal, Requester, Transport};
 use crate::programs::drc::{Key, Seen};
 use crate::programs::request::{self, RequestSpan};
+use crate::service::{Service, is_permission_denied};
 use crate::status::ProcedureCounters;
-use crate::service::{Service, refuses};
 
 pub(crate) use acl::Nfsacl;
 
@@ -56,21 +56,21 @@ type Replied = std::result::Result<Done, CallError>;
 /// A procedure's result before it is joined to a failure's body.
 type Result<O> = std::result::Result<O, Fault>;
 
-/// One call: what a procedure needs beside its arguments.
+/// The context of one call, for its procedure.
 struct Call<'a> {
     service: &'a Service,
     cx: &'a CallContext<'a>,
 }
 
 impl Call<'_> {
-    /// The one check for the export that a handle belongs to.
-    fn admit(&self, handle: &[u8]) -> Result<Admission> {
-        Ok(self.service.gate.admit(handle, asking(self.cx))?)
+    /// The access check for the export that a handle belongs to.
+    fn admit(&self, handle: &[u8]) -> Result<ExportAccess> {
+        Ok(self.service.access.admit(handle, requester(self.cx))?)
     }
 
-    /// Says that a change is coming: where it must last, the call will wait for the disk.
-    fn before_change(&self, admitted: &Admission) {
-        if self.service.must_last(admitted, self.cx.peer.address) {
+    /// Announces a change: if its metadata must be durable, the call will wait for the disk.
+    fn before_change(&self, admitted: &ExportAccess) {
+        if self.service.must_sync_metadata(admitted, self.cx.peer.address) {
             self.cx.will_block();
         }
     }
@@ -78,7 +78,7 @@ impl Call<'_> {
     /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open
     /// that denies it. It is to be tried again: neither lasts.
     fn check_conflicts(&self, acting: &UserContext<'_>, node: &Node, touch: AccessKind) -> Result<()> {
-        self.check_conflicts_if(|| Service::may_touch(acting, node, touch), node, touch)
+        self.check_conflicts_if(|| Service::check_permission(acting, node, touch), node, touch)
     }
 
     /// The same where another right decides. Who hasn't got it has nobody make way: the procedure says why it
@@ -89,7 +89,7 @@ impl Call<'_> {
         node: &Node,
         touch: AccessKind,
     ) -> Result<()> {
-        if self.service.state.is_free(touch) || refuses(right()) {
+        if self.service.state.is_free(touch) || is_permission_denied(right()) {
             return Ok(());
         }
         self.service
@@ -120,25 +120,30 @@ impl Call<'_> {
         }
     }
 
-    /// A file's attributes where they needn't be told: not while another client writes it by a delegation.
-    /// Who wants them then asks for them, and that client is asked.
+    /// A file's attributes where they are optional in the reply. Left out while another client writes the
+    /// file under a delegation: a GETATTR then gets them from that client.
     fn current(&self, acting: &UserContext<'_>, node: &Node) -> PostOpAttr {
         if self.service.state.is_write_delegated(node) { None } else { convert::post_op(acting, node) }
     }
 
-    /// Makes the metadata of `changed` durable where it must last.
-    fn commit(&self, admitted: &Admission, acting: &UserContext<'_>, changed: &[&Node]) -> Result<()> {
-        Ok(self.service.make_last(admitted, self.cx.peer.address, acting, changed)?)
+    /// Makes the metadata of `changed` durable if it must be before the reply.
+    fn sync_metadata(
+        &self,
+        admitted: &ExportAccess,
+        acting: &UserContext<'_>,
+        changed: &[&Node],
+    ) -> Result<()> {
+        Ok(self.service.sync_metadata(admitted, self.cx.peer.address, acting, changed)?)
     }
 }
 
-/// Who is asking, as the call says it.
-pub(crate) fn asking<'a>(cx: &CallContext<'a>) -> Asking<'a> {
+/// The origin of a call.
+pub(crate) fn requester<'a>(cx: &CallContext<'a>) -> Requester<'a> {
     let claim = match cx.credential {
         Credential::None => None,
         Credential::Sys(sys) => Some(Claim { uid: sys.uid, gid: sys.gid, gids: &sys.gids }),
     };
-    Asking { address: cx.peer.address, owner: cx.peer.owner, claim, road: Road::Wire }
+    Requester { address: cx.peer.address, owner: cx.peer.owner, claim, transport: Transport::Wire }
 }
 
 impl Program for Nfs3 {
@@ -151,7 +156,7 @@ impl Program for Nfs3 {
     }
 
     fn aligns_payloads(&self) -> bool {
-        self.0.gate.has_direct_writes()
+        self.0.access.has_direct_writes()
     }
 
     fn payload_alignment(&self, _version: u32, procedure: u32, args: &[u8]) -> PayloadAlignment {
@@ -187,9 +192,9 @@ impl Program for Nfs3 {
         let span = RequestSpan::enter(cx, "NFS", procedure.name());
         let call = Call { service: &self.0, cx };
         let done = match procedure {
-            Procedure::Write => self.not_twice_at_a_time(&call, args, reply),
+            Procedure::Write => self.run_exclusively(&call, args, reply),
             _ if repeatable(procedure) => run(&call, procedure, args, reply),
-            _ => self.once(&call, procedure, args, reply),
+            _ => self.run_once(&call, procedure, args, reply),
         };
         count(self.0.counters.nfs3(procedure), &done);
         span.end(&done)
@@ -198,20 +203,15 @@ impl Program for Nfs3 {
 
 impl Nfs3 {
     /// Runs a WRITE, unless it is running already (see [`crate::programs::running_writes`]).
-    fn not_twice_at_a_time(
-        &self,
-        call: &Call<'_>,
-        args: &mut Decoder<'_>,
-        reply: &mut Reply,
-    ) -> Replied {
+    fn run_exclusively(&self, call: &Call<'_>, args: &mut Decoder<'_>, reply: &mut Reply) -> Replied {
         let Some(_running) = self.0.writes.begin(call.cx, args.rest()) else {
             return Err(CallError::Drop);
         };
         run(call, Procedure::Write, args, reply)
     }
 
-    /// Runs what can't be done twice: a retransmission gets the first run's reply.
-    fn once(
+    /// Runs a procedure that isn't idempotent: a retransmission gets the first run's reply.
+    fn run_once(
         &self,
         call: &Call<'_>,
         procedure: Procedure,
@@ -322,7 +322,7 @@ impl From<Refusal> for Fault {
             Refusal::NotKnownYet => Nfsstat3::Jukebox,
             Refusal::InsecurePort => Nfsstat3::Perm,
             Refusal::OtherUser => Nfsstat3::Acces,
-            // Never asked on this road.
+            // Can't happen on the wire.
             Refusal::NoLane => Nfsstat3::Acces,
         })
     }

@@ -1,5 +1,7 @@
-//! READ (RFC 1813 section 3.3.6): small payloads are read into the reply, large ones stay in the page cache
-//! until the socket takes them. In the other I/O modes they are read into memory that they are sent from.
+//! READ (RFC 1813 section 3.3.6).
+//!
+//! Small payloads are read into the reply. Large ones go from the page cache to the socket (sendfile). In the
+//! I/O modes other than buffered, the payload is read into memory of its own.
 
 use io::trace;
 use proto::nfs3::{Nfsstat3, Outcome, PostOpAttr, Read3Args, Read3Head, Read3ResHead};
@@ -10,11 +12,10 @@ use store::{Node, UserContext};
 use super::convert::{fattr, post_op};
 use super::{Call, Done, MAX_TRANSFER, Result, outcome};
 
-/// From how many bytes on a payload goes from the page cache to the socket without passing through our
-/// memory: from where on the engine sends it so.
+/// The payload size in bytes from which the RPC engine uses sendfile.
 const SEND_FROM_FILE: u32 = 64 << 10;
 
-/// What is known of a READ once its payload is in the reply or attached to it.
+/// The result of a READ whose payload is in the reply or attached to it.
 struct Answer {
     attributes: PostOpAttr,
     count: u32,
@@ -68,8 +69,8 @@ fn attempt(
         let eof = u64::from(count) == left;
         head(reply, start, &Answer { attributes: Some(fattr(&attributes)), count, eof });
         if count >= SEND_FROM_FILE {
-            // Sent is what is cached: a send that waited for the disk would hold up all replies behind it.
-            // What the engine reads itself, because it is less, it reads as patiently.
+            // Brings the data into the page cache: a sendfile that waits for the disk would delay all replies
+            // behind it. The engine handles smaller payloads itself.
             let warmed = acting.warm(&file, args.offset, count, || call.cx.will_block());
             if warmed.is_err() {
                 *body = Some(fattr(&attributes));
@@ -86,7 +87,7 @@ fn attempt(
         }
         return Ok(count.into());
     }
-    // The head has one size, so that the payload can be read to its place and the head be written before it.
+    // The head has a fixed size: the payload is read to its final position, and the head patched in later.
     head(reply, start, &Answer { attributes: Some(NO_ATTRIBUTES), count: 0, eof: false });
     let payload = reply.encoder().position();
     let buffer = reply.encoder().buffer();
@@ -106,8 +107,7 @@ fn attempt(
     Ok(count.into())
 }
 
-/// Past the page cache, or through a page cache that doesn't keep it: into memory of its own, from which it
-/// is sent.
+/// Reads with direct or uncached I/O, into memory that the payload is sent from.
 fn fetch(
     call: &Call<'_>,
     acting: &UserContext<'_>,
@@ -145,7 +145,7 @@ const fn result(answer: &Answer) -> Read3ResHead {
     })
 }
 
-/// Room for attributes.
+/// A placeholder for attributes.
 const NO_ATTRIBUTES: proto::nfs3::Fattr3 = proto::nfs3::Fattr3 {
     kind: proto::nfs3::Ftype3::Reg,
     mode: 0,

@@ -1,5 +1,5 @@
-//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16, 3.3.17): entries are encoded as they come, until the
-//! reply is as full as the client allows.
+//! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16, 3.3.17): entries are encoded as they are read, up to
+//! the size that the client allows.
 
 use std::ops::ControlFlow;
 
@@ -13,18 +13,18 @@ use xdr::{Encoder, Opaque, UNIT};
 use super::convert::post_op;
 use super::{Call, Done, Fault, Result, outcome};
 
-/// The largest result, in bytes, whatever the client allows: it waits in our memory until the client reads
+/// The largest result, in bytes, even if the client allows more: it stays in memory until the client reads
 /// it.
 const MAX_RESULT: u32 = 128 << 10;
 
-/// What both ask for, and how full the reply may become.
+/// The arguments of both, and the limits of the reply.
 struct Asked<'a> {
     directory: &'a [u8],
     cookie: u64,
     verifier: [u8; 8],
     /// Bytes of the whole ok body.
     maxcount: u32,
-    /// READDIRPLUS: bytes of it that READDIR would have sent.
+    /// READDIRPLUS: the bytes of it that READDIR would send, too.
     dircount: u32,
 }
 
@@ -50,8 +50,8 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
         dircount: args.dircount,
     };
     list(call, &asked, to, |acting, directory, entry, to| {
-        // An entry that can't be looked up (gone since, another filesystem) is listed without its
-        // particulars.
+        // An entry that can't be looked up (removed since, on another filesystem) is listed without
+        // attributes and handle.
         let node = acting.lookup(directory, entry.name).ok();
         to.put(&Entryplus3 {
             fileid: entry.fileid,
@@ -63,7 +63,7 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
     })
 }
 
-/// Answers; `put` encodes one entry behind its "follows" word.
+/// Answers; `put` encodes one entry after its "value follows" word.
 fn list(
     call: &Call<'_>,
     asked: &Asked<'_>,
@@ -83,7 +83,7 @@ fn list(
     Done { status, bytes: 0 }
 }
 
-/// Fills the reply; `body` is what goes with an error, too.
+/// Fills the reply, and `body` for failures.
 fn fill(
     call: &Call<'_>,
     asked: &Asked<'_>,
@@ -97,15 +97,15 @@ fn fill(
     *body = post_op(&acting, &directory);
     let start = to.position();
     to.put::<ReaddirResHead>(&Outcome::Ok(ReaddirHead { dir_attributes: *body, cookieverf: [0; 8] }));
-    // The status word stands before the ok body, which is what the client's bound is about.
+    // The client's bound applies to the ok body, without the status word.
     let bound = start + UNIT + asked.maxcount.min(MAX_RESULT) as usize;
     let verifier_at = to.position() - 8;
     let (mut listed, mut refused, mut plain) = (0_usize, false, 0_usize);
     let page = acting.read_dir(&directory, asked.cookie, asked.verifier, &mut |entry| {
         let before = to.position();
         let as_readdir = UNIT + Entry3::size(entry.name.len());
-        // Looked at first, so that nothing is looked up that has no room anyway.
-        // The first entry goes out even if dircount forbids it: the client couldn't go on without.
+        // Checked first, so that entries that don't fit aren't looked up. The first entry is sent even if
+        // dircount forbids it, since the client couldn't continue without one.
         let advised = listed == 0 || plain + as_readdir <= asked.dircount as usize;
         let fits = advised && before + as_readdir + DirlistTail::SIZE <= bound;
         if fits {

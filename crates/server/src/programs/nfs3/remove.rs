@@ -7,7 +7,7 @@ use store::{Node, UserContext, Wcc};
 use super::convert::{entry_status, wcc_data};
 use super::{Call, Fault, Result};
 
-fn gone(
+fn remove_entry(
     call: &Call<'_>,
     place: Diropargs3<'_>,
     body: &mut WccData,
@@ -22,14 +22,14 @@ fn gone(
     let done = unlink(&acting, &directory, place.name.0, &mut wcc);
     *body = wcc_data(&wcc);
     done.map_err(|error| Fault(entry_status(error)))?;
-    call.commit(&admitted, &acting, &[&directory])?;
+    call.sync_metadata(&admitted, &acting, &[&directory])?;
     Ok(*body)
 }
 
 pub(super) fn remove(call: &Call<'_>, args: Remove3Args<'_>, body: &mut WccData) -> Result<WccData> {
-    gone(call, args.object, body, |acting, directory, name, wcc| acting.remove(directory, name, wcc))
+    remove_entry(call, args.object, body, |acting, directory, name, wcc| acting.remove(directory, name, wcc))
 }
 
 pub(super) fn rmdir(call: &Call<'_>, args: Rmdir3Args<'_>, body: &mut WccData) -> Result<WccData> {
-    gone(call, args.object, body, |acting, directory, name, wcc| acting.rmdir(directory, name, wcc))
+    remove_entry(call, args.object, body, |acting, directory, name, wcc| acting.rmdir(directory, name, wcc))
 }

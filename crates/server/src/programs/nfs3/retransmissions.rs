@@ -15,9 +15,9 @@ use store::HandleKey;
 use xdr::{Encode, Encoder, Opaque};
 
 use crate::Config;
-use crate::authorization::access::{Asking, Gate, Road};
-use crate::export_table::io_modes::Switches;
-use crate::export_table::{Opening, Table};
+use crate::authorization::access::{AccessControl, Requester, Transport};
+use crate::export_table::io_modes::IoModeSettings;
+use crate::export_table::{ExportTable, StoreSettings};
 use crate::lifecycle::descriptors::{Demands, Descriptors};
 use crate::lifecycle::start::start_wire;
 use crate::programs::drc::{Key, Seen};
@@ -44,14 +44,15 @@ impl Rig {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let text = format!("{} *(rw,insecure,no_root_squash,async)", directory.path().display());
-        let opening = Opening {
+        let opening = StoreSettings {
             key: HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
         };
-        let table = Table::open(&Exports::parse(&text, "test").unwrap(), &opening, &Table::default());
+        let table =
+            ExportTable::open(&Exports::parse(&text, "test").unwrap(), &opening, &ExportTable::default());
         let service = Arc::new(Service {
-            gate: Gate::new(table, Switches::default()),
+            access: AccessControl::new(table, IoModeSettings::default()),
             counters: Default::default(),
             drc: Default::default(),
             writes: Default::default(),
@@ -65,8 +66,8 @@ impl Rig {
             )
             .unwrap(),
             owners: crate::nfs4::Owners::new(None, false),
-            notes: Default::default(),
-            neighbours: Default::default(),
+            lane_attempts: Default::default(),
+            async_clients: Default::default(),
             verifier: Arc::clone(&opening.verifier),
         });
         let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 4, ..Config::default() };
@@ -82,10 +83,10 @@ impl Rig {
 
     /// The handle of a file of the export, or of the exported directory.
     fn handle(&self, name: Option<&str>) -> Vec<u8> {
-        let table = self.service.gate.table();
+        let table = self.service.access.table();
         let owner = rpc::server::TcpOwner::Remote;
-        let asking = Asking { address: self.address, owner, claim: None, road: Road::Wire };
-        let admitted = self.service.gate.admit_to(&table.entries()[0], asking).unwrap();
+        let requester = Requester { address: self.address, owner, claim: None, transport: Transport::Wire };
+        let admitted = self.service.access.admit_to(&table.entries()[0], requester).unwrap();
         let root = admitted.root().unwrap();
         let acting = admitted.acting().unwrap();
         let mut node = acting.node(root.as_bytes()).unwrap();

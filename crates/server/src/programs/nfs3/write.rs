@@ -1,7 +1,8 @@
 //! WRITE and COMMIT (RFC 1813 sections 3.3.7, 3.3.21).
 //!
-//! On a `sync` export a WRITE is as durable as it was asked to be. On an `async` one nothing is waited for
-//! and everything is said to be done: that is what exports(5) promises for it, data loss in a crash included.
+//! On a `sync` export a WRITE is as durable as requested. On an `async` export the server replies without
+//! waiting for the disk and claims the requested durability, as exports(5) describes, with the risk of data
+//! loss in a crash.
 
 use io::trace;
 use proto::nfs3::{Commit3Args, Commit3ResOk, FHSIZE, Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
@@ -13,11 +14,11 @@ use xdr::{Decoder, Encoder};
 use super::convert::{stability, stable_how, wcc_data};
 use super::{Call, Done, Fault, MAX_TRANSFER, Result, outcome};
 
-/// Payloads below this are written through the page cache whatever the mode: no device has smaller blocks.
+/// Smaller payloads are written through the page cache in every mode: no device has smaller blocks.
 const SMALLEST_BLOCK: u32 = 512;
 
-/// Where the payload of a WRITE should lie, of which `args` has come: so that what is a whole block in the
-/// file is one in memory.
+/// The memory alignment of a WRITE's payload, from the arguments received so far: whole blocks of the file
+/// should be whole blocks in memory.
 pub(super) fn payload_alignment(args: &[u8]) -> PayloadAlignment {
     let mut from = Decoder::new(args);
     let mut head = || -> std::result::Result<_, xdr::Error> {
@@ -54,8 +55,8 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
     let acting = admitted.acting()?;
     let node = acting.node(args.file.0)?;
     call.check_conflicts(&acting, &node, AccessKind::Write)?;
-    // "The count ... must match the length of data" is knfsd's reading, too; what is above wtmax is cut (a
-    // short write).
+    // knfsd also requires the count to match the length of the data. Data above wtmax is left out (a short
+    // write).
     let length = args.data.0.len();
     if args.count as usize != length {
         return Err(Fault(Nfsstat3::Inval));
@@ -66,8 +67,7 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
         call.cx.will_block();
     }
     let mut wcc = Wcc::default();
-    // Should the data be lost between the write and the answer, the client must see another one with its
-    // COMMIT.
+    // Read before the write: if the data is lost before the reply, the COMMIT will return another verifier.
     let verf = call.service.verifier.get();
     let written = acting.write(&node, args.offset, data, stability(asked), &mut wcc);
     *body = wcc_data(&wcc);
@@ -95,8 +95,8 @@ fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) ->
     let node = acting.node(args.file.0)?;
     let mut wcc = Wcc::default();
     if node.kind() == FileKind::Directory {
-        // Not NFSv3's: what a client changes that syncs for itself ([`crate::programs::localio::Neighbours`]) is made
-        // durable so.
+        // An extension of NFSv3, for clients that sync metadata themselves
+        // ([`crate::programs::localio::AsyncClients`]).
         let now = acting.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
         if admitted.sync {
@@ -115,6 +115,6 @@ fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) ->
         let now = acting.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
     }
-    // After the sync: what it, or anybody's until now, found lost has changed it.
+    // Read after the sync: lost writes that this or an earlier sync has found have changed it.
     Ok(Commit3ResOk { file_wcc: *body, verf: call.service.verifier.get() })
 }

@@ -137,7 +137,7 @@ impl Compound<'_> {
                 let moved = std::mem::take(&mut self.context.moved);
                 self.context.service.counters.nfs4(spec.operation).count(done.is_err(), moved);
             }
-            let name = operation.map_or("ILLEGAL", Operation::name);
+            let name = spec.map_or("ILLEGAL", |spec| spec.operation.name());
             tracing::debug!(operation = name, status = ?done.err().unwrap_or(Nfsstat4::Ok), "operation");
             let Err(status) = done else { continue };
             let status = self.fail(spec, status, status_at);

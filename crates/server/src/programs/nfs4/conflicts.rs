@@ -10,7 +10,7 @@ use store::{FileKind, Node, OwnChange, UserContext};
 use super::context::{Context, is_special};
 use super::object::File;
 use super::status::{self, Result};
-use crate::service::{Service, refuses};
+use crate::service::{Service, is_permission_denied};
 
 impl Context<'_> {
     /// The current file, if it is a regular one and the state id allows to read or write it.
@@ -49,13 +49,13 @@ impl Context<'_> {
         if self.service.state.is_free(touch) {
             return Ok(());
         }
-        Service::may_touch(&file.acting()?, &file.node, touch).map_err(status::of_store)
+        Service::check_permission(&file.acting()?, &file.node, touch).map_err(status::of_store)
     }
 
     /// Checks that no other client's delegation conflicts with a change of the file. The guard must live
     /// until the change is made.
     pub fn begin_change(&self, acting: &UserContext<'_>, file: &Node) -> Result<Option<OwnChange>> {
-        self.begin_permitted_change(|| Service::may_touch(acting, file, AccessKind::Change), file)
+        self.begin_permitted_change(|| Service::check_permission(acting, file, AccessKind::Change), file)
     }
 
     /// As [`Context::begin_change`], where another `permission` than that to change the file decides. Without
@@ -65,7 +65,7 @@ impl Context<'_> {
         permission: impl FnOnce() -> store::Result<()>,
         file: &Node,
     ) -> Result<Option<OwnChange>> {
-        if !self.service.state.has_delegations() || refuses(permission()) {
+        if !self.service.state.has_delegations() || is_permission_denied(permission()) {
             return Ok(None);
         }
         self.service.state.begin_change(self.own_client(), file.handle()).map_err(status::of_state)

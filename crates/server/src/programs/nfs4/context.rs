@@ -15,8 +15,8 @@ use xdr::Decoder;
 
 use super::object::{File, Object};
 use super::status::{self, Result};
-use crate::authorization::access::Admission;
-use crate::programs::nfs3::asking;
+use crate::authorization::access::ExportAccess;
+use crate::programs::nfs3::requester;
 use crate::service::Service;
 
 /// An operation: it decodes its arguments and appends the body of its result to the reply, unless it fails.
@@ -115,8 +115,8 @@ impl<'a> Context<'a> {
 
 impl Context<'_> {
     /// The one check for the export that a handle belongs to.
-    pub fn admit(&self, handle: &[u8]) -> Result<Admission> {
-        self.service.gate.admit(handle, asking(self.cx)).map_err(status::of_refusal)
+    pub fn admit(&self, handle: &[u8]) -> Result<ExportAccess> {
+        self.service.access.admit(handle, requester(self.cx)).map_err(status::of_refusal)
     }
 
     /// The current handle's object.
@@ -176,7 +176,7 @@ impl Context<'_> {
     pub fn principal(&self) -> Principal {
         let owner = self.cx.peer.owner;
         match (claimed_principal(self.cx.credential), owner) {
-            (Principal::Sys(claimed), _) if self.service.gate.believes(owner, claimed) => {
+            (Principal::Sys(claimed), _) if self.service.access.believes(owner, claimed) => {
                 Principal::Sys(claimed)
             }
             (Principal::Sys(_), TcpOwner::User(user)) => Principal::Sys(user),

@@ -28,7 +28,7 @@ use xdr::{Array, Opaque};
 
 use super::callbacks::CallbackOperation;
 use super::status::{self, Result};
-use crate::authorization::access::Admission;
+use crate::authorization::access::ExportAccess;
 use crate::service::Service;
 
 /// The most copies at a time: each has a thread.
@@ -42,7 +42,7 @@ const CHUNK: u64 = 16 << 20;
 
 /// One end of a copy.
 pub(super) struct End {
-    pub admitted: Admission,
+    pub admitted: ExportAccess,
     pub node: Arc<Node>,
     pub offset: u64,
 }
@@ -245,7 +245,7 @@ fn run(service: &Service, request: &CopyRequest, copying: &Copying) -> Nfsstat4 
             }
             for end in [&request.from, &request.to] {
                 // The exports may have changed since the one check admitted the client.
-                if !service.gate.still_admits(&end.admitted) {
+                if !service.access.still_admits(&end.admitted) {
                     return Err(store::Error::Stale);
                 }
                 acting.node(end.node.handle().as_bytes())?;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 
 use super::lock_file::LockFile;
-use crate::lifecycle::lock_store::{LockStore, Stored};
+use crate::lifecycle::lock_store::{LockStore, StoredLock};
 
 /// Stands for all owners of a client that had a write delegation: they share one open file.
 pub(super) const SHARED: u64 = 0;
@@ -58,7 +58,7 @@ impl KeptLocks {
     }
 
     /// Stores an open file.
-    pub(super) fn keep(&self, owner: u64, file: &OwnedFd) -> Option<Stored> {
+    pub(super) fn keep(&self, owner: u64, file: &OwnedFd) -> Option<StoredLock> {
         use std::os::fd::AsFd as _;
         self.store.keep(owner, file.as_fd())
     }

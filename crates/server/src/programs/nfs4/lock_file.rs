@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use state::{DescriptionLocks, LockKind, Range};
 use store::{FileLock, Result};
 
-use crate::lifecycle::lock_store::Stored;
+use crate::lifecycle::lock_store::StoredLock;
 
 /// A lock as the kernel represents it.
 pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
@@ -27,14 +27,14 @@ pub(crate) struct LockFile {
     /// It is open for writing, which exclusive locks need.
     writable: bool,
     /// The copy that the service manager keeps.
-    stored: Option<Stored>,
+    stored: Option<StoredLock>,
     /// The ranges of each owner. Locked during the system call, so that two owners can't both get the same
     /// range.
     locks: Mutex<DescriptionLocks>,
 }
 
 impl LockFile {
-    pub(crate) fn new(file: Arc<OwnedFd>, writable: bool, stored: Option<Stored>) -> Arc<Self> {
+    pub(crate) fn new(file: Arc<OwnedFd>, writable: bool, stored: Option<StoredLock>) -> Arc<Self> {
         Arc::new(Self { file, writable, stored, locks: Mutex::default() })
     }
 
@@ -128,7 +128,7 @@ impl OwnerLocks {
     ///
     /// # Errors
     /// As for [`store::lock`]; `TryLater` if there is a conflict all the same.
-    pub(crate) fn moved_to(&self, file: OwnedFd, stored: Option<Stored>) -> Result<Self> {
+    pub(crate) fn moved_to(&self, file: OwnedFd, stored: Option<StoredLock>) -> Result<Self> {
         let to = Self::new(LockFile::new(Arc::new(file), true, stored));
         for (range, kind) in self.on.locks.lock().of(self.number) {
             if to.lock(range, kind)?.is_some() {
@@ -141,7 +141,7 @@ impl OwnerLocks {
 
 impl Drop for OwnerLocks {
     fn drop(&mut self) {
-        if self.stays || self.on.stored.as_ref().is_some_and(Stored::is_left) {
+        if self.stays || self.on.stored.as_ref().is_some_and(StoredLock::is_left) {
             return;
         }
         let mut locks = self.on.locks.lock();

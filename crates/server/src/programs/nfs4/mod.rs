@@ -66,7 +66,7 @@ impl Program for Nfs4 {
     }
 
     fn aligns_payloads(&self) -> bool {
-        self.0.gate.has_direct_writes()
+        self.0.access.has_direct_writes()
     }
 
     fn payload_alignment(&self, _version: u32, procedure: u32, args: &[u8]) -> PayloadAlignment {

@@ -9,7 +9,7 @@ use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
-use crate::export_table::{Entry, Table};
+use crate::export_table::{ExportEntry, ExportTable};
 
 /// The first byte of the handles of the pseudo-filesystem: no store's handles begin with it.
 const PSEUDO: u8 = 0xf4;
@@ -22,7 +22,7 @@ pub(super) struct PseudoId(u64);
 #[derive(Debug, Clone)]
 pub(super) enum Child {
     Pseudo(PseudoId),
-    Export(Arc<Entry>),
+    Export(Arc<ExportEntry>),
 }
 
 /// A directory of the pseudo-filesystem.
@@ -38,7 +38,7 @@ pub(super) struct Namespace {
     directories: HashMap<PseudoId, Directory>,
     /// The directories above exports, by the exports' numbers.
     above: HashMap<u32, PseudoId>,
-    root: Option<Arc<Entry>>,
+    root: Option<Arc<ExportEntry>>,
 }
 
 impl PseudoId {
@@ -85,7 +85,7 @@ impl PseudoId {
 
 impl Namespace {
     /// Joins those exports of `table` that are `visible` and have a store.
-    pub fn of(table: &Table, visible: impl Fn(&Arc<Entry>) -> bool) -> Self {
+    pub fn of(table: &ExportTable, visible: impl Fn(&Arc<ExportEntry>) -> bool) -> Self {
         let mut made = Self { directories: HashMap::new(), above: HashMap::new(), root: None };
         let root = PseudoId::root();
         made.directories.insert(root, Directory { parent: root, children: BTreeMap::new() });
@@ -99,7 +99,7 @@ impl Namespace {
         made
     }
 
-    fn add(&mut self, entry: &Arc<Entry>) {
+    fn add(&mut self, entry: &Arc<ExportEntry>) {
         let path = entry.export.path().as_os_str().as_bytes();
         let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
         let Some((last, above)) = parts.split_last() else {
@@ -130,7 +130,7 @@ impl Namespace {
     }
 
     /// The export of `/`, if there is one.
-    pub const fn root_export(&self) -> Option<&Arc<Entry>> {
+    pub const fn root_export(&self) -> Option<&Arc<ExportEntry>> {
         self.root.as_ref()
     }
 
@@ -149,7 +149,7 @@ mod tests {
     use exports::Exports;
 
     use super::*;
-    use crate::export_table::Opening;
+    use crate::export_table::StoreSettings;
 
     #[test]
     fn exports_are_joined_under_one_root() {
@@ -159,12 +159,13 @@ mod tests {
             std::fs::create_dir_all(scratch.path().join(name)).unwrap();
         }
         let text = format!("{base}/a *(fsid=1)\n{base}/b/c *(fsid=2)\n{base}/b/c/inner *(fsid=3)\n");
-        let opening = Opening {
+        let opening = StoreSettings {
             key: store::HandleKey::new([1; 16]),
             verifier: Arc::default(),
             limits: store::DescriptorLimits::default(),
         };
-        let table = Table::open(&Exports::parse(&text, "t").unwrap(), &opening, &Table::default());
+        let table =
+            ExportTable::open(&Exports::parse(&text, "t").unwrap(), &opening, &ExportTable::default());
         let names = Namespace::of(&table, |_| true);
         let mut at = PseudoId::root();
         for part in base.split('/').filter(|part| !part.is_empty()) {

@@ -16,14 +16,14 @@ use super::namespace::Namespace;
 use super::object::File;
 use super::status::{self, Result};
 use crate::authorization::access::Refusal;
-use crate::export_table::{Entry, Nested};
-use crate::programs::nfs3::asking;
+use crate::export_table::{ExportEntry, ExportNesting};
+use crate::programs::nfs3::requester;
 
 /// The exports under one root, as the client may see them now. An export is visible, too, while it can't be
 /// decided yet whether the client is admitted.
 pub(super) fn namespace(c: &Context<'_>) -> Namespace {
-    Namespace::of(&c.service.gate.table(), |entry| {
-        !matches!(c.service.gate.admit_to(entry, asking(c.cx)), Err(Refusal::NotExported))
+    Namespace::of(&c.service.access.table(), |entry| {
+        !matches!(c.service.access.admit_to(entry, requester(c.cx)), Err(Refusal::NotExported))
     })
 }
 
@@ -31,8 +31,8 @@ pub(super) fn namespace(c: &Context<'_>) -> Namespace {
 ///
 /// # Errors
 /// `Noent` for an export that isn't the client's: as if it weren't there.
-pub(super) fn export_root(c: &Context<'_>, entry: &Arc<Entry>) -> Result<File> {
-    let admitted = c.service.gate.admit_to(entry, asking(c.cx)).map_err(|refusal| match refusal {
+pub(super) fn export_root(c: &Context<'_>, entry: &Arc<ExportEntry>) -> Result<File> {
+    let admitted = c.service.access.admit_to(entry, requester(c.cx)).map_err(|refusal| match refusal {
         Refusal::NotExported => Nfsstat4::Noent,
         other => status::of_refusal(other),
     })?;
@@ -46,7 +46,7 @@ pub(super) fn export_root(c: &Context<'_>, entry: &Arc<Entry>) -> Result<File> {
 
 /// The root of an export that a name in another one leads to.
 pub(super) fn inner_root(c: &Context<'_>, export: u32) -> Result<File> {
-    let table = c.service.gate.table();
+    let table = c.service.access.table();
     match export_root(c, table.get(export).ok_or(Nfsstat4::Access)?) {
         // It is there, and can be seen.
         Err(Nfsstat4::Noent) => Err(Nfsstat4::Access),
@@ -55,10 +55,10 @@ pub(super) fn inner_root(c: &Context<'_>, export: u32) -> Result<File> {
 }
 
 /// The exports that have their name in `directory`.
-pub(super) fn in_directory(c: &Context<'_>, directory: &File) -> Vec<Nested> {
-    let table = c.service.gate.table();
+pub(super) fn in_directory(c: &Context<'_>, directory: &File) -> Vec<ExportNesting> {
+    let table = c.service.access.table();
     let export = FileHandle::export_of(directory.node.handle().as_bytes());
-    let here = |nested: &&Nested| {
+    let here = |nested: &&ExportNesting| {
         // Where it leads now: directories may have been renamed.
         let parent = || directory.admitted.walk(nested.way.iter().map(Vec::as_slice));
         Some(nested.outer.id) == export
@@ -70,7 +70,7 @@ pub(super) fn in_directory(c: &Context<'_>, directory: &File) -> Vec<Nested> {
 /// The root of the inner export that `name` in `directory` leads to, if it leads to one and the client is
 /// admitted to that.
 pub(super) fn entered(c: &Context<'_>, directory: &File, name: &[u8]) -> Result<Option<File>> {
-    if !c.service.gate.table().nested().iter().any(|nested| nested.name == name) {
+    if !c.service.access.table().nested().iter().any(|nested| nested.name == name) {
         return Ok(None);
     }
     let Some(nested) = in_directory(c, directory).into_iter().find(|nested| nested.name == name) else {
@@ -104,8 +104,8 @@ pub(super) fn mounted_on(c: &Context<'_>, root: &File) -> Result<Option<u64>> {
 }
 
 /// The entry of the export around that of `root`, and the outer export's root.
-fn around(c: &Context<'_>, root: &File) -> Result<Option<(Nested, File)>> {
-    let table = c.service.gate.table();
+fn around(c: &Context<'_>, root: &File) -> Result<Option<(ExportNesting, File)>> {
+    let table = c.service.access.table();
     let export = FileHandle::export_of(root.node.handle().as_bytes());
     let Some(nested) = table.nested().iter().find(|nested| Some(nested.inner.id) == export) else {
         return Ok(None);

@@ -8,12 +8,12 @@ use store::{FileHandle, Node, UserContext};
 
 use super::namespace::PseudoId;
 use super::status::{self, Result};
-use crate::authorization::access::Admission;
+use crate::authorization::access::ExportAccess;
 
 /// A file of an export, to which the client has been admitted.
 #[derive(Debug, Clone)]
 pub(super) struct File {
-    pub admitted: Rc<Admission>,
+    pub admitted: Rc<ExportAccess>,
     pub node: Arc<Node>,
 }
 
