@@ -1,12 +1,13 @@
-//! The NFS server: programs over store, exports and lane.
+//! The NFS server: RPC programs over store, exports and lane.
 //!
-//! One port serves NFSv3, MOUNT v3 and the LOCALIO program. A call's way: `rpc` (framing, credential) ->
-//! `nfs3` or `mount3` (arguments, results) -> `access` (which export, this client, squashed to whom) ->
-//! `store` (the file). The lane's way joins at `access`: both roads ask the same function, so neither can
-//! allow what the other refuses.
+//! One port serves NFS versions 3 and 4 (minor versions 0 to 2), NFSACL, MOUNT version 3 and LOCALIO. A call
+//! passes `rpc` (framing, credential), its program in `programs` (arguments, results),
+//! `authorization::access` (the export, the client, the user after squashing) and `store` (the file). Opens
+//! over the lane use the same `authorization::access`, so that neither transport allows what the other
+//! refuses.
 //!
-//! [`Server::start`] brings up everything that a [`Config`] names and [`Server::stop`] takes it down again in
-//! the order that loses nothing; several servers can live in one process.
+//! [`Server::start`] starts everything that a [`Config`] names, and [`Server::stop`] stops it in the order
+//! that loses nothing. Several servers can run in one process.
 
 mod authorization;
 mod export_table;

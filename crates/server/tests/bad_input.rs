@@ -1,4 +1,4 @@
-//! What a client may send wrong: each gets the protocol's own error, and the next call is answered as ever.
+//! Malformed input: each call gets the protocol's error, and the next call is answered normally.
 
 mod common;
 
@@ -253,7 +253,7 @@ fn the_target_of_a_symbolic_link_has_its_bounds() {
 }
 
 #[test]
-fn localio_answers_void_to_everybody_with_a_name() {
+fn localio_answers_void_to_every_auth_sys_caller() {
     let (_scratch, _server, mut client) = open_server();
     let (status, results) = client.raw(localio::PROGRAM, 1, 1, &[0x5a; 16]);
     assert_eq!(

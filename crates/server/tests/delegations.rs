@@ -130,7 +130,7 @@ fn version_3_recalls_delegations() {
 
 /// Who may not read, write or change a file has nobody make way for it, on any road.
 #[test]
-fn who_is_refused_recalls_nothing() {
+fn a_refused_request_recalls_nothing() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     std::fs::create_dir(scratch.at("d")).unwrap();
@@ -235,7 +235,7 @@ fn another_process(program: &str, arguments: &[&std::path::Path]) {
 }
 
 #[test]
-fn what_a_local_process_does_to_a_files_name_or_mode_recalls_delegations() {
+fn local_changes_of_name_or_mode_recall_delegations() {
     let scratch = Scratch::new();
     let (_server, (mut one, root), _) = two(&scratch);
     let (from, to) = (scratch.at("f"), scratch.at("g"));
@@ -427,7 +427,7 @@ fn a_holder_is_asked_for_those_of_other_versions_and_for_whole_directories() {
 }
 
 #[test]
-fn what_is_not_returned_is_taken_away() {
+fn a_delegation_that_is_not_returned_is_revoked() {
     let scratch = Scratch::new();
     let server = Server::start(Config { lease: Duration::from_secs(2), ..scratch.config(ANYBODY) }).unwrap();
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -454,7 +454,7 @@ fn what_is_not_returned_is_taken_away() {
 }
 
 #[test]
-fn who_returns_nothing_holds_up_a_local_process_once() {
+fn a_client_that_ignores_recalls_delays_a_local_process_once() {
     let scratch = Scratch::new();
     let server = Server::start(Config { lease: Duration::from_secs(1), ..scratch.config(ANYBODY) }).unwrap();
     ["f", "g", "h"].iter().for_each(|name| std::fs::write(scratch.at(name), "data").unwrap());

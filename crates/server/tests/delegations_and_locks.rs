@@ -183,7 +183,7 @@ fn locks_made_under_a_delegation_go_with_their_open() {
 }
 
 #[test]
-fn who_asks_for_a_lock_that_a_holder_may_have_given_locally_has_the_delegation_recalled() {
+fn a_lock_request_recalls_a_delegation_that_allows_local_locks() {
     let scratch = Scratch::new();
     let (_server, root, [mut one, mut other]) = start(&scratch, ["one", "other"]);
     let (_, delegation, file) = open_f(&mut one, &root, WRITE_DELEG).unwrap();
@@ -199,7 +199,7 @@ fn who_asks_for_a_lock_that_a_holder_may_have_given_locally_has_the_delegation_r
 }
 
 #[test]
-fn locks_for_reading_recall_nobody_and_become_locks_for_writing() {
+fn read_locks_recall_nothing_and_become_write_locks() {
     let scratch = Scratch::new();
     let (_server, root, [mut one, mut other, mut third]) = start(&scratch, ["one", "other", "third"]);
     let (_, delegation, file) = open_f(&mut one, &root, READ_DELEG).unwrap();

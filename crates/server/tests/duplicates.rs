@@ -1,4 +1,4 @@
-//! Retransmissions: what can't be done twice is done once and answered twice.
+//! Retransmissions: a non-idempotent call is executed once and answered twice.
 
 mod common;
 

@@ -308,7 +308,7 @@ fn handles_from_before_are_worth_nothing_once_the_inner_directory_is_exported() 
 }
 
 #[test]
-fn what_a_local_process_moves_in_goes_by_the_inner_rules_and_a_file_with_names_on_both_sides_by_both() {
+fn files_moved_in_follow_the_inner_rules_and_files_with_links_on_both_sides_both() {
     let rig = Rig::new();
     rig.export(true);
     let server = rig.serve();

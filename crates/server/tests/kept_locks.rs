@@ -175,7 +175,7 @@ fn a_clients_locks_are_in_force_while_the_server_is_away_and_until_it_has_reclai
 }
 
 #[test]
-fn what_the_manager_has_no_room_for_is_locked_all_the_same() {
+fn locks_without_room_in_the_manager_are_granted() {
     let scratch = Scratch::new();
     let mut manager = Manager::new(&scratch);
     let lock_store = Some(manager.store(1));

@@ -1,4 +1,4 @@
-//! The lane's questions get the wire's answers: the one check, asked from both roads about the same files.
+//! The lane and the wire give the same answers: one access check, requested over both for the same files.
 
 mod common;
 
@@ -132,7 +132,7 @@ fn refusals_are_those_of_the_wire() {
 /// NFS servers allow READ and WRITE to an owner whatever the mode says, and READ to who may execute, for the
 /// protocol has no open (RFC 1813 section 4.4). A descriptor is an open.
 #[test]
-fn what_open_refuses_is_not_granted_and_the_wire_serves_it() {
+fn an_open_that_the_lane_refuses_is_served_by_the_wire() {
     for options in ["no_root_squash", "root_squash"] {
         let scratch = Scratch::new();
         let server = scratch.serve(&format!("*(rw,insecure,{options})"));
@@ -232,7 +232,7 @@ fn in_roots_hands(clients: &str, peer: u32, claim: u32) -> Vec<std::os::fd::Owne
 }
 
 #[test]
-fn who_is_squashed_cannot_write_by_opening_again_what_he_may_read() {
+fn a_squashed_client_cannot_reopen_a_readable_file_for_writing() {
     for (clients, peer, claim) in [
         ("*(rw,insecure,root_squash)", 0, 0),
         // Root claims to be somebody whom nobody squashes.
@@ -377,7 +377,7 @@ fn no_lane_addresses_and_ports() {
 }
 
 #[test]
-fn a_reload_recalls_the_grants_of_those_whom_it_touches() {
+fn a_reload_recalls_the_grants_of_affected_clients() {
     let scratch = Scratch::new();
     std::fs::write(scratch.at("f"), "data").unwrap();
     let list = scratch.dir.path().join("exports");
@@ -413,7 +413,7 @@ fn a_reload_recalls_the_grants_of_those_whom_it_touches() {
 }
 
 #[test]
-fn a_nonce_that_two_registered_is_nobody_s() {
+fn a_nonce_registered_twice_is_refused() {
     use lane::message::{self, LaneRequest};
     use rustix::net::{SendFlags, SocketAddrUnix, connect, send};
 

@@ -144,7 +144,7 @@ fn a_process_that_ends_denies_nothing_any_more() {
 }
 
 #[test]
-fn a_silent_client_gives_way_to_a_grant_and_to_nobody_who_may_not_have_one() {
+fn a_silent_client_is_expired_for_a_grant_only_if_the_grant_is_permitted() {
     let scratch = Scratch::new();
     let lease = Duration::from_secs(1);
     let server = Server::start(Config { lease, ..scratch.config(ANYBODY) }).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are made over the lane: what CREATE, SETATTR and an Open would have made, told or refused.
+//! Files created over the lane: the same results as with CREATE, SETATTR and an Open.
 
 mod common;
 
@@ -105,7 +105,7 @@ fn the_export_and_the_directory_refuse_what_they_refuse_on_the_wire() {
 }
 
 #[test]
-fn squashed_root_makes_nobodys_files_and_cannot_write_those_that_he_may_read() {
+fn squashed_root_creates_anonymous_files_and_cannot_write_readable_ones() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure,root_squash)");
     let mut client = Client::new(&server);
@@ -124,7 +124,7 @@ fn squashed_root_makes_nobodys_files_and_cannot_write_those_that_he_may_read() {
 }
 
 #[test]
-fn a_retry_finds_its_own_file_on_either_road_and_nobody_elses() {
+fn a_retry_finds_its_own_file_on_either_transport_only() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut client = Client::new(&server);
@@ -155,7 +155,7 @@ fn a_retry_finds_its_own_file_on_either_road_and_nobody_elses() {
 }
 
 #[test]
-fn what_is_there_is_opened_as_it_is_or_left_to_the_wire() {
+fn an_existing_file_is_opened_unchanged_or_left_to_the_wire() {
     let scratch = Scratch::new();
     let server = scratch.serve(ANYBODY);
     let mut client = Client::new(&server);

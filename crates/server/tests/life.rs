@@ -1,4 +1,4 @@
-//! Start, reload, restart, stop: what clients keep, and what is left behind (nothing).
+//! Start, reload, restart, stop: clients keep their files and handles, and nothing is left behind.
 
 mod common;
 
@@ -124,7 +124,7 @@ fn a_reload_keeps_what_stays_and_takes_what_goes() {
 }
 
 #[test]
-fn reloads_under_use_hurt_nobody() {
+fn reloads_under_load_disturb_no_client() {
     let scratch = Scratch::new();
     let server = scratch.serve(OPEN);
     std::thread::scope(|scope| {
@@ -198,7 +198,7 @@ fn reloads_with_host_names_in_the_exports_revoke_nothing() {
 }
 
 #[test]
-fn what_prevents_a_start_is_said() {
+fn start_errors_name_their_cause() {
     let scratch = Scratch::new();
     let start = |change: &dyn Fn(&mut samehost_server::Config)| {
         let mut config = scratch.config(OPEN);

@@ -1,5 +1,5 @@
-//! A server of root, and processes of ordinary users on its own host: over loopback nobody is whoever he
-//! claims to be.
+//! A server that runs as root, and ordinary users' processes on its host: over loopback AUTH_SYS claims are
+//! verified.
 //!
 //! The tests need root: they are several users of the host at once, each on threads of its own.
 
@@ -40,7 +40,7 @@ fn made_by(scratch: &Scratch, client: &mut Client, root: &[u8], name: &str) -> (
 }
 
 #[test]
-fn a_process_is_its_own_user_or_nobody() {
+fn a_local_process_acts_as_its_own_user_or_anonymous() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure,no_root_squash,async)");
     for (name, uid) in [("roots", 0), ("namelesss", NAMELESS), ("daemons", DAEMON)] {
@@ -118,7 +118,7 @@ fn processes_are_known_by_every_address_of_the_host() {
 
 /// What NFSv4 knows of a client belongs to the user whose process it is, whatever it claims.
 #[test]
-fn nobody_ends_anothers_client_by_claiming_to_be_its_user() {
+fn a_false_claim_cannot_end_another_users_client() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure,no_root_squash,async)");
     std::fs::write(scratch.at("f"), "data").unwrap();
@@ -180,7 +180,7 @@ fn a_process_has_the_groups_of_its_users_entry_and_no_others() {
 
 /// The kernel shows users whom a namespace doesn't map as nobody, so nobody can't be told from them.
 #[test]
-fn who_cannot_be_told_is_the_anonymous_user() {
+fn a_process_with_unknown_owner_is_the_anonymous_user() {
     let scratch = Scratch::new();
     let server = scratch.serve("127.0.0.1(rw,insecure,async) *(rw,insecure,async,anonuid=77,anongid=78)");
     let mut client = client_of(65_534, &server);

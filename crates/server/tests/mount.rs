@@ -1,4 +1,4 @@
-//! The MOUNT program's other procedures, and the status that shows what they remember.
+//! The MOUNT program's other procedures, and the status that shows their records.
 
 mod common;
 
@@ -116,7 +116,7 @@ fn the_status_is_true_and_comes_over_its_socket() {
 }
 
 #[test]
-fn a_client_that_never_reads_its_status_holds_up_nobody_for_long() {
+fn a_client_that_never_reads_its_status_delays_others_briefly() {
     let scratch = Scratch::new();
     let server = scratch.serve("*(rw,insecure)");
     let path = std::fs::read_dir(scratch.run_dir())

@@ -1,4 +1,4 @@
-//! NFSACL: access control lists beside NFSv3 are the filesystem's own, and what they say counts.
+//! NFSACL: access control lists are the filesystem's own, and they are enforced.
 
 mod common;
 
@@ -92,7 +92,7 @@ fn a_list_is_told_set_and_obeyed() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn an_invalid_list_is_refused() {
     let (scratch, _server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     let file = client.create(&root, "file").unwrap();

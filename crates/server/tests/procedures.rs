@@ -1,4 +1,4 @@
-//! Every procedure of RFC 1813 does what it says, with weak cache consistency data that is true.
+//! Every procedure of RFC 1813, with correct weak cache consistency data.
 
 mod common;
 
@@ -112,7 +112,7 @@ fn lookup_finds_names_dots_and_nothing_else() {
 }
 
 #[test]
-fn access_answers_for_the_user_who_asks() {
+fn access_answers_for_the_calling_user() {
     let (scratch, server, mut client) = open_server();
     let root = client.mnt(&scratch.export()).unwrap();
     std::fs::write(scratch.at("f"), "x").unwrap();

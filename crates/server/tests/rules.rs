@@ -1,5 +1,5 @@
-//! The one check, seen from the wire: who may use an export, how, and as whom. The addresses of 127.0.0.0/8
-//! are different clients.
+//! The access check on the wire: which client may use an export, how, and as which user. The addresses of
+//! 127.0.0.0/8 stand for different clients.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Connections of those whom no export names, while the clients whom one names go on.
+//! Connections of peers that no export names, while admitted clients go on.
 
 mod common;
 

@@ -1,6 +1,5 @@
-//! Started by an ordinary user: the server serves that user's files to that user and to root, and to nobody
-//! else on the host, unless the export says so. Handles survive a restart, and it says at start what it can't
-//! do.
+//! A server started by an ordinary user: it serves that user's files to that user and root only, unless the
+//! export allows more. Handles survive a restart, and the server reports its limitations at start.
 //!
 //! The tests need root: they are several users of the host at once, each on threads of its own.
 
@@ -166,7 +165,7 @@ fn another_user_of_the_host_gets_nothing() {
 }
 
 #[test]
-fn a_process_that_has_closed_its_socket_is_nobody() {
+fn a_process_that_has_closed_its_socket_is_anonymous() {
     let (scratch, server) = serve(QUICK_START);
     // What is sent and then let go of is either read as nobody's, or not at all: it makes nothing.
     let mut owner = client_of(OWNER, &server);

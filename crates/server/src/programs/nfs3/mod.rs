@@ -75,14 +75,14 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the access may begin: NFSv4's clients may have a delegation that is recalled first, or an open
-    /// that denies it. It is to be tried again: neither lasts.
+    /// Checks an access against the state of NFSv4's clients: a delegation is recalled first, and an open may
+    /// deny the access. Both are temporary, so the client must retry.
     fn check_conflicts(&self, acting: &UserContext<'_>, node: &Node, touch: AccessKind) -> Result<()> {
         self.check_conflicts_if(|| Service::check_permission(acting, node, touch), node, touch)
     }
 
-    /// The same where another right decides. Who hasn't got it has nobody make way: the procedure says why it
-    /// can't be done.
+    /// As [`Call::check_conflicts`], with another permission. Without the permission nothing is recalled, and
+    /// the procedure reports the error.
     fn check_conflicts_if(
         &self,
         right: impl FnOnce() -> store::Result<()>,
@@ -98,7 +98,7 @@ impl Call<'_> {
             .map_err(|_| Fault(Nfsstat3::Jukebox))
     }
 
-    /// The same for a file by its name, if there is one.
+    /// As [`Call::check_conflicts`], for the file with a name, if it exists.
     fn check_conflicts_at(
         &self,
         acting: &UserContext<'_>,
@@ -110,12 +110,12 @@ impl Call<'_> {
             return Ok(());
         }
         match acting.lookup(directory, name) {
-            // Names are the directory's; what is cut to nothing is the file.
+            // A change of the name needs permission on the directory, truncation on the file.
             Ok(node) if touch == AccessKind::Change => {
                 self.check_conflicts_if(|| acting.may_change_entries(directory), &node, touch)
             }
             Ok(node) => self.check_conflicts(acting, &node, touch),
-            // What is wrong with it is said by the procedure.
+            // The procedure reports the error.
             Err(_) => Ok(()),
         }
     }
