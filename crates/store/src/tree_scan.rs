@@ -223,17 +223,17 @@ mod tests {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a scratch directory");
         let store = store(dir.path());
         let inner = store.inner();
-        let HandleScheme::Located(places) = &inner.scheme else { panic!("subtree_check is located") };
+        let HandleScheme::Located(paths) = &inner.scheme else { panic!("subtree_check is located") };
         let handle = inner.tree.sealer.located(FileId { fileid: u64::MAX, generation: 1 }, &[7]);
         let nobody = Identity { uid: 0, gid: 0, groups: vec![] };
         let context = store.as_user(&nobody).expect("acts");
-        let searching = places.only_searcher().expect("nobody else");
+        let searching = paths.only_searcher().expect("no other scan");
         for _ in 0..3 {
             assert_eq!(context.node(handle.as_bytes()).err(), Some(Error::TryLater));
         }
         drop(searching);
-        assert_eq!(places.tree_scans(), 0);
+        assert_eq!(paths.tree_scans(), 0);
         assert_eq!(context.node(handle.as_bytes()).err(), Some(Error::Stale));
-        assert_eq!(places.tree_scans(), 1);
+        assert_eq!(paths.tree_scans(), 1);
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         assert!(!first.pinned);
         uncommitted.pin();
         uncommitted.sync_begins();
-        assert!(!uncommitted.unpin_if_clean(), "somebody is writing");
+        assert!(!uncommitted.unpin_if_clean(), "a write is in progress");
         drop(first);
         assert!(!uncommitted.unpin_if_clean(), "it was not synced");
         uncommitted.sync_begins();

@@ -203,7 +203,7 @@ mod tests {
             |write: bool| File::options().read(true).write(write).custom_flags(libc::O_NONBLOCK).open(&path);
         let reader = open(false).unwrap();
         let writer = open(true).unwrap();
-        assert_eq!(take(&reader, LeaseType::Read, watcher), Err(Errno::AGAIN), "somebody writes");
+        assert_eq!(take(&reader, LeaseType::Read, watcher), Err(Errno::AGAIN), "open for writing");
         drop(writer);
         take(&reader, LeaseType::Read, watcher).unwrap();
         drop(open(false).unwrap());

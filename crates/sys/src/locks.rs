@@ -92,7 +92,7 @@ mod tests {
             [(); 2].map(|()| std::fs::File::options().read(true).write(true).open(file.path()).unwrap());
         let range = |first, last, exclusive| FileLock { first, last, exclusive };
         assert!(lock(&one, &range(10, 19, true)).unwrap());
-        assert!(lock(&one, &range(15, u64::MAX, true)).unwrap(), "his own");
+        assert!(lock(&one, &range(15, u64::MAX, true)).unwrap(), "its own lock");
         assert!(!lock(&other, &range(0, 10, false)).unwrap());
         assert_eq!(test(&other, &range(0, 10, false)).unwrap(), Some(range(10, u64::MAX, true)));
         assert_eq!(test(&other, &range(0, 9, true)).unwrap(), None);

@@ -85,7 +85,7 @@ impl UserContext<'_> {
     }
 
     /// The kernel's representation; the outer `None` where the filesystem doesn't support lists. Read as the
-    /// process: whoever may read the attributes may read the list.
+    /// process, because every user who may read the attributes may read the list.
     fn read_acl(&self, node: &Node, name: &CStr) -> Result<Option<Option<Vec<u8>>>> {
         // getxattr(2) takes no `O_PATH` descriptor, so the file is named by a path.
         let path = format!("/proc/self/fd/{}", node.file().as_raw_fd());
