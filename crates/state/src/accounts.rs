@@ -1,10 +1,10 @@
-//! What each peer makes the engine hold, and who makes room when that runs short.
+//! What each peer makes the engine hold, and the clients that make room when that runs short.
 //!
-//! Everything is shared by [`Peer`], by the rule of [`Shares`]: nobody takes so much that the next one finds
-//! nothing. When a peer can't have more, clients that can be dispensed with make room for it: first those
-//! that haven't been confirmed, then courtesy clients (out of their lease), each time of the peer that holds
-//! the most, and of its clients the one that has been silent for the longest time. A peer makes room for one
-//! that holds less, or for itself.
+//! Resources are shared by [`Peer`], by the rule of [`Shares`]: no peer takes so much that the next one gets
+//! nothing. When a peer can't have more, dispensable clients end to make room: first unconfirmed clients, then
+//! courtesy clients (their lease has expired), each time of the peer that holds the most, and of its clients
+//! the one that has been silent for the longest time. A peer makes room for a peer that holds less, and for
+//! itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -16,30 +16,30 @@ use crate::engine::{Engine, EngineLimits, Time};
 use crate::error::Error;
 use crate::ids::ClientId;
 
-/// Which part of a resource is kept for root of this host.
-const FOR_LOCAL_ROOT: usize = 32;
-/// Which part of a resource must be free: if it isn't, it is short, and nobody has any out of courtesy.
-const SHORT: usize = 4;
-/// Which part of a lease passes at least from one search for courtesy clients to the next.
-const SEARCH: u64 = 64;
+/// The fraction of a resource that is reserved for root of this host.
+const LOCAL_ROOT_FRACTION: usize = 32;
+/// A resource is short when less than this fraction is free: then courtesy clients that hold some are ended.
+const SHORT_FRACTION: usize = 4;
+/// The fraction of a lease between two searches for courtesy clients.
+const SEARCH_FRACTION: u64 = 64;
+/// The fraction of a lease in which a client should be confirmed. Until then it makes no room for a peer with
+/// as many clients.
+const CONFIRM_FRACTION: u64 = 32;
 
-/// Which part of a lease a client may take to be confirmed: as long it makes room for nobody who has as many.
-const CONFIRMS: u64 = 32;
-
-/// What is shared.
+/// A shared resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// Clients.
     Clients,
-    /// Bytes for sessions and the replies they keep.
+    /// Bytes of sessions and their reply caches.
     Sessions,
-    /// States, and the ranges that lock owners hold.
+    /// States, and the ranges of lock owners.
     States,
-    /// Open files.
+    /// Descriptors of open files.
     Descriptors,
 }
 
-/// The accounts, and who can be dispensed with.
+/// The accounts of all peers, and the dispensable clients.
 #[derive(Debug)]
 pub(crate) struct Accounts {
     clients: Shares,
@@ -48,14 +48,15 @@ pub(crate) struct Accounts {
     descriptors: Shares,
     /// Unconfirmed clients, the oldest first.
     unconfirmed: HashMap<Peer, BTreeSet<(Time, ClientId)>>,
-    /// Those that were out of their lease at the last search, the oldest last.
+    /// The courtesy clients of the last search, the oldest last.
     courtesy: HashMap<Peer, Vec<(Time, ClientId)>>,
+    /// The last search.
     searched: Option<Time>,
 }
 
 /// An account of `limit`, with a reserve for root of this host.
 pub(crate) fn account(limit: usize) -> Shares {
-    Shares::new(limit).with_reserves(0, limit / FOR_LOCAL_ROOT)
+    Shares::new(limit).with_reserves(0, limit / LOCAL_ROOT_FRACTION)
 }
 
 impl Accounts {
@@ -89,7 +90,7 @@ impl Accounts {
         }
     }
 
-    /// Charges what exists.
+    /// Charges a peer, whatever it holds already.
     pub fn charge(&mut self, resource: Resource, peer: &Peer, amount: usize) {
         self.of_mut(resource).charge(peer, amount);
     }
@@ -100,22 +101,22 @@ impl Accounts {
 
     pub fn is_short(&self, resource: Resource) -> bool {
         let shares = self.of(resource);
-        shares.free(Standing::Admitted) < shares.limit() / SHORT
+        shares.free(Standing::Admitted) < shares.limit() / SHORT_FRACTION
     }
 
-    /// Whether a peer is so near to its share that it couldn't have half as much again. What is only for
-    /// speed then stops, so that there is room for what isn't.
+    /// Whether a peer couldn't have half as much again as it has. Then it gets no delegations, so that there
+    /// is room for opens.
     pub fn is_tight(&self, resource: Resource, peer: &Peer) -> bool {
         let shares = self.of(resource);
         !shares.may_take(peer, Standing::of_admitted(peer), shares.held_by(peer).div_ceil(2))
     }
 
-    /// A client that nobody has confirmed yet.
+    /// Adds an unconfirmed client, made at `since`.
     pub fn add_unconfirmed(&mut self, peer: Peer, since: Time, client: ClientId) {
         self.unconfirmed.entry(peer).or_default().insert((since, client));
     }
 
-    /// It has been confirmed, or has gone.
+    /// The client was confirmed, or has ended.
     pub fn remove_unconfirmed(&mut self, peer: &Peer, since: Time, client: ClientId) {
         if let Some(of_peer) = self.unconfirmed.get_mut(peer) {
             of_peer.remove(&(since, client));
@@ -125,8 +126,8 @@ impl Accounts {
         }
     }
 
-    /// The unconfirmed client that makes room for a client of `newcomer`. One that was made at `late` or
-    /// before has had the time to be confirmed.
+    /// The unconfirmed client, other than `but`, that makes room for a client of `newcomer`. A client that was
+    /// made at `late` or before has had the time to be confirmed.
     fn unconfirmed_before(&self, newcomer: &Peer, but: Option<ClientId>, late: Time) -> Option<ClientId> {
         let own = self.clients.held_by(newcomer);
         let gives = |(peer, since): &(&Peer, &BTreeSet<(Time, ClientId)>)| {
@@ -138,8 +139,8 @@ impl Accounts {
         oldest.iter().map(|(_, client)| *client).find(|client| Some(*client) != but)
     }
 
-    /// The courtesy client that makes room for `newcomer`, or for whoever comes next. It isn't known here any
-    /// more, and may have come back since the search.
+    /// Takes out the courtesy client that makes room for `newcomer`, or for any peer. It may have renewed its
+    /// lease since the search.
     fn courtesy_before(&mut self, newcomer: Option<&Peer>, resource: Resource) -> Option<ClientId> {
         let shares = self.of(resource);
         let own = newcomer.map_or(0, |newcomer| shares.held_by(newcomer));
@@ -156,7 +157,7 @@ impl Accounts {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Whether `peer` may have `amount` more; dispensable clients make room, but not `but`.
+    /// Whether `peer` may have `amount` more. Dispensable clients other than `but` make room.
     pub(crate) fn has_room(
         &mut self,
         now: Time,
@@ -174,7 +175,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// Whether a client may have one state or range more, and so many open files. See [`Engine::has_room`].
+    /// Checks that a client may have one more state or range, and so many `descriptors`: see
+    /// [`Engine::has_room`].
     ///
     /// # Errors
     /// `Delay`, `StaleClientid`.
@@ -184,27 +186,26 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         client: ClientId,
         descriptors: usize,
     ) -> Result<(), Error> {
-        let peer = self.clients.get(&client).ok_or(Error::StaleClientid)?.name.peer;
+        let peer = self.clients.get(client).ok_or(Error::StaleClientid)?.peer();
         if !self.has_room(now, (peer, Some(client)), Resource::States, 1) {
             return Err(Error::Delay);
         }
         if !self.has_room(now, (peer, Some(client)), Resource::Descriptors, descriptors) {
-            // Its delegations may be what takes the room.
-            self.ask_back(now, TooMany::Peer(peer));
+            // Its delegations may take the room.
+            self.recall_any(now, TooMany::Peer(peer));
             return Err(Error::Delay);
         }
         Ok(())
     }
 
-    /// Ends a client that can be dispensed with, and by which `newcomer` has more room. Whether there was
-    /// one.
+    /// Ends a dispensable client to make room for `newcomer`. Returns whether there was one.
     fn make_room(
         &mut self,
         now: Time,
         (newcomer, but): (Peer, Option<ClientId>),
         resource: Resource,
     ) -> bool {
-        let late = Time(now.0.saturating_sub(self.config.lease / CONFIRMS));
+        let late = Time(now.0.saturating_sub(self.config.lease / CONFIRM_FRACTION));
         if resource == Resource::Clients
             && let Some(client) = self.accounts.unconfirmed_before(&newcomer, but, late)
         {
@@ -221,35 +222,35 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         false
     }
 
-    /// Whether a client is out of its lease and holds some of this.
+    /// Whether a client is a courtesy client and holds some of a resource.
     fn is_spare(&self, now: Time, client: ClientId, resource: Resource) -> bool {
-        let Some(client) = self.clients.get(&client) else { return false };
+        let Some(client) = self.clients.get(client) else { return false };
         let holds = match resource {
             Resource::Clients => true,
             Resource::Sessions => !client.sessions.is_empty(),
             Resource::States | Resource::Descriptors => !client.states.is_empty(),
         };
-        holds && client.confirmed && client.is_expired(now, self.config.lease)
+        holds && client.is_confirmed() && client.is_expired(now, self.config.lease)
     }
 
-    /// Looks for clients that are out of their lease, unless it was done just now.
+    /// Searches for courtesy clients, unless that was done just now.
     fn search_courtesy(&mut self, now: Time) {
         let lease = self.config.lease;
         let Accounts { courtesy, searched, .. } = &mut self.accounts;
-        if searched.is_some_and(|at| now < at.plus((lease / SEARCH).max(1))) {
+        if searched.is_some_and(|at| now < at.plus((lease / SEARCH_FRACTION).max(1))) {
             return;
         }
         *searched = Some(now);
         courtesy.clear();
-        for client in self.clients.values() {
-            if client.confirmed && client.is_expired(now, lease) {
-                courtesy.entry(client.name.peer).or_default().push((client.renewed, client.id));
+        for client in self.clients.iter() {
+            if client.is_confirmed() && client.is_expired(now, lease) {
+                courtesy.entry(client.peer()).or_default().push((client.renewed, client.id()));
             }
         }
         courtesy.values_mut().for_each(|of_peer| of_peer.sort_unstable_by(|a, b| b.cmp(a)));
     }
 
-    /// To be called every few seconds: where anything runs short nobody keeps it out of courtesy.
+    /// Ends the courtesy clients that hold a resource which is short.
     pub(crate) fn end_courtesy_if_short(&mut self, now: Time) {
         for resource in [Resource::Clients, Resource::Sessions, Resource::States, Resource::Descriptors] {
             if !self.accounts.is_short(resource) {

@@ -1,31 +1,30 @@
-//! What has to be done because of what was decided, by whoever holds the engine and after letting go of it.
+//! The effects of the engine's decisions: what the caller must do after it has dropped the engine's lock.
 
 use std::sync::Arc;
 
 use crate::conflicts::Recall;
 use crate::ids::ClientId;
-use crate::waiting::LockNotice;
+use crate::lock_queue::LockNotice;
 
-/// What has to be done. Dropping it closes [`Effects::released`].
+/// What the caller must do. Dropping it closes [`Effects::released`].
 #[derive(Debug)]
 #[must_use]
 pub struct Effects<K, L> {
-    /// What was kept for lock owners without a lock any more, and for delegations that have ended: to be
-    /// closed.
+    /// The resources of lock owners without locks, and of delegations that have ended: to be closed.
     pub released: Vec<Arc<L>>,
-    /// Files that nobody has open, locked or granted any more.
+    /// Files that are no longer open, delegated or granted.
     pub closed: Vec<K>,
-    /// Clients that mustn't reclaim any more (by their [`crate::instance`]): to be taken off stable storage
-    /// before the operation is answered, and before [`Effects::remember`] is looked at.
+    /// Clients, by [`crate::instance`], that may not reclaim any more: to be removed from stable storage
+    /// before the operation is answered, and before [`Effects::remember`] is applied.
     pub forget: Vec<Vec<u8>>,
-    /// Clients (the same) that may reclaim after a restart from now on: to be put on stable storage before
+    /// Clients, by [`crate::instance`], that may reclaim after a restart: to be added to stable storage before
     /// the operation is answered.
     pub remember: Vec<Vec<u8>>,
-    /// Delegations that are in somebody's way: their clients are to be told, and nobody waits for that.
+    /// Delegations to be recalled from their clients (CB_RECALL). Nothing waits for it.
     pub recalls: Vec<Recall<K>>,
-    /// Clients with too many delegations, and how many each may keep.
+    /// Clients with too many delegations, and how many each may keep (CB_RECALL_ANY).
     pub recall_any: Vec<(ClientId, usize)>,
-    /// Owners that may have the locks they wait for: their clients are to be told, and nobody waits for that.
+    /// Lock owners that may have the lock they wait for (CB_NOTIFY_LOCK). Nothing waits for it.
     pub notices: Vec<LockNotice<K>>,
     /// Clients that have ended.
     pub ended: Vec<ClientId>,

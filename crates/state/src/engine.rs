@@ -1,23 +1,26 @@
-//! The engine: all tables, and what they are bounded by.
+//! The engine: the tables of all state, the bounds, and the clock.
+//!
+//! Each table keeps invariants of its own behind private fields. The engine composes the tables, and only its
+//! methods change more than one of them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::Hash;
 
 use fairness::Peer;
 
 use crate::accounts::Accounts;
-use crate::by_owner::ByOwner;
-use crate::client::Client;
-use crate::contention::NotLent;
+use crate::client_table::ClientTable;
+use crate::cooldown::Cooldowns;
+use crate::delegation_table::DelegationTable;
 use crate::effects::Effects;
-use crate::ended::Ended;
-use crate::files::{File, State};
-use crate::grace::Grace;
-use crate::ids::{ClientId, SessionId};
-use crate::names::{Name, Named};
-use crate::owners::StateOwner;
-use crate::session::{ChannelAttrs, Session};
-use crate::waiting::Waiting;
+use crate::expired_ids::ExpiredIds;
+use crate::file_table::FileTable;
+use crate::lock_queue::LockQueues;
+use crate::lock_table::LockTable;
+use crate::open_table::OpenTable;
+use crate::recovery::Recovery;
+use crate::session_table::SessionTable;
+use crate::sessions::ChannelAttrs;
 
 /// Milliseconds on a clock that only goes forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -31,110 +34,96 @@ impl Time {
     }
 }
 
-/// A source of random numbers, which nobody else can guess: clients, sessions and states are named by them.
+/// A source of random numbers that can't be guessed: the ids of clients, sessions and states are made of them.
 pub type Random = Box<dyn FnMut() -> u64 + Send>;
 
-/// How much of everything. What isn't one client's or one owner's is shared by peer.
+/// The bounds. Those that aren't one client's or one owner's are shared by peer.
 #[derive(Debug, Clone)]
 pub struct EngineLimits {
     /// Clients, courtesy clients among them.
     pub clients: usize,
-    /// A client's sessions.
+    /// Sessions of a client.
     pub sessions: usize,
-    /// A client's opens, locks and delegations (state ids) together.
+    /// States of a client: opens, locks and delegations.
     pub states: usize,
-    /// Those of all clients, and the ranges that lock owners hold.
+    /// States of all clients, and the ranges of lock owners.
     pub all: usize,
-    /// Files that the caller keeps open: one for each file that clients have open or delegated, one for each
-    /// lock owner on a file, and two for each delegation.
+    /// Descriptors that the caller keeps open: one for each file that is open or delegated, one for each lock
+    /// owner on a file, and two for each delegation.
     pub descriptors: usize,
     /// Delegations of all clients.
     pub delegations: usize,
     /// Delegations of one client.
     pub client_delegations: usize,
-    /// Ranges that one lock owner holds on one file.
+    /// Ranges of one lock owner on one file.
     pub ranges: usize,
-    /// Owners that wait for locks.
+    /// Waiters for locks.
     pub waiting: usize,
-    /// Bytes that all sessions may come to if their clients fill their reply caches.
+    /// Bytes of all sessions with full reply caches.
     pub replies: u64,
-    /// The most that a session gets.
+    /// The largest fore channel of a session.
     pub channel: ChannelAttrs,
 }
 
-/// What an engine is told at the beginning.
+/// The configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// The number of this run of the server: another in each run.
     pub boot: u32,
-    /// How long a client may be silent, in milliseconds.
+    /// The length of a lease in milliseconds.
     pub lease: u64,
-    /// How long after its lease a client keeps its state if nobody wants it, in milliseconds.
+    /// How long a courtesy client keeps its state after its lease has expired, in milliseconds.
     pub courtesy: u64,
-    /// For how long a file isn't lent after a delegation of it was taken away, nor anything to a peer that
-    /// let it be, in milliseconds.
+    /// For how long a file isn't delegated after a delegation of it was revoked, nor any file to the peer
+    /// that didn't return it, in milliseconds.
     pub distrust: u64,
-    /// Bounds.
+    /// The bounds.
     pub limits: EngineLimits,
 }
 
-/// All state of all clients.
+/// All state of all clients. `K` names a file, `L` is what the caller keeps for a lock owner or a delegation.
 pub struct Engine<K, L> {
     pub(crate) config: EngineConfig,
     pub(crate) random: Random,
-    pub(crate) clients: HashMap<ClientId, Client>,
-    /// Clients by what they call themselves, and from where.
-    pub(crate) named: HashMap<Name, Named>,
-    /// Confirmed clients by their [`crate::instance`].
-    pub(crate) instances: HashMap<Vec<u8>, ClientId>,
-    pub(crate) sessions: HashMap<SessionId, Session>,
-    /// What each peer holds.
+    pub(crate) clients: ClientTable,
+    pub(crate) sessions: SessionTable,
+    pub(crate) files: FileTable<K>,
+    pub(crate) opens: OpenTable<K>,
+    pub(crate) locks: LockTable<K, L>,
+    pub(crate) delegations: DelegationTable<K, L>,
+    pub(crate) lock_queues: LockQueues<K, L>,
+    /// Files whose delegations were in the way of other clients.
+    pub(crate) contended: Cooldowns<K>,
+    /// Peers that were late to return a delegation.
+    pub(crate) distrusted: Cooldowns<Peer>,
+    /// The last time when no client could be asked to return delegations.
+    pub(crate) recall_any_failed: Option<Time>,
     pub(crate) accounts: Accounts,
-    /// Files with state.
-    pub(crate) files: HashMap<K, File>,
-    pub(crate) states: HashMap<u64, State<K, L>>,
-    pub(crate) by_owner: ByOwner,
-    /// Opens that deny something to others.
-    pub(crate) denials: usize,
-    /// How many states are delegations for reading, and for writing.
-    pub(crate) delegated: [usize; 2],
-    /// When there was last nobody who could be asked to give delegations back.
-    pub(crate) nobody_to_ask: Option<Time>,
-    /// Those that were recalled, by when they are taken away.
-    pub(crate) recalled: BTreeSet<(Time, u64)>,
-    /// All of them, by whom they were given to.
-    pub(crate) lent_to: BTreeSet<(Peer, u64)>,
-    /// Files that delegations were in somebody's way of.
-    pub(crate) contended: NotLent<K>,
-    /// Peers that were late to return one.
-    pub(crate) distrusted: NotLent<Peer>,
-    /// Who waits for locks.
-    pub(crate) waiting: Waiting<K, L>,
-    /// The opens that 4.0's owners closed with their last requests: a retry of the CLOSE names them.
-    pub(crate) closed: HashMap<u64, (ClientId, StateOwner)>,
-    /// What NFSv4.0's clients had when they ended.
-    pub(crate) ended: Ended,
-    pub(crate) grace: Grace,
-    /// The clients on stable storage, by their [`crate::instance`].
-    pub(crate) recorded: HashSet<Vec<u8>>,
+    pub(crate) recovery: Recovery,
+    pub(crate) expired_ids: ExpiredIds,
     pub(crate) effects: Effects<K, L>,
 }
 
-impl<K, L> std::fmt::Debug for Engine<K, L> {
+/// After the server was stopped, what would end otherwise lasts this fraction of a lease at least: time for
+/// the requests in the sockets' queues.
+const RESUME_FRACTION: u64 = 8;
+
+impl<K: Clone + Eq + Hash, L: Default> std::fmt::Debug for Engine<K, L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (clients, sessions, states) = self.counts();
         f.debug_struct("Engine")
-            .field("clients", &self.clients.len())
-            .field("sessions", &self.sessions.len())
+            .field("clients", &clients)
+            .field("sessions", &sessions)
             .field("files", &self.files.len())
-            .field("states", &self.states.len())
+            .field("states", &states)
             .finish_non_exhaustive()
     }
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Without clients. `recovered` are the instances that the last run remembered: while any of them may
-    /// still reclaim, until `grace_ends` nobody gets new state, and while they are at it for another lease at
-    /// most.
+    /// An engine without clients. The `recovered` instances, which the last run had recorded, may reclaim until
+    /// `grace_ends`, and up to a lease longer while they are at it. As long as there are any no client gets
+    /// new state.
     #[must_use]
     pub fn new(
         config: EngineConfig,
@@ -143,51 +132,70 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         grace_ends: Time,
     ) -> Self {
         let recorded: HashSet<Vec<u8>> = recovered.into_iter().collect();
-        let (lease, accounts) = (config.lease, Accounts::new(&config.limits));
-        let waiting = Waiting::new(config.limits.waiting);
         Self {
+            accounts: Accounts::new(&config.limits),
+            recovery: Recovery::new(recorded, grace_ends, config.lease),
+            lock_queues: LockQueues::new(config.limits.waiting),
             config,
-            accounts,
             random,
-            clients: HashMap::new(),
-            named: HashMap::new(),
-            instances: HashMap::new(),
-            sessions: HashMap::new(),
-            files: HashMap::new(),
-            states: HashMap::new(),
-            by_owner: ByOwner::default(),
-            denials: 0,
-            delegated: [0; 2],
-            nobody_to_ask: None,
-            recalled: BTreeSet::new(),
-            lent_to: BTreeSet::new(),
-            contended: NotLent::default(),
-            distrusted: NotLent::default(),
-            waiting,
-            closed: HashMap::new(),
-            ended: Ended::default(),
-            grace: Grace::new(recorded.clone(), grace_ends, lease),
-            recorded,
+            clients: ClientTable::default(),
+            sessions: SessionTable::default(),
+            files: FileTable::default(),
+            opens: OpenTable::default(),
+            locks: LockTable::default(),
+            delegations: DelegationTable::default(),
+            contended: Cooldowns::default(),
+            distrusted: Cooldowns::default(),
+            recall_any_failed: None,
+            expired_ids: ExpiredIds::default(),
             effects: Effects::default(),
         }
     }
 
-    /// What has to be done because of what was decided since the last time.
+    /// The effects of what was decided since the last call.
     pub fn take_effects(&mut self, now: Time) -> Effects<K, L> {
-        self.begin_all_turns(now);
+        self.begin_turns_on_changed_files(now);
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether any open denies something to others.
-    #[must_use]
-    pub const fn denies(&self) -> bool {
-        self.denials > 0
+    /// To be called every few seconds. Ends the clients whose time is up, revokes the delegations that should
+    /// have been returned, and ends the grace period when it is over.
+    pub fn tick(&mut self, now: Time) {
+        self.end_idle_clients(now);
+        self.end_courtesy_if_short(now);
+        self.revoke_overdue(now);
+        self.end_grace_if_over(now);
+        self.forget_idle_clients(now);
+        self.end_overdue_turns(now);
+        self.contended.forget(now);
+        self.distrusted.forget(now);
     }
 
-    /// How many clients, sessions and state ids there are.
+    /// The server has run until `since` and runs again from `now` on, on a clock that hardly went on between.
+    /// A client whose lease hadn't expired has a whole lease again: its renewals may be on their way, or in a
+    /// queue behind others' requests. Recalled delegations may be returned, and clients may reclaim, for an
+    /// eighth of a lease at least. A lease that had expired before stays so.
+    pub fn resumed(&mut self, since: Time, now: Time) {
+        let lease = self.config.lease;
+        for client in self.clients.iter_mut().filter(|client| !client.is_expired(since, lease)) {
+            client.renewed = client.renewed.max(now);
+        }
+        let until = now.plus(lease / RESUME_FRACTION);
+        self.delegations.postpone_revocations(until);
+        self.recovery.postpone_end(since, until);
+    }
+
+    /// Whether any open denies access to others.
+    #[must_use]
+    pub const fn denies(&self) -> bool {
+        self.opens.has_denials()
+    }
+
+    /// The number of clients, sessions and states.
     #[must_use]
     pub fn counts(&self) -> (usize, usize, usize) {
-        (self.clients.len(), self.sessions.len(), self.states.len())
+        let states = self.opens.len() + self.locks.len() + self.delegations.len();
+        (self.clients.len(), self.sessions.len(), states)
     }
 
     /// The length of a lease in milliseconds.

@@ -1,6 +1,6 @@
-//! Why an operation on state fails, each with its counterpart among NFSv4's errors.
+//! The errors of operations on state: a part of `nfsstat4`.
 
-/// Why an operation on state fails. Each variant is the `nfsstat4` of the same name.
+/// Why an operation on state fails: the `nfsstat4` of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Error {
     /// `NFS4ERR_ACCESS`.

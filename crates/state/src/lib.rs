@@ -1,81 +1,79 @@
-//! What an NFSv4 server remembers about its clients: who they are, their sessions, what they have open and
-//! locked.
+//! The state of NFSv4's clients: who they are, their sessions, and what they have open, locked and delegated.
 //!
-//! A deterministic engine. The clock, random numbers and lease times are given to it; it touches no file and
-//! no socket. Each method is one protocol operation (or its share of one) and returns what the operation
-//! answers. What has to be *done* because of it, closing files and writing to stable storage, is collected as
-//! [`Effects`] and is the caller's to run when the engine's lock is dropped.
+//! [`Engine`] is deterministic: its clock, random numbers and lease times are arguments, and it touches no file
+//! and no socket. Each method is one protocol operation, or its share of one, and returns the operation's
+//! result. What must be done because of it, as closing files, recalling delegations and writing to stable
+//! storage, is collected as [`Effects`], which the caller applies after it has dropped the engine's lock.
 //!
-//! `K` says which file, `L` is what a lock owner holds open on a file: the engine makes it (empty), hands it
-//! out to whoever takes the lock on it, and gives it back among the effects when the last lock has gone. For
-//! a delegation it is what keeps local processes out, a kernel lease.
+//! `K` names a file. `L` is what the caller keeps for a lock owner on a file, or for a delegation: the engine
+//! makes it (empty), hands it out for the caller's part of LOCK or of a delegation, and returns it in the
+//! effects when it isn't needed any more. For a lock owner it is the file with its locks in the kernel, for a
+//! delegation a kernel lease.
 //!
-//! Everything that clients make the engine hold is bounded, and shared by peer (`accounts`): who takes all it
-//! can get leaves enough for the next one to come.
+//! What clients make the engine hold is bounded, and shared by peer: a peer that takes all it can get leaves
+//! enough for the next one.
 //!
-//! A client's life (RFC 8881 sections 2.4, 8.3, 8.4):
-//! 1. EXCHANGE_ID makes it, unconfirmed; CREATE_SESSION confirms it. One that isn't confirmed within a lease
-//!    is forgotten.
+//! A client's life (RFC 8881 sections 2.4, 8.3 and 8.4):
+//! 1. EXCHANGE_ID makes it, unconfirmed, and CREATE_SESSION confirms it. A client that isn't confirmed within
+//!    a lease is forgotten.
 //! 2. Every SEQUENCE renews its lease.
-//! 3. A lease that has run out makes it a *courtesy* client: it keeps its state until somebody else wants
-//!    what it has, or anything runs short, or its time is up ([`EngineConfig::courtesy`]); if it comes back before,
-//!    nothing has happened.
-//! 4. DESTROY_CLIENTID, a new instance of the same client, or 3 end it, and all of its state with it.
+//! 3. When its lease expires it becomes a *courtesy* client: it keeps its state until that conflicts with
+//!    another client's request, or a resource runs short, or its time is up ([`EngineConfig::courtesy`]). If
+//!    it comes back before, nothing has happened.
+//! 4. DESTROY_CLIENTID, a new instance of the same client, or 3 end it with all of its state.
 
 mod accounts;
-mod by_owner;
-mod client;
+mod client_table;
+mod clients;
 mod conflicts;
-mod contention;
+mod cooldown;
+mod delegation_table;
 mod delegations;
-mod description;
+mod description_locks;
 mod effects;
-mod ended;
 mod engine;
 mod error;
-mod exchange;
-mod files;
-mod grace;
-mod grants;
+mod expired_ids;
+mod file_table;
 mod ids;
-mod io;
-mod lease;
-mod lent;
-mod locked;
+mod lock_queue;
+mod lock_table;
+mod lock_tree;
 mod locks;
-mod names;
-mod opened;
+mod open_table;
 mod opens;
-mod owners;
+mod owner_index;
 mod principal;
 mod ranges;
 mod recovery;
-mod resumed;
-mod sequence;
-mod session;
+mod session_table;
+mod sessions;
 mod share;
+mod state_header;
 mod stateids;
+mod states;
 mod v40;
-mod waiting;
-mod withdrawn;
+mod v40_owners;
 
+pub use client_table::{instance, owner_of_instance};
+pub use clients::{ExchangeId, ExchangedId};
 pub use conflicts::{AccessKind, Recall, RecallTimeout};
 pub use delegations::{DelegationRequest, NoDelegation, PendingDelegation, WriteDelegation};
-pub use description::DescriptionLocks;
+pub use description_locks::DescriptionLocks;
 pub use effects::Effects;
 pub use engine::{Engine, EngineConfig, EngineLimits, Random, Time};
 pub use error::Error;
-pub use exchange::{ExchangeId, ExchangedId};
 pub use ids::{ClientId, SessionId, StateId};
-pub use io::Direction;
-pub use locks::{LockDenied, LockOwner, LockRequest, Locker, PendingLock, PendingLockTest};
-pub use names::{instance, owner_of_instance};
+pub use lock_queue::{BlockedWaiter, LockNotice};
+pub use lock_table::{LockDenied, LockOwner};
+pub use locks::{LockRequest, Locker, PendingLock, PendingLockTest};
 pub use opens::OpenRequest;
-pub use owners::{OwnerRequest, StateOwner};
 pub use principal::{Principal, Requester};
-pub use ranges::{LockKind, Range};
-pub use sequence::{Sequence, SequenceResult, SlotRequest};
-pub use session::{ChannelAttrs, CreateSession, CreatedSession, MIN_FORE_CHANNEL};
+pub use ranges::{ByteRange, LockKind};
+pub use sessions::{
+    ChannelAttrs, CreateSession, CreatedSession, MIN_FORE_CHANNEL, Sequence, SequenceResult, SlotRequest,
+};
 pub use share::Share;
+pub use stateids::Direction;
 pub use v40::SetClientId;
-pub use waiting::{BlockedWaiter, LockNotice};
+pub use v40_owners::{OwnerRequest, StateOwner};

@@ -1,35 +1,27 @@
-//! LOCK, LOCKT and LOCKU, as far as they are about state (RFC 8881 sections 9.1 to 9.6, 18.10 to 18.12).
+//! LOCK, LOCKT and LOCKU, as far as they concern state (RFC 8881 sections 9.1 to 9.6, 18.10 to 18.12).
 //!
-//! Who has which range among NFS clients is known here; local processes are excluded by the kernel's locks,
-//! which the caller takes on the lock owner's file between [`Engine::lock_begin`] and [`Engine::lock_done`].
-//! Two owners that are between the two at the same time meet in the kernel's locks, too.
+//! The engine knows the locks of NFS clients. The kernel's locks keep local processes out: the caller takes
+//! them on the lock owner's file between [`Engine::lock_begin`] and [`Engine::lock_done`]. Two owners between
+//! these two meet in the kernel's locks, too.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::accounts::Resource;
-use crate::by_owner::Whose;
 use crate::conflicts::AccessKind;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
-use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
+use crate::lock_queue::{LockWaiter, WantedLock};
+use crate::lock_table::{LockDenied, LockOwner};
+use crate::owner_index::OwnedState as _;
 use crate::principal::Requester;
-use crate::ranges::{LockKind, Range, Ranges};
+use crate::ranges::{ByteRange, LockKind};
 
-/// A lock owner within a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockOwner {
-    /// The client.
-    pub client: ClientId,
-    /// What it calls the owner.
-    pub owner: Vec<u8>,
-}
-
-/// By which right a lock is asked for.
+/// What a LOCK is made through (`locker4`).
 #[derive(Debug, Clone, Copy)]
 pub enum Locker<'a> {
-    /// The owner has (or had) locks on the file.
+    /// The owner has a lock state on the file.
     Existing(StateId),
     /// The first lock of an owner, through an open.
     New {
@@ -40,62 +32,50 @@ pub enum Locker<'a> {
     },
 }
 
-/// What LOCK wants.
+/// The arguments of LOCK.
 #[derive(Debug, Clone, Copy)]
 pub struct LockRequest<'a, K> {
-    /// Who.
+    /// The requester.
     pub by: &'a Requester,
-    /// Which file.
+    /// The file.
     pub key: &'a K,
-    /// By which right.
+    /// What the lock is made through.
     pub locker: Locker<'a>,
-    /// Which bytes.
-    pub range: Range,
+    /// The bytes.
+    pub range: ByteRange,
     /// Shared or exclusive.
     pub kind: LockKind,
-    /// The client had it before the server restarted.
+    /// The client had the lock before the server restarted.
     pub reclaim: bool,
-    /// The client is going to ask until it gets it (`READW_LT`, `WRITEW_LT`).
+    /// A blocking lock (`READW_LT`, `WRITEW_LT`): the client is going to ask until it gets it.
     pub waits: bool,
 }
 
-/// The lock that is in the way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockDenied {
-    /// Its bytes.
-    pub range: Range,
-    /// Its kind.
-    pub kind: LockKind,
-    /// Whose.
-    pub owner: LockOwner,
-}
-
-/// A LOCK that nothing here is against: the caller takes the kernel's lock on `file`, and then says how it
-/// went.
+/// A LOCK or LOCKU that no client's lock conflicts with: the caller takes or gives back the kernel's lock on
+/// `file`, and then reports the result.
 #[derive(Debug, Clone)]
 pub struct PendingLock<L> {
     state: u64,
-    /// By which open.
     open: u64,
-    /// What the owner holds open on the file.
+    /// The resources of the lock owner on the file.
     pub file: Arc<L>,
-    /// What is kept for the client's own delegation for writing. While that keeps local processes out of the
-    /// file, nothing but what it has open can be locked: the kernel refuses every other open of the file, the
-    /// server's too.
-    pub lent: Option<Arc<L>>,
+    /// The resources of the client's own write delegation of the file. While its lease keeps local processes
+    /// out, the kernel refuses every other open of the file, the server's too: locks are made on the leased
+    /// descriptor.
+    pub write_delegation: Option<Arc<L>>,
 }
 
-/// What LOCKT is to ask the kernel when no client is in the way.
+/// A LOCKT that no client's lock conflicts with: the caller asks the kernel.
 #[derive(Debug, Clone)]
 pub struct PendingLockTest<L> {
-    /// What the owner holds open on the file, if anything: the kernel's locks on it aren't in his own way.
+    /// The resources of the lock owner on the file, if it has any: the kernel's locks on them are its own.
     pub file: Option<Arc<L>>,
-    /// As [`PendingLock::lent`].
-    pub lent: Option<Arc<L>>,
+    /// As [`PendingLock::write_delegation`].
+    pub write_delegation: Option<Arc<L>>,
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// The first half of LOCK. The inner error is the lock in the way.
+    /// The first half of LOCK. The inner error is the conflicting lock.
     ///
     /// # Errors
     /// `Openmode`, `Grace`, `NoGrace`, `Delay` when the client has too much state, and what is wrong with the
@@ -103,116 +83,103 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     pub fn lock_begin(
         &mut self,
         now: Time,
-        asked: &LockRequest<'_, K>,
+        args: &LockRequest<'_, K>,
     ) -> Result<Result<PendingLock<L>, LockDenied>, Error> {
-        let (open, owner) = match asked.locker {
-            Locker::New { open, owner } => (self.resolve_for(asked.by, &open, asked.key)?, owner.to_vec()),
+        let client = args.by.client;
+        let (open, owner) = match args.locker {
+            Locker::New { open, owner } => (self.resolve_for(args.by, &open, args.key)?, owner.to_vec()),
             Locker::Existing(id) => {
-                let number = self.resolve_for(asked.by, &id, asked.key)?;
-                match &self.states[&number].kind {
-                    Kind::Lock { open, owner, .. } => (*open, owner.clone()),
-                    _ => return Err(Error::BadStateid),
-                }
+                let number = self.resolve_for(args.by, &id, args.key)?;
+                let lock = self.locks.get(number).ok_or(Error::BadStateid)?;
+                (lock.open(), lock.owner().to_vec())
             }
         };
-        let (access, queues) = match self.states.get(&open).map(|state| &state.kind) {
-            Some(Kind::Open { shares, queues, .. }) => (shares.union().access, *queues),
-            _ => return Err(Error::BadStateid),
-        };
-        let needed = if asked.kind == LockKind::Write { 2 } else { 1 };
+        let found = self.opens.get(open).ok_or(Error::BadStateid)?;
+        let (access, may_queue) = (found.share().access, found.may_queue());
+        let needed = if args.kind == LockKind::Write { 2 } else { 1 };
         if access & needed == 0 {
             return Err(Error::Openmode);
         }
-        self.check_grace(now, asked.by.client, asked.reclaim)?;
-        let owner = LockOwner { client: asked.by.client, owner };
-        let wanted = (asked.range, asked.kind);
-        let denied = match self.lock_conflict(now, asked.key, asked.range, asked.kind, &owner) {
-            Some(_) if asked.reclaim => return Err(Error::ReclaimConflict),
-            None if !asked.reclaim => self.whose_turn(now, asked.key, &owner, wanted),
+        self.check_grace(now, client, args.reclaim)?;
+        let owner = LockOwner { client, owner };
+        let wanted = WantedLock { owner: &owner, range: args.range, kind: args.kind };
+        let denied = match self.conflicting_lock(now, args.key, &wanted) {
+            Some(_) if args.reclaim => return Err(Error::ReclaimConflict),
+            None if !args.reclaim => self.turn_before(now, args.key, &wanted),
             other => other,
         };
         if let Some(denied) = denied {
-            if asked.waits && queues {
-                self.enqueue(now, asked.key, (owner, open), wanted, None);
+            if args.waits && may_queue {
+                self.enqueue_lock(now, args.key, open, &wanted, None);
             }
             return Ok(Err(denied));
         }
-        let existing = self.lock_state(asked.key, &owner);
-        self.check_room(now, asked.by.client, usize::from(existing.is_none()))?;
+        let existing = self.locks.find(args.key, &owner);
+        self.check_room(now, client, usize::from(existing.is_none()))?;
         let state = match existing {
             Some(number) => number,
-            None => {
-                let (ranges, file) = (Ranges::default(), Arc::default());
-                let kind = Kind::Lock { owner: owner.owner, open, ranges, file };
-                self.add_state(asked.by, asked.key, kind)?
-            }
+            None => self.add_lock(args.by, args.key, owner.owner, open)?,
         };
-        match &self.states[&state].kind {
-            Kind::Lock { ranges, .. } if ranges.len() >= self.config.limits.ranges => Err(Error::Delay),
-            Kind::Lock { file, .. } => {
-                let (file, lent) = (Arc::clone(file), self.lent_for_writing(asked.by.client, asked.key));
-                Ok(Ok(PendingLock { state, open, file, lent }))
-            }
-            Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
+        let lock = self.locks.get(state).ok_or(Error::BadStateid)?;
+        if lock.ranges().len() >= self.config.limits.ranges {
+            return Err(Error::Delay);
         }
+        let file = Arc::clone(lock.resources());
+        let write_delegation = self.own_write_delegation(client, args.key);
+        Ok(Ok(PendingLock { state, open, file, write_delegation }))
     }
 
-    /// Whose a lock is: what its client calls itself, and the owner.
+    /// The owner of a pending lock: the client's owner string, and the lock owner.
     #[must_use]
-    pub fn lock_owner(&self, begun: &PendingLock<L>) -> Option<(&[u8], &[u8])> {
-        let state = self.states.get(&begun.state)?;
-        match &state.kind {
-            Kind::Lock { owner, .. } => Some((&self.clients.get(&state.client)?.name.owner, owner)),
-            Kind::Open { .. } | Kind::Delegation { .. } => None,
-        }
+    pub fn lock_owner(&self, pending: &PendingLock<L>) -> Option<(&[u8], &[u8])> {
+        let lock = self.locks.get(pending.state)?;
+        let client = self.clients.get(lock.header().client())?;
+        Some((&client.identity().name.owner, lock.owner()))
     }
 
-    /// What is kept for the client's delegation for writing the file, if it has one.
-    fn lent_for_writing(&self, client: ClientId, key: &K) -> Option<Arc<L>> {
-        let state = &self.states[&self.files.get(key)?.lent.writer()?];
-        match &state.kind {
-            Kind::Delegation { kept, .. } if state.client == client => Some(Arc::clone(kept)),
-            _ => None,
-        }
+    /// The resources of the client's write delegation of the file, if it has one.
+    fn own_write_delegation(&self, client: ClientId, key: &K) -> Option<Arc<L>> {
+        let delegation = self.delegations.get(self.delegations.writer(key)?)?;
+        (delegation.header().client() == client).then(|| Arc::clone(delegation.resources()))
     }
 
     /// The second half of a LOCK that the kernel has granted.
     ///
     /// # Errors
-    /// `BadStateid` if the state has gone meanwhile; the kernel's lock goes with the file.
+    /// `BadStateid` if the state has ended meanwhile; the kernel's lock goes with the file.
     pub fn lock_done(
         &mut self,
-        begun: &PendingLock<L>,
-        range: Range,
+        pending: &PendingLock<L>,
+        range: ByteRange,
         kind: LockKind,
     ) -> Result<StateId, Error> {
-        self.set_lock(begun.state, range, Some(kind))
+        self.set_lock(pending.state, range, Some(kind))
     }
 
-    /// The second half of a LOCK that a local process is in the way of.
-    pub fn lock_blocked_locally(&mut self, now: Time, begun: &PendingLock<L>, asked: &LockRequest<'_, K>) {
-        let kind = |number: &u64| self.states.get(number).map(|state| &state.kind);
-        let queues = matches!(kind(&begun.open), Some(Kind::Open { queues: true, .. }));
-        if let (Some(Kind::Lock { owner, .. }), true) = (kind(&begun.state), asked.waits && queues) {
-            let who = (LockOwner { client: asked.by.client, owner: owner.clone() }, begun.open);
-            self.enqueue(now, asked.key, who, (asked.range, asked.kind), Some(Arc::clone(&begun.file)));
+    /// The second half of a LOCK that conflicts with the lock of a local process.
+    pub fn lock_blocked_locally(&mut self, now: Time, pending: &PendingLock<L>, args: &LockRequest<'_, K>) {
+        let may_queue = self.opens.get(pending.open).is_some_and(|open| open.may_queue());
+        if args.waits
+            && may_queue
+            && let Some(owner) = self.locks.get(pending.state).map(|lock| lock.lock_owner())
+        {
+            let wanted = WantedLock { owner: &owner, range: args.range, kind: args.kind };
+            self.enqueue_lock(now, args.key, pending.open, &wanted, Some(Arc::clone(&pending.file)));
         }
-        self.lock_failed(begun);
+        self.lock_failed(pending);
     }
 
-    /// The second half of a LOCK that can't be had for another reason.
-    pub fn lock_failed(&mut self, begun: &PendingLock<L>) {
-        let unused = |state: &crate::files::State<K, L>| {
-            state.seqid == 0 && state.ranges().is_some_and(Ranges::is_empty)
-        };
-        if self.states.get(&begun.state).is_some_and(unused) {
-            self.drop_state(begun.state);
+    /// The second half of a LOCK that failed for another reason.
+    pub fn lock_failed(&mut self, pending: &PendingLock<L>) {
+        let is_new =
+            |lock: &crate::lock_table::Lock<K, L>| lock.header().seqid() == 0 && lock.ranges().is_empty();
+        if self.locks.get(pending.state).is_some_and(is_new) {
+            self.remove_state(pending.state);
         }
     }
 
-    /// LOCKT: the lock in the way, or what the kernel is to be asked. A delegation of another client whose
-    /// holder may have given such a lock to one of its own processes, without telling, is recalled (RFC 8881
-    /// section 10.4.2).
+    /// LOCKT: the conflicting lock, or what to ask the kernel. Recalls a delegation of another client, which
+    /// may have granted such a lock to one of its own processes (RFC 8881 section 10.4.2).
     ///
     /// # Errors
     /// `Grace`, `StaleClientid`, `Delay` while a delegation is being recalled.
@@ -221,100 +188,120 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         now: Time,
         owner: &LockOwner,
         key: &K,
-        range: Range,
+        range: ByteRange,
         kind: LockKind,
     ) -> Result<Result<PendingLockTest<L>, LockDenied>, Error> {
         self.check_grace(now, owner.client, false)?;
-        if let Some(denied) = self.lock_conflict(now, key, range, kind, owner) {
+        if let Some(denied) = self.conflicting_lock(now, key, &WantedLock { owner, range, kind }) {
             return Ok(Err(denied));
         }
-        let touch = if kind == LockKind::Write { AccessKind::Write } else { AccessKind::Read };
-        self.check_conflicts(now, Some(owner.client), key, touch)?;
-        let own = self.lock_state(key, owner).and_then(|number| match &self.states[&number].kind {
-            Kind::Lock { file, .. } => Some(Arc::clone(file)),
-            Kind::Open { .. } | Kind::Delegation { .. } => None,
-        });
-        Ok(Ok(PendingLockTest { file: own, lent: self.lent_for_writing(owner.client, key) }))
+        let access = if kind == LockKind::Write { AccessKind::Write } else { AccessKind::Read };
+        self.check_conflicts(now, Some(owner.client), key, access)?;
+        let own = self.locks.find(key, owner).and_then(|number| self.locks.get(number));
+        let file = own.map(|lock| Arc::clone(lock.resources()));
+        Ok(Ok(PendingLockTest { file, write_delegation: self.own_write_delegation(owner.client, key) }))
     }
 
-    /// LOCKU, first half: what the owner holds open, on which the kernel's lock is to be given back.
+    /// The first half of LOCKU: the caller gives the kernel's lock back.
     ///
     /// # Errors
-    /// `LockRange` for the middle of a lock when the owner has too many already, and what is wrong with the
+    /// `LockRange` for the middle of a lock when the owner has too many ranges, and what is wrong with the
     /// state id.
     pub fn unlock_begin(
         &self,
         by: &Requester,
         id: &StateId,
         key: &K,
-        range: Range,
+        range: ByteRange,
     ) -> Result<PendingLock<L>, Error> {
-        let number = self.resolve_for(by, id, key)?;
-        match &self.states[&number].kind {
-            Kind::Lock { ranges, .. }
-                if ranges.len() >= self.config.limits.ranges && ranges.splits(range) =>
-            {
-                Err(Error::LockRange)
-            }
-            Kind::Lock { file, open, .. } => {
-                Ok(PendingLock { state: number, open: *open, file: Arc::clone(file), lent: None })
-            }
-            Kind::Open { .. } | Kind::Delegation { .. } => Err(Error::BadStateid),
+        let state = self.resolve_for(by, id, key)?;
+        let lock = self.locks.get(state).ok_or(Error::BadStateid)?;
+        if lock.ranges().len() >= self.config.limits.ranges && lock.ranges().splits(range) {
+            return Err(Error::LockRange);
         }
+        let (open, file) = (lock.open(), Arc::clone(lock.resources()));
+        Ok(PendingLock { state, open, file, write_delegation: None })
     }
 
-    /// LOCKU, second half.
+    /// The second half of LOCKU.
     ///
     /// # Errors
-    /// `BadStateid` if the state has gone meanwhile.
-    pub fn unlock_done(&mut self, begun: &PendingLock<L>, range: Range) -> Result<StateId, Error> {
-        self.set_lock(begun.state, range, None)
+    /// `BadStateid` if the state has ended meanwhile.
+    pub fn unlock_done(&mut self, pending: &PendingLock<L>, range: ByteRange) -> Result<StateId, Error> {
+        self.set_lock(pending.state, range, None)
     }
 
-    /// What an owner has of a range is that now.
-    fn set_lock(&mut self, number: u64, range: Range, kind: Option<LockKind>) -> Result<StateId, Error> {
-        let boot = self.config.boot;
-        let state = self.states.get_mut(&number).ok_or(Error::BadStateid)?;
-        if let Kind::Lock { ranges, owner, .. } = &mut state.kind {
-            let replaced = ranges.set(range, kind);
-            self.accounts.charge(Resource::States, &state.peer, replaced.new.len());
-            self.accounts.give_back(Resource::States, &state.peer, replaced.gone.len());
-            if let Some(file) = self.files.get_mut(&state.key) {
-                file.locked.replace(number, &replaced);
+    /// Locks a range as `kind`, or unlocks it.
+    fn set_lock(&mut self, number: u64, range: ByteRange, kind: Option<LockKind>) -> Result<StateId, Error> {
+        let change = self.locks.set_range(number, range, kind).ok_or(Error::BadStateid)?;
+        let lock = self.locks.get(number).ok_or(Error::BadStateid)?;
+        let (key, peer) = (lock.header().key(), lock.header().peer());
+        self.accounts.charge(Resource::States, &peer, change.added.len());
+        self.accounts.give_back(Resource::States, &peer, change.removed.len());
+        let served = self.lock_queues.remove_served(key, &lock.lock_owner(), range);
+        self.effects.released.extend(served);
+        // A LOCK may turn a write lock into a read lock, which gives something back, too.
+        self.lock_queues.mark_changed(key);
+        let header = self.locks.header_mut(number).ok_or(Error::BadStateid)?;
+        Ok(header.bump(self.config.boot, number))
+    }
+
+    /// The lock of another owner that conflicts. Courtesy clients in the way are ended.
+    fn conflicting_lock(&mut self, now: Time, key: &K, wanted: &WantedLock<'_>) -> Option<LockDenied> {
+        let own = self.locks.find(key, wanted.owner);
+        loop {
+            let denied = self.locks.denied(key, own, wanted.range, wanted.kind)?;
+            if !self.end_courtesy_clients(now, &[denied.owner.client]) {
+                return Some(denied);
             }
-            let who = LockOwner { client: state.client, owner: owner.clone() };
-            self.effects.released.extend(self.waiting.leave(&state.key, &who, range));
-            // Also what is locked for reading now may have been so for writing.
-            self.waiting.stir(&state.key);
         }
-        Ok(state.bump(boot, number))
     }
 
-    /// The state of an owner's locks on a file.
-    pub(crate) fn lock_state(&self, key: &K, wanted: &LockOwner) -> Option<u64> {
-        let whose = Whose { client: wanted.client, key, owner: &wanted.owner, locks: true };
-        self.by_owner.find(&self.states, &whose)
-    }
-
-    /// The lock in the way of `range`; courtesy clients give way.
-    fn lock_conflict(
+    /// Queues a waiter that was refused a lock. With `outside` the lock of a local process was in the way;
+    /// these are the resources that the owner had then.
+    fn enqueue_lock(
         &mut self,
         now: Time,
         key: &K,
-        range: Range,
-        kind: LockKind,
-        own: &LockOwner,
-    ) -> Option<LockDenied> {
-        let own = self.lock_state(key, own);
-        loop {
-            let number = self.files.get(key)?.locked.against(own, range, kind)?;
-            let state = &self.states[&number];
-            let Kind::Lock { owner, ranges, .. } = &state.kind else { return None };
-            let owner = LockOwner { client: state.client, owner: owner.clone() };
-            let (range, kind) = ranges.conflict(range, kind)?;
-            if self.end_courtesy(now, &[owner.client]).is_err() {
-                return Some(LockDenied { range, kind, owner });
-            }
+        open: u64,
+        wanted: &WantedLock<'_>,
+        outside: Option<Arc<L>>,
+    ) {
+        let Some(client) = self.clients.get(wanted.owner.client) else { return };
+        let waiter = LockWaiter::new(now, wanted, open, client.peer(), outside);
+        self.effects.released.extend(self.lock_queues.enqueue(key, waiter, self.config.lease));
+    }
+
+    /// The waiter whose turn comes before that of another owner.
+    fn turn_before(&mut self, now: Time, key: &K, wanted: &WantedLock<'_>) -> Option<LockDenied> {
+        self.begin_turns(now, key);
+        self.lock_queues.turn_before(now, key, wanted)
+    }
+
+    /// Ends the turns that are over on a file, and begins the next ones.
+    fn begin_turns(&mut self, now: Time, key: &K) {
+        let Self { locks, clients, lock_queues, config, effects, .. } = self;
+        let is_held = |wanted: &WantedLock<'_>| {
+            locks.conflict(key, locks.find(key, wanted.owner), wanted.range, wanted.kind).is_some()
+        };
+        // NFSv4.0 has no CB_NOTIFY_LOCK: its clients poll.
+        let is_notified = |client| clients.get(client).is_some_and(|client| client.v40.is_none());
+        let turns = lock_queues.begin_turns(now, key, config.lease, is_held, is_notified);
+        effects.notices.extend(turns.notices);
+        effects.released.extend(turns.released);
+    }
+
+    /// Begins turns on the files on which something was given back.
+    pub(crate) fn begin_turns_on_changed_files(&mut self, now: Time) {
+        for key in self.lock_queues.take_changed() {
+            self.begin_turns(now, &key);
+        }
+    }
+
+    /// Ends the turns that are over, on some files: the rest has its turn at the next tick.
+    pub(crate) fn end_overdue_turns(&mut self, now: Time) {
+        for key in self.lock_queues.take_due(now) {
+            self.begin_turns(now, &key);
         }
     }
 }

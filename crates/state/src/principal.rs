@@ -1,87 +1,84 @@
-//! Who may do what with state. It belongs to a client, and within the client to the user who made it (RFC
-//! 8881 sections 2.10.8 and 15.1.6.4, RFC 7530 sections 9.1.1 and 16.28): whoever else names it is refused.
+//! The permission to change state. State belongs to a client, and within the client to the principal that made
+//! it (RFC 8881 sections 2.10.8 and 15.1.6.4, RFC 7530 sections 9.1.1 and 16.28). Other principals are
+//! refused.
 //!
 //! - The client itself, its sessions and its connections belong to the principal that made the client
 //!   (EXCHANGE_ID, SETCLIENTID). Linux uses uid 0 for these, whatever user has the files open.
-//! - An open, and the locks made by it, belong to the principals that opened the file, a delegation to the
-//!   one that it was given to; and to the client's own principal, which recovers them after a restart.
-//! - READ and WRITE may come from any user of the client: the file's permissions are checked for each of
-//!   them.
+//! - An open, and the locks made through it, belong to the principals that opened the file. A delegation
+//!   belongs to the principal that it was given to. The client's own principal may change all of them: it
+//!   recovers them after a restart.
+//! - READ and WRITE may come from any user of the client: the file's permissions are checked for each.
 
 use std::hash::Hash;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::files::Kind;
 use crate::ids::{ClientId, StateId};
 
-/// The most principals that may close one open. Few clients have two: a process that changes its user and
-/// opens the file again.
-const MOST_OPENERS: usize = 8;
+/// The most principals that may close one open. Few opens have two: a process changes its user and opens the
+/// file again.
+const MAX_PRINCIPALS: usize = 8;
 
-/// As whom a request comes, by its RPC credential. A flavour that proves it (RPCSEC_GSS) will be a variant of
-/// its own: the same user by another flavour is another principal.
+/// The principal of an RPC credential. A flavour that proves it (RPCSEC_GSS) will be a variant of its own: the
+/// same user by another flavour is another principal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// AUTH_NONE: nobody in particular.
+    /// AUTH_NONE.
     Anonymous,
-    /// AUTH_SYS: a user's number, as the client says.
+    /// AUTH_SYS: a uid, as the client says.
     Sys(u32),
 }
 
-/// Who sends a request: a client, and as which of its users.
+/// The sender of a request: a client, and the principal of its credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requester {
     /// The client.
     pub client: ClientId,
-    /// The user.
+    /// The principal.
     pub principal: Principal,
 }
 
 /// The principals that have made a state: one almost always.
 #[derive(Debug)]
-pub(crate) struct Makers {
+pub(crate) struct Principals {
     first: Principal,
     others: Vec<Principal>,
 }
 
-impl Makers {
+impl Principals {
     pub const fn new(first: Principal) -> Self {
         Self { first, others: Vec::new() }
     }
 
-    pub fn has(&self, principal: &Principal) -> bool {
+    pub fn contains(&self, principal: &Principal) -> bool {
         self.first == *principal || self.others.contains(principal)
     }
 
-    /// Another has opened the file for the same owner. One too many can't close it.
+    /// Adds a principal, unless there are [`MAX_PRINCIPALS`].
     pub fn add(&mut self, principal: &Principal) {
-        if !self.has(principal) && self.others.len() + 1 < MOST_OPENERS {
+        if !self.contains(principal) && self.others.len() + 1 < MAX_PRINCIPALS {
             self.others.push(principal.clone());
         }
     }
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// The state on `key` that `by` means and may change.
+    /// The number of the state on `key` that `by` names and may change.
     pub(crate) fn resolve_for(&self, by: &Requester, id: &StateId, key: &K) -> Result<u64, Error> {
         let number = self.resolve_on(by.client, id, key)?;
-        self.check_maker(number, by)?;
+        self.check_principal(number, by)?;
         Ok(number)
     }
 
-    /// Whether a state is one that `by` may change.
+    /// Checks that `by` may change a state.
     ///
     /// # Errors
     /// `WrongCred`; in 4.0, which has no such error, `BadStateid`.
-    pub(crate) fn check_maker(&self, number: u64, by: &Requester) -> Result<(), Error> {
-        let state = self.states.get(&number).ok_or(Error::BadStateid)?;
-        let made = match &state.kind {
-            Kind::Lock { open, .. } => self.states.get(open).unwrap_or(state),
-            Kind::Open { .. } | Kind::Delegation { .. } => state,
-        };
-        let client = self.clients.get(&by.client).ok_or(Error::BadStateid)?;
-        if made.makers.has(&by.principal) || client.principal == by.principal {
+    pub(crate) fn check_principal(&self, number: u64, by: &Requester) -> Result<(), Error> {
+        let open = self.locks.get(number).map_or(number, |lock| lock.open());
+        let header = self.header(open).ok_or(Error::BadStateid)?;
+        let client = self.clients.get(by.client).ok_or(Error::BadStateid)?;
+        if header.principals().contains(&by.principal) || *client.principal() == by.principal {
             Ok(())
         } else if client.v40.is_some() {
             Err(Error::BadStateid)
@@ -90,12 +87,30 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// Whether `by` is the client's own principal, as whom it keeps itself and its sessions.
+    /// Checks that `by` has the client's own principal, to which the client and its sessions belong.
     ///
     /// # Errors
     /// `StaleClientid`, `WrongCred`.
-    pub(crate) fn check_own(&self, by: &Requester) -> Result<(), Error> {
-        let client = self.clients.get(&by.client).ok_or(Error::StaleClientid)?;
-        if client.principal == by.principal { Ok(()) } else { Err(Error::WrongCred) }
+    pub(crate) fn check_client_principal(&self, by: &Requester) -> Result<(), Error> {
+        let client = self.clients.get(by.client).ok_or(Error::StaleClientid)?;
+        if *client.principal() == by.principal { Ok(()) } else { Err(Error::WrongCred) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_principals_of_an_open_are_bounded() {
+        let mut principals = Principals::new(Principal::Sys(0));
+        for uid in (0..2 * MAX_PRINCIPALS as u32).chain(0..2) {
+            principals.add(&Principal::Sys(uid));
+        }
+        for uid in 0..2 * MAX_PRINCIPALS as u32 {
+            let is_added = uid < MAX_PRINCIPALS as u32;
+            assert_eq!(principals.contains(&Principal::Sys(uid)), is_added, "{uid}");
+        }
+        assert!(!principals.contains(&Principal::Anonymous));
     }
 }

@@ -1,68 +1,227 @@
-//! Who may reclaim after a restart (RFC 8881 section 8.4.3): whoever has state when the server goes, and
-//! nobody whose state somebody else may have been given meanwhile.
+//! The grace period after a restart, and the clients that may reclaim after the next one (RFC 8881 sections
+//! 8.4.2 and 8.4.3).
 //!
-//! A client is entered on stable storage when it says that it has reclaimed everything, for next it will want
-//! something, or else before it gets its first state; and taken out before its state goes to another, or a
-//! part of it: a delegation that it didn't return. It is entered again when it knows of that. One that has
-//! had nothing for a lease's time is taken out, too: after a restart nobody need wait for it. That is what
-//! shortens the grace period where clients of NFSv4.0 are about, which never say that they have reclaimed
-//! everything.
+//! During the grace period the clients of the last run may reclaim their state, and no client gets new state.
+//! It ends when all of them have said that they are done, or when its time is up: after a lease, and up to
+//! another lease later while clients are still reclaiming.
+//!
+//! A client is recorded on stable storage when it says that it has reclaimed everything, since it is about to
+//! want something, or else before it gets its first state. Its record is removed before its state, or a part
+//! of it, goes to another client: also before a delegation is revoked. It is recorded again when it knows of
+//! that. The record of a client that has had no state for a lease's time is removed, too: no grace period
+//! need wait for it. That shortens the grace period of NFSv4.0's clients, which never say that they have
+//! reclaimed everything.
+//!
+//! Invariant: `recorded` is what stable storage has once all effects are applied.
 
+use std::collections::HashSet;
 use std::hash::Hash;
 
 use crate::engine::{Engine, Time};
+use crate::error::Error;
 use crate::ids::ClientId;
+use crate::principal::Requester;
+
+/// The fraction of a lease that a client which has begun to reclaim may take for its next step.
+const STEP_FRACTION: u64 = 8;
+
+/// The grace period, and the records of clients. Clients are named by [`crate::instance`].
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    /// The clients that may still reclaim.
+    reclaiming: HashSet<Vec<u8>>,
+    /// Unknown clients may have had state: the grace period lasts its whole time.
+    is_incomplete: bool,
+    grace_ends: Time,
+    /// The end of the grace period if clients are still reclaiming.
+    latest_end: Time,
+    /// The time for the next step of a client, in milliseconds.
+    step: u64,
+    /// The clients on stable storage.
+    recorded: HashSet<Vec<u8>>,
+}
+
+impl Recovery {
+    /// A grace period of the `recorded` clients until `grace_ends`, and up to a `lease` (in milliseconds)
+    /// longer.
+    pub fn new(recorded: HashSet<Vec<u8>>, grace_ends: Time, lease: u64) -> Self {
+        Self {
+            reclaiming: recorded.clone(),
+            is_incomplete: false,
+            grace_ends,
+            latest_end: grace_ends.plus(lease),
+            step: lease / STEP_FRACTION,
+            recorded,
+        }
+    }
+
+    /// A client is back, or has reclaimed something. If it may still reclaim, the grace period lasts long
+    /// enough for its next step.
+    pub fn extend_grace(&mut self, now: Time, client: &[u8]) {
+        if self.may_reclaim(now, client) {
+            self.grace_ends = self.grace_ends.max(now.plus(self.step).min(self.latest_end));
+        }
+    }
+
+    /// Whether the grace period is on.
+    fn in_grace(&self, now: Time) -> bool {
+        now < self.grace_ends && (self.is_incomplete || !self.reclaiming.is_empty())
+    }
+
+    /// Whether a client may reclaim.
+    pub fn may_reclaim(&self, now: Time, client: &[u8]) -> bool {
+        now < self.grace_ends && self.reclaiming.contains(client)
+    }
+
+    /// A client has reclaimed everything, or will never again.
+    pub fn end_reclaim(&mut self, client: &[u8]) {
+        self.reclaiming.remove(client);
+    }
+
+    /// A grace period that was on at `since` lasts until `until` at least.
+    pub fn postpone_end(&mut self, since: Time, until: Time) {
+        if since < self.grace_ends {
+            self.grace_ends = self.grace_ends.max(until);
+            self.latest_end = self.latest_end.max(self.grace_ends);
+        }
+    }
+
+    /// Once the time is up: the clients that haven't said that they are done.
+    fn end_if_over(&mut self, now: Time) -> Vec<Vec<u8>> {
+        if now < self.grace_ends { Vec::new() } else { self.reclaiming.drain().collect() }
+    }
+
+    /// Records a client. Returns whether it wasn't recorded before.
+    fn record(&mut self, client: &[u8]) -> bool {
+        !self.recorded.contains(client) && self.recorded.insert(client.to_owned())
+    }
+}
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// A client has state, or is about to. It knows what it has lost: delegations that were taken away, and
+    /// Not all clients of the last run are known, because the records are damaged: the grace period lasts its
+    /// whole time. Unknown clients that reclaim are refused (`NoGrace`), as RFC 8881 section 8.4.3 demands.
+    pub fn recovered_incompletely(&mut self) {
+        self.recovery.is_incomplete = true;
+    }
+
+    /// Whether the grace period is on, in which no client gets new state.
+    #[must_use]
+    pub fn in_grace(&self, now: Time) -> bool {
+        self.recovery.in_grace(now)
+    }
+
+    /// RECLAIM_COMPLETE (RFC 8881 section 18.51).
+    ///
+    /// # Errors
+    /// `CompleteAlready`, `StaleClientid`, `WrongCred`.
+    pub fn reclaim_complete(&mut self, by: &Requester) -> Result<(), Error> {
+        self.check_client_principal(by)?;
+        let client = self.clients.confirmed_mut(by.client)?;
+        if client.reclaim_complete {
+            return Err(Error::CompleteAlready);
+        }
+        client.reclaim_complete = true;
+        self.recovery.end_reclaim(client.instance());
+        // It has given up what it hadn't reclaimed.
+        self.record_client(by.client);
+        Ok(())
+    }
+
+    /// Checks that `client` may have state now: new state, or, with `reclaim`, what it had before the
+    /// restart. An OPEN that creates its file asks before it does.
+    ///
+    /// # Errors
+    /// `Grace`, `NoGrace`, `StaleClientid`.
+    pub fn check_grace(&mut self, now: Time, client: ClientId, reclaim: bool) -> Result<(), Error> {
+        // Clients lose their right to reclaim before others get what they had.
+        self.end_grace_if_over(now);
+        let client = self.clients.get(client).ok_or(Error::StaleClientid)?;
+        if reclaim {
+            if !self.recovery.may_reclaim(now, client.instance()) {
+                return Err(Error::NoGrace);
+            }
+            self.recovery.extend_grace(now, client.instance());
+            return Ok(());
+        }
+        if self.recovery.in_grace(now) || !client.has_reclaimed() { Err(Error::Grace) } else { Ok(()) }
+    }
+
+    /// Records a client that has state, or is about to, if it knows what it has lost: revoked delegations, and
     /// what it hadn't reclaimed when the grace period ended.
-    pub(crate) fn remember(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(&id).filter(|client| client.revoked.is_empty()) else { return };
-        let knows = client.reclaim_complete || client.v40.is_some();
-        if !knows && !self.grace.is_waited_for(&client.instance) {
+    pub(crate) fn record_client(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id).filter(|client| client.revoked.is_empty()) else { return };
+        let instance = client.instance();
+        if !client.has_reclaimed() && !self.recovery.reclaiming.contains(instance) {
             return;
         }
-        if !self.recorded.contains(&client.instance) {
-            self.recorded.insert(client.instance.clone());
-            self.effects.remember.push(client.instance.clone());
+        if self.recovery.record(instance) {
+            self.effects.remember.push(instance.to_owned());
         }
     }
 
-    /// An instance has nothing any more that it could reclaim.
-    pub(crate) fn forget(&mut self, instance: &[u8]) {
-        if self.recorded.remove(instance) {
-            // It comes to the last that was said.
+    /// Removes the record of a client that has nothing to reclaim any more.
+    pub(crate) fn forget_client(&mut self, instance: &[u8]) {
+        if self.recovery.recorded.remove(instance) {
+            // The last change counts.
             self.effects.remember.retain(|other| other != instance);
-            self.effects.forget.push(instance.to_vec());
+            self.effects.forget.push(instance.to_owned());
         }
     }
 
-    /// Ends the grace period if its time is up: who hasn't come back has lost what it had. Who has come back
-    /// and hasn't said that it was done has lost what it hadn't reclaimed, and may not know that yet: it
-    /// keeps what it has, and can't reclaim after another restart before it says so. A client of 4.0 never
-    /// does; what it has reclaimed is taken for all.
+    /// Ends the grace period if its time is up. A client that hasn't come back has lost its state. A client
+    /// that is back, and hasn't said that it is done, has lost what it hadn't reclaimed and may not know that
+    /// yet: it keeps what it has, and can't reclaim after another restart before it says so. A client of
+    /// NFSv4.0 never does; what it has reclaimed is taken for everything.
     pub(crate) fn end_grace_if_over(&mut self, now: Time) {
-        for instance in self.grace.end_if_over(now) {
-            let holder = self.instances.get(&instance).and_then(|id| self.clients.get(id));
-            if holder.is_none_or(|client| client.v40.is_none() || client.states.is_empty()) {
-                self.forget(&instance);
+        for instance in self.recovery.end_if_over(now) {
+            let client = self.clients.of_instance(&instance);
+            if client.is_none_or(|client| client.v40.is_none() || client.states.is_empty()) {
+                self.forget_client(&instance);
             }
         }
     }
 
-    /// Takes out who has had nothing for a lease's time. To be called every few seconds.
-    pub(crate) fn forget_idle(&mut self, now: Time) {
-        let Self { clients, recorded, grace, config, .. } = self;
+    /// Removes the records of clients that have had no state for a lease's time.
+    pub(crate) fn forget_idle_clients(&mut self, now: Time) {
+        let Self { clients, recovery, config, .. } = self;
         let mut idle = Vec::new();
-        for client in clients.values_mut() {
-            if !client.states.is_empty() || grace.may_reclaim(now, &client.instance) {
+        for client in clients.iter_mut() {
+            if !client.states.is_empty() || recovery.may_reclaim(now, client.instance()) {
                 client.idle_since = None;
             } else if now > client.idle_since.get_or_insert(now).plus(config.lease)
-                && recorded.contains(&client.instance)
+                && recovery.recorded.contains(client.instance())
             {
-                idle.push(client.instance.clone());
+                idle.push(client.instance().to_owned());
             }
         }
-        idle.iter().for_each(|instance| self.forget(instance));
+        idle.iter().for_each(|instance| self.forget_client(instance));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grace_period_ends_with_the_last_client_or_its_time() {
+        let recorded = || HashSet::from([b"a".to_vec(), b"b".to_vec()]);
+        let mut recovery = Recovery::new(recorded(), Time(1000), 800);
+        assert!(recovery.in_grace(Time(999)) && !recovery.in_grace(Time(1000)));
+        recovery.extend_grace(Time(950), b"unknown");
+        assert!(!recovery.in_grace(Time(1000)));
+        recovery.extend_grace(Time(950), b"a");
+        assert!(recovery.in_grace(Time(1049)) && !recovery.in_grace(Time(1050)));
+        recovery.end_reclaim(b"a");
+        assert!(recovery.in_grace(Time(0)) && !recovery.may_reclaim(Time(0), b"a"));
+        recovery.end_reclaim(b"b");
+        assert!(!recovery.in_grace(Time(0)));
+        let mut recovery = Recovery::new(recorded(), Time(1000), 800);
+        for now in (900..3000).step_by(50) {
+            recovery.extend_grace(Time(now), b"a");
+        }
+        assert!(recovery.in_grace(Time(1799)) && !recovery.in_grace(Time(1800)), "another lease at most");
+        assert_eq!(recovery.end_if_over(Time(1799)).len(), 0);
+        assert_eq!(recovery.end_if_over(Time(1800)).len(), 2);
+        assert!(!recovery.record(b"a") && recovery.record(b"c"));
     }
 }

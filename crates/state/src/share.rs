@@ -1,16 +1,16 @@
-//! Share reservations: what an open is for and what it denies to others (RFC 8881 section 9.7), as values.
+//! Share reservations (RFC 8881 section 9.7): the access that an open wants and that which it denies to others.
 
-/// Access and deny bits of one OPEN: 1 read, 2 write.
+/// The access and deny bits of an OPEN: 1 to read, 2 to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Share {
-    /// What for.
+    /// The access that the open is for.
     pub access: u8,
-    /// What others may not.
+    /// The access that it denies to others.
     pub deny: u8,
 }
 
 impl Share {
-    /// Whether the two can't be at the same time.
+    /// Whether one of the two denies what the other is for.
     #[must_use]
     pub const fn conflicts(self, other: Self) -> bool {
         self.access & other.deny != 0 || self.deny & other.access != 0
@@ -25,19 +25,19 @@ impl Share {
     }
 }
 
-/// The OPENs of one owner on one file: one open, whose bits are the union of them.
+/// The OPENs of one owner on one file. The open's bits are the union of theirs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shares {
-    /// Each pair once: there are twelve at most.
+pub(crate) struct OpenShares {
+    /// Each pair once, twelve at most.
     opened: Vec<Share>,
 }
 
-impl Shares {
+impl OpenShares {
     pub fn union(&self) -> Share {
         self.opened.iter().fold(Share::default(), |all, share| all.union(*share))
     }
 
-    /// Whether others may not do something.
+    /// Whether any access is denied to others.
     pub fn denies(&self) -> bool {
         self.opened.iter().any(|share| share.deny != 0)
     }
@@ -48,8 +48,8 @@ impl Shares {
         }
     }
 
-    /// OPEN_DOWNGRADE: what is left must be the union of some of the OPENs; the others are closed. False if
-    /// it isn't.
+    /// OPEN_DOWNGRADE: closes the OPENs that aren't part of `to`. False, and no change, if the union of the
+    /// others isn't `to`.
     pub fn downgrade(&mut self, to: Share) -> bool {
         let left = Self { opened: self.opened.iter().copied().filter(|share| to.contains(*share)).collect() };
         let can = left.union() == to;
@@ -69,16 +69,16 @@ mod tests {
     }
 
     #[test]
-    fn what_one_denies_the_other_cannot_have() {
+    fn denied_access_conflicts() {
         assert!(share(1, 2).conflicts(share(2, 0)) && share(2, 0).conflicts(share(1, 2)));
         assert!(!share(1, 2).conflicts(share(1, 2)) && !share(3, 0).conflicts(share(3, 0)));
     }
 
     #[test]
-    fn only_what_was_opened_is_left_by_a_downgrade() {
-        let mut shares = Shares::default();
+    fn a_downgrade_leaves_only_what_was_opened() {
+        let mut shares = OpenShares::default();
         shares.add(share(3, 0));
-        assert!(!shares.downgrade(share(1, 0)), "nobody has opened for reading only");
+        assert!(!shares.downgrade(share(1, 0)), "no OPEN was for reading only");
         shares.add(share(1, 0));
         shares.add(share(2, 1));
         assert_eq!(shares.union(), share(3, 1));

@@ -1,63 +1,63 @@
-//! Clients of NFSv4.0: SETCLIENTID and its confirmation, leases without sessions (RFC 7530 sections 9.1.1,
-//! 16.33, 16.34).
+//! Clients of NFSv4.0: SETCLIENTID and its confirmation, and leases without sessions (RFC 7530 sections 9.1.1,
+//! 16.33 and 16.34).
 
 use std::hash::Hash;
 
-use crate::ended::Gone;
 use fairness::Peer;
 
+use crate::client_table::ClientName;
 use crate::engine::{Engine, Time};
 use crate::error::Error;
 use crate::ids::{ClientId, StateId};
-use crate::names::Name;
-use crate::owners::Owners;
 use crate::principal::{Principal, Requester};
+use crate::v40_owners::StateOwners;
 
-/// What SETCLIENTID says.
+/// The arguments of SETCLIENTID.
 #[derive(Debug, Clone, Copy)]
 pub struct SetClientId<'a> {
     /// `nfs_client_id4.id`.
     pub owner: &'a [u8],
-    /// From where.
+    /// The peer that the request comes from.
     pub peer: Peer,
     /// `nfs_client_id4.verifier`.
     pub verifier: [u8; 8],
-    /// Who asks.
+    /// The request's principal.
     pub principal: &'a Principal,
 }
 
-/// What a client of NFSv4.0 has beside what every client has.
+/// What only clients of NFSv4.0 have.
 #[derive(Debug)]
-pub(crate) struct Client40 {
-    /// What confirmed it, or will.
+pub(crate) struct V40Client {
+    /// The verifier of the last confirmation, or the first one that is expected.
     confirm: u64,
-    /// Another SETCLIENTID of the same instance that isn't confirmed yet.
+    /// The verifier of a later SETCLIENTID of the same instance that isn't confirmed yet.
     update: Option<u64>,
-    pub owners: Owners,
+    pub owners: StateOwners,
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// SETCLIENTID: the client's id, and what SETCLIENTID_CONFIRM must say.
+    /// SETCLIENTID: the client's id, and the verifier for SETCLIENTID_CONFIRM.
     ///
     /// # Errors
     /// `ClidInuse`, `Delay` when there are too many clients.
-    pub fn setclientid(&mut self, now: Time, asked: &SetClientId<'_>) -> Result<(ClientId, u64), Error> {
+    pub fn setclientid(&mut self, now: Time, args: &SetClientId<'_>) -> Result<(ClientId, u64), Error> {
         let (lease, confirm) = (self.config.lease, (self.random)());
-        let name = Name { owner: asked.owner.to_vec(), peer: asked.peer };
-        let confirmed = self.known(&name, asked.verifier);
-        if let Some(client) = confirmed.and_then(|id| self.clients.get_mut(&id)) {
-            let same = client.principal == *asked.principal;
-            if !same && !client.states.is_empty() && !client.is_expired(now, lease) {
+        let name = ClientName { owner: args.owner.to_vec(), peer: args.peer };
+        let confirmed = self.clients.find(&name, args.verifier);
+        if let Some(client) = confirmed.and_then(|id| self.clients.get_mut(id)) {
+            let is_same = client.principal() == args.principal;
+            if !is_same && !client.states.is_empty() && !client.is_expired(now, lease) {
                 return Err(Error::ClidInuse);
             }
-            if let Some(v40) = client.v40.as_mut().filter(|_| same && client.verifier == asked.verifier) {
+            let (id, verifier) = (client.id(), client.identity().verifier);
+            if let Some(v40) = client.v40.as_mut().filter(|_| is_same && verifier == args.verifier) {
                 v40.update = Some(confirm);
-                return Ok((client.id, confirm));
+                return Ok((id, confirm));
             }
         }
-        let id = self.add_client(now, name, asked.verifier, asked.principal)?;
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.v40 = Some(Client40 { confirm, update: None, owners: Owners::default() });
+        let id = self.add_client(now, name, args.verifier, args.principal)?;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.v40 = Some(V40Client { confirm, update: None, owners: StateOwners::default() });
         }
         Ok((id, confirm))
     }
@@ -73,7 +73,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         confirm: u64,
         principal: &Principal,
     ) -> Result<(), Error> {
-        let client = self.clients.get_mut(&id).ok_or(Error::StaleClientid)?;
+        let client = self.clients.get_mut(id).ok_or(Error::StaleClientid)?;
+        let is_same = client.principal() == principal;
         let v40 = client.v40.as_mut().ok_or(Error::StaleClientid)?;
         if v40.update == Some(confirm) {
             v40.confirm = confirm;
@@ -81,13 +82,13 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if v40.confirm != confirm {
             return Err(Error::StaleClientid);
         }
-        if client.principal != *principal {
+        if !is_same {
             return Err(Error::ClidInuse);
         }
         v40.update = None;
         client.renewed = now;
-        if !client.confirmed {
-            self.confirm(now, id);
+        if !client.is_confirmed() {
+            self.confirm_client(now, id);
         }
         Ok(())
     }
@@ -95,39 +96,42 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
     /// RENEW: by the client's own principal, or one that has a file open.
     ///
     /// # Errors
-    /// `Access` for another principal, and as [`Engine::renew40`].
+    /// `Access` for another principal, and those of [`Engine::renew40`].
     pub fn renew_by(&mut self, now: Time, by: &Requester) -> Result<(), Error> {
-        if let Some(client) = self.clients.get(&by.client).filter(|client| client.principal != by.principal) {
-            let made =
-                |number: &u64| self.states.get(number).is_some_and(|state| state.makers.has(&by.principal));
-            if !client.states.iter().any(made) {
+        if let Some(client) = self.clients.get(by.client).filter(|client| *client.principal() != by.principal)
+        {
+            let is_holder = |number: u64| {
+                self.header(number).is_some_and(|header| header.principals().contains(&by.principal))
+            };
+            if !client.states.iter().any(is_holder) {
                 return Err(Error::Access);
             }
         }
         self.renew40(now, by.client)
     }
 
-    /// What every operation that names a client does: renews its lease.
+    /// Renews the lease of the client that an operation names.
     ///
     /// # Errors
     /// `StaleClientid`, `Expired` for a client that had state and lost it.
     pub fn renew40(&mut self, now: Time, id: ClientId) -> Result<(), Error> {
-        if !self.clients.contains_key(&id) && self.ended.contains(Gone::Client(id.0)) {
+        if self.clients.get(id).is_none() && self.expired_ids.has_client(id) {
             return Err(Error::Expired);
         }
-        self.client40(id)?;
-        self.renew(now, id);
+        self.v40_client(id)?;
+        self.renew_lease(now, id);
         Ok(())
     }
 
-    pub(crate) fn client40(&mut self, id: ClientId) -> Result<&mut Client40, Error> {
-        self.client(id)?.v40.as_mut().ok_or(Error::StaleClientid)
+    pub(crate) fn v40_client(&mut self, id: ClientId) -> Result<&mut V40Client, Error> {
+        self.clients.confirmed_mut(id)?.v40.as_mut().ok_or(Error::StaleClientid)
     }
 
-    /// Whose a state id is: in 4.0 nothing else says who asks. Renews the lease.
+    /// The client that holds a state: in 4.0 only the state id says which client sends a request. Renews the
+    /// lease.
     ///
     /// # Errors
-    /// `StaleStateid`, `BadStateid`, `Expired` for the state of a client that has lost it.
+    /// `StaleStateid`, `BadStateid`, `Expired` for a state that the client has lost.
     pub fn client_of(&mut self, now: Time, id: &StateId) -> Result<ClientId, Error> {
         if id.is_reserved() {
             return Err(Error::BadStateid);
@@ -136,17 +140,14 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
             return Err(Error::StaleStateid);
         }
         let number = id.number();
-        let Some(state) = self.states.get(&number) else {
-            if let Some(client) = self.ended.whose(Gone::State(number)) {
-                self.knows_of_revoked(client, number);
+        let Some(header) = self.header(number) else {
+            if let Some(holder) = self.expired_ids.holder_of(number) {
+                self.free_revoked(holder, number);
             }
-            return Err(if self.ended.contains(Gone::State(number)) {
-                Error::Expired
-            } else {
-                Error::BadStateid
-            });
+            let is_expired = self.expired_ids.has_state(number);
+            return Err(if is_expired { Error::Expired } else { Error::BadStateid });
         };
-        let client = state.client;
+        let client = header.client();
         self.renew40(now, client).map_err(|_| Error::BadStateid)?;
         Ok(client)
     }

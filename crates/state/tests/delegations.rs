@@ -88,8 +88,11 @@ fn a_delegation_for_writing_is_alone() {
     let mut engine = engine();
     let [(me, _), (other, _)] = ["me", "other"].map(|name| client(&mut engine, NOW, name));
     let mine = delegate(&mut engine, NOW, me, &FILE, 3);
-    assert_eq!(engine.writer(Some(me), &FILE).map(|writer| writer.id), None);
-    assert_eq!(engine.writer(None, &FILE).map(|writer| (writer.client, writer.id)), Some((me, mine)));
+    assert_eq!(engine.write_delegation(Some(me), &FILE).map(|writer| writer.id), None);
+    assert_eq!(
+        engine.write_delegation(None, &FILE).map(|writer| (writer.client, writer.id)),
+        Some((me, mine))
+    );
     engine.check_io(NOW, Some(me), &mine, &FILE, Direction::Write).unwrap();
     let read = engine.check_io(NOW, Some(other), &StateId::ANONYMOUS, &FILE, Direction::Read);
     assert_eq!(read, Err(Error::Delay));

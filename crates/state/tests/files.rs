@@ -6,18 +6,24 @@ mod common;
 
 use common::{LEASE, Machine, any, client, engine, open, recorded, root};
 use state::{
-    ClientId, Direction, Error, LockKind, LockOwner, LockRequest, Locker, Range, Share, StateId, Time,
+    ByteRange, ClientId, Direction, Error, LockKind, LockOwner, LockRequest, Locker, Share, StateId, Time,
 };
 
 const NOW: Time = Time(5000);
 const FILE: u32 = 1;
 
-fn range(offset: u64, length: u64) -> Range {
-    Range::of(offset, length).unwrap()
+fn range(offset: u64, length: u64) -> ByteRange {
+    ByteRange::of(offset, length).unwrap()
 }
 
 /// A lock that nothing is against, taken.
-fn lock(engine: &mut Machine, client: ClientId, locker: Locker<'_>, range: Range, kind: LockKind) -> StateId {
+fn lock(
+    engine: &mut Machine,
+    client: ClientId,
+    locker: Locker<'_>,
+    range: ByteRange,
+    kind: LockKind,
+) -> StateId {
     let asked =
         LockRequest { by: &root(client), key: &FILE, locker, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();

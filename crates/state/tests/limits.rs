@@ -9,7 +9,7 @@ use common::{
     COURTESY, HERE, LEASE, LIMITS, ROOT, any, client, client_at, creation, engine, named, open, root,
 };
 use state::{
-    Engine, EngineConfig, Error, ExchangeId, LockKind, LockRequest, Locker, Range, SetClientId, Time,
+    ByteRange, Engine, EngineConfig, Error, ExchangeId, LockKind, LockRequest, Locker, SetClientId, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -70,7 +70,7 @@ fn locks_are_states_and_bounded_with_the_opens() {
     let id = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
     let mut lock = |owner: &[u8]| {
         let locker = Locker::New { open: id, owner };
-        let range = Range::of(owner[0].into(), 1).unwrap();
+        let range = ByteRange::of(owner[0].into(), 1).unwrap();
         let asked = LockRequest {
             by: &root(me),
             key: &1,
@@ -100,7 +100,7 @@ fn what_all_clients_have_is_bounded_and_silent_ones_make_room() {
     let (other, session) = client_at(&mut engine, NOW, common::host(1), "other");
     let opened = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
     let kind = LockKind::Write;
-    let range = |number: u64| Range::of(10 * number, 5).unwrap();
+    let range = |number: u64| ByteRange::of(10 * number, 5).unwrap();
     let by = root(me);
     let lock = |engine: &mut common::Machine, now, number| {
         let locker = Locker::New { open: opened, owner: b"l" };
@@ -132,14 +132,14 @@ fn an_owner_has_so_many_ranges_on_a_file_however_they_come_about() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let open = engine.open(NOW, &open(me, "o", &1, 3, 0)).unwrap();
-    let range = Range::of(0, u64::MAX).unwrap();
+    let range = ByteRange::of(0, u64::MAX).unwrap();
     let locker = Locker::New { open, owner: b"l" };
     let kind = LockKind::Write;
     let asked = LockRequest { by: &root(me), key: &1, locker, range, kind, reclaim: false, waits: false };
     let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
     let id = any(engine.lock_done(&begun, range, kind).unwrap());
     let mut unlock = |first, length| {
-        let range = Range::of(first, length).unwrap();
+        let range = ByteRange::of(first, length).unwrap();
         let begun = engine.unlock_begin(&root(me), &id, &1, range)?;
         engine.unlock_done(&begun, range).map(drop)
     };

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use common::{HERE, LIMITS, OTHER, ROOT, any, client, creation, engine, leaked, open, open_as, root};
 use state::{
-    ClientId, CreateSession, Engine, EngineConfig, Error, LockKind, LockRequest, Locker, OwnerRequest,
-    Principal, Range, Requester, SessionId, SetClientId, Share, StateId, StateOwner, Time,
+    ByteRange, ClientId, CreateSession, Engine, EngineConfig, Error, LockKind, LockRequest, Locker,
+    OwnerRequest, Principal, Requester, SessionId, SetClientId, Share, StateId, StateOwner, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -26,7 +26,7 @@ const fn other(client: ClientId) -> Requester {
 }
 
 fn lock<'a>(by: &'a Requester, locker: Locker<'a>) -> LockRequest<'a, u32> {
-    let range = Range::of(0, 10).unwrap();
+    let range = ByteRange::of(0, 10).unwrap();
     LockRequest { by, key: &FILE, locker, range, kind: LockKind::Write, reclaim: false, waits: false }
 }
 
@@ -41,7 +41,7 @@ fn an_open_and_its_locks_belong_to_who_opened_the_file_and_to_the_client_itself(
         engine.open(NOW, &open_as(&by, "o", &FILE, 1, 0)).unwrap();
         let new = Locker::New { open: id, owner: b"l" };
         let begun = engine.lock_begin(NOW, &lock(&by, new)).unwrap().unwrap();
-        let range = Range::of(0, 10).unwrap();
+        let range = ByteRange::of(0, 10).unwrap();
         let held = any(engine.lock_done(&begun, range, LockKind::Write).unwrap());
         let share = Share { access: 1, deny: 0 };
         let wrong = Err(Error::WrongCred);

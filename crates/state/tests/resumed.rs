@@ -6,7 +6,7 @@ extern crate samehost_state as state;
 mod common;
 
 use common::{LEASE, Machine, begin, client, engine, fresh, leaked, open, root, wants};
-use state::{AccessKind, Error, LockKind, LockRequest, Locker, Range, StateId, Time};
+use state::{AccessKind, ByteRange, Error, LockKind, LockRequest, Locker, StateId, Time};
 
 const FILE: u32 = 1;
 const NOW: Time = Time(5 * LEASE);
@@ -21,7 +21,7 @@ fn lock(
     open: StateId,
     reclaim: bool,
 ) -> Result<Result<(), state::LockDenied>, Error> {
-    let (range, kind) = (Range::of(0, u64::MAX).expect("all of it"), LockKind::Write);
+    let (range, kind) = (ByteRange::of(0, u64::MAX).expect("all of it"), LockKind::Write);
     let locker = Locker::New { open, owner: b"locker" };
     let request = LockRequest { by: leaked(who), key: &FILE, locker, range, kind, reclaim, waits: false };
     let begun = match engine.lock_begin(now, &request)? {

@@ -11,7 +11,7 @@ use common::{
 };
 use fairness::Peer;
 use state::{
-    ClientId, EngineLimits, Error, ExchangeId, LockKind, LockRequest, Locker, NoDelegation, Range,
+    ByteRange, ClientId, EngineLimits, Error, ExchangeId, LockKind, LockRequest, Locker, NoDelegation,
     SetClientId, StateId, Time,
 };
 
@@ -36,7 +36,7 @@ fn lock_for(
     key: &u32,
     owner: u32,
 ) -> Result<StateId, Error> {
-    let (owner, range) = (owner.to_be_bytes(), Range::of(u64::from(owner), 1).unwrap());
+    let (owner, range) = (owner.to_be_bytes(), ByteRange::of(u64::from(owner), 1).unwrap());
     let locker = Locker::New { open, owner: &owner };
     let (kind, reclaim, waits) = (LockKind::Write, false, false);
     let asked = LockRequest { by: leaked(client), key, locker, range, kind, reclaim, waits };
@@ -269,7 +269,7 @@ fn where_anything_runs_short_courtesy_ends_with_who_has_most_and_is_silent_longe
 fn places_in_the_queue_for_locks() {
     let mut engine = bounded(EngineLimits { waiting: 10, states: 1000, ..LIMITS });
     let clients = [GREEDY, MODEST].map(|peer| client_at(&mut engine, NOW, peer, &peer.to_string()).0);
-    let all = Range::of(0, u64::MAX).unwrap();
+    let all = ByteRange::of(0, u64::MAX).unwrap();
     let mut waits = |client, file: u32, owner: &'static [u8]| {
         let opened = engine.open(NOW, &open(client, "o", &file, 3, 0)).unwrap();
         let locker = Locker::New { open: opened, owner };

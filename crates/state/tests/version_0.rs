@@ -6,7 +6,7 @@ mod common;
 
 use common::{HERE, LEASE, Machine, OTHER, ROOT, engine, open, root};
 use state::{
-    ClientId, Error, LockKind, LockRequest, Locker, OwnerRequest, Range, SetClientId, StateOwner, Time,
+    ByteRange, ClientId, Error, LockKind, LockRequest, Locker, OwnerRequest, SetClientId, StateOwner, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -119,7 +119,7 @@ fn lock_owners_number_their_own_and_are_released() {
     engine.owner_begin(NOW, &root(client), &opener(), 1, true).unwrap();
     let id = engine.open(NOW, &open(client, "o", &FILE, 3, 0)).unwrap();
     engine.owner_end(&root(client), &opener(), 1, Some(b"opened"[..].into()));
-    let (range, kind) = (Range::of(0, 10).unwrap(), LockKind::Write);
+    let (range, kind) = (ByteRange::of(0, 10).unwrap(), LockKind::Write);
     let new = Locker::New { open: id, owner: b"l" };
     let asked =
         LockRequest { by: &root(client), key: &FILE, locker: new, range, kind, reclaim: false, waits: false };

@@ -6,8 +6,8 @@ mod common;
 
 use common::{COURTESY, HERE, LEASE, LIMITS, Machine, ROOT, client, engine, open, root};
 use state::{
-    ClientId, LockDenied, LockKind, LockNotice, LockOwner, LockRequest, Locker, Range, SetClientId, StateId,
-    Time,
+    ByteRange, ClientId, LockDenied, LockKind, LockNotice, LockOwner, LockRequest, Locker, SetClientId,
+    StateId, Time,
 };
 
 const NOW: Time = Time(5000);
@@ -33,7 +33,7 @@ impl Owner {
         LockOwner { client: self.client, owner: self.name.as_bytes().to_vec() }
     }
 
-    fn request(self, range: Range, kind: LockKind, waits: bool) -> LockRequest<'static, u32> {
+    fn request(self, range: ByteRange, kind: LockKind, waits: bool) -> LockRequest<'static, u32> {
         let locker = Locker::New { open: self.open, owner: self.name.as_bytes() };
         LockRequest {
             by: common::leaked(self.client),
@@ -54,7 +54,7 @@ impl Owner {
         bytes: (u64, u64),
         kind: LockKind,
     ) -> Result<StateId, LockDenied> {
-        let range = Range { first: bytes.0, last: bytes.1 };
+        let range = ByteRange { first: bytes.0, last: bytes.1 };
         let begun = engine.lock_begin(now, &self.request(range, kind, true)).unwrap()?;
         Ok(engine.lock_done(&begun, range, kind).unwrap())
     }
@@ -64,7 +64,7 @@ impl Owner {
     }
 
     fn unlock(self, engine: &mut Machine, id: &StateId) {
-        let all = Range { first: 0, last: u64::MAX };
+        let all = ByteRange { first: 0, last: u64::MAX };
         let begun = engine.unlock_begin(&root(self.client), id, &FILE, all).unwrap();
         engine.unlock_done(&begun, all).unwrap();
     }
@@ -103,7 +103,7 @@ fn who_asks_first_is_served_first() {
         // Also who just had it, and who doesn't wait.
         for other in others.iter().chain([&a]) {
             assert_eq!(other.all(&mut engine, NOW).unwrap_err().owner, next.who(), "{}", other.name);
-            let range = Range { first: 0, last: 99 };
+            let range = ByteRange { first: 0, last: 99 };
             let once = engine.lock_begin(NOW, &other.request(range, LockKind::Read, false)).unwrap();
             assert_eq!(once.unwrap_err().owner, next.who());
         }
@@ -198,7 +198,7 @@ fn who_waits_for_a_local_process_holds_nobody_back_until_that_has_gone() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
     let [a, b] = ["a", "b"].map(|name| Owner::new(&mut engine, me, name));
-    let range = Range { first: 0, last: 9 };
+    let range = ByteRange { first: 0, last: 9 };
     let request = a.request(range, LockKind::Write, true);
     for _ in 0..2 {
         let begun = engine.lock_begin(NOW, &request).unwrap().unwrap();
@@ -227,7 +227,7 @@ fn who_waits_for_a_local_process_holds_nobody_back_until_that_has_gone() {
 fn all_that_wait_for_local_processes_are_looked_at_in_turn() {
     let mut engine = engine();
     let (me, _) = client(&mut engine, NOW, "me");
-    let (range, kind) = (Range { first: 0, last: 9 }, LockKind::Write);
+    let (range, kind) = (ByteRange { first: 0, last: 9 }, LockKind::Write);
     for file in 0..4 {
         let open = engine.open(NOW, &open(me, "a", &file, 3, 0)).unwrap();
         let locker = Locker::New { open, owner: b"a" };

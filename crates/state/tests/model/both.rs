@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairness::Peer;
 use state::{
-    AccessKind, ChannelAttrs, ClientId, DelegationRequest, Direction, Engine, EngineConfig, EngineLimits,
-    Error, LockDenied, LockKind, LockOwner, LockRequest, Locker, OpenRequest, PendingDelegation, Range,
-    RecallTimeout, Requester, SequenceResult, SessionId, Share, StateId, Time,
+    AccessKind, ByteRange, ChannelAttrs, ClientId, DelegationRequest, Direction, Engine, EngineConfig,
+    EngineLimits, Error, LockDenied, LockKind, LockOwner, LockRequest, Locker, OpenRequest,
+    PendingDelegation, RecallTimeout, Requester, SequenceResult, SessionId, Share, StateId, Time,
 };
 
 use crate::common::{COURTESY, DISTRUST, LEASE, Machine, OTHER, creation, named, request, root};
@@ -89,8 +89,8 @@ const fn stranger(client: ClientId) -> Requester {
     Requester { client, principal: OTHER }
 }
 
-fn range((first, last): (usize, usize)) -> Range {
-    Range { first: first as u64, last: last as u64 }
+fn range((first, last): (usize, usize)) -> ByteRange {
+    ByteRange { first: first as u64, last: last as u64 }
 }
 
 impl Both {
@@ -346,7 +346,7 @@ impl Both {
                 self.model.enqueue(wanted, true);
             }
             (Ok(Ok(begun)), Ok(Ok(()))) => {
-                assert_eq!(begun.lent.is_some(), self.model.writes(wanted.open.who, *key));
+                assert_eq!(begun.write_delegation.is_some(), self.model.writes(wanted.open.who, *key));
                 let id = self.engine.lock_done(&begun, range, kind).expect("it lives");
                 let nr = self.model.lock(wanted);
                 self.ids.insert(nr, id);
@@ -372,7 +372,7 @@ impl Both {
         match (tested, self.model.test(wanted)) {
             (Ok(Err(denied)), Ok(Some(said))) => self.same(&denied, said),
             (Ok(Ok(tested)), Ok(None)) => {
-                assert_eq!(tested.lent.is_some(), self.model.writes(wanted.open.who, file));
+                assert_eq!(tested.write_delegation.is_some(), self.model.writes(wanted.open.who, file));
             }
             (tested, said) => {
                 assert_eq!(tested.map(|tested| tested.is_ok()), said.map(|said| said.is_none()))

@@ -93,8 +93,8 @@ impl StateManager {
         if !self.has_write_delegations() {
             return None;
         }
-        let writer = self.run(|engine, _| engine.writer(by, node.handle()))?;
-        let granted = writer.kept.granted.get()?;
+        let writer = self.run(|engine, _| engine.write_delegation(by, node.handle()))?;
+        let granted = writer.resources.granted.get()?;
         Some((writer.client, *granted))
     }
 }

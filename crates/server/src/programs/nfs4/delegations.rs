@@ -134,10 +134,10 @@ fn take_lease(
         let now = to.acting.attributes(to.node)?;
         let holder_v40 = (c.minor == MinorVersion::V0).then(|| c.cx.peer.address.ip());
         let granted = GrantedAttributes { change: now.change, size: now.size, holder_v40 };
-        let _ = begun.kept.granted.set(granted);
+        let _ = begun.resources.granted.set(granted);
     }
     // It is empty: it was made for this delegation.
-    let _ = begun.kept.lease.set(lease);
+    let _ = begun.resources.lease.set(lease);
     Ok(())
 }
 

@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use state::{DescriptionLocks, LockKind, Range};
+use state::{ByteRange, DescriptionLocks, LockKind};
 use store::{FileLock, Result};
 
 use crate::lifecycle::lock_store::StoredLock;
 
 /// A lock as the kernel represents it.
-pub(super) fn file_lock(range: Range, kind: LockKind) -> FileLock {
+pub(super) fn file_lock(range: ByteRange, kind: LockKind) -> FileLock {
     FileLock { first: range.first, last: range.last, exclusive: kind == LockKind::Write }
 }
 
@@ -41,7 +41,7 @@ impl LockFile {
     /// Releases the locks that came with the open file and that no owner has reclaimed.
     pub(crate) fn unlock_unowned(&self) {
         let locks = self.locks.lock();
-        for Range { first, last } in locks.unowned() {
+        for ByteRange { first, last } in locks.unlocked_ranges() {
             if let Err(error) = store::unlock(&self.file, first, last) {
                 tracing::warn!(%error, "locks that no client has reclaimed stay until the file is closed");
             }
@@ -69,7 +69,7 @@ pub(crate) struct OwnerLocks {
 impl OwnerLocks {
     /// No locks yet, on an open file that other owners may share.
     pub(crate) fn new(on: Arc<LockFile>) -> Self {
-        let number = on.locks.lock().join();
+        let number = on.locks.lock().add_owner();
         Self { on, number, stays: false }
     }
 
@@ -86,14 +86,14 @@ impl OwnerLocks {
     ///
     /// # Errors
     /// As for [`store::lock`].
-    pub(crate) fn lock(&self, range: Range, kind: LockKind) -> Result<Option<FileLock>> {
+    pub(crate) fn lock(&self, range: ByteRange, kind: LockKind) -> Result<Option<FileLock>> {
         let mut locks = self.on.locks.lock();
         if let Some((range, kind)) = locks.conflict(self.number, range, kind) {
             return Ok(Some(file_lock(range, kind)));
         }
         let lock = file_lock(range, kind);
         if store::lock(&self.on.file, &lock)? {
-            locks.add(self.number, range, kind);
+            locks.lock(self.number, range, kind);
             return Ok(None);
         }
         // It may be gone by now: the client tries again.
@@ -114,12 +114,12 @@ impl OwnerLocks {
     ///
     /// # Errors
     /// As for [`store::unlock`].
-    pub(crate) fn unlock(&self, range: Range) -> Result<()> {
+    pub(crate) fn unlock(&self, range: ByteRange) -> Result<()> {
         let mut locks = self.on.locks.lock();
-        for Range { first, last } in locks.only_of(self.number, range) {
+        for ByteRange { first, last } in locks.exclusive_ranges(self.number, range) {
             store::unlock(&self.on.file, first, last)?;
         }
-        locks.remove(self.number, range);
+        locks.unlock(self.number, range);
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl OwnerLocks {
     /// As for [`store::lock`]; `TryLater` if there is a conflict all the same.
     pub(crate) fn moved_to(&self, file: OwnedFd, stored: Option<StoredLock>) -> Result<Self> {
         let to = Self::new(LockFile::new(Arc::new(file), true, stored));
-        for (range, kind) in self.on.locks.lock().of(self.number) {
+        for (range, kind) in self.on.locks.lock().locks_of(self.number) {
             if to.lock(range, kind)?.is_some() {
                 return Err(store::Error::TryLater);
             }
@@ -145,7 +145,7 @@ impl Drop for OwnerLocks {
             return;
         }
         let mut locks = self.on.locks.lock();
-        for Range { first, last } in locks.leave(self.number) {
+        for ByteRange { first, last } in locks.remove_owner(self.number) {
             if let Err(error) = store::unlock(&self.on.file, first, last) {
                 tracing::warn!(%error, "a lock that its owner has given back stays until the file is closed");
             }
@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    const fn range(first: u64, last: u64) -> Range {
-        Range { first, last }
+    const fn range(first: u64, last: u64) -> ByteRange {
+        ByteRange { first, last }
     }
 
     fn open(path: &std::path::Path, writable: bool) -> OwnedFd {

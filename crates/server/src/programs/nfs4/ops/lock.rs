@@ -9,7 +9,9 @@ use proto::nfs4::{
     Lock4Args, Lock4Denied, Locker4, Lockt4Args, Locku4Args, MinorVersion, NfsLockType4, Nfsstat4,
     StateOwner4,
 };
-use state::{ClientId, LockDenied, LockKind, LockOwner, LockRequest, Locker, PendingLock, Range, StateOwner};
+use state::{
+    ByteRange, ClientId, LockDenied, LockKind, LockOwner, LockRequest, Locker, PendingLock, StateOwner,
+};
 use store::{FileHandle, FileKind, FileLock, Node, UserContext};
 use xdr::{Encode as _, Encoder, Opaque};
 
@@ -31,14 +33,14 @@ const fn kind(of: NfsLockType4) -> (LockKind, bool) {
 }
 
 /// The current file, which must be a regular one, and the range of its bytes.
-fn target(c: &Context<'_>, offset: u64, length: u64) -> Result<(File, Range)> {
+fn target(c: &Context<'_>, offset: u64, length: u64) -> Result<(File, ByteRange)> {
     let file = c.file(Nfsstat4::Isdir)?;
     match file.node.kind() {
         FileKind::Regular => {}
         FileKind::Directory => return Err(Nfsstat4::Isdir),
         _ => return Err(Nfsstat4::Inval),
     }
-    Ok((file, Range::of(offset, length).ok_or(Nfsstat4::Inval)?))
+    Ok((file, ByteRange::of(offset, length).ok_or(Nfsstat4::Inval)?))
 }
 
 pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
@@ -125,7 +127,7 @@ fn take(
                     }
                 }
             }
-            let on = match begun.lent.as_ref().and_then(|lent| lent.leased_file(kept)) {
+            let on = match begun.write_delegation.as_ref().and_then(|lent| lent.leased_file(kept)) {
                 Some(leased) => Arc::clone(leased),
                 None => {
                     let (opened, writable) = acting.lock_file(node, exclusive)?;
@@ -142,7 +144,7 @@ fn take(
 /// The lock of a local process.
 fn local(lock: &FileLock) -> LockDenied {
     LockDenied {
-        range: Range { first: lock.first, last: lock.last },
+        range: ByteRange { first: lock.first, last: lock.last },
         kind: if lock.exclusive { LockKind::Write } else { LockKind::Read },
         owner: LockOwner { client: ClientId(0), owner: Vec::new() },
     }
@@ -184,7 +186,7 @@ pub(crate) fn lockt(c: &mut Context<'_>, args: Lockt4Args<'_>) -> Result<()> {
     let found = if let Some(owner) = owner.as_ref().and_then(|locks| locks.as_ref()) {
         owner.file().test(&lock)
     } else if let Some(leased) =
-        tested.lent.as_ref().and_then(|lent| lent.leased_file(c.service.state.kept_locks.get()))
+        tested.write_delegation.as_ref().and_then(|lent| lent.leased_file(c.service.state.kept_locks.get()))
     {
         leased.test(&lock)
     } else {

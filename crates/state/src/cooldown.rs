@@ -1,12 +1,11 @@
-//! What isn't lent for a while: files that delegations were in somebody's way of, and peers that were late to
-//! return one, or returned none. Remembered apart from the state, which is gone by then.
+//! What isn't delegated for a while: files whose delegations were in the way of other clients, and peers that
+//! returned a delegation late or never.
 //!
-//! A delegation that is recalled holds up whoever wants the file. So each time that happens again as soon as
-//! it can, the file, or the peer, isn't lent for twice as long as before. An entry that is over is remembered
-//! for as long again.
+//! A recall delays the client that wants the file. So each time a file or peer is added again as soon as its
+//! time is over, its next time is twice as long. An entry whose time is over is remembered for as long again.
 //!
-//! The memory is bounded, and shared by peer ([`fairness::Shares`]): who makes many entries displaces its
-//! own.
+//! Invariant: the entries are bounded, and shared by peer ([`fairness::Shares`]): a peer with many entries
+//! displaces its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -15,47 +14,47 @@ use fairness::{Peer, Shares, Standing};
 
 use crate::engine::Time;
 
-/// The most entries about files, and about peers.
-const MOST: usize = 8192;
+/// The most entries of one kind.
+const MAX_ENTRIES: usize = 8192;
 
-/// When something is over, or forgotten, and its number.
+/// When an entry is forgotten, and its number.
 type Due = (Time, u64);
 
 #[derive(Debug)]
-struct Entry {
+struct CooldownEntry {
     until: Time,
-    /// For how long it was made.
+    /// The length of the time, in milliseconds.
     span: u64,
-    /// Who is charged.
+    /// The peer that is charged.
     peer: Peer,
     due: Due,
 }
 
-/// What isn't lent.
+/// Files, or peers, that aren't delegated for now.
 #[derive(Debug)]
-pub(crate) struct NotLent<T> {
-    entries: HashMap<T, Entry>,
+pub(crate) struct Cooldowns<T> {
+    entries: HashMap<T, CooldownEntry>,
     due: BTreeMap<Due, T>,
     by_peer: BTreeSet<(Peer, Due)>,
     shares: Shares,
     next: u64,
 }
 
-impl<T> Default for NotLent<T> {
+impl<T> Default for Cooldowns<T> {
     fn default() -> Self {
         let (entries, due, by_peer) = Default::default();
-        Self { entries, due, by_peer, shares: Shares::new(MOST), next: 0 }
+        Self { entries, due, by_peer, shares: Shares::new(MAX_ENTRIES), next: 0 }
     }
 }
 
-impl<T: Clone + Eq + Hash> NotLent<T> {
-    /// Whether it isn't lent now.
+impl<T: Clone + Eq + Hash> Cooldowns<T> {
+    /// Whether a file or peer isn't delegated now.
     pub fn has(&self, now: Time, what: &T) -> bool {
         self.entries.get(what).is_some_and(|entry| now < entry.until)
     }
 
-    /// It isn't lent from now on: for `least` milliseconds, or twice as long as the last time if that was
-    /// just over, and for `most` if that is shorter. Because of a delegation of `peer`'s.
+    /// Stops delegations of a file or to a peer: for `least` milliseconds, or for twice the last time if that
+    /// is just over, and for `most` milliseconds at most. `peer` is charged.
     pub fn add(&mut self, now: Time, what: &T, peer: Peer, least: u64, most: u64) {
         self.forget(now);
         let before = self.remove(what);
@@ -77,10 +76,10 @@ impl<T: Clone + Eq + Hash> NotLent<T> {
         let due = (until.plus(span), self.next);
         self.due.insert(due, what.clone());
         self.by_peer.insert((peer, due));
-        self.entries.insert(what.clone(), Entry { until, span, peer, due });
+        self.entries.insert(what.clone(), CooldownEntry { until, span, peer, due });
     }
 
-    /// Forgets what is over and hasn't happened again for as long.
+    /// Forgets the entries whose time has been over for as long again.
     pub fn forget(&mut self, now: Time) {
         while let Some((_, what)) = self.due.first_key_value().filter(|(due, _)| due.0 <= now) {
             let what = what.clone();
@@ -88,13 +87,13 @@ impl<T: Clone + Eq + Hash> NotLent<T> {
         }
     }
 
-    /// What of a peer's is forgotten first.
+    /// The entry of a peer that is forgotten first.
     fn first_of(&self, peer: Peer) -> Option<Due> {
         let mut of = self.by_peer.range((peer, Due::default())..);
         of.next().filter(|(other, _)| *other == peer).map(|(_, due)| *due)
     }
 
-    fn remove(&mut self, what: &T) -> Option<Entry> {
+    fn remove(&mut self, what: &T) -> Option<CooldownEntry> {
         let entry = self.entries.remove(what)?;
         self.due.remove(&entry.due);
         self.by_peer.remove(&(entry.peer, entry.due));
@@ -111,8 +110,8 @@ mod tests {
     const OTHER: Peer = Peer::Local(2);
 
     #[test]
-    fn what_happens_again_lasts_twice_as_long() {
-        let mut files = NotLent::default();
+    fn a_repeated_entry_lasts_twice_as_long() {
+        let mut files = Cooldowns::default();
         let mut now = Time(1000);
         for span in [100, 200, 400, 500, 500] {
             files.add(now, &"file", ONE, 100, 500);
@@ -122,7 +121,7 @@ mod tests {
         assert!(!files.has(now, &"another"));
         files.add(now.plus(500), &"file", ONE, 100, 500);
         assert!(!files.has(now.plus(600), &"file"), "it has been forgotten");
-        // As long as it lasts it is the same.
+        // Added again before its time is over, it isn't longer.
         files.add(now.plus(550), &"file", ONE, 100, 500);
         assert!(files.has(now.plus(649), &"file") && !files.has(now.plus(650), &"file"));
         files.add(now.plus(560), &"file", ONE, 500, 500);
@@ -134,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_many_entries_displaces_its_own() {
-        let mut files = NotLent::default();
+    fn a_peer_with_many_entries_displaces_its_own() {
+        let mut files = Cooldowns::default();
         files.add(Time(0), &0, OTHER, 100_000, 100_000);
-        for file in 1..=2 * MOST {
+        for file in 1..=2 * MAX_ENTRIES {
             files.add(Time(1), &file, ONE, 100 + file as u64, 1_000_000);
         }
-        assert!(files.has(Time(2), &0) && files.has(Time(2), &(2 * MOST)));
-        assert!(files.entries.len() <= MOST && !files.has(Time(2), &1));
-        // And there's room for another's.
-        for file in 0..MOST / 4 {
-            files.add(Time(2), &(4 * MOST + file), OTHER, 100, 100);
-            assert!(files.has(Time(3), &(4 * MOST + file)));
+        assert!(files.has(Time(2), &0) && files.has(Time(2), &(2 * MAX_ENTRIES)));
+        assert!(files.entries.len() <= MAX_ENTRIES && !files.has(Time(2), &1));
+        // There is room for another peer's.
+        for file in 0..MAX_ENTRIES / 4 {
+            files.add(Time(2), &(4 * MAX_ENTRIES + file), OTHER, 100, 100);
+            assert!(files.has(Time(3), &(4 * MAX_ENTRIES + file)));
         }
         assert!(files.has(Time(3), &0));
     }

@@ -1,48 +1,48 @@
 //! The locks of several owners on one open file description.
 //!
 //! The kernel tells locks apart by the description that they were made on (fcntl_locking(2), `F_OFD_SETLK`).
-//! Owners that share a description have one set of locks there: what one of them locks the kernel doesn't
-//! refuse to the other, and what one of them unlocks is unlocked for all. [`DescriptionLocks`] remembers
-//! which owner has what, so that the caller asks the kernel for no more than he may, and unlocks no more than
-//! he must.
+//! Owners that share a description have one set of locks there: the kernel grants one owner what another has
+//! locked, and an unlock by one owner unlocks for all. [`DescriptionLocks`] knows the locks of each owner.
+//! With it the caller asks the kernel only for locks that don't conflict, and unlocks only what no other
+//! owner has locked.
 
 use std::collections::HashMap;
 
-use crate::locked::Locked;
-use crate::ranges::{LockKind, Range, Ranges};
+use crate::lock_tree::LockTree;
+use crate::ranges::{ByteRange, LockKind, LockRanges};
 
-/// Which owner has which bytes of a file locked by one description. An owner is a number that
-/// [`DescriptionLocks::join`] gives.
+/// The locks of each owner on one open file description. An owner is a number that
+/// [`DescriptionLocks::add_owner`] gives.
 #[derive(Debug, Default)]
 pub struct DescriptionLocks {
-    owners: HashMap<u64, Ranges>,
-    locked: Locked,
+    owners: HashMap<u64, LockRanges>,
+    tree: LockTree,
     next: u64,
 }
 
 impl DescriptionLocks {
     /// A new owner, without locks.
-    pub fn join(&mut self) -> u64 {
+    pub fn add_owner(&mut self) -> u64 {
         self.next += 1;
-        self.owners.insert(self.next, Ranges::default());
+        self.owners.insert(self.next, LockRanges::default());
         self.next
     }
 
-    /// The lock of another owner that is in the way of `range`.
+    /// A lock of another owner that conflicts with a lock of `range`.
     #[must_use]
-    pub fn conflict(&self, owner: u64, range: Range, kind: LockKind) -> Option<(Range, LockKind)> {
-        let other = self.locked.against(Some(owner), range, kind)?;
+    pub fn conflict(&self, owner: u64, range: ByteRange, kind: LockKind) -> Option<(ByteRange, LockKind)> {
+        let other = self.tree.conflict(Some(owner), range, kind)?;
         self.owners.get(&other)?.conflict(range, kind)
     }
 
-    /// The kernel has granted an owner's lock.
-    pub fn add(&mut self, owner: u64, range: Range, kind: LockKind) {
+    /// Notes a lock that the kernel has granted.
+    pub fn lock(&mut self, owner: u64, range: ByteRange, kind: LockKind) {
         self.set(owner, range, Some(kind));
     }
 
-    /// What the kernel is to unlock when an owner unlocks `range`: not what another owner has locked, too.
+    /// What the kernel must unlock when an owner unlocks `range`: the parts that no other owner has locked.
     #[must_use]
-    pub fn only_of(&self, owner: u64, range: Range) -> Vec<Range> {
+    pub fn exclusive_ranges(&self, owner: u64, range: ByteRange) -> Vec<ByteRange> {
         let Some(own) = self.owners.get(&owner) else { return Vec::new() };
         if self.owners.len() == 1 {
             return vec![range];
@@ -57,18 +57,18 @@ impl DescriptionLocks {
         found
     }
 
-    /// The parts of `range`, which the owner has locked for reading, that nobody else has.
-    fn without_other_readers(&self, owner: u64, mut range: Range, found: &mut Vec<Range>) {
+    /// Adds to `found` the parts of `range`, a read lock of the owner, that no other owner has locked.
+    fn without_other_readers(&self, owner: u64, mut range: ByteRange, found: &mut Vec<ByteRange>) {
         loop {
-            // Of the others this one reaches farthest: nobody has what lies behind.
-            let other = self.locked.against(Some(owner), range, LockKind::Write);
+            // This owner's lock reaches farthest: no other owner has the bytes behind it.
+            let other = self.tree.conflict(Some(owner), range, LockKind::Write);
             let last = other.and_then(|other| self.owners.get(&other)?.within(range).last());
             let Some((theirs, _)) = last else {
                 found.push(range);
                 return;
             };
             if theirs.last < range.last {
-                found.push(Range { first: theirs.last + 1, ..range });
+                found.push(ByteRange { first: theirs.last + 1, ..range });
             }
             if theirs.first == range.first {
                 return;
@@ -77,50 +77,50 @@ impl DescriptionLocks {
         }
     }
 
-    /// An owner has unlocked a range.
-    pub fn remove(&mut self, owner: u64, range: Range) {
+    /// Notes that an owner has unlocked a range.
+    pub fn unlock(&mut self, owner: u64, range: ByteRange) {
         self.set(owner, range, None);
     }
 
-    /// An owner has gone: what the kernel is to unlock.
-    pub fn leave(&mut self, owner: u64) -> Vec<Range> {
+    /// Removes an owner; what the kernel must unlock.
+    pub fn remove_owner(&mut self, owner: u64) -> Vec<ByteRange> {
         let left = match self.owners.get(&owner) {
-            Some(own) if !own.is_empty() => self.only_of(owner, Range::ALL),
+            Some(own) if !own.is_empty() => self.exclusive_ranges(owner, ByteRange::ALL),
             _ => Vec::new(),
         };
-        self.set(owner, Range::ALL, None);
+        self.set(owner, ByteRange::ALL, None);
         self.owners.remove(&owner);
         left
     }
 
     /// All locks of an owner.
     #[must_use]
-    pub fn of(&self, owner: u64) -> Vec<(Range, LockKind)> {
-        self.owners.get(&owner).map_or_else(Vec::new, |own| own.within(Range::ALL).collect())
+    pub fn locks_of(&self, owner: u64) -> Vec<(ByteRange, LockKind)> {
+        self.owners.get(&owner).map_or_else(Vec::new, |own| own.within(ByteRange::ALL).collect())
     }
 
-    /// What no owner has.
+    /// The ranges that no owner has locked.
     #[must_use]
-    pub fn unowned(&self) -> Vec<Range> {
-        let mut held: Vec<Range> =
-            self.owners.values().flat_map(|own| own.within(Range::ALL)).map(|(range, _)| range).collect();
+    pub fn unlocked_ranges(&self) -> Vec<ByteRange> {
+        let mut held: Vec<ByteRange> =
+            self.owners.values().flat_map(|own| own.within(ByteRange::ALL)).map(|(range, _)| range).collect();
         held.sort_unstable_by_key(|range| range.first);
         let (mut found, mut next) = (Vec::new(), Some(0));
-        for Range { first, last } in held {
+        for ByteRange { first, last } in held {
             let Some(from) = next else { break };
             if from < first {
-                found.push(Range { first: from, last: first - 1 });
+                found.push(ByteRange { first: from, last: first - 1 });
             }
             next = if last < from { Some(from) } else { last.checked_add(1) };
         }
-        found.extend(next.map(|first| Range { first, last: u64::MAX }));
+        found.extend(next.map(|first| ByteRange { first, last: u64::MAX }));
         found
     }
 
-    fn set(&mut self, owner: u64, range: Range, kind: Option<LockKind>) {
+    fn set(&mut self, owner: u64, range: ByteRange, kind: Option<LockKind>) {
         if let Some(own) = self.owners.get_mut(&owner) {
-            let replaced = own.set(range, kind);
-            self.locked.replace(owner, &replaced);
+            let change = own.set(range, kind);
+            self.tree.apply(owner, &change);
         }
     }
 }
@@ -132,23 +132,23 @@ mod tests {
     use super::*;
 
     const BYTES: usize = 24;
-    type Table = Vec<[Option<LockKind>; BYTES]>;
+    type ByteTable = Vec<[Option<LockKind>; BYTES]>;
 
-    fn bytes(range: Range) -> std::ops::RangeInclusive<usize> {
+    fn bytes(range: ByteRange) -> std::ops::RangeInclusive<usize> {
         range.first as usize..=(range.last as usize).min(BYTES - 1)
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
-        fn the_kernels_locks_are_those_of_all_owners(
+        fn the_kernels_locks_are_the_union_of_all_owners(
             steps in proptest::collection::vec((0_usize..3, 0_u64..16, 1_u64..9, 0_u8..5), 1..60)
         ) {
             let mut locks = DescriptionLocks::default();
-            let mut owners = [0; 3].map(|_: u64| locks.join());
-            let (mut table, mut kernel): (Table, _) = (vec![[None; BYTES]; 3], [None; BYTES]);
+            let mut owners = [0; 3].map(|_: u64| locks.add_owner());
+            let (mut table, mut kernel): (ByteTable, _) = (vec![[None; BYTES]; 3], [None; BYTES]);
             for (who, first, length, what) in steps {
-                let range = if what == 4 { Range::ALL } else { Range::of(first, length).unwrap() };
+                let range = if what == 4 { ByteRange::ALL } else { ByteRange::of(first, length).unwrap() };
                 let unlocked = match what {
                     0 | 1 => {
                         let kind = [LockKind::Read, LockKind::Write][usize::from(what)];
@@ -159,20 +159,20 @@ mod tests {
                         let denied = { others }.any(|(_, table)| table[bytes(range)].iter().any(against));
                         prop_assert_eq!(locks.conflict(owners[who], range, kind).is_some(), denied);
                         if !denied {
-                            locks.add(owners[who], range, kind);
+                            locks.lock(owners[who], range, kind);
                             table[who][bytes(range)].fill(Some(kind));
                             kernel[bytes(range)].fill(Some(kind));
                         }
                         Vec::new()
                     }
                     2 | 3 => {
-                        let unlocked = locks.only_of(owners[who], range);
-                        locks.remove(owners[who], range);
+                        let unlocked = locks.exclusive_ranges(owners[who], range);
+                        locks.unlock(owners[who], range);
                         unlocked
                     }
                     _ => {
-                        let unlocked = locks.leave(owners[who]);
-                        owners[who] = locks.join();
+                        let unlocked = locks.remove_owner(owners[who]);
+                        owners[who] = locks.add_owner();
                         unlocked
                     }
                 };
@@ -183,11 +183,11 @@ mod tests {
                     prop_assert!(range.first <= range.last);
                     kernel[bytes(range)].fill(None);
                 }
-                let unowned = locks.unowned();
-                prop_assert!(unowned.windows(2).all(|two| two[0].last < two[1].first));
+                let free = locks.unlocked_ranges();
+                prop_assert!(free.windows(2).all(|two| two[0].last < two[1].first));
                 for (byte, kernel) in kernel.iter().enumerate() {
-                    let byte_is = |range: &Range| (range.first..=range.last).contains(&(byte as u64));
-                    prop_assert_eq!(unowned.iter().any(byte_is), kernel.is_none(), "byte {}", byte);
+                    let byte_is = |range: &ByteRange| (range.first..=range.last).contains(&(byte as u64));
+                    prop_assert_eq!(free.iter().any(byte_is), kernel.is_none(), "byte {}", byte);
                     let all = table.iter().find_map(|owner| owner[byte]);
                     prop_assert_eq!(*kernel, all, "byte {}", byte);
                 }

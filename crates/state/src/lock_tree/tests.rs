@@ -21,19 +21,19 @@ pub fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 /// Checks that a tree is in order and balanced; its locks.
-fn all(tree: &Tree) -> Vec<(u64, u64, u64)> {
+fn all(tree: &Subtree) -> Vec<(u64, u64, u64)> {
     let Some(node) = tree else { return Vec::new() };
-    assert!(node.lean().abs() <= 1);
+    assert!(node.balance_factor().abs() <= 1);
     let (left, right) = (all(&node.left), all(&node.right));
-    let locks = [left, vec![(node.place.0, node.place.1, node.last)], right].concat();
+    let locks = [left, vec![(node.key.0, node.key.1, node.last)], right].concat();
     assert!(locks.is_sorted());
-    let reach =
-        locks.iter().fold(Reach::NONE, |reach, (_, whose, last)| reach.with((*last, Reverse(*whose))));
-    assert_eq!(node.reach, reach);
+    let ends =
+        locks.iter().fold(FarthestEnds::NONE, |ends, (_, whose, last)| ends.with((*last, Reverse(*whose))));
+    assert_eq!(node.ends, ends);
     locks
 }
 
-fn one(range: Range, kind: LockKind) -> Vec<(Range, LockKind)> {
+fn one(range: ByteRange, kind: LockKind) -> Vec<(ByteRange, LockKind)> {
     vec![(range, kind)]
 }
 
@@ -43,15 +43,15 @@ proptest! {
     fn what_is_in_the_way_is_what_a_list_says(
         steps in proptest::collection::vec((1_u64..6, 0_u64..40, 1_u64..12, any::<bool>(), any::<bool>()), 1..120)
     ) {
-        let (mut locked, mut list) = (Locked::default(), Vec::<(u64, Range, LockKind)>::new());
+        let (mut locked, mut list) = (LockTree::default(), Vec::<(u64, ByteRange, LockKind)>::new());
         for (whose, first, length, writes, leaves) in steps {
             let kind = if writes { LockKind::Write } else { LockKind::Read };
-            let range = Range::of(first, length).unwrap();
+            let range = ByteRange::of(first, length).unwrap();
             if leaves && !list.is_empty() {
                 let (whose, range, kind) = list.swap_remove(first as usize % list.len());
-                locked.replace(whose, &Replaced { gone: one(range, kind), new: Vec::new() });
+                locked.apply(whose, &RangeChange { removed: one(range, kind), added: Vec::new() });
             } else if !list.iter().any(|(other, held, _)| (*other, held.first) == (whose, first)) {
-                locked.replace(whose, &Replaced { gone: Vec::new(), new: one(range, kind) });
+                locked.apply(whose, &RangeChange { removed: Vec::new(), added: one(range, kind) });
                 list.push((whose, range, kind));
             }
             prop_assert_eq!(all(&locked.reads).len() + all(&locked.writes).len(), list.len());
@@ -60,7 +60,7 @@ proptest! {
                     own != Some(*other) && held.overlaps(range) && (writes || *of == LockKind::Write)
                 });
                 let first = others.max_by_key(|(other, held, of)| (*of, held.last, Reverse(*other)));
-                prop_assert_eq!(locked.against(own, range, kind), first.map(|(other, ..)| *other));
+                prop_assert_eq!(locked.conflict(own, range, kind), first.map(|(other, ..)| *other));
             }
         }
     }
@@ -76,7 +76,7 @@ fn ask<'a>(
     by: &'a Requester,
     open: StateId,
     owner: &'a [u8],
-    range: Range,
+    range: ByteRange,
     waits: bool,
 ) -> LockRequest<'a, u32> {
     let locker = Locker::New { open, owner };
@@ -117,7 +117,7 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
     let open = engine.open(NOW, &opened).unwrap();
     let mut most = 0;
     for number in 0..OWNERS {
-        let (name, range) = (number.to_be_bytes(), Range::of(2 * number, 1).unwrap());
+        let (name, range) = (number.to_be_bytes(), ByteRange::of(2 * number, 1).unwrap());
         let asked = ask(&by, open, &name, range, false);
         let (done, visits) = counted(|| {
             let begun = engine.lock_begin(NOW, &asked).unwrap().unwrap();
@@ -130,7 +130,7 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
     // Who wants what another has is found at once, and so is that his own isn't in his way.
     let owner = |number: u64| LockOwner { client: me, owner: number.to_be_bytes().to_vec() };
     for number in [0, OWNERS / 3, OWNERS - 1] {
-        let range = Range::of(2 * number, 1).unwrap();
+        let range = ByteRange::of(2 * number, 1).unwrap();
         let mut test = |owner| counted(|| engine.lock_test(NOW, &owner, &1, range, LockKind::Write).unwrap());
         let (denied, visits) = test(owner(OWNERS));
         assert_eq!((denied.unwrap_err().owner, visits <= 2 * WAY), (owner(number), true), "{visits}");
@@ -140,10 +140,10 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
     // All that wait are looked at when one asks, and when the time has come.
     for waiter in 0..64 {
         let name = (OWNERS + waiter).to_be_bytes();
-        let asked = ask(&by, open, &name, Range::ALL, true);
+        let asked = ask(&by, open, &name, ByteRange::ALL, true);
         engine.lock_begin(NOW, &asked).unwrap().unwrap_err();
     }
-    let free = Range::of(1, 1).unwrap();
+    let free = ByteRange::of(1, 1).unwrap();
     let (begun, visits) = counted(|| engine.lock_begin(NOW, &ask(&by, open, b"more", free, false)));
     assert!(begun.unwrap().is_ok() && visits <= 64 * 2 * WAY, "{visits} nodes with waiters");
     let ((), visits) = counted(|| engine.tick(NOW));
