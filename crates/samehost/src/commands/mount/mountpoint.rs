@@ -15,7 +15,7 @@ pub fn check(mountpoint: &Path) -> Result<PathBuf, Failure> {
         ErrorKind::NotFound => {
             Failure::new(&shown, "there is no such directory").next(format!("make it: mkdir -p {shown}"))
         }
-        ErrorKind::NotConnected => Failure::new(&shown, "the process of the mount here has died")
+        ErrorKind::NotConnected => Failure::new(&shown, "the process of a mount that is here has died")
             .next(format!("take the mount away: samehost umount {shown}")),
         ErrorKind::PermissionDenied => {
             Failure::new(&shown, error).next("name a directory that you may enter, or mount as root")
