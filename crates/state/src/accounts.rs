@@ -1,10 +1,10 @@
 //! What each peer makes the engine hold, and the clients that make room when that runs short.
 //!
 //! Resources are shared by [`Peer`], by the rule of [`Shares`]: no peer takes so much that the next one gets
-//! nothing. When a peer can't have more, dispensable clients end to make room: first unconfirmed clients, then
-//! courtesy clients (their lease has expired), each time of the peer that holds the most, and of its clients
-//! the one that has been silent for the longest time. A peer makes room for a peer that holds less, and for
-//! itself.
+//! nothing. When a peer can't have more, dispensable clients end to make room: first unconfirmed clients,
+//! then courtesy clients (their lease has expired), each time of the peer that holds the most, and of its
+//! clients the one that has been silent for the longest time. A peer makes room for a peer that holds less,
+//! and for itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -126,8 +126,8 @@ impl Accounts {
         }
     }
 
-    /// The unconfirmed client, other than `but`, that makes room for a client of `newcomer`. A client that was
-    /// made at `late` or before has had the time to be confirmed.
+    /// The unconfirmed client, other than `but`, that makes room for a client of `newcomer`. A client that
+    /// was made at `late` or before has had the time to be confirmed.
     fn unconfirmed_before(&self, newcomer: &Peer, but: Option<ClientId>, late: Time) -> Option<ClientId> {
         let own = self.clients.held_by(newcomer);
         let gives = |(peer, since): &(&Peer, &BTreeSet<(Time, ClientId)>)| {

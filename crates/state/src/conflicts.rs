@@ -68,10 +68,10 @@ pub struct Recall<K> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// Checks that an access may begin now. `by` is the NFSv4 client that makes it, whose own delegations don't
-    /// conflict; there is none for NFSv3, the lane and local processes. Ends courtesy clients in the way, and
-    /// recalls delegations ([`crate::Effects::recalls`]). The grace period, and deny modes against READ and
-    /// WRITE, are checked elsewhere ([`Engine::check_io`]).
+    /// Checks that an access may begin now. `by` is the NFSv4 client that makes it, whose own delegations
+    /// don't conflict; there is none for NFSv3, the lane and local processes. Ends courtesy clients in the
+    /// way, and recalls delegations ([`crate::Effects::recalls`]). The grace period, and deny modes against
+    /// READ and WRITE, are checked elsewhere ([`Engine::check_io`]).
     ///
     /// # Errors
     /// `ShareDenied` for an open that another open denies, `Delay` while a delegation is being recalled.
@@ -163,8 +163,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         false
     }
 
-    /// Recalls a delegation, to be revoked at `deadline` at the latest. The client is called once, and not for
-    /// a delegation that it wasn't told of yet: that will never be given.
+    /// Recalls a delegation, to be revoked at `deadline` at the latest. The client is called once, and not
+    /// for a delegation that it wasn't told of yet: that will never be given.
     pub(crate) fn recall(&mut self, now: Time, number: u64, deadline: Time) {
         let Some(started) = self.delegations.recall(now, number, deadline) else { return };
         let Some(delegation) = self.delegations.get(number) else { return };
@@ -213,8 +213,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         self.distrust(now, peer, distrust);
     }
 
-    /// Gives a peer no delegations for `least` milliseconds, and recalls those that it has: a client that needs
-    /// their files shouldn't wait for each in turn.
+    /// Gives a peer no delegations for `least` milliseconds, and recalls those that it has: a client that
+    /// needs their files shouldn't wait for each in turn.
     pub(crate) fn distrust(&mut self, now: Time, peer: Peer, least: u64) {
         let is_new = !self.distrusted.has(now, &peer);
         let EngineConfig { lease, distrust, .. } = self.config;

@@ -17,8 +17,8 @@ pub struct Effects<K, L> {
     /// Clients, by [`crate::instance`], that may not reclaim any more: to be removed from stable storage
     /// before the operation is answered, and before [`Effects::remember`] is applied.
     pub forget: Vec<Vec<u8>>,
-    /// Clients, by [`crate::instance`], that may reclaim after a restart: to be added to stable storage before
-    /// the operation is answered.
+    /// Clients, by [`crate::instance`], that may reclaim after a restart: to be added to stable storage
+    /// before the operation is answered.
     pub remember: Vec<Vec<u8>>,
     /// Delegations to be recalled from their clients (CB_RECALL). Nothing waits for it.
     pub recalls: Vec<Recall<K>>,

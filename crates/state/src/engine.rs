@@ -34,7 +34,8 @@ impl Time {
     }
 }
 
-/// A source of random numbers that can't be guessed: the ids of clients, sessions and states are made of them.
+/// A source of random numbers that can't be guessed: the ids of clients, sessions and states are made of
+/// them.
 pub type Random = Box<dyn FnMut() -> u64 + Send>;
 
 /// The bounds. Those that aren't one client's or one owner's are shared by peer.
@@ -121,9 +122,9 @@ impl<K: Clone + Eq + Hash, L: Default> std::fmt::Debug for Engine<K, L> {
 }
 
 impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
-    /// An engine without clients. The `recovered` instances, which the last run had recorded, may reclaim until
-    /// `grace_ends`, and up to a lease longer while they are at it. As long as there are any no client gets
-    /// new state.
+    /// An engine without clients. The `recovered` instances, which the last run had recorded, may reclaim
+    /// until `grace_ends`, and up to a lease longer while they are at it. As long as there are any no client
+    /// gets new state.
     #[must_use]
     pub fn new(
         config: EngineConfig,

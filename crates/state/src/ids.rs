@@ -1,5 +1,5 @@
-//! The ids of clients, sessions and states on the wire. Each has 64 random bits at least: with AUTH_SYS nothing
-//! else keeps a stranger from using the ids of another client.
+//! The ids of clients, sessions and states on the wire. Each has 64 random bits at least: with AUTH_SYS
+//! nothing else keeps a stranger from using the ids of another client.
 //!
 //! State ids have the number of the server's run, too: it tells state ids of an earlier run, which are stale,
 //! from those that were never given out. An unknown client id is stale in any case.

@@ -1,9 +1,10 @@
 //! The state of NFSv4's clients: who they are, their sessions, and what they have open, locked and delegated.
 //!
-//! [`Engine`] is deterministic: its clock, random numbers and lease times are arguments, and it touches no file
-//! and no socket. Each method is one protocol operation, or its share of one, and returns the operation's
-//! result. What must be done because of it, as closing files, recalling delegations and writing to stable
-//! storage, is collected as [`Effects`], which the caller applies after it has dropped the engine's lock.
+//! [`Engine`] is deterministic: its clock, random numbers and lease times are arguments, and it touches no
+//! file and no socket. Each method is one protocol operation, or its share of one, and returns the
+//! operation's result. What must be done because of it, as closing files, recalling delegations and writing
+//! to stable storage, is collected as [`Effects`], which the caller applies after it has dropped the engine's
+//! lock.
 //!
 //! `K` names a file. `L` is what the caller keeps for a lock owner on a file, or for a delegation: the engine
 //! makes it (empty), hands it out for the caller's part of LOCK or of a delegation, and returns it in the

@@ -1,5 +1,5 @@
-//! The queues of blocking locks (RFC 8881 section 9.6, RFC 7530 section 9.4): a LOCK that is refused, and that
-//! its owner is going to repeat, has a place in the file's queue.
+//! The queues of blocking locks (RFC 8881 section 9.6, RFC 7530 section 9.4): a LOCK that is refused, and
+//! that its owner is going to repeat, has a place in the file's queue.
 //!
 //! When no other owner holds what a waiter wants its *turn* begins. The waiter is notified if it can be
 //! (CB_NOTIFY_LOCK), and for a part of a lease conflicting locks are refused to other owners. A waiter that
@@ -33,8 +33,8 @@ const MAX_FILE_WAITERS_OF_PEER: usize = 48;
 const FORGOTTEN_LEASES: u64 = 3;
 /// The fraction of a lease that a turn lasts for a waiter that is notified.
 const NOTIFIED_TURN_FRACTION: u64 = 12;
-/// The fraction of a lease that a turn lasts for a waiter that polls. Linux polls every 30 s at least, a third
-/// of the usual lease.
+/// The fraction of a lease that a turn lasts for a waiter that polls. Linux polls every 30 s at least, a
+/// third of the usual lease.
 const POLLED_TURN_FRACTION: u64 = 3;
 /// The most waiters whose turns are ended in one tick.
 const MAX_TICK_WAITERS: usize = 1024;
@@ -327,7 +327,8 @@ impl<K: Clone + Eq + Hash, L> LockQueues<K, L> {
         turns
     }
 
-    /// The waiters for locks of local processes. Looks at some `max` waiters, and at the others the next time.
+    /// The waiters for locks of local processes. Looks at some `max` waiters, and at the others the next
+    /// time.
     fn blocked(&mut self, max: usize) -> Vec<BlockedWaiter<K, L>> {
         let Self { queues, due, looked_at, .. } = self;
         let (mut left, mut found) = (max, Vec::new());

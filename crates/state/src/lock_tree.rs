@@ -64,8 +64,8 @@ impl LockTree {
         }
     }
 
-    /// The owner, other than `own`, of a lock that conflicts with a lock of `range`. Of several it is one with
-    /// a write lock if there is any, and of these the one whose lock reaches farthest.
+    /// The owner, other than `own`, of a lock that conflicts with a lock of `range`. Of several it is one
+    /// with a write lock if there is any, and of these the one whose lock reaches farthest.
     pub fn conflict(&self, own: Option<u64>, range: ByteRange, kind: LockKind) -> Option<u64> {
         let readers = if kind == LockKind::Write { &self.reads } else { &None };
         [&self.writes, readers].into_iter().find_map(|tree| {

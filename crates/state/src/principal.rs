@@ -1,5 +1,5 @@
-//! The permission to change state. State belongs to a client, and within the client to the principal that made
-//! it (RFC 8881 sections 2.10.8 and 15.1.6.4, RFC 7530 sections 9.1.1 and 16.28). Other principals are
+//! The permission to change state. State belongs to a client, and within the client to the principal that
+//! made it (RFC 8881 sections 2.10.8 and 15.1.6.4, RFC 7530 sections 9.1.1 and 16.28). Other principals are
 //! refused.
 //!
 //! - The client itself, its sessions and its connections belong to the principal that made the client
@@ -19,8 +19,8 @@ use crate::ids::{ClientId, StateId};
 /// file again.
 const MAX_PRINCIPALS: usize = 8;
 
-/// The principal of an RPC credential. A flavour that proves it (RPCSEC_GSS) will be a variant of its own: the
-/// same user by another flavour is another principal.
+/// The principal of an RPC credential. A flavour that proves it (RPCSEC_GSS) will be a variant of its own:
+/// the same user by another flavour is another principal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Principal {
     /// AUTH_NONE.

@@ -11,8 +11,8 @@ pub enum LockKind {
     Write,
 }
 
-/// The bytes from `first` to `last`, both included. A `last` of all ones means to the end of the file, however
-/// far that moves.
+/// The bytes from `first` to `last`, both included. A `last` of all ones means to the end of the file,
+/// however far that moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     /// First byte.
@@ -25,8 +25,8 @@ impl ByteRange {
     /// All bytes.
     pub(crate) const ALL: Self = Self { first: 0, last: u64::MAX };
 
-    /// The range of a `length4` at an `offset4`; a length of all ones means to the end of the file. `None` for
-    /// a length of 0, or an end beyond the largest offset (`NFS4ERR_INVAL`, RFC 8881 section 18.10.3).
+    /// The range of a `length4` at an `offset4`; a length of all ones means to the end of the file. `None`
+    /// for a length of 0, or an end beyond the largest offset (`NFS4ERR_INVAL`, RFC 8881 section 18.10.3).
     #[must_use]
     pub const fn of(offset: u64, length: u64) -> Option<Self> {
         match length {

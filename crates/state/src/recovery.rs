@@ -146,8 +146,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         if self.recovery.in_grace(now) || !client.has_reclaimed() { Err(Error::Grace) } else { Ok(()) }
     }
 
-    /// Records a client that has state, or is about to, if it knows what it has lost: revoked delegations, and
-    /// what it hadn't reclaimed when the grace period ended.
+    /// Records a client that has state, or is about to, if it knows what it has lost: revoked delegations,
+    /// and what it hadn't reclaimed when the grace period ended.
     pub(crate) fn record_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(id).filter(|client| client.revoked.is_empty()) else { return };
         let instance = client.instance();

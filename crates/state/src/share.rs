@@ -1,4 +1,5 @@
-//! Share reservations (RFC 8881 section 9.7): the access that an open wants and that which it denies to others.
+//! Share reservations (RFC 8881 section 9.7): the access that an open wants and that which it denies to
+//! others.
 
 /// The access and deny bits of an OPEN: 1 to read, 2 to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

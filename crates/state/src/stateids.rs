@@ -87,8 +87,8 @@ impl<K: Clone + Eq + Hash, L: Default> Engine<K, L> {
         }
     }
 
-    /// Checks the state id of a READ, a WRITE or a SETATTR of the size. Without a `client` (NFSv3, or an NFSv4
-    /// request before the client has identified itself) only the special state ids are valid.
+    /// Checks the state id of a READ, a WRITE or a SETATTR of the size. Without a `client` (NFSv3, or an
+    /// NFSv4 request before the client has identified itself) only the special state ids are valid.
     ///
     /// # Errors
     /// `Openmode`, `Locked` for what another open's share reservation denies, `Grace`, `Delay` while a

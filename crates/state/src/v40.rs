@@ -1,5 +1,5 @@
-//! Clients of NFSv4.0: SETCLIENTID and its confirmation, and leases without sessions (RFC 7530 sections 9.1.1,
-//! 16.33 and 16.34).
+//! Clients of NFSv4.0: SETCLIENTID and its confirmation, and leases without sessions (RFC 7530 sections
+//! 9.1.1, 16.33 and 16.34).
 
 use std::hash::Hash;
 

@@ -1,5 +1,5 @@
-//! NFSv4.0's state-owners: open owners and lock owners number their requests by `seqid`, and the last reply is
-//! cached for a retry (RFC 7530 sections 9.1.3 to 9.1.9).
+//! NFSv4.0's state-owners: open owners and lock owners number their requests by `seqid`, and the last reply
+//! is cached for a retry (RFC 7530 sections 9.1.3 to 9.1.9).
 //!
 //! Invariant: `idle` counts the owners without state. Beyond [`MAX_IDLE_OWNERS`] of them a client's idle
 //! owners are forgotten, and begin anew.
@@ -113,7 +113,8 @@ impl StateOwners {
         entry.requests?.closed
     }
 
-    /// Forgets owners without state, if there are so many that a search pays; the opens that they closed last.
+    /// Forgets owners without state, if there are so many that a search pays; the opens that they closed
+    /// last.
     fn prune(&mut self) -> Vec<u64> {
         if self.idle < MAX_IDLE_OWNERS || 2 * self.idle < self.owners.len() {
             return Vec::new();

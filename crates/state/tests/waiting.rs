@@ -261,8 +261,8 @@ fn the_queue_is_bounded_and_goes_with_its_clients() {
     a.all(&mut engine, later).unwrap();
 }
 
-/// Through an open that a client made by itself under a delegation it doesn't hear that a lock is free: nobody
-/// is kept waiting for it, until it has opened the file anew.
+/// Through an open that a client made by itself under a delegation it doesn't hear that a lock is free:
+/// nobody is kept waiting for it, until it has opened the file anew.
 #[test]
 fn an_open_made_under_a_delegation_has_no_place_in_the_queue() {
     let mut engine = engine();

@@ -1,4 +1,4 @@
-//! The trees beside a list, and how much work a lock is on a file with many.
+//! The trees against a list of locks, and the work that a lock costs on a file with many.
 
 use std::cell::Cell;
 
@@ -14,13 +14,13 @@ thread_local! {
     pub static VISITS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What `work` does, and how many nodes it looks at.
+/// The result of `work`, and the number of nodes that it visits.
 pub fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = VISITS.get();
     (work(), VISITS.get() - before)
 }
 
-/// Checks that a tree is in order and balanced; its locks.
+/// Checks that a tree is in order and balanced, and returns its locks.
 fn all(tree: &Subtree) -> Vec<(u64, u64, u64)> {
     let Some(node) = tree else { return Vec::new() };
     assert!(node.balance_factor().abs() <= 1);
@@ -40,8 +40,11 @@ fn one(range: ByteRange, kind: LockKind) -> Vec<(ByteRange, LockKind)> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn what_is_in_the_way_is_what_a_list_says(
-        steps in proptest::collection::vec((1_u64..6, 0_u64..40, 1_u64..12, any::<bool>(), any::<bool>()), 1..120)
+    fn conflicts_are_those_of_a_list(
+        steps in proptest::collection::vec(
+            (1_u64..6, 0_u64..40, 1_u64..12, any::<bool>(), any::<bool>()),
+            1..120,
+        )
     ) {
         let (mut locked, mut list) = (LockTree::default(), Vec::<(u64, ByteRange, LockKind)>::new());
         for (whose, first, length, writes, leaves) in steps {
@@ -68,10 +71,10 @@ proptest! {
 
 const NOW: Time = Time(5000);
 const OWNERS: u64 = 100_000;
-/// More nodes than this no way down has in a tree of [`OWNERS`] locks: 1.44 times the logarithm.
-const WAY: usize = 25;
+/// The longest way down in a tree of [`OWNERS`] locks: 1.44 times the logarithm.
+const MAX_DEPTH: usize = 25;
 
-/// An owner's place among all, as its name.
+/// The LOCK of an owner.
 fn ask<'a>(
     by: &'a Requester,
     open: StateId,
@@ -84,7 +87,7 @@ fn ask<'a>(
 }
 
 #[test]
-fn how_many_owners_a_file_has_makes_no_lock_dear() {
+fn the_cost_of_a_lock_is_logarithmic_in_the_files_owners() {
     let (states, channel) = (usize::MAX, MIN_FORE_CHANNEL);
     let limits = EngineLimits {
         clients: 8,
@@ -126,18 +129,18 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
         done.unwrap();
         most = most.max(visits);
     }
-    assert!(most <= 4 * WAY, "{most} nodes for LOCK");
-    // Who wants what another has is found at once, and so is that his own isn't in his way.
+    assert!(most <= 4 * MAX_DEPTH, "{most} nodes for LOCK");
+    // A conflicting lock is found at once, and the owner's own lock doesn't conflict.
     let owner = |number: u64| LockOwner { client: me, owner: number.to_be_bytes().to_vec() };
     for number in [0, OWNERS / 3, OWNERS - 1] {
         let range = ByteRange::of(2 * number, 1).unwrap();
         let mut test = |owner| counted(|| engine.lock_test(NOW, &owner, &1, range, LockKind::Write).unwrap());
         let (denied, visits) = test(owner(OWNERS));
-        assert_eq!((denied.unwrap_err().owner, visits <= 2 * WAY), (owner(number), true), "{visits}");
+        assert_eq!((denied.unwrap_err().owner, visits <= 2 * MAX_DEPTH), (owner(number), true), "{visits}");
         let (own, visits) = test(owner(number));
-        assert!(own.is_ok() && visits <= 2 * WAY, "{visits} nodes for LOCKT");
+        assert!(own.is_ok() && visits <= 2 * MAX_DEPTH, "{visits} nodes for LOCKT");
     }
-    // All that wait are looked at when one asks, and when the time has come.
+    // A LOCK, and a tick when turns are over, look at all waiters.
     for waiter in 0..64 {
         let name = (OWNERS + waiter).to_be_bytes();
         let asked = ask(&by, open, &name, ByteRange::ALL, true);
@@ -145,11 +148,11 @@ fn how_many_owners_a_file_has_makes_no_lock_dear() {
     }
     let free = ByteRange::of(1, 1).unwrap();
     let (begun, visits) = counted(|| engine.lock_begin(NOW, &ask(&by, open, b"more", free, false)));
-    assert!(begun.unwrap().is_ok() && visits <= 64 * 2 * WAY, "{visits} nodes with waiters");
+    assert!(begun.unwrap().is_ok() && visits <= 64 * 2 * MAX_DEPTH, "{visits} nodes with waiters");
     let ((), visits) = counted(|| engine.tick(NOW));
-    assert_eq!(visits, 0, "nothing is due");
+    assert_eq!(visits, 0, "no turn is over");
     let later = NOW.plus(4000);
     engine.renew40(later, me).unwrap();
     let ((), visits) = counted(|| engine.tick(later));
-    assert!(visits <= 64 * 2 * WAY, "{visits} nodes for a tick");
+    assert!(visits <= 64 * 2 * MAX_DEPTH, "{visits} nodes for a tick");
 }

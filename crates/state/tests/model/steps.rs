@@ -89,7 +89,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => any::<usize>().prop_map(Step::Close),
         12 => (any::<usize>(), 0_u8..2, bytes(), any::<bool>(), ask())
             .prop_map(|(n, o, b, w, a)| Step::Lock(n, o, b, w, a)),
-        2 => (any::<usize>(), 0_u8..2, bytes(), any::<bool>()).prop_map(|(n, o, b, w)| Step::Test(n, o, b, w)),
+        2 => (any::<usize>(), 0_u8..2, bytes(), any::<bool>())
+            .prop_map(|(n, o, b, w)| Step::Test(n, o, b, w)),
         1 => any::<usize>().prop_map(Step::LetIn),
         4 => (any::<usize>(), bytes()).prop_map(|(n, b)| Step::Unlock(n, b)),
         2 => any::<usize>().prop_map(Step::Read),
@@ -97,7 +98,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (file(), any::<bool>()).prop_map(|(f, w)| Step::Stateless(f, w)),
         3 => (file(), 1_u8..4).prop_map(|(f, a)| Step::Grant(f, a)),
         3 => any::<usize>().prop_map(Step::Release),
-        10 => (any::<usize>(), any::<bool>(), prop::bool::weighted(0.1)).prop_map(|(n, w, b)| Step::Delegate(n, w, b)),
+        10 => (any::<usize>(), any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(n, w, b)| Step::Delegate(n, w, b)),
         3 => any::<usize>().prop_map(Step::Return),
         2 => who().prop_map(Step::Free),
         1 => (file(), proptest::option::of(who())).prop_map(|(f, w)| Step::Change(f, w)),
@@ -255,7 +257,15 @@ fn lies() -> Steps {
 
 /// Something that leads somewhere.
 fn scene() -> Steps {
-    prop_oneof![3 => recall(), 1 => lent_and_locked(), 4 => queue(), 2 => restarts(), 1 => never_done(), 1 => idle()].boxed()
+    prop_oneof![
+        3 => recall(),
+        1 => lent_and_locked(),
+        4 => queue(),
+        2 => restarts(),
+        1 => never_done(),
+        1 => idle(),
+    ]
+    .boxed()
 }
 
 /// A sequence: it begins with a scene, in which nothing interferes.

@@ -105,7 +105,8 @@ impl OwnerLocks {
         self.on.file.as_raw_fd()
     }
 
-    /// Drops them without releasing each: all other owners of the open file are dropped, too, which closes it.
+    /// Drops them without releasing each: all other owners of the open file are dropped, too, which closes
+    /// it.
     pub(crate) fn leave_to_close(mut self) {
         self.stays = true;
     }
