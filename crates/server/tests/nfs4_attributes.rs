@@ -180,8 +180,8 @@ fn getattr_and_readdir_return_the_same_attributes() {
             let at = parts.fold(root.clone(), |at, part| client.lookup(&at, part));
             let object = client.lookup(&at, name.as_bytes());
             let mut both = |requested: Bitmap4| {
-                let told = client.readdir(&at, requested, 1 << 16);
-                (client.getattr(&object, requested), told.map(|entries| entries[name.as_bytes()].clone()))
+                let found = client.readdir(&at, requested, 1 << 16);
+                (client.getattr(&object, requested), found.map(|entries| entries[name.as_bytes()].clone()))
             };
             let all: Vec<u32> =
                 (0..NUMBERS).filter(|number| both(Bitmap4::of(&[*number])).0.is_ok()).collect();
@@ -197,9 +197,9 @@ fn getattr_and_readdir_return_the_same_attributes() {
             }
             let together = Bitmap4::of(&all);
             wait_for("all of them together", || matches!(both(together), (a, b) if a == b));
-            let (told, _) = both(Bitmap4::of(&[attributes::FILEHANDLE]));
-            let told: Vec<u8> = get::<Fattr4<'_>>(&told.unwrap()).attr_vals.0.to_vec();
-            assert_eq!(told, encoded(&Opaque::<100>(&object)), "4.{minor}, {what}: its handle is GETFH's");
+            let (found, _) = both(Bitmap4::of(&[attributes::FILEHANDLE]));
+            let found: Vec<u8> = get::<Fattr4<'_>>(&found.unwrap()).attr_vals.0.to_vec();
+            assert_eq!(found, encoded(&Opaque::<100>(&object)), "4.{minor}, {what}: its handle is GETFH's");
         }
     }
 }

@@ -115,13 +115,15 @@ fn a_long_copy_is_asynchronous_and_its_end_is_reported() {
     let id = begun.response.callback_id.0[0];
     let (operation, args) = answer_callback(&mut session);
     assert_eq!(operation, CB_OFFLOAD);
-    let told: CbOffload4Args<'_> = get(&args);
-    assert_eq!((told.fh.0, told.stateid), (&to[..], id));
-    assert!(matches!(told.info, OffloadInfo4::Done(WriteResponse4 { count, .. }) if count == LENGTH as u64));
+    let reported: CbOffload4Args<'_> = get(&args);
+    assert_eq!((reported.fh.0, reported.stateid), (&to[..], id));
+    assert!(
+        matches!(reported.info, OffloadInfo4::Done(WriteResponse4 { count, .. }) if count == LENGTH as u64)
+    );
     assert!(std::fs::read(scratch.at("to")).unwrap() == bytes);
     // After the client's answer to CB_OFFLOAD the server forgets the copy.
     common::wait_for("the copy to be forgotten", || {
-        let asked = session.on(&to, Operation::OffloadStatus, &Stateid4Args { stateid: id });
-        asked.0 == Nfsstat4::BadStateid as u32
+        let queried = session.on(&to, Operation::OffloadStatus, &Stateid4Args { stateid: id });
+        queried.0 == Nfsstat4::BadStateid as u32
     });
 }

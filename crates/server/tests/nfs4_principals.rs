@@ -96,8 +96,8 @@ fn knowing_a_client_id_and_session_id_gives_no_access() {
             assert_eq!(compound(&mut wire, 1, &ops).status, status as u32);
         };
         for sequence in [1, 2] {
-            let asked = create_session(victim.clientid, sequence);
-            refused(Ops::new().op(Operation::CreateSession, &asked), Nfsstat4::ClidInuse);
+            let args = create_session(victim.clientid, sequence);
+            refused(Ops::new().op(Operation::CreateSession, &args), Nfsstat4::ClidInuse);
         }
         let dir = ChannelDirFromClient4::ForeOrBoth;
         let bind = BindConnToSession4Args { sessionid: victim.id, dir, use_conn_in_rdma_mode: false };
@@ -147,8 +147,8 @@ fn taking_a_clients_name_neither_ends_it_nor_keeps_it_out() {
     let mut wire = stranger(&server);
     let done = alone(&mut wire, 1, Operation::ExchangeId, &exchange_id(b"victim", *b"another!"));
     let exchanged: ExchangeId4ResOk<'_> = get(done.after(&[]).1);
-    let asked = create_session(exchanged.clientid, exchanged.sequenceid);
-    assert_eq!(alone(&mut wire, 1, Operation::CreateSession, &asked).status, NFS_OK);
+    let args = create_session(exchanged.clientid, exchanged.sequenceid);
+    assert_eq!(alone(&mut wire, 1, Operation::CreateSession, &args).status, NFS_OK);
     version_0(&mut wire, b"old victim", *b"another!");
     // The attacker takes a name before its owner comes.
     alone(&mut wire, 1, Operation::ExchangeId, &exchange_id(b"late", *b"another!"));

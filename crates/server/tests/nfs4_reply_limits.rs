@@ -190,7 +190,7 @@ fn request(rig: &mut Rig, spec: &OperationSpec) -> Request {
             let access = SHARE_ACCESS_READ | SHARE_ACCESS_WANT_READ_DELEG;
             let claim = OpenClaim4::Null(Opaque(&name));
             let (_, delegation, file) = rig.wide.open_with(&root, claim, false, access, 0).unwrap();
-            on(&file, op, &Stateid4Args { stateid: delegation.expect("nobody is in the way") })
+            on(&file, op, &Stateid4Args { stateid: delegation.expect("no conflict") })
         }
         Op::Getattr => {
             let attr_request = Bitmap4::of(&[attributes::OWNER, attributes::OWNER_GROUP, attributes::ACL]);
@@ -204,7 +204,7 @@ fn request(rig: &mut Rig, spec: &OperationSpec) -> Request {
             on(&file, op, &lock(clientid, open))
         }
         Op::Lockt => {
-            // Somebody's lock is in the way, and the answer has his name.
+            // A conflicting lock: the result has its owner.
             let (open, file) = rig.opened();
             rig.wide.lock(&file, open, false).unwrap();
             let owner = StateOwner4 { clientid, owner: Opaque(b"another") };
@@ -417,7 +417,7 @@ fn operations_that_fail_with_rep_too_big_are_not_executed() {
     }
 }
 
-/// As above; a second RECLAIM_COMPLETE tells whether there was a first.
+/// As above; a second RECLAIM_COMPLETE shows whether the first was executed.
 #[test]
 fn reclaim_complete_that_is_too_big_to_keep_is_not_executed() {
     let mut rig = Rig::new();

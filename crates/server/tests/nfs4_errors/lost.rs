@@ -56,7 +56,7 @@ pub fn taken_away() -> Table {
     let root = session.walk(&scratch.export());
     let access = SHARE_ACCESS_READ | SHARE_ACCESS_WANT_READ_DELEG;
     let (_, given, file) = session.open_with(&root, F, false, access, 0).unwrap();
-    let given = given.expect("nobody writes");
+    let given = given.expect("no conflict");
     assert_eq!(rival.open(&root, F, false).err(), Some(S::Delay as u32));
     let recall = call(&mut session);
     answer(&mut session, &recall, &[]);

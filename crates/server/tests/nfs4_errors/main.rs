@@ -28,16 +28,16 @@ const RFCS: &str = include_str!("rfc.txt");
 /// Errors that no table has, and why they are right.
 const BEYOND: [Beyond; 11] = [
     (Op::CopyNotify, S::Notsupp, "optional (RFC 7862 section 13)"),
-    (Op::SetSsv, S::Notsupp, "only for clients that were given SP4_SSV, which nobody is"),
+    (Op::SetSsv, S::Notsupp, "only for clients with SP4_SSV, which the server grants to none"),
     (Op::Copy, S::Notsupp, "from another server: COPY's parts are optional (RFC 7862 section 13)"),
     (Op::Copy, S::Xdev, "between exports: clients copy by themselves then; CLONE's table has it"),
-    (Op::ExchangeId, S::Perm, "RFC 8881 section 18.35.4 asks for it (case 9)"),
+    (Op::ExchangeId, S::Perm, "RFC 8881 section 18.35.4 requires it (case 9)"),
     (Op::Listxattrs, S::Badxdr, "the table forgot it"),
     (Op::Listxattrs, S::BadCookie, "as READDIR"),
-    (Op::Listxattrs, S::Toosmall, "RFC 8276 section 8.4.3.3 asks for it"),
-    (Op::OffloadCancel, S::Nofilehandle, "it is about the current file"),
-    (Op::OffloadStatus, S::Nofilehandle, "it is about the current file"),
-    (Op::Seek, S::Nxio, "RFC 7862 section 15.11.3 asks for it"),
+    (Op::Listxattrs, S::Toosmall, "RFC 8276 section 8.4.3.3 requires it"),
+    (Op::OffloadCancel, S::Nofilehandle, "it needs the current file"),
+    (Op::OffloadStatus, S::Nofilehandle, "it needs the current file"),
+    (Op::Seek, S::Nxio, "RFC 7862 section 15.11.3 requires it"),
 ];
 
 const ANY: Stateid4 = Stateid4 { seqid: 0, other: [0; 12] };
@@ -377,7 +377,7 @@ fn attributes_of(b: &mut Bench, root: &[u8], file: &[u8], pseudo: &[u8]) {
     let set = Fattr4 { attrmask: write_only, attr_vals: Opaque(&[0; 4]) };
     b.at(file, Op::Verify, &Verify4Args { obj_attributes: set }, S::Inval);
     b.at(file, Op::Nverify, &Verify4Args { obj_attributes: set }, S::Inval);
-    let owner = encoded(&Opaque::<'_, 100>(b"nobody of that name"));
+    let owner = encoded(&Opaque::<'_, 100>(b"no such user"));
     let owner = one(attributes::OWNER, &owner);
     b.at(file, Op::Setattr, &setattr(owner), S::Badowner);
     b.at(root, Op::Create, &create(NfsFtype4::Dir, b"new", owner), S::Badowner);

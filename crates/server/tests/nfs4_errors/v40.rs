@@ -389,16 +389,16 @@ fn locks(b: &mut Bench, rival: &mut Bench, [root, file, directory]: [&[u8]; 3], 
 
 /// A client with a delegation whose callback path goes down.
 fn unreachable(table: &mut Table, server: &Server, scratch: &Scratch) {
-    std::fs::write(scratch.at("lent"), "").unwrap();
+    std::fs::write(scratch.at("delegated"), "").unwrap();
     let (mut old, mut callee) = Old::new(server, b"callable");
     let root = old.walk(&scratch.export());
     callee.answer(&[]);
-    let (given, _) = old.open_delegated(&root, b"lent");
+    let (given, _) = old.open_delegated(&root, b"delegated");
     assert_ne!(given, None);
     // A conflicting open finds out that the holder can't be called.
     let mut rival = Session::new(server, 1, b"wants it");
     rival.reclaim_complete();
-    let opened = rival.open(&root, OpenClaim4::Null(Opaque(b"lent")), false).err();
+    let opened = rival.open(&root, OpenClaim4::Null(Opaque(b"delegated")), false).err();
     assert_eq!(opened, Some(S::Delay as u32));
     let renew = Ops::new().op(Op::Renew, &Clientid4Args { clientid: old.clientid });
     callee.refuse();

@@ -34,11 +34,11 @@ pub(super) fn add_session(
     let Some(credential) = credential(&args.sec_parms.0) else { return Ok(false) };
     let program = CallbackProgram { number: args.cb_program, credential };
     let channel = c.cx.back_channel().filter(|_| binds);
-    let (states, slots) = (&c.service.state, args.back_chan_attrs.maxrequests);
+    let (state, slots) = (&c.service.state, args.back_chan_attrs.maxrequests);
     let principal = c.principal();
-    let client = states.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
+    let client = state.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
     let bound = channel.is_some();
-    states.callbacks.paths.with(|paths| {
+    state.callbacks.paths.with(|paths| {
         paths.add_session(client, session, c.minor, program, slots);
         if let Some(channel) = channel {
             paths.bind(client, session, channel);

@@ -1,5 +1,5 @@
-//! CB_GETATTR: the holder of a write delegation is asked for the file's size before another client gets it
-//! (RFC 8881 section 10.4.3, RFC 7530 section 10.4.3), whichever version of NFS that speaks.
+//! CB_GETATTR: before another client gets a file's size, of whatever version of NFS, the server requests it
+//! from the holder of a write delegation (RFC 8881 section 10.4.3, RFC 7530 section 10.4.3).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::status;
 /// How long a worker waits for the holder's answer.
 const CB_GETATTR_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a holder can be asked for.
+/// The attributes that can be requested from a holder.
 const REQUESTED: Bitmap4 = Bitmap4::of(&[number::CHANGE, number::SIZE]);
 
 /// The attributes that the holder's writes change.
@@ -37,15 +37,15 @@ const CHANGED_BY_DATA: Bitmap4 = Bitmap4::of(&[
 pub(crate) enum AttributeReader {
     /// A client with a session.
     Session(ClientId),
-    /// A client of 4.0 at this address: which one, only requests with state say. It may be the holder itself,
-    /// which must not be asked while it returns its delegation.
+    /// A client of 4.0 at this address. GETATTR doesn't say which one: it may be the holder, which must not
+    /// be called back while it returns its delegation.
     V40(IpAddr),
     /// A client without delegations (NFSv3).
     Stateless,
 }
 
 impl StateManager {
-    /// Asks the holder of another client's write delegation for the file's size; `None` if there is no such
+    /// Requests the file's size from the holder of another client's write delegation; `None` if there is no such
     /// delegation or its holder hasn't written. The file's own attributes, which the caller reads then, have
     /// changed if it has. A holder that doesn't answer loses the delegation. Waits for at most 2 s.
     ///

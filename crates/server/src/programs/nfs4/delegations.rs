@@ -74,20 +74,20 @@ pub(super) fn grant(
     to: &Delegatee<'_>,
     writes: bool,
 ) -> std::result::Result<OpenDelegation4<'static>, NoDelegation> {
-    let states = &c.service.state;
-    if !states.callbacks.is_up(to.client) {
+    let state = &c.service.state;
+    if !state.callbacks.is_up(to.client) {
         return Err(NoDelegation::Resource);
     }
     let by = c.requester(to.client);
     let request = request(c, to, &by, writes, false);
-    let begun = states.run(|engine, now| engine.delegate_begin(now, &request))?;
-    match take_lease(c, to, &begun) {
+    let pending = state.run(|engine, now| engine.delegate_begin(now, &request))?;
+    match take_lease(c, to, &pending) {
         Ok(()) => {
-            let id = states.run(|engine, _| engine.delegate_done(&begun)).ok_or(NoDelegation::Contention)?;
+            let id = state.run(|engine, _| engine.delegate_done(&pending)).ok_or(NoDelegation::Contention)?;
             Ok(granted(&id, writes, false))
         }
         Err(error) => {
-            states.run(|engine, _| engine.delegate_failed(&begun));
+            state.run(|engine, _| engine.delegate_failed(&pending));
             Err(if error == Error::TryLater { NoDelegation::Contention } else { NoDelegation::Resource })
         }
     }
@@ -96,17 +96,17 @@ pub(super) fn grant(
 /// Gives a delegation back to a client that had it before the server restarted; if that isn't possible, to be
 /// returned at once.
 pub(super) fn reclaim(c: &Context<'_>, to: &Delegatee<'_>, kind: u32) -> OpenDelegation4<'static> {
-    let (states, writes) = (&c.service.state, kind == DELEGATE_WRITE);
+    let (state, writes) = (&c.service.state, kind == DELEGATE_WRITE);
     if kind == DELEGATE_NONE {
         return OpenDelegation4::None;
     }
     let by = c.requester(to.client);
     let request = request(c, to, &by, writes, true);
-    let begun = states.run(|engine, now| engine.delegate_begin(now, &request));
-    let Ok(begun) = begun else { return OpenDelegation4::None };
-    let leased = take_lease(c, to, &begun).is_ok();
-    let id = states.run(|engine, now| {
-        if leased { engine.delegate_done(&begun) } else { engine.delegate_and_recall(now, &begun) }
+    let pending = state.run(|engine, now| engine.delegate_begin(now, &request));
+    let Ok(pending) = pending else { return OpenDelegation4::None };
+    let leased = take_lease(c, to, &pending).is_ok();
+    let id = state.run(|engine, now| {
+        if leased { engine.delegate_done(&pending) } else { engine.delegate_and_recall(now, &pending) }
     });
     id.map_or(OpenDelegation4::None, |id| granted(&id, writes, !leased))
 }
@@ -126,18 +126,18 @@ fn request<'a>(
 fn take_lease(
     c: &Context<'_>,
     to: &Delegatee<'_>,
-    begun: &PendingDelegation<StateResources>,
+    pending: &PendingDelegation<StateResources>,
 ) -> store::Result<()> {
     let leases = c.service.state.leases.get().ok_or(Error::NotSupported)?;
-    let lease = to.acting.lease(to.node, begun.writes, leases)?;
-    if begun.writes {
+    let lease = to.acting.lease(to.node, pending.writes, leases)?;
+    if pending.writes {
         let now = to.acting.attributes(to.node)?;
         let holder_v40 = (c.minor == MinorVersion::V0).then(|| c.cx.peer.address.ip());
         let granted = GrantedAttributes { change: now.change, size: now.size, holder_v40 };
-        let _ = begun.resources.granted.set(granted);
+        let _ = pending.resources.granted.set(granted);
     }
     // It is empty: it was made for this delegation.
-    let _ = begun.resources.lease.set(lease);
+    let _ = pending.resources.lease.set(lease);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What lists let processes do, before and after they were translated.
+//! Translation of access control lists: the permissions of a process before and after.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -106,7 +106,7 @@ fn nfs4(directory: bool) -> impl Strategy<Value = Vec<Ace>> {
     )
 }
 
-/// With the mask applied, and the mask that this makes.
+/// The list with the mask applied, and the mask that follows from that.
 fn plain(acl: &PosixAcl) -> PosixAcl {
     let most = acl.mask.unwrap_or(7);
     let of = |entries: &[(u32, u8)]| -> Vec<(u32, u8)> {
@@ -120,8 +120,7 @@ fn plain(acl: &PosixAcl) -> PosixAcl {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Permission by permission; who asks for two at once may be given by NFSv4's rules what two of his
-    /// groups give him.
+    /// One permission at a time: by NFSv4's rules two permissions at once may come from two groups.
     #[test]
     fn a_posix_list_means_the_same_in_nfs4(access in posix(), default in posix(), process in process(), directory: bool) {
         let pair = (access, directory.then_some(default));
@@ -135,14 +134,14 @@ proptest! {
     }
 
     #[test]
-    fn a_posix_list_comes_back(access in posix(), default in posix(), directory: bool) {
+    fn a_posix_list_survives_the_round_trip(access in posix(), default in posix(), directory: bool) {
         let pair = (access, directory.then_some(default));
         let back = from_nfs4(&to_nfs4(&pair, directory), directory).unwrap();
         prop_assert_eq!(back, (plain(&pair.0), pair.1.as_ref().map(plain)));
     }
 
     #[test]
-    fn what_a_client_sets_lets_nobody_do_more(
+    fn a_clients_list_never_allows_more(
         (directory, aces) in any::<bool>().prop_flat_map(|directory| (Just(directory), nfs4(directory))),
         process in process(),
     ) {
@@ -160,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn what_posix_lists_cannot_say_is_refused() {
+fn lists_without_a_posix_counterpart_are_refused() {
     let ace = |flags| Ace { allows: true, flags, rights: ACE_READ_DATA, who: Who::Everyone };
     for (flags, directory) in [
         (INHERITED, false),

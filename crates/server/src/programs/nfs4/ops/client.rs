@@ -44,27 +44,26 @@ pub(crate) fn setclientid(c: &mut Context<'_>, args: Setclientid4Args<'_>) -> Re
 pub(crate) fn setclientid_confirm(c: &mut Context<'_>, args: SetclientidConfirm4Args) -> Result<()> {
     let principal = c.principal();
     let (client, confirm) = (ClientId(args.clientid), u64::from_be_bytes(args.setclientid_confirm));
-    let states = &c.service.state;
-    let confirmed = states.run(|engine, now| engine.setclientid_confirm(now, client, confirm, &principal));
+    let state = &c.service.state;
+    let confirmed = state.run(|engine, now| engine.setclientid_confirm(now, client, confirm, &principal));
     confirmed.map_err(status::of_state)?;
-    if states.callbacks.paths.with(|paths| paths.confirm_address(client, confirm)) {
-        states.callbacks.probe(client);
+    if state.callbacks.paths.with(|paths| paths.confirm_address(client, confirm)) {
+        state.callbacks.probe(client);
     }
     Ok(())
 }
 
 pub(crate) fn renew(c: &mut Context<'_>, args: Clientid4Args) -> Result<()> {
     let client = ClientId(args.clientid);
-    let (states, by) = (&c.service.state, c.requester(client));
-    let holds = states.run(|engine, now| {
+    let (state, by) = (&c.service.state, c.requester(client));
+    let holds = state.run(|engine, now| {
         engine.renew_by(now, &by)?;
         Ok(engine.holds_delegations(client))
     });
     // The lease is renewed in any case (RFC 7530 section 16.28.4).
-    let unreachable =
-        holds.map_err(status::of_state)? && states.callbacks.path_status(client, None).path_down;
+    let unreachable = holds.map_err(status::of_state)? && state.callbacks.path_status(client, None).path_down;
     if unreachable {
-        states.callbacks.probe(client);
+        state.callbacks.probe(client);
         return Err(Nfsstat4::CbPathDown);
     }
     Ok(())

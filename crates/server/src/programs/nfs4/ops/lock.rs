@@ -62,18 +62,18 @@ pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
         return Err(Nfsstat4::BadStateid);
     }
     let request = LockRequest { by: &by, key: &key, locker, range, kind, reclaim: args.reclaim, waits };
-    let begun = c.service.state.run(|engine, now| engine.lock_begin(now, &request));
-    let begun = match begun.map_err(status::of_state)? {
-        Ok(begun) => begun,
-        Err(denied) => return Err(refuse(c, by.client, &denied)),
+    let pending = c.service.state.run(|engine, now| engine.lock_begin(now, &request));
+    let pending = match pending.map_err(status::of_state)? {
+        Ok(pending) => pending,
+        Err(denied) => return Err(denied_status(c, by.client, &denied)),
     };
-    let states = &c.service.state;
-    let taken = file
-        .acting()
-        .and_then(|acting| take(states, &acting, &file.node, &begun, &request).map_err(status::of_store));
+    let state = &c.service.state;
+    let taken = file.acting().and_then(|acting| {
+        take_kernel_lock(state, &acting, &file.node, &pending, &request).map_err(status::of_store)
+    });
     match taken {
         Ok(None) => {
-            let id = c.service.state.run(|engine, _| engine.lock_done(&begun, range, kind));
+            let id = c.service.state.run(|engine, _| engine.lock_done(&pending, range, kind));
             let id = c.set_stateid(id.map_err(status::of_state)?);
             if let (Locker4::New(new), MinorVersion::V0) = (&args.locker, c.minor) {
                 let owner = StateOwner::Lock(new.lock_owner.owner.0.to_vec());
@@ -83,28 +83,28 @@ pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
             Ok(())
         }
         Ok(Some(local)) => {
-            c.service.state.run(|engine, now| engine.lock_blocked_locally(now, &begun, &request));
-            Err(refuse(c, by.client, &local))
+            c.service.state.run(|engine, now| engine.lock_blocked_locally(now, &pending, &request));
+            Err(denied_status(c, by.client, &local))
         }
         Err(error) => {
-            c.service.state.run(|engine, _| engine.lock_failed(&begun));
+            c.service.state.run(|engine, _| engine.lock_failed(&pending));
             Err(error)
         }
     }
 }
 
 /// Takes the kernel's lock for an owner; the conflicting lock of a local process, if there is one.
-fn take(
-    states: &StateManager,
+fn take_kernel_lock(
+    state: &StateManager,
     acting: &UserContext<'_>,
     node: &Node,
-    begun: &PendingLock<StateResources>,
+    pending: &PendingLock<StateResources>,
     request: &LockRequest<'_, FileHandle>,
 ) -> store::Result<Option<LockDenied>> {
     let (range, kind, exclusive) = (request.range, request.kind, request.kind == LockKind::Write);
-    let kept = states.kept_locks.get();
-    let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(states.lock_owner_hash(begun), file));
-    let mut locks = begun.file.locks.lock();
+    let kept = state.kept_locks.get();
+    let keep = |file: &OwnedFd| kept.and_then(|kept| kept.keep(state.lock_owner_hash(pending), file));
+    let mut locks = pending.file.locks.lock();
     let owner = match &mut *locks {
         Some(owner) => {
             // Its open file is read-only so far.
@@ -119,7 +119,7 @@ fn take(
         }
         none => {
             if let Some(kept) = kept.filter(|_| request.reclaim) {
-                for on in kept.of(states.lock_owner_hash(begun), node.place()?) {
+                for on in kept.of(state.lock_owner_hash(pending), node.place()?) {
                     let owner = OwnerLocks::new(on);
                     if (!exclusive || owner.is_writable()) && owner.lock(range, kind)?.is_none() {
                         *none = Some(owner);
@@ -127,7 +127,7 @@ fn take(
                     }
                 }
             }
-            let on = match begun.write_delegation.as_ref().and_then(|lent| lent.leased_file(kept)) {
+            let on = match pending.write_delegation.as_ref().and_then(|lent| lent.leased_file(kept)) {
                 Some(leased) => Arc::clone(leased),
                 None => {
                     let (opened, writable) = acting.lock_file(node, exclusive)?;
@@ -138,11 +138,11 @@ fn take(
             none.insert(OwnerLocks::new(on))
         }
     };
-    Ok(owner.lock(range, kind)?.map(|found| local(&found)))
+    Ok(owner.lock(range, kind)?.map(|found| local_lock(&found)))
 }
 
 /// The lock of a local process.
-fn local(lock: &FileLock) -> LockDenied {
+fn local_lock(lock: &FileLock) -> LockDenied {
     LockDenied {
         range: ByteRange { first: lock.first, last: lock.last },
         kind: if lock.exclusive { LockKind::Write } else { LockKind::Read },
@@ -152,18 +152,18 @@ fn local(lock: &FileLock) -> LockDenied {
 
 /// `NFS4ERR_DENIED` with the conflicting lock, but without another client's id: a client that knows it could
 /// pose as that one.
-fn refuse(c: &mut Context<'_>, client: ClientId, denied: &LockDenied) -> Nfsstat4 {
-    let clientid = if denied.owner.client == client { client.0 } else { 0 };
+fn denied_status(c: &mut Context<'_>, client: ClientId, lock: &LockDenied) -> Nfsstat4 {
+    let clientid = if lock.owner.client == client { client.0 } else { 0 };
     let mut body = Encoder::new();
-    let locktype = match denied.kind {
+    let locktype = match lock.kind {
         LockKind::Read => NfsLockType4::Read,
         LockKind::Write => NfsLockType4::Write,
     };
     Lock4Denied {
-        offset: denied.range.first,
-        length: denied.range.length(),
+        offset: lock.range.first,
+        length: lock.range.length(),
         locktype,
-        owner: StateOwner4 { clientid, owner: Opaque(&denied.owner.owner) },
+        owner: StateOwner4 { clientid, owner: Opaque(&lock.owner.owner) },
     }
     .encode(&mut body);
     c.failure = body.into_vec();
@@ -178,7 +178,7 @@ pub(crate) fn lockt(c: &mut Context<'_>, args: Lockt4Args<'_>) -> Result<()> {
     let tested = c.service.state.run(|engine, now| engine.lock_test(now, &owner, &key, range, kind));
     let tested = match tested.map_err(status::of_state)? {
         Ok(tested) => tested,
-        Err(denied) => return Err(refuse(c, client, &denied)),
+        Err(denied) => return Err(denied_status(c, client, &denied)),
     };
     let acting = file.acting()?;
     let lock = file_lock(range, kind);
@@ -193,7 +193,7 @@ pub(crate) fn lockt(c: &mut Context<'_>, args: Lockt4Args<'_>) -> Result<()> {
         acting.lock_file(&file.node, false).and_then(|(opened, _)| store::test_lock(&opened, &lock))
     };
     match found.map_err(status::of_store)? {
-        Some(found) => Err(refuse(c, client, &local(&found))),
+        Some(found) => Err(denied_status(c, client, &local_lock(&found))),
         None => Ok(()),
     }
 }
@@ -212,12 +212,12 @@ pub(crate) fn locku(c: &mut Context<'_>, args: Locku4Args) -> Result<()> {
     let (_, range) = target(c, args.offset, args.length)?;
     let id = c.stateid(args.lock_stateid)?;
     let Operand { by, file } = c.operand(&id)?;
-    let begun = c.service.state.run(|engine, _| engine.unlock_begin(&by, &id, &file, range));
-    let begun = begun.map_err(status::of_state)?;
-    if let Some(owner) = begun.file.locks.lock().as_ref() {
+    let pending = c.service.state.run(|engine, _| engine.unlock_begin(&by, &id, &file, range));
+    let pending = pending.map_err(status::of_state)?;
+    if let Some(owner) = pending.file.locks.lock().as_ref() {
         owner.unlock(range).map_err(status::of_store)?;
     }
-    let id = c.service.state.run(|engine, _| engine.unlock_done(&begun, range));
+    let id = c.service.state.run(|engine, _| engine.unlock_done(&pending, range));
     let id = c.set_stateid(id.map_err(status::of_state)?);
     c.reply.encoder().put(&id);
     Ok(())

@@ -52,16 +52,16 @@ pub(crate) fn exchange_id(c: &mut Context<'_>, args: ExchangeId4Args<'_>) -> Res
         principal: &principal,
         update: args.flags & EXCHGID_UPD_CONFIRMED_REC_A != 0,
     };
-    let states = &c.service.state;
-    let exchanged = states.run(|engine, now| engine.exchange_id(now, &request)).map_err(status::of_state)?;
+    let state = &c.service.state;
+    let exchanged = state.run(|engine, now| engine.exchange_id(now, &request)).map_err(status::of_state)?;
     let confirmed = if exchanged.confirmed { EXCHGID_CONFIRMED_R } else { 0 };
     c.reply.encoder().put(&ExchangeId4ResOk {
         clientid: exchanged.client.0,
         sequenceid: exchanged.sequence,
         flags: EXCHGID_USE_NON_PNFS | confirmed,
         state_protect: StateProtect4R::None,
-        server_owner: ServerOwner4 { minor_id: 0, major_id: Opaque(&states.identity) },
-        server_scope: Opaque(&states.identity),
+        server_owner: ServerOwner4 { minor_id: 0, major_id: Opaque(&state.identity) },
+        server_scope: Opaque(&state.identity),
         server_impl_id: Array(vec![NfsImplId4 {
             domain: Opaque(b"samehost.org"),
             name: Opaque(concat!("samehost ", env!("CARGO_PKG_VERSION")).as_bytes()),
@@ -174,14 +174,14 @@ pub(crate) fn destroy_session(c: &mut Context<'_>, args: DestroySession4Args) ->
         return Err(Nfsstat4::NotOnlyOp);
     }
     let session = SessionId(args.sessionid);
-    let states = &c.service.state;
+    let state = &c.service.state;
     let principal = c.principal();
-    let destroyed = states.run(|engine, _| {
+    let destroyed = state.run(|engine, _| {
         let client = engine.session_of(session, &principal)?;
         engine.destroy_session(session, &principal, own).map(|()| client)
     });
     let client = destroyed.map_err(status::of_state)?;
-    states.callbacks.paths.with(|paths| paths.remove_session(client, session));
+    state.callbacks.paths.with(|paths| paths.remove_session(client, session));
     Ok(())
 }
 
@@ -201,15 +201,15 @@ pub(crate) fn reclaim_complete(c: &mut Context<'_>, args: ReclaimComplete4Args) 
 }
 
 pub(crate) fn bind_conn_to_session(c: &mut Context<'_>, args: BindConnToSession4Args) -> Result<()> {
-    let (states, session, principal) = (&c.service.state, SessionId(args.sessionid), c.principal());
-    let client = states.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
+    let (state, session, principal) = (&c.service.state, SessionId(args.sessionid), c.principal());
+    let client = state.run(|engine, _| engine.session_of(session, &principal)).map_err(status::of_state)?;
     let channel = c.cx.back_channel().ok_or(Nfsstat4::Inval)?;
     let dir = match args.dir {
         ChannelDirFromClient4::Fore => FORE,
         ChannelDirFromClient4::Back => BACK,
         ChannelDirFromClient4::ForeOrBoth | ChannelDirFromClient4::BackOrBoth => BOTH,
     };
-    states.callbacks.paths.with(|paths| match dir {
+    state.callbacks.paths.with(|paths| match dir {
         FORE => paths.unbind(client, session, channel.connection()),
         _ => paths.bind(client, session, channel),
     });
