@@ -1,5 +1,5 @@
-//! NFSv4's attributes by GETATTR and by READDIR: for every kind of object and in every minor version they must
-//! be the same. A client takes an entry's attributes and handle for the object's.
+//! NFSv4's attributes by GETATTR and by READDIR: for every kind of object and in every minor version they
+//! must be the same. A client takes an entry's attributes and handle for the object's.
 
 mod common;
 

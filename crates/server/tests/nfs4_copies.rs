@@ -1,5 +1,5 @@
-//! COPY of a long file: asynchronous, with CB_OFFLOAD at its end and OFFLOAD_STATUS meanwhile; synchronous for
-//! a client without a back channel.
+//! COPY of a long file: asynchronous, with CB_OFFLOAD at its end and OFFLOAD_STATUS meanwhile; synchronous
+//! for a client without a back channel.
 
 mod common;
 

@@ -160,8 +160,8 @@ fn taking_a_clients_name_neither_ends_it_nor_keeps_it_out() {
     Session::new(&server, 1, b"late").reclaim_complete();
 }
 
-/// 4.0 has no sessions: an owner's retransmission is answered from memory, handle included, without a check of
-/// the directories above the file.
+/// 4.0 has no sessions: an owner's retransmission is answered from memory, handle included, without a check
+/// of the directories above the file.
 #[test]
 fn a_retransmission_of_another_principal_is_not_answered() {
     let scratch = Scratch::new();

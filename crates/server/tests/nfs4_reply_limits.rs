@@ -1,6 +1,6 @@
 //! Replies against their bounds, for every operation of the server's table: no reply is longer than the
-//! session allows, and an operation that fails with NFS4ERR_REP_TOO_BIG or NFS4ERR_REP_TOO_BIG_TO_CACHE hasn't
-//! been executed (RFC 8881 section 2.10.6.4). The table's other claims are checked on the way.
+//! session allows, and an operation that fails with NFS4ERR_REP_TOO_BIG or NFS4ERR_REP_TOO_BIG_TO_CACHE
+//! hasn't been executed (RFC 8881 section 2.10.6.4). The table's other claims are checked on the way.
 
 mod common;
 

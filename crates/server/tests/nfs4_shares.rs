@@ -1,4 +1,5 @@
-//! Attacks on the resources that all NFSv4 clients share, by another user's process, beside an ordinary client.
+//! Attacks on the resources that all NFSv4 clients share, by another user's process, beside an ordinary
+//! client.
 
 mod common;
 

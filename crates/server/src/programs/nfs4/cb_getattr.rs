@@ -45,9 +45,9 @@ pub(crate) enum AttributeReader {
 }
 
 impl StateManager {
-    /// Requests the file's size from the holder of another client's write delegation; `None` if there is no such
-    /// delegation or its holder hasn't written. The file's own attributes, which the caller reads then, have
-    /// changed if it has. A holder that doesn't answer loses the delegation. Waits for at most 2 s.
+    /// Requests the file's size from the holder of another client's write delegation; `None` if there is no
+    /// such delegation or its holder hasn't written. The file's own attributes, which the caller reads then,
+    /// have changed if it has. A holder that doesn't answer loses the delegation. Waits for at most 2 s.
     ///
     /// # Errors
     /// `Delay` while the delegation isn't back.

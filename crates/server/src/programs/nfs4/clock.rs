@@ -32,7 +32,8 @@ pub(super) struct Look {
 }
 
 impl Clock {
-    /// Reads the clock when the monotonic one is at `elapsed` since the start. Readings may come out of order.
+    /// Reads the clock when the monotonic one is at `elapsed` since the start. Readings may come out of
+    /// order.
     pub fn look(&mut self, elapsed: Duration) -> Look {
         let elapsed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let since = elapsed.saturating_sub(self.read_at);

@@ -1,9 +1,10 @@
 //! The NFS program, version 4, minor versions 0 to 2 (RFC 7530, 8881, 7862): one procedure, COMPOUND.
 //!
 //! `compound` executes the operations of a COMPOUND one after the other, as the table in `operations` says,
-//! within `reply_limits`. Each operation is a function in `ops` of the shared `context`. It asks `state_manager`
-//! (clients, sessions, opens, locks) for permission and acts through `store`, admitted by the one check
-//! (`access`) as NFSv3 is. `lookup`, `namespace` and `nested` resolve handles and names across exports.
+//! within `reply_limits`. Each operation is a function in `ops` of the shared `context`. It asks
+//! `state_manager` (clients, sessions, opens, locks) for permission and acts through `store`, admitted by the
+//! one check (`access`) as NFSv3 is. `lookup`, `namespace` and `nested` resolve handles and names across
+//! exports.
 //!
 //! Dependencies go one way: `compound` -> `operations` -> `ops` -> the modules that several operations share
 //! -> `context`.

@@ -1,5 +1,5 @@
-//! The place in memory for the payload of a COMPOUND's WRITE, which direct I/O wants aligned, from the part of
-//! the request that has arrived.
+//! The place in memory for the payload of a COMPOUND's WRITE, which direct I/O wants aligned, from the part
+//! of the request that has arrived.
 //!
 //! Clients write by SEQUENCE, PUTFH, WRITE. The payload of a WRITE behind other operations isn't aligned.
 

@@ -16,8 +16,8 @@ use crate::nfs4::status::Result;
 /// The POSIX lists for the NFSv4 list of a file or a directory.
 ///
 /// # Errors
-/// `Attrnotsupp` for inheritance that POSIX lists lack: from a file, by files only, by directories only, or by
-/// direct children only.
+/// `Attrnotsupp` for inheritance that POSIX lists lack: from a file, by files only, by directories only, or
+/// by direct children only.
 pub(crate) fn from_nfs4(aces: &[Ace], directory: bool) -> Result<AclPair> {
     let (mut access, mut inherited) = (Classes::default(), None::<Classes>);
     for ace in aces {

@@ -1,8 +1,8 @@
 //! Access control lists: NFSv4's (RFC 8881 section 6.2) over POSIX ones, which Linux keeps and checks.
 //!
-//! Every POSIX list has an NFSv4 list with the same meaning (`to_nfs4`). Not every NFSv4 list has a POSIX one.
-//! A list that a client sets (`from_nfs4`) becomes the POSIX list that allows as much of it as possible and
-//! nothing more. Audit entries, and rights that only files inherit, have no counterpart and are refused.
+//! Every POSIX list has an NFSv4 list with the same meaning (`to_nfs4`). Not every NFSv4 list has a POSIX
+//! one. A list that a client sets (`from_nfs4`) becomes the POSIX list that allows as much of it as possible
+//! and nothing more. Audit entries, and rights that only files inherit, have no counterpart and are refused.
 //! `wire` encodes entries and the names in them.
 
 mod ace;

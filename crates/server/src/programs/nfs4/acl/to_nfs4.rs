@@ -1,9 +1,9 @@
 //! A POSIX list as an NFSv4 list.
 //!
 //! In a POSIX list only the first class counts that a process belongs to (owner, named user, any of its
-//! groups, others). An NFSv4 list is read entry by entry until every right is decided. So each class is denied
-//! first what a later one would allow it. Groups come together, ALLOW entries before DENY entries, because a
-//! process may be in several.
+//! groups, others). An NFSv4 list is read entry by entry until every right is decided. So each class is
+//! denied first what a later one would allow it. Groups come together, ALLOW entries before DENY entries,
+//! because a process may be in several.
 
 use proto::nfs4::{
     ACE_INHERIT_ONLY, ACE_READ_ACL, ACE_READ_ATTRIBUTES, ACE_SYNCHRONIZE, ACE_WRITE_ACL, ACE_WRITE_ATTRIBUTES,

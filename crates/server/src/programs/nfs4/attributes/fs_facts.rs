@@ -1,5 +1,5 @@
-//! Facts of a filesystem that attributes are made of. Each costs system calls, so only those are gathered that
-//! were requested.
+//! Facts of a filesystem that attributes are made of. Each costs system calls, so only those are gathered
+//! that were requested.
 
 use proto::nfs4::Bitmap4;
 use proto::nfs4::attributes::{

@@ -38,7 +38,8 @@ pub(crate) struct Settable {
 }
 
 impl Settable {
-    /// The access control lists for a file or a directory on the filesystem of `near`, if the client sets any.
+    /// The access control lists for a file or a directory on the filesystem of `near`, if the client sets
+    /// any.
     ///
     /// # Errors
     /// `Attrnotsupp` if the filesystem keeps no such lists.

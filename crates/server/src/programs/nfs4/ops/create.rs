@@ -30,7 +30,8 @@ pub(crate) fn create(c: &mut Context<'_>, args: Create4Args<'_>) -> Result<()> {
     let acls = match args.objtype {
         Createtype4::Other(DIRECTORY) => settable.acls(&acting, &directory.node, true)?,
         Createtype4::Lnk(_) => None,
-        // Linux keeps lists for special files, but setting them takes opening the file, which may have effects.
+        // Linux keeps lists for special files, but setting them takes opening the file, which may have
+        // effects.
         _ if settable.mask.contains(number::ACL) => return Err(Nfsstat4::Attrnotsupp),
         _ => None,
     };

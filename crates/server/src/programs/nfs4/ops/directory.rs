@@ -1,5 +1,5 @@
-//! READDIR (RFC 8881 section 18.23): entries are encoded as the store returns them, until the result is as long
-//! as the client allows.
+//! READDIR (RFC 8881 section 18.23): entries are encoded as the store returns them, until the result is as
+//! long as the client allows.
 //!
 //! Cookies are the store's plus three: 0, 1 and 2 are reserved.
 
