@@ -74,7 +74,7 @@ fn the_kernels_client_gives_delegations_back() {
             // That file's, and one more of those that followed at least.
             None if request == "returned" => {
                 let least = before.get() + 2;
-                let returned = returned(&server.borrow(), least - 1, samehost_tests::PATIENCE);
+                let returned = returned(&server.borrow(), least - 1, samehost_tests::TIMEOUT);
                 if returned >= least { Ok("ok") } else { Err(std::io::Error::other("not returned")) }
             }
             None if request == "restart" => {

@@ -223,7 +223,7 @@ fn the_next_server_takes_over_locks_from_the_service_manager() {
     assert_eq!(store::lock(&local, &lock), Ok(false));
     let socket = scratch.join("notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
-    manager.set_read_timeout(Some(samehost_tests::PATIENCE)).expect("a time");
+    manager.set_read_timeout(Some(samehost_tests::TIMEOUT)).expect("a time");
     // For a child, without close-on-exec.
     let passed = rustix::io::dup(&kept).expect("room");
     drop(kept);

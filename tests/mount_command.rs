@@ -252,7 +252,7 @@ fn in_the_foreground_it_tells_systemd_and_ends_with_a_signal() {
     let mount = Mount::place(&share.server);
     let socket = share.scratch.join("notify");
     let notify = UnixDatagram::bind(&socket).unwrap();
-    notify.set_read_timeout(Some(samehost_tests::PATIENCE)).unwrap();
+    notify.set_read_timeout(Some(samehost_tests::TIMEOUT)).unwrap();
     let told = || {
         let mut message = [0; 4096];
         let length = notify.recv(&mut message).expect("the service manager is told");

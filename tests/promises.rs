@@ -45,23 +45,25 @@ impl Rig {
         Self { disk, path, verifier, store }
     }
 
-    fn acting(&self) -> UserContext<'_> {
+    fn user_context(&self) -> UserContext<'_> {
         self.store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may")
     }
 
-    fn find(&self, acting: &UserContext<'_>, name: &str) -> Arc<Node> {
-        let root = acting.node(self.store.root().as_bytes()).expect("there");
-        acting.lookup(&root, name.as_bytes()).expect("there")
+    fn find(&self, user_context: &UserContext<'_>, name: &str) -> Arc<Node> {
+        let root = user_context.node(self.store.root().as_bytes()).expect("there");
+        user_context.lookup(&root, name.as_bytes()).expect("there")
     }
 }
 
-fn write(acting: &UserContext<'_>, node: &Arc<Node>) -> Stability {
-    let written = acting.write(node, 0, &pattern(2, SIZE), Stability::Unstable, &mut Wcc::default());
+fn write(user_context: &UserContext<'_>, node: &Arc<Node>) -> Stability {
+    let written = user_context.write(node, 0, &pattern(2, SIZE), Stability::Unstable, &mut Wcc::default());
     written.expect("it goes to the page cache").committed
 }
 
-fn commit(acting: &UserContext<'_>, handle: &FileHandle) -> Result<(), Error> {
-    acting.node(handle.as_bytes()).and_then(|node| acting.commit(&node, 0, 0, &mut Wcc::default()))
+fn commit(user_context: &UserContext<'_>, handle: &FileHandle) -> Result<(), Error> {
+    user_context
+        .node(handle.as_bytes())
+        .and_then(|node| user_context.commit(&node, 0, 0, &mut Wcc::default()))
 }
 
 /// The file leaves the cache between WRITE and COMMIT, and a local process is told of the failure before the
@@ -69,39 +71,39 @@ fn commit(acting: &UserContext<'_>, handle: &FileHandle) -> Result<(), Error> {
 #[test]
 fn a_promise_outlives_the_cache() {
     let rig = Rig::new();
-    let acting = rig.acting();
+    let user_context = rig.user_context();
     let local = LocalFile::options().write(true).open(&rig.path).expect("opens");
     rig.disk.fail(&rig.path);
-    let node = rig.find(&acting, "file");
+    let node = rig.find(&user_context, "file");
     let (handle, before) = (*node.handle(), rig.verifier.get());
-    assert_eq!(write(&acting, &node), Stability::Unstable);
+    assert_eq!(write(&user_context, &node), Stability::Unstable);
     drop(node);
     // Several times each: what is used but once doesn't drive out what is used more.
-    (0..400).for_each(|i| drop(rig.find(&acting, &format!("other{}", i / 4))));
+    (0..400).for_each(|i| drop(rig.find(&user_context, &format!("other{}", i / 4))));
     local.sync_all().expect_err("the device refuses");
     rig.disk.heal();
     assert_eq!(rig.verifier.get(), before, "the server hasn't been told yet");
-    commit(&acting, &handle).expect_err("now it is");
+    commit(&user_context, &handle).expect_err("now it is");
     assert_ne!(rig.verifier.get(), before, "everybody sends again");
-    commit(&acting, &handle).expect("once");
+    commit(&user_context, &handle).expect("once");
 }
 
 /// Where there is no room to remember a promise none is made: the data is durable before the answer.
 #[test]
 fn without_room_for_a_promise_a_write_is_stable() {
     let rig = Rig::new();
-    let acting = rig.acting();
-    let nodes: Vec<_> = (0..6).map(|i| rig.find(&acting, &format!("other{i}"))).collect();
-    let committed: Vec<_> = nodes.iter().map(|node| write(&acting, node)).collect();
+    let user_context = rig.user_context();
+    let nodes: Vec<_> = (0..6).map(|i| rig.find(&user_context, &format!("other{i}"))).collect();
+    let committed: Vec<_> = nodes.iter().map(|node| write(&user_context, node)).collect();
     assert_eq!(committed[..4], [Stability::Unstable; 4]);
     assert_eq!(committed[4..], [Stability::DataSync; 2]);
-    assert_eq!(write(&acting, &nodes[0]), Stability::Unstable, "it has its place");
-    commit(&acting, nodes[0].handle()).expect("the disk is whole");
-    assert_eq!(write(&acting, &nodes[4]), Stability::Unstable, "there is room again");
-    assert_eq!(write(&acting, &nodes[0]), Stability::DataSync);
+    assert_eq!(write(&user_context, &nodes[0]), Stability::Unstable, "it has its place");
+    commit(&user_context, nodes[0].handle()).expect("the disk is whole");
+    assert_eq!(write(&user_context, &nodes[4]), Stability::Unstable, "there is room again");
+    assert_eq!(write(&user_context, &nodes[0]), Stability::DataSync);
     fs::remove_file(rig.disk.path().join("other1")).expect("own file");
-    commit(&acting, nodes[1].handle()).expect_err("it is gone");
-    assert_eq!(write(&acting, &nodes[0]), Stability::Unstable, "nobody waits for what is gone");
+    commit(&user_context, nodes[1].handle()).expect_err("it is gone");
+    assert_eq!(write(&user_context, &nodes[0]), Stability::Unstable, "nobody waits for what is gone");
 }
 
 /// Two commit at once through one descriptor, and the kernel tells one of them. Neither may believe that all
@@ -109,16 +111,16 @@ fn without_room_for_a_promise_a_write_is_stable() {
 #[test]
 fn of_two_commits_neither_hides_a_failure_from_the_other() {
     let rig = Rig::new();
-    let handle = *rig.find(&rig.acting(), "file").handle();
+    let handle = *rig.find(&rig.user_context(), "file").handle();
     for round in 0..20 {
-        let acting = rig.acting();
+        let user_context = rig.user_context();
         rig.disk.fail(&rig.path);
-        write(&acting, &rig.find(&acting, "file"));
+        write(&user_context, &rig.find(&user_context, "file"));
         let (before, start) = (rig.verifier.get(), Barrier::new(2));
         let committing = || {
-            let acting = rig.acting();
+            let user_context = rig.user_context();
             start.wait();
-            let result = commit(&acting, &handle);
+            let result = commit(&user_context, &handle);
             (result, rig.verifier.get())
         };
         let answers = std::thread::scope(|scope| {
@@ -138,11 +140,11 @@ fn of_two_commits_neither_hides_a_failure_from_the_other() {
 fn a_store_that_goes_with_promises_open_changes_the_verifier() {
     let Rig { disk, path: _, verifier, store } = Rig::new();
     let before = verifier.get();
-    let acting = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may");
-    let root = acting.node(store.root().as_bytes()).expect("there");
-    let node = acting.lookup(&root, b"file").expect("there");
-    write(&acting, &node);
-    drop((root, node, acting));
+    let user_context = store.as_user(&Identity { uid: 0, gid: 0, groups: vec![] }).expect("root may");
+    let root = user_context.node(store.root().as_bytes()).expect("there");
+    let node = user_context.lookup(&root, b"file").expect("there");
+    write(&user_context, &node);
+    drop((root, node, user_context));
     drop(store);
     assert_ne!(verifier.get(), before);
     drop(disk);

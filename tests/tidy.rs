@@ -20,6 +20,10 @@ mod sources;
 
 use findings::Findings;
 use sources::{Source, Token};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The longest line, in characters.
+const MAX_COLUMNS: usize = 110;
 
 /// Constructors and types of queues without a bound. `channel()` of the standard library's `mpsc` is found
 /// apart.
@@ -28,6 +32,9 @@ const UNBOUNDED: &[&str] =
 
 /// Where one of [`UNBOUNDED`] is right: file, name, and what bounds the queue instead.
 const BOUNDED_OTHERWISE: &[(&str, &str, &str)] = &[];
+
+/// Names that every Rust library gives the same thing.
+const SHARED_TYPE_NAMES: &[&str] = &["Error"];
 
 #[test]
 fn crates_use_only_what_the_plan_lets_them() {
@@ -107,6 +114,61 @@ fn takes_no_bound(tokens: &[Token], at: usize) -> bool {
         }
     }
     is(next, "(") && is(next + 1, ")")
+}
+
+#[test]
+fn lines_are_short_enough_to_read() {
+    let mut found = Findings::default();
+    let files = files::all();
+    let is_long = |line: &str| line.chars().count() > MAX_COLUMNS;
+    for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
+        for (number, line) in String::from_utf8_lossy(&file.bytes).lines().enumerate() {
+            // A table of rustdoc has a row a line.
+            if is_long(line)
+                && !line.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with('|')
+            {
+                found.add(&file.path, number + 1, "longer than 110 columns");
+            }
+        }
+    }
+    for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        let mut is_fenced = false;
+        for (number, line) in String::from_utf8_lossy(&file.bytes).lines().enumerate() {
+            is_fenced ^= line.trim_start().starts_with("```");
+            let is_verbatim = is_fenced || line.starts_with("    ") || line.trim_start().starts_with('|');
+            if is_long(line) && !is_verbatim {
+                found.add(&file.path, number + 1, "longer than 110 columns");
+            }
+        }
+    }
+    found.assert_none("long lines");
+}
+
+#[test]
+fn type_names_are_not_shared_by_three_crates() {
+    let mut crates_of: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources::all() {
+        let Some((name, "src", _)) = split_path(&source.path) else { continue };
+        for pair in source.tokens.windows(2) {
+            if matches!(pair[0].text.as_str(), "struct" | "enum" | "trait") {
+                crates_of.entry(&pair[1].text).or_default().insert(name);
+            }
+        }
+    }
+    let mut found = Findings::default();
+    for (name, crates) in crates_of {
+        if crates.len() >= 3 && !SHARED_TYPE_NAMES.contains(&name) {
+            found.add("crates", 1, &format!("`{name}` is a type in {crates:?}: qualify it"));
+        }
+    }
+    found.assert_none("type names without a qualifier");
+}
+
+/// The crate, the folder in it, and the rest of a path below `crates/`.
+fn split_path(path: &str) -> Option<(&str, &str, &str)> {
+    let (name, rest) = path.strip_prefix("crates/")?.split_once('/')?;
+    let (folder, rest) = rest.split_once('/')?;
+    Some((name, folder, rest))
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub const WORKLOADS: [(&str, &str); 4] = [
 ];
 
 /// How long a command may take besides what it was told to measure.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// One table.
 pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
@@ -39,7 +39,7 @@ pub fn measure(effort: &Effort, kind: &str, place: &Path) -> Result<Table> {
         .arg(server.run_dir());
     // A run of each workload on each road; what syncs between them takes a while, too.
     let measuring = (effort.runs * WORKLOADS.len() * 3) as f64 * effort.seconds;
-    let report = json_within(&mut command, PATIENCE + Duration::from_secs_f64(measuring * 4.0))?;
+    let report = json_within(&mut command, TIMEOUT + Duration::from_secs_f64(measuring * 4.0))?;
     let mut rows = Vec::new();
     for (name, title) in WORKLOADS {
         let row = row(&report, name)?;
@@ -90,7 +90,7 @@ pub fn figure(value: &Value) -> Figure {
 
 /// Runs a command that prints JSON.
 pub fn json_of(command: &mut Command) -> Result<Value> {
-    json_within(command, PATIENCE)
+    json_within(command, TIMEOUT)
 }
 
 fn json_within(command: &mut Command, bound: Duration) -> Result<Value> {

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 /// How long anything on this machine may take before a test calls it hung. Generous: a slow machine is no
 /// failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Stops a test that was not started as root, with words. Mounting, namespaces and foreign daemons need it.
 ///

@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// Polls `condition` until it gives something, and gives that.
 ///
 /// # Panics
-/// When [`PATIENCE`] runs out; `what` says in the message what was waited for.
+/// When [`TIMEOUT`] runs out; `what` says in the message what was waited for.
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        assert!(start.elapsed() < TIMEOUT, "waited {TIMEOUT:?} for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Runs a command to its end and gives status and output. Bounded by [`PATIENCE`].
+/// Runs a command to its end and gives status and output. Bounded by [`TIMEOUT`].
 ///
 /// # Panics
 /// When it can't be started or doesn't end.
 pub fn run(command: &mut Command) -> Output {
-    run_within(command, PATIENCE)
+    run_within(command, TIMEOUT)
 }
 
 /// [`run`] with a bound of its own.

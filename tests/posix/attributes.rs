@@ -5,7 +5,7 @@ use std::fs;
 use rustix::fs::{self as sys, AtFlags, OFlags};
 
 use super::place::{
-    ANN, BEN, CAT, CLUB, Place, acting, changed, chmod, chown, look, mkdir, mode, open, tick,
+    ANN, BEN, CAT, CLUB, Place, changed, chmod, chown, look, mkdir, mode, open, tick, user_context,
 };
 use super::{checks, fails};
 
@@ -39,9 +39,9 @@ fn every_mode_can_be_set(place: &Place) {
 
 fn only_the_owner_and_root_change_a_mode(place: &Place) {
     let path = place.file_of("file", ANN, 0o666);
-    acting(BEN, || fails!(chmod(&path, 0o600), PERM));
+    user_context(BEN, || fails!(chmod(&path, 0o600), PERM));
     assert_eq!(mode(&path), 0o666);
-    acting(ANN, || chmod(&path, 0o640).unwrap());
+    user_context(ANN, || chmod(&path, 0o640).unwrap());
     assert_eq!(mode(&path), 0o640);
     chmod(&path, 0o604).unwrap();
     assert_eq!(mode(&path), 0o604);
@@ -49,11 +49,11 @@ fn only_the_owner_and_root_change_a_mode(place: &Place) {
 
 fn only_root_gives_away(place: &Place) {
     let path = place.file_of("file", ANN, 0o666);
-    acting(ANN, || {
+    user_context(ANN, || {
         fails!(chown(&path, Some(BEN.uid), None), PERM);
         chown(&path, Some(ANN.uid), None).unwrap();
     });
-    acting(BEN, || {
+    user_context(BEN, || {
         fails!(chown(&path, Some(BEN.uid), Some(BEN.gid)), PERM);
         fails!(chown(&path, None, Some(BEN.gid)), PERM);
     });
@@ -66,7 +66,7 @@ fn only_root_gives_away(place: &Place) {
 
 fn an_owner_gives_to_own_groups_only(place: &Place) {
     let path = place.file_of("file", CAT, 0o644);
-    acting(CAT, || {
+    user_context(CAT, || {
         chown(&path, None, Some(CLUB)).unwrap();
         chown(&path, Some(CAT.uid), Some(CAT.gid)).unwrap();
         fails!(chown(&path, None, Some(ANN.gid)), PERM);
@@ -89,14 +89,14 @@ fn changing_attributes_changes_ctime_only(place: &Place) {
     step("chown", &|| chown(&path, Some(1), Some(2)).unwrap());
     let before = changed(&path);
     tick();
-    acting(BEN, || fails!(chmod(&path, 0o666), PERM));
+    user_context(BEN, || fails!(chmod(&path, 0o666), PERM));
     assert_eq!(changed(&path), before, "a chmod that failed");
 }
 
 fn giving_away_clears_set_id(place: &Place) {
     for (name, before, after) in [("both", 0o6755, 0o755), ("uid", 0o4711, 0o711), ("lock", 0o2644, 0o2644)] {
         let path = place.file_of(name, CAT, before);
-        acting(CAT, || chown(&path, None, Some(CLUB)).unwrap());
+        user_context(CAT, || chown(&path, None, Some(CLUB)).unwrap());
         // A set-group bit without its x bit once meant something else, and stays on some filesystems.
         assert!(mode(&path) == after || mode(&path) == after & !0o6000, "{name}: {:o}", mode(&path));
         let path = place.file_of(&format!("{name}-root"), CAT, before);
@@ -112,7 +112,7 @@ fn writing_clears_set_id(place: &Place) {
     for (name, before) in [("both", 0o6777), ("uid", 0o4777), ("gid", 0o2777)] {
         for user in [ANN, BEN] {
             let path = place.file_of(&format!("{name}-{}", user.uid), ANN, before);
-            acting(user, || {
+            user_context(user, || {
                 let fd = open(&path, OFlags::WRONLY).unwrap();
                 assert_eq!(mode(&path), before, "opening changes nothing");
                 rustix::io::write(&fd, b"changed").unwrap();
@@ -125,10 +125,10 @@ fn writing_clears_set_id(place: &Place) {
 
 fn cutting_clears_set_id(place: &Place) {
     let path = place.file_of("open", ANN, 0o6777);
-    acting(BEN, || open(&path, OFlags::WRONLY | OFlags::TRUNC).map(drop).unwrap());
+    user_context(BEN, || open(&path, OFlags::WRONLY | OFlags::TRUNC).map(drop).unwrap());
     assert_eq!(mode(&path), 0o777);
     let path = place.file_of("ftruncate", ANN, 0o6777);
-    acting(BEN, || sys::ftruncate(open(&path, OFlags::WRONLY).unwrap(), 3).unwrap());
+    user_context(BEN, || sys::ftruncate(open(&path, OFlags::WRONLY).unwrap(), 3).unwrap());
     assert_eq!(mode(&path), 0o777);
 }
 
@@ -144,10 +144,10 @@ fn root_writes_without_clearing(place: &Place) {
 fn a_set_group_bit_takes_membership(place: &Place) {
     let path = place.file_of("file", ANN, 0o755);
     chown(&path, None, Some(CLUB)).unwrap();
-    acting(ANN, || chmod(&path, 0o2755).unwrap());
+    user_context(ANN, || chmod(&path, 0o2755).unwrap());
     assert_eq!(mode(&path), 0o755, "of a group that she isn't in");
     chown(&path, Some(CAT.uid), None).unwrap();
-    acting(CAT, || chmod(&path, 0o2755).unwrap());
+    user_context(CAT, || chmod(&path, 0o2755).unwrap());
     assert_eq!(mode(&path), 0o2755);
     chown(&path, Some(ANN.uid), None).unwrap();
     chmod(&path, 0o2755).unwrap();
@@ -168,7 +168,7 @@ fn a_link_has_an_owner_of_its_own(place: &Place) {
 
 fn by_descriptor(place: &Place) {
     let path = place.file_of("file", ANN, 0o644);
-    acting(ANN, || {
+    user_context(ANN, || {
         let fd = open(&path, OFlags::RDONLY).unwrap();
         sys::fchmod(&fd, 0o640.into()).unwrap();
         assert_eq!(sys::fstat(&fd).unwrap().st_mode & 0o7777, 0o640);

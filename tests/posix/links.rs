@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::fs::{self as sys, AtFlags, OFlags};
 
-use super::place::{ANN, Place, acting, changed, is_there, look, mkdir, open, tick};
+use super::place::{ANN, Place, changed, is_there, look, mkdir, open, tick, user_context};
 use super::{checks, fails};
 
 checks![
@@ -147,7 +147,7 @@ fn a_directory_is_free_again_when_the_last_open_file_is_closed(place: &Place) {
 }
 
 fn an_unlinked_file_is_cut_and_chmodded(place: &Place) {
-    acting(ANN, || {
+    user_context(ANN, || {
         let path = place.at("file");
         let fd = super::place::create(&path, OFlags::RDWR, 0o644).unwrap();
         rustix::io::write(&fd, b"0123456789").unwrap();

@@ -10,7 +10,7 @@ use std::process::Command;
 use rustix::fs::{self as sys, FileType, OFlags};
 
 use super::place::{
-    ANN, BEN, CAT, CLUB, Place, acting, changed, chmod, create, is_there, look, mkdir, mode, open, tick,
+    ANN, BEN, CAT, CLUB, Place, changed, chmod, create, is_there, look, mkdir, mode, open, tick, user_context,
 };
 use super::{checks, fails};
 
@@ -40,7 +40,7 @@ fn a_new_file_has_the_mode_and_the_owner_of_its_maker(place: &Place) {
     for (number, user) in [ANN, BEN, CAT].into_iter().enumerate() {
         let (file, dir) = (place.at(format!("file-{number}")), place.at(format!("dir-{number}")));
         let (fifo, link) = (place.at(format!("fifo-{number}")), place.at(format!("link-{number}")));
-        acting(user, || {
+        user_context(user, || {
             create(&file, OFlags::WRONLY, 0o751).unwrap();
             mkdir(&dir, 0o750).unwrap();
             sys::mknodat(sys::CWD, &fifo, FileType::Fifo, 0o640.into(), 0).unwrap();
@@ -89,7 +89,7 @@ fn an_exclusive_create_makes_or_fails(place: &Place) {
 
 fn creating_what_exists_changes_nothing_but_its_length(place: &Place) {
     let path = place.file_of("file", ANN, 0o646);
-    acting(BEN, || {
+    user_context(BEN, || {
         create(&path, OFlags::WRONLY, 0o600).unwrap();
         assert_eq!(look(&path).st_size, 8);
         create(&path, OFlags::WRONLY | OFlags::TRUNC, 0o600).unwrap();
@@ -117,7 +117,7 @@ fn directories_are_not_files(place: &Place) {
 }
 
 fn a_mode_binds_later_opens_and_not_this_one(place: &Place) {
-    acting(ANN, || {
+    user_context(ANN, || {
         let path = place.at("secret");
         let fd = create(&path, OFlags::RDWR, 0).unwrap();
         rustix::io::write(&fd, b"written").unwrap();
@@ -140,7 +140,7 @@ fn a_set_group_directory_hands_its_group_down(place: &Place) {
     super::place::chown(&dir, None, Some(CLUB)).unwrap();
     chmod(&dir, 0o2777).unwrap();
     let (file, sub) = (dir.join("file"), dir.join("sub"));
-    acting(BEN, || {
+    user_context(BEN, || {
         create(&file, OFlags::WRONLY, 0o644).unwrap();
         mkdir(&sub, 0o755).unwrap();
     });
@@ -287,12 +287,12 @@ fn a_device_keeps_its_numbers(place: &Place) {
         let found = fs::symlink_metadata(place.at(name)).unwrap();
         assert_eq!(found.rdev(), device, "{name}");
         assert_eq!(FileType::from_raw_mode(found.mode()), kind);
-        acting(ANN, || fails!(open(&place.at(name), OFlags::RDONLY), ACCESS));
+        user_context(ANN, || fails!(open(&place.at(name), OFlags::RDONLY), ACCESS));
     }
 }
 
 fn only_root_makes_devices(place: &Place) {
-    acting(ANN, || {
+    user_context(ANN, || {
         let device = sys::makedev(1, 3);
         fails!(sys::mknodat(sys::CWD, place.at("d"), FileType::CharacterDevice, 0o600.into(), device), PERM);
         sys::mknodat(sys::CWD, place.at("fifo"), FileType::Fifo, 0o600.into(), 0).unwrap();

@@ -8,7 +8,7 @@ use rustix::fs::{self as sys, Access, AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::place::{
-    ANN, BEN, CAT, CLUB, Place, User, acting, become_user, chmod, chown, create, is_there, mkdir, open,
+    ANN, BEN, CAT, CLUB, Place, User, become_user, chmod, chown, create, is_there, mkdir, open, user_context,
 };
 use super::{checks, fails};
 
@@ -34,7 +34,7 @@ checks![
 ];
 
 fn may(user: User, path: &std::path::Path, flags: OFlags) -> bool {
-    acting(user, || match open(path, flags) {
+    user_context(user, || match open(path, flags) {
         Ok(_) => true,
         Err(Errno::ACCESS) => false,
         Err(error) => panic!("{}: {error}", path.display()),
@@ -84,7 +84,7 @@ fn a_directory_is_searched_or_listed(place: &Place) {
         chmod(&dir.join("file"), 0o644).unwrap();
         chmod(&dir, mode).unwrap();
     }
-    acting(BEN, || {
+    user_context(BEN, || {
         let names = |name: &str| fs::read_dir(place.at(name)).map(Iterator::count);
         assert_eq!(names("list").unwrap(), 1);
         soon(place, || sys::lstat(place.at("list/file")).is_err());
@@ -98,17 +98,17 @@ fn a_directory_is_searched_or_listed(place: &Place) {
         fails!(open(&place.at("none"), OFlags::RDONLY), ACCESS);
         sys::lstat(place.at("none")).unwrap();
     });
-    acting(ANN, || assert_eq!(fs::read(place.at("none/file")).unwrap(), b"inside"));
+    user_context(ANN, || assert_eq!(fs::read(place.at("none/file")).unwrap(), b"inside"));
 }
 
 fn a_directory_that_may_not_be_written(place: &Place) {
     let dir = place.dir_of("dir", ANN, 0o755);
-    acting(ANN, || {
+    user_context(ANN, || {
         fs::write(dir.join("file"), b"").unwrap();
         mkdir(&dir.join("sub"), 0o777).unwrap();
         chmod(&dir.join("file"), 0o666).unwrap();
     });
-    acting(BEN, || {
+    user_context(BEN, || {
         fails!(create(&dir.join("new"), OFlags::WRONLY, 0o644), ACCESS);
         fails!(mkdir(&dir.join("new"), 0o755), ACCESS);
         fails!(sys::symlink("x", dir.join("new")), ACCESS);
@@ -128,7 +128,7 @@ fn the_sticky_bit_keeps_others_names(place: &Place) {
         place.file_of(&format!("dir/{name}"), ANN, 0o666);
     }
     let sub = place.dir_of("dir/sub", ANN, 0o777);
-    acting(BEN, || {
+    user_context(BEN, || {
         fails!(sys::unlink(dir.join("a")), PERM | ACCESS);
         fails!(sys::rename(dir.join("a"), dir.join("new")), PERM | ACCESS);
         fails!(sys::rmdir(&sub), PERM | ACCESS);
@@ -136,15 +136,15 @@ fn the_sticky_bit_keeps_others_names(place: &Place) {
         fails!(sys::rename(dir.join("mine"), dir.join("a")), PERM | ACCESS);
         sys::unlink(dir.join("mine")).unwrap();
     });
-    acting(ANN, || sys::unlink(dir.join("a")).unwrap());
-    acting(CAT, || sys::unlink(dir.join("b")).unwrap());
+    user_context(ANN, || sys::unlink(dir.join("a")).unwrap());
+    user_context(CAT, || sys::unlink(dir.join("b")).unwrap());
     sys::unlink(dir.join("c")).unwrap();
-    acting(ANN, || sys::rename(dir.join("d"), dir.join("e")).unwrap());
+    user_context(ANN, || sys::rename(dir.join("d"), dir.join("e")).unwrap());
 }
 
 fn root_may(place: &Place) {
     let dir = place.dir_of("dir", ANN, 0o700);
-    acting(ANN, || {
+    user_context(ANN, || {
         fs::write(dir.join("file"), b"private").unwrap();
         chmod(&dir.join("file"), 0).unwrap();
         chmod(&dir, 0).unwrap();
@@ -164,7 +164,7 @@ fn access_says_what_open_does(place: &Place) {
     for mode in 0..8 {
         let path = place.file_of(&format!("file-{mode}"), ANN, 0o770 | mode);
         let dir = place.dir_of(&format!("dir-{mode}"), ANN, 0o770 | mode);
-        acting(BEN, || {
+        user_context(BEN, || {
             for (access, bit) in all {
                 for path in [&path, &dir] {
                     // NFS's ACCESS has no word for names that may be written but not found.
@@ -224,14 +224,14 @@ fn a_mode_that_changes_counts_at_once(place: &Place) {
     let path = place.file_of("file", ANN, 0o600);
     for _ in 0..5 {
         assert!(!may(BEN, &path, OFlags::RDONLY));
-        acting(ANN, || chmod(&path, 0o604).unwrap());
+        user_context(ANN, || chmod(&path, 0o604).unwrap());
         assert!(may(BEN, &path, OFlags::RDONLY));
-        acting(ANN, || chmod(&path, 0o600).unwrap());
+        user_context(ANN, || chmod(&path, 0o600).unwrap());
     }
     let dir = place.dir_of("dir", ANN, 0o700);
-    assert!(acting(BEN, || open(&dir, OFlags::RDONLY)).is_err());
+    assert!(user_context(BEN, || open(&dir, OFlags::RDONLY)).is_err());
     chmod(&dir, 0o755).unwrap();
-    assert!(acting(BEN, || open(&dir, OFlags::RDONLY)).is_ok());
+    assert!(user_context(BEN, || open(&dir, OFlags::RDONLY)).is_ok());
     chown(&path, Some(BEN.uid), None).unwrap();
     assert!(may(BEN, &path, OFlags::RDWR) && !may(ANN, &path, OFlags::RDWR));
 }
@@ -301,17 +301,17 @@ fn soon(place: &Place, mut condition: impl FnMut() -> bool) {
 
 fn renaming_takes_both_directories(place: &Place) {
     let (mine, theirs) = (place.dir_of("mine", ANN, 0o755), place.dir_of("theirs", BEN, 0o755));
-    acting(ANN, || {
+    user_context(ANN, || {
         fs::write(mine.join("file"), b"").unwrap();
         fails!(sys::rename(mine.join("file"), theirs.join("file")), ACCESS);
     });
-    acting(BEN, || fails!(sys::rename(mine.join("file"), theirs.join("file")), ACCESS));
+    user_context(BEN, || fails!(sys::rename(mine.join("file"), theirs.join("file")), ACCESS));
     assert!(is_there(&mine.join("file")));
 }
 
 fn cutting_takes_the_right_to_write(place: &Place) {
     let path = place.file_of("file", ANN, 0o604);
-    acting(BEN, || {
+    user_context(BEN, || {
         fails!(
             fs::OpenOptions::new().write(true).open(&path).map_err(|e| Errno::from_io_error(&e).unwrap()),
             ACCESS
@@ -346,9 +346,9 @@ fn the_way_there_must_be_open(place: &Place) {
     mkdir(&dir.join("sub"), 0o777).unwrap();
     fs::write(dir.join("sub/file"), b"").unwrap();
     chmod(&dir.join("sub/file"), 0o666).unwrap();
-    acting(BEN, || open(&dir.join("sub/file"), OFlags::RDWR).map(drop).unwrap());
+    user_context(BEN, || open(&dir.join("sub/file"), OFlags::RDWR).map(drop).unwrap());
     chmod(&dir, 0o700).unwrap();
-    acting(BEN, || {
+    user_context(BEN, || {
         soon(place, || sys::lstat(dir.join("sub")).is_err());
         fails!(open(&dir.join("sub/file"), OFlags::RDONLY), ACCESS);
         fails!(sys::lstat(dir.join("sub")), ACCESS);

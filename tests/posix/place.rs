@@ -44,7 +44,7 @@ pub fn become_user(user: User) {
 }
 
 /// Runs `what` as `user`, in a thread of its own.
-pub fn acting<R: Send>(user: User, what: impl FnOnce() -> R + Send) -> R {
+pub fn user_context<R: Send>(user: User, what: impl FnOnce() -> R + Send) -> R {
     let result = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             become_user(user);

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use rustix::fs::{self as sys, AtFlags, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Result;
 
-use super::place::{ANN, BEN, Place, acting, changed, look, open, tick};
+use super::place::{ANN, BEN, Place, changed, look, open, tick, user_context};
 use super::{checks, fails};
 
 checks![
@@ -90,11 +90,11 @@ fn now_is_now(place: &Place) {
 
 fn who_may_set_times(place: &Place) {
     let path = place.file_of("file", ANN, 0o646);
-    acting(ANN, || {
+    user_context(ANN, || {
         set(&path, (1, 1), (2, 2)).unwrap();
         set(&path, NOW, NOW).unwrap();
     });
-    acting(BEN, || {
+    user_context(BEN, || {
         // Who may write may set both to now, and nothing else.
         set(&path, NOW, NOW).unwrap();
         fails!(set(&path, (1, 1), (2, 2)), PERM);
@@ -103,8 +103,8 @@ fn who_may_set_times(place: &Place) {
         set(&path, OMIT, OMIT).unwrap();
     });
     super::place::chmod(&path, 0o444).unwrap();
-    acting(BEN, || fails!(set(&path, NOW, NOW), ACCESS));
-    acting(ANN, || {
+    user_context(BEN, || fails!(set(&path, NOW, NOW), ACCESS));
+    user_context(ANN, || {
         set(&path, NOW, NOW).unwrap();
         set(&path, (5, 5), (6, 6)).unwrap();
     });
@@ -188,7 +188,7 @@ fn new_files_are_new(place: &Place) {
 
 fn times_by_descriptor(place: &Place) {
     let path = place.file_of("file", ANN, 0o600);
-    acting(ANN, || {
+    user_context(ANN, || {
         let fd = open(&path, OFlags::RDONLY).unwrap();
         let time = |tv_sec| Timespec { tv_sec, tv_nsec: 9 };
         sys::futimens(&fd, &Timestamps { last_access: time(100), last_modification: time(200) }).unwrap();

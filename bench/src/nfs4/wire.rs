@@ -9,7 +9,7 @@ use rpc::message::{AuthSys, CallHeader, Credential, ReplyHeader, ReplyStatus};
 use xdr::{Decoder, Encoder};
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection of root's.
 pub struct Wire {
@@ -25,7 +25,7 @@ impl Wire {
     pub fn connect(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).with_context(|| format!("port {port}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let machine_name = b"bench".to_vec();
         let credential = Credential::Sys(AuthSys { stamp: 0, machine_name, uid: 0, gid: 0, gids: vec![] });
         let stream = BufReader::with_capacity(64 << 10, stream);

@@ -157,7 +157,7 @@ fn sighup_reads_the_exports_again() {
     cat("two").exits(1);
     fs::write(&exports, line("one") + &line("two")).unwrap();
     server.signal(Signal::HUP);
-    let deadline = Instant::now() + common::PATIENCE;
+    let deadline = Instant::now() + common::TIMEOUT;
     while cat("two").code != Some(0) {
         assert!(Instant::now() < deadline, "the export never appeared");
         std::thread::sleep(Duration::from_millis(20));
@@ -234,7 +234,7 @@ impl Wire {
     /// Requests `count` MiB of a file, and reads no reply.
     fn reading(server: &Server, name: &str, count: usize) -> Self {
         let mut wire = Self(TcpStream::connect(("127.0.0.1", server.port)).unwrap());
-        wire.0.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        wire.0.set_read_timeout(Some(common::TIMEOUT)).unwrap();
         wire.call(100_005, 1, &opaque(server.export().to_str().unwrap().as_bytes()));
         let root = wire.handle();
         wire.call(100_003, 3, &[opaque(&root), opaque(name.as_bytes())].concat());
@@ -275,7 +275,7 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + common::PATIENCE;
+    let deadline = Instant::now() + common::TIMEOUT;
     while !ready() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -287,7 +287,7 @@ fn the_service_manager_is_notified() {
     let scratch = tempfile::tempdir().unwrap();
     let socket = scratch.path().join("notify");
     let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
-    manager.set_read_timeout(Some(common::PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(common::TIMEOUT)).unwrap();
     fs::create_dir(scratch.path().join("export")).unwrap();
     let mut command = samehost(["serve", "--listen", "127.0.0.1:0", "--no-rpcbind", "--until-stdin-ends"]);
     command.arg("--export").arg(format!("{} *(ro)", scratch.path().join("export").display()));

@@ -26,6 +26,6 @@ pub use lifecycle::errors::{ReloadError, StartError};
 pub use lifecycle::lock_store::{LockStore, is_lock};
 pub use lifecycle::running::Reloaded;
 pub use lifecycle::stale_sockets::StaleSockets;
-use programs::nfs4;
+
 pub use programs::nfs4::{MaxResult, OPERATIONS, OperationSpec, Position};
 pub use status::Status;

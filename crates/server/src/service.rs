@@ -7,10 +7,10 @@ use state::AccessKind;
 use store::{AccessMode, Node, UserContext, WriteVerifier};
 
 use crate::authorization::access::{AccessControl, ExportAccess};
-use crate::nfs4::{Owners, StateManager};
 use crate::programs::drc::Drc;
 use crate::programs::localio::{AsyncClients, LaneAttempts};
 use crate::programs::mount3::MountList;
+use crate::programs::nfs4::{Owners, StateManager};
 use crate::programs::running_writes::RunningWrites;
 use crate::status::Counters;
 
@@ -43,19 +43,19 @@ impl Service {
     /// Checks the file's permissions before an access that may conflict with the state of other clients. No
     /// delegation is recalled and no silent client expired for a user whom the permissions refuse.
     pub(crate) fn check_permission(
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         node: &Node,
         touch: AccessKind,
     ) -> store::Result<()> {
         match touch {
-            AccessKind::Read => acting.may(node, AccessMode::Read),
-            AccessKind::Write => acting.may(node, AccessMode::Write),
+            AccessKind::Read => user_context.may(node, AccessMode::Read),
+            AccessKind::Write => user_context.may(node, AccessMode::Write),
             AccessKind::Open(share) => match share.access {
-                1 => acting.may(node, AccessMode::Read),
-                2 => acting.may(node, AccessMode::Write),
-                _ => acting.may(node, AccessMode::ReadWrite),
+                1 => user_context.may(node, AccessMode::Read),
+                2 => user_context.may(node, AccessMode::Write),
+                _ => user_context.may(node, AccessMode::ReadWrite),
             },
-            AccessKind::Change => acting.may_change(node),
+            AccessKind::Change => user_context.may_change(node),
         }
     }
 
@@ -67,12 +67,12 @@ impl Service {
         &self,
         admitted: &ExportAccess,
         client: SocketAddr,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         changed: &[&Node],
     ) -> store::Result<()> {
         if self.must_sync_metadata(admitted, client) {
             for node in changed {
-                acting.sync_metadata(node)?;
+                user_context.sync_metadata(node)?;
             }
         }
         Ok(())

@@ -317,7 +317,7 @@ fn a_server_waits_for_the_addresses_of_the_one_that_it_replaces() {
     config.takeover = Duration::ZERO;
     let refused = Server::start(config.clone()).unwrap_err();
     assert!(matches!(refused, StartError::Listen { .. }), "{refused}");
-    config.takeover = common::PATIENCE;
+    config.takeover = common::TIMEOUT;
     let addresses = config.listen.clone();
     let new = std::thread::spawn(move || Server::start(config).unwrap());
     // It may come to its wait before or after that.

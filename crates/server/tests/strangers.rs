@@ -5,7 +5,7 @@ mod common;
 use std::net::TcpStream;
 use std::path::Path;
 
-use common::{Client, PATIENCE, Scratch, address, encoded, sys};
+use common::{Client, Scratch, TIMEOUT, address, encoded, sys};
 use proto::nfs3::{self, Procedure};
 use rpc::message::{AuthStat, ReplyStatus};
 use rustix::net::{AddressFamily, SocketType, connect, socket};
@@ -23,7 +23,7 @@ fn of_user(uid: u32, server: &Server) -> Client {
     rustix::fs::fchown(&socket, Some(rustix::fs::Uid::from_raw(uid)), None).expect("this test needs root");
     connect(&socket, &address(server)).unwrap();
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     Client { stream, credential: sys(uid, uid, &[]), xid: 1000 }
 }
 

@@ -285,7 +285,7 @@ fn renew(engine: &mut Machine, now: Time, session: SessionId, sequence: u32) {
 /// wait for them once.
 #[test]
 fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
-    const PATIENCE: RecallTimeout = RecallTimeout { writers: LEASE, readers: 100 };
+    const TIMEOUT: RecallTimeout = RecallTimeout { writers: LEASE, readers: 100 };
     const PEER: Peer = Peer::V4([192, 0, 2, 1]);
     const FILES: u32 = 6;
     // They return nothing, or at the last moment, or fall silent.
@@ -315,7 +315,7 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
                     round + file == 0 || given.is_empty() || now < NOW.plus(2 * LEASE),
                     "nothing is lent"
                 );
-                engine.recall_for_local_open(now, &file, true, PATIENCE);
+                engine.recall_for_local_open(now, &file, true, TIMEOUT);
                 let start = now;
                 let waits = |engine: &Machine| {
                     clients.iter().any(|(client, _)| engine.holds_delegation_of(*client, &file))
@@ -328,7 +328,7 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
                             renew(&mut engine, now, *session, requests);
                         }
                     }
-                    if returns && now.0 - start.0 == PATIENCE.readers - 1 {
+                    if returns && now.0 - start.0 == TIMEOUT.readers - 1 {
                         for ((_, client), id) in given.iter().filter(|((of, _), _)| *of == file) {
                             let _ = engine.delegreturn(now, &root(*client), &any(*id), &file);
                         }
@@ -340,8 +340,8 @@ fn readers_that_do_not_return_their_delegations_hold_up_a_local_process_once() {
             }
         }
         // The first file, and then all the others together.
-        assert!(waited <= PATIENCE.readers + LEASE, "{waited}");
-        assert!(waited >= PATIENCE.readers - 1, "{waited}");
+        assert!(waited <= TIMEOUT.readers + LEASE, "{waited}");
+        assert!(waited >= TIMEOUT.readers - 1, "{waited}");
         // Others get theirs, of other files.
         let (third, _) = client(&mut engine, now, "third");
         delegate(&mut engine, now, third, &FILES, 1);

@@ -23,9 +23,9 @@ impl Inner {
 
     /// Something may have been changed of the granted file by another way than the grant: the next commit
     /// syncs it.
-    pub(super) fn taint(&self) {
+    pub(super) fn mark_dirty(&self) {
         if let Some(granted) = self.granted.read() {
-            granted.soil();
+            granted.mark_dirty();
         }
     }
 
@@ -63,16 +63,16 @@ impl Inner {
     /// What is left to do of a read after [`Inner::read_cached`].
     pub(super) async fn finish_read(
         self: &Arc<Self>,
-        step: Step,
+        step: ReadAttempt,
         buffer: &mut [u8],
         offset: u64,
     ) -> Option<Result<usize>> {
         match step {
-            Step::Done(count) => return Some(Ok(count)),
-            Step::Failed(error) => return Some(Err(self.failed_read(offset, error))),
-            Step::NoLane => return None,
-            Step::ByMode => return Box::pin(self.fetch_elsewhere(buffer, offset)).await,
-            Step::Miss => {}
+            ReadAttempt::Done(count) => return Some(Ok(count)),
+            ReadAttempt::Failed(error) => return Some(Err(self.failed_read(offset, error))),
+            ReadAttempt::NoLane => return None,
+            ReadAttempt::NotAttempted => return Box::pin(self.fetch_elsewhere(buffer, offset)).await,
+            ReadAttempt::NotCached => {}
         }
         let (file, len) = (self.clone(), buffer.len());
         let read = move || {
@@ -92,22 +92,22 @@ impl Inner {
 
     /// The part of a read that doesn't wait (but see the module's header).
     #[inline]
-    pub(super) fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> Step {
-        let Some(granted) = self.granted.read() else { return Step::NoLane };
+    pub(super) fn read_cached(self: &Arc<Self>, buffer: &mut [u8], offset: u64) -> ReadAttempt {
+        let Some(granted) = self.granted.read() else { return ReadAttempt::NoLane };
         if !granted.plain_reads {
-            return Step::ByMode;
+            return ReadAttempt::NotAttempted;
         }
         let slot = granted.thread_slot();
         let Some(flight) = granted.grant.try_get_at(slot) else {
-            return self.leave(granted).unwrap_or(Step::NoLane);
+            return self.leave(granted).unwrap_or(ReadAttempt::NoLane);
         };
         let step = match granted.waiting.how() {
             How::Plain => self.read_plainly(&granted, buffer, offset).into(),
             How::Asking => self.read_not_waiting(&granted, buffer, offset),
-            How::Elsewhere => Step::Miss,
+            How::Elsewhere => ReadAttempt::NotCached,
         };
         drop(flight);
-        if let Step::Done(count) = step {
+        if let ReadAttempt::Done(count) = step {
             self.did_read(slot, offset, count);
         }
         step
@@ -122,20 +122,20 @@ impl Inner {
 
     /// One of the reads that ask the kernel not to wait.
     #[inline(never)]
-    fn read_not_waiting(&self, granted: &Granted, buffer: &mut [u8], offset: u64) -> Step {
+    fn read_not_waiting(&self, granted: &Granted, buffer: &mut [u8], offset: u64) -> ReadAttempt {
         let mut parts = [stdio::IoSliceMut::new(buffer)];
         let flags = ReadWriteFlags::NOWAIT;
         match rustix::io::preadv2(&granted.grant, &mut parts, offset.min(io::MAX_OFFSET), flags) {
             Ok(count) if count == buffer.len() || count == 0 => {
                 granted.waiting.went(true);
                 trace::read_vector(self.handle.as_bytes(), offset, buffer.len() as u64);
-                Step::Done(count)
+                ReadAttempt::Done(count)
             }
             // The rest isn't cached, or there is none: see what a plain read says.
             Ok(_) | Err(Errno::INTR) => self.read_plainly(granted, buffer, offset).into(),
             Err(Errno::AGAIN) => {
                 granted.waiting.went(false);
-                Step::Miss
+                ReadAttempt::NotCached
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 let medium = if granted.is_in_memory() { Medium::Memory } else { Medium::Mute };
@@ -145,10 +145,10 @@ impl Inner {
                 }
                 match medium {
                     Medium::Memory => self.read_plainly(granted, buffer, offset).into(),
-                    _ => Step::Miss,
+                    _ => ReadAttempt::NotCached,
                 }
             }
-            Err(error) => Step::Failed(error.into()),
+            Err(error) => ReadAttempt::Failed(error.into()),
         }
     }
 
@@ -196,7 +196,7 @@ impl Inner {
                 break Ok(());
             }
         };
-        granted.soil();
+        granted.mark_dirty();
         drop(flight);
         self.session.inner.live.hot.write(slot, done as u64);
         Some(match result {
@@ -227,7 +227,7 @@ impl Inner {
         }
         let result = f(granted.grant.as_fd());
         if self.write {
-            granted.soil();
+            granted.mark_dirty();
         }
         drop(flight);
         Some(result)
@@ -261,24 +261,24 @@ impl Inner {
         self.overwrite(len, u64::MAX);
         let result =
             if len > io::MAX_OFFSET { Err(Errno::FBIG) } else { rustix::fs::ftruncate(&granted.grant, len) };
-        granted.soil();
+        granted.mark_dirty();
         drop(flight);
         Some(result.map_err(|error| self.local(error.into())))
     }
 }
 
-/// What became of the first step of a read, which should not wait.
+/// The result of a read from the page cache that must not wait.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum ReadAttempt {
     Done(usize),
     NoLane,
-    Miss,
+    NotCached,
     Failed(stdio::Error),
-    /// It will wait, most likely, and goes another way.
-    ByMode,
+    /// The I/O mode excludes an attempt: it would most likely wait.
+    NotAttempted,
 }
 
-impl From<stdio::Result<usize>> for Step {
+impl From<stdio::Result<usize>> for ReadAttempt {
     #[inline]
     fn from(result: stdio::Result<usize>) -> Self {
         match result {

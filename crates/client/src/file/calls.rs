@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use io::Stability;
 
-use super::by_lane::Step;
+use super::by_lane::ReadAttempt;
 use super::{File, Inner};
 use crate::error::Result;
 use crate::types::{Attributes, SetAttributes};
@@ -20,7 +20,7 @@ impl File {
         let inner = &self.inner;
         inner.may(inner.read, "reading")?;
         match inner.read_cached(buffer, offset) {
-            Step::Done(count) => Ok(count),
+            ReadAttempt::Done(count) => Ok(count),
             // In a box, here and below: the futures of the roads that wait are large, and callers move ours
             // about.
             step => Box::pin(inner.read_on(buffer, offset, step)).await,
@@ -35,14 +35,14 @@ impl File {
     pub async fn read_into(&self, mut buffer: Vec<u8>, offset: u64, len: usize) -> Result<Vec<u8>> {
         let inner = &self.inner;
         inner.may(inner.read, "reading")?;
-        let mut step = Step::NoLane;
+        let mut step = ReadAttempt::NoLane;
         if inner.has_grant() {
             // Growing costs zeroes once; a buffer that comes back full keeps its length.
             if buffer.len() != len {
                 buffer.resize(len, 0);
             }
             step = inner.read_cached(&mut buffer, offset);
-            if let Step::Done(count) = step {
+            if let ReadAttempt::Done(count) = step {
                 buffer.truncate(count);
                 return Ok(buffer);
             }
@@ -130,7 +130,7 @@ impl File {
     /// As [`File::commit`].
     pub async fn sync(&self) -> Result<()> {
         let inner = &self.inner;
-        inner.taint();
+        inner.mark_dirty();
         self.commit().await?;
         if inner.has_grant() { Ok(()) } else { inner.session.sync_metadata(&inner.handle).await }
     }
@@ -201,7 +201,7 @@ impl File {
 
 impl Inner {
     /// The rest of a read after its first `step`: whichever road it takes, waiting.
-    async fn read_on(self: &Arc<Self>, buffer: &mut [u8], offset: u64, step: Step) -> Result<usize> {
+    async fn read_on(self: &Arc<Self>, buffer: &mut [u8], offset: u64, step: ReadAttempt) -> Result<usize> {
         let mut read = self.finish_read(step, buffer, offset).await;
         loop {
             if let Some(result) = read {
@@ -220,7 +220,7 @@ impl Inner {
         mut buffer: Vec<u8>,
         offset: u64,
         len: usize,
-        step: Step,
+        step: ReadAttempt,
     ) -> Result<Vec<u8>> {
         let mut read = self.finish_read(step, &mut buffer, offset).await;
         loop {

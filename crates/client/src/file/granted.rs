@@ -72,7 +72,7 @@ impl Granted {
     }
 
     /// A write has gone to the file. After it, not before: a sync that begins in between would forget it.
-    pub(super) fn soil(&self) {
+    pub(super) fn mark_dirty(&self) {
         if !self.dirty.load(SeqCst) {
             self.dirty.store(true, SeqCst);
         }

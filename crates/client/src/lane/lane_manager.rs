@@ -35,7 +35,7 @@ impl Drop for Up {
 }
 
 #[derive(Debug, Default)]
-struct Files {
+struct OpenFiles {
     next: u64,
     open: HashMap<u64, Weak<FileInner>>,
 }
@@ -65,15 +65,15 @@ pub(crate) struct LaneManager {
     pub(super) was_up: AtomicBool,
     /// When the log last reported that there is no room for another file.
     pub(super) said_crowded: Mutex<Option<Instant>>,
-    /// Files with grants, which are notified when the lane ends.
-    files: Mutex<Files>,
+    /// OpenFiles with grants, which are notified when the lane ends.
+    files: Mutex<OpenFiles>,
     /// The filesystem in memory (its id) that last said it can't be asked not to wait; 0: none did.
     in_memory: AtomicU64,
     /// Likewise one that isn't in memory.
     mute: AtomicU64,
     /// What filesystems turned out not to do of the I/O modes.
     pub(crate) fallbacks: io::IoFallbacks,
-    /// Files that were prefetched.
+    /// OpenFiles that were prefetched.
     pub(crate) ahead: Ahead,
 }
 
@@ -100,7 +100,7 @@ impl LaneManager {
             background: AtomicBool::new(false),
             was_up: AtomicBool::new(false),
             said_crowded: Mutex::new(None),
-            files: Mutex::new(Files::default()),
+            files: Mutex::new(OpenFiles::default()),
             in_memory: AtomicU64::new(0),
             mute: AtomicU64::new(0),
             fallbacks: io::IoFallbacks::default(),
@@ -108,7 +108,7 @@ impl LaneManager {
         }
     }
 
-    /// Files of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no trial.
+    /// OpenFiles of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no trial.
     pub(crate) fn cannot_be_asked(&self, fsid: u64, medium: Medium) {
         let last = if medium == Medium::Memory { &self.in_memory } else { &self.mute };
         last.store(fsid, Relaxed);

@@ -22,7 +22,7 @@ use fairness::Standing;
 
 use super::{
     Admission, ConnectionInfo, Peer, Verdict, admission::CachedVerdict, callbacks::PendingCallbacks,
-    memory::Requester, receive::Receive, send::Send, unread_replies::UnreadReplies,
+    memory::MemoryRequester, receive::Receive, send::Send, unread_replies::UnreadReplies,
     workers_share::WorkersShare,
 };
 use crate::transport::Transport;
@@ -116,8 +116,8 @@ impl Connection {
     }
 
     /// The requester of memory for this connection.
-    pub fn requester(&self) -> Requester {
-        Requester { connection: self.number(), peer: self.share, standing: self.standing() }
+    pub fn requester(&self) -> MemoryRequester {
+        MemoryRequester { connection: self.number(), peer: self.share, standing: self.standing() }
     }
 
     /// Its number, which is also its epoll data.

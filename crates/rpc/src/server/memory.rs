@@ -45,7 +45,7 @@ impl Chunk {
 
 /// A connection that requests memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Requester {
+pub struct MemoryRequester {
     /// Its number.
     pub connection: u64,
     /// The peer to charge.
@@ -119,8 +119,8 @@ impl ReceiveMemory {
     }
 
     /// Requests `bytes`. If `None`, the connection waits in line.
-    pub fn request(self: &Arc<Self>, requester: &Requester, bytes: usize) -> Option<Permit> {
-        let Requester { connection, peer, standing } = *requester;
+    pub fn request(self: &Arc<Self>, requester: &MemoryRequester, bytes: usize) -> Option<Permit> {
+        let MemoryRequester { connection, peer, standing } = *requester;
         let mut budget = self.budget.lock();
         let granted = budget.request(MemoryRequest { connection, peer, standing, bytes });
         self.mirror(&budget);
@@ -128,7 +128,7 @@ impl ReceiveMemory {
     }
 
     /// Cancels a connection's requests.
-    pub fn cancel(&self, requester: &Requester) {
+    pub fn cancel(&self, requester: &MemoryRequester) {
         let mut budget = self.budget.lock();
         budget.cancel(&requester.peer, requester.connection);
         self.mirror(&budget);
@@ -149,7 +149,7 @@ impl ReceiveMemory {
     /// Counts that a waiting connection holds `now` bytes instead of `before`. If this returns false, the
     /// waiting connections of its peer may not hold more, this connection must be closed, and nothing was
     /// counted.
-    pub fn hold(&self, requester: &Requester, before: &mut usize, now: usize) -> bool {
+    pub fn hold(&self, requester: &MemoryRequester, before: &mut usize, now: usize) -> bool {
         if now == *before {
             return true;
         }
@@ -215,8 +215,8 @@ impl ReceiveMemory {
 mod tests {
     use super::*;
 
-    fn requester(host: u8, connection: u64) -> Requester {
-        Requester { connection, peer: Peer::V4([192, 0, 2, host]), standing: Standing::Admitted }
+    fn requester(host: u8, connection: u64) -> MemoryRequester {
+        MemoryRequester { connection, peer: Peer::V4([192, 0, 2, host]), standing: Standing::Admitted }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The timeout of every wait, much longer than needed: it only ends a hang.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The result of a command.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> 
 
 /// Waits for a process and returns its exit code. Kills it after the timeout.
 pub fn wait(child: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(status) = child.try_wait().expect("the child can be waited for") {
             return status.code();
@@ -213,7 +213,7 @@ pub fn ready(command: &mut Command) -> (Child, String) {
         let _ = BufReader::new(stdout).read_line(&mut line);
         let _ = sender.send(line);
     });
-    let line = receiver.recv_timeout(PATIENCE).expect("the server gets ready, or ends");
+    let line = receiver.recv_timeout(TIMEOUT).expect("the server gets ready, or ends");
     (child, line.trim_end().to_owned())
 }
 

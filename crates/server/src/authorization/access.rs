@@ -351,9 +351,9 @@ impl ExportAccess {
         way: impl IntoIterator<Item = &'w [u8]>,
     ) -> Result<Arc<store::Node>, store::Error> {
         let store = self.store()?;
-        let acting = store.as_read_only_user(&Identity { uid: 0, gid: 0, groups: Vec::new() })?;
-        let root = acting.node(store.root().as_bytes())?;
-        way.into_iter().try_fold(root, |at, name| acting.lookup(&at, name))
+        let user_context = store.as_read_only_user(&Identity { uid: 0, gid: 0, groups: Vec::new() })?;
+        let root = user_context.node(store.root().as_bytes())?;
+        way.into_iter().try_fold(root, |at, name| user_context.lookup(&at, name))
     }
 
     /// Keeps an open file of the export when it loses its last name, if there is room.
@@ -366,15 +366,15 @@ impl ExportAccess {
     }
 
     /// Makes this thread act as the client's user in the export's store.
-    pub(crate) fn acting(&self) -> Result<UserContext<'_>, store::Error> {
+    pub(crate) fn user_context(&self) -> Result<UserContext<'_>, store::Error> {
         let store = self.store()?;
-        let acting = if self.options.read_only {
+        let user_context = if self.options.read_only {
             store.as_read_only_user(&self.identity)
         } else {
             store.as_user(&self.identity)
         }?;
-        let acting = acting.with_modes(self.modes);
-        Ok(if self.sync { acting } else { acting.with_async_writes() })
+        let user_context = user_context.with_modes(self.modes);
+        Ok(if self.sync { user_context } else { user_context.with_async_writes() })
     }
 
     /// How the rights of the process `peer` compare with what this export allows.

@@ -35,10 +35,10 @@ use crate::lifecycle::stale_sockets::StaleSockets;
 use crate::lifecycle::start::{
     handle_key, identity, start_lane, start_wire, state_directory, wait_for_addresses,
 };
-use crate::nfs4::{Owners, StateManager};
 use crate::programs::drc::Drc;
 use crate::programs::localio::{AsyncClients, LaneAttempts};
 use crate::programs::mount3::MountList;
+use crate::programs::nfs4::{Owners, StateManager};
 use crate::programs::rpcbind::{self, Registrations};
 use crate::programs::running_writes::RunningWrites;
 use crate::service::Service;

@@ -16,11 +16,11 @@ use crate::authorization::admission::ExportAdmission;
 use crate::lifecycle::config::default_state_dir;
 use crate::lifecycle::descriptors::Descriptors;
 use crate::lifecycle::errors::StartError;
-use crate::nfs4::Nfs4;
 use crate::programs::lane_grants::LaneGrantService;
 use crate::programs::localio::Localio;
 use crate::programs::mount3::Mount3;
 use crate::programs::nfs3::{Nfs3, Nfsacl};
+use crate::programs::nfs4::Nfs4;
 use crate::service::Service;
 
 /// How often an address in use is tried again.

@@ -45,24 +45,24 @@ impl LaneGrantService {
         };
         let admitted = self.service.access.admit(handle, requester).map_err(refused)?;
         let holder = admitted.holder(&bound.process).map_err(failed)?;
-        let acting = admitted.acting().map_err(failed)?;
-        let node = acting.node(handle).map_err(failed)?;
+        let user_context = admitted.user_context().map_err(failed)?;
+        let node = user_context.node(handle).map_err(failed)?;
         if let Target::New(new) = request.target {
-            return self.make(bound, &admitted, &acting, (&node, &new), request.access, holder);
+            return self.make(bound, &admitted, &user_context, (&node, &new), request.access, holder);
         }
         // This way the file is known only once it is open, which is too late where NFSv4 state may conflict.
         if let (Target::Entry { name, .. }, lane::Access::Read) = (request.target, request.access)
             && !self.service.state.restricts()
-            && let Some(grant) = acting.grant_entry(&node, name, holder)
+            && let Some(grant) = user_context.grant_entry(&node, name, holder)
         {
             let counted = self.count(grant.handle, request.access)?;
-            return Ok(granted(grant, acting.modes(), counted));
+            return Ok(granted(grant, user_context.modes(), counted));
         }
         let found = match request.target {
-            Target::Entry { name, .. } => acting.find(&node, name).map_err(failed)?,
+            Target::Entry { name, .. } => user_context.find(&node, name).map_err(failed)?,
             Target::Handle(_) | Target::New(_) => LookupResult::from(node),
         };
-        self.open_found(&acting, &found, request.access, holder)
+        self.open_found(&user_context, &found, request.access, holder)
     }
 
     /// Creates a file as NFSv3's CREATE does, and opens it. If the open fails after the file was created, the
@@ -72,7 +72,7 @@ impl LaneGrantService {
         &self,
         bound: &Bound,
         admitted: &ExportAccess,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         (directory, new): (&Node, &NewFile<'_>),
         access: lane::Access,
         holder: Holder,
@@ -84,17 +84,17 @@ impl LaneGrantService {
             CreateMode::Exclusive(verifier) => CreateHow::Exclusive(verifier, new.mode),
         };
         let (mut wcc, asked) = (Wcc::default(), (mode(access), holder));
-        let made = acting.create_granted(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
+        let made = user_context.create_granted(directory, new.name, &how, asked, &mut wcc).map_err(failed)?;
         let (CreatedFile::Open(node, _) | CreatedFile::Closed(node)) = &made;
-        let lasts = self.service.sync_metadata(admitted, bound.nfs_peer, acting, &[node, directory]);
+        let lasts = self.service.sync_metadata(admitted, bound.nfs_peer, user_context, &[node, directory]);
         lasts.map_err(failed)?;
         let granted_file = match made {
             CreatedFile::Open(_, grant) => {
                 let counted = self.count(grant.handle, access)?;
-                granted(grant, acting.modes(), counted)
+                granted(grant, user_context.modes(), counted)
             }
             CreatedFile::Closed(node) => {
-                self.open_found(acting, &LookupResult::from(node), access, holder)?
+                self.open_found(user_context, &LookupResult::from(node), access, holder)?
             }
         };
         Ok(OpenGrant { directory: Some(Box::new(changed(&wcc))), ..granted_file })
@@ -103,7 +103,7 @@ impl LaneGrantService {
     /// Grants the file that a name or a handle has led to.
     fn open_found(
         &self,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         found: &LookupResult,
         access: lane::Access,
         holder: Holder,
@@ -119,11 +119,11 @@ impl LaneGrantService {
         let mode = mode(access);
         if self.service.state.restricts() {
             let touch = AccessKind::Open(Share { access: access as u8, deny: 0 });
-            Service::check_permission(acting, &found.node, touch).map_err(failed)?;
+            Service::check_permission(user_context, &found.node, touch).map_err(failed)?;
         }
         let counted = self.count(*found.node.handle(), access)?;
-        let grant = acting.grant_found(found, mode, holder).map_err(failed)?;
-        Ok(granted(grant, acting.modes(), counted))
+        let grant = user_context.grant_found(found, mode, holder).map_err(failed)?;
+        Ok(granted(grant, user_context.modes(), counted))
     }
 
     /// Registers a grant as an open, unless NFSv4 state conflicts with it.

@@ -22,7 +22,7 @@ use samehost_server::{Config, Server};
 use xdr::{Decode, Decoder, Encode, Encoder, Opaque};
 
 /// The bound of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A scratch directory with everything a server needs.
 pub struct Scratch {
@@ -126,7 +126,7 @@ impl Client {
     /// Connects to an address.
     pub fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, credential: sys(0, 0, &[]), xid: 1000 }
     }
@@ -139,7 +139,7 @@ impl Client {
         bind(&fd, &SocketAddrV4::new(source, port))?;
         connect(&fd, &address(server))?;
         let stream = TcpStream::from(fd);
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, credential: sys(0, 0, &[]), xid: 1000 })
     }
@@ -297,7 +297,7 @@ pub fn what<'a>(dir: &'a [u8], name: &'a [u8]) -> nfs3::Diropargs3<'a> {
 
 /// Waits until `ready` says yes.
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !ready() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, TcpListener, TcpStream};
 
 use super::v4::{NFS_OK, Ops, PUTFH, compound, get};
-use super::{Client, PATIENCE, encoded, wait_for};
+use super::{Client, TIMEOUT, encoded, wait_for};
 use proto::nfs4::*;
 use rpc::message::{CallHeader, ReplyHeader, ReplyStatus};
 use samehost_server::Server;
@@ -66,7 +66,7 @@ impl Callee {
     fn next(&mut self) -> (u32, Option<Called>) {
         let line = self.line.get_or_insert_with(|| {
             let (stream, _): (TcpStream, _) = self.listener.accept().unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             Client { stream, credential: super::sys(0, 0, &[]), xid: 0 }
         });
         let record = line.receive().expect("the server calls");

@@ -43,14 +43,14 @@ pub(super) fn resolve(
         }
         match access.admit_to(entry, requester) {
             Ok(admitted) => {
-                let acting = admitted.acting().map_err(status)?;
+                let user_context = admitted.user_context().map_err(status)?;
                 let root = admitted.root().map_err(status)?;
-                let mut node = acting.node(root.as_bytes()).map_err(status)?;
+                let mut node = user_context.node(root.as_bytes()).map_err(status)?;
                 for name in &wanted[depth(entry)..] {
                     if *name == b".." {
                         return Err(Mountstat3::Inval);
                     }
-                    node = acting.lookup(&node, name).map_err(status)?;
+                    node = user_context.lookup(&node, name).map_err(status)?;
                 }
                 return if node.kind() == FileKind::Directory {
                     Ok(*node.handle())

@@ -55,11 +55,11 @@ impl Program for Nfsacl {
 
 fn getacl(call: &Call<'_>, args: Getacl3Args<'_>, body: &mut PostOpAttr) -> Result<Getacl3ResOk> {
     let admitted = call.admit(args.fh.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.fh.0)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.fh.0)?;
     check_mask(args.mask)?;
-    let (access, inherited) = acting.acls(&node)?;
-    *body = call.current(&acting, &node);
+    let (access, inherited) = user_context.acls(&node)?;
+    *body = call.current(&user_context, &node);
     let mut lists = Secattr { mask: args.mask, ..Secattr::default() };
     if args.mask & (NFS_ACL | NFS_ACLCNT) != 0 {
         let entries = entries(&access, 0);
@@ -76,8 +76,8 @@ fn getacl(call: &Call<'_>, args: Getacl3Args<'_>, body: &mut PostOpAttr) -> Resu
 
 fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Result<PostOpAttr> {
     let admitted = call.admit(args.fh.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.fh.0)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.fh.0)?;
     let lists = &args.lists;
     check_mask(lists.mask)?;
     let mut access = if lists.mask & NFS_ACL != 0 { acl(&lists.acl.0)? } else { None };
@@ -86,10 +86,10 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
         return Err(Fault(Nfsstat3::Inval));
     }
     if access.is_none() || lists.mask & NFS_DFACL == 0 {
-        let (now, inherits) = acting.acls(&node)?;
+        let (now, inherits) = user_context.acls(&node)?;
         // An empty list removes the list and leaves the mode.
         access = access.or_else(|| {
-            let mode = acting.attributes(&node).ok()?.mode;
+            let mode = user_context.attributes(&node).ok()?.mode;
             Some(if lists.mask & NFS_ACL != 0 { PosixAcl::of_mode(mode) } else { now })
         });
         if lists.mask & NFS_DFACL == 0 {
@@ -97,12 +97,12 @@ fn setacl(call: &Call<'_>, args: Setacl3Args<'_>, body: &mut PostOpAttr) -> Resu
         }
     }
     let access = access.ok_or(Fault(Nfsstat3::Inval))?;
-    call.check_conflicts(&acting, &node, AccessKind::Change)?;
+    call.check_conflicts(&user_context, &node, AccessKind::Change)?;
     call.before_change(&admitted);
-    let done = acting.set_acls(&node, &access, inherited.as_ref(), &mut Wcc::default());
-    *body = convert::post_op(&acting, &node);
+    let done = user_context.set_acls(&node, &access, inherited.as_ref(), &mut Wcc::default());
+    *body = convert::post_op(&user_context, &node);
     done?;
-    call.sync_metadata(&admitted, &acting, &[&node])?;
+    call.sync_metadata(&admitted, &user_context, &[&node])?;
     Ok(*body)
 }
 

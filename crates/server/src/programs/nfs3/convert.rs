@@ -98,8 +98,8 @@ pub(super) const fn fattr(from: &Attributes) -> Fattr3 {
 }
 
 /// A node's current attributes; `None` if they can't be read.
-pub(super) fn post_op(acting: &UserContext<'_>, node: &Node) -> PostOpAttr {
-    acting.attributes(node).ok().as_ref().map(fattr)
+pub(super) fn post_op(user_context: &UserContext<'_>, node: &Node) -> PostOpAttr {
+    user_context.attributes(node).ok().as_ref().map(fattr)
 }
 
 /// Weak cache consistency data on the wire.

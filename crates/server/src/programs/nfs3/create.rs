@@ -38,15 +38,15 @@ fn new_object(
     make: impl FnOnce(&UserContext<'_>, &Node, &[u8], &mut Wcc) -> Result<Arc<Node>>,
 ) -> Result<NewObject> {
     let admitted = call.admit(place.dir.0)?;
-    let acting = admitted.acting()?;
-    let directory = acting.node(place.dir.0)?;
+    let user_context = admitted.user_context()?;
+    let directory = user_context.node(place.dir.0)?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
-    let made = make(&acting, &directory, place.name.0, &mut wcc);
+    let made = make(&user_context, &directory, place.name.0, &mut wcc);
     *body = wcc_data(&wcc);
     let made = made?;
-    call.sync_metadata(&admitted, &acting, &[&made, &directory])?;
-    Ok(NewObject { handle: *made.handle(), attributes: post_op(&acting, &made), directory: *body })
+    call.sync_metadata(&admitted, &user_context, &[&made, &directory])?;
+    Ok(NewObject { handle: *made.handle(), attributes: post_op(&user_context, &made), directory: *body })
 }
 
 pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData) -> Result<NewObject> {
@@ -56,26 +56,26 @@ pub(super) fn create(call: &Call<'_>, args: Create3Args<'_>, body: &mut WccData)
         // The mode follows in a SETATTR.
         Createhow3::Exclusive(verifier) => CreateHow::Exclusive(verifier, 0),
     };
-    new_object(call, args.where_, body, |acting, directory, name, wcc| {
+    new_object(call, args.where_, body, |user_context, directory, name, wcc| {
         if let CreateHow::Unchecked(_) = how {
             // The file may exist and be truncated.
-            call.check_conflicts_at(acting, directory, name, AccessKind::Write)?;
+            call.check_conflicts_at(user_context, directory, name, AccessKind::Write)?;
         }
-        Ok(acting.create(directory, name, &how, wcc)?)
+        Ok(user_context.create(directory, name, &how, wcc)?)
     })
 }
 
 pub(super) fn mkdir(call: &Call<'_>, args: Mkdir3Args<'_>, body: &mut WccData) -> Result<NewObject> {
     let set = set_attributes(&args.attributes)?;
-    new_object(call, args.where_, body, |acting, directory, name, wcc| {
-        Ok(acting.mkdir(directory, name, &set, wcc)?)
+    new_object(call, args.where_, body, |user_context, directory, name, wcc| {
+        Ok(user_context.mkdir(directory, name, &set, wcc)?)
     })
 }
 
 pub(super) fn symlink(call: &Call<'_>, args: Symlink3Args<'_>, body: &mut WccData) -> Result<NewObject> {
     let set = set_attributes(&args.symlink.attributes)?;
-    new_object(call, args.where_, body, |acting, directory, name, wcc| {
-        Ok(acting.symlink(directory, name, args.symlink.data.0, &set, wcc)?)
+    new_object(call, args.where_, body, |user_context, directory, name, wcc| {
+        Ok(user_context.symlink(directory, name, args.symlink.data.0, &set, wcc)?)
     })
 }
 
@@ -94,7 +94,7 @@ pub(super) fn mknod(call: &Call<'_>, args: Mknod3Args<'_>, body: &mut WccData) -
         Mknoddata3::Fifo(set) => (SpecialFile::Fifo, set_attributes(&set)?),
         Mknoddata3::Other(_) => return Err(Fault(Nfsstat3::Badtype)),
     };
-    new_object(call, args.where_, body, |acting, directory, name, wcc| {
-        Ok(acting.mknod(directory, name, what, &set, wcc)?)
+    new_object(call, args.where_, body, |user_context, directory, name, wcc| {
+        Ok(user_context.mknod(directory, name, what, &set, wcc)?)
     })
 }

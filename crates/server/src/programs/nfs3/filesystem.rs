@@ -15,10 +15,10 @@ const PREFERRED_READDIR: u32 = 64 << 10;
 
 pub(super) fn fsstat(call: &Call<'_>, args: Fsstat3Args<'_>, body: &mut PostOpAttr) -> Result<Fsstat3ResOk> {
     let admitted = call.admit(args.fsroot.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.fsroot.0)?;
-    *body = post_op(&acting, &node);
-    let stat = acting.fs_stat(&node)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.fsroot.0)?;
+    *body = post_op(&user_context, &node);
+    let stat = user_context.fs_stat(&node)?;
     Ok(Fsstat3ResOk {
         obj_attributes: *body,
         tbytes: stat.total_bytes,
@@ -34,10 +34,10 @@ pub(super) fn fsstat(call: &Call<'_>, args: Fsstat3Args<'_>, body: &mut PostOpAt
 
 pub(super) fn fsinfo(call: &Call<'_>, args: Fsinfo3Args<'_>, body: &mut PostOpAttr) -> Result<Fsinfo3ResOk> {
     let admitted = call.admit(args.fsroot.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.fsroot.0)?;
-    *body = post_op(&acting, &node);
-    let info = acting.fs_info(&node)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.fsroot.0)?;
+    *body = post_op(&user_context, &node);
+    let info = user_context.fs_info(&node)?;
     let property = |is: bool, flag: u32| if is { flag } else { 0 };
     Ok(Fsinfo3ResOk {
         obj_attributes: *body,
@@ -66,10 +66,10 @@ pub(super) fn pathconf(
     body: &mut PostOpAttr,
 ) -> Result<Pathconf3ResOk> {
     let admitted = call.admit(args.object.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.object.0)?;
-    *body = post_op(&acting, &node);
-    let conf = acting.pathconf(&node)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.object.0)?;
+    *body = post_op(&user_context, &node);
+    let conf = user_context.pathconf(&node)?;
     Ok(Pathconf3ResOk {
         obj_attributes: *body,
         linkmax: conf.link_max,

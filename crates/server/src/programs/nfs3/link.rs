@@ -13,16 +13,16 @@ pub(super) fn rename(call: &Call<'_>, args: Rename3Args<'_>, body: &mut Rename3B
     if !call.admit(args.to.dir.0)?.same_export(&admitted) {
         return Err(Fault(Nfsstat3::Xdev));
     }
-    let acting = admitted.acting()?;
-    let (from, to) = (acting.node(args.from.dir.0)?, acting.node(args.to.dir.0)?);
+    let user_context = admitted.user_context()?;
+    let (from, to) = (user_context.node(args.from.dir.0)?, user_context.node(args.to.dir.0)?);
     call.before_change(&admitted);
-    call.check_conflicts_at(&acting, &from, args.from.name.0, AccessKind::Change)?;
-    call.check_conflicts_at(&acting, &to, args.to.name.0, AccessKind::Change)?;
+    call.check_conflicts_at(&user_context, &from, args.from.name.0, AccessKind::Change)?;
+    call.check_conflicts_at(&user_context, &to, args.to.name.0, AccessKind::Change)?;
     let (mut from_wcc, mut to_wcc) = (Wcc::default(), Wcc::default());
-    let done = acting.rename(&from, args.from.name.0, &to, args.to.name.0, &mut from_wcc, &mut to_wcc);
+    let done = user_context.rename(&from, args.from.name.0, &to, args.to.name.0, &mut from_wcc, &mut to_wcc);
     *body = Rename3Body { fromdir_wcc: wcc_data(&from_wcc), todir_wcc: wcc_data(&to_wcc) };
     done.map_err(|error| Fault(entry_status(error)))?;
-    call.sync_metadata(&admitted, &acting, &[&from, &to])?;
+    call.sync_metadata(&admitted, &user_context, &[&from, &to])?;
     Ok(*body)
 }
 
@@ -31,14 +31,14 @@ pub(super) fn link(call: &Call<'_>, args: Link3Args<'_>, body: &mut Link3Body) -
     if !call.admit(args.link.dir.0)?.same_export(&admitted) {
         return Err(Fault(Nfsstat3::Xdev));
     }
-    let acting = admitted.acting()?;
-    let (file, directory) = (acting.node(args.file.0)?, acting.node(args.link.dir.0)?);
-    call.check_conflicts_if(|| acting.may_change_entries(&directory), &file, AccessKind::Change)?;
+    let user_context = admitted.user_context()?;
+    let (file, directory) = (user_context.node(args.file.0)?, user_context.node(args.link.dir.0)?);
+    call.check_conflicts_if(|| user_context.may_change_entries(&directory), &file, AccessKind::Change)?;
     call.before_change(&admitted);
     let mut wcc = Wcc::default();
-    let done = acting.link(&file, &directory, args.link.name.0, &mut wcc);
-    *body = Link3Body { file_attributes: post_op(&acting, &file), linkdir_wcc: wcc_data(&wcc) };
+    let done = user_context.link(&file, &directory, args.link.name.0, &mut wcc);
+    *body = Link3Body { file_attributes: post_op(&user_context, &file), linkdir_wcc: wcc_data(&wcc) };
     done.map_err(|error| Fault(entry_status(error)))?;
-    call.sync_metadata(&admitted, &acting, &[&file, &directory])?;
+    call.sync_metadata(&admitted, &user_context, &[&file, &directory])?;
     Ok(*body)
 }

@@ -27,15 +27,15 @@ impl Encode for Found {
 
 pub(super) fn lookup(call: &Call<'_>, args: Lookup3Args<'_>, body: &mut PostOpAttr) -> Result<Found> {
     let admitted = call.admit(args.what.dir.0)?;
-    let acting = admitted.acting()?;
-    let directory = acting.node(args.what.dir.0)?;
-    let found = acting.lookup(&directory, args.what.name.0);
-    *body = post_op(&acting, &directory);
+    let user_context = admitted.user_context()?;
+    let directory = user_context.node(args.what.dir.0)?;
+    let found = user_context.lookup(&directory, args.what.name.0);
+    *body = post_op(&user_context, &directory);
     if let Err(store::Error::NestedExport(export)) = found {
         return enter(call, export, *body);
     }
     let found = found?;
-    Ok(Found { handle: *found.handle(), attributes: call.current(&acting, &found), directory: *body })
+    Ok(Found { handle: *found.handle(), attributes: call.current(&user_context, &found), directory: *body })
 }
 
 /// The directory of an export that lies in another one, with the inner export's handle, if the inner export
@@ -47,9 +47,9 @@ fn enter(call: &Call<'_>, export: u32, directory: PostOpAttr) -> Result<Found> {
     };
     let admitted = call.service.access.enter(export, requester(call.cx)).map_err(refused)?;
     let handle = admitted.root()?;
-    let acting = admitted.acting()?;
-    let root = acting.node(handle.as_bytes())?;
-    Ok(Found { handle, attributes: post_op(&acting, &root), directory })
+    let user_context = admitted.user_context()?;
+    let root = user_context.node(handle.as_bytes())?;
+    Ok(Found { handle, attributes: post_op(&user_context, &root), directory })
 }
 
 /// A symbolic link's text.
@@ -67,9 +67,9 @@ impl Encode for LinkText {
 
 pub(super) fn readlink(call: &Call<'_>, args: Readlink3Args<'_>, body: &mut PostOpAttr) -> Result<LinkText> {
     let admitted = call.admit(args.symlink.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.symlink.0)?;
-    let text = acting.readlink(&node);
-    *body = post_op(&acting, &node);
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.symlink.0)?;
+    let text = user_context.readlink(&node);
+    *body = post_op(&user_context, &node);
     Ok(LinkText { attributes: *body, text: text? })
 }

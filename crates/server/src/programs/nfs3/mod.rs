@@ -77,8 +77,8 @@ impl Call<'_> {
 
     /// Checks an access against the state of NFSv4's clients: a delegation is recalled first, and an open may
     /// deny the access. Both are temporary, so the client must retry.
-    fn check_conflicts(&self, acting: &UserContext<'_>, node: &Node, touch: AccessKind) -> Result<()> {
-        self.check_conflicts_if(|| Service::check_permission(acting, node, touch), node, touch)
+    fn check_conflicts(&self, user_context: &UserContext<'_>, node: &Node, touch: AccessKind) -> Result<()> {
+        self.check_conflicts_if(|| Service::check_permission(user_context, node, touch), node, touch)
     }
 
     /// As [`Call::check_conflicts`], with another permission. Without the permission nothing is recalled, and
@@ -101,7 +101,7 @@ impl Call<'_> {
     /// As [`Call::check_conflicts`], for the file with a name, if it exists.
     fn check_conflicts_at(
         &self,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         directory: &Node,
         name: &[u8],
         touch: AccessKind,
@@ -109,12 +109,12 @@ impl Call<'_> {
         if self.service.state.is_free(touch) {
             return Ok(());
         }
-        match acting.lookup(directory, name) {
+        match user_context.lookup(directory, name) {
             // A change of the name needs permission on the directory, truncation on the file.
             Ok(node) if touch == AccessKind::Change => {
-                self.check_conflicts_if(|| acting.may_change_entries(directory), &node, touch)
+                self.check_conflicts_if(|| user_context.may_change_entries(directory), &node, touch)
             }
-            Ok(node) => self.check_conflicts(acting, &node, touch),
+            Ok(node) => self.check_conflicts(user_context, &node, touch),
             // The procedure reports the error.
             Err(_) => Ok(()),
         }
@@ -122,18 +122,18 @@ impl Call<'_> {
 
     /// A file's attributes where they are optional in the reply. Left out while another client writes the
     /// file under a delegation: a GETATTR then gets them from that client.
-    fn current(&self, acting: &UserContext<'_>, node: &Node) -> PostOpAttr {
-        if self.service.state.is_write_delegated(node) { None } else { convert::post_op(acting, node) }
+    fn current(&self, user_context: &UserContext<'_>, node: &Node) -> PostOpAttr {
+        if self.service.state.is_write_delegated(node) { None } else { convert::post_op(user_context, node) }
     }
 
     /// Makes the metadata of `changed` durable if it must be before the reply.
     fn sync_metadata(
         &self,
         admitted: &ExportAccess,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         changed: &[&Node],
     ) -> Result<()> {
-        Ok(self.service.sync_metadata(admitted, self.cx.peer.address, acting, changed)?)
+        Ok(self.service.sync_metadata(admitted, self.cx.peer.address, user_context, changed)?)
     }
 }
 

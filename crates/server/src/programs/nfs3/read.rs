@@ -51,17 +51,17 @@ fn attempt(
     body: &mut PostOpAttr,
 ) -> Result<u64> {
     let admitted = call.admit(args.file.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.file.0)?;
-    call.check_conflicts(&acting, &node, AccessKind::Read)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.file.0)?;
+    call.check_conflicts(&user_context, &node, AccessKind::Read)?;
     let count = args.count.min(MAX_TRANSFER);
-    if acting.read_mode(&node) != io::IoMode::Buffered {
-        return fetch(call, &acting, &node, args.offset, count, reply, body);
+    if user_context.read_mode(&node) != io::IoMode::Buffered {
+        return fetch(call, &user_context, &node, args.offset, count, reply, body);
     }
     if count >= SEND_FROM_FILE {
-        let file = acting.read_file(&node);
+        let file = user_context.read_file(&node);
         if file.is_err() {
-            *body = post_op(&acting, &node);
+            *body = post_op(&user_context, &node);
         }
         let (file, attributes) = file?;
         let left = attributes.size.saturating_sub(args.offset);
@@ -71,7 +71,7 @@ fn attempt(
         if count >= SEND_FROM_FILE {
             // Brings the data into the page cache: a sendfile that waits for the disk would delay all replies
             // behind it. The engine handles smaller payloads itself.
-            let warmed = acting.warm(&file, args.offset, count, || call.cx.will_block());
+            let warmed = user_context.warm(&file, args.offset, count, || call.cx.will_block());
             if warmed.is_err() {
                 *body = Some(fattr(&attributes));
             }
@@ -92,9 +92,10 @@ fn attempt(
     let payload = reply.encoder().position();
     let buffer = reply.encoder().buffer();
     buffer.resize(payload + count as usize, 0);
-    let found = acting.read_or_wait(&node, args.offset, &mut buffer[payload..], || call.cx.will_block());
+    let found =
+        user_context.read_or_wait(&node, args.offset, &mut buffer[payload..], || call.cx.will_block());
     if found.is_err() {
-        *body = post_op(&acting, &node);
+        *body = post_op(&user_context, &node);
     }
     let found = found?;
     let count = u32::try_from(found.count).unwrap_or(count);
@@ -110,7 +111,7 @@ fn attempt(
 /// Reads with direct or uncached I/O, into memory that the payload is sent from.
 fn fetch(
     call: &Call<'_>,
-    acting: &UserContext<'_>,
+    user_context: &UserContext<'_>,
     node: &Node,
     offset: u64,
     count: u32,
@@ -118,9 +119,9 @@ fn fetch(
     body: &mut PostOpAttr,
 ) -> Result<u64> {
     call.cx.will_block();
-    let fetched = acting.fetch(node, offset, count as usize);
+    let fetched = user_context.fetch(node, offset, count as usize);
     if fetched.is_err() {
-        *body = post_op(acting, node);
+        *body = post_op(user_context, node);
     }
     let (payload, found) = fetched?;
     let count = u32::try_from(found.count).unwrap_or(count);

@@ -49,15 +49,15 @@ pub(super) fn readdirplus(call: &Call<'_>, args: Readdirplus3Args<'_>, to: &mut 
         maxcount: args.maxcount,
         dircount: args.dircount,
     };
-    list(call, &asked, to, |acting, directory, entry, to| {
+    list(call, &asked, to, |user_context, directory, entry, to| {
         // An entry that can't be looked up (removed since, on another filesystem) is listed without
         // attributes and handle.
-        let node = acting.lookup(directory, entry.name).ok();
+        let node = user_context.lookup(directory, entry.name).ok();
         to.put(&Entryplus3 {
             fileid: entry.fileid,
             name: Opaque(entry.name),
             cookie: entry.cookie,
-            name_attributes: node.as_ref().and_then(|node| call.current(acting, node)),
+            name_attributes: node.as_ref().and_then(|node| call.current(user_context, node)),
             name_handle: node.as_ref().map(|node| Opaque(node.handle().as_bytes())),
         });
     })
@@ -92,16 +92,16 @@ fn fill(
     put: impl Fn(&UserContext<'_>, &Node, DirEntry<'_>, &mut Encoder),
 ) -> Result<()> {
     let admitted = call.admit(asked.directory)?;
-    let acting = admitted.acting()?;
-    let directory = acting.node(asked.directory)?;
-    *body = post_op(&acting, &directory);
+    let user_context = admitted.user_context()?;
+    let directory = user_context.node(asked.directory)?;
+    *body = post_op(&user_context, &directory);
     let start = to.position();
     to.put::<ReaddirResHead>(&Outcome::Ok(ReaddirHead { dir_attributes: *body, cookieverf: [0; 8] }));
     // The client's bound applies to the ok body, without the status word.
     let bound = start + UNIT + asked.maxcount.min(MAX_RESULT) as usize;
     let verifier_at = to.position() - 8;
     let (mut listed, mut refused, mut plain) = (0_usize, false, 0_usize);
-    let page = acting.read_dir(&directory, asked.cookie, asked.verifier, &mut |entry| {
+    let page = user_context.read_dir(&directory, asked.cookie, asked.verifier, &mut |entry| {
         let before = to.position();
         let as_readdir = UNIT + Entry3::size(entry.name.len());
         // Checked first, so that entries that don't fit aren't looked up. The first entry is sent even if
@@ -110,7 +110,7 @@ fn fill(
         let fits = advised && before + as_readdir + DirlistTail::SIZE <= bound;
         if fits {
             to.bool(true);
-            put(&acting, &directory, entry, to);
+            put(&user_context, &directory, entry, to);
         }
         if !fits || to.position() + DirlistTail::SIZE > bound {
             to.truncate(before);

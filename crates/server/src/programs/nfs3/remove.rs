@@ -14,22 +14,26 @@ fn remove_entry(
     unlink: impl FnOnce(&UserContext<'_>, &Node, &[u8], &mut Wcc) -> store::Result<()>,
 ) -> Result<WccData> {
     let admitted = call.admit(place.dir.0)?;
-    let acting = admitted.acting()?;
-    let directory = acting.node(place.dir.0)?;
+    let user_context = admitted.user_context()?;
+    let directory = user_context.node(place.dir.0)?;
     call.before_change(&admitted);
-    call.check_conflicts_at(&acting, &directory, place.name.0, AccessKind::Change)?;
+    call.check_conflicts_at(&user_context, &directory, place.name.0, AccessKind::Change)?;
     let mut wcc = Wcc::default();
-    let done = unlink(&acting, &directory, place.name.0, &mut wcc);
+    let done = unlink(&user_context, &directory, place.name.0, &mut wcc);
     *body = wcc_data(&wcc);
     done.map_err(|error| Fault(entry_status(error)))?;
-    call.sync_metadata(&admitted, &acting, &[&directory])?;
+    call.sync_metadata(&admitted, &user_context, &[&directory])?;
     Ok(*body)
 }
 
 pub(super) fn remove(call: &Call<'_>, args: Remove3Args<'_>, body: &mut WccData) -> Result<WccData> {
-    remove_entry(call, args.object, body, |acting, directory, name, wcc| acting.remove(directory, name, wcc))
+    remove_entry(call, args.object, body, |user_context, directory, name, wcc| {
+        user_context.remove(directory, name, wcc)
+    })
 }
 
 pub(super) fn rmdir(call: &Call<'_>, args: Rmdir3Args<'_>, body: &mut WccData) -> Result<WccData> {
-    remove_entry(call, args.object, body, |acting, directory, name, wcc| acting.rmdir(directory, name, wcc))
+    remove_entry(call, args.object, body, |user_context, directory, name, wcc| {
+        user_context.rmdir(directory, name, wcc)
+    })
 }

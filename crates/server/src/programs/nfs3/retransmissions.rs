@@ -57,7 +57,7 @@ impl Rig {
             drc: Default::default(),
             writes: Default::default(),
             mounts: Default::default(),
-            state: crate::nfs4::StateManager::new(
+            state: crate::programs::nfs4::StateManager::new(
                 [0; 16],
                 Duration::from_secs(90),
                 1024,
@@ -65,7 +65,7 @@ impl Rig {
                 Default::default(),
             )
             .unwrap(),
-            owners: crate::nfs4::Owners::new(None, false),
+            owners: crate::programs::nfs4::Owners::new(None, false),
             lane_attempts: Default::default(),
             async_clients: Default::default(),
             verifier: Arc::clone(&opening.verifier),
@@ -88,10 +88,10 @@ impl Rig {
         let requester = Requester { address: self.address, owner, claim: None, transport: Transport::Wire };
         let admitted = self.service.access.admit_to(&table.entries()[0], requester).unwrap();
         let root = admitted.root().unwrap();
-        let acting = admitted.acting().unwrap();
-        let mut node = acting.node(root.as_bytes()).unwrap();
+        let user_context = admitted.user_context().unwrap();
+        let mut node = user_context.node(root.as_bytes()).unwrap();
         if let Some(name) = name {
-            node = acting.lookup(&node, name.as_bytes()).unwrap();
+            node = user_context.lookup(&node, name.as_bytes()).unwrap();
         }
         node.handle().as_bytes().to_vec()
     }

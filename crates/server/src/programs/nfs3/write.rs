@@ -52,9 +52,9 @@ pub(super) fn write(call: &Call<'_>, args: Write3Args<'_>, to: &mut Encoder) -> 
 
 fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<Write3ResOk> {
     let admitted = call.admit(args.file.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.file.0)?;
-    call.check_conflicts(&acting, &node, AccessKind::Write)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.file.0)?;
+    call.check_conflicts(&user_context, &node, AccessKind::Write)?;
     // knfsd also requires the count to match the length of the data. Data above wtmax is left out (a short
     // write).
     let length = args.data.0.len();
@@ -63,13 +63,13 @@ fn attempt(call: &Call<'_>, args: Write3Args<'_>, body: &mut WccData) -> Result<
     }
     let data = &args.data.0[..length.min(MAX_TRANSFER as usize)];
     let asked = if admitted.sync { args.stable } else { StableHow::Unstable };
-    if asked != StableHow::Unstable || acting.modes().write == io::IoMode::Direct {
+    if asked != StableHow::Unstable || user_context.modes().write == io::IoMode::Direct {
         call.cx.will_block();
     }
     let mut wcc = Wcc::default();
     // Read before the write: if the data is lost before the reply, the COMMIT will return another verifier.
     let verf = call.service.verifier.get();
-    let written = acting.write(&node, args.offset, data, stability(asked), &mut wcc);
+    let written = user_context.write(&node, args.offset, data, stability(asked), &mut wcc);
     *body = wcc_data(&wcc);
     let written = written?;
     let committed = stable_how(written.committed);
@@ -91,28 +91,28 @@ pub(super) fn commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData)
 
 fn attempt_commit(call: &Call<'_>, args: Commit3Args<'_>, body: &mut WccData) -> Result<Commit3ResOk> {
     let admitted = call.admit(args.file.0)?;
-    let acting = admitted.acting()?;
-    let node = acting.node(args.file.0)?;
+    let user_context = admitted.user_context()?;
+    let node = user_context.node(args.file.0)?;
     let mut wcc = Wcc::default();
     if node.kind() == FileKind::Directory {
         // An extension of NFSv3, for clients that sync metadata themselves
         // ([`crate::programs::localio::AsyncClients`]).
-        let now = acting.attributes(&node)?;
+        let now = user_context.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
         if admitted.sync {
             call.cx.will_block();
-            acting.sync_metadata(&node)?;
+            user_context.sync_metadata(&node)?;
         }
     } else if admitted.sync {
         call.cx.will_block();
-        let done = acting.commit(&node, args.offset, args.count.into(), &mut wcc);
+        let done = user_context.commit(&node, args.offset, args.count.into(), &mut wcc);
         *body = wcc_data(&wcc);
         done?;
     } else {
         if node.kind() != FileKind::Regular {
             return Err(Fault(Nfsstat3::Inval));
         }
-        let now = acting.attributes(&node)?;
+        let now = user_context.attributes(&node)?;
         *body = wcc_data(&Wcc { before: Some(now), after: Some(now) });
     }
     // Read after the sync: lost writes that this or an earlier sync has found have changed it.

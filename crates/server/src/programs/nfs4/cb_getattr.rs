@@ -55,7 +55,7 @@ impl StateManager {
         &self,
         reader: AttributeReader,
         cx: &CallContext<'_>,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         node: &Node,
     ) -> Result<Option<u64>, Error> {
         let by = match reader {
@@ -77,7 +77,7 @@ impl StateManager {
             Some(unchanged) if unchanged == (granted.change, granted.size) => Ok(None),
             Some((_, size)) => {
                 // A file that can't be touched can't have been written to either.
-                let _ = acting.touch(node);
+                let _ = user_context.touch(node);
                 Ok(Some(size))
             }
             None => self.check_conflicts(by, key, AccessKind::Read).map(|()| None),
@@ -103,7 +103,7 @@ impl Context<'_> {
     /// As [`StateManager::size_at_holder`], if the answer matters for the `requested` attributes.
     pub fn size_at_holder(
         &self,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         node: &Node,
         requested: &Bitmap4,
     ) -> status::Result<Option<u64>> {
@@ -112,7 +112,7 @@ impl Context<'_> {
         }
         let v40 = || AttributeReader::V40(self.cx.peer.address.ip());
         let reader = self.own_client().map_or_else(v40, AttributeReader::Session);
-        self.service.state.size_at_holder(reader, self.cx, acting, node).map_err(status::of_state)
+        self.service.state.size_at_holder(reader, self.cx, user_context, node).map_err(status::of_state)
     }
 }
 

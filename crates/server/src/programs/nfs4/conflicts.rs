@@ -49,13 +49,16 @@ impl Context<'_> {
         if self.service.state.is_free(touch) {
             return Ok(());
         }
-        Service::check_permission(&file.acting()?, &file.node, touch).map_err(status::of_store)
+        Service::check_permission(&file.user_context()?, &file.node, touch).map_err(status::of_store)
     }
 
     /// Checks that no other client's delegation conflicts with a change of the file. The guard must live
     /// until the change is made.
-    pub fn begin_change(&self, acting: &UserContext<'_>, file: &Node) -> Result<Option<OwnChange>> {
-        self.begin_permitted_change(|| Service::check_permission(acting, file, AccessKind::Change), file)
+    pub fn begin_change(&self, user_context: &UserContext<'_>, file: &Node) -> Result<Option<OwnChange>> {
+        self.begin_permitted_change(
+            || Service::check_permission(user_context, file, AccessKind::Change),
+            file,
+        )
     }
 
     /// As [`Context::begin_change`], where another `permission` than that to change the file decides. Without
@@ -74,15 +77,15 @@ impl Context<'_> {
     /// As [`Context::begin_change`] for the file with that name in a directory, if there is one.
     pub fn begin_entry_change(
         &self,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         directory: &Node,
         name: &[u8],
     ) -> Result<Option<OwnChange>> {
         if !self.service.state.has_delegations() {
             return Ok(None);
         }
-        match acting.lookup(directory, name) {
-            Ok(node) => self.begin_permitted_change(|| acting.may_change_entries(directory), &node),
+        match user_context.lookup(directory, name) {
+            Ok(node) => self.begin_permitted_change(|| user_context.may_change_entries(directory), &node),
             // The operation itself finds out what is wrong.
             Err(_) => Ok(None),
         }

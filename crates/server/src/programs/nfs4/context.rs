@@ -246,12 +246,12 @@ impl Context<'_> {
     pub fn sync_metadata(
         &self,
         file: &File,
-        acting: &store::UserContext<'_>,
+        user_context: &store::UserContext<'_>,
         changed: &[&store::Node],
     ) -> Result<()> {
         if file.admitted.sync {
             for node in changed {
-                acting.sync_metadata(node).map_err(status::of_store)?;
+                user_context.sync_metadata(node).map_err(status::of_store)?;
             }
         }
         Ok(())

@@ -237,7 +237,7 @@ fn number(id: &Stateid4) -> Option<u64> {
 /// Copies until the end, cancellation or a failure; the status of the copy.
 fn run(service: &Service, request: &CopyRequest, copying: &Copying) -> Nfsstat4 {
     let copied = || -> std::result::Result<(), store::Error> {
-        let acting = request.to.admitted.acting()?;
+        let user_context = request.to.admitted.user_context()?;
         loop {
             let done = copying.done.load(Ordering::Acquire);
             if done >= request.count || copying.cancelled.load(Ordering::Acquire) {
@@ -248,11 +248,12 @@ fn run(service: &Service, request: &CopyRequest, copying: &Copying) -> Nfsstat4 
                 if !service.access.still_admits(&end.admitted) {
                     return Err(store::Error::Stale);
                 }
-                acting.node(end.node.handle().as_bytes())?;
+                user_context.node(end.node.handle().as_bytes())?;
             }
             let from = (&*request.from.node, request.from.offset + done);
             let to = (&*request.to.node, request.to.offset + done);
-            let more = acting.copy_range(from, to, CHUNK.min(request.count - done), &mut Wcc::default())?;
+            let more =
+                user_context.copy_range(from, to, CHUNK.min(request.count - done), &mut Wcc::default())?;
             if more == 0 {
                 // The source has become shorter.
                 return Ok(());

@@ -27,7 +27,7 @@ const DELEGATE_NONE: u32 = 0;
 
 /// The file that is to be delegated, and the client.
 pub(super) struct Delegatee<'a> {
-    pub acting: &'a UserContext<'a>,
+    pub user_context: &'a UserContext<'a>,
     pub node: &'a Arc<Node>,
     pub client: ClientId,
 }
@@ -118,7 +118,7 @@ fn request<'a>(
     writes: bool,
     reclaim: bool,
 ) -> DelegationRequest<'a, FileHandle> {
-    let may_write = writes || to.acting.may_open(to.node, AccessMode::ReadWrite).is_ok();
+    let may_write = writes || to.user_context.may_open(to.node, AccessMode::ReadWrite).is_ok();
     DelegationRequest { by, peer: c.cx.peer.share(), key: to.node.handle(), writes, may_write, reclaim }
 }
 
@@ -129,9 +129,9 @@ fn take_lease(
     pending: &PendingDelegation<StateResources>,
 ) -> store::Result<()> {
     let leases = c.service.state.leases.get().ok_or(Error::NotSupported)?;
-    let lease = to.acting.lease(to.node, pending.writes, leases)?;
+    let lease = to.user_context.lease(to.node, pending.writes, leases)?;
     if pending.writes {
-        let now = to.acting.attributes(to.node)?;
+        let now = to.user_context.attributes(to.node)?;
         let holder_v40 = (c.minor == MinorVersion::V0).then(|| c.cx.peer.address.ip());
         let granted = GrantedAttributes { change: now.change, size: now.size, holder_v40 };
         let _ = pending.resources.granted.set(granted);

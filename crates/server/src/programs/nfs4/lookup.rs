@@ -45,8 +45,8 @@ pub(super) fn object_of_handle(c: &Context<'_>, handle: &[u8]) -> Result<Object>
     }
     let admitted = c.admit(handle)?;
     let found = {
-        let acting = admitted.acting().map_err(status::of_store)?;
-        acting.node(handle)
+        let user_context = admitted.user_context().map_err(status::of_store)?;
+        user_context.node(handle)
     };
     match found {
         Ok(node) => Ok(Object::File(File { admitted: Rc::new(admitted), node })),
@@ -87,7 +87,7 @@ pub(super) fn child(c: &Context<'_>, name: &[u8]) -> Result<Object> {
         Object::Gone(_) => Err(Nfsstat4::Stale),
         Object::File(directory) => {
             check_directory(directory)?;
-            let node = match directory.acting()?.lookup(&directory.node, check_name(name)?) {
+            let node = match directory.user_context()?.lookup(&directory.node, check_name(name)?) {
                 Err(Error::NestedExport(export)) => return nested::inner_root(c, export).map(Object::File),
                 found => found.map_err(status::of_store)?,
             };
@@ -115,7 +115,7 @@ pub(super) fn parent(c: &Context<'_>) -> Result<Object> {
                 let export = FileHandle::export_of(handle.as_bytes()).ok_or(Nfsstat4::Badhandle)?;
                 return namespace(c).above(export).map(Object::Pseudo).ok_or(Nfsstat4::Noent);
             }
-            let node = directory.acting()?.lookup(&directory.node, b"..").map_err(status::of_store)?;
+            let node = directory.user_context()?.lookup(&directory.node, b"..").map_err(status::of_store)?;
             Ok(Object::File(directory.sibling(node)))
         }
     }

@@ -27,7 +27,7 @@ pub(super) enum Child {
 
 /// A directory of the pseudo-filesystem.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct PseudoDirectory {
     pub parent: PseudoId,
     pub children: BTreeMap<Vec<u8>, Child>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Directory {
 /// The pseudo-filesystem of an export table.
 #[derive(Debug)]
 pub(super) struct Namespace {
-    directories: HashMap<PseudoId, Directory>,
+    directories: HashMap<PseudoId, PseudoDirectory>,
     /// The directories above exports, by the exports' numbers.
     above: HashMap<u32, PseudoId>,
     root: Option<Arc<ExportEntry>>,
@@ -88,7 +88,7 @@ impl Namespace {
     pub fn of(table: &ExportTable, visible: impl Fn(&Arc<ExportEntry>) -> bool) -> Self {
         let mut made = Self { directories: HashMap::new(), above: HashMap::new(), root: None };
         let root = PseudoId::root();
-        made.directories.insert(root, Directory { parent: root, children: BTreeMap::new() });
+        made.directories.insert(root, PseudoDirectory { parent: root, children: BTreeMap::new() });
         let mut entries: Vec<_> =
             table.entries().iter().filter(|entry| entry.store.is_ok() && visible(entry)).collect();
         // Outer exports first.
@@ -120,7 +120,7 @@ impl Namespace {
                 // It lies in another export, from which it is entered.
                 Child::Export(_) => return,
             }
-            self.directories.entry(next).or_insert(Directory { parent: at, children: BTreeMap::new() });
+            self.directories.entry(next).or_insert(PseudoDirectory { parent: at, children: BTreeMap::new() });
             at = next;
         }
         if let Some(directory) = self.directories.get_mut(&at) {
@@ -134,7 +134,7 @@ impl Namespace {
         self.root.as_ref()
     }
 
-    pub fn directory(&self, id: PseudoId) -> Option<&Directory> {
+    pub fn directory(&self, id: PseudoId) -> Option<&PseudoDirectory> {
         self.directories.get(&id)
     }
 

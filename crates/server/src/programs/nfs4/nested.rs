@@ -37,9 +37,9 @@ pub(super) fn export_root(c: &Context<'_>, entry: &Arc<ExportEntry>) -> Result<F
         other => status::of_refusal(other),
     })?;
     let node = {
-        let acting = admitted.acting().map_err(status::of_store)?;
+        let user_context = admitted.user_context().map_err(status::of_store)?;
         let root = admitted.root().map_err(status::of_store)?;
-        acting.node(root.as_bytes()).map_err(status::of_store)?
+        user_context.node(root.as_bytes()).map_err(status::of_store)?
     };
     Ok(File { admitted: Rc::new(admitted), node })
 }

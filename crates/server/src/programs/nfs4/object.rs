@@ -55,8 +55,8 @@ impl Object {
 
 impl File {
     /// Makes this thread act as the client's user.
-    pub fn acting(&self) -> Result<UserContext<'_>> {
-        self.admitted.acting().map_err(status::of_store)
+    pub fn user_context(&self) -> Result<UserContext<'_>> {
+        self.admitted.user_context().map_err(status::of_store)
     }
 
     /// Another file of the same export.

@@ -11,7 +11,7 @@ use proto::nfs4::{ACE_INHERIT_ONLY, Nfsstat4};
 use store::PosixAcl;
 
 use super::ace::{Ace, AclPair, INHERITED, Who, rights_of};
-use crate::nfs4::status::Result;
+use crate::programs::nfs4::status::Result;
 
 /// The POSIX lists for the NFSv4 list of a file or a directory.
 ///

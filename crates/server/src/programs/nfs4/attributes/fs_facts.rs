@@ -10,7 +10,7 @@ use proto::nfs4::attributes::{
 };
 use store::{FsInfo, FsStat, Node, PathConf, QuotaAvailable, Timestamp, UserContext};
 
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::status::{self, Result};
 
 /// Attributes that come from [`FsStat`].
 const SPACE: Bitmap4 =
@@ -86,30 +86,30 @@ impl FsFacts {
     };
 
     /// The facts of the filesystem of `node` that the `requested` attributes need.
-    pub fn of(acting: &UserContext<'_>, node: &Node, requested: &Bitmap4) -> Result<Self> {
+    pub fn of(user_context: &UserContext<'_>, node: &Node, requested: &Bitmap4) -> Result<Self> {
         let mut facts = Self::NONE;
         if !requested.and(&SPACE).is_empty() {
-            facts.space = acting.fs_stat(node).map_err(status::of_store)?;
+            facts.space = user_context.fs_stat(node).map_err(status::of_store)?;
         }
         if !requested.and(&LIMITS).is_empty() {
-            facts.info = acting.fs_info(node).map_err(status::of_store)?;
-            facts.limits = acting.pathconf(node).map_err(status::of_store)?;
+            facts.info = user_context.fs_info(node).map_err(status::of_store)?;
+            facts.limits = user_context.pathconf(node).map_err(status::of_store)?;
         }
         if requested.contains(XATTR_SUPPORT) {
-            facts.xattrs = acting.supports_xattrs(node);
+            facts.xattrs = user_context.supports_xattrs(node);
         }
         if requested.contains(ACLSUPPORT) {
-            facts.acls = acting.supports_acls(node).map_err(status::of_store)?;
+            facts.acls = user_context.supports_acls(node).map_err(status::of_store)?;
         }
         if requested.contains(CLONE_BLKSIZE) {
-            facts.clone_block = acting.clone_block(node).map_err(status::of_store)?;
+            facts.clone_block = user_context.clone_block(node).map_err(status::of_store)?;
         }
         // SUPPORTED_ATTRS depends on these two.
         if requested.contains(TIME_CREATE) || requested.contains(SUPPORTED_ATTRS) {
-            facts.birth = acting.birth(node).map_err(status::of_store)?;
+            facts.birth = user_context.birth(node).map_err(status::of_store)?;
         }
         if !requested.and(&QUOTA).is_empty() || requested.contains(SUPPORTED_ATTRS) {
-            facts.room = acting.room(node).map_err(status::of_store)?;
+            facts.room = user_context.room(node).map_err(status::of_store)?;
         }
         Ok(facts)
     }

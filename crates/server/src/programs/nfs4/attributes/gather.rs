@@ -6,12 +6,12 @@ use store::{Attributes, FileKind, PosixAcl, UserContext};
 
 use super::fs_facts::FsFacts;
 use super::{ObjectAttributes, PSEUDO_FSID, of_pseudo};
-use crate::nfs4::acl::to_nfs4;
-use crate::nfs4::context::Context;
-use crate::nfs4::namespace::{Namespace, PseudoId};
-use crate::nfs4::nested;
-use crate::nfs4::object::{File, Handle, Object};
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::acl::to_nfs4;
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::namespace::{Namespace, PseudoId};
+use crate::programs::nfs4::nested;
+use crate::programs::nfs4::object::{File, Handle, Object};
+use crate::programs::nfs4::status::{self, Result};
 
 impl<'a> Context<'a> {
     /// The attributes of a directory of the pseudo-filesystem.
@@ -34,7 +34,7 @@ impl<'a> Context<'a> {
     /// A file's attributes, as far as they are `requested`; `attributes` are the store's.
     pub fn file_attributes(
         &self,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         file: &File,
         attributes: &Attributes,
         requested: &Bitmap4,
@@ -47,7 +47,7 @@ impl<'a> Context<'a> {
             attributes.fileid
         };
         let acl = if requested.contains(number::ACL) {
-            let lists = acting.acls(&file.node).map_err(status::of_store)?;
+            let lists = user_context.acls(&file.node).map_err(status::of_store)?;
             to_nfs4(&lists, file.node.kind() == FileKind::Directory)
         } else {
             Vec::new()
@@ -58,7 +58,7 @@ impl<'a> Context<'a> {
             handle: Handle::File(*file.node.handle()),
             fsid: Fsid4 { major: attributes.fsid, minor: 0 },
             mounted_on,
-            facts: FsFacts::of(acting, &file.node, requested)?,
+            facts: FsFacts::of(user_context, &file.node, requested)?,
             acl,
             owners: &self.service.owners,
             lease: self.lease_seconds(),

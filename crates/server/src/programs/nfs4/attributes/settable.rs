@@ -6,10 +6,10 @@ use store::{Node, SetAttributes, SetTime, Timestamp, UserContext, Wcc};
 use xdr::{Decoder, Opaque};
 
 use super::supported;
-use crate::nfs4::acl::{self, Ace, AclPair};
-use crate::nfs4::owners::Owners;
-use crate::nfs4::status::{self, Result};
-use crate::nfs4::users::OwnerKind;
+use crate::programs::nfs4::acl::{self, Ace, AclPair};
+use crate::programs::nfs4::owners::Owners;
+use crate::programs::nfs4::status::{self, Result};
+use crate::programs::nfs4::users::OwnerKind;
 
 /// The attributes that can be set.
 const SETTABLE: Bitmap4 = Bitmap4::of(&[
@@ -43,9 +43,14 @@ impl Settable {
     ///
     /// # Errors
     /// `Attrnotsupp` if the filesystem keeps no such lists.
-    pub fn acls(&self, acting: &UserContext<'_>, near: &Node, directory: bool) -> Result<Option<AclPair>> {
+    pub fn acls(
+        &self,
+        user_context: &UserContext<'_>,
+        near: &Node,
+        directory: bool,
+    ) -> Result<Option<AclPair>> {
         let Some(aces) = &self.acl else { return Ok(None) };
-        if !acting.supports_acls(near).map_err(status::of_store)? {
+        if !user_context.supports_acls(near).map_err(status::of_store)? {
             return Err(Nfsstat4::Attrnotsupp);
         }
         acl::from_nfs4(aces, directory).map(Some)
@@ -56,11 +61,11 @@ impl Settable {
     ///
     /// # Errors
     /// The store's.
-    pub fn for_new(&self, acting: &UserContext<'_>, dir: &Node) -> Result<SetAttributes> {
+    pub fn for_new(&self, user_context: &UserContext<'_>, dir: &Node) -> Result<SetAttributes> {
         let mut set = self.set;
         if self.acl.is_some() {
             set.mode = Some(set.mode.unwrap_or(0) & 0o7000);
-        } else if self.umask != 0 && !acting.has_default_acl(dir).map_err(status::of_store)? {
+        } else if self.umask != 0 && !user_context.has_default_acl(dir).map_err(status::of_store)? {
             set.mode = set.mode.map(|mode| mode & !self.umask);
         }
         Ok(set)
@@ -68,9 +73,9 @@ impl Settable {
 }
 
 /// Sets a file's access control lists.
-pub(crate) fn set_acls(acting: &UserContext<'_>, node: &Node, acls: Option<&AclPair>) -> Result<()> {
+pub(crate) fn set_acls(user_context: &UserContext<'_>, node: &Node, acls: Option<&AclPair>) -> Result<()> {
     let Some((access, inherited)) = acls else { return Ok(()) };
-    let done = acting.set_acls(node, access, inherited.as_ref(), &mut Wcc::default());
+    let done = user_context.set_acls(node, access, inherited.as_ref(), &mut Wcc::default());
     done.map_err(|error| match error {
         store::Error::NotSupported => Nfsstat4::Attrnotsupp,
         other => status::of_store(other),

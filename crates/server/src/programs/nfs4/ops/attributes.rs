@@ -10,12 +10,12 @@ use state::Direction;
 use store::{Access, FileKind, Wcc};
 use xdr::Encoder;
 
-use crate::nfs4::attributes::settable;
-use crate::nfs4::attributes::{WRITE_ONLY, supported};
-use crate::nfs4::context::Context;
-use crate::nfs4::nested::namespace;
-use crate::nfs4::object::Object;
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::attributes::settable;
+use crate::programs::nfs4::attributes::{WRITE_ONLY, supported};
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::nested::namespace;
+use crate::programs::nfs4::object::Object;
+use crate::programs::nfs4::status::{self, Result};
 
 /// The bits of NFSv3's ACCESS.
 const ACCESS_BITS: u32 = 0x3f;
@@ -33,11 +33,11 @@ fn put_attributes(c: &mut Context<'_>, requested: &Bitmap4) -> Result<Bitmap4> {
         Object::Pseudo(id) => c.pseudo_attributes(&namespace(c), id)?,
         Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
-            let acting = file.acting()?;
-            let written = c.size_at_holder(&acting, &file.node, requested)?;
-            let mut attributes = acting.attributes(&file.node).map_err(status::of_store)?;
+            let user_context = file.user_context()?;
+            let written = c.size_at_holder(&user_context, &file.node, requested)?;
+            let mut attributes = user_context.attributes(&file.node).map_err(status::of_store)?;
             attributes.size = written.unwrap_or(attributes.size);
-            c.file_attributes(&acting, &file, &attributes, requested)?
+            c.file_attributes(&user_context, &file, &attributes, requested)?
         }
     };
     found.put(requested, c.reply.encoder());
@@ -63,14 +63,14 @@ pub(crate) fn setattr(c: &mut Context<'_>, args: Setattr4Args<'_>) -> Result<()>
         }
         c.check_io(&file, args.stateid, Direction::Write)?;
     }
-    let acting = file.acting()?;
-    let _own = c.begin_change(&acting, &file.node)?;
+    let user_context = file.user_context()?;
+    let _own = c.begin_change(&user_context, &file.node)?;
     c.expect_sync(&file);
-    let acls = settable.acls(&acting, &file.node, file.node.kind() == FileKind::Directory)?;
+    let acls = settable.acls(&user_context, &file.node, file.node.kind() == FileKind::Directory)?;
     let mut wcc = Wcc::default();
-    acting.set_attributes(&file.node, &settable.set, None, &mut wcc).map_err(status::of_store)?;
-    settable::set_acls(&acting, &file.node, acls.as_ref())?;
-    c.sync_metadata(&file, &acting, &[&file.node])?;
+    user_context.set_attributes(&file.node, &settable.set, None, &mut wcc).map_err(status::of_store)?;
+    settable::set_acls(&user_context, &file.node, acls.as_ref())?;
+    c.sync_metadata(&file, &user_context, &[&file.node])?;
     c.reply.encoder().put(&settable.mask);
     Ok(())
 }
@@ -121,8 +121,8 @@ pub(crate) fn access(c: &mut Context<'_>, args: Access4Args) -> Result<()> {
         Object::Pseudo(_) => requested & (Access::READ.0 | Access::LOOKUP.0),
         Object::Gone(_) => return Err(Nfsstat4::Stale),
         Object::File(file) => {
-            let acting = file.acting()?;
-            acting.access(&file.node, Access(requested)).map_err(status::of_store)?.0
+            let user_context = file.user_context()?;
+            user_context.access(&file.node, Access(requested)).map_err(status::of_store)?.0
         }
     };
     let allowed = xattrs.iter().filter(|(_, need)| access & need.0 == need.0);
@@ -136,7 +136,7 @@ pub(crate) fn readlink(c: &mut Context<'_>) -> Result<()> {
     if file.node.kind() != FileKind::Symlink {
         return Err(if c.minor >= MinorVersion::V1 { Nfsstat4::WrongType } else { Nfsstat4::Inval });
     }
-    let text = file.acting()?.readlink(&file.node).map_err(status::of_store)?;
+    let text = file.user_context()?.readlink(&file.node).map_err(status::of_store)?;
     c.reply.encoder().opaque(&text);
     Ok(())
 }

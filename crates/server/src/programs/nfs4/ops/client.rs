@@ -7,10 +7,10 @@ use proto::nfs4::{
 };
 use state::{ClientId, SetClientId};
 
-use crate::nfs4::back_channel;
-use crate::nfs4::context::{Context, Operand};
-use crate::nfs4::owner_seqid::SeqidRequest;
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::back_channel;
+use crate::programs::nfs4::context::{Context, Operand};
+use crate::programs::nfs4::owner_seqid::SeqidRequest;
+use crate::programs::nfs4::status::{self, Result};
 
 pub(crate) fn setclientid(c: &mut Context<'_>, args: Setclientid4Args<'_>) -> Result<()> {
     let principal = c.principal();

@@ -15,10 +15,10 @@ use state::{ClientId, Direction};
 use store::{Error, Wcc};
 use xdr::Array;
 
-use crate::nfs4::context::Context;
-use crate::nfs4::copies::{self, CopyRequest, End};
-use crate::nfs4::object::File;
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::copies::{self, CopyRequest, End};
+use crate::programs::nfs4::object::File;
+use crate::programs::nfs4::status::{self, Result};
 
 /// The most bytes of a synchronous COPY: it keeps a worker busy.
 const MAX_SYNCHRONOUS: u64 = 64 << 20;
@@ -30,7 +30,7 @@ pub(crate) fn copy(c: &mut Context<'_>, args: Copy4Args<'_>) -> Result<()> {
         return Err(Nfsstat4::Notsupp);
     }
     let (source, target) = both(c, args.src_stateid, args.dst_stateid)?;
-    let size = source.acting()?.attributes(&source.node).map_err(status::of_store)?.size;
+    let size = source.user_context()?.attributes(&source.node).map_err(status::of_store)?.size;
     let beyond = args.src_offset.checked_add(args.count).is_none_or(|end| args.count > 0 && end > size);
     if args.src_offset > size || beyond {
         return Err(Nfsstat4::Inval);
@@ -59,8 +59,8 @@ pub(crate) fn copy(c: &mut Context<'_>, args: Copy4Args<'_>) -> Result<()> {
         0
     } else {
         let (from, to) = ((&*source.node, args.src_offset), (&*target.node, args.dst_offset));
-        let acting = target.acting()?;
-        acting.copy_range(from, to, count, &mut Wcc::default()).map_err(status::of_store)?
+        let user_context = target.user_context()?;
+        user_context.copy_range(from, to, count, &mut Wcc::default()).map_err(status::of_store)?
     };
     put_result(c, Array(Vec::new()), copied, writeverf);
     Ok(())
@@ -98,9 +98,9 @@ fn client_and_target(c: &Context<'_>) -> Result<(ClientId, File)> {
 pub(crate) fn clone(c: &mut Context<'_>, args: Clone4Args) -> Result<()> {
     let (source, target) = both(c, args.src_stateid, args.dst_stateid)?;
     c.cx.will_block();
-    let acting = target.acting()?;
+    let user_context = target.user_context()?;
     let (from, to) = ((&*source.node, args.src_offset), (&*target.node, args.dst_offset));
-    acting.clone_range(from, to, args.count, &mut Wcc::default()).map_err(|error| match error {
+    user_context.clone_range(from, to, args.count, &mut Wcc::default()).map_err(|error| match error {
         // RFC 7862 section 15.13.3.
         Error::CrossDevice => Nfsstat4::Xdev,
         other => status::of_store(other),

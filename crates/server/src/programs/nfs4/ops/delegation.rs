@@ -9,9 +9,9 @@ use proto::nfs4::{
 use state::NoDelegation;
 use store::{AccessMode, FileKind};
 
-use crate::nfs4::context::{Context, Operand};
-use crate::nfs4::delegations::{self, Delegatee, grant, none_for};
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::context::{Context, Operand};
+use crate::programs::nfs4::delegations::{self, Delegatee, grant, none_for};
+use crate::programs::nfs4::status::{self, Result};
 
 /// WANT_DELEGATION. The server doesn't remember wants: a client that gets none may ask again.
 pub(crate) fn want_delegation(c: &mut Context<'_>, args: WantDelegation4Args) -> Result<()> {
@@ -31,10 +31,10 @@ pub(crate) fn want_delegation(c: &mut Context<'_>, args: WantDelegation4Args) ->
     let reclaims = matches!(args.claim, DelegClaim4::Previous(_));
     let grace = c.service.state.run(|engine, now| engine.check_grace(now, client, reclaims));
     grace.map_err(status::of_state)?;
-    let acting = file.acting()?;
-    let to = Delegatee { acting: &acting, node: &file.node, client };
+    let user_context = file.user_context()?;
+    let to = Delegatee { user_context: &user_context, node: &file.node, client };
     // A user who may not open the file gets no delegation; there is no error for that.
-    let may_open = |mode| match acting.may_open(&file.node, mode).map_err(status::of_store) {
+    let may_open = |mode| match user_context.may_open(&file.node, mode).map_err(status::of_store) {
         Err(gone @ (Nfsstat4::Stale | Nfsstat4::Io)) => Err(gone),
         may => Ok(may.is_ok()),
     };

@@ -10,13 +10,13 @@ use proto::nfs4::{Bitmap4, Nfsstat4, Readdir4Args};
 use store::{DirEntry, Error, Node, UserContext};
 use xdr::{Encoder, UNIT};
 
-use crate::nfs4::attributes::{ObjectAttributes, WRITE_ONLY, supported};
-use crate::nfs4::context::Context;
-use crate::nfs4::lookup::check_directory;
-use crate::nfs4::namespace::{Child, PseudoId};
-use crate::nfs4::nested::{self, export_root, namespace};
-use crate::nfs4::object::{File, Object};
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::attributes::{ObjectAttributes, WRITE_ONLY, supported};
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::lookup::check_directory;
+use crate::programs::nfs4::namespace::{Child, PseudoId};
+use crate::programs::nfs4::nested::{self, export_root, namespace};
+use crate::programs::nfs4::object::{File, Object};
+use crate::programs::nfs4::status::{self, Result};
 
 /// The largest result in bytes, whatever the client allows: it stays in memory until the client reads it.
 const MAX_RESULT: usize = 128 << 10;
@@ -82,14 +82,14 @@ impl Page<'_> {
     fn size_at_holder(
         &mut self,
         c: &Context<'_>,
-        acting: &UserContext<'_>,
+        user_context: &UserContext<'_>,
         node: &Node,
         requested: &Bitmap4,
     ) -> Result<Option<u64>> {
         if self.holder_is_silent && c.service.state.is_write_delegated(node) {
             return Err(Nfsstat4::Delay);
         }
-        let answer = c.size_at_holder(acting, node, requested);
+        let answer = c.size_at_holder(user_context, node, requested);
         self.holder_is_silent |= answer.is_err();
         answer
     }
@@ -127,9 +127,9 @@ fn list(
         let nested = nested::in_directory(c, file).into_iter();
         nested.filter_map(|nested| Some((nested.name, export_root(c, &nested.inner).ok()?))).collect()
     };
-    let acting = file.acting()?;
+    let user_context = file.user_context()?;
     let mut failed = None;
-    let end = acting.read_dir(&file.node, cookie, verifier, &mut |entry| {
+    let end = user_context.read_dir(&file.node, cookie, verifier, &mut |entry| {
         if matches!(entry.name, b"." | b"..") {
             return ControlFlow::Continue(());
         }
@@ -139,7 +139,7 @@ fn list(
                 let cookie = entry.cookie.wrapping_add(FIRST_COOKIE);
                 put_attributes(cookie, entry.name, root_attributes(c, root, requested), requested, page)
             }
-            None => put_entry(c, file, &acting, entry, requested, page),
+            None => put_entry(c, file, &user_context, entry, requested, page),
         };
         match put {
             Ok(flow) => flow,
@@ -161,7 +161,7 @@ fn list(
 fn put_entry(
     c: &Context<'_>,
     directory: &File,
-    acting: &UserContext<'_>,
+    user_context: &UserContext<'_>,
     entry: DirEntry<'_>,
     requested: &Bitmap4,
     page: &mut Page<'_>,
@@ -170,7 +170,7 @@ fn put_entry(
     if requested.is_empty() {
         return Ok(page.put(cookie, entry.name, put_empty));
     }
-    let there = match acting.lookup(&directory.node, entry.name) {
+    let there = match user_context.lookup(&directory.node, entry.name) {
         Err(Error::NestedExport(export)) => match nested::inner_root(c, export) {
             Ok(root) => {
                 return put_attributes(
@@ -189,10 +189,10 @@ fn put_entry(
     };
     let looked_up = || -> Result<_> {
         let node = there?;
-        let written = page.size_at_holder(c, acting, &node, requested)?;
-        let mut attributes = acting.attributes(&node).map_err(status::of_store)?;
+        let written = page.size_at_holder(c, user_context, &node, requested)?;
+        let mut attributes = user_context.attributes(&node).map_err(status::of_store)?;
         attributes.size = written.unwrap_or(attributes.size);
-        c.file_attributes(acting, &directory.sibling(node), &attributes, requested)
+        c.file_attributes(user_context, &directory.sibling(node), &attributes, requested)
     };
     put_attributes(cookie, entry.name, looked_up(), requested, page)
 }
@@ -220,9 +220,9 @@ fn put_attributes(
 
 /// The attributes of the root of an export.
 fn root_attributes<'k>(c: &Context<'k>, root: &File, requested: &Bitmap4) -> Result<ObjectAttributes<'k>> {
-    let acting = root.acting()?;
-    let attributes = acting.attributes(&root.node).map_err(status::of_store)?;
-    c.file_attributes(&acting, root, &attributes, requested)
+    let user_context = root.user_context()?;
+    let attributes = user_context.attributes(&root.node).map_err(status::of_store)?;
+    c.file_attributes(&user_context, root, &attributes, requested)
 }
 
 fn put_empty(to: &mut Encoder) {

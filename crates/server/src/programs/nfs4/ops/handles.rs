@@ -3,9 +3,9 @@
 
 use proto::nfs4::{MinorVersion, Name4Args, Nfsstat4, Putfh4Args, SecinfoStyle4};
 
-use crate::nfs4::context::Context;
-use crate::nfs4::lookup;
-use crate::nfs4::status::Result;
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::lookup;
+use crate::programs::nfs4::status::Result;
 
 /// SECINFO's answer: AUTH_SYS and AUTH_NONE.
 const FLAVORS: [u32; 2] = [1, 0];

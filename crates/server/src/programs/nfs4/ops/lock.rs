@@ -15,12 +15,12 @@ use state::{
 use store::{FileHandle, FileKind, FileLock, Node, UserContext};
 use xdr::{Encode as _, Encoder, Opaque};
 
-use crate::nfs4::context::{Context, Operand};
-use crate::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
-use crate::nfs4::object::File;
-use crate::nfs4::owner_seqid::SeqidRequest;
-use crate::nfs4::state_manager::{StateManager, StateResources};
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::context::{Context, Operand};
+use crate::programs::nfs4::lock_file::{LockFile, OwnerLocks, file_lock};
+use crate::programs::nfs4::object::File;
+use crate::programs::nfs4::owner_seqid::SeqidRequest;
+use crate::programs::nfs4::state_manager::{StateManager, StateResources};
+use crate::programs::nfs4::status::{self, Result};
 
 /// Shared or exclusive, and whether the client waits for the lock.
 const fn kind(of: NfsLockType4) -> (LockKind, bool) {
@@ -68,8 +68,8 @@ pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
         Err(denied) => return Err(denied_status(c, by.client, &denied)),
     };
     let state = &c.service.state;
-    let taken = file.acting().and_then(|acting| {
-        take_kernel_lock(state, &acting, &file.node, &pending, &request).map_err(status::of_store)
+    let taken = file.user_context().and_then(|user_context| {
+        take_kernel_lock(state, &user_context, &file.node, &pending, &request).map_err(status::of_store)
     });
     match taken {
         Ok(None) => {
@@ -96,7 +96,7 @@ pub(crate) fn lock(c: &mut Context<'_>, args: Lock4Args<'_>) -> Result<()> {
 /// Takes the kernel's lock for an owner; the conflicting lock of a local process, if there is one.
 fn take_kernel_lock(
     state: &StateManager,
-    acting: &UserContext<'_>,
+    user_context: &UserContext<'_>,
     node: &Node,
     pending: &PendingLock<StateResources>,
     request: &LockRequest<'_, FileHandle>,
@@ -110,7 +110,7 @@ fn take_kernel_lock(
             // Its open file is read-only so far.
             if exclusive
                 && !owner.is_writable()
-                && let (opened, true) = acting.lock_file(node, true)?
+                && let (opened, true) = user_context.lock_file(node, true)?
             {
                 let stored = keep(&opened);
                 *owner = owner.moved_to(opened, stored)?;
@@ -130,7 +130,7 @@ fn take_kernel_lock(
             let on = match pending.write_delegation.as_ref().and_then(|lent| lent.leased_file(kept)) {
                 Some(leased) => Arc::clone(leased),
                 None => {
-                    let (opened, writable) = acting.lock_file(node, exclusive)?;
+                    let (opened, writable) = user_context.lock_file(node, exclusive)?;
                     let stored = keep(&opened);
                     LockFile::new(Arc::new(opened), writable, stored)
                 }
@@ -180,7 +180,7 @@ pub(crate) fn lockt(c: &mut Context<'_>, args: Lockt4Args<'_>) -> Result<()> {
         Ok(tested) => tested,
         Err(denied) => return Err(denied_status(c, client, &denied)),
     };
-    let acting = file.acting()?;
+    let user_context = file.user_context()?;
     let lock = file_lock(range, kind);
     let owner = tested.file.as_ref().map(|own| own.locks.lock());
     let found = if let Some(owner) = owner.as_ref().and_then(|locks| locks.as_ref()) {
@@ -190,7 +190,7 @@ pub(crate) fn lockt(c: &mut Context<'_>, args: Lockt4Args<'_>) -> Result<()> {
     {
         leased.test(&lock)
     } else {
-        acting.lock_file(&file.node, false).and_then(|(opened, _)| store::test_lock(&opened, &lock))
+        user_context.lock_file(&file.node, false).and_then(|(opened, _)| store::test_lock(&opened, &lock))
     };
     match found.map_err(status::of_store)? {
         Some(found) => Err(denied_status(c, client, &local_lock(&found))),

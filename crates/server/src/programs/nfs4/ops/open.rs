@@ -17,14 +17,14 @@ use state::{AccessKind, ClientId, OpenRequest, Share, StateId, StateOwner};
 use store::{AccessMode, CreateHow, Error, FileKind, Node, SetAttributes, UserContext, Wcc};
 
 use super::change_info;
-use crate::nfs4::attributes::EXCLUSIVE;
-use crate::nfs4::attributes::settable::{self, Settable};
-use crate::nfs4::context::{Context, Operand};
-use crate::nfs4::delegations::{self, Delegatee};
-use crate::nfs4::lookup::{self, check_directory, check_name};
-use crate::nfs4::object::{File, Object};
-use crate::nfs4::owner_seqid::{OwnerEffect, SeqidRequest};
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::attributes::EXCLUSIVE;
+use crate::programs::nfs4::attributes::settable::{self, Settable};
+use crate::programs::nfs4::context::{Context, Operand};
+use crate::programs::nfs4::delegations::{self, Delegatee};
+use crate::programs::nfs4::lookup::{self, check_directory, check_name};
+use crate::programs::nfs4::object::{File, Object};
+use crate::programs::nfs4::owner_seqid::{OwnerEffect, SeqidRequest};
+use crate::programs::nfs4::status::{self, Result};
 
 /// The file that OPEN has found or created.
 struct Opened {
@@ -48,20 +48,20 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
     };
     let grace = c.service.state.run(|engine, now| engine.check_grace(now, client, reclaim));
     grace.map_err(status::of_state)?;
-    let acting = here.acting()?;
+    let user_context = here.user_context()?;
     let opened = match args.claim {
         OpenClaim4::Null(name) => {
             check_directory(&here)?;
             let name = check_name(name.0)?;
             match args.openhow {
-                Openflag4::Nocreate => existing(&acting, &here, name)?,
-                Openflag4::Create(how) => create(c, &acting, &here, name, &how)?,
+                Openflag4::Nocreate => existing(&user_context, &here, name)?,
+                Openflag4::Create(how) => create(c, &user_context, &here, name, &how)?,
             }
         }
         OpenClaim4::DelegateCur(claim) => {
             check_directory(&here)?;
             check_nocreate(&args.openhow)?;
-            let found = existing(&acting, &here, check_name(claim.file.0)?)?;
+            let found = existing(&user_context, &here, check_name(claim.file.0)?)?;
             check_delegation(c, client, claim.delegate_stateid, &found.node, share)?;
             found
         }
@@ -79,8 +79,8 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
     };
     check_regular(c.minor, &opened.node)?;
     if !opened.is_new {
-        check_access(&acting, &opened.node, share)?;
-        check_deny(&acting, &opened.node, share)?;
+        check_access(&user_context, &opened.node, share)?;
+        check_deny(&user_context, &opened.node, share)?;
     }
     let key = *opened.node.handle();
     let by = c.requester(client);
@@ -94,13 +94,13 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
             engine.check_conflicts(now, Some(client), &key, AccessKind::Write)
         });
         checked.map_err(status::of_state)?;
-        truncate(c, &acting, &here, &opened.node)?;
+        truncate(c, &user_context, &here, &opened.node)?;
     }
     let hold = || here.admitted.preserve_unlinked(&opened.node);
     let id = c.service.state.open(&request, hold).map_err(status::of_state)?;
     let confirm = c.minor == MinorVersion::V0
         && c.service.state.run(|engine, _| engine.needs_confirmation(client, owner, reclaim));
-    let to = Delegatee { acting: &acting, node: &opened.node, client };
+    let to = Delegatee { user_context: &user_context, node: &opened.node, client };
     let delegation = match args.claim {
         // An open that must be confirmed may come from a stray request.
         _ if confirm => OpenDelegation4::None,
@@ -183,24 +183,24 @@ fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
 }
 
 /// Whether the file's permissions let the user open it with this share access.
-fn check_access(acting: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
+fn check_access(user_context: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
     let mode = match share.access {
         1 => AccessMode::Read,
         2 => AccessMode::Write,
         _ => AccessMode::ReadWrite,
     };
-    acting.may_open(node, mode).map_err(status::of_store)
+    user_context.may_open(node, mode).map_err(status::of_store)
 }
 
 /// Whether the user may deny others access to the file: only with write permission. A share reservation binds
 /// all clients, those of NFSv3 and the lane included, for as long as its client likes. With read permission
 /// alone a user could lock out all others, the owner and root among them; a user with write permission can
 /// spoil the file for them anyhow.
-fn check_deny(acting: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
+fn check_deny(user_context: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
     if share.deny == 0 {
         return Ok(());
     }
-    acting.may(node, AccessMode::Write).map_err(|error| match error {
+    user_context.may(node, AccessMode::Write).map_err(|error| match error {
         Error::ReadOnly | Error::Permission => Nfsstat4::Access,
         other => status::of_store(other),
     })
@@ -217,9 +217,9 @@ fn check_regular(minor: MinorVersion, node: &Node) -> Result<()> {
     }
 }
 
-fn existing(acting: &UserContext<'_>, directory: &File, name: &[u8]) -> Result<Opened> {
-    let node = acting.lookup(&directory.node, name).map_err(status::of_store)?;
-    let now = acting.attributes(&directory.node).map_err(status::of_store)?.change;
+fn existing(user_context: &UserContext<'_>, directory: &File, name: &[u8]) -> Result<Opened> {
+    let node = user_context.lookup(&directory.node, name).map_err(status::of_store)?;
+    let now = user_context.attributes(&directory.node).map_err(status::of_store)?.change;
     Ok(Opened {
         node,
         directory: ChangeInfo4 { atomic: true, before: now, after: now },
@@ -232,7 +232,7 @@ fn existing(acting: &UserContext<'_>, directory: &File, name: &[u8]) -> Result<O
 /// Creates the file, or takes the existing one, as `how` says.
 fn create(
     c: &Context<'_>,
-    acting: &UserContext<'_>,
+    user_context: &UserContext<'_>,
     directory: &File,
     name: &[u8],
     how: &Createhow4<'_>,
@@ -240,25 +240,25 @@ fn create(
     match how {
         Createhow4::Unchecked(attributes) => {
             let settable = settable::decode(attributes, c.minor, &c.service.owners)?;
-            match existing(acting, directory, name) {
+            match existing(user_context, directory, name) {
                 Err(Nfsstat4::Noent) => {}
                 found => return found.map(|found| unchecked(found, &settable)),
             }
-            match guarded(c, acting, directory, name, &settable) {
+            match guarded(c, user_context, directory, name, &settable) {
                 // Another request has created it meanwhile.
                 Err(Nfsstat4::Exist) => {
-                    existing(acting, directory, name).map(|found| unchecked(found, &settable))
+                    existing(user_context, directory, name).map(|found| unchecked(found, &settable))
                 }
                 other => other,
             }
         }
         Createhow4::Guarded(attributes) => {
             let settable = settable::decode(attributes, c.minor, &c.service.owners)?;
-            guarded(c, acting, directory, name, &settable)
+            guarded(c, user_context, directory, name, &settable)
         }
         Createhow4::Exclusive(verifier) => {
             let mask = Bitmap4::of(&[number::TIME_ACCESS, number::TIME_MODIFY]);
-            create_file(c, acting, directory, name, &CreateHow::Exclusive(*verifier, 0), mask)
+            create_file(c, user_context, directory, name, &CreateHow::Exclusive(*verifier, 0), mask)
         }
         Createhow4::Exclusive41(both) => {
             let settable = settable::decode(&both.attrs, c.minor, &c.service.owners)?;
@@ -268,21 +268,21 @@ fn create(
             let mut mask = settable.mask;
             mask.insert(number::TIME_ACCESS);
             mask.insert(number::TIME_MODIFY);
-            let acls = settable.acls(acting, &directory.node, false)?;
-            let set = settable.for_new(acting, &directory.node)?;
+            let acls = settable.acls(user_context, &directory.node, false)?;
+            let set = settable.for_new(user_context, &directory.node)?;
             // An error after the file was created would leave it behind: check first.
-            acting.check_set_id(FileKind::Regular, set.mode.unwrap_or(0)).map_err(status::of_store)?;
+            user_context.check_set_id(FileKind::Regular, set.mode.unwrap_or(0)).map_err(status::of_store)?;
             let how = CreateHow::Exclusive(both.verf, 0);
-            let opened = create_file(c, acting, directory, name, &how, mask)?;
+            let opened = create_file(c, user_context, directory, name, &how, mask)?;
             // Setting a size would change the times, which hold the verifier: a retransmission would find
             // another client's file.
             let set = SetAttributes { size: None, ..set };
             if !set.is_empty() {
-                acting
+                user_context
                     .set_attributes(&opened.node, &set, None, &mut Wcc::default())
                     .map_err(status::of_store)?;
             }
-            settable::set_acls(acting, &opened.node, acls.as_ref())?;
+            settable::set_acls(user_context, &opened.node, acls.as_ref())?;
             Ok(opened)
         }
     }
@@ -291,15 +291,15 @@ fn create(
 /// Creates the file, which must not exist.
 fn guarded(
     c: &Context<'_>,
-    acting: &UserContext<'_>,
+    user_context: &UserContext<'_>,
     directory: &File,
     name: &[u8],
     settable: &Settable,
 ) -> Result<Opened> {
-    let acls = settable.acls(acting, &directory.node, false)?;
-    let how = CreateHow::Guarded(settable.for_new(acting, &directory.node)?);
-    let opened = create_file(c, acting, directory, name, &how, settable.mask)?;
-    settable::set_acls(acting, &opened.node, acls.as_ref())?;
+    let acls = settable.acls(user_context, &directory.node, false)?;
+    let how = CreateHow::Guarded(settable.for_new(user_context, &directory.node)?);
+    let opened = create_file(c, user_context, directory, name, &how, settable.mask)?;
+    settable::set_acls(user_context, &opened.node, acls.as_ref())?;
     Ok(opened)
 }
 
@@ -314,7 +314,7 @@ fn unchecked(mut opened: Opened, settable: &Settable) -> Opened {
 
 fn create_file(
     c: &Context<'_>,
-    acting: &UserContext<'_>,
+    user_context: &UserContext<'_>,
     directory: &File,
     name: &[u8],
     how: &CreateHow,
@@ -322,20 +322,20 @@ fn create_file(
 ) -> Result<Opened> {
     c.expect_sync(directory);
     let mut wcc = Wcc::default();
-    let created = acting.create(&directory.node, name, how, &mut wcc);
+    let created = user_context.create(&directory.node, name, how, &mut wcc);
     let node = created.map_err(|error| match error {
         Error::InvalidName => Nfsstat4::Badname,
         other => status::of_store(other),
     })?;
-    c.sync_metadata(directory, acting, &[&node, &directory.node])?;
+    c.sync_metadata(directory, user_context, &[&node, &directory.node])?;
     Ok(Opened { node, directory: change_info(&wcc), set, truncate: false, is_new: true })
 }
 
-fn truncate(c: &Context<'_>, acting: &UserContext<'_>, directory: &File, node: &Node) -> Result<()> {
+fn truncate(c: &Context<'_>, user_context: &UserContext<'_>, directory: &File, node: &Node) -> Result<()> {
     c.expect_sync(directory);
     let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
-    acting.set_attributes(node, &set, None, &mut Wcc::default()).map_err(status::of_store)?;
-    c.sync_metadata(directory, acting, &[node])
+    user_context.set_attributes(node, &set, None, &mut Wcc::default()).map_err(status::of_store)?;
+    c.sync_metadata(directory, user_context, &[node])
 }
 
 /// The owner whose sequence number OPEN carries.

@@ -9,9 +9,9 @@ use state::Direction;
 use store::{DataContent, Extent, Node, ReadResult, UserContext};
 use xdr::Encoder;
 
-use crate::nfs4::context::Context;
-use crate::nfs4::status::{self, Result};
 use crate::programs::nfs3::MAX_TRANSFER;
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::status::{self, Result};
 
 /// The smallest payload that goes from the page cache to the socket, in bytes: `rpc` sends smaller ones from
 /// memory.
@@ -35,16 +35,16 @@ pub(crate) fn read(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
 
 fn attempt(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
     let file = c.file_for_io(args.stateid, Direction::Read)?;
-    let acting = file.acting()?;
+    let user_context = file.user_context()?;
     let count = room_for_data(c, args.count, Head::Read)?;
-    Reading { node: &file.node, offset: args.offset, count }.answer(c, &acting, Head::Read)
+    Reading { node: &file.node, offset: args.offset, count }.answer(c, &user_context, Head::Read)
 }
 
 pub(crate) fn read_plus(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
     let file = c.file_for_io(args.stateid, Direction::Read)?;
-    let acting = file.acting()?;
+    let user_context = file.user_context()?;
     let count = room_for_data(c, args.count, Head::Plus)?;
-    let found = acting.extents(&file.node, args.offset, count.into(), MAX_EXTENTS);
+    let found = user_context.extents(&file.node, args.offset, count.into(), MAX_EXTENTS);
     let (extents, eof) = found.map_err(status::of_store)?;
     let whole = |extent: &Extent| Reading {
         node: &file.node,
@@ -52,7 +52,7 @@ pub(crate) fn read_plus(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
         count: u32::try_from(extent.length).unwrap_or(count),
     };
     if let [Extent { what: DataContent::Data, .. }] = extents[..] {
-        return whole(&extents[0]).answer(c, &acting, Head::Plus);
+        return whole(&extents[0]).answer(c, &user_context, Head::Plus);
     }
     let head_at = c.reply.encoder().position();
     c.reply.encoder().bool(eof);
@@ -77,7 +77,7 @@ pub(crate) fn read_plus(c: &mut Context<'_>, args: Read4Args) -> Result<()> {
                 let mut reading = whole(extent);
                 let requested = reading.count;
                 reading.count = requested.min(u32::try_from(room).unwrap_or(u32::MAX));
-                let found = reading.append(c, &acting)?;
+                let found = reading.append(c, &user_context)?;
                 if found.count < requested as usize {
                     // No room is left, or the file has become shorter: another extent would leave a gap.
                     c.reply.encoder().patch_u32(head_at, u32::from(found.eof));
@@ -145,26 +145,26 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Appends `head` and the payload, in the way that suits the export's I/O mode and the payload's size.
-    fn answer(self, c: &mut Context<'_>, acting: &UserContext<'_>, head: Head) -> Result<()> {
+    fn answer(self, c: &mut Context<'_>, user_context: &UserContext<'_>, head: Head) -> Result<()> {
         let last = c.index == c.operations && !c.cache_this;
-        let buffered = acting.read_mode(self.node) == io::IoMode::Buffered;
+        let buffered = user_context.read_mode(self.node) == io::IoMode::Buffered;
         if last && !buffered {
-            return self.fetch(c, acting, head);
+            return self.fetch(c, user_context, head);
         }
         if last && self.count >= MIN_SENDFILE {
-            return self.attach(c, acting, head);
+            return self.attach(c, user_context, head);
         }
         let eof_at = c.reply.encoder().position();
         head.put(self.offset, false, c.reply.encoder());
-        let found = self.append(c, acting)?;
+        let found = self.append(c, user_context)?;
         c.reply.encoder().patch_u32(eof_at, u32::from(found.eof));
         Ok(())
     }
 
     /// Reads past the page cache, or through it without leaving the data there, into memory of its own.
-    fn fetch(self, c: &mut Context<'_>, acting: &UserContext<'_>, head: Head) -> Result<()> {
+    fn fetch(self, c: &mut Context<'_>, user_context: &UserContext<'_>, head: Head) -> Result<()> {
         c.cx.will_block();
-        let fetched = acting.fetch(self.node, self.offset, self.count as usize);
+        let fetched = user_context.fetch(self.node, self.offset, self.count as usize);
         let (payload, found) = fetched.map_err(status::of_store)?;
         c.moved += found.count as u64;
         let to = c.reply.encoder();
@@ -175,13 +175,13 @@ impl Reading<'_> {
     }
 
     /// Attaches the payload to the reply: it stays in the page cache until it is sent.
-    fn attach(self, c: &mut Context<'_>, acting: &UserContext<'_>, head: Head) -> Result<()> {
-        let (file, attributes) = acting.read_file(self.node).map_err(status::of_store)?;
+    fn attach(self, c: &mut Context<'_>, user_context: &UserContext<'_>, head: Head) -> Result<()> {
+        let (file, attributes) = user_context.read_file(self.node).map_err(status::of_store)?;
         let left = attributes.size.saturating_sub(self.offset);
         let count = u32::try_from(left).map_or(self.count, |left| left.min(self.count));
         if count >= MIN_SENDFILE {
             // A send that waited for the disk would hold up all replies behind it.
-            acting.warm(&file, self.offset, count, || c.cx.will_block()).map_err(status::of_store)?;
+            user_context.warm(&file, self.offset, count, || c.cx.will_block()).map_err(status::of_store)?;
         }
         head.put(self.offset, u64::from(count) == left, c.reply.encoder());
         c.reply.encoder().u32(count);
@@ -193,12 +193,12 @@ impl Reading<'_> {
     }
 
     /// Appends the payload and its length to a reply that isn't complete with them.
-    fn append(self, c: &mut Context<'_>, acting: &UserContext<'_>) -> Result<ReadResult> {
-        if acting.read_mode(self.node) == io::IoMode::Buffered {
-            return self.copy(c, acting);
+    fn append(self, c: &mut Context<'_>, user_context: &UserContext<'_>) -> Result<ReadResult> {
+        if user_context.read_mode(self.node) == io::IoMode::Buffered {
+            return self.copy(c, user_context);
         }
         c.cx.will_block();
-        let fetched = acting.fetch(self.node, self.offset, self.count as usize);
+        let fetched = user_context.fetch(self.node, self.offset, self.count as usize);
         let (payload, found) = fetched.map_err(status::of_store)?;
         c.moved += found.count as u64;
         c.reply.encoder().opaque(payload.as_ref());
@@ -206,14 +206,15 @@ impl Reading<'_> {
     }
 
     /// Reads the payload into the reply, behind its length.
-    fn copy(self, c: &mut Context<'_>, acting: &UserContext<'_>) -> Result<ReadResult> {
+    fn copy(self, c: &mut Context<'_>, user_context: &UserContext<'_>) -> Result<ReadResult> {
         let cx = c.cx;
         let to = c.reply.encoder();
         to.u32(0);
         let payload = to.position();
         let buffer = to.buffer();
         buffer.resize(payload + self.count as usize, 0);
-        let found = acting.read_or_wait(self.node, self.offset, &mut buffer[payload..], || cx.will_block());
+        let found =
+            user_context.read_or_wait(self.node, self.offset, &mut buffer[payload..], || cx.will_block());
         let found = found.map_err(status::of_store)?;
         to.truncate(payload + found.count);
         to.buffer().resize(payload + found.count + xdr::padding(found.count), 0);

@@ -15,11 +15,11 @@ use state::{
 };
 use xdr::{Array, Opaque};
 
-use crate::nfs4::back_channel::{self, credential};
-use crate::nfs4::callbacks::CallbackProgram;
-use crate::nfs4::callbacks::MAX_BACK_SLOTS;
-use crate::nfs4::context::Context;
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::back_channel::{self, credential};
+use crate::programs::nfs4::callbacks::CallbackProgram;
+use crate::programs::nfs4::callbacks::MAX_BACK_SLOTS;
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::status::{self, Result};
 
 /// The smallest request and reply of a back channel, in bytes: a callback fits in.
 const MIN_CALLBACK: u32 = 256;

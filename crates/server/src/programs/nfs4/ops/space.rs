@@ -4,8 +4,8 @@ use proto::nfs4::{Allocate4Args, Bitmap4, DataContent4, IoAdvise4Args, Nfsstat4,
 use state::Direction;
 use store::{DataContent, Error, Wcc};
 
-use crate::nfs4::context::Context;
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::status::{self, Result};
 
 const DATA: u32 = DataContent4::Data as u32;
 const HOLE: u32 = DataContent4::Hole as u32;
@@ -14,16 +14,18 @@ pub(crate) fn allocate(c: &mut Context<'_>, args: Allocate4Args) -> Result<()> {
     let file = c.file_for_io(args.stateid, Direction::Write)?;
     check_range(&args)?;
     c.cx.will_block();
-    let acting = file.acting()?;
-    acting.allocate(&file.node, args.offset, args.length, &mut Wcc::default()).map_err(status::of_store)
+    let user_context = file.user_context()?;
+    user_context.allocate(&file.node, args.offset, args.length, &mut Wcc::default()).map_err(status::of_store)
 }
 
 pub(crate) fn deallocate(c: &mut Context<'_>, args: Allocate4Args) -> Result<()> {
     let file = c.file_for_io(args.stateid, Direction::Write)?;
     check_range(&args)?;
     c.cx.will_block();
-    let acting = file.acting()?;
-    acting.deallocate(&file.node, args.offset, args.length, &mut Wcc::default()).map_err(status::of_store)
+    let user_context = file.user_context()?;
+    user_context
+        .deallocate(&file.node, args.offset, args.length, &mut Wcc::default())
+        .map_err(status::of_store)
 }
 
 fn check_range(args: &Allocate4Args) -> Result<()> {
@@ -38,12 +40,12 @@ pub(crate) fn seek(c: &mut Context<'_>, args: Seek4Args) -> Result<()> {
         HOLE => DataContent::Hole,
         _ => return Err(Nfsstat4::UnionNotsupp),
     };
-    let acting = file.acting()?;
-    let found = acting.seek(&file.node, args.offset, what).map_err(|error| match error {
+    let user_context = file.user_context()?;
+    let found = user_context.seek(&file.node, args.offset, what).map_err(|error| match error {
         Error::NoDevice => Nfsstat4::Nxio,
         other => status::of_store(other),
     })?;
-    let size = acting.attributes(&file.node).map_err(status::of_store)?.size;
+    let size = user_context.attributes(&file.node).map_err(status::of_store)?.size;
     // The end of the file counts as a hole; where it is the answer there is no more of either.
     let offset = found.unwrap_or(size);
     c.reply.encoder().put(&SeekRes4 { eof: offset >= size, offset });

@@ -3,8 +3,8 @@
 use proto::nfs4::{Nfsstat4, Stateid4Args, TestStateid4Args};
 use state::StateId;
 
-use crate::nfs4::context::Context;
-use crate::nfs4::status::{self, Result};
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::status::{self, Result};
 
 pub(crate) fn test_stateid(c: &mut Context<'_>, args: TestStateid4Args) -> Result<()> {
     let client = c.session_client()?;

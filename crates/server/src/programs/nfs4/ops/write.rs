@@ -6,9 +6,9 @@ use proto::nfs4::{Commit4Args, Nfsstat4, StableHow4, Write4Args, Write4ResOk};
 use state::Direction;
 use store::{FileKind, Wcc};
 
-use crate::nfs4::context::Context;
-use crate::nfs4::status::{self, Result};
 use crate::programs::nfs3::MAX_TRANSFER;
+use crate::programs::nfs4::context::Context;
+use crate::programs::nfs4::status::{self, Result};
 
 pub(crate) fn write(c: &mut Context<'_>, args: Write4Args<'_>) -> Result<()> {
     let Some(handle) = c.data_handle() else { return attempt(c, args) };
@@ -27,13 +27,13 @@ fn attempt(c: &mut Context<'_>, args: Write4Args<'_>) -> Result<()> {
     let sync = file.admitted.sync;
     let stable = if sync { args.stable } else { StableHow4::Unstable };
     let data = &args.data.0[..args.data.0.len().min(MAX_TRANSFER as usize)];
-    let acting = file.acting()?;
-    if stable != StableHow4::Unstable || acting.modes().write == io::IoMode::Direct {
+    let user_context = file.user_context()?;
+    if stable != StableHow4::Unstable || user_context.modes().write == io::IoMode::Direct {
         c.cx.will_block();
     }
     // Read before the write: if the data is lost before the reply, COMMIT returns another verifier.
     let writeverf = c.service.verifier.get();
-    let written = acting.write(&file.node, args.offset, data, stability(stable), &mut Wcc::default());
+    let written = user_context.write(&file.node, args.offset, data, stability(stable), &mut Wcc::default());
     let written = written.map_err(status::of_store)?;
     c.moved = written.count as u64;
     let committed = stable_how(written.committed);
@@ -67,8 +67,8 @@ fn attempt_commit(c: &mut Context<'_>, args: Commit4Args) -> Result<()> {
     }
     if file.admitted.sync {
         c.cx.will_block();
-        let acting = file.acting()?;
-        acting
+        let user_context = file.user_context()?;
+        user_context
             .commit(&file.node, args.offset, args.count.into(), &mut Wcc::default())
             .map_err(status::of_store)?;
     }
