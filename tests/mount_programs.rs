@@ -39,7 +39,10 @@ fn git(dir: &Path) {
          cd repo
          git config user.name test
          git config user.email test@example.org
-         for d in a b c; do mkdir -p $d/deep; for f in 1 2 3 4 5 6 7 8 9; do echo $d $f > $d/deep/file-$f; done; done
+         for d in a b c; do
+             mkdir -p $d/deep
+             for f in 1 2 3 4 5 6 7 8 9; do echo $d $f > $d/deep/file-$f; done
+         done
          git add .
          git commit -q -m one
          git tag one
@@ -71,13 +74,18 @@ fn sqlite(dir: &Path) {
 PRAGMA journal_mode={journal};
 CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT);
 BEGIN;
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) INSERT INTO t SELECT i, hex(randomblob(50)) FROM n;
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
+    INSERT INTO t SELECT i, hex(randomblob(50)) FROM n;
 COMMIT;
 BEGIN; DELETE FROM t WHERE id % 3 = 0; ROLLBACK;
 DELETE FROM t WHERE id % 2 = 0;
 VACUUM;
 END
-             for n in 1 2 3; do sqlite3 -cmd '.timeout 20000' {journal}.db \"INSERT INTO t SELECT 10000 * $n + id, text FROM t WHERE id < 200\" & done; wait
+             for n in 1 2 3; do
+                 sqlite3 -cmd '.timeout 20000' {journal}.db \
+                     \"INSERT INTO t SELECT 10000 * $n + id, text FROM t WHERE id < 200\" &
+             done
+             wait
              sqlite3 {journal}.db 'PRAGMA integrity_check; SELECT count(*) FROM t;'"
         );
         let said = shell(dir, &script);
@@ -137,8 +145,10 @@ fn compiler(dir: &Path) {
         "mkdir build
          cd build
          for n in 1 2 3 4 5 6; do echo \"int f$n(void) { return $n; }\" > f$n.c; done
-         printf '#include <stdio.h>\\nint f1(void); int f6(void);\\nint main(void) { printf(\"%%d\\\\n\", f1() + f6()); return 0; }\\n' > main.c
-         printf 'OBJECTS = f1.o f2.o f3.o f4.o f5.o f6.o main.o\\nprogram: $(OBJECTS)\\n\\t$(CC) -o $@ $^\\n' > Makefile
+         printf '#include <stdio.h>\\nint f1(void); int f6(void);\\n\
+             int main(void) { printf(\"%%d\\\\n\", f1() + f6()); return 0; }\\n' > main.c
+         printf 'OBJECTS = f1.o f2.o f3.o f4.o f5.o f6.o main.o\\n\
+             program: $(OBJECTS)\\n\\t$(CC) -o $@ $^\\n' > Makefile
          make -s -j4
          ./program
          ls -l --time-style=full-iso >&2

@@ -368,7 +368,8 @@ fn lane_messages() -> std::io::Result<()> {
         slots: 58,
     };
     seed("local", encode(&local))?;
-    seed("refused-version", encode(&LaneReply::Refused(HandshakeRefusal::Version { lowest: 2, highest: 3 })))?;
+    let version = HandshakeRefusal::Version { lowest: 2, highest: 3 };
+    seed("refused-version", encode(&LaneReply::Refused(version)))?;
     seed("refused-draining", encode(&LaneReply::Refused(HandshakeRefusal::Draining)))?;
     let opened = LaneReply::Opened {
         serial: 1,

@@ -30,7 +30,10 @@ pub struct Check {
 macro_rules! checks {
     ($($name:ident),* $(,)?) => {
         pub const CHECKS: &[crate::posix::Check] =
-            &[$(crate::posix::Check { name: concat!(module_path!(), "::", stringify!($name)), run: $name }),*];
+            &[$(crate::posix::Check {
+                name: concat!(module_path!(), "::", stringify!($name)),
+                run: $name,
+            }),*];
     };
 }
 pub(crate) use checks;

@@ -1,9 +1,9 @@
 //! The receiver of attributes that replies carry.
 //!
-//! Nearly every NFSv3 reply carries attributes of the files in the call, failures included. Replies to changes
-//! also carry attributes from before the change (weak cache consistency, RFC 1813 section 2.6). An attribute
-//! cache implements [`AttributeSink`] and gets all of them, from every file and every user of the session,
-//! without GETATTR calls of its own.
+//! Nearly every NFSv3 reply carries attributes of the files in the call, failures included. Replies to
+//! changes also carry attributes from before the change (weak cache consistency, RFC 1813 section 2.6). An
+//! attribute cache implements [`AttributeSink`] and gets all of them, from every file and every user of the
+//! session, without GETATTR calls of its own.
 
 use std::fmt::Debug;
 use std::time::Instant;

@@ -233,7 +233,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_opened_the_bounds_hold(opens in prop::collection::vec((0_u32..40, any::<bool>()), 1..300)) {
+        fn whatever_is_opened_the_bounds_hold(
+            opens in prop::collection::vec((0_u32..40, any::<bool>()), 1..300),
+        ) {
             let mut listing = of(&names(40));
             let mut follower = Follower::default();
             for (index, used) in opens {

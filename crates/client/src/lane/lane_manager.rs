@@ -108,7 +108,8 @@ impl LaneManager {
         }
     }
 
-    /// OpenFiles of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no trial.
+    /// OpenFiles of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no
+    /// trial.
     pub(crate) fn cannot_be_asked(&self, fsid: u64, medium: Medium) {
         let last = if medium == Medium::Memory { &self.in_memory } else { &self.mute };
         last.store(fsid, Relaxed);

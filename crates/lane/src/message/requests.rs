@@ -57,7 +57,8 @@ pub enum LaneRequest<'a> {
     Async,
 }
 
-/// Appends an Open without building a [`LaneRequest`]. `releases` must have at most [`MAX_RELEASES`] elements.
+/// Appends an Open without building a [`LaneRequest`]. `releases` must have at most [`MAX_RELEASES`]
+/// elements.
 pub fn encode_open(to: &mut Encoder, serial: u32, releases: &[u64], request: &OpenRequest<'_>) {
     to.u32(OPEN);
     to.u32(serial);

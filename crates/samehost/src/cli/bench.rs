@@ -7,12 +7,15 @@ use clap::Args;
 use super::road::RoadArgs;
 use super::target::Remote;
 
-pub const BENCH_LONG_HELP: &str = "Writes a scratch file into the directory, reads and writes it in 4 KiB blocks at random and in 128 KiB blocks in \
-sequence, and removes it. The same loop, one thread with --depth operations in flight, runs over each road in turn, \
---runs times; shown are the medians and, after the sign, half the distance between the fastest and the slowest run.
+pub const BENCH_LONG_HELP: &str = "\
+Writes a scratch file into the directory, reads and writes it in 4 KiB blocks at random and in \
+128 KiB blocks in sequence, and removes it. The same loop, one thread with --depth operations in \
+flight, runs over each road in turn, --runs times; shown are the medians and, after the sign, \
+half the distance between the fastest and the slowest run.
 
-With --raw DIR the same loop runs on a file in DIR without any server: name the directory that the server exports (or \
-one on the same filesystem) to see what the roads cost. Writes are not synced within the measured time, on no road.
+With --raw DIR the same loop runs on a file in DIR without any server: name the directory that \
+the server exports (or one on the same filesystem) to see what the roads cost. Writes are not \
+synced within the measured time, on no road.
 
 Examples:
   samehost bench nfs://localhost/srv
@@ -50,22 +53,39 @@ pub struct BenchArgs {
 #[command(next_help_heading = "Measuring")]
 pub struct LoadArgs {
     /// Operations in flight
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=256),
+    )]
     pub depth: u16,
     /// Runs of each measurement, of which the median counts
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+    )]
     pub runs: u16,
     /// Milliseconds a run
-    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 300,
+        value_parser = clap::value_parser!(u32).range(1..=600_000),
+    )]
     pub time: u32,
     /// Size of the scratch file in MiB (default: 64, and 32 for demo)
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: Option<u32>,
 }
 
-pub const DEMO_LONG_HELP: &str = "Makes a scratch directory, serves it on a free port of the loopback interface, shows the handshake, copies a real \
-file tree in and out, compares it byte for byte, and measures reads and writes on the raw filesystem, over the lane and \
-over the wire. Removes everything it made. Root isn't needed.
+pub const DEMO_LONG_HELP: &str = "\
+Makes a scratch directory, serves it on a free port of the loopback interface, shows the \
+handshake, copies a real file tree in and out, compares it byte for byte, and measures reads and \
+writes on the raw filesystem, over the lane and over the wire. Removes everything it made. Root \
+isn't needed.
 
 Exit codes:
   0  everything worked

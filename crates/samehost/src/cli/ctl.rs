@@ -36,8 +36,10 @@ pub enum CtlCommand {
     Lane(LaneArgs),
 }
 
-const LANE_LONG_HELP: &str = "Files that are open go on by the new road with their next read or write; what the kernel passes through, when it is opened \
-again. `required` lets reads and writes wait for a lane (on a hard mount), and fail without one (on a soft one).
+const LANE_LONG_HELP: &str = "\
+Files that are open go on by the new road with their next read or write; what the kernel passes \
+through, when it is opened again. `required` lets reads and writes wait for a lane (on a hard \
+mount), and fail without one (on a soft one).
 
 Examples:
   samehost ctl lane off                         # if only one share is mounted
@@ -57,13 +59,14 @@ pub struct LaneArgs {
 
 const IO_MODE_LONG_HELP: &str = "Modes:
   buffered   through the page cache, and the data stays there
-  dontcache  through the page cache, which lets go of the data when it is written or has been read (Linux 6.14, ext4, xfs
-             and some others; elsewhere it is buffered)
+  dontcache  through the page cache, which lets go of the data when it is written or has been
+             read (Linux 6.14, ext4, xfs and some others; elsewhere it is buffered)
   direct     past the page cache (O_DIRECT): whole blocks; what is left at the ends of a write is buffered
   default    takes back what was set with ctl before
 
-With EXPORT it is set for all clients of that export, whatever its options say. Without, for the server: it holds where
-no export's options (read_io=, write_io=) and no earlier ctl for an export say otherwise.
+With EXPORT it is set for all clients of that export, whatever its options say. Without, for the \
+server: it holds where no export's options (read_io=, write_io=) and no earlier ctl for an \
+export say otherwise.
 
 Examples:
   samehost ctl io-mode write direct

@@ -56,8 +56,10 @@ pub struct CatArgs {
     pub road: RoadArgs,
 }
 
-pub const CP_LONG_HELP: &str = "Modes are kept. With -r directories are copied with all that is in them and symbolic links as symbolic links; \
-without it a link's target is copied. Files on a server are committed to stable storage before they count as copied, unless --no-commit says otherwise.
+pub const CP_LONG_HELP: &str = "\
+Modes are kept. With -r directories are copied with all that is in them and symbolic links as \
+symbolic links; without it a link's target is copied. Files on a server are committed to stable \
+storage before they count as copied, unless --no-commit says otherwise.
 
 A place is nfs://HOST[:PORT]/PATH or a path on this machine. `cp a b DIR/` copies into DIR, which must exist.
 
@@ -90,7 +92,12 @@ pub struct CpArgs {
     #[arg(short, long)]
     pub quiet: bool,
     /// How many files to have open at the same time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=256),
+    )]
     pub files: u16,
     /// From where (one or more), and to where
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]

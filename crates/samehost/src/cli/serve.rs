@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use server::IoMode;
 
-pub const LONG_HELP: &str = "The server runs in the foreground and writes one line to standard output when it takes calls: where it listens, what \
-it exports, where the lane is, and what it can't do without privileges.
+pub const LONG_HELP: &str = "\
+The server runs in the foreground and writes one line to standard output when it takes calls: \
+where it listens, what it exports, where the lane is, and what it can't do without privileges.
 
 Signals:
   SIGHUP            read the exports files again; nobody is disconnected
-  SIGTERM, SIGINT   drain: finish the calls that run, recall what was granted, leave; a second one leaves at once
+  SIGTERM, SIGINT   drain: finish the calls that run, recall what was granted, leave;
+                    a second one leaves at once
 
 Examples:
   samehost serve --export '/srv *(ro)'
@@ -55,7 +57,12 @@ pub struct ServeArgs {
     ///
     /// Local users share them; one client gets a quarter at most, and the users of one client share that.
     /// Beyond its share a client uses the wire.
-    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 65_536,
+        value_parser = clap::value_parser!(u32).range(1..=16_777_216),
+    )]
     pub lane_grants: u32,
 
     /// How files are read: buffered, dontcache or direct
@@ -70,11 +77,21 @@ pub struct ServeArgs {
     pub write_io: IoMode,
 
     /// Worker threads: how many calls on the wire can wait for the filesystem at the same time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=256),
+    )]
     pub threads: u16,
 
     /// How many TCP connections there may be at once; further ones are closed
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4096,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+    )]
     pub max_connections: u32,
 
     /// Don't register with rpcbind, not even where one runs
@@ -82,21 +99,42 @@ pub struct ServeArgs {
     pub no_rpcbind: bool,
 
     /// How long to wait for an address on which another server listens, which may be stopping, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u16).range(0..=3600),
+    )]
     pub takeover: u16,
 
     /// How long SIGTERM waits for I/O on granted files, and then for running calls, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(0..=3600),
+    )]
     pub grace: u16,
 
     /// How long an NFSv4 client may be silent before others may have what it has open and locked, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u16).range(1..=3600))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 90,
+        value_parser = clap::value_parser!(u16).range(1..=3600),
+    )]
     pub lease: u16,
 
     /// How NFSv4 clients are told owners and groups: numbers, or name@domain for those that have a name here
     ///
     /// Both are taken from clients in either case.
-    #[arg(long, value_enum, value_name = "numbers|names", hide_possible_values = true, default_value_t = Owners::Numbers)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "numbers|names",
+        hide_possible_values = true,
+        default_value_t = Owners::Numbers,
+    )]
     pub nfs4_owners: Owners,
 
     /// The domain behind users' and groups' names in NFSv4

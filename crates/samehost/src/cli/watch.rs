@@ -5,9 +5,12 @@ use clap::Args;
 use super::road::RoadArgs;
 use super::target::Remote;
 
-pub const STATUS_LONG_HELP: &str = "Every server and every mount with a socket in the run directory is asked; for ordinary users also in \
-$XDG_RUNTIME_DIR/samehost, where their mounts have it if they may not write to the run directory. For each client of a server, and for each mount, it says \
-whether it is local and, if not, why not. Who doesn't answer within two seconds is named, and keeps nobody else from being shown.
+pub const STATUS_LONG_HELP: &str = "\
+Every server and every mount with a socket in the run directory is asked; for ordinary users \
+also in $XDG_RUNTIME_DIR/samehost, where their mounts have it if they may not write to the run \
+directory. For each client of a server, and for each mount, it says whether it is local and, if \
+not, why not. Who doesn't answer within two seconds is named, and keeps nobody else from being \
+shown.
 
 Exit codes:
   0  every server and mount that was found answered
@@ -26,8 +29,10 @@ pub struct StatusArgs {
     pub procedures: bool,
 }
 
-pub const PROBE_LONG_HELP: &str = "Connects to the server, looks for it in every rendezvous that this process can see, and shakes hands. Says \
-\"local: yes\" and through what, or \"local: no\" and for each rendezvous why not and what to do about it.
+pub const PROBE_LONG_HELP: &str = "\
+Connects to the server, looks for it in every rendezvous that this process can see, and shakes \
+hands. Says \"local: yes\" and through what, or \"local: no\" and for each rendezvous why not \
+and what to do about it.
 
 Exit codes:
   0  a lane came up

@@ -118,11 +118,20 @@ fn plain(acl: &PosixAcl) -> PosixAcl {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1024,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// One permission at a time: by NFSv4's rules two permissions at once may come from two groups.
     #[test]
-    fn a_posix_list_means_the_same_in_nfs4(access in posix(), default in posix(), process in process(), directory: bool) {
+    fn a_posix_list_means_the_same_in_nfs4(
+        access in posix(),
+        default in posix(),
+        process in process(),
+        directory: bool,
+    ) {
         let pair = (access, directory.then_some(default));
         let aces = to_nfs4(&pair, directory);
         for (bit, rights) in rights_of(directory) {
