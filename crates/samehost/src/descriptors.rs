@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::exit::Failure;
 
-/// The least limit for a client: the runtime, connections, a lane, and some thirty prefetched opens.
+/// The least limit for a client: the runtime, connections, a lane, and some files.
 const MIN_LIMIT: u64 = 64;
 /// Descriptors that a client uses at most besides those of copied files.
 const BESIDES_COPIES: u64 = 48;

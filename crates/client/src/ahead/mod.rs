@@ -48,18 +48,32 @@ struct Held {
     lane: u64,
 }
 
-/// A session's files ahead.
-#[derive(Debug, Default)]
+/// The least limit of open files (RLIMIT_NOFILE) with which files are prefetched. They take up to
+/// [`shelf::MOST`] descriptors, which a process with fewer needs for the files that it opens.
+const MIN_LIMIT: u64 = 256;
+
+/// A session's prefetched files.
+#[derive(Debug)]
 pub(crate) struct Ahead {
+    /// Whether the process has descriptors to spare.
+    is_affordable: bool,
     state: Mutex<State>,
     /// Something has come, or won't.
     news: Notify,
 }
 
 impl Ahead {
-    /// A page of a listing has come.
+    /// Nothing is prefetched yet. `limit` is the process's limit of open files; `None` is no limit.
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        let is_affordable = limit.is_none_or(|limit| limit >= MIN_LIMIT);
+        Self { is_affordable, state: Mutex::default(), news: Notify::new() }
+    }
+
+    /// A page of a listing has come. Without listings nothing is prefetched.
     pub(crate) fn listed(&self, directory: &Handle, cookie: u64, page: &Page) {
-        self.state.lock().listed(directory, cookie, page);
+        if self.is_affordable {
+            self.state.lock().listed(directory, cookie, page);
+        }
     }
 
     /// The lane is gone, or has taken everything back.

@@ -9,6 +9,7 @@ use arc_swap::ArcSwapOption;
 use lane::{Lane, RendezvousOptions};
 use parking_lot::Mutex;
 use rpc::client::Policy;
+use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle as Runtime;
 use tokio::task::AbortHandle;
 
@@ -104,11 +105,11 @@ impl LaneManager {
             in_memory: AtomicU64::new(0),
             mute: AtomicU64::new(0),
             fallbacks: io::IoFallbacks::default(),
-            ahead: Ahead::default(),
+            ahead: Ahead::new(getrlimit(Resource::Nofile).current),
         }
     }
 
-    /// OpenFiles of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no
+    /// Files of this filesystem can't be asked not to wait (RWF_NOWAIT): the next one opened needs no
     /// trial.
     pub(crate) fn cannot_be_asked(&self, fsid: u64, medium: Medium) {
         let last = if medium == Medium::Memory { &self.in_memory } else { &self.mute };
