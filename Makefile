@@ -10,7 +10,7 @@ MAN = target/man
 COMPLETIONS = target/completions
 FUZZ_SECONDS ?= 60
 
-.PHONY: all demo test check msrv bench nfsload fuzz xfstests man completions install clean
+.PHONY: all demo test test-fast check msrv bench nfsload fuzz xfstests man completions install clean
 
 all:
 	$(CARGO) build --release --locked -p samehost
@@ -26,6 +26,10 @@ test:
 	scripts/setup test
 	$(CARGO) build --locked -p samehost
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+# What an ordinary user can run, in some minutes.
+test-fast:
+	scripts/test-fast
 
 # What a change must pass before anybody looks at it.
 check:
