@@ -19,7 +19,7 @@ mod counters;
 mod error;
 mod file;
 mod lane;
-mod options;
+pub mod options;
 mod session;
 mod types;
 mod url;

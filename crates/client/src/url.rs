@@ -1,13 +1,12 @@
 //! `nfs://host[:port]/path?options`: how a user names a file on a server (RFC 2224, with libnfs's options).
 //!
 //! The path is bytes behind percent escapes: NFS names need not be UTF-8. Options carry the names of nfs(5)
-//! and of libnfs where they mean something here; a name that means nothing here is an error, never ignored.
+//! and of libnfs ([`SESSION`]); any other name is an error.
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
-use crate::options::{Credential, Options, ReservedPort};
+use crate::options::{Descriptor, OptionError, Options, SESSION, Setting, Source};
 
 /// Why a text is not an NFS URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,22 +23,17 @@ pub enum UrlError {
     /// A '%' without two hexadecimal digits behind it, or an escaped NUL.
     #[error("bad percent escape at {0:?}: write %25 for a percent sign")]
     Escape(String),
-    /// An option we don't have.
-    #[error(
-        "the URL option {0:?} is not known (known: version, nfsport, mountport, uid, gid, timeo, retrans, \
-         retry, soft, hard, rsize, wsize, nconnect, resvport, lane, localio_probe_throttle)"
-    )]
-    Option(String),
-    /// An option's value is not one of its values.
-    #[error("the URL option {name}={value:?} is not valid: {expected}")]
-    Value {
-        /// The option.
-        name: String,
-        /// Its value.
-        value: String,
-        /// What would have been right.
-        expected: &'static str,
+    /// There is no such option.
+    #[error("{error} (known: {known})")]
+    UnknownOption {
+        /// The option, and what was probably meant.
+        error: OptionError,
+        /// The options that a URL can have.
+        known: String,
     },
+    /// An option's value can't be used.
+    #[error(transparent)]
+    Option(#[from] OptionError),
 }
 
 /// A place on an NFS server.
@@ -48,7 +42,7 @@ pub struct Url {
     host: String,
     port: Option<u16>,
     path: Vec<u8>,
-    options: Vec<(String, String)>,
+    options: Vec<(String, Option<String>)>,
 }
 
 impl Url {
@@ -91,75 +85,25 @@ impl Url {
     /// Changes `options` as the URL's own options say.
     ///
     /// # Errors
-    /// [`UrlError::Option`] or [`UrlError::Value`].
+    /// [`UrlError::UnknownOption`] or [`UrlError::Option`].
     pub fn apply(&self, options: &mut Options) -> Result<(), UrlError> {
         for (name, value) in &self.options {
-            apply_one(options, name, value)?;
+            read(name, value.as_deref())?.apply(options);
         }
         Ok(())
     }
 }
 
-fn number<T: FromStr>(name: &str, value: &str, expected: &'static str) -> Result<T, UrlError> {
-    value.parse().map_err(|_| invalid(name, value, expected))
-}
-
-fn invalid(name: &str, value: &str, expected: &'static str) -> UrlError {
-    UrlError::Value { name: name.to_owned(), value: value.to_owned(), expected }
-}
-
-fn apply_one(options: &mut Options, name: &str, value: &str) -> Result<(), UrlError> {
-    match name {
-        "version" | "vers" if value == "3" => {}
-        "version" | "vers" => return Err(invalid(name, value, "this client speaks version 3")),
-        "nfsport" | "port" => {} // taken by the parser
-        "mountport" => options.mount_port = Some(number(name, value, "a port, 1 to 65535")?),
-        "uid" | "gid" => {
-            let id = number(name, value, "a number, 0 to 4294967295")?;
-            if let Credential::Sys { uid, gid, groups } = &mut options.credential {
-                *(if name == "uid" { uid } else { gid }) = id;
-                groups.clear();
-            }
-        }
-        "timeo" => {
-            let tenths: u32 = number(name, value, "tenths of a second, 1 to 6000")?;
-            if !(1..=6000).contains(&tenths) {
-                return Err(invalid(name, value, "tenths of a second, 1 to 6000"));
-            }
-            options.timeo = Duration::from_millis(u64::from(tenths) * 100);
-        }
-        "retrans" => options.retrans = number(name, value, "a number of retries")?,
-        "retry" => {
-            let minutes: u32 = number(name, value, "minutes, 1 to 10000")?;
-            if !(1..=10_000).contains(&minutes) {
-                return Err(invalid(name, value, "minutes, 1 to 10000"));
-            }
-            options.retry = Duration::from_secs(u64::from(minutes) * 60);
-        }
-        // A soft session's error says what it is anyway: nfs(5) tells the two apart by the errno only.
-        "soft" | "softerr" => options.hard = false,
-        "hard" => options.hard = true,
-        "rsize" => options.rsize = Some(number(name, value, "bytes")?),
-        "wsize" => options.wsize = Some(number(name, value, "bytes")?),
-        "nconnect" => {
-            options.nconnect = number(name, value, "1 to 16")?;
-            if !(1..=16).contains(&options.nconnect) {
-                return Err(invalid(name, value, "1 to 16"));
-            }
-        }
-        "resvport" => options.reserved_port = ReservedPort::Yes,
-        "noresvport" => options.reserved_port = ReservedPort::No,
-        "lane" => options.lane = value.parse().map_err(|_| invalid(name, value, "auto, off or required"))?,
-        "localio_probe_throttle" => {
-            let expected = "0 (off) or a power of two";
-            options.probe_throttle = number(name, value, expected)?;
-            if options.probe_throttle != 0 && !options.probe_throttle.is_power_of_two() {
-                return Err(invalid(name, value, expected));
-            }
-        }
-        other => return Err(UrlError::Option(other.to_owned())),
-    }
-    Ok(())
+/// What an option of a URL sets.
+fn read(name: &str, value: Option<&str>) -> Result<Setting<Options>, UrlError> {
+    let Some(descriptor) = Descriptor::find(SESSION, Source::Url, name) else {
+        let known = || SESSION.iter().filter(|each| each.sources.contains(&Source::Url));
+        return Err(UrlError::UnknownOption {
+            error: OptionError::unknown(name, known().flat_map(Descriptor::names)),
+            known: known().map(|each| each.name).collect::<Vec<_>>().join(", "),
+        });
+    };
+    Ok(descriptor.read(name, value)?)
 }
 
 /// `%xx` to bytes. An escaped NUL is refused: no file name has one.
@@ -214,16 +158,19 @@ impl FromStr for Url {
         };
         let mut url = Self::new(host, port.map(parse_port).transpose()?, &unescape(path)?);
         for option in query.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let value =
-                String::from_utf8(unescape(value)?).map_err(|_| UrlError::Escape(value.to_owned()))?;
-            if matches!(name, "nfsport" | "port") {
-                url.port = Some(parse_port(&value)?);
-            }
-            url.options.push((name.to_owned(), value));
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option, None),
+            };
+            let text = |value: &str| {
+                String::from_utf8(unescape(value)?).map_err(|_| UrlError::Escape(value.to_owned()))
+            };
+            url.options.push((name.to_owned(), value.map(text).transpose()?));
         }
-        // What is wrong is said where it is read, not first when somebody connects.
-        url.apply(&mut Options::default())?;
+        // Errors in options are reported when the URL is parsed, not when a session connects.
+        let mut options = Options::default();
+        url.apply(&mut options)?;
+        url.port = options.port.or(url.port);
         Ok(url)
     }
 }
@@ -244,10 +191,11 @@ impl fmt::Display for Url {
                 byte => write!(f, "{}", char::from(byte))?,
             }
         }
-        let options = self.options.iter().filter(|(name, _)| !matches!(name.as_str(), "nfsport" | "port"));
+        let is_port = |name: &str| matches!(name, "nfsport" | "port");
+        let options = self.options.iter().filter(|(name, _)| !is_port(name));
         for (index, (name, value)) in options.enumerate() {
             write!(f, "{}{name}", if index == 0 { '?' } else { '&' })?;
-            if !value.is_empty() {
+            if let Some(value) = value {
                 write!(f, "={}", value.replace('%', "%25").replace('&', "%26"))?;
             }
         }
@@ -257,7 +205,10 @@ impl fmt::Display for Url {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::options::Credential;
 
     fn parsed(text: &str) -> Url {
         text.parse().unwrap()
@@ -296,7 +247,7 @@ mod tests {
         assert_eq!((options.hard, options.timeo, options.nconnect), (false, Duration::from_millis(1500), 4));
         assert_eq!((options.rsize, options.lane), (Some(65536), crate::LaneMode::Required));
         parsed("nfs://h/x?retry=3&localio_probe_throttle=8").apply(&mut options).unwrap();
-        assert_eq!((options.retry, options.probe_throttle), (Duration::from_secs(180), 8));
+        assert_eq!((options.retry, options.probe_throttle), (Some(Duration::from_secs(180)), 8));
     }
 
     #[test]
@@ -307,11 +258,13 @@ mod tests {
         assert!(matches!(error("nfs://é/x%"), UrlError::Escape(_)));
         assert!(matches!(error("nfs://h:0/"), UrlError::Port(_)));
         assert!(matches!(error("nfs://h/%00"), UrlError::Escape(_)));
-        assert!(matches!(error("nfs://h/?frobnicate"), UrlError::Option(_)));
-        assert!(matches!(error("nfs://h/?nconnect=17"), UrlError::Value { .. }));
-        assert!(matches!(error("nfs://h/?retry=0"), UrlError::Value { .. }));
-        assert!(matches!(error("nfs://h/?localio_probe_throttle=12"), UrlError::Value { .. }));
-        assert!(matches!(error("nfs://h/?version=4"), UrlError::Value { .. }));
+        assert!(matches!(error("nfs://h/?frobnicate"), UrlError::UnknownOption { .. }));
+        assert!(matches!(error("nfs://h/?trust_uid=7"), UrlError::UnknownOption { .. }));
+        assert!(matches!(error("nfs://h/?nconnect=17"), UrlError::Option(_)));
+        assert!(matches!(error("nfs://h/?soft=1"), UrlError::Option(_)));
+        assert!(matches!(error("nfs://h/?version=4"), UrlError::Option(_)));
+        let unknown = error("nfs://h/?rsiz=1").to_string();
+        assert!(unknown.contains("did you mean 'rsize'?") && unknown.contains("known: vers, "), "{unknown}");
         assert!(matches!(error("nfs://[::1/"), UrlError::Host(_)));
     }
 }

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use client::{Credential, Error, FileKind, Follow, Found, Handle, Options, Session, Status, Url};
+use client::{Error, FileKind, Follow, Found, Handle, Options, Session, Status, Url};
 
-use crate::cli::{Global, RoadArgs};
+use crate::cli::{Global, SessionArgs};
 use crate::exit::{Exit, Failure};
 use crate::human;
 
@@ -35,8 +35,8 @@ pub struct TargetName {
 
 impl Connector {
     /// A connector with the options of the command line. Options in a URL win over these.
-    pub fn new(global: &Global, road: &RoadArgs) -> Self {
-        Self { options: options(global, road), sessions: RefCell::default() }
+    pub fn new(global: &Global, session: &SessionArgs) -> Self {
+        Self { options: options(global, session), sessions: RefCell::default() }
     }
 
     /// The options of new sessions.
@@ -131,26 +131,8 @@ fn parent_failure(failure: Failure, url: &Url) -> Failure {
     )
 }
 
-fn options(global: &Global, road: &RoadArgs) -> Options {
-    Options {
-        lane: road.lane.into(),
-        run_dir: global.run_dir.clone(),
-        trusted_uids: road.trust_uid.clone(),
-        hard: !road.soft,
-        timeo: Duration::from_millis(u64::from(road.timeo) * 100),
-        retrans: road.retrans,
-        retry: CONNECT_TIMEOUT,
-        probe_throttle: road.localio_probe_throttle,
-        nconnect: road.nconnect.into(),
-        rsize: road.rsize,
-        wsize: road.wsize,
-        credential: road.user.as_ref().map_or_else(Credential::own, |user| Credential::Sys {
-            uid: user.uid,
-            gid: user.gid,
-            groups: user.gids.clone(),
-        }),
-        ..Options::default()
-    }
+fn options(global: &Global, session: &SessionArgs) -> Options {
+    Options { run_dir: global.run_dir.clone(), retry: Some(CONNECT_TIMEOUT), ..session.options.clone() }
 }
 
 /// `url` with `name` behind its path.

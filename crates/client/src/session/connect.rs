@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::mount3::{self, Mountres3, Mountstat3};
 use proto::{nfs3, rpcbind};
@@ -21,6 +22,10 @@ use crate::lane::LaneManager;
 use crate::options::{LaneMode, Options, ReservedPort};
 use crate::types::{ExportEntry, FsInfo, Handle};
 use crate::url::Url;
+
+/// How long a session may take to come up unless [`Options::retry`] says otherwise: nfs(5)'s `retry` in the
+/// foreground.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How many parts of a path are tried at MOUNT.
 const MOUNT_TRIES: usize = 64;
@@ -42,7 +47,7 @@ impl Session {
     /// [`LaneMode::Required`], [`Error::NoLane`].
     pub async fn connect(url: &Url, mut options: Options) -> Result<Self> {
         url.apply(&mut options)?;
-        let after = options.retry;
+        let after = options.retry.filter(|retry| !retry.is_zero()).unwrap_or(CONNECT_TIMEOUT);
         match tokio::time::timeout(after, Box::pin(Self::come_up(url, options))).await {
             Ok(session) => session,
             Err(_) => Err(Error::NoAnswer { object: url.to_string(), after }),
@@ -161,7 +166,8 @@ fn rpc_options(options: &Options, connections: usize) -> rpc::client::Options {
 /// A connection to the first of the host's addresses that takes one, at the URL's port, 2049, or where
 /// rpcbind says.
 async fn connect_any(url: &Url, options: &Options) -> Result<Client> {
-    let port = url.port().unwrap_or(nfs3::PORT);
+    let given = url.port().or(options.port);
+    let port = given.unwrap_or(nfs3::PORT);
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), port))
         .await
         .map_err(|source| Error::Resolve { host: url.host().to_owned(), source })?
@@ -173,7 +179,7 @@ async fn connect_any(url: &Url, options: &Options) -> Result<Client> {
             Err(error) => last = Some(error),
         }
     }
-    if url.port().is_none() {
+    if given.is_none() {
         for address in &addresses {
             if let Some(port) = ask_rpcbind(*address, nfs3::PROGRAM, nfs3::VERSION, options).await {
                 let address = SocketAddr::new(address.ip(), port);

@@ -1,63 +1,59 @@
-//! Mount options: what `-o` says, in nfs(5)'s names and units, and what the mount does accordingly.
+//! Mount options: the text behind `-o`, with nfs(5)'s names and units, and what it sets.
 //!
-//! Everything is decided here and nothing is done: [`parse()`] takes a text and says what it means, or which
-//! option is wrong, why, and what to write instead. An option is never ignored in silence. What nfs(5) has
-//! and a FUSE mount can't do is an error that says so; what it has and what is so anyway (`nolock`, `tcp`) is
-//! taken.
+//! [`parse()`] has no effect beside its result. Each option either sets something, is accepted because the
+//! mount behaves that way in any case (`nolock`, `tcp`), or is an error with the reason and a way out.
 
-mod error;
-mod generic;
-mod nearest;
-mod nfs;
-mod ours;
 mod remount;
 mod split;
+mod table;
 
 use std::time::Duration;
 
-pub use error::OptionError;
+pub use client::options::OptionError;
+use client::options::{Descriptor, SESSION, Setting, Source, help};
+
 pub use remount::{Remount, remount};
+pub use table::MOUNT;
 
 use crate::settings::MountOptions;
 use split::Item;
 
-/// What a mount is told.
+/// [`Parsed::retry`] in the foreground unless the option `retry` is given, as in nfs(5).
+const RETRY_FG: Duration = Duration::from_secs(2 * 60);
+/// [`Parsed::retry`] in the background unless the option `retry` is given, as in nfs(5).
+const RETRY_BG: Duration = Duration::from_secs(10_000 * 60);
+
+/// What a list of mount options sets.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// How the filesystem behaves. Its source is left empty.
+    /// How the filesystem behaves. Its source is empty.
     pub mount: MountOptions,
     /// How the session with the server behaves.
     pub session: client::Options,
-    /// NFS's port at the server, if one was given.
-    pub port: Option<u16>,
     /// `bg`: when the first attempt fails, go on trying after the command has returned.
     pub background: bool,
     /// `retry`: how long to go on trying to reach the server; nfs(5): 2 minutes, 10,000 in the background.
     pub retry: Duration,
-    /// With `sloppy`: the errors that were passed over.
-    pub passed_over: Vec<OptionError>,
+    /// With `sloppy`: the errors of the options that were skipped.
+    pub skipped: Vec<OptionError>,
 }
 
-/// What is being put together. A later option wins over an earlier one, as in nfs(5).
-struct Building {
-    parsed: Parsed,
-    retry: Option<Duration>,
-    sloppy: bool,
+/// An option that was read.
+enum Read {
+    Session(Setting<client::Options>),
+    Mount(Setting<Parsed>),
+    /// An option for programs that read fstab(5), `x-...`.
+    Program,
 }
 
-/// Whether a family of options knew a name.
-enum Known {
-    /// It did, and has taken it.
-    Yes,
-    /// It didn't.
-    No,
-}
-
-/// What the comma-separated list of options `text` means, on top of the session's own `defaults`.
-/// `privileged`: root mounts, so every user may enter (`allow_other`), and set-id bits count unless they are
-/// switched off, as mount(8) has it. Devices don't unless `dev` asks for them: the kernel opens them without
-/// asking whether that user may. `sloppy`: as mount(8)'s `-s`, an option that is wrong is passed over and
-/// reported in [`Parsed::passed_over`].
+/// Parses the comma-separated list of options `text`. Session options that it doesn't set are those of
+/// `defaults`. A later option wins over an earlier one, as in nfs(5).
+///
+/// `privileged`: root mounts. Every user may then enter (`allow_other`), and set-id bits count unless they
+/// are switched off, as in mount(8). Devices need the option `dev` or `devices` in any case: the kernel opens
+/// device files of a FUSE mount without a check of their modes.
+///
+/// `sloppy`: an option that is wrong is skipped and reported in [`Parsed::skipped`], as with mount(8)'s `-s`.
 ///
 /// # Errors
 /// [`OptionError`], for the first option that is wrong.
@@ -73,54 +69,62 @@ pub fn parse(
         suid: privileged,
         ..MountOptions::default()
     };
-    let mut building = Building {
-        parsed: Parsed {
-            mount,
-            session: defaults,
-            port: None,
-            background: false,
-            retry: Duration::ZERO,
-            passed_over: Vec::new(),
-        },
-        retry: None,
-        sloppy,
+    let mut parsed = Parsed {
+        mount,
+        session: client::Options { retry: None, ..defaults },
+        background: false,
+        retry: Duration::ZERO,
+        skipped: Vec::new(),
     };
     let items = split::split(text)?;
-    building.sloppy |= items.iter().any(|item| item.name == "sloppy" && item.value.is_none());
+    let sloppy = sloppy || items.iter().any(|item| item.name == "sloppy" && item.value.is_none());
     for item in &items {
-        if let Err(error) = building.take(item) {
-            if !building.sloppy {
-                return Err(error);
-            }
-            building.parsed.passed_over.push(error);
+        match read(item) {
+            Ok(Read::Session(setting)) => setting.apply(&mut parsed.session),
+            Ok(Read::Mount(setting)) => setting.apply(&mut parsed),
+            Ok(Read::Program) => {}
+            Err(error) if sloppy => parsed.skipped.push(error),
+            Err(error) => return Err(error),
         }
     }
-    Ok(building.finish())
+    parsed.mount.softerr = parsed.session.softerr;
+    let default = if parsed.background { RETRY_BG } else { RETRY_FG };
+    parsed.retry = parsed.session.retry.take().unwrap_or(default);
+    Ok(parsed)
 }
 
-/// Every name that [`parse()`] knows, also those that it knows to be impossible.
+/// What an option sets. No setting is applied.
+fn read(item: &Item) -> Result<Read, OptionError> {
+    let (name, value) = (item.name.as_str(), item.value.as_deref());
+    if name.starts_with("x-") || name.starts_with("X-") {
+        return Ok(Read::Program);
+    }
+    if let Some(descriptor) = Descriptor::find(SESSION, Source::Mount, name) {
+        return descriptor.read(name, value).map(Read::Session);
+    }
+    match Descriptor::find(MOUNT, Source::Mount, name) {
+        Some(descriptor) => descriptor.read(name, value).map(Read::Mount),
+        None => Err(OptionError::unknown(name, names())),
+    }
+}
+
+/// Every name that [`parse()`] knows, including those of options that it refuses.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    [nfs::NAMES, ours::NAMES, generic::NAMES].into_iter().flatten().copied()
+    let session = SESSION.iter().filter(|each| each.sources.contains(&Source::Mount));
+    session.flat_map(Descriptor::names).chain(MOUNT.iter().flat_map(Descriptor::names))
 }
 
-impl Building {
-    fn take(&mut self, item: &Item) -> Result<(), OptionError> {
-        for family in [nfs::take, ours::take, generic::take] {
-            if let Known::Yes = family(self, item)? {
-                return Ok(());
-            }
-        }
-        Err(OptionError::Unknown {
-            name: item.name.clone(),
-            nearest: nearest::nearest(&item.name, names()).map(str::to_owned),
-        })
-    }
-
-    fn finish(self) -> Parsed {
-        let mut parsed = self.parsed;
-        parsed.retry = self.retry.unwrap_or(if parsed.background { nfs::RETRY_BG } else { nfs::RETRY_FG });
-        parsed
-    }
+/// A list of all options for help texts, at most 80 columns wide.
+#[must_use]
+pub fn help() -> String {
+    format!(
+        "{}{}Accepted, as the mount behaves that way in any case (and x-...):\n{}\
+         Refused, with the reason:\n{}",
+        help::list(SESSION, Source::Mount),
+        help::list(MOUNT, Source::Mount),
+        help::names(MOUNT, help::is_implied),
+        help::names(MOUNT, |each| help::is_refused(each) && each.name != "remount"),
+    )
 }
 
 #[cfg(test)]

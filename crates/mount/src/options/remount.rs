@@ -1,20 +1,15 @@
-//! `remount`: what can change about a filesystem that is mounted.
+//! `remount`: changes of the mount flags that the kernel enforces.
 //!
-//! That is what the kernel keeps to by itself. What this process or the session with the server goes by is
-//! settled when the filesystem is mounted. mount(8) repeats it when it remounts, from fstab(5) and from the
-//! mount table: it is checked and left as it is.
+//! The options of the mount's process and its session are settled when the filesystem is mounted. mount(8)
+//! repeats them for a remount, from fstab(5) and from the mount table: they are checked and change nothing.
 
-use std::time::Duration;
-
-use super::split::{self, Item};
-use super::{Building, OptionError, Parsed};
-use crate::settings::MountOptions;
+use super::{OptionError, read, split};
 
 /// What the mount table shows of a FUSE filesystem.
 const SHOWN: &[&str] =
     &["blksize", "default_permissions", "fd", "group_id", "max_read", "rootmode", "subtype", "user_id"];
 
-/// What is to change; `None`: that stays as it is.
+/// Mount flags to change; `None` leaves a flag as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remount {
     /// `ro`, `rw`: nothing can be written.
@@ -29,7 +24,7 @@ pub struct Remount {
     pub symfollow: Option<bool>,
 }
 
-/// What a list of options with `remount` in it asks for; `None` without.
+/// The flags that a list of options with `remount` in it changes; `None` for a list without `remount`.
 ///
 /// # Errors
 /// [`OptionError`], for the first option that is wrong.
@@ -52,7 +47,7 @@ pub fn remount(text: &str) -> Result<Option<Remount>, OptionError> {
             }
             name if SHOWN.contains(&name) => continue,
             _ => {
-                check(item)?;
+                read(item)?;
                 continue;
             }
         };
@@ -60,19 +55,6 @@ pub fn remount(text: &str) -> Result<Option<Remount>, OptionError> {
         *what = Some(!matches!(item.name.as_str(), "rw" | "nosuid" | "nodev" | "noexec" | "nosymfollow"));
     }
     Ok(Some(to))
-}
-
-/// Whether an option is one, with a value that it can have.
-fn check(item: &Item) -> Result<(), OptionError> {
-    let parsed = Parsed {
-        mount: MountOptions::default(),
-        session: client::Options::default(),
-        port: None,
-        background: false,
-        retry: Duration::ZERO,
-        passed_over: Vec::new(),
-    };
-    Building { parsed, retry: None, sloppy: false }.take(item)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ fn nothing_means_the_defaults_of_nfs() {
         let parsed = good(text);
         assert_eq!(parsed.mount, good("").mount, "{text}");
         assert_eq!(parsed.retry, Duration::from_secs(120));
-        assert!(parsed.session.hard && !parsed.background && parsed.port.is_none());
+        assert!(parsed.session.hard && !parsed.background && parsed.session.port.is_none());
         assert_eq!(parsed.session.timeo, Duration::from_secs(60));
     }
     let ordinary = good("").mount;
@@ -39,7 +39,7 @@ fn nothing_means_the_defaults_of_nfs() {
 fn names_and_units_are_those_of_nfs() {
     let parsed =
         good("port=20490,mountport=635,rsize=65536,wsize=100000,nconnect=4,timeo=50,retrans=7,retry=3");
-    assert_eq!((parsed.port, parsed.session.mount_port), (Some(20490), Some(635)));
+    assert_eq!((parsed.session.port, parsed.session.mount_port), (Some(20490), Some(635)));
     assert_eq!((parsed.session.rsize, parsed.session.wsize), (Some(65536), Some(99_328)));
     assert_eq!((parsed.session.nconnect, parsed.session.retrans), (4, 7));
     assert_eq!((parsed.session.timeo, parsed.retry), (Duration::from_secs(5), Duration::from_secs(180)));
@@ -110,7 +110,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("lock", &["'lock'", "on this host", "nolock"]),
         ("nocto", &["'nocto'", "Leave it out"]),
         ("lane=maybe", &["lane=maybe", "auto, off or required"]),
-        ("run_dir=here", &["run_dir=here", "whole path"]),
+        ("run_dir=here", &["run_dir=here", "absolute path"]),
         ("localio_probe_throttle=12", &["power of two"]),
         ("remount,ro", &["'remount'", "Leave it out"]),
         ("run_dir=\"/a", &["quotation mark"]),
@@ -125,9 +125,9 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
 #[test]
 fn sloppy_passes_over_what_is_wrong_and_says_so() {
     let parsed = good("sloppy,quota=1,timeo=x,soft");
-    assert_eq!(parsed.passed_over.len(), 2);
+    assert_eq!(parsed.skipped.len(), 2);
     assert!(!parsed.session.hard);
-    assert_eq!(parse("quota", client::Options::default(), false, true).unwrap().passed_over.len(), 1);
+    assert_eq!(parse("quota", client::Options::default(), false, true).unwrap().skipped.len(), 1);
 }
 
 #[test]

@@ -188,7 +188,7 @@ async fn mount(
     let mut is_reported = false;
     loop {
         let mut session = plan.session.clone();
-        session.retry = deadline.saturating_duration_since(Instant::now()).max(MIN_ATTEMPT_TIMEOUT);
+        session.retry = Some(deadline.saturating_duration_since(Instant::now()).max(MIN_ATTEMPT_TIMEOUT));
         let error = match Mount::start(&plan.url, session, plan.options.clone(), &plan.at).await {
             Ok(mount) => return Ok(mount),
             Err(error) => error,

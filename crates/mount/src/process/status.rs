@@ -208,11 +208,6 @@ fn answer(identity: &MountIdentity, mount: &Mount, request: &[u8]) -> Option<Vec
     let reply = match serde_json::from_slice(request) {
         Ok(MountRequest::Lane(mode)) => {
             mount.set_lane_mode(mode);
-            let mode = match mode {
-                LaneMode::Auto => "auto",
-                LaneMode::Off => "off",
-                LaneMode::Required => "required",
-            };
             Reply::Done(format!("{}: lane {mode}", identity.at.display()))
         }
         Err(error) => Reply::Error {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::road::RoadArgs;
+use super::session::SessionArgs;
 use super::target::Remote;
 
 pub const BENCH_LONG_HELP: &str = "\
@@ -45,7 +45,7 @@ pub struct BenchArgs {
     pub json: bool,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 /// What and how long to measure.

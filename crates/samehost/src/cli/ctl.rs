@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use super::road::LaneWord;
+use client::LaneMode;
 
 pub const CTL_LONG_HELP: &str =
     "What is changed lasts until it is taken back or the process ends; it is written nowhere.
@@ -49,8 +48,8 @@ Examples:
 #[derive(Debug, Args)]
 pub struct LaneArgs {
     /// auto: take the lane where it comes up; off: the wire only; required: nothing without a lane
-    #[arg(value_enum, value_name = "auto|off|required", hide_possible_values = true)]
-    pub word: LaneWord,
+    #[arg(value_name = "auto|off|required")]
+    pub mode: LaneMode,
 
     /// Which mount, if several are there
     #[arg(long, value_name = "MOUNTPOINT")]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::road::RoadArgs;
+use super::session::SessionArgs;
 use super::target::{Place, Remote};
 
 /// Options of `samehost ls`.
@@ -28,7 +28,7 @@ pub struct LsArgs {
     pub targets: Vec<Remote>,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 /// Options of `samehost stat`.
@@ -42,7 +42,7 @@ pub struct StatArgs {
     pub json: bool,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 /// Options of `samehost cat`.
@@ -53,7 +53,7 @@ pub struct CatArgs {
     pub targets: Vec<Remote>,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 pub const CP_LONG_HELP: &str = "\
@@ -104,7 +104,7 @@ pub struct CpArgs {
     pub places: Vec<Place>,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 /// Options of `samehost rm`.
@@ -121,7 +121,7 @@ pub struct RmArgs {
     pub targets: Vec<Remote>,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 /// Options of `samehost mkdir`.
@@ -138,7 +138,7 @@ pub struct MkdirArgs {
     pub targets: Vec<Remote>,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 /// Options of `samehost mv`.
@@ -149,7 +149,7 @@ pub struct MvArgs {
     pub targets: Vec<Remote>,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 /// Options of `samehost df`.
@@ -163,7 +163,7 @@ pub struct DfArgs {
     pub json: bool,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }
 
 fn octal_mode(text: &str) -> Result<u32, String> {

@@ -7,8 +7,8 @@ mod bench;
 mod ctl;
 mod files;
 mod mount;
-mod road;
 mod serve;
+mod session;
 mod target;
 mod watch;
 
@@ -20,8 +20,8 @@ pub use bench::{BenchArgs, DemoArgs, LoadArgs};
 pub use ctl::{CtlArgs, CtlCommand, IoModeArgs, LaneArgs};
 pub use files::{CatArgs, CpArgs, DfArgs, LsArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
 pub use mount::{MountArgs, UmountArgs};
-pub use road::{LaneWord, RoadArgs};
 pub use serve::{OnOff, Owners, ServeArgs};
+pub use session::SessionArgs;
 pub use target::{Place, Remote};
 pub use watch::{ProbeArgs, StatusArgs};
 
@@ -119,7 +119,7 @@ pub enum Command {
     #[command(after_long_help = EXIT_CODES)]
     Df(DfArgs),
     /// Mount a server's directory as a filesystem
-    #[command(after_long_help = mount::MOUNT_LONG_HELP)]
+    #[command(after_long_help = mount::long_help())]
     Mount(MountArgs),
     /// Unmount what `mount` has mounted
     #[command(after_long_help = mount::UMOUNT_LONG_HELP)]

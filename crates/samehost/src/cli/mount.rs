@@ -4,36 +4,31 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-pub const MOUNT_LONG_HELP: &str = "Mounts a server's directory as a filesystem (FUSE) and returns when it is mounted, or with the reason why not. A process \
-in the background serves it until it is unmounted, with `samehost umount` or umount(8); it logs to the system's log. Users \
+const ABOUT: &str = "\
+Mounts a server's directory as a filesystem (FUSE) and returns when it is mounted,
+or with the reason why not. A process in the background serves it until it is
+unmounted, with `samehost umount` or umount(8); it logs to the system's log. Users
 of the mount act as themselves, and the server decides what they may do.
 
-When the server is on this host, files are opened over the lane and, where the kernel can (Linux 6.9 or later, mounted with \
-CAP_SYS_ADMIN outside of user namespaces), passed through: reads and writes then reach the server's filesystem without any \
-process of Samehost. Otherwise the mount's process reads and writes the files itself, and where there is no lane, it asks \
-the server over the wire. `samehost status` says which it is, and why.
+When the server is on this host, files are opened over the lane and, where the
+kernel can (Linux 6.9 or later, mounted with CAP_SYS_ADMIN outside of user
+namespaces), passed through: reads and writes then reach the server's filesystem
+without any process of Samehost. Otherwise the mount's process reads and writes the
+files itself, and where there is no lane, it asks the server over the wire.
+`samehost status` says which it is, and why.
 
-Options behind -o, separated by commas, have the names and units of nfs(5). An unknown one is an error.
-  port= mountport= nconnect= rsize= wsize=     the server's ports, connections, bytes a READ and WRITE
-  hard soft softerr timeo= retrans=            patience with a server: for ever (hard), or EIO or ETIMEDOUT (softerr)
-  retry= fg bg                                 minutes to try to reach it at first; bg returns and goes on trying
-  acregmin= acregmax= acdirmin= acdirmax=      seconds for which attributes of files and directories are believed
-  actimeo= ac noac lookupcache=all|pos|none    all four of them; whether at all; which names are believed
-  ro rw sync async sec=sys|none                as everywhere; sync: a write is stable when it returns
-  resvport noresvport                          whether to come from a port below 1024
-  nosuid noexec nosymfollow                    mount(8)'s; so are defaults, user, _netdev, nofail, noauto and x-...
-  noatime                                      times of access needn't be true; the server decides whether reading sets them
-  dev nodev                                    whether device files work, for everybody then (nodev)
-  devices                                      the same as dev, for mount(8) and fstab(5)
-  lane=auto|off|required                       take the lane where it comes up; never; fail without it
-  passthrough nopassthrough                    whether the kernel may be given the files (where it can), or never
-  odirect=end-to-end|server                    what O_DIRECT by-passes: the server's page cache, too, or this mount's only
-  run_dir=DIR trust_uid=UID                    where servers' sockets are; whose are trusted besides root's and one's own
-  acl noacl                                    whether the server is asked for access control lists (NFSACL)
-  allow_other noallow_other                    whether other users may enter; root's mounts let them
-  remount                                      change ro, suid, dev, exec, symfollow of what is mounted; all else stays
-Locks (flock, fcntl) are kept on this host, as with nfs(5)'s nolock. In sticky directories that everybody may write the
-sysctls fs.protected_symlinks, protected_regular and protected_fifos have no effect on a FUSE mount: nosymfollow is what helps.
+Options behind -o, separated by commas, have the names and units of nfs(5). Of
+options that exclude each other the last one counts. An unknown one is an error.
+";
+
+const NOTES: &str = "\
+With `remount`, ro, suid, dev, exec and symfollow of what is mounted change; all
+other options stay as they are.
+
+Locks (flock, fcntl) are kept on this host, as with nfs(5)'s nolock. In sticky
+directories that everybody may write the sysctls fs.protected_symlinks,
+protected_regular and protected_fifos have no effect on a FUSE mount: nosymfollow
+is what helps.
 
 Examples:
   samehost mount nfs://fileserver/srv /mnt
@@ -46,7 +41,13 @@ Exit codes:
   2  the command line couldn't be understood; nothing was tried
   3  no lane came up and lane=required was given
   4  the server couldn't be reached
-As mount(8)'s helper (mount.samehost) it ends with mount(8)'s codes: 0, 1 usage or permission, 2 system, 32 failure.";
+As mount(8)'s helper (mount.samehost) it ends with mount(8)'s codes: 0, 1 usage or
+permission, 2 system, 32 failure.";
+
+/// The help text of `samehost mount`.
+pub fn long_help() -> String {
+    format!("{ABOUT}{}\n{NOTES}", mount::options::help())
+}
 
 /// Options of `samehost mount`.
 #[derive(Debug, Args)]

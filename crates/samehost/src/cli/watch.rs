@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::road::RoadArgs;
+use super::session::SessionArgs;
 use super::target::Remote;
 
 pub const STATUS_LONG_HELP: &str = "\
@@ -52,5 +52,5 @@ pub struct ProbeArgs {
     pub json: bool,
     /// How to reach the server.
     #[command(flatten)]
-    pub road: RoadArgs,
+    pub session: SessionArgs,
 }

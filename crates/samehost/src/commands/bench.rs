@@ -1,6 +1,8 @@
 //! `bench`: measures reads and writes over the lane and over the wire.
 
-use crate::cli::{BenchArgs, Global, LaneWord};
+use client::LaneMode;
+
+use crate::cli::{BenchArgs, Global};
 use crate::connect::Connector;
 use crate::exit::Ended;
 use crate::human;
@@ -12,8 +14,9 @@ const DEFAULT_SIZE: u32 = 64;
 
 /// Measures and prints the result.
 pub async fn bench(global: &Global, args: BenchArgs) -> Ended {
-    let mut lane = (args.road.lane != LaneWord::Off).then(|| Connector::new(global, &args.road));
-    let mut wire = Connector::new(global, &args.road);
+    let mut lane =
+        (args.session.options.lane != LaneMode::Off).then(|| Connector::new(global, &args.session));
+    let mut wire = Connector::new(global, &args.session);
     let suite = Suite {
         lane: lane.as_mut(),
         wire: &mut wire,

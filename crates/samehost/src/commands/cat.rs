@@ -16,7 +16,7 @@ const MAX_READ: u32 = 1 << 20;
 
 /// Writes every target to standard output.
 pub async fn cat(global: &Global, args: CatArgs) -> Ended {
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut output = Output::stdout();
     for target in &args.targets {

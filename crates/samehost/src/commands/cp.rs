@@ -9,7 +9,7 @@ use crate::output::Reporter;
 
 /// Copies all sources.
 pub async fn cp(global: &Global, args: CpArgs) -> Ended {
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let progress = Progress::new(args.quiet);
     let reporter = Reporter::new(progress.bars());
     let options = TreeCopyOptions {

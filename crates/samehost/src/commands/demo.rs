@@ -6,7 +6,7 @@ use std::time::Instant;
 use client::Url;
 
 use super::probe;
-use crate::cli::{DemoArgs, Global, LaneWord, Place, Remote, RoadArgs};
+use crate::cli::{DemoArgs, Global, Place, Remote, SessionArgs};
 use crate::connect::Connector;
 use crate::copy::{Copied, Progress, TreeCopyOptions, copy_all};
 use crate::demo::{Child, compare, generate, real};
@@ -51,9 +51,9 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
         }
     }
 
-    let road = road();
+    let defaults = SessionArgs::default();
     let global = Global { run_dir: scratch.join("run"), ..global.clone() };
-    let connector = Connector::new(&global, &road);
+    let connector = Connector::new(&global, &defaults);
     let url = url(&export, server.port)?;
     let session = connector.session(&url).await?;
     // A later probe may have found a lane that the first one missed.
@@ -68,7 +68,7 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
     moved(&mut output, &global)?;
 
     say(&mut output, "Reads and writes side by side: a plain file, the lane, the wire".to_owned())?;
-    let (mut lane, mut wire) = (Connector::new(&global, &road), Connector::new(&global, &road));
+    let (mut lane, mut wire) = (Connector::new(&global, &defaults), Connector::new(&global, &defaults));
     let suite = Suite {
         lane: Some(&mut lane),
         wire: &mut wire,
@@ -92,22 +92,6 @@ async fn show(global: &Global, args: &DemoArgs, scratch: &Path) -> Ended {
 fn say(output: &mut Output, text: String) -> Result<(), Stop> {
     output.line(text)?;
     output.flush()
-}
-
-fn road() -> RoadArgs {
-    RoadArgs {
-        lane: LaneWord::Auto,
-        soft: false,
-        hard: true,
-        timeo: 600,
-        localio_probe_throttle: 0,
-        retrans: 2,
-        nconnect: 1,
-        rsize: None,
-        wsize: None,
-        user: None,
-        trust_uid: Vec::new(),
-    }
 }
 
 fn url(export: &Path, port: u16) -> Result<Url, Failure> {

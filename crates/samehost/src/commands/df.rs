@@ -24,7 +24,7 @@ struct Space {
 
 /// Shows all targets.
 pub async fn df(global: &Global, args: DfArgs) -> Ended {
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut all = Vec::new();
     for target in &args.targets {

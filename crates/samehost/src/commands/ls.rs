@@ -19,7 +19,7 @@ struct Line {
 
 /// Lists all targets; a failure of one doesn't stop the others.
 pub async fn ls(global: &Global, args: LsArgs) -> Ended {
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut output = Output::stdout();
     let ids = if args.long && !args.numeric { Ids::of_this_machine() } else { Ids::numeric() };

@@ -9,7 +9,7 @@ use crate::output::Reporter;
 
 /// Makes all targets.
 pub async fn mkdir(global: &Global, args: MkdirArgs) -> Ended {
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     for target in &args.targets {
         let made = if args.parents {

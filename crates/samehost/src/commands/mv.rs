@@ -19,7 +19,7 @@ pub async fn mv(global: &Global, args: MvArgs) -> Ended {
                 .into());
         }
     }
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let into = directory(&connector, &to.url).await?;
     if from.len() > 1 && into.is_none() {

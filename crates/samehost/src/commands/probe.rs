@@ -3,7 +3,7 @@
 use client::{LaneMode, LaneReport};
 use serde::Serialize;
 
-use crate::cli::{Global, LaneWord, ProbeArgs};
+use crate::cli::{Global, ProbeArgs};
 use crate::connect::Connector;
 use crate::exit::{Ended, Exit, Failure};
 use crate::human;
@@ -21,12 +21,12 @@ struct ProbeJson<'a> {
 
 /// Connects, tries to get a lane, and reports the result.
 pub async fn probe(global: &Global, args: ProbeArgs) -> Ended {
-    if args.road.lane == LaneWord::Off {
+    if args.session.options.lane == LaneMode::Off {
         return Err(Failure::usage("--lane off", "leaves nothing to probe")
             .next("leave the option out")
             .into());
     }
-    let mut connector = Connector::new(global, &args.road);
+    let mut connector = Connector::new(global, &args.session);
     // Without a lane a probe shows the report instead of an error.
     connector.options_mut().lane = LaneMode::Auto;
     let url = &args.target.url;

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 8192;
 
 /// Removes all targets.
 pub async fn rm(global: &Global, args: RmArgs) -> Ended {
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     for target in &args.targets {
         if let Err(failure) = one(&connector, &args, &target.url, &reporter).await {

@@ -47,7 +47,7 @@ impl From<client::Timestamp> for Time {
 
 /// Shows all targets.
 pub async fn stat(global: &Global, args: StatArgs) -> Ended {
-    let connector = Connector::new(global, &args.road);
+    let connector = Connector::new(global, &args.session);
     let reporter = Reporter::new(indicatif::MultiProgress::new());
     let mut output = Output::stdout();
     let ids = Ids::of_this_machine();

@@ -18,7 +18,7 @@ pub fn lane(global: &Global, args: &LaneArgs) -> Ended {
         .map_err(|error| Failure::new(&dir, error).next("run as the user who mounted it, or as root"))?;
     status::name_silent(&all.silent, "mount");
     let mount = chosen(all.answers, args.mount.as_deref(), &dir)?;
-    let reply = control::tell(&mount.path, &MountRequest::Lane(args.word.into()))
+    let reply = control::tell(&mount.path, &MountRequest::Lane(args.mode))
         .map_err(|error| Failure::new(mounts::shown(&mount.answer.mountpoint), error))?;
     report("lane", reply)
 }

@@ -29,8 +29,8 @@ pub fn mount(global: &Global, args: &MountArgs) -> Ended {
         return remount::remount(args, &change);
     }
     descriptors::raise()?;
-    let (plan, ignored) = plan::plan(global, args)?;
-    for error in &ignored {
+    let (plan, skipped) = plan::plan(global, args)?;
+    for error in &skipped {
         complain(&format!("mount: {error}; passed over"));
     }
     if args.foreground {

@@ -9,14 +9,14 @@ use super::{mountpoint, source};
 use crate::cli::{Global, MountArgs};
 use crate::exit::Failure;
 
-/// What to mount, where and how; with `sloppy` also the options that are ignored.
+/// What to mount, where and how; with `sloppy` also the errors of the options that are skipped.
 pub fn plan(global: &Global, args: &MountArgs) -> Result<(MountPlan, Vec<OptionError>), Failure> {
     let text = args.options.join(",");
     let defaults = Options { run_dir: global.run_dir.clone(), ..Options::default() };
     let privileged = rustix::process::geteuid().is_root();
     let parsed = parse(&text, defaults, privileged, false).map_err(|error| option_failure(&error))?;
     let plan = MountPlan {
-        url: source::url(&args.source, parsed.port)?,
+        url: source::url(&args.source, parsed.session.port)?,
         source: args.source.clone(),
         at: mountpoint::check(&args.mountpoint)?,
         options: MountOptions { source: args.source.clone(), ..parsed.mount },
@@ -24,7 +24,7 @@ pub fn plan(global: &Global, args: &MountArgs) -> Result<(MountPlan, Vec<OptionE
         background: parsed.background,
         retry: parsed.retry,
     };
-    Ok((plan, parsed.passed_over))
+    Ok((plan, parsed.skipped))
 }
 
 /// The change of a mounted filesystem, if the options ask for one.

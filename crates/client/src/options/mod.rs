@@ -1,10 +1,21 @@
 //! How a session behaves and how a file is opened. The names are those of nfs(5) where it has them.
+//!
+//! [`SESSION`] describes the options that users write in URLs, on the command line and behind `-o`.
 
+mod descriptor;
+pub mod help;
+mod nearest;
+mod table;
+
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::attribute_sink::AttributeSink;
+pub use descriptor::{Descriptor, Kind, OptionError, Setting, Source, Words};
+pub use table::SESSION;
 
 /// Whether to use the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,16 +29,38 @@ pub enum LaneMode {
     Required,
 }
 
-impl std::str::FromStr for LaneMode {
-    type Err = String;
+impl LaneMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Off, Self::Required];
 
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            "required" => Ok(Self::Required),
-            other => Err(format!("lane mode {other:?} is none of auto, off, required")),
+    /// The mode as users write it: `auto`, `off` or `required`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::Required => "required",
         }
+    }
+}
+
+impl fmt::Display for LaneMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that is no [`LaneMode`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("lane mode {0:?} is none of auto, off, required")]
+pub struct UnknownLaneMode(String);
+
+impl FromStr for LaneMode {
+    type Err = UnknownLaneMode;
+
+    fn from_str(word: &str) -> Result<Self, UnknownLaneMode> {
+        let mode = Self::ALL.into_iter().find(|mode| mode.as_str() == word);
+        mode.ok_or_else(|| UnknownLaneMode(word.to_owned()))
     }
 }
 
@@ -93,9 +126,13 @@ pub struct Options {
     pub hard: bool,
     /// How long an answer may take before it counts as a retry; 60 s.
     pub timeo: Duration,
-    /// How long a session may take to come up: the address, MOUNT, the sizes and, if required, the lane. Also
-    /// for a hard session, which only waits for ever for a server that it has known: 2 minutes.
-    pub retry: Duration,
+    /// A soft session's timeouts are ETIMEDOUT to the applications of a mount, instead of EIO. The session
+    /// itself reports the same errors either way.
+    pub softerr: bool,
+    /// How long a session may take to come up: the address, MOUNT, the sizes and, if required, the lane. The
+    /// limit holds for hard sessions, too: they wait without a limit only for a server that has answered
+    /// once. `None` and zero (nfs(5): a single attempt) mean 2 minutes.
+    pub retry: Option<Duration>,
     /// Retries before a soft session gives up, or a hard one says that the server does not answer; 2.
     pub retrans: u32,
     /// TCP connections to the server, 1..=16.
@@ -108,6 +145,9 @@ pub struct Options {
     pub reserved_port: ReservedPort,
     /// Who the session acts as.
     pub credential: Credential,
+    /// The port that serves NFS, unless the URL names one. Without either 2049 is tried, then rpcbind is
+    /// asked.
+    pub port: Option<u16>,
     /// The port that serves MOUNT, if it is not NFS's own and rpcbind is not to be asked.
     pub mount_port: Option<u16>,
     /// How many bytes a session's files may have written over the wire and not committed; they commit by
@@ -130,13 +170,15 @@ impl Default for Options {
             probe_throttle: 0,
             hard: true,
             timeo: Duration::from_secs(60),
-            retry: Duration::from_secs(120),
+            softerr: false,
+            retry: None,
             retrans: 2,
             nconnect: 1,
             rsize: None,
             wsize: None,
             reserved_port: ReservedPort::Auto,
             credential: Credential::own(),
+            port: None,
             mount_port: None,
             unstable_max: 64 << 20,
             window: 8,
@@ -228,5 +270,74 @@ impl OpenOptions {
     pub const fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode & 0o7777);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_of_the_table_are_those_of_a_session() {
+        for descriptor in SESSION {
+            let Some(default) = descriptor.default else { continue };
+            let value = if descriptor.placeholder().is_some() { Some(default) } else { None };
+            let mut options = Options::default();
+            descriptor.read(descriptor.name, value).unwrap().apply(&mut options);
+            assert_eq!(format!("{options:?}"), format!("{:?}", Options::default()), "{}", descriptor.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = SESSION.iter().flat_map(Descriptor::names).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn lane_modes_are_the_words_of_the_option() {
+        let lane = Descriptor::find(SESSION, Source::Url, "lane").unwrap();
+        for mode in LaneMode::ALL {
+            let mut options = Options::default();
+            lane.read("lane", Some(mode.as_str())).unwrap().apply(&mut options);
+            assert_eq!(options.lane, mode);
+            assert_eq!(mode.as_str().parse(), Ok(mode));
+        }
+    }
+
+    #[test]
+    fn ranges_and_rounding_are_those_of_nfs5_and_the_kernel() {
+        let read = |name: &str, value: &str| {
+            let mut options = Options::default();
+            let descriptor = Descriptor::find(SESSION, Source::Url, name).unwrap();
+            descriptor.read(name, Some(value)).map(|setting| {
+                setting.apply(&mut options);
+                options
+            })
+        };
+        for (value, bytes) in [("1", 4096), ("1025", 1024), ("100000", 99_328), ("4294967295", 1 << 20)] {
+            assert_eq!(read("rsize", value).unwrap().rsize, Some(bytes));
+            assert_eq!(read("wsize", value).unwrap().wsize, Some(bytes));
+        }
+        assert_eq!(read("timeo", "36000").unwrap().timeo, Duration::from_secs(600));
+        assert_eq!(read("retry", "0").unwrap().retry, Some(Duration::ZERO));
+        for (name, value) in [
+            ("timeo", "0"),
+            ("timeo", "2147483648"),
+            ("retrans", "2147483648"),
+            ("nconnect", "17"),
+            ("mountport", "0"),
+            ("port", "+1"),
+            ("localio_probe_throttle", "12"),
+            ("lane", "sideways"),
+        ] {
+            assert!(matches!(read(name, value), Err(OptionError::Value { .. })), "{name}={value}");
+        }
+        assert!(matches!(read("rsize", ""), Err(OptionError::NoValue { .. })));
+        assert!(matches!(read("soft", "1"), Err(OptionError::NeedlessValue { .. })));
+        assert!(matches!(read("vers", "4.2"), Err(OptionError::Refused { .. })));
     }
 }

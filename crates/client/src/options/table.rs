@@ -1,0 +1,296 @@
+//! The options of a session that users write, with the names, units, ranges and defaults of nfs(5).
+//!
+//! Where nfs(5) and the kernel's client (fs/nfs/fs_context.c, fs/nfs/client.c) have a range, it is theirs.
+
+use std::time::Duration;
+
+use super::descriptor::{Descriptor, Kind, Source};
+use super::{Credential, LaneMode, Options, ReservedPort};
+
+const ALL: &[Source] = &[Source::Url, Source::CommandLine, Source::Mount];
+const URL: &[Source] = &[Source::Url];
+const URL_AND_MOUNT: &[Source] = &[Source::Url, Source::Mount];
+const LOCAL: &[Source] = &[Source::CommandLine, Source::Mount];
+
+/// The kernel's bound for numbers that it keeps in a C int.
+const INT_MAX: u32 = i32::MAX as u32;
+
+/// The longest timeout in tenths of a second: the kernel's NFS_MAX_TCP_TIMEOUT.
+const TIMEO_MAX: u32 = 6000;
+
+const NO_V4: &str = "this client speaks NFSv3; NFSv4 is planned. Use vers=3, or leave it out";
+const NO_KERBEROS: &str = "there is no Kerberos here. Use sec=sys";
+
+/// Every option of a session.
+pub const SESSION: &[Descriptor<Options>] = &[
+    Descriptor {
+        name: "vers",
+        aliases: &["nfsvers", "version"],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Word {
+            words: &[("3", |_| {})],
+            refused: &[
+                ("2", "NFSv2 is gone. Use vers=3"),
+                ("4", NO_V4),
+                ("4.0", NO_V4),
+                ("4.1", NO_V4),
+                ("4.2", NO_V4),
+            ],
+        },
+        default: Some("3"),
+        help: "NFS version",
+    },
+    Descriptor {
+        name: "port",
+        aliases: &["nfsport"],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Number {
+            unit: "a port",
+            min: 1,
+            max: 65_535,
+            set: |options, port| options.port = u16::try_from(port).ok(),
+        },
+        default: None,
+        help: "NFS port of the server; without it 2049 is tried, then rpcbind is asked",
+    },
+    Descriptor {
+        name: "mountport",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Number {
+            unit: "a port",
+            min: 1,
+            max: 65_535,
+            set: |options, port| options.mount_port = u16::try_from(port).ok(),
+        },
+        default: None,
+        help: "MOUNT port of the server; without it the NFS port is tried, then rpcbind is asked",
+    },
+    Descriptor {
+        name: "nconnect",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Number {
+            unit: "a number of connections",
+            min: 1,
+            max: 16,
+            set: |options, number| options.nconnect = number,
+        },
+        default: Some("1"),
+        help: "TCP connections to the server",
+    },
+    Descriptor {
+        name: "rsize",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Number {
+            unit: "a number of bytes",
+            min: 1,
+            max: u32::MAX,
+            set: |options, bytes| options.rsize = Some(transfer_size(bytes)),
+        },
+        default: None,
+        help: "Bytes of a READ, rounded down to a multiple of 1024; less than 1024 means 4096, more than \
+               1 MiB means 1 MiB; without it what the server prefers",
+    },
+    Descriptor {
+        name: "wsize",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Number {
+            unit: "a number of bytes",
+            min: 1,
+            max: u32::MAX,
+            set: |options, bytes| options.wsize = Some(transfer_size(bytes)),
+        },
+        default: None,
+        help: "Bytes of a WRITE, rounded as rsize is; without it what the server prefers",
+    },
+    Descriptor {
+        name: "hard",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Flag(|options| (options.hard, options.softerr) = (true, false)),
+        default: Some("hard"),
+        help: "Repeat a call until the server answers",
+    },
+    Descriptor {
+        name: "soft",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Flag(|options| (options.hard, options.softerr) = (false, false)),
+        default: None,
+        help: "Give up on a call after `retrans` repetitions: it fails with EIO",
+    },
+    Descriptor {
+        name: "softerr",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Flag(|options| (options.hard, options.softerr) = (false, true)),
+        default: None,
+        help: "As soft, but calls fail with ETIMEDOUT",
+    },
+    Descriptor {
+        name: "timeo",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Number {
+            unit: "tenths of a second",
+            min: 1,
+            max: INT_MAX,
+            set: |options, tenths| {
+                options.timeo = Duration::from_millis(u64::from(tenths.min(TIMEO_MAX)) * 100);
+            },
+        },
+        default: Some("600"),
+        help: "Time to wait for a reply before a call is repeated; more than 6000 means 6000",
+    },
+    Descriptor {
+        name: "retrans",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Number {
+            unit: "a number of repetitions",
+            min: 0,
+            max: INT_MAX,
+            set: |options, number| options.retrans = number,
+        },
+        default: Some("2"),
+        help: "Repetitions of a call before soft gives up",
+    },
+    Descriptor {
+        name: "retry",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Number {
+            unit: "minutes",
+            min: 0,
+            max: 1_000_000,
+            set: |options, minutes| options.retry = Some(Duration::from_secs(u64::from(minutes) * 60)),
+        },
+        default: None,
+        help: "Time to reach the server at first; 0: one attempt; without it 2, for mounts with bg 10000",
+    },
+    Descriptor {
+        name: "resvport",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Flag(|options| options.reserved_port = ReservedPort::Yes),
+        default: None,
+        help: "Connect from a port below 1024; without it, if the process may",
+    },
+    Descriptor {
+        name: "noresvport",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Flag(|options| options.reserved_port = ReservedPort::No),
+        default: None,
+        help: "Connect from any port",
+    },
+    Descriptor {
+        name: "sec",
+        aliases: &[],
+        sources: URL_AND_MOUNT,
+        kind: Kind::Word {
+            words: &[("sys", |_| {}), ("none", |options| options.credential = Credential::None)],
+            refused: &[("krb5", NO_KERBEROS), ("krb5i", NO_KERBEROS), ("krb5p", NO_KERBEROS)],
+        },
+        default: Some("sys"),
+        help: "Credential of the calls: AUTH_SYS or AUTH_NONE",
+    },
+    Descriptor {
+        name: "uid",
+        aliases: &[],
+        sources: URL,
+        kind: Kind::Number {
+            unit: "a user number",
+            min: 0,
+            max: u32::MAX,
+            set: |options, id| {
+                if let Credential::Sys { uid, groups, .. } = &mut options.credential {
+                    *uid = id;
+                    groups.clear();
+                }
+            },
+        },
+        default: None,
+        help: "User of the calls, without supplementary groups",
+    },
+    Descriptor {
+        name: "gid",
+        aliases: &[],
+        sources: URL,
+        kind: Kind::Number {
+            unit: "a group number",
+            min: 0,
+            max: u32::MAX,
+            set: |options, id| {
+                if let Credential::Sys { gid, groups, .. } = &mut options.credential {
+                    *gid = id;
+                    groups.clear();
+                }
+            },
+        },
+        default: None,
+        help: "Group of the calls, without supplementary groups",
+    },
+    Descriptor {
+        name: "lane",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::Word {
+            words: &[
+                ("auto", |options| options.lane = LaneMode::Auto),
+                ("off", |options| options.lane = LaneMode::Off),
+                ("required", |options| options.lane = LaneMode::Required),
+            ],
+            refused: &[],
+        },
+        default: Some("auto"),
+        help: "Use the lane where one comes up; never; or fail without one",
+    },
+    Descriptor {
+        name: "localio_probe_throttle",
+        aliases: &[],
+        sources: ALL,
+        kind: Kind::PowerOfTwo(|options, number| options.probe_throttle = number),
+        default: Some("0"),
+        help: "Look for a lane again after this many READs and WRITEs over the wire; 0: don't",
+    },
+    Descriptor {
+        name: "run_dir",
+        aliases: &[],
+        sources: &[Source::Mount],
+        kind: Kind::Path(|options, path| options.run_dir = path),
+        default: Some("/run/samehost"),
+        help: "Directory with the servers' sockets",
+    },
+    Descriptor {
+        name: "trust_uid",
+        aliases: &[],
+        sources: LOCAL,
+        kind: Kind::Number {
+            unit: "a user number",
+            min: 0,
+            max: u32::MAX,
+            set: |options, uid| {
+                if !options.trusted_uids.contains(&uid) {
+                    options.trusted_uids.push(uid);
+                }
+            },
+        },
+        default: None,
+        help: "Trust lanes of this user besides root's and your own: the user decides what your reads \
+               return. May be repeated",
+    },
+];
+
+/// `rsize` and `wsize` as nfs(5) rounds them: below 1024 it is 4096, above 1 MiB it is 1 MiB, and between
+/// these a multiple of 1024. The server's own limit is applied when the session connects.
+const fn transfer_size(bytes: u32) -> u32 {
+    match bytes {
+        0..1024 => 4096,
+        1024..0x10_0000 => bytes & !1023,
+        0x10_0000.. => 0x10_0000,
+    }
+}

@@ -1,0 +1,263 @@
+//! Mount options that aren't options of the session: nfs(5)'s for caches and locks, those of every
+//! filesystem, FUSE's, and Samehost's own.
+//!
+//! An option without help text is accepted because the mount behaves that way in any case.
+
+use std::time::Duration;
+
+use client::options::{Descriptor, Kind, Source, Words};
+
+use super::Parsed;
+use crate::settings::{Direct, LookupCache};
+
+type Entry = Descriptor<Parsed>;
+type Refusals = &'static [(&'static str, &'static str)];
+
+const V4_ONLY: &str = "it belongs to NFSv4, and this client speaks NFSv3. Leave it out";
+const TCP_ONLY: &str = "this client speaks TCP. Use proto=tcp, or leave it out";
+const READDIRPLUS: &str = "directories are always read with READDIRPLUS. Leave it out";
+const WRITE_THROUGH: &str = "a write has reached the server when it returns. Use write=wait";
+const LOCAL_LOCKS: &str = "over NFSv3 all locks are kept on this host. Use local_lock=all, or leave it out";
+const NO_TLS: &str = "there is no TLS here. Use xprtsec=none";
+const NOT_IN_FUSE: &str = "FUSE mounts don't have it. Leave it out";
+const NOT_REMOTE: &str = "it isn't about a filesystem on a server. Use mount(8) without -t";
+
+/// TCP by its nfs(5) names, and the transports that aren't supported.
+const TCP: Kind<Parsed> = Kind::Word {
+    words: &[("tcp", |_| {}), ("tcp6", |_| {})],
+    refused: &[("udp", TCP_ONLY), ("udp6", TCP_ONLY), ("rdma", TCP_ONLY), ("rdma6", TCP_ONLY)],
+};
+
+/// Every option of a mount beside those of [`client::options::SESSION`].
+pub const MOUNT: &[Entry] = &[
+    effective("bg", "Return when the first attempt fails, and go on trying in the background", |to| {
+        to.background = true;
+    }),
+    default("fg", "Fail when the server isn't reached within `retry`", |to| to.background = false),
+    seconds("acregmin", "3", "How long attributes of a file are believed, at least", |to, time| {
+        to.mount.attributes.file_min = duration(time);
+    }),
+    seconds("acregmax", "60", "How long attributes of a file are believed, at most", |to, time| {
+        to.mount.attributes.file_max = duration(time);
+    }),
+    seconds("acdirmin", "30", "How long attributes of a directory are believed, at least", |to, time| {
+        to.mount.attributes.directory_min = duration(time);
+    }),
+    seconds("acdirmax", "60", "How long attributes of a directory are believed, at most", |to, time| {
+        to.mount.attributes.directory_max = duration(time);
+    }),
+    Descriptor {
+        default: None,
+        ..seconds("actimeo", "", "All four of them", |to, time| {
+            let times = &mut to.mount.attributes;
+            (times.file_min, times.file_max) = (duration(time), duration(time));
+            (times.directory_min, times.directory_max) = (duration(time), duration(time));
+        })
+    },
+    default("ac", "Attributes are believed for these times", |to| to.mount.attributes.on = true),
+    effective("noac", "Attributes are never believed, and writes are synchronous (sync)", |to| {
+        to.mount.attributes.on = false;
+        to.mount.sync = true;
+    }),
+    word(
+        "lookupcache",
+        "all",
+        "Which names are believed: all, those that exist (pos), or none",
+        &[
+            ("all", |to| to.mount.lookup_cache = LookupCache::All),
+            ("positive", |to| to.mount.lookup_cache = LookupCache::Positive),
+            ("pos", |to| to.mount.lookup_cache = LookupCache::Positive),
+            ("none", |to| to.mount.lookup_cache = LookupCache::None),
+        ],
+        &[],
+    ),
+    default("acl", "Ask the server for access control lists (NFSACL)", |to| to.mount.acl = true),
+    effective("noacl", "Don't: each step of a path is then checked by the server's answer to ACCESS", |to| {
+        to.mount.acl = false;
+    }),
+    effective("ro", "Nothing can be written", |to| to.mount.read_only = true),
+    default("rw", "Files can be written", |to| to.mount.read_only = false),
+    effective("sync", "A write is on stable storage when it returns", |to| to.mount.sync = true),
+    default("async", "A write is on stable storage after fsync or close", |to| to.mount.sync = false),
+    effective("suid", "Set-id bits of programs count (default of root's mounts)", |to| to.mount.suid = true),
+    effective("nosuid", "They don't (default of other users' mounts)", |to| to.mount.suid = false),
+    effective("dev", "Device files work, for every user, whatever their modes", |to| to.mount.dev = true),
+    // mount(8) takes `dev` for the default of every filesystem and doesn't hand it to its helper.
+    effective("devices", "The same as dev, for mount(8) and fstab(5)", |to| to.mount.dev = true),
+    default("nodev", "They don't", |to| to.mount.dev = false),
+    default("exec", "Programs can be executed", |to| to.mount.exec = true),
+    effective("noexec", "They can't", |to| to.mount.exec = false),
+    default("symfollow", "Symbolic links are followed", |to| to.mount.symfollow = true),
+    effective("nosymfollow", "They aren't (Linux 5.10)", |to| to.mount.symfollow = false),
+    default("atime", "Times of access are asked for after a read", |to| to.mount.noatime = false),
+    effective("noatime", "They aren't; the server decides whether reading sets them", |to| {
+        to.mount.noatime = true;
+    }),
+    effective(
+        "allow_other",
+        "Users other than the one who mounts may enter (default of root's mounts)",
+        |to| {
+            to.mount.allow_other = true;
+        },
+    ),
+    effective("noallow_other", "They may not (default of other users' mounts)", |to| {
+        to.mount.allow_other = false;
+    }),
+    default("passthrough", "Opens are passed through in the kernel where it can", |to| {
+        to.mount.passthrough = true;
+    }),
+    effective("nopassthrough", "They aren't: the mount's process reads and writes granted files", |to| {
+        to.mount.passthrough = false;
+    }),
+    word(
+        "odirect",
+        "end-to-end",
+        "What O_DIRECT by-passes: the server's page cache as well, or this mount's only (server)",
+        &[
+            ("end-to-end", |to| to.mount.direct = Direct::EndToEnd),
+            ("server", |to| to.mount.direct = Direct::Server),
+        ],
+        &[],
+    ),
+    // fstab(5): these let users mount, who mustn't bring root's programs and devices along.
+    any("user", "Users may mount it; with nosuid, nodev and noexec", |to| {
+        (to.mount.suid, to.mount.dev, to.mount.exec) = (false, false, false);
+    }),
+    any("users", "Likewise, and others may unmount it", |to| {
+        (to.mount.suid, to.mount.dev, to.mount.exec) = (false, false, false);
+    }),
+    any("owner", "The owner of the device may mount it; with nosuid and nodev", |to| {
+        (to.mount.suid, to.mount.dev) = (false, false);
+    }),
+    any("group", "Its group may mount it; with nosuid and nodev", |to| {
+        (to.mount.suid, to.mount.dev) = (false, false);
+    }),
+    effective("sloppy", "Skip options that are wrong, and report them", |_| {}),
+    refused("remount", "nothing is being changed that is mounted already. Leave it out"),
+    implied("tcp"),
+    Descriptor { kind: TCP, ..implied("proto") },
+    Descriptor { kind: TCP, ..implied("mountproto") },
+    word("mountvers", "3", "", &[("3", |_| {})], &[]),
+    refused("udp", TCP_ONLY),
+    refused("rdma", TCP_ONLY),
+    refused("minorversion", V4_ONLY),
+    refused("clientaddr", V4_ONLY),
+    refused("migration", V4_ONLY),
+    refused("nomigration", V4_ONLY),
+    refused("trunkdiscovery", V4_ONLY),
+    refused("max_connect", V4_ONLY),
+    refused("mounthost", "MOUNT must be answered by the server's own host. Leave it out"),
+    refused(
+        "softreval",
+        "attributes and names aren't served from memory while the server is down. Leave it out",
+    ),
+    implied("nosoftreval"),
+    implied("cto"),
+    refused("nocto", "an open always sees what was closed on another host before it. Leave it out"),
+    implied("intr"),
+    implied("nointr"),
+    implied("nofsc"),
+    refused("fsc", "there is no cache on disk here. Use nofsc"),
+    implied("nosharecache"),
+    refused("sharecache", "each mount is a process with a cache of its own. Use nosharecache"),
+    implied("nolock"),
+    refused(
+        "lock",
+        "over NFSv3 locks are kept on this host and don't reach the server. Use nolock, or leave it out",
+    ),
+    word(
+        "local_lock",
+        "all",
+        "",
+        &[("all", |_| {})],
+        &[("none", LOCAL_LOCKS), ("flock", LOCAL_LOCKS), ("posix", LOCAL_LOCKS)],
+    ),
+    implied("rdirplus"),
+    refused("nordirplus", READDIRPLUS),
+    word("write", "wait", "", &[("wait", |_| {})], &[("lazy", WRITE_THROUGH), ("eager", WRITE_THROUGH)]),
+    word("xprtsec", "none", "", &[("none", |_| {})], &[("tls", NO_TLS), ("mtls", NO_TLS)]),
+    implied("defaults"),
+    implied("auto"),
+    implied("noauto"),
+    implied("nofail"),
+    implied("_netdev"),
+    implied("nouser"),
+    implied("nousers"),
+    implied("nogroup"),
+    implied("noowner"),
+    implied("silent"),
+    implied("loud"),
+    implied("nomand"),
+    implied("noiversion"),
+    any("comment", "", |_| {}),
+    // The server keeps access times, and makes changes of directories durable where the export is sync.
+    implied("relatime"),
+    implied("norelatime"),
+    implied("strictatime"),
+    implied("nostrictatime"),
+    implied("lazytime"),
+    implied("nolazytime"),
+    implied("diratime"),
+    implied("nodiratime"),
+    implied("dirsync"),
+    refused("bind", NOT_REMOTE),
+    refused("rbind", NOT_REMOTE),
+    refused("move", NOT_REMOTE),
+    refused("mand", "Linux has no mandatory locks any more. Leave it out"),
+    refused("iversion", NOT_IN_FUSE),
+    refused("context", NOT_IN_FUSE),
+    refused("allow_root", "it would keep other users out, but not root. Use allow_other"),
+    refused("default_permissions", "the server decides who may do what. Leave it out"),
+];
+
+const fn entry(name: &'static str, help: &'static str, kind: Kind<Parsed>) -> Entry {
+    Descriptor { name, aliases: &[], sources: &[Source::Mount], kind, default: None, help }
+}
+
+/// A flag that changes something.
+const fn effective(name: &'static str, help: &'static str, set: fn(&mut Parsed)) -> Entry {
+    entry(name, help, Kind::Flag(set))
+}
+
+/// A flag that restores a default.
+const fn default(name: &'static str, help: &'static str, set: fn(&mut Parsed)) -> Entry {
+    Descriptor { default: Some(name), ..effective(name, help, set) }
+}
+
+/// A flag for what the mount does in any case.
+const fn implied(name: &'static str) -> Entry {
+    entry(name, "", Kind::Flag(|_| {}))
+}
+
+/// An option whose value, if it has one, means nothing here.
+const fn any(name: &'static str, help: &'static str, set: fn(&mut Parsed)) -> Entry {
+    entry(name, help, Kind::Any(set))
+}
+
+const fn refused(name: &'static str, reason: &'static str) -> Entry {
+    entry(name, "", Kind::Refused(reason))
+}
+
+const fn word(
+    name: &'static str,
+    default: &'static str,
+    help: &'static str,
+    words: Words<Parsed>,
+    refused: Refusals,
+) -> Entry {
+    Descriptor { default: Some(default), ..entry(name, help, Kind::Word { words, refused }) }
+}
+
+const fn seconds(
+    name: &'static str,
+    default: &'static str,
+    help: &'static str,
+    set: fn(&mut Parsed, u32),
+) -> Entry {
+    let kind = Kind::Number { unit: "seconds", min: 0, max: 86_400, set };
+    Descriptor { default: Some(default), ..entry(name, help, kind) }
+}
+
+const fn duration(seconds: u32) -> Duration {
+    Duration::from_secs(seconds as u64)
+}
