@@ -10,11 +10,12 @@ use super::session::{Opened, Session};
 use super::wire::Wire;
 use crate::figure::{Table, per_item};
 
-/// How many clients with a session each, of as many slots as the kernel's client asks for.
-const CLIENTS: usize = 10_000;
+/// Clients with a session each, within one peer's share, of as many slots as the kernel's client asks for.
+const CLIENTS: usize = 5000;
 const SLOTS: u32 = 64;
-/// Files, opened by so many owners each.
-const FILES: usize = 10_000;
+/// Files, opened by so many owners each. One peer's share of the server's descriptors has room for them with
+/// a limit of 20,000 open files.
+const FILES: usize = 2000;
 const OWNERS: usize = 10;
 /// Locks of one owner on each file, none beside another.
 const LOCKS: usize = 10;
