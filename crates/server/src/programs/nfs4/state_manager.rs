@@ -169,6 +169,7 @@ impl StateManager {
         recovered: Recovered,
     ) -> std::io::Result<Arc<Self>> {
         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        let mut random = random_numbers();
         let config = EngineConfig {
             boot: random() as u32,
             lease: millis,
@@ -426,12 +427,19 @@ impl std::fmt::Debug for StateManager {
     }
 }
 
-/// A random number that can't be guessed: ids are made of them.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    // The kernel's generator fails only before it is seeded, long before any server starts.
-    getrandom::fill(&mut bytes).unwrap_or_else(|error| panic!("no random numbers: {error}"));
-    u64::from_ne_bytes(bytes)
+/// Random numbers that cannot be guessed: ids are made of them. One system call gets several, which saves one
+/// for each OPEN.
+fn random_numbers() -> impl FnMut() -> u64 {
+    let mut numbers = Vec::new();
+    move || loop {
+        if let Some(number) = numbers.pop() {
+            return number;
+        }
+        let mut bytes = [0; 512];
+        // It fails only before it is seeded, long before any server starts.
+        getrandom::fill(&mut bytes).unwrap_or_else(|error| panic!("no random numbers: {error}"));
+        numbers.extend(bytes.as_chunks().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)));
+    }
 }
 
 #[cfg(test)]
