@@ -66,7 +66,7 @@ pub(crate) struct LaneManager {
     pub(super) was_up: AtomicBool,
     /// When the log last reported that there is no room for another file.
     pub(super) said_crowded: Mutex<Option<Instant>>,
-    /// OpenFiles with grants, which are notified when the lane ends.
+    /// Files with grants, which are notified when the lane ends.
     files: Mutex<OpenFiles>,
     /// The filesystem in memory (its id) that last said it can't be asked not to wait; 0: none did.
     in_memory: AtomicU64,
@@ -74,7 +74,7 @@ pub(crate) struct LaneManager {
     mute: AtomicU64,
     /// What filesystems turned out not to do of the I/O modes.
     pub(crate) fallbacks: io::IoFallbacks,
-    /// OpenFiles that were prefetched.
+    /// Files that were prefetched.
     pub(crate) ahead: Ahead,
 }
 

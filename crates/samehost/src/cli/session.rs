@@ -1,8 +1,9 @@
 //! Options of every command that talks to a server.
 
+use std::ffi::OsStr;
 use std::str::FromStr;
 
-use clap::builder::{StringValueParser, TypedValueParser, ValueParser};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use client::options::{Descriptor, Kind, SESSION, Setting, Source};
@@ -89,8 +90,34 @@ fn arg(descriptor: &'static Descriptor<Options>) -> Arg {
         return arg.action(ArgAction::SetTrue);
     };
     // Repeated options are applied one after the other: the last one counts, or adds to a list.
-    let read = move |text: String| descriptor.read(descriptor.name, Some(&text));
-    arg.action(ArgAction::Append).value_name(placeholder).value_parser(StringValueParser::new().try_map(read))
+    arg.action(ArgAction::Append)
+        .value_name(placeholder)
+        .value_parser(SettingParser(descriptor))
+        .hide_possible_values(true)
+}
+
+/// Reads a value through its descriptor, and tells clap the words that it takes, for completion.
+#[derive(Clone)]
+struct SettingParser(&'static Descriptor<Options>);
+
+impl TypedValueParser for SettingParser {
+    type Value = Setting<Options>;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Self::Value, clap::Error> {
+        let descriptor = self.0;
+        let read = move |text: String| descriptor.read(descriptor.name, Some(&text));
+        StringValueParser::new().try_map(read).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let Kind::Word { words, .. } = &self.0.kind else { return None };
+        Some(Box::new(words.iter().map(|(word, _)| PossibleValue::new(*word))))
+    }
 }
 
 /// A user as AUTH_SYS names one.
