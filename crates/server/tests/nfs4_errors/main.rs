@@ -52,6 +52,23 @@ struct Bench {
 impl Bench {
     /// SEQUENCE and `before`, which succeed, and then `op`, which fails with `status`.
     fn fails(&mut self, before: &[(Op, Vec<u8>)], op: Op, args: &[u8], status: S) {
+        let found = self.status_of(before, op, args);
+        self.table.note(op, status, found);
+    }
+
+    /// As `fails`, repeated while the server answers NFS4ERR_DELAY.
+    fn fails_finally(&mut self, op: Op, args: &[u8], status: S) {
+        let found = loop {
+            match self.status_of(&[], op, args) {
+                found if found == S::Delay as u32 => std::thread::yield_now(),
+                found => break found,
+            }
+        };
+        self.table.note(op, status, found);
+    }
+
+    /// The status of `op`, after SEQUENCE and `before`, which succeed.
+    fn status_of(&mut self, before: &[(Op, Vec<u8>)], op: Op, args: &[u8]) -> u32 {
         let mut ops = self.session.sequence(false);
         for (op, args) in before.iter().map(|(op, args)| (*op, args.as_slice())).chain([(op, args)]) {
             ops.count += 1;
@@ -60,7 +77,7 @@ impl Bench {
         }
         let done = self.session.run(&ops);
         assert_eq!(done.count(), ops.count, "it is {op:?} that fails");
-        self.table.note(op, status, done.status);
+        done.status
     }
 
     /// `op` on the file of a handle.

@@ -37,7 +37,7 @@ pub fn handles(b: &mut Bench, scratch: &Scratch, root: &[u8]) {
         let args =
             on_a_file().into_iter().find(|(other, _)| *other == op).map(|(_, args)| args).unwrap_or_default();
         b.fails(&before, op, &args, S::Stale);
-        b.fails(&[], Op::Putfh, &encoded(&Putfh4Args { object: Opaque(&gone) }), S::Stale);
+        b.fails_finally(Op::Putfh, &encoded(&Putfh4Args { object: Opaque(&gone) }), S::Stale);
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, openat, openat2};
+use rustix::io::Errno;
 use sys::KernelHandle;
 
 use super::context::UserContext;
@@ -18,6 +19,9 @@ use crate::inner::HandleScheme;
 use crate::name;
 use crate::nested_exports::MAX_DEPTH;
 use crate::node::Node;
+
+/// Maximum number of attempts to open by handle while the filesystem makes a file with the same inode number.
+const OPEN_ATTEMPTS: usize = 10;
 
 impl UserContext<'_> {
     /// The file of a handle.
@@ -189,9 +193,11 @@ impl UserContext<'_> {
     ) -> Result<OwnedFd> {
         let mount = mount.ok_or(Error::NotSupported)?;
         as_process_user(|| {
-            self.with_room(|| kernel.open(mount, flags)).map_err(|errno| match Error::from(errno) {
-                Error::NotFound | Error::Invalid => Error::Stale,
-                other => other,
+            self.with_room(|| open_when_made(kernel, mount, flags)).map_err(|errno| {
+                match Error::from(errno) {
+                    Error::NotFound | Error::Invalid => Error::Stale,
+                    other => other,
+                }
             })
         })
     }
@@ -203,8 +209,7 @@ impl UserContext<'_> {
         self.live(dir)?;
         let up = openat(dir.file(), c"..", PATH_ONLY | OFlags::DIRECTORY, Mode::empty());
         // In a clone the kernel refuses to leave through a directory that was moved outside.
-        let up =
-            up.map_err(|errno| if errno == rustix::io::Errno::NOENT { Error::Stale } else { errno.into() })?;
+        let up = up.map_err(|errno| if errno == Errno::NOENT { Error::Stale } else { errno.into() })?;
         match &self.store.scheme {
             HandleScheme::Kernel => {
                 let handle =
@@ -252,9 +257,22 @@ impl UserContext<'_> {
 }
 
 /// A mount on the name belongs to another filesystem, which isn't exported.
-fn mount_point_error(errno: rustix::io::Errno) -> Error {
+fn mount_point_error(errno: Errno) -> Error {
     match Error::from(errno) {
         Error::CrossDevice => Error::Access,
         other => other,
+    }
+}
+
+/// Opens by handle. ext4 returns `ENOMEM` instead of `ESTALE` for a removed file while another process makes one
+/// with the same inode number, which takes microseconds.
+fn open_when_made(kernel: &KernelHandle, mount: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let mut attempts = 1;
+    loop {
+        match kernel.open(mount, flags) {
+            Err(Errno::NOMEM) if attempts < OPEN_ATTEMPTS => std::thread::yield_now(),
+            opened => return opened,
+        }
+        attempts += 1;
     }
 }
