@@ -1,7 +1,8 @@
 //! The account of one bounded resource.
 
-use std::collections::HashMap;
 use std::hash::Hash;
+
+use ahash::HashMap;
 
 use crate::Peer;
 
@@ -49,7 +50,7 @@ impl<K: Copy + Eq + Hash> Shares<K> {
     /// A resource of `limit` units, all free, without reserves.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, for_admitted: 0, for_local_root: 0, total: 0, held: HashMap::new() }
+        Self { limit, for_admitted: 0, for_local_root: 0, total: 0, held: HashMap::default() }
     }
 
     /// Reserves `for_admitted` units from strangers, and `for_local_root` units for root of this host. Both
@@ -228,7 +229,7 @@ mod tests {
             steps in prop::collection::vec((0u32..6, 0usize..40, any::<bool>()), 0..200),
         ) {
             let mut shares = Shares::new(LIMIT);
-            let mut held = HashMap::<u32, usize>::new();
+            let mut held = HashMap::<u32, usize>::default();
             for (peer, amount, take) in steps {
                 let own = held.entry(peer).or_default();
                 if take {

@@ -6,9 +6,10 @@
 //! clients the one that has been silent for the longest time. A peer makes room for a peer that holds less,
 //! and for itself.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
+use ahash::HashMap;
 use fairness::{Peer, Shares, Standing};
 
 use crate::delegations::TooMany;
@@ -66,8 +67,8 @@ impl Accounts {
             sessions: account(usize::try_from(limits.replies).unwrap_or(usize::MAX)),
             states: account(limits.all),
             descriptors: account(limits.descriptors),
-            unconfirmed: HashMap::new(),
-            courtesy: HashMap::new(),
+            unconfirmed: HashMap::default(),
+            courtesy: HashMap::default(),
             searched: None,
         }
     }

@@ -13,8 +13,7 @@
 //! Invariants: a name has at most one confirmed client, and at most one unconfirmed client that may replace
 //! it. An instance has at most one confirmed client.
 
-use std::collections::{HashMap, HashSet};
-
+use ahash::{HashMap, HashSet};
 use fairness::Peer;
 
 use crate::engine::Time;
@@ -239,7 +238,7 @@ impl ClientTable {
             v40: None,
             states: ClientStates::default(),
             recall_any_at: None,
-            revoked: HashSet::new(),
+            revoked: HashSet::default(),
             identity,
         };
         self.clients.insert(client.id(), client);

@@ -7,9 +7,10 @@
 //! Invariant: the entries are bounded, and shared by peer ([`fairness::Shares`]): a peer with many entries
 //! displaces its own.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 
+use ahash::HashMap;
 use fairness::{Peer, Shares, Standing};
 
 use crate::engine::Time;

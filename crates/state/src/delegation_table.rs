@@ -4,10 +4,11 @@
 //! and indexes are those of the delegations in the table. Read delegations are found without looking at one
 //! another, since a popular file has as many as there are clients.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use ahash::HashMap;
 use fairness::Peer;
 
 use crate::engine::Time;
@@ -104,7 +105,7 @@ impl<K, L> Delegation<K, L> {
 impl<K, L> Default for DelegationTable<K, L> {
     fn default() -> Self {
         let (by_peer, recalled) = Default::default();
-        Self { delegations: HashMap::new(), files: HashMap::new(), counts: [0; 2], by_peer, recalled }
+        Self { delegations: HashMap::default(), files: HashMap::default(), counts: [0; 2], by_peer, recalled }
     }
 }
 

@@ -6,7 +6,7 @@
 //! With it the caller asks the kernel only for locks that don't conflict, and unlocks only what no other
 //! owner has locked.
 
-use std::collections::HashMap;
+use ahash::HashMap;
 
 use crate::lock_tree::LockTree;
 use crate::ranges::{ByteRange, LockKind, LockRanges};

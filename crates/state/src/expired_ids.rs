@@ -5,7 +5,9 @@
 //!
 //! Invariant: at most [`MAX_EXPIRED`] expired ids are remembered, the last ones.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use ahash::HashMap;
 
 use crate::ids::ClientId;
 use crate::v40_owners::StateOwner;

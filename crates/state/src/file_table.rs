@@ -4,9 +4,9 @@
 //! Invariant: a file with an entry has an open, a delegation or a local open. The engine holds it, since
 //! opens and delegations have tables of their own.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
+use ahash::HashMap;
 use fairness::Peer;
 
 use crate::ids::ClientId;
@@ -53,7 +53,7 @@ impl LocalOpens {
 
 impl<K> Default for FileTable<K> {
     fn default() -> Self {
-        Self { files: HashMap::new() }
+        Self { files: HashMap::default() }
     }
 }
 

@@ -13,11 +13,12 @@
 //! Invariants: every queue has waiters and is in [`LockQueues::due`]; every waiter's place is charged to its
 //! peer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
+use ahash::HashMap;
 use fairness::{Peer, Shares, Standing};
 
 use crate::accounts::account;

@@ -3,9 +3,11 @@
 //! Invariants: a file's [`LockTree`] has exactly the ranges of the lock states on it, and every lock state is
 //! found by its open.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::Arc;
+
+use ahash::HashMap;
 
 use crate::ids::ClientId;
 use crate::lock_tree::LockTree;
@@ -88,7 +90,7 @@ impl<K, L> Lock<K, L> {
 
 impl<K, L> Default for LockTable<K, L> {
     fn default() -> Self {
-        Self { locks: OwnedStates::default(), files: HashMap::new(), by_open: BTreeSet::new() }
+        Self { locks: OwnedStates::default(), files: HashMap::default(), by_open: BTreeSet::new() }
     }
 }
 

@@ -4,8 +4,9 @@
 //! open denies access. With the counts, the clients whose opens conflict with another are found without
 //! looking at every open: a file may have a hundred thousand.
 
-use std::collections::HashMap;
 use std::hash::Hash;
+
+use ahash::HashMap;
 
 use crate::ids::ClientId;
 use crate::owner_index::{OwnedState, OwnedStates, OwnerKey};
@@ -74,7 +75,7 @@ impl<K> Open<K> {
 
 impl<K> Default for OpenTable<K> {
     fn default() -> Self {
-        Self { opens: OwnedStates::default(), files: HashMap::new(), denials: 0 }
+        Self { opens: OwnedStates::default(), files: HashMap::default(), denials: 0 }
     }
 }
 

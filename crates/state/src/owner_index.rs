@@ -3,9 +3,9 @@
 //! Invariant: an owner has at most one state on a file, and every state is found both ways. The index by
 //! owner holds numbers only; what it compares is in the states.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::hash::Hash;
 
+use ahash::{HashMap, RandomState};
 use hashbrown::HashTable;
 
 use crate::ids::ClientId;
@@ -47,7 +47,7 @@ pub(crate) struct OwnedStates<S> {
 
 impl<S> Default for OwnedStates<S> {
     fn default() -> Self {
-        Self { states: HashMap::new(), by_owner: HashTable::new(), hasher: RandomState::new() }
+        Self { states: HashMap::default(), by_owner: HashTable::new(), hasher: RandomState::new() }
     }
 }
 

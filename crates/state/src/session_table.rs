@@ -4,9 +4,9 @@
 //! the same sequence id is a retry, and gets the same reply if that was cached. The session's channel bounds
 //! what is cached.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use ahash::HashMap;
 use fairness::Peer;
 
 use crate::error::Error;

@@ -4,9 +4,11 @@
 //! Invariant: `idle` counts the owners without state. Beyond [`MAX_IDLE_OWNERS`] of them a client's idle
 //! owners are forgotten, and begin anew.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::Arc;
+
+use ahash::HashMap;
 
 use crate::engine::{Engine, Time};
 use crate::error::Error;

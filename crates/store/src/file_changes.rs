@@ -12,10 +12,10 @@
 //! Where fanotify isn't available (a container's seccomp rules, a filesystem without handles), inotify(7)
 //! reports changes without their origin. There the client's own changes end its lease, too.
 
-use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 use rustix::fs::{fstat, inotify};
 use sys::fanotify::{Fanotify, FanotifyEvent, WatchedFile};

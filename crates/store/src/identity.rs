@@ -71,8 +71,9 @@ struct ThreadIds {
     /// The ids in the kernel; `None` when a change failed and they are unknown.
     uid: Option<u32>,
     gid: Option<u32>,
-    /// The supplementary groups; `None` when unknown or the process's own.
-    groups: Option<Vec<u32>>,
+    /// The identity whose supplementary groups the thread has; `None` when they are unknown or the process's
+    /// own.
+    groups: Option<Rc<UserIds>>,
     /// The ids to restore.
     own: Option<ProcessIds>,
 }
@@ -95,42 +96,43 @@ static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 impl UserIds {
     /// The identity for this thread; the same object as last time for the same identity.
     pub fn of(identity: &Identity) -> Rc<UserIds> {
-        THREAD_IDS.with_borrow_mut(|worn| {
-            if let Some(who) = &worn.who
+        THREAD_IDS.with_borrow_mut(|ids| {
+            if let Some(who) = &ids.who
                 && who.identity == *identity
             {
                 return Rc::clone(who);
             }
             let fingerprint = FINGERPRINTS.hash_one(identity);
             let who = Rc::new(UserIds { identity: identity.clone(), fingerprint, not_send: PhantomData });
-            worn.who = Some(Rc::clone(&who));
+            ids.who = Some(Rc::clone(&who));
             who
         })
     }
 
     /// Makes this thread's filesystem ids and groups those of the identity.
-    pub fn assume_ids(&self) -> Result<()> {
-        THREAD_IDS.with_borrow_mut(|worn| {
-            let Identity { uid, gid, groups } = &self.identity;
-            if worn.uid == Some(*uid) && worn.gid == Some(*gid) && worn.groups.as_ref() == Some(groups) {
+    pub fn assume_ids(self: &Rc<Self>) -> Result<()> {
+        THREAD_IDS.with_borrow_mut(|ids| {
+            let has_groups = ids.groups.as_ref().is_some_and(|other| Rc::ptr_eq(other, self));
+            if has_groups && ids.uid == Some(self.identity.uid) && ids.gid == Some(self.identity.gid) {
                 return Ok(());
             }
-            worn.change(*uid, *gid, groups).map_err(|_| Error::Access)
+            ids.change(self).map_err(|_| Error::Access)
         })
     }
 }
 
 impl ThreadIds {
-    fn change(&mut self, uid: u32, gid: u32, groups: &Vec<u32>) -> rustix::io::Result<()> {
+    fn change(&mut self, to: &Rc<UserIds>) -> rustix::io::Result<()> {
         if self.own.is_none() {
             self.own = Some(ProcessIds::leave()?);
         }
-        if self.groups.as_ref() != Some(groups) {
-            self.groups = None;
+        let Identity { uid, gid, ref groups } = to.identity;
+        let has_groups = self.groups.take().is_some_and(|other| other.identity.groups == *groups);
+        if !has_groups {
             let raw: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
             set_thread_groups(&raw)?;
-            self.groups = Some(groups.clone());
         }
+        self.groups = Some(Rc::clone(to));
         if self.gid != Some(gid) {
             self.gid = None;
             set_fsgid(gid)?;
@@ -172,17 +174,17 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     struct Back(u32);
     impl Drop for Back {
         fn drop(&mut self) {
-            THREAD_IDS.with_borrow_mut(|worn| worn.uid = set_fsuid(self.0).ok().map(|()| self.0));
+            THREAD_IDS.with_borrow_mut(|ids| ids.uid = set_fsuid(self.0).ok().map(|()| self.0));
         }
     }
-    let user = THREAD_IDS.with_borrow_mut(|worn| match (&worn.own, worn.uid) {
+    let user = THREAD_IDS.with_borrow_mut(|ids| match (&ids.own, ids.uid) {
         (None, _) => Ok(None),
         // A change of ids failed before, so the current ids are unknown.
         (Some(_), None) => Err(Error::Access),
         (Some(own), Some(uid)) if uid == own.uid => Ok(None),
         (Some(own), Some(uid)) => {
             let own = own.uid;
-            worn.uid = None;
+            ids.uid = None;
             Ok(Some((own, uid)))
         }
     })?;
@@ -192,14 +194,14 @@ pub fn as_process_user<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let result = work();
     drop(back);
     // Returning to the user's id can't fail. If it did, nothing more may run on this thread as root.
-    if THREAD_IDS.with_borrow(|worn| worn.uid) == Some(uid) { result } else { Err(Error::Access) }
+    if THREAD_IDS.with_borrow(|ids| ids.uid) == Some(uid) { result } else { Err(Error::Access) }
 }
 
 /// Restores the filesystem ids, groups and capabilities that this thread had before it first acted as a user.
 /// For threads with other duties; a server's workers don't need it.
 pub fn restore_process_ids() {
-    THREAD_IDS.with_borrow_mut(|worn| {
-        let Some(own) = worn.own.take() else { return };
+    THREAD_IDS.with_borrow_mut(|ids| {
+        let Some(own) = ids.own.take() else { return };
         // Returning to the process's ids can't fail. If it did, the thread would keep the lesser rights.
         let _ = set_fsuid(own.uid)
             .and_then(|()| set_fsgid(own.gid))
@@ -210,7 +212,7 @@ pub fn restore_process_ids() {
             sets.effective.insert(CapabilitySet::SYS_RESOURCE);
             let _ = set_capabilities(None, sets);
         }
-        *worn = ThreadIds { who: None, uid: None, gid: None, groups: None, own: None };
+        *ids = ThreadIds { who: None, uid: None, gid: None, groups: None, own: None };
     });
 }
 

@@ -3,17 +3,17 @@
 //!
 //! The kernel treats an open by the lease's holder as any other. So the descriptor of a write lease is the
 //! only one through which the store reads and writes the file, and the node and the descriptor stay open as
-//! long as the lease. A read lease has a descriptor of its own; the store's next open for writing conflicts
-//! with it as any other would (`Error::TryLater`).
+//! long as the lease. The descriptor of a read lease may also serve reads; the store's next open for writing
+//! conflicts with the lease as any other would (`Error::TryLater`).
 //!
 //! A lease concerns opens only. Other changes by local processes (unlink, rename, link, mode, owner) are
 //! reported afterwards; see `file_changes`.
 
-use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 use sys::lease::{LeaseBreak, LeaseBreaks, LeaseType, SignalTarget};
 

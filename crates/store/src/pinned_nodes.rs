@@ -1,10 +1,10 @@
 //! The nodes with uncommitted data. They stay open for writing until a sync (see `uncommitted`).
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 
 use crate::handle::FileHandle;

@@ -7,12 +7,13 @@ pub(crate) mod io_modes;
 pub(crate) mod mounts;
 pub(crate) mod sources;
 
-use std::collections::HashMap;
 use std::hash::Hasher as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
+
+use ahash::HashMap;
 
 use crate::export_table::io_modes::IoModeSettings;
 use exports::{Export, Exports, Fsid};

@@ -40,8 +40,19 @@ impl UserContext<'_> {
     /// # Errors
     /// As for [`UserContext::may`].
     pub fn may_open(&self, node: &Node, mode: AccessMode) -> Result<()> {
-        let status = self.live(node)?;
-        self.check_changeable(&status, mode)?;
+        self.live(node)?;
+        self.may_open_found(node, mode)
+    }
+
+    /// As [`UserContext::may_open`] for a file that the caller has just found by its name: it still exists.
+    /// Costs one faccessat2(2) for reading and one for writing.
+    ///
+    /// # Errors
+    /// As for [`UserContext::may`], except `Stale`.
+    pub fn may_open_found(&self, node: &Node, mode: AccessMode) -> Result<()> {
+        if mode != AccessMode::Read && self.read_only {
+            return Err(Error::ReadOnly);
+        }
         let readable = mode == AccessMode::Write
             || self.has_now(node, Rights::READ_OK)?
             || mode == AccessMode::Read

@@ -8,9 +8,9 @@
 //! ([`lane::GrantService::async_from_now`]). From then on only COMMIT and stable WRITEs of its connection
 //! wait for a disk.
 
-use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
+use ahash::{HashMap, HashSet};
 use parking_lot::RwLock;
 
 /// The client's end of each such connection, with the numbers of its lanes.

@@ -3,8 +3,8 @@
 //!
 //! It lives as long as its COMPOUND. Operations depend on it and not on one another.
 
-use std::hash::{Hash as _, Hasher as _};
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+use std::sync::{Arc, LazyLock};
 
 use proto::nfs4::{MinorVersion, Nfsstat4, Stateid4};
 use rpc::message::Credential;
@@ -52,6 +52,9 @@ pub(super) struct Context<'a> {
     pub fingerprint: Fingerprint,
 }
 
+/// The hasher of [`Fingerprint`], with keys of this process.
+static HASHER: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
+
 /// Tells a request from another one in the same slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fingerprint {
@@ -65,7 +68,7 @@ impl Fingerprint {
     const HASHED: usize = 1024;
 
     pub fn of(request: &[u8], credential: &Credential) -> Self {
-        let mut hasher = siphasher::sip::SipHasher13::new();
+        let mut hasher = HASHER.build_hasher();
         hasher.write(&request[..request.len().min(Self::HASHED)]);
         hasher.write_usize(request.len());
         claimed_principal(credential).hash(&mut hasher);

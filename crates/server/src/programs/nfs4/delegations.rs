@@ -118,7 +118,7 @@ fn request<'a>(
     writes: bool,
     reclaim: bool,
 ) -> DelegationRequest<'a, FileHandle> {
-    let may_write = writes || to.user_context.may_open(to.node, AccessMode::ReadWrite).is_ok();
+    let may_write = writes || to.user_context.may_open_found(to.node, AccessMode::Write).is_ok();
     DelegationRequest { by, peer: c.cx.peer.share(), key: to.node.handle(), writes, may_write, reclaim }
 }
 

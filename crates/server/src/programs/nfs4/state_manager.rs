@@ -4,11 +4,11 @@
 //! dropped ([`super::state_effects`]). What NFSv3 and the lane ask at every access, whether there are
 //! delegations or denials at all, is published in atomics.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ahash::HashMap;
 use parking_lot::Mutex;
 use recovery::{Recovered, RecoveryStore};
 use state::{
@@ -196,7 +196,7 @@ impl StateManager {
             engine,
             clock: Clock::default(),
             ticked: Time::default(),
-            open_files: HashMap::new(),
+            open_files: HashMap::default(),
         };
         let manager = Arc::new(Self {
             engine: Mutex::new(locked),

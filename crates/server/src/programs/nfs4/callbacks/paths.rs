@@ -3,10 +3,11 @@
 //!
 //! Invariant: `faulty` counts the clients for which [`ClientPaths::is_faulty`] holds.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ahash::HashMap;
 use fairness::Peer;
 use proto::nfs4::{MinorVersion, RequestSlot, SessionSlots};
 use rpc::message::Credential;

@@ -68,11 +68,11 @@ pub(crate) fn open(c: &mut Context<'_>, args: Open4Args<'_>) -> Result<()> {
         OpenClaim4::DelegCurFh(id) => {
             check_nocreate(&args.openhow)?;
             check_delegation(c, client, id, &here.node, share)?;
-            current_file(&here)
+            current_file(&user_context, &here)?
         }
         OpenClaim4::Fh | OpenClaim4::Previous(_) => {
             check_nocreate(&args.openhow)?;
-            current_file(&here)
+            current_file(&user_context, &here)?
         }
         // Delegations don't outlive their client.
         OpenClaim4::DelegatePrev(_) | OpenClaim4::DelegPrevFh => return Err(Nfsstat4::Notsupp),
@@ -143,14 +143,16 @@ fn check_nocreate(openhow: &Openflag4<'_>) -> Result<()> {
     if matches!(openhow, Openflag4::Nocreate) { Ok(()) } else { Err(Nfsstat4::Inval) }
 }
 
-fn current_file(here: &File) -> Opened {
-    Opened {
+/// The file of an open by handle.
+fn current_file(user_context: &UserContext<'_>, here: &File) -> Result<Opened> {
+    user_context.attributes(&here.node).map_err(status::of_store)?;
+    Ok(Opened {
         node: Arc::clone(&here.node),
         directory: ChangeInfo4::default(),
         set: Bitmap4::EMPTY,
         truncate: false,
         is_new: false,
-    }
+    })
 }
 
 /// Whether the client's delegation covers an open with this share access.
@@ -182,14 +184,14 @@ fn share(minor: MinorVersion, access: u32, deny: u32) -> Result<Share> {
     Ok(Share { access: plain as u8, deny: deny as u8 })
 }
 
-/// Whether the file's permissions let the user open it with this share access.
+/// Whether the permissions of a file that exists let the user open it with this share access.
 fn check_access(user_context: &UserContext<'_>, node: &Node, share: Share) -> Result<()> {
     let mode = match share.access {
         1 => AccessMode::Read,
         2 => AccessMode::Write,
         _ => AccessMode::ReadWrite,
     };
-    user_context.may_open(node, mode).map_err(status::of_store)
+    user_context.may_open_found(node, mode).map_err(status::of_store)
 }
 
 /// Whether the user may deny others access to the file: only with write permission. A share reservation binds
