@@ -83,7 +83,7 @@ where
 }
 
 fn options(hard: bool, timeo: Duration) -> Options {
-    Options { policy: Policy { timeo, retrans: 0, hard }, ..Options::default() }
+    Options { policy: Policy { hard, ..Policy::soft(timeo) }, ..Options::default() }
 }
 
 async fn soft(address: SocketAddr) -> Client {

@@ -85,7 +85,7 @@ impl LaneManager {
             mode: AtomicU8::new(options.lane as u8),
             attribute_sink: options.attribute_sink.clone(),
             throttle: options.probe_throttle,
-            policy: Policy { timeo: options.timeo, retrans: options.retrans, hard: options.hard },
+            policy: options.policy(),
             rendezvous: RendezvousOptions {
                 trusted_uids: options.trusted_uids.clone(),
                 search_namespaces: options.search_namespaces,

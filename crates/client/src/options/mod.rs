@@ -13,6 +13,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpc::client::Policy;
+
 use crate::attribute_sink::AttributeSink;
 pub use descriptor::{Descriptor, Kind, OptionError, Setting, Source, Words};
 pub use table::SESSION;
@@ -184,6 +186,13 @@ impl Default for Options {
             window: 8,
             attribute_sink: None,
         }
+    }
+}
+
+impl Options {
+    /// The retransmission policy of the session's connections; the lane's waits keep to it, too.
+    pub(crate) const fn policy(&self) -> Policy {
+        Policy { timeo: self.timeo, retrans: self.retrans, hard: self.hard }
     }
 }
 

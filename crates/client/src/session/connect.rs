@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use proto::mount3::{self, Mountres3, Mountstat3};
 use proto::{nfs3, rpcbind};
-use rpc::client::{Client, Error as RpcError, Policy, Reply, Request};
+use rpc::client::{Client, Error as RpcError, Reply, Request};
 use rpc::message::Credential as Wire;
 use xdr::{Decoder, Encode, Opaque};
 
@@ -151,7 +151,7 @@ fn agreed(wanted: Option<u32>, preferred: u32, max: u32) -> usize {
 
 fn rpc_options(options: &Options, connections: usize) -> rpc::client::Options {
     rpc::client::Options {
-        policy: Policy { timeo: options.timeo, retrans: options.retrans, hard: options.hard },
+        policy: options.policy(),
         connections,
         reserved_port: match options.reserved_port {
             ReservedPort::Auto => rpc::client::ReservedPort::Auto,

@@ -39,6 +39,12 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// A call fails when its reply takes longer than `timeout`.
+    #[must_use]
+    pub const fn soft(timeout: Duration) -> Self {
+        Self { timeo: timeout, retrans: 0, hard: false }
+    }
+
     /// The timeout of a call: `timeo × (retrans + 1)`, at most [`MAX_TIMEOUT`].
     #[must_use]
     pub fn timeout(&self) -> Duration {

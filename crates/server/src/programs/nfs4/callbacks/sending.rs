@@ -167,7 +167,7 @@ async fn call_over(
 
 async fn connect(reply_timeout: Duration, address: SocketAddr) -> Option<Client> {
     let options = Options {
-        policy: Policy { timeo: reply_timeout, retrans: 0, hard: false },
+        policy: Policy::soft(reply_timeout),
         in_flight: MAX_BACK_SLOTS as usize,
         max_reply: 64 << 10,
         connect_timeout: reply_timeout,
